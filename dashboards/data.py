@@ -127,7 +127,7 @@ class LakeData:
 
     def scanned(self, table: str, moment: Moment, ask: Question) -> pl.DataFrame:
         """What `ask` makes of a table's rows up to the moment."""
-        opened = self._tables.opened(table)
+        opened = self._tables.at(table, moment)
         if opened is None:
             empty = arrow_schema(_columns(table)).empty_table()
             return ask(pl.DataFrame(pl.from_arrow(empty)).lazy()).collect()

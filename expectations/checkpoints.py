@@ -36,7 +36,7 @@ from expectations.suites.across import SET_LAWS
 from expectations.suites.every_table import Suite, suites
 from expectations.work import Order
 from pipelines.catalogue import COMPUTED_TABLES
-from pipelines.lake import Lake
+from pipelines.lake import Lake, first_line
 from pipelines.microseconds import moment_at
 from pipelines.tail import Place
 
@@ -123,7 +123,7 @@ class _Look:
             try:
                 done = job(self._order())
             except PySparkException as error:
-                raise LakeError(_lake_error_in(str(error))) from error
+                raise LakeError(_lake_error_in(error)) from error
         self._done = {one.unit: one for one in done}
         self._carried = {**known.carried}
         for one in done:
@@ -242,7 +242,7 @@ def require(lake: Lake) -> None:
         )
 
 
-def _lake_error_in(text: str) -> str:
+def _lake_error_in(error: PySparkException) -> str:
     """What an executor said of the lake, out of Spark's report of it."""
-    marks = [line for line in text.splitlines() if "LakeError" in line]
-    return marks[-1].split("LakeError:", 1)[-1].strip() if marks else text.strip().splitlines()[0]
+    marks = [line for line in str(error).splitlines() if "LakeError" in line]
+    return marks[-1].split("LakeError:", 1)[-1].strip() if marks else first_line(error)

@@ -33,7 +33,7 @@ from expectations.suites.every_table import suites
 from expectations.violations import judge_repeats, judge_rows, judge_set, judge_sound, sample
 from pipelines.catalogue import BY_NAME as GOLD
 from pipelines.cycles.cuts import begins_of, ends_of
-from pipelines.cycles.files import DataFiles
+from pipelines.cycles.files import DataFiles, understood
 from pipelines.lake import Lake
 from pipelines.marts.mart import GoldTable
 from pipelines.schemas import arrow_schema
@@ -238,9 +238,11 @@ def _read(
     nullable = pa.schema([one.with_nullable(nullable=True) for one in schema])
     files, parts = DataFiles(lake), [nullable.empty_table()]
     for path in paths:
-        file = pq.ParquetFile(pa.BufferReader(files.read(f"{address}/{path}")))
-        there = set(file.schema_arrow.names)
-        rows = file.read([name for name in schema.names if name in there])
+        data = files.read(f"{address}/{path}")
+        with understood(f"{address}/{path}"):
+            file = pq.ParquetFile(pa.BufferReader(data))
+            there = set(file.schema_arrow.names)
+            rows = file.read([name for name in schema.names if name in there])
         for one in nullable:
             if one.name not in there:
                 rows = rows.append_column(one, pa.nulls(rows.num_rows, one.type))

@@ -145,7 +145,8 @@ def replay(
     lake: LakeOption,
     into: Annotated[str, typer.Option(help="Path or URI of the lake to compute into.")],
     begin: Annotated[
-        str | None, typer.Option("--from", help="Begin, ISO 8601; UTC unless it says else.")
+        str | None,
+        typer.Option("--from", help="Begin, ISO 8601 (UTC unless it says else), or the first row."),
     ] = None,
     end: Annotated[str | None, typer.Option("--to", help="End, ISO 8601.")] = None,
     cycle: Annotated[
@@ -253,8 +254,6 @@ def _replayed_range(begin: str | None, end: str | None, cycle: int | None) -> tu
     """From when to when; without a beginning from the first row, and 0 where a cycle is the end."""
     if (end is None) == (cycle is None):
         raise ConfigError("--to", end, "a moment, or --cycle in its place")
-    if begin is None and cycle is None:
-        raise ConfigError("--from", begin, "a moment; only with --cycle it may be left out")
     from_us = 0 if begin is None else given_us("--from", begin)
     to_us = 0 if end is None else given_us("--to", end)
     if end is not None and from_us >= to_us:

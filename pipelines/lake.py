@@ -90,10 +90,10 @@ class Lake:
         except (DeltaError, OSError) as error:
             raise LakeError(
                 f"the Delta table at {address} cannot be read ({first_line(error)}): its log is "
-                f"incomplete; restore the folder, or {self._made_again(address)}"
+                f"incomplete; restore the folder, or {self.made_again(address)}"
             ) from error
 
-    def _made_again(self, address: str) -> str:
+    def made_again(self, address: str) -> str:
         """How a table that cannot be restored is got back: facts are shipped, gold is computed."""
         folder, _, name = address.removeprefix(f"{self.root}/").partition("/")
         if folder == BRONZE_FOLDER:
@@ -113,12 +113,9 @@ class Lake:
         after the table was made is null.
         """
         table = self.table(address)
-        later = declared_later(table, columns)
-        names = ", ".join(
-            f'NULL AS "{column.name}"' if column in later else f'"{column.name}"'
-            for column in columns
-        )
-        sql = f"SELECT {names} FROM rows_of WHERE {wanted}"  # noqa: S608 - ours
+        names = ", ".join(f'"{column.name}"' for column in columns)
+        source = with_declared(table, "rows_of", columns)
+        sql = f"SELECT {names} FROM {source} WHERE {wanted}"  # noqa: S608 - ours
         return sql_over({"rows_of": table}, sql, what=address).cast(arrow_schema(columns))
 
 
@@ -152,6 +149,17 @@ def declared_later(table: DeltaTable, columns: Sequence[Column]) -> list[Column]
             "it is not one of ours, or of another version; name another lake"
         )
     return later
+
+
+def with_declared(table: DeltaTable, name: str, columns: Sequence[Column]) -> str:
+    """What a query reads a table from that is registered by `name`: where columns were declared
+    since it was made, with these, null. Raises LakeError as `declared_later`.
+    """
+    later = declared_later(table, columns)
+    if not later:
+        return name
+    nulls = ", ".join(f'NULL AS "{column.name}"' for column in later)
+    return f"(SELECT *, {nulls} FROM {name}) AS {name}"  # noqa: S608 - ours
 
 
 def arrow_files(table: DeltaTable) -> SubTreeFileSystem | None:
@@ -195,12 +203,12 @@ def sql_moment(micros: int) -> str:
 
 def first_line(error: BaseException) -> str:
     """The line of an error's text that says what is wrong: the first, as libraries append whole
-    reports to it; of what went wrong in a worker of Spark the end of its traceback.
+    reports to it; of what went wrong in a worker of Spark the end of its last traceback, which says
+    what the ones before it meant.
     """
     lines = str(error).strip().splitlines()
     if not lines:
         return type(error).__name__
-    trace = next((number for number, line in enumerate(lines) if TRACEBACK in line), None)
-    if trace is None:
-        return lines[0]
-    return next((line for line in lines[trace + 1 :] if not line.startswith(" ")), lines[0])
+    traces = [number for number, line in enumerate(lines) if TRACEBACK in line]
+    behind = lines[traces[-1] + 1 :] if traces else []
+    return next((line for line in behind if not line.startswith(" ")), lines[0])

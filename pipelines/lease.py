@@ -4,10 +4,11 @@ Place in the walk: whoever maintains a lake, or computes its gold, acquires the 
 first; a second one is refused with who holds it.
 
 On a disk the kernel keeps the lease: a lock on <lake>/state/leases/<role>.json, freed with its
-process however that ends. In an object store the file itself is the lease: it is made, renewed and
-taken over by conditional puts, of which exactly one of several succeeds. A holder renews it each
-HEARTBEAT_S. One that seems not to have done so for STALE_AFTER_S is watched for two heartbeats
-more and taken over if the file does not change: clocks of other machines only make this later.
+process however that ends; it is lost when that file is moved away. In an object store the file
+itself is the lease: it is made, renewed and taken over by conditional puts, of which exactly one of
+several succeeds. A holder renews it each HEARTBEAT_S. One that seems not to have done so for
+STALE_AFTER_S is watched for two heartbeats more and taken over if the file does not change: clocks
+of other machines only make this later.
 
 Invariant: at most one process has a lease whose `is_held` is true. A holder that cannot renew is
 no longer sure of it before anybody may take it over; one that was replaced is told `is_lost`, and
@@ -151,7 +152,9 @@ class Lease:
         """May this process act for the role now? False while it cannot renew: it may come back."""
         if self._lost or self._ended.is_set():
             return False
-        return self._body.needs_no_sign or time.monotonic() - self._renewed_s < self._sure_s
+        if isinstance(self._body, _LocalLease):
+            return self._body.is_there()
+        return time.monotonic() - self._renewed_s < self._sure_s
 
     @property
     def is_lost(self) -> bool:
@@ -181,7 +184,10 @@ class Lease:
             try:
                 if not self._body.renew():
                     self._lost = True
-                    _log.error("the lease %s was taken over by another", self.holder.role)
+                    _log.error(
+                        "the lease %s was taken over by another, or its file was moved away",
+                        self.holder.role,
+                    )
                     return
                 self._renewed_s = asked_s
             except (LakeError, OSError) as error:
@@ -189,12 +195,12 @@ class Lease:
 
 
 class _LocalLease:
-    """A lock of the kernel on a file that tells who has it."""
+    """A lock of the kernel on a file that tells who has it: it needs no sign, for the kernel knows
+    whether the holder lives. A lock on a file that was moved away keeps nobody from the next one.
+    """
 
-    needs_no_sign: Final = True
-    """The kernel knows whether the holder lives."""
-
-    def __init__(self, descriptor: int, holder: Holder) -> None:
+    def __init__(self, address: str, descriptor: int, holder: Holder) -> None:
+        self._address = address
         self._descriptor = descriptor
         self._holder = holder
 
@@ -208,8 +214,10 @@ class _LocalLease:
             raise LakeError(f"{address} cannot be written ({error})") from error
         try:
             cls._lock(descriptor, address, holder, stale_after_s)
-            lease = cls(descriptor, holder)
+            lease = cls(address, descriptor, holder)
             lease._write(holder)
+            if not lease.is_there():
+                raise LakeError(f"{address} was moved away while it was being acquired; try again")
         except BaseException:
             os.close(descriptor)
             raise
@@ -232,8 +240,17 @@ class _LocalLease:
         ):
             raise _refusal(address, holder.role, other.as_bytes())
 
+    def is_there(self) -> bool:
+        """Is the file that is locked still the one that others ask for?"""
+        try:
+            return os.path.samestat(Path(self._address).stat(), os.fstat(self._descriptor))
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+
     def renew(self) -> bool:
-        """Tell that the holder is there; False when somebody else wrote his name there."""
+        """Tell that the holder is there; False when somebody else wrote his name there, or may."""
+        if not self.is_there():
+            return False
         written = Holder.parse(_read_all(self._descriptor))
         if written is not None and written.token != self._holder.token:
             return False
@@ -255,8 +272,6 @@ class _LocalLease:
 
 class _StoredLease:
     """A file of an object store, which changes by conditional puts alone."""
-
-    needs_no_sign: Final = False
 
     def __init__(self, files: SmallFiles, address: str, holder: Holder, tag: str) -> None:
         self._files = files

@@ -12,7 +12,7 @@ the cycle was planned is recorded, and tells a clock that is ahead.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -51,6 +51,9 @@ class Moment:
     """The one cluster that it is about; None: all of the lake."""
     others: tuple[Reached, ...] = ()
     """Emitters of other clusters: they say how late it is, and nothing else."""
+    gold: Mapping[str, int] = field(default_factory=dict, compare=False)
+    """Per gold table, a version that it had when the cycle was done; those not named may be gone.
+    """
 
     @property
     def clusters(self) -> tuple[str, ...]:
@@ -234,7 +237,7 @@ def moment_of(plan: Plan) -> Moment:
     reached = tuple(
         Reached(cut.emitter, moment_at(cut.time_to_us), cut.seq_to) for cut in plan.cuts
     )
-    return Moment(plan.run_id, plan.cycle, reached, plan.recorded_at)
+    return Moment(plan.run_id, plan.cycle, reached, plan.recorded_at, gold=plan.gold)
 
 
 def reached_rows(moments: Sequence[Reached]) -> list[dict[str, Any]]:

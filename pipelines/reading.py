@@ -24,7 +24,8 @@ from deltalake.exceptions import DeltaError
 from engine.telemetry.tables import BY_NAME as BRONZE
 from engine.telemetry.tables import Column
 from pipelines.catalogue import BY_NAME as GOLD
-from pipelines.lake import Lake, declared_later, sql_over, sql_text
+from pipelines.cycles.plan import require_version
+from pipelines.lake import Lake, sql_over, sql_text, with_declared
 from pipelines.marts.ended_queues import ENDED_QUEUES
 from pipelines.marts.group_state import GONE
 from pipelines.moment import Moment, reached_rows, sql_time
@@ -41,6 +42,8 @@ STATE_KEYS: Final = {
     ENDED_QUEUES.name: QUEUE,
 }
 """Tables that tell a state, and what has one."""
+TOLD_ALWAYS: Final = ("consumer_lag", "emitter_health")
+"""Tables that have rows as long as anybody reports."""
 SILENT_KEPT: Final = timedelta(days=7)
 """For so long a broker that tells nothing any more is shown as one of which nothing is known; after
 that it is told by `emitter_health` alone.
@@ -83,6 +86,16 @@ class OpenTables:
             if known is None or not _followed(known):
                 known = self._open[name] = self.lake.table(address)
             return known
+
+    def at(self, name: str, moment: Moment) -> DeltaTable | None:
+        """The same for a reading at a moment. LakeError as well when what its cycle has written is
+        not there any more: that nothing is left is no answer.
+        """
+        table = self.opened(name)
+        if name in moment.gold:
+            there = None if table is None else table.version()
+            require_version(self.lake, name, there, moment.gold[name])
+        return table
 
     def oldest_day(self, name: str) -> date | None:
         """The oldest day that a table has rows of; None without any."""
@@ -301,6 +314,19 @@ class Reading:
         sql = f'SELECT "{column}" FROM {name} WHERE {seen} LIMIT 1'  # noqa: S608
         return self.ask(sql, name, columns=[column]).height > 0
 
+    def known_from(self) -> datetime | None:
+        """The earliest moment that the lake still tells of; None when it tells of none."""
+        found: list[datetime] = []
+        for name in TOLD_ALWAYS:
+            oldest = self.tables.oldest_day(name)
+            if oldest is not None:
+                of_day = self._where(name, [f"observed_date = DATE '{oldest}'"], None)
+                sql = f'SELECT min("observed_at") AS observed_at FROM {name} WHERE {of_day}'  # noqa: S608
+                found.extend(
+                    self.ask(sql, name, columns=["observed_at"])["observed_at"].drop_nulls()
+                )
+        return min(found, default=None)
+
     def ask(self, sql: str, name: str, *, columns: Sequence[str] | None = None) -> pl.DataFrame:
         """What a query over one declared table brings, in the declared types of its columns."""
         declared = _columns(name)
@@ -308,13 +334,12 @@ class Reading:
             by_name = {column.name: column for column in declared}
             declared = [by_name[one] for one in columns]
         schema = arrow_schema(declared)
-        table = self.tables.opened(name)
+        table = self.tables.at(name, self.moment)
         if table is None:
             return pl.DataFrame(pl.from_arrow(schema.empty_table()))
         self.versions[name] = table.version()
-        later = declared_later(table, _columns(name))
-        for column in later:
-            sql = sql.replace(f'"{column.name}"', f'NULL AS "{column.name}"', 1)
+        source = with_declared(table, name, _columns(name))
+        sql = sql.replace(f"FROM {name} ", f"FROM {source} ")
         found = sql_over({name: table}, sql, what=self.tables.address(name))
         return pl.DataFrame(pl.from_arrow(found.cast(schema)))
 

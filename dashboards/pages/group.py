@@ -43,7 +43,7 @@ from pipelines.wording import cause_text
 HIDDEN, SHOWN = "group-body hidden", "group-body"
 VERDICTS: Final = (
     *("group_state", "consumer_lag", "stalled_windows", "duplicate_risk_windows"),
-    *("ownership", "rebalances", "dead_letters", "replaced_messages"),
+    *("lag_causes", "ownership", "rebalances", "dead_letters", "replaced_messages"),
 )
 """Tables whose verdicts the page shows."""
 GOVERNING: Final = (

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipelines.cycles.cuts import Cut, Shipment, begins_of, ends_of
-from pipelines.cycles.files import DataFiles, FileGone
+from pipelines.cycles.files import DataFiles, FileGone, understood
 from pipelines.lake import Lake
 from pipelines.staging.facts import FACT_TABLES, SHIPPER_SUFFIX
 from pipelines.staging.soundness import sound
@@ -166,7 +166,9 @@ class BronzeTail:
 
     def _rows(self, file: AddedFile) -> list[Shipment]:
         address = f"{self._lake.bronze(SHIPMENTS)}/{file.path}"
-        rows = pq.read_table(pa.BufferReader(self._files.read(address)), columns=list(_OF_SHIPMENT))
+        data = self._files.read(address)
+        with understood(address):
+            rows = pq.read_table(pa.BufferReader(data), columns=list(_OF_SHIPMENT))
         rows, _ = sound(SHIPMENTS, rows)  # Readers of the cut tell of the others.
         moments = rows["event_time_to"].cast(pa.timestamp("us", tz="UTC")).cast(pa.int64())
         plain = rows.drop_columns(["event_time_to"]).append_column("time_to_us", moments)

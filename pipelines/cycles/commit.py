@@ -38,10 +38,25 @@ class GoldTables:
         self._lake = lake
         self._declared = {table.name: table for table in tables}
         self._handles: dict[str, DeltaTable] = {}
+        self._written: dict[str, int] = {}
+        """Versions of the newest commits made here, at least: an open table knows its past alone.
+        """
 
     def present(self) -> list[str]:
         """Names of those that exist."""
         return [name for name in self._declared if self._lake.exists(self._lake.gold(name))]
+
+    def versions(self) -> dict[str, int]:
+        """A version that each has by now: the newest, unless upkeep has made another."""
+        return {name: handle.version() for name, handle in self._handles.items()} | self._written
+
+    def newest_cycle(self, run_id: str) -> int:
+        """The newest cycle of a run that any of them has; 0 without one."""
+        cycles = (
+            handle.transaction_version(f"{name}/{run_id}") or 0
+            for name, handle in self._handles.items()
+        )
+        return max(cycles, default=0)
 
     def create(self) -> None:
         """Make those that do not exist yet, and give the others the columns that were declared
@@ -70,6 +85,7 @@ class GoldTables:
             handle.update_incremental()
             if (handle.transaction_version(app_id) or 0) >= cycle:
                 return False
+            version = handle.version()
             handle.create_write_transaction(
                 [_action(file) for file in files],
                 mode="append",
@@ -84,6 +100,7 @@ class GoldTables:
             raise LakeError(
                 f"{self._lake.gold(name)} takes no commit ({first_line(error)})"
             ) from error
+        self._written[name] = version + 1
         return True
 
 

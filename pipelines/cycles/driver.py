@@ -96,6 +96,7 @@ class Driver:
             target, evaluation.as_text(), gold=self._gold.present(), buckets=pace.buckets
         )
         self._gold.create()
+        self.plans.require_gold(self._gold.versions(), self._gold.newest_cycle(self.plans.run_id))
         self.plans.begin_tables([table.name for table in gold_tables()])
         places = self.plans.last.places if self.plans.last is not None else {}
         self._bronze = BronzeTail(source, places, follows=until is None)
@@ -108,7 +109,8 @@ class Driver:
             return None
         done = self._carry_out(plan)
         counts = self._commit(plan, done)
-        self.plans.finish(plan, {one.bucket: one.chain for one in done})
+        chains = {one.bucket: one.chain for one in done}
+        self.plans.finish(plan, chains, self._gold.versions())
         self._bronze.finish(plan.cuts)
         if self._until is None:
             versions = {

@@ -10,8 +10,10 @@ purpose: listings, retries beyond the client's own.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Final
 
 import obstore
 import pyarrow as pa
@@ -24,6 +26,23 @@ from pipelines.small_files import object_store
 
 class FileGone(LakeError):
     """A file that a table's log has told of is not there any more."""
+
+
+RESTORE: Final = (
+    "restore it from a copy of the lake, or compute gold again from bronze in another lake "
+    "(`tidemark pipeline replay`)"
+)
+
+
+@contextmanager
+def understood(address: str) -> Iterator[None]:
+    """What a file says is read within: LakeError, by its address, when that cannot be what was
+    written.
+    """
+    try:
+        yield
+    except (pa.ArrowException, OSError, ValueError, LookupError, TypeError) as error:
+        raise LakeError(f"{address} is damaged ({first_line(error)}): {RESTORE}") from error
 
 
 class DataFiles:
@@ -41,10 +60,7 @@ class DataFiles:
             return pa.py_buffer(bytes(obstore.get(self._store, self._key(address)).bytes()))
         except (OSError, BaseError) as error:
             kind = FileGone if isinstance(error, FileNotFoundError) else LakeError
-            raise kind(
-                f"{address} cannot be read ({first_line(error)}): restore it from a copy of the "
-                "lake, or compute gold again from bronze in another lake (`tidemark replay`)"
-            ) from error
+            raise kind(f"{address} cannot be read ({first_line(error)}): {RESTORE}") from error
 
     def is_there(self, address: str) -> bool:
         """Is there such a file? LakeError when that cannot be told."""

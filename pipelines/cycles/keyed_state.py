@@ -23,7 +23,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from pipelines.cycles.files import DataFiles
+from pipelines.cycles.files import DataFiles, understood
 from pipelines.cycles.streams import read_stream, write_stream
 from pipelines.marts.computing import Computed, means_the_same
 from pipelines.marts.keys import overlaid
@@ -50,12 +50,15 @@ class StateFiles:
         """The state, from the files of a chain, oldest first; none: the beginning."""
         state: Tables = {}
         for name in chain:
-            for step, table, positions, rows in _parts(self._files.read(f"{self._folder}/{name}")):
-                carried = state.setdefault(step, {})
-                if positions is None:
-                    carried[table] = rows
-                else:
-                    carried[table] = overlaid(carried[table], positions, rows)
+            address = f"{self._folder}/{name}"
+            data = self._files.read(address)
+            with understood(address):
+                for step, table, positions, rows in _parts(data):
+                    carried = state.setdefault(step, {})
+                    if positions is None:
+                        carried[table] = rows
+                    else:
+                        carried[table] = overlaid(carried[table], positions, rows)
         return state
 
     def save(

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from engine.foundation.errors import LakeError
+from engine.foundation.errors import LakeError, TidemarkError
 from pipelines.cycles.driver import Driver, Progress
 from pipelines.lake import Lake, first_line
 from pipelines.lease import Lease, acquire
@@ -55,11 +55,12 @@ def run_live(
     """Compute gold while `wanted()`; a cycle under way is finished first. Where nothing is new, one
     looks again after `poll_s`.
 
-    begin: makes the driver, from what is recorded. What it raises the first time is raised: such a
-    lake is not this run's. Later failures, of storage or of executors, are told and tried again.
-    LakeError when another process has taken the lease over.
+    begin: makes the driver, from what is recorded. A TidemarkError that it raises the first time is
+    raised: such a lake is not this run's. All other failures, of storage or of executors, are told
+    and tried again. LakeError when another process has taken the lease over.
     """
-    driver: Driver | None = begin()
+    driver: Driver | None = None
+    has_begun = False
     failures = 0
     while wanted():
         started_s = time.monotonic()
@@ -71,8 +72,11 @@ def run_live(
         try:
             if driver is None:
                 driver = begin()
+                has_begun = True
             progress = driver.next_cycle()
-        except Exception as error:  # noqa: BLE001 - whatever a store or a cluster may raise
+        except Exception as error:
+            if isinstance(error, TidemarkError) and not has_begun:
+                raise
             driver = None
             pause_s = PAUSES_S[min(failures, len(PAUSES_S) - 1)]
             failures += 1

@@ -17,7 +17,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -64,6 +64,8 @@ class Plan:
     """Per hash bucket, the files of the state that the cycle starts from."""
     recorded_at: datetime | None = field(default=None, compare=False)
     """When it was recorded, by the clock of the machine that computes; None before that."""
+    gold: Mapping[str, int] = field(default_factory=dict, compare=False)
+    """Per gold table, a version that it had when the cycle was done; of one that is done alone."""
 
     @property
     def rows(self) -> int:
@@ -86,6 +88,8 @@ class Plans:
         """Is the last plan carried out?"""
         self.chains: Mapping[int, tuple[str, ...]] = {}
         """The state's files behind the last cycle that is done."""
+        self.gold: Mapping[str, int] = {}
+        """Per gold table, a version that it had then."""
         self.begun: dict[str, int] = {}
         """Per gold table of the run, the first cycle that computes it."""
 
@@ -136,6 +140,7 @@ class Plans:
             )
         plans = Plans(lake, done["run_id"], standing["settings"], buckets=standing["buckets"])
         plans.chains = _chains_of(standing["chains"])
+        plans.gold = standing.get("gold", {})
         plans.begun = standing["begun"]
         for record in records:
             if record["phase"] == BEGUN and record["cycle"] > done["cycle"]:
@@ -157,6 +162,20 @@ class Plans:
         self._append(cycle, BEGUN, new)
         self.begun.update(dict.fromkeys(new, cycle))
 
+    def require_gold(self, versions: Mapping[str, int], newest_cycle: int) -> None:
+        """LakeError when a gold table or the plans were put back to an older copy: the run would
+        go on without the rows between. `newest_cycle`: the newest of which gold has rows.
+        """
+        for name, version in self.gold.items():
+            require_version(self._lake, name, versions.get(name), version)
+        planned = 0 if self.last is None else self.last.cycle
+        if newest_cycle > planned:
+            raise LakeError(
+                f"{self._lake.root}: gold has cycle {newest_cycle}, but its plans say cycle "
+                f"{planned}: restore the plans ({self._lake.state(PLANS)}), or "
+                f"{self._lake.made_again(self._lake.gold(''))}"
+            )
+
     def positions(self) -> tuple[Cut, ...]:
         """Where each emitter stands once the last plan is carried out."""
         return () if self.last is None else tuple(cut.rest() for cut in self.last.cuts)
@@ -175,8 +194,14 @@ class Plans:
         self.last, self.is_done = plan, False
         return plan
 
-    def finish(self, plan: Plan, chains: Mapping[int, tuple[str, ...]]) -> None:
-        """Write that the plan's gold is whole, and which files hold the state behind it.
+    def finish(
+        self,
+        plan: Plan,
+        chains: Mapping[int, tuple[str, ...]],
+        gold: Mapping[str, int] | None = None,
+    ) -> None:
+        """Write that the plan's gold is whole, in these versions of its tables, and which files
+        hold the state behind it.
 
         The first cycle that ends in another hour of data time leaves a state that is kept; it is
         noted first, so whatever is done is noted.
@@ -184,6 +209,7 @@ class Plans:
         if ends_an_hour(plan.cuts):
             keep(self._lake, KeptState(plan.run_id, plan.cycle, plan.cuts, chains, self.buckets))
         self.chains = chains
+        self.gold = self.gold if gold is None else gold
         self._append(plan.cycle, DONE, self._standing())
         self.is_done = True
 
@@ -199,6 +225,7 @@ class Plans:
             "settings": self.settings,
             "buckets": self.buckets,
             "begun": self.begun,
+            "gold": self.gold,
             "chains": self.chains,
         }
 
@@ -234,9 +261,25 @@ def last_done(lake: Lake) -> Plan | None:
     if not lake.exists(lake.state(PLANS)):
         return None
     records = _newest_records(lake)
-    done = [row["cycle"] for row in records if row["phase"] == DONE]
+    done = {row["cycle"]: json.loads(row["body"]) for row in records if row["phase"] == DONE}
     planned = [row for row in records if row["phase"] == PLANNED and row["cycle"] in done]
-    return plan_of(planned[-1]) if planned else None
+    if not planned:
+        return None
+    plan = plan_of(planned[-1])
+    return replace(plan, gold=done[plan.cycle].get("gold", {}))
+
+
+def require_version(lake: Lake, name: str, there: int | None, told: int) -> None:
+    """LakeError when a gold table is gone (None), or older than a cycle that is done left it."""
+    if there is not None and there >= told:
+        return
+    address = lake.gold(name)
+    what = "is gone" if there is None else "is older than its plans"
+    now = "" if there is None else f" and not {there}"
+    raise LakeError(
+        f"{address} {what}: version {told} was written{now}; restore it from a copy of the lake, "
+        f"or {lake.made_again(address)}"
+    )
 
 
 def plan_of_cycle(lake: Lake, cycle: int) -> Plan | None:

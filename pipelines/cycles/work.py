@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 
 from engine.telemetry.tables import BY_NAME
 from pipelines.cycles.buckets import bucket_of, split, within
-from pipelines.cycles.files import DataFiles
+from pipelines.cycles.files import DataFiles, understood
 from pipelines.cycles.gold_files import NewFile, write_rows
 from pipelines.cycles.keyed_state import StateFiles
 from pipelines.lake import Lake
@@ -187,9 +187,10 @@ def _numbered(table: str, rows: pa.Table) -> tuple[pa.Table, list[Odd]]:
 def _rows(files: DataFiles, lake: Lake, table: str, path: str, *, everything: bool) -> pa.Table:
     """A bronze file's rows, texts that repeat as dictionaries."""
     texts = [field.name for field in fact_schema(table) if field.type == KEY_TEXT]
-    file = pq.ParquetFile(
-        pa.BufferReader(files.read(f"{lake.bronze(table)}/{path}")), read_dictionary=texts
-    )
-    there = set(file.schema_arrow.names)
-    names = [column.name for column in BY_NAME[table].columns if column.name in there]
-    return file.read(names if everything else NUMBERS.names)
+    address = f"{lake.bronze(table)}/{path}"
+    data = files.read(address)
+    with understood(address):
+        file = pq.ParquetFile(pa.BufferReader(data), read_dictionary=texts)
+        there = set(file.schema_arrow.names)
+        names = [column.name for column in BY_NAME[table].columns if column.name in there]
+        return file.read(names if everything else NUMBERS.names)

@@ -19,12 +19,13 @@ from pipelines.lake import sql_text
 from pipelines.long_ranges import ROLLUPS, SPANS, span_for
 from pipelines.marts.group_state import SEVERITY
 from pipelines.moment import sql_time
-from pipelines.reading import Reading, equals
+from pipelines.reading import TOLD_ALWAYS, Reading, equals
 
 STATES: Final = SEVERITY
 """States of a group; those that a lake has besides are names too."""
 STATUSES: Final = ("failed", "passed")
 UNITS_S: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 BY_ROW: Final = "row"
 NEAR_MAX: Final = 3
 LISTED_MAX: Final = 20
@@ -65,6 +66,8 @@ class Asked:
     queue: int | None = None
     since: datetime | None = None
     until: datetime | None = None
+    known_from: datetime | None = None
+    """The earliest moment of which something is known, when the range begins before it."""
 
     @property
     def place(self) -> list[str]:
@@ -238,15 +241,33 @@ def asked_of(
         topic = the_topic(reading, topic, group)
     if queue is not None:
         queue = the_queue(reading, queue, Asked(group, topic))
-    begin = the_moment("since", since, judged_to) if since is not None else None
-    end = the_moment("until", until, judged_to) if until is not None else None
+    begin = _since_the_epoch("since", since, judged_to)
+    end = _since_the_epoch("until", until, judged_to)
     if begin is not None and end is not None and begin > end:
         raise ConfigError("since", since, f"a moment before until={until!r}")
     if begin is not None and begin > judged_to:
         raise ConfigError(
             "since", since, f"a moment up to which there is data: {judged_to:%Y-%m-%d %H:%M:%S} UTC"
         )
-    return Asked(group, topic, queue, begin, end)
+    known_from = _known_from(reading, begin, end)
+    if known_from is not None and end is not None and end < known_from:
+        first = f"a moment from which on there is data: {known_from:%Y-%m-%d %H:%M:%S} UTC"
+        raise ConfigError("until", until, first)
+    is_short = known_from is not None and begin is not None and begin < known_from
+    return Asked(group, topic, queue, begin, end, known_from if is_short else None)
+
+
+def _since_the_epoch(kind: str, given: When | None, judged_to: datetime) -> datetime | None:
+    """A moment of a range; facts are of 1970 or later, so an earlier one asks for the same."""
+    return None if given is None else max(EPOCH, the_moment(kind, given, judged_to))
+
+
+def _known_from(reading: Reading, begin: datetime | None, end: datetime | None) -> datetime | None:
+    """The earliest moment that is known, when a range may reach back beyond it."""
+    oldest = reading.tables.oldest_day(TOLD_ALWAYS[0])
+    asked = [moment.date() for moment in (begin, end) if moment is not None]
+    is_far = oldest is not None and any(day <= oldest for day in asked)
+    return reading.known_from() if is_far else None
 
 
 def slots_asked(by: str | None, asked: Asked, reading: Reading) -> int | None:
@@ -255,7 +276,10 @@ def slots_asked(by: str | None, asked: Asked, reading: Reading) -> int | None:
         end = asked.until or reading.moment.whole.newest  # The same slots of all clusters.
         if asked.since is None or end is None or not _has_slots(reading, asked.since):
             return None
-        return span_for(end - asked.since)
+        span_s = span_for(end - asked.since)
+        known = end - (asked.known_from or asked.since)
+        # In less than two slots none may be whole, and only what is over has a row.
+        return span_s if span_s is not None and known >= timedelta(seconds=2 * span_s) else None
     if by not in (BY_ROW, *SPANS):
         raise ConfigError("by", by, f"one of {', '.join((BY_ROW, *SPANS))}")
     return SPANS.get(by)

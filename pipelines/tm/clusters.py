@@ -136,6 +136,8 @@ def as_result(answer: Answer) -> Result:
     moment, revision = reading.moment, reading.revision
     judged_to = moment.judged_to
     said = f"{answer.verdict} {sentences.judged(judged_to, moment, reading.asked_at)}"
+    if answer.asked.known_from is not None:
+        said += f" {sentences.known_from(answer.asked.known_from)}"
     if revision is not None:
         said += f" {sentences.revised(revision, shown=moment.cycle)}"
     return Result(

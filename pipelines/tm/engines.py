@@ -7,6 +7,7 @@ complete cycle; neither writes. Absent on purpose: Spark until it is asked for.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Any, Final
 
 import polars as pl
@@ -14,28 +15,32 @@ import pyarrow as pa
 from deltalake import QueryBuilder
 
 from engine.foundation.errors import ConfigError
-from engine.telemetry.tables import TABLES
+from engine.telemetry.tables import TABLES, Column
 from pipelines.catalogue import GOLD_TABLES
-from pipelines.lake import first_line
+from pipelines.lake import first_line, with_declared
 from pipelines.marts.mart import GoldTable
 from pipelines.moment import Moment
 from pipelines.reading import Reading
 
 READING_VERBS: Final = ("select", "with", "values", "explain")
-_COMMENTS: Final = re.compile(r"/\*.*?\*/|--[^\n]*", re.DOTALL)
+_COMMENTS: Final = re.compile(r"""('(?:[^']|'')*'|"(?:[^"]|"")*")|/\*.*?\*/|--[^\n]*""", re.DOTALL)
+"""Comments; and, as its group, texts and names, in which nothing is one."""
+_TEXTS: Final = re.compile("'(?:[^']|'')*'")
 _RAW: Final = "whole_"
 _BY_NAME: Final = {table.name: table for table in GOLD_TABLES}
+_FACTS: Final = {table.name: table for table in TABLES}
 NAMES: Final = (*_BY_NAME, *(table.name for table in TABLES))
 
 
 def sql_answer(reading: Reading, query: str) -> tuple[pl.DataFrame, str]:
     """(rows, the first table the query names). Raises ConfigError for what is not a reading."""
-    text = _COMMENTS.sub(" ", query).strip()
-    words = text.split(None, 1)
-    if not words or words[0].lower() not in READING_VERBS or ";" in text.rstrip("; \n"):
+    text = _COMMENTS.sub(lambda found: found[1] or " ", query).strip().rstrip("; \n")
+    words, bare = text.split(None, 1), _TEXTS.sub("''", text)
+    if not words or words[0].lower() not in READING_VERBS or ";" in bare:
         raise ConfigError("query", query, "one SELECT")
-    named = [name for name in NAMES if re.search(rf"\b{name}\b", text)]
-    present = {name: table for name in named if (table := reading.tables.opened(name)) is not None}
+    named = [name for name in NAMES if re.search(rf"\b{name}\b", bare)]
+    opened = {name: reading.tables.at(name, reading.moment) for name in named}
+    present = {name: table for name, table in opened.items() if table is not None}
     missing = [name for name in named if name not in present]
     if missing or not named:
         there = [name for name in NAMES if reading.tables.opened(name) is not None]
@@ -45,16 +50,21 @@ def sql_answer(reading: Reading, query: str) -> tuple[pl.DataFrame, str]:
         reading.versions[name] = table.version()
         asked = asked.register(_RAW + name, table)
     try:
-        for name in present:
+        for name, table in present.items():
             seen = _seen(reading.moment, name)
-            asked.execute(f"CREATE VIEW {name} AS SELECT * FROM {_RAW}{name} WHERE {seen}")  # noqa: S608
-        found = pa.table(asked.execute(text.rstrip("; \n")).read_all())
+            source = with_declared(table, _RAW + name, _columns(name))
+            asked.execute(f"CREATE VIEW {name} AS SELECT * FROM {source} WHERE {seen}")  # noqa: S608
+        found = pa.table(asked.execute(text).read_all())
     except Exception as error:
         # delta-rs's reader raises a bare Exception for what goes wrong while rows are read.
         raise ConfigError(
             "query", query, f"SQL that the engine takes: {first_line(error)}"
         ) from error
     return pl.DataFrame(pl.from_arrow(found)), named[0]
+
+
+def _columns(name: str) -> Sequence[Column]:
+    return _BY_NAME[name].columns if name in _BY_NAME else _FACTS[name].columns
 
 
 def _seen(moment: Moment, name: str) -> str:

@@ -186,7 +186,8 @@ class LakeHandle:
             lag = held_to(reading.newest("consumer_lag", *asked.place), reading.moment)
             now = states_with(lag_known(lag, states), states)
             said = sentences.of_causes(asked, rows, now)
-            return _answer(reading, said, rows, "lag_causes", asked=asked)
+            verdict = _unless_withheld(reading, asked, "lag_causes", said)
+            return _answer(reading, verdict, rows, "lag_causes", asked=asked)
 
         return told(self._reading(as_of, cluster), answer, group=group)
 
@@ -229,7 +230,7 @@ class LakeHandle:
             table = "duplicate_risk_windows"
             rows = _rollbacks(reading, _windows(reading, table, asked))
             said = _unless_withheld(reading, asked, table, sentences.of_rollbacks(rows))
-            return _answer(reading, said, rows, table, first=ROLLBACK_FIRST)
+            return _answer(reading, said, rows, table, first=ROLLBACK_FIRST, asked=asked)
 
         return told(self._reading(as_of, cluster), answer)
 
@@ -441,6 +442,7 @@ class LakeHandle:
         if not isinstance(as_of, datetime | timedelta | str):
             as_of = the_number("as_of", as_of, or_else=f" (a cycle) or {A_MOMENT}")
             found = cycle_moment(self.lake, as_of) if as_of <= moment.cycle else None
+            found = None if found is None else replace(found, gold=moment.gold)
             at = None if found is None else found.newest
             if found is None or at is None:
                 raise ConfigError("as_of", as_of, f"a complete cycle, 1 to {moment.cycle}")

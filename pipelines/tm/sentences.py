@@ -56,6 +56,11 @@ def _judged(judged_to: datetime, moment: Moment | None) -> str:
     return f"{said}; {_listed(each)}." if each else f"{said}."
 
 
+def known_from(moment: datetime) -> str:
+    """That a range begins before anything that the lake tells of."""
+    return f"Nothing is known from before {clock(moment, day=True)} UTC."
+
+
 def revised(revision: Revision, *, shown: int) -> str:
     """That a moment was told otherwise before, or is now; by whom, and how to ask for the other.
 

@@ -63,6 +63,11 @@ class TestPages:
         assert "pill-ok" in of_billing
         assert "withheld" not in of_billing
 
+    def test_causes_that_are_not_to_be_believed_are_told_as_such(self, lake: Lake) -> None:
+        fail(lake, table="lag_causes")
+
+        assert WORDS in shown(group.content(desk(lake), "shipping", "?range=15m", "light"))
+
     def test_another_emitters_failure_withholds_nothing_here(self, lake: Lake) -> None:
         fail(lake, about_emitter="DemoCluster/another/0")
 

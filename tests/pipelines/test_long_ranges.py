@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -137,7 +138,7 @@ def test_a_lake_without_roll_ups_is_read_row_by_row(lake: Path, tmp_path: Path) 
     home = Lake.at(str(tmp_path))
     last = last_complete(home)
     assert last is not None
-    reading = Reading(OpenTables(home), last)
+    reading = Reading(OpenTables(home), replace(last, gold={}))  # Its plans tell of none.
     points = lag_points(reading, 60, since=at(0), until=at(END)).select(POINTS)
     rows = reading.rows("consumer_lag", since=at(0)).select(POINTS)
     assert slots_asked(None, Asked("orders", since=at(-7 * 3600)), reading) is None
@@ -164,6 +165,9 @@ def test_tm_lists_lag_by_slots_where_it_is_asked_for_and_where_the_range_is_long
     assert handle.lag("orders", since="15m").table == "consumer_lag"
     assert handle.lag("orders", since="7h").df["span_s"].unique().tolist() == [60]
     assert handle.lag("orders", since="7h", by="row").table == "consumer_lag"
+    assert handle.lag("orders", since="8d").rows.equals(handle.lag("orders").rows), (
+        "no hour is over"
+    )
     assert by_slot.plot() is not None
     assert handle.lag("orders", since="7h").plot() is not None
     with pytest.raises(ConfigError, match="one of row, 1m, 5m, 1h"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -182,6 +183,23 @@ def test_what_was_given_back_is_nobodys(tmp_path: Path) -> None:
         assert holder_of(lake, "maintainer") == lease.holder
     assert not lease.is_held
     assert holder_of(lake, "maintainer") is None
+
+
+def test_whoever_had_the_lease_of_a_state_that_was_moved_away_has_none_of_the_new_one(
+    tmp_path: Path,
+) -> None:
+    lake = Lake.at(str(tmp_path / "lake"))
+    with acquire(lake, "pipeline", heartbeat_s=0.1, stale_after_s=1) as first:
+        assert first.is_held
+        shutil.move(lake.state(LEASES), tmp_path / "moved")
+        assert not first.is_held, "from the first moment on"
+        with acquire(lake, "pipeline") as second:
+            deadline_s = time.monotonic() + 30
+            while not first.is_lost:
+                assert time.monotonic() < deadline_s
+                time.sleep(0.05)
+            assert second.is_held
+            assert not second.is_lost
 
 
 def test_a_lake_that_takes_no_file_is_told(tmp_path: Path) -> None:

@@ -120,3 +120,29 @@ def test_a_moment_before_anything_was_judged_is_no_answer(lake: tm.LakeHandle) -
 def test_the_lake_of_a_day_before_is_told_as_not_kept(lake: tm.LakeHandle) -> None:
     with pytest.raises(LakeError, match="has nothing before 2026-03-01"):
         lake.stalls(as_of="2026-02-28")
+
+
+RANGES = ("lag", "stalls", "duplicates", "ownership", "rebalances", "dead_letters")
+
+
+@pytest.mark.parametrize("question", RANGES)
+@pytest.mark.parametrize("until", ["2020-01-01", "0001-01-01", "2026-03-01T00:01:00"])
+def test_a_range_that_ends_before_anything_was_judged_is_no_answer(
+    lake: tm.LakeHandle, question: str, until: str
+) -> None:
+    with pytest.raises(ConfigError, match="from which on there is data: 2026-03-01 12:00"):
+        getattr(lake, question)("billing", until=until)
+
+
+@pytest.mark.parametrize("question", RANGES)
+@pytest.mark.parametrize("since", ["0001-01-01", "1500-07-01", "2026-03-01T11:00:00"])
+def test_a_range_that_begins_before_anything_was_judged_says_so(
+    lake: tm.LakeHandle, question: str, since: str
+) -> None:
+    told = getattr(lake, question)("billing", since=since)
+    assert " Nothing is known from before 2026-03-01 12:00:0" in told.verdict
+    within = getattr(lake, question)("billing", since="2026-03-01T12:01:00")
+    assert "Nothing is known" not in within.verdict
+    whole = getattr(lake, question)("billing")
+    if question != "lag":
+        assert whole.rows.equals(told.rows)

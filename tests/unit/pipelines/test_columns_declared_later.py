@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -14,12 +15,14 @@ from engine.foundation.errors import LakeError
 from engine.telemetry.shipper.arrow_schemas import Speaker, SpooledRow
 from engine.telemetry.shipper.lake import BronzeTable
 from engine.telemetry.tables import LIFECYCLE, ColumnType, Table
-from pipelines.catalogue import CONSUMER_LAG, DQ_FAILURES
+from pipelines import tm
+from pipelines.catalogue import BY_NAME, COMPUTED_TABLES, CONSUMER_LAG, DQ_FAILURES
 from pipelines.evolution import add_declared_columns
 from pipelines.lake import Lake
 from pipelines.schemas import arrow_schema
 from pipelines.upkeep.maintainer import Maintainer
 from pipelines.upkeep.settings import Upkeep
+from tests.gold_lake import write_gold_lake
 
 LATER = "last_puller"
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -84,6 +87,27 @@ def test_an_older_bronze_table_is_shipped_to_and_merged(tmp_path: Path) -> None:
     assert {row["seq"]: row["detail"] for row in rows} == {1: None, 2: "in words"}
     newer.append(speaker, [SpooledRow(3, 1, moment_us, (*kinds, "more"))])
     assert DeltaTable(address).count() == 3
+
+
+QUESTIONS = ("groups", "lag", "stalls", "why", "duplicates", "ownership", "dead_letters")
+
+
+def test_a_lake_that_nobody_has_written_since_answers_every_question(tmp_path: Path) -> None:
+    lake = write_gold_lake(tmp_path / "lake")
+    for table in COMPUTED_TABLES:
+        later = [column.name for column in table.columns if column.nullable][-2:]
+        older = DeltaTable(lake.gold(table.name)).to_pyarrow_table().drop_columns(later)
+        shutil.rmtree(lake.gold(table.name))
+        write_deltalake(lake.gold(table.name), older, partition_by=["observed_date"])
+    asked = tm.connect(lake.root)
+    for question in QUESTIONS:
+        named = () if question == "groups" else ("shipping",)
+        answer = getattr(asked, question)(*named)
+        declared = [column for column in BY_NAME[answer.table].columns if column.nullable]
+        assert {column.name for column in declared} <= set(answer.rows.columns)
+    assert asked.groups().rows["retained_until"].to_list() == [None] * 3
+    assert len(asked.explain(asked.stalls("shipping").rows.row(0, named=True))) > 0
+    assert asked.sql('SELECT max("retained_until") FROM group_state').rows.item() is None
 
 
 def test_a_table_of_another_kind_is_refused_with_what_differs(tmp_path: Path) -> None:

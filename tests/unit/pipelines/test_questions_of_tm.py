@@ -434,6 +434,14 @@ class TestStories:
             "n"
         ].to_list() == [9]
 
+    def test_in_a_text_nothing_is_a_comment_or_another_statement(self, lake: tm.LakeHandle) -> None:
+        odd = ("a--b", "c;d", "/*", "*/", "it''s -- not; one")
+        query = (
+            "SELECT count(*) AS n -- of all\n FROM rebalances /* each; */ WHERE "
+            + " AND ".join(f"\"group\" <> '{text}'" for text in odd)
+        )
+        assert lake.sql(f"{query};").df["n"].to_list() == [9]
+
     @pytest.mark.parametrize(
         "query",
         [

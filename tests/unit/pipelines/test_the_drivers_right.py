@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from deltalake.exceptions import DeltaError
 
 from engine.foundation.errors import LakeError
 from pipelines.cycles.driver import Driver
@@ -58,3 +59,44 @@ def test_nothing_is_computed_while_the_lease_cannot_be_renewed(tmp_path: Path) -
 def test_a_driver_that_was_replaced_ends_and_says_so(tmp_path: Path) -> None:
     with pytest.raises(LakeError, match="computed by another process now; this one ends"):
         ran(tmp_path, Leased(is_held=False, is_lost=True), looks=4)
+
+
+def test_a_store_that_fails_at_the_first_look_is_told_and_asked_again(tmp_path: Path) -> None:
+    told: list[str] = []
+    asked = itertools.count()
+    full = iter([DeltaError("no space left on device")])
+
+    def begin() -> Driver:
+        for error in full:
+            raise error
+        return driver_of(tmp_path, evaluation=Evaluation())
+
+    writer = BronzeWriter(tmp_path)
+    writer.at(0)
+    writer.report("lifecycle", kind="BOOT", clean=False)
+    writer.ship()
+    run_live(
+        begin,
+        Leased(is_held=True, is_lost=False),
+        pace=Pace(cycle_ms=100),
+        wanted=lambda: next(asked) < 100 and not any("cycle 1" in line for line in told),
+        tell=lambda progress: told.append(str(progress)),
+        tell_failure=told.append,
+    )
+    assert told[0] == "no space left on device; trying again in 1 s"
+    assert told[1].startswith("cycle 1: ")
+
+
+def test_a_lake_that_is_not_this_runs_is_refused_at_once(tmp_path: Path) -> None:
+    def begin() -> Driver:
+        raise LakeError("gold of another version")
+
+    with pytest.raises(LakeError, match="gold of another version"):
+        run_live(
+            begin,
+            Leased(is_held=True, is_lost=False),
+            pace=Pace(),
+            wanted=lambda: True,
+            tell=str,
+            tell_failure=str,
+        )

@@ -14,7 +14,7 @@ from tests.gold_lake import END, START, write_gold_lake
 from tests.lake_story import EMITTER
 
 SAID = WORDS[0].upper() + WORDS[1:]
-QUESTIONS = ("lag", "stalls", "duplicates", "ownership", "rebalances", "dead_letters")
+QUESTIONS = ("lag", "stalls", "why", "duplicates", "ownership", "rebalances", "dead_letters")
 
 
 @pytest.fixture

@@ -1,0 +1,65 @@
+"""A file of a lake that is damaged is told by its address, whoever reads it, with what to do."""
+
+from __future__ import annotations
+
+import re
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from engine.foundation.errors import LakeError
+from pipelines.cycles.driver import Driver
+from pipelines.lake import first_line
+from pipelines.settings import Evaluation
+from tests.pipelines.bronze_lake import BronzeWriter
+from tests.pipelines.in_process import driver_of
+
+Damage = Callable[[bytes], bytes]
+DAMAGES: dict[str, Damage] = {
+    "empty": lambda _: b"",
+    "cut in half": lambda data: data[: len(data) // 2],
+    "of noughts": lambda data: bytes(len(data)),
+    "with other bytes in its middle": lambda data: (
+        data[:8] + b"\xff" * (len(data) - 16) + data[-8:]
+    ),
+}
+
+
+def test_of_what_went_wrong_in_a_worker_the_last_sentence_is_told() -> None:
+    try:
+        try:
+            raise ValueError("no magic bytes")
+        except ValueError as error:
+            raise LakeError("part-7.parquet is damaged (no magic bytes)") from error
+    except LakeError:
+        told = traceback.format_exc()
+    worker = RuntimeError(f"An exception was thrown from the worker:\n{told}\n\tat org.Spark.run")
+    assert first_line(worker).endswith("LakeError: part-7.parquet is damaged (no magic bytes)")
+
+
+@pytest.fixture
+def driver(tmp_path: Path) -> Driver:
+    """A lake with a cycle that is done, and one more shipment."""
+    writer = BronzeWriter(tmp_path)
+    driver = driver_of(tmp_path, evaluation=Evaluation())
+    for second in range(2):
+        writer.at(second)
+        writer.report("lifecycle", kind="BOOT", clean=False)
+        writer.ship()
+        if second == 0:
+            assert driver.next_cycle() is not None
+    return driver
+
+
+@pytest.mark.parametrize("files", ["bronze/lifecycle", "bronze/shipments", "state/keyed"])
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
+def test_a_cycle_names_the_file(driver: Driver, tmp_path: Path, files: str, damage: Damage) -> None:
+    newest = max(
+        (one for one in (tmp_path / files).rglob("*.*") if one.suffix in (".parquet", ".state")),
+        key=lambda one: one.stat().st_mtime_ns,
+    )
+    newest.write_bytes(damage(newest.read_bytes()))
+    with pytest.raises(LakeError, match=f"{re.escape(str(newest))} .*restore it from a copy"):
+        driver.next_cycle()
