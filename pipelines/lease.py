@@ -139,7 +139,7 @@ class Lease:
         self._body = body
         self._heartbeat_s = heartbeat_s
         self._sure_s = stale_after_s - heartbeat_s
-        self._renewed_s = time.monotonic()
+        self._renewed_s = body.asked_s
         self._lost = False
         self._ended = threading.Event()
         self._beating = threading.Thread(
@@ -200,6 +200,7 @@ class _LocalLease:
     """
 
     def __init__(self, address: str, descriptor: int, holder: Holder) -> None:
+        self.asked_s: Final = time.monotonic()
         self._address = address
         self._descriptor = descriptor
         self._holder = holder
@@ -273,7 +274,12 @@ class _LocalLease:
 class _StoredLease:
     """A file of an object store, which changes by conditional puts alone."""
 
-    def __init__(self, files: SmallFiles, address: str, holder: Holder, tag: str) -> None:
+    def __init__(
+        self, files: SmallFiles, address: str, holder: Holder, tag: str, *, asked_s: float
+    ) -> None:
+        self.asked_s: Final = asked_s
+        """Before the put that made the lease its holder's, by the clock of `time.monotonic`: the
+        store may answer late, and others count from what the file says."""
         self._files = files
         self._address = address
         self._holder = holder
@@ -284,10 +290,11 @@ class _StoredLease:
         cls, files: SmallFiles, address: str, holder: Holder, times_s: tuple[float, float]
     ) -> _StoredLease:
         heartbeat_s, stale_after_s = times_s
+        asked_s = time.monotonic()
         files.create(address, holder.as_bytes())
         there = _there(files, address)
-        if (mine := cls._if_mine(files, address, holder, there)) is not None:
-            return mine
+        if cls._is_mine(holder, there):
+            return cls(files, address, holder, there.tag, asked_s=asked_s)
         other = Holder.parse(there.data)
         if other is not None and not other.released:
             if _age_s(other) < stale_after_s:
@@ -297,22 +304,19 @@ class _StoredLease:
             later = _there(files, address)
             if later.tag != there.tag:
                 raise _refusal(address, holder.role, later.data)
+        asked_s, holder = time.monotonic(), replace(holder, renewed=_now())
         files.replace_if(address, holder.as_bytes(), tag=there.tag)
         there = _there(files, address)
-        if (mine := cls._if_mine(files, address, holder, there)) is not None:
-            return mine
+        if cls._is_mine(holder, there):
+            return cls(files, address, holder, there.tag, asked_s=asked_s)
         raise _refusal(address, holder.role, there.data)
 
-    @classmethod
-    def _if_mine(
-        cls, files: SmallFiles, address: str, holder: Holder, there: Held
-    ) -> _StoredLease | None:
+    @staticmethod
+    def _is_mine(holder: Holder, there: Held) -> bool:
         """Asked of the file itself: a put that was repeated may have been refused by its own first
         try."""
         written = Holder.parse(there.data)
-        if written is None or written.token != holder.token:
-            return None
-        return cls(files, address, holder, there.tag)
+        return written is not None and written.token == holder.token
 
     def renew(self) -> bool:
         return self._write(replace(self._holder, renewed=_now()))
@@ -324,8 +328,7 @@ class _StoredLease:
         tag = self._files.replace_if(self._address, holder.as_bytes(), tag=self._tag)
         if tag is None:
             there = _there(self._files, self._address)
-            written = Holder.parse(there.data)
-            if written is None or written.token != holder.token:
+            if not self._is_mine(holder, there):
                 return False
             tag = there.tag
         self._tag = tag

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 from engine.foundation.errors import LakeError, TidemarkError
-from pipelines.cycles.driver import Driver, Progress
+from pipelines.cycles.driver import Progress
 from pipelines.lake import Lake, first_line
 from pipelines.lease import Lease, acquire
 from pipelines.settings import Pace
@@ -42,8 +42,15 @@ class Right(Protocol):
         """Has another process taken it over?"""
 
 
+class Cycles(Protocol):
+    """What computes gold, as `Driver` does."""
+
+    def next_cycle(self) -> Progress | None:
+        """Carry out the next cycle; None when nothing is new."""
+
+
 def run_live(
-    begin: Callable[[], Driver],
+    begin: Callable[[], Cycles],
     lease: Right,
     *,
     pace: Pace,
@@ -59,7 +66,7 @@ def run_live(
     raised: such a lake is not this run's. All other failures, of storage or of executors, are told
     and tried again. LakeError when another process has taken the lease over.
     """
-    driver: Driver | None = None
+    driver: Cycles | None = None
     has_begun = False
     failures = 0
     while wanted():

@@ -439,7 +439,12 @@ def test_a_rolling_restart_and_a_group_that_grows_or_shrinks_do_not_flap() -> No
         story.members = 10 if changes[0][1] == "JOINED" else 4
         for client, kind in changes:
             story.broker.report(
-                "rebalance_events", group="g", client_id=client, kind=kind, generation=1
+                "rebalance_events",
+                inferred=False,
+                group="g",
+                client_id=client,
+                kind=kind,
+                generation=1,
             )
         assert "REBALANCE_FLAPPING" not in story.run(3, sent=(20, 20), done=(5, 5)).causes()
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -13,7 +12,7 @@ import pytest
 from pipelines.settings import Evaluation
 from tests.pipelines.marts.judges import JUDGES
 from tests.pipelines.marts.played_group import FIRST, Work, exposed, played, states, steady, windows
-from tests.pipelines.marts.told_story import Emitter, Rows, bronze
+from tests.pipelines.marts.told_story import Emitter, Rows, bronze, second
 from tests.pipelines.partition import run
 
 COMMITS_S = (0.02, 5, 60, 1200)
@@ -98,22 +97,24 @@ def test_silence_is_a_stall_when_it_is_twice_as_long_as_is_usual() -> None:
     assert "; usually it is reported each 60 s; the message at 24900 is at the head" in evidence
 
 
-def test_a_single_long_stand_is_no_habit() -> None:
-    """The second time it is called a stall as soon as the first time."""
+@pytest.mark.parametrize("between_s", [60, 300])
+def test_a_single_long_stand_is_no_habit(between_s: int) -> None:
+    """The second time it is called a stall as soon as the first time, however soon it comes."""
+    begins = (300, 600 + between_s)
 
     def finished(at: float) -> int:
-        stands = next((begin for begin in (300, 900) if begin <= at < begin + 300), at)
+        stands = next((begin for begin in begins if begin <= at < begin + 300), at)
         return HEALTHY.finished(stands)
 
     work = replace(HEALTHY, finished=finished, tells=False, commit_s=5, held_max=10**6)
     opened = [at for at, _, _, state in windows(played(work)) if state == "OPEN"]
-    assert opened == [340, 940]
+    assert opened == [begin + 40 for begin in begins]
 
 
 def test_a_group_that_lost_its_members_is_dead_however_rarely_it_reported() -> None:
     told = [
         states(played(replace(HEALTHY, commit_s=commit_s, tells=tells, dies_at=1300)))[-1]
-        for commit_s, tells in itertools.product((5, 1200), (True, False))
+        for commit_s, tells in ((5, True), (300, False), (1200, True), (1200, False))
     ]
     assert {state for _, state in told} == {"STOPPED"}
     assert max(at for at, _ in told) <= 1300 + 30 + 35
@@ -162,6 +163,23 @@ def test_chance_makes_no_state_go_to_and_fro(
 ) -> None:
     gold = played(noisy(produced, consumed, behind, seed=seed, seconds=2400))
     assert [state for _, state in states(gold)] == expected
+
+
+def test_chance_is_no_course() -> None:
+    """A lag that is another one each minute, around the same, neither grows nor shrinks."""
+    chance = np.random.default_rng(1).integers(0, 60, size=41).tolist()
+    work = steady(produced=100, consumed=100, commit_s=5, seconds=2400)
+
+    def finished(at: float) -> int:
+        return max(FIRST, work.end(at) - 300 - chance[int(at) // 60])
+
+    told = played(replace(work, finished=finished))["group_state"]
+    courses = {
+        (row["state"], row["trend"], row["lag_change_per_hour"])
+        for row in told
+        if second(row["observed_at"]) >= 420
+    }
+    assert courses == {("OK", "STEADY", 0)}
 
 
 @pytest.mark.parametrize(("deficit_an_hour", "within_s"), [(36_000, 250), (360, 3600), (36, 3700)])

@@ -58,6 +58,18 @@ def test_batches_that_come_no_more_are_a_stall_after_twice_their_period(tells: b
     assert 600 + CADENCES * 120 <= at <= 600 + CADENCES * 120 + 15
 
 
+@pytest.mark.parametrize("tells", [True, False])
+def test_a_group_that_lost_its_members_is_not_waited_for_as_long_as_it_usually_rests(
+    tells: bool,
+) -> None:
+    """It takes batches each five minutes, and dies two minutes behind one."""
+    work = replace(batches(300, tells=tells).work(1200), dies_at=1020)
+    dead_at = 1020 + work.expires_after_s
+    at, state = states(played(work))[-1]
+    assert state == "STOPPED"
+    assert dead_at <= at <= dead_at + 15
+
+
 def test_a_habit_of_resting_is_forgotten_when_it_is_given_up() -> None:
     """Two rests of 200 s, then work without a break, and a stand: that is no rest any more."""
 

@@ -265,6 +265,17 @@ def test_a_cycle_takes_whole_shipments_until_it_has_enough() -> None:
     assert next_cuts(second, shipped, rows_max=15)[0].is_empty
 
 
+def test_an_emitter_that_brings_nothing_keeps_its_place() -> None:
+    here = (Cut("a", 0, 10, 0, 1, 0, 100), Cut("b", 0, 7, 0, 3, 0, 90))
+    brought = [Shipment("a", 2, 11, 12, 150), Shipment("c", 1, 1, 4, 120)]
+    cuts = next_cuts(here, brought, rows_max=15)
+    assert cuts == (
+        Cut("a", 10, 12, 1, 2, 100, 150),
+        Cut("b", 7, 7, 3, 3, 90, 90),
+        Cut("c", 0, 4, 0, 1, 0, 120),
+    )
+
+
 def test_time_alone_is_a_cut_without_rows() -> None:
     here = (Cut("e", 0, 10, 0, 1, 0, 100),)
     cut = next_cuts(here, [shipment(2, 11, 10, 150)], rows_max=15)[0]
@@ -288,6 +299,9 @@ def test_a_plan_that_was_not_carried_out_is_handed_back_whole(tmp_path: Path) ->
     done = last_done(lake)
     assert done is not None
     assert done.cuts == cuts, "what is whole, not what is planned"
+    again.finish(second, {0: ("d",)})
+    assert (third := Plans.open(lake, SETTINGS, gold=("rebalances",), buckets=9)).is_done
+    assert third.chains == {0: ("d",)}, "the state behind the cycle, not the one before it"
 
 
 def test_gold_without_plans_and_other_settings_are_refused(tmp_path: Path) -> None:

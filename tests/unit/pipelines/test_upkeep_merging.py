@@ -9,10 +9,12 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from deltalake import DeltaTable, write_deltalake
+from deltalake import DeltaTable, Field, TableFeatures, write_deltalake
+from deltalake.schema import PrimitiveType
 from hypothesis import given
 from hypothesis import strategies as st
 
+from engine.foundation.errors import LakeError
 from pipelines.lake import Lake
 from pipelines.small_files import SmallFiles
 from pipelines.tail import Place, read_tail
@@ -120,6 +122,34 @@ def test_rows_dropped_meanwhile_do_not_come_back(address: str) -> None:
     with pytest.raises(MergeRefused):
         merged(address, late)
     assert DeltaTable(address).count() == 3
+
+
+def test_a_merge_gives_up_when_the_table_became_another_one_meanwhile(address: str) -> None:
+    late = DeltaTable(address)
+    DeltaTable(address).alter.add_columns([Field("trend", PrimitiveType("string"))])
+    with pytest.raises(MergeRefused, match="a commit of another"):
+        merged(address, late)
+    assert len(DeltaTable(address).file_uris()) == 7
+
+
+def test_a_table_whose_files_hold_rows_that_are_deleted_is_not_merged(address: str) -> None:
+    """With deletion vectors a file has rows that the table has no more: they would come back."""
+    handle = DeltaTable(address)
+    handle.alter.add_feature(TableFeatures.DeletionVectors, allow_protocol_versions_increase=True)
+    before = sorted(DeltaTable(address).file_uris())
+    with pytest.raises(MergeRefused, match="features that are not merged"):
+        merged(address)
+    assert sorted(DeltaTable(address).file_uris()) == before
+
+
+def test_a_file_that_has_lost_rows_is_told_and_not_merged_as_if_it_were_whole(address: str) -> None:
+    file = next(one for one in DeltaTable(address).file_uris() if f"observed_date={DAY}" in one)
+    with pq.ParquetFile(file) as data:
+        rows = data.read()
+    pq.write_table(rows.slice(1), file)
+    with pytest.raises(LakeError, match="has not the rows that the log tells"):
+        merged(address)
+    assert len(DeltaTable(address).file_uris()) == 7
 
 
 def test_a_column_that_came_later_is_null_in_older_rows(address: str) -> None:

@@ -155,10 +155,13 @@ def test_replaced_files_stay_for_the_hours_of_readers_or_longer_for_the_pipeline
 def test_a_day_that_a_reader_has_not_read_is_not_dropped_until_patience_ends() -> None:
     day = TODAY - timedelta(days=32)
     behind = (ReaderPlace("pipeline", datetime(2026, 2, 6, 23, tzinfo=UTC).timestamp()),)
+    but_for_late_rows = (ReaderPlace("pipeline", datetime(2026, 2, 7, 23, tzinfo=UTC).timestamp()),)
     past = (ReaderPlace("pipeline", datetime(2026, 2, 8, 1, tzinfo=UTC).timestamp()),)
     lost = (ReaderPlace("pipeline", None),)
     assert day == date(2026, 2, 6)
     assert plan(table(partition(day, 1), readers=behind), UPKEEP, NOW).drops == ()
+    assert plan(table(partition(day, 1), readers=but_for_late_rows), UPKEEP, NOW).drops == ()
+    assert plan(table(partition(day, 1), readers=past + behind), UPKEEP, NOW).drops == ()
     assert plan(table(partition(day, 1), readers=lost), UPKEEP, NOW).drops == ()
     assert plan(table(partition(day, 1), readers=past), UPKEEP, NOW).drops == (day,)
     later = NOW + timedelta(days=6)
