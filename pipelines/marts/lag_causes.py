@@ -14,7 +14,8 @@ true cause. A slow listener saturates its pool, and both are told.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
 from typing import Any, Final
 
 import numpy as np
@@ -59,7 +60,7 @@ from pipelines.marts.judging.packed import UNKNOWN, numbers
 from pipelines.marts.judging.rules import PRODUCE_ALLOWANCE_US
 from pipelines.marts.judging.ticks import NAME as TICKS
 from pipelines.marts.judging.ticks import WORDS
-from pipelines.marts.keys import are_among, is_one_of, positions_of, texts_of
+from pipelines.marts.keys import are_among, is_one_of, positions_of
 from pipelines.marts.life_cycles import GONE
 from pipelines.marts.mart import Given, GoldTable, Made, Positions, mart
 from pipelines.settings import Evaluation
@@ -115,7 +116,8 @@ QUEUES_NAMED_MAX: Final = 10_000
 """Queues of one group that are looked at for one that stands out: those furthest behind."""
 
 _BITS: Final = {cause: 1 << number for number, cause in enumerate(CAUSES)}
-_NONE, _UNKNOWN = _BITS["NONE"], _BITS["UNKNOWN"]
+_UNKNOWN: Final = _BITS["UNKNOWN"]
+_RECOVERED: Final = Finding("NONE", "the group is behind no more than is allowed")
 
 
 def lag_causes(given: Given) -> Made:
@@ -288,9 +290,9 @@ class _Walk:
         why = Finding("UNKNOWN", f"unknown: {WORDS[row['why_unknown']]}")
         own = self._groups_of(emitter)
         named = self.marks.groups["named"][own]
-        for number in own[(named != 0) & (named != _UNKNOWN)].tolist():
-            self.told.forget_held(self._key(number))
-            self._tell(number, [why], moment, _UNKNOWN)
+        for number, key in self._named(own[(named != 0) & (named != _UNKNOWN)]):
+            self.told.forget_held(_of(key))
+            self._tell(number, key, [why], moment)
 
     def _look_at(self, emitter: str, moment: int) -> None:
         """All groups of an emitter at a tick."""
@@ -304,24 +306,21 @@ class _Walk:
         is_behind = (lag > allowed) | np.isin(own, self._groups_with_a_late_queue(moment))
         is_behind |= np.isin(own, np.array(list(standing), np.int64))
         was_told = ~is_behind & (figures["named"][own] != 0)
-        is_far_below = lag <= allowed // RECOVERED
-        for place in np.flatnonzero(was_told).tolist():
-            number = int(own[place])
-            if is_far_below[place] or not self.told.was_behind(self._key(number), moment):
-                self.told.forget_held(self._key(number))
-                why = Finding("NONE", "the group is behind no more than is allowed")
-                self._tell(number, [why], moment, 0)
+        far_below = set(own[lag <= allowed // RECOVERED].tolist())
+        for number, key in self._named(own[was_told]):
+            if number in far_below or not self.told.was_behind(_of(key), moment):
+                self.told.forget_held(_of(key))
+                self._tell(number, key, [_RECOVERED], moment)
         again_us = RETOLD_WINDOWS * self.evaluation.window_us
-        for number, group in self._figures(own[is_behind], moment, standing):
-            found = self.told.hold(self._key(number), findings(group), moment)
-            bits = sum(_BITS[cause] for cause in {one.cause for one in found})
+        for number, key, group in self._figures(own[is_behind], moment, standing):
+            found = self.told.hold(_of(key), findings(group), moment)
             age_us = moment - int(figures["named_us"][number])
-            if bits != figures["named"][number] or age_us >= again_us:
-                self._tell(number, found, moment, bits)
+            if _bits(found) != figures["named"][number] or age_us >= again_us:
+                self._tell(number, key, found, moment)
 
-    def _key(self, number: int) -> GroupKey:
-        keys = self.marks.group_keys
-        return keys["emitter"][number].as_py(), keys["group"][number].as_py()
+    def _named(self, groups: Positions) -> Iterator[tuple[int, dict[str, str]]]:
+        """These groups with their keys."""
+        return zip(groups.tolist(), self.marks.names_of(groups), strict=True)
 
     def _allowed(self, groups: Positions, moment: int) -> Positions:
         """The lag that is allowed to each: a few messages a queue, or those of the last seconds."""
@@ -357,27 +356,25 @@ class _Walk:
 
     def _figures(
         self, groups: Positions, moment: int, standing: dict[int, str]
-    ) -> Iterator[tuple[int, Figures]]:
-        """What is known of each of these groups."""
+    ) -> Iterator[tuple[int, dict[str, str], Figures]]:
+        """What is known of each of these groups, and its key."""
         marks, slot_us = self.marks, self.marks.slot_us
         slot = (moment - 1) // slot_us
         queues = self._queues(groups, moment)
-        keys = marks.group_keys.select(["emitter", "group"]).take(pa.array(groups)).to_pylist()
         begins_us = self._begins_us(groups, moment).tolist()
         given = marks.given_by_slot(groups, slot)
         consumed = marks.recently(groups, "consumed", slot).tolist()
         retried = marks.recently(groups, "retried", slot).tolist()
-        for place, (number, key, begin_us) in enumerate(
-            zip(groups.tolist(), keys, begins_us, strict=True)
-        ):
+        for place, (number, key) in enumerate(self._named(groups)):
             members = int(marks.groups["members"][number])
             first = int(marks.groups["first_us"][number])
             yield (
                 number,
+                key,
                 Figures(
                     tick_us=moment,
                     slot_us=slot_us,
-                    span_us=moment - begin_us,
+                    span_us=moment - begins_us[place],
                     slots_known=min(SLOTS, slot - (first - 1) // slot_us + 1),
                     lag=int(marks.groups["lag"][number]),
                     members=None if members == UNKNOWN else members,
@@ -385,9 +382,9 @@ class _Walk:
                     consumed=consumed[place],
                     retried=retried[place],
                     queues=queues.get(number, ()),
-                    was_hot=self.told.was_hot((key["emitter"], key["group"]), moment),
+                    was_hot=self.told.was_hot(_of(key), moment),
                     standing=standing.get(number),
-                    **self.told.of_group((key["emitter"], key["group"]), moment),
+                    **self.told.of_group(_of(key), moment),
                 ),
             )
 
@@ -407,19 +404,18 @@ class _Walk:
         starts = np.searchsorted(of_group, of_group)
         is_kept = np.arange(len(own)) - starts < QUEUES_NAMED_MAX
         own, of_group = own[is_kept], of_group[is_kept]
-        keys = marks.queue_keys.select(["topic", "queue_id"]).take(pa.array(own))
-        found: dict[int, list[QueueFigures]] = {}
-        for number, *figures in zip(
-            of_group.tolist(),
-            texts_of(keys["topic"]),
+        keys, lag = marks.queue_keys.take(pa.array(own)), marks.queues["lag"][own]
+        figures = map(
+            QueueFigures,
+            pc.cast(keys["topic"], pa.string()).to_pylist(),
             keys["queue_id"].to_pylist(),
-            marks.queues["lag"][own].tolist(),
+            lag.tolist(),
             marks.given_recently(own, (moment - 1) // marks.slot_us).tolist(),
-            self._allowed_queues(own, moment).tolist(),
-            strict=True,
-        ):
-            found.setdefault(number, []).append(QueueFigures(*figures))
-        return found
+            np.maximum(lag - self._allowed_queues(own, moment), 0).tolist(),
+        )
+        return {
+            number: list(islice(figures, end - begin)) for number, begin, end in _runs(of_group)
+        }
 
     def _number_of(self, key: GroupKey) -> int | None:
         """The number of a group; None of one of which no watermark was told."""
@@ -435,22 +431,37 @@ class _Walk:
             self._own[emitter] = np.flatnonzero(np.asarray(is_own))
         return self._own[emitter]
 
-    def _tell(self, number: int, found: list[Finding], moment: int, bits: int) -> None:
+    def _tell(self, number: int, key: Mapping[str, str], found: list[Finding], moment: int) -> None:
         marks = self.marks
-        marks.groups["named"][number] = bits
+        marks.groups["named"][number] = _bits(found)
         marks.groups["named_us"][number] = moment
         marks.touched_groups[number] = True
-        keys = marks.name_of(number)
         for one in found:
             self.rows.append(
                 {
-                    **keys,
+                    **key,
                     "observed_us": moment,
                     "lag_messages": int(marks.groups["lag"][number]),
                     "seq": int(marks.groups["seq"][number]),
                     **{name: getattr(one, name) for name in _OF_FINDING},
                 }
             )
+
+
+def _of(key: Mapping[str, str]) -> GroupKey:
+    return key["emitter"], key["group"]
+
+
+def _bits(found: Iterable[Finding]) -> int:
+    """The causes as one number: 0 when there are none any more."""
+    return sum(_BITS[one.cause] for one in found if one.cause != "NONE")
+
+
+def _runs(numbers_in_order: Positions) -> Iterator[tuple[int, int, int]]:
+    """Each number with where its run begins, and one past its end."""
+    begins = np.flatnonzero(np.diff(numbers_in_order, prepend=-1))
+    ends = np.append(begins[1:], len(numbers_in_order))
+    return zip(numbers_in_order[begins].tolist(), begins.tolist(), ends.tolist(), strict=True)
 
 
 _OF_FINDING: Final = (

@@ -175,9 +175,11 @@ class Marks:
         _begin_slot(self.queues, "given", queues, behind)
         self.queues["slot"][queues] = np.maximum(self.queues["slot"][queues], slot)
 
-    def name_of(self, group: int) -> dict[str, str]:
-        """The key of a group."""
-        return {name: self.group_keys[name][group].as_py() for name in GROUP_KEY}
+    def names_of(self, groups: Positions) -> list[dict[str, str]]:
+        """The keys of these groups."""
+        keys = self.group_keys.take(pa.array(groups))
+        texts = (pc.cast(column, pa.string()).to_pylist() for column in keys.columns)
+        return [dict(zip(GROUP_KEY, key, strict=True)) for key in zip(*texts, strict=True)]
 
     def given_by_slot(self, groups: Positions, slot: int) -> list[list[int]]:
         """What each of these groups was given in each of the last SLOTS slots up to this one,

@@ -11,7 +11,9 @@ a cycle without either costs nothing. Absent on purpose: figures of queues, whic
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from dataclasses import replace
+from operator import attrgetter
+from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 
@@ -120,6 +122,15 @@ _AGE: Final[Mapping[str, str]] = {"changes": "event_us", "cold": "event_us", "he
 """Columns by which rows grow old."""
 GroupKey = tuple[str, str]
 """(emitter, group)"""
+_FINDING: Final = tuple(HELD.names[3:])
+_figures_of = attrgetter(*_FINDING)
+
+
+class Held(NamedTuple):
+    """A cause that was found, and when last."""
+
+    held_us: int
+    found: Finding
 
 
 class Told:
@@ -129,7 +140,7 @@ class Told:
         self._state = state
         self._window_us = window_us
         self._flap_us = FLAP_WINDOWS * window_us
-        self._read: dict[str, dict[GroupKey, dict[Any, dict[str, Any]]]] = {}
+        self._read: dict[str, dict[GroupKey, dict[Any, Any]]] = {}
 
     def take_stats(self, row: Row, *, is_behind: bool) -> None:
         """A member tells how it works."""
@@ -208,26 +219,26 @@ class Told:
         held = self._of("held").setdefault(key, {})
         causes = {one.cause for one in found}
         if "NO_MEMBERS" in causes:  # And so whatever members did is over.
-            for cause in [name for name, row in held.items() if row["client_id"] is not None]:
+            for cause in [name for name, one in held.items() if one.found.client_id is not None]:
                 del held[cause]
-        for one in found:
-            held[one.cause] = _held_row(key, one, tick_us)
+        for finding in found:
+            held[finding.cause] = Held(tick_us, finding)
         told = {
-            cause: row
-            for cause, row in held.items()
-            if cause in causes or tick_us - row["held_us"] < self._window_us
+            cause: one
+            for cause, one in held.items()
+            if cause in causes or tick_us - one.held_us < self._window_us
         }
         self._of("held")[key] = told
-        passed_over = {NEARER.get(cause) for cause in told} | (
-            {"UNKNOWN"} if len(told) > 1 else set()
-        )
+        if len(told) == 1:
+            return [_as_of(one, tick_us) for one in told.values()]
+        passed_over = {NEARER.get(cause) for cause in told} | {"UNKNOWN"}
         order = sorted(told.keys() - passed_over, key=CAUSES.index)
-        return [_finding(told[cause], tick_us) for cause in order]
+        return [_as_of(told[cause], tick_us) for cause in order]
 
     def was_behind(self, key: GroupKey, tick_us: int) -> bool:
         """Was the group behind within the window before the tick?"""
-        rows = self._of("held").get(key, {})
-        return any(tick_us - row["held_us"] < self._window_us for row in rows.values())
+        held = self._of("held").get(key, {})
+        return any(tick_us - one.held_us < self._window_us for one in held.values())
 
     def forget_held(self, key: GroupKey) -> None:
         """The group is behind no more, or nothing is known of it."""
@@ -236,15 +247,15 @@ class Told:
     def _forget_held(self, key: GroupKey, *, client_id: str) -> None:
         """A member is gone, and with it what it was named for."""
         held = self._of("held").get(key, {})
-        for cause in [name for name, row in held.items() if row["client_id"] == client_id]:
+        for cause in [name for name, one in held.items() if one.found.client_id == client_id]:
             del held[cause]
 
     def was_hot(self, key: GroupKey, tick_us: int) -> tuple[str, int] | None:
         """The queue of the group that was told to be hot within the window before the tick."""
-        row = self._of("held").get(key, {}).get("HOT_QUEUE")
-        if row is None or tick_us - row["held_us"] > self._window_us:
+        hot = self._of("held").get(key, {}).get("HOT_QUEUE")
+        if hot is None or tick_us - hot.held_us > self._window_us:
             return None
-        return row["topic"], row["queue_id"]
+        return hot.found.topic, hot.found.queue_id
 
     def of_group(self, key: GroupKey, tick_us: int) -> dict[str, list[Row]]:
         """All that is told of a group, the old left out."""
@@ -262,7 +273,12 @@ class Told:
         """What is carried on: of what was read, what may still matter."""
         carried = {}
         for name, groups in self._read.items():
-            rows = [row for of_group in groups.values() for row in of_group.values()]
+            if name == "held":
+                rows = [
+                    _held_row(key, one) for key, held in groups.items() for one in held.values()
+                ]
+            else:
+                rows = [row for of_group in groups.values() for row in of_group.values()]
             if name in _AGE:
                 span_us = {"changes": self._flap_us, "held": self._window_us}.get(name, COLD_US)
                 rows = [
@@ -273,11 +289,13 @@ class Told:
             carried[name] = pa.Table.from_pylist(rows, SCHEMAS[name])
         return carried
 
-    def _of(self, name: str) -> dict[GroupKey, dict[Any, dict[str, Any]]]:
+    def _of(self, name: str) -> dict[GroupKey, dict[Any, Any]]:
+        """Per group the rows of a kind, by their places; of causes, what is held."""
         if name not in self._read:
-            known: dict[GroupKey, dict[Any, dict[str, Any]]] = {}
+            known: dict[GroupKey, dict[Any, Any]] = {}
             for number, row in enumerate(self._state[name].to_pylist()):
-                known.setdefault(_group(row), {})[_place(name, row, number)] = row
+                told = _held(row) if name == "held" else row
+                known.setdefault(_group(row), {})[_place(name, row, number)] = told
             self._read[name] = known
         return self._read[name]
 
@@ -302,16 +320,21 @@ def _group(row: Row) -> GroupKey:
     return row["emitter"], row["group"]
 
 
-def _held_row(key: GroupKey, found: Finding, tick_us: int) -> dict[str, Any]:
-    figures = {name: getattr(found, name) for name in HELD.names[3:]}
-    return {"emitter": key[0], "group": key[1], "held_us": tick_us, **figures}
+def _held_row(key: GroupKey, held: Held) -> dict[str, Any]:
+    figures = dict(zip(_FINDING, _figures_of(held.found), strict=True))
+    return {"emitter": key[0], "group": key[1], "held_us": held.held_us, **figures}
 
 
-def _finding(row: Row, tick_us: int) -> Finding:
-    figures = {name: row[name] for name in HELD.names[3:]}
-    if row["held_us"] < tick_us:
-        figures["evidence"] += f" (so it was at {clock(row['held_us'])})"
-    return Finding(**figures)
+def _held(row: Row) -> Held:
+    return Held(row["held_us"], Finding(**{name: row[name] for name in _FINDING}))
+
+
+def _as_of(held: Held, tick_us: int) -> Finding:
+    """What is told of it at a tick."""
+    if held.held_us >= tick_us:
+        return held.found
+    was = f" (so it was at {clock(held.held_us)})"
+    return replace(held.found, evidence=held.found.evidence + was)
 
 
 def _towards(calm_us: int | None, now_us: int) -> int:

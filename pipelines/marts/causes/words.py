@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from pipelines.marts.sentences import clock, messages
 from pipelines.settings import MINUTE_US, SECOND_US
@@ -91,22 +91,16 @@ FLAPS_MIN: Final = 6
 Row = Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class QueueFigures:
-    """A queue of the group; retry queues are not among them."""
+class QueueFigures(NamedTuple):
+    """A queue of the group; retry queues are not among them. A tuple, for there are very many."""
 
     topic: str
     queue_id: int
     lag: int
     given: int
     """Messages sent to it in the present slot and the one before."""
-    allowed: int = 0
-    """Messages that it may be behind: a few, or those of the last seconds."""
-
-    @property
-    def late(self) -> int:
-        """Messages beyond what is allowed."""
-        return max(0, self.lag - self.allowed)
+    late: int
+    """Messages beyond what it may be behind: a few, or those of the last seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,6 +237,8 @@ def slow_listener(group: Figures) -> Iterator[Finding]:
 
 def flow_control(group: Figures) -> Iterator[Finding]:
     """Clients do not pull, for they hold too much."""
+    if not group.stats:
+        return
     kinds = (("COUNT", "too many messages"), ("BYTES", "too many bytes"))
     for kind, why in (*kinds, ("SPAN", "offsets too far apart")):
         name = f"flow_{kind.lower()}_ms"
@@ -269,7 +265,9 @@ def skewed_queue(group: Figures) -> Iterator[Finding]:
     """
     if not group.queues or group.lag <= 0:
         return
-    worst = max(group.queues, key=lambda queue: (queue.late, queue.topic, -queue.queue_id))
+    most = max(queue.late for queue in group.queues)
+    latest = [queue for queue in group.queues if queue.late == most]
+    worst = max(latest, key=lambda queue: (queue.topic, -queue.queue_id))
     of_topic = [queue for queue in group.queues if queue.topic == worst.topic]
     late = sum(queue.late for queue in of_topic)
     few = _fewest_with_most(of_topic, late)
@@ -330,6 +328,8 @@ def hot_key(group: Figures) -> Iterator[Finding]:
     """Most of what waits has one key, which only one listener may work on at a time, or which one
     queue gets alone.
     """
+    if not group.keys:
+        return
     waits: dict[tuple[str, str], float] = {}
     queues_of: dict[tuple[str, str], set[int]] = {}
     lags = {(queue.topic, queue.queue_id): queue.late for queue in group.queues}
@@ -506,8 +506,10 @@ def _cold_measure(row: Row) -> tuple[int, int, str]:
 
 def rebalance_flapping(group: Figures) -> Iterator[Finding]:
     """Members come and go, and each time the queues are divided anew."""
+    if len(group.changes) < FLAPS_MIN:
+        return
     came = Counter(row["client_id"] for row in group.changes if row["kind"] == "JOINED")
-    if len(group.changes) < FLAPS_MIN or came.total() <= (group.members or 0):
+    if came.total() <= (group.members or 0):
         return  # A group that grew, or shrank, or whose members were restarted once, does not flap.
     went = Counter(row["client_id"] for row in group.changes if row["kind"] != "JOINED")
     span_us = group.tick_us - min(row["event_us"] for row in group.changes)
