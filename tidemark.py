@@ -38,6 +38,7 @@ COMMANDS = {
     "engine": Mount("engine.commands", "Run a name server and a broker in one process."),
     "namesrv": Mount("engine.commands", "Run a name server."),
     "broker": Mount("engine.commands", "Run a broker."),
+    "observe": Mount("engine.observe", "Watch a RocketMQ cluster that others run, from outside."),
     "store": Mount("engine.store.commands", "Look at the files of a store: check."),
     "admin": Mount("engine.client.commands", "Ask a cluster, or change it: topics, groups, ..."),
     "shipper": Mount("engine.telemetry.commands", "Ship a broker's spooled facts to the lake."),

@@ -17,12 +17,9 @@ import asyncio
 import logging
 from collections.abc import Collection, Iterator
 
-from engine.broker.listener_stacks import bounded, consume_threads
 from engine.broker.parts import BrokerParts
 from engine.broker.state.members import ClientChannel, Member
 from engine.broker.state.readers import QueueKey
-from engine.broker.told_stats import ToldStats, stats_of
-from engine.broker.told_windows import Place, ToldWindows
 from engine.foundation.errors import RequestRefused, TidemarkError
 from engine.foundation.limits import (
     LOOP_STEP_ANSWERS_MAX,
@@ -30,12 +27,16 @@ from engine.foundation.limits import (
     STACK_QUESTIONS_AT_ONCE,
 )
 from engine.foundation.observing import ClientWindow, ConsumeStats, RetryStep
-from engine.foundation.units import MIB, SECOND_MS
+from engine.foundation.units import SECOND_MS
 from engine.protocol.bodies import ConsumerRunningInfo, ConsumeStatus, ProcessQueueInfo
 from engine.protocol.codes import RequestCode, ResponseCode
 from engine.protocol.command import RemotingCommand
 from engine.protocol.headers import ConsumerRunningInfoRequestHeader
 from engine.protocol.message import MessageQueue
+from engine.telemetry.members.answers import stack_of, window_of
+from engine.telemetry.members.listener_stacks import consume_threads
+from engine.telemetry.members.told_stats import ToldStats, stats_of
+from engine.telemetry.members.told_windows import Place, ToldWindows
 
 FROZEN_AFTER_MS = 2 * SECOND_MS
 """A queue looks frozen when it was pulled in the last such span, messages wait, and its offset has
@@ -353,52 +354,3 @@ class ClientWindows:
 
 def _is_due(asked_ms: int | None, now_ms: int, interval_ms: int) -> bool:
     return asked_ms is None or now_ms - asked_ms >= interval_ms
-
-
-def window_of(
-    group: str, client_id: str, queue: MessageQueue, told: ProcessQueueInfo
-) -> ClientWindow:
-    """What a client's answer says of a queue it holds, but for stacks."""
-    # Messages taken by an orderly listener are held like those that wait.
-    firsts, lasts = [], []
-    if told.cached_msg_count > 0:
-        firsts.append(told.cached_msg_min_offset)
-        lasts.append(told.cached_msg_max_offset)
-    if told.transaction_msg_count > 0:
-        firsts.append(told.transaction_msg_min_offset)
-        lasts.append(told.transaction_msg_max_offset)
-    held_bytes = told.held_bytes
-    return ClientWindow(
-        client_id=client_id,
-        group=group,
-        topic=queue.topic,
-        queue_id=queue.queue_id,
-        first_held=min(firsts) if firsts else None,
-        last_held=max(lasts) if lasts else None,
-        held_count=told.cached_msg_count + told.transaction_msg_count,
-        held_bytes=told.cached_msg_size_in_mib * MIB if held_bytes is None else held_bytes,
-        held_ranges=told.held_ranges,
-        finished_count=told.finished_count,
-        filtered_count=told.filtered_count,
-        head_message_id=told.head_message_id,
-        head_since_ms=told.head_since_ms,
-        client_committed=told.client_committed
-        if told.held_ranges is not None
-        else told.commit_offset,
-        locked=told.locked,
-        dropped=told.dropped,
-        last_pull_time_ms=told.last_pull_timestamp_ms or None,
-        last_consume_time_ms=told.last_consume_timestamp_ms or None,
-        top_key=told.top_key,
-        top_key_messages=told.top_key_messages,
-        keyed_messages=told.keyed_messages,
-    )
-
-
-def stack_of(told: ProcessQueueInfo, stacks: str | None) -> str | None:
-    """Where the listener of a head stands: our own clients say it of this one; of others it is one
-    of `stacks`, those of all their listeners.
-    """
-    if told.held_ranges is None:
-        return stacks
-    return None if told.head_stack is None else bounded(told.head_stack)

@@ -37,6 +37,7 @@ from engine.foundation.observing import (
     LifecycleEvent,
     QueueWatermark,
     ToldUpTo,
+    committed_state,
 )
 from engine.foundation.units import SECOND_MS
 from engine.protocol.names import PERM_READ
@@ -460,19 +461,3 @@ def _queue_watermark(key: tuple[str, int], marks: QueueMarks, is_readable: bool)
         last_store_time_ms=marks.last_store_time_ms,
         readable=is_readable,
     )
-
-
-def committed_state(
-    committed: int | None, minimum: int, maximum: int, *, readable: bool = True
-) -> str:
-    """What the message AT the consume offset is: EXACT (kept), AT_END (not there yet), PURGED (no
-    longer there), NONE (no offset), UNREADABLE (kept where nobody may read). An offset beyond the
-    end waits for messages as one at the end.
-    """
-    if committed is None:
-        return "NONE"
-    if committed >= maximum:
-        return "AT_END"
-    if committed < minimum:
-        return "PURGED"
-    return "EXACT" if readable else "UNREADABLE"

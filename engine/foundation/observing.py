@@ -125,6 +125,9 @@ class LifecycleEvent:
     seq_from: int | None = None
     time_from_ms: int | None = None
     step_ms: int | None = None
+    observed_by: str | None = None
+    report_each_ms: int | None = None
+    skew_ms: int | None = None
 
 
 @dataclass(slots=True)
@@ -331,6 +334,22 @@ class Observer(Protocol):
         """Where in its facts the listener is; None while it loses them, or numbers none. Equal
         `losses` at two times: no fact between them was lost."""
         ...
+
+
+def committed_state(
+    committed: int | None, minimum: int, maximum: int, *, readable: bool = True
+) -> str:
+    """What the message AT the consume offset is: EXACT (kept), AT_END (not there yet), PURGED (no
+    longer there), NONE (no offset), UNREADABLE (kept where nobody may read). An offset beyond the
+    end waits for messages as one at the end.
+    """
+    if committed is None:
+        return "NONE"
+    if committed >= maximum:
+        return "AT_END"
+    if committed < minimum:
+        return "PURGED"
+    return "EXACT" if readable else "UNREADABLE"
 
 
 def report(

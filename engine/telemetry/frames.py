@@ -63,7 +63,7 @@ class Life(msgspec.Struct, array_like=True, tag=1, frozen=True):
 
     cluster: str
     broker: str
-    broker_id: int
+    broker_id: int | str
     broker_epoch: int
     first_seq: int
     as_of: int
@@ -104,7 +104,7 @@ class _EncodedLife(msgspec.Struct, array_like=True, tag=1, frozen=True):
 
     cluster: str
     broker: str
-    broker_id: int
+    broker_id: int | str
     broker_epoch: int
     first_seq: int
     as_of: int

@@ -87,7 +87,8 @@ COMMON: Final = (
     must(
         "emitter",
         _S,
-        "who reported: cluster/broker/broker_id; the shipper of that spool adds /shipper",
+        "who reported: cluster/broker/broker_id, of an observed broker cluster/broker/observer; "
+        "the shipper of that spool adds /shipper",
     ),
     must("seq", _L, "gapless number of the row per emitter, over all its tables, from 1"),
     must("event_time", _T, "the broker's clock when it happened"),
@@ -372,7 +373,8 @@ LIFECYCLE: Final = Table(
             "kind",
             _S,
             "BOOT, RECOVERY, SHUTDOWN, ROLE_CHANGE, DAMAGED_FILE, DISK_FULL, SPOOL_LOSS, SNAPSHOT, "
-            "TOPIC_GONE, QUEUES_REMOVED, GROUP_GONE, GROUP_DELETED, CLOCK_STEPPED, ...",
+            "TOPIC_GONE, QUEUES_REMOVED, GROUP_GONE, GROUP_DELETED, CLOCK_STEPPED, OBSERVED, "
+            "...",
         ),
         Column("clean", _B, "was the stop before this boot clean?"),
         Column("truncated_from", _L, "physical offset kept"),
@@ -389,6 +391,22 @@ LIFECYCLE: Final = Table(
         Column("seq_from", _L, "SNAPSHOT: seq of the first row that may be of it"),
         Column("time_from", _T, "SNAPSHOT: the broker's clock when it began"),
         Column("step_ms", _L, "CLOCK_STEPPED: how far the machine's clock was set; negative: back"),
+        Column(
+            "observed_by",
+            _S,
+            "OBSERVED: who watches the broker from outside; its clock is that of the rows",
+        ),
+        Column(
+            "report_each_ms",
+            _L,
+            "OBSERVED: facts are polled so often; what they say may be older by as much",
+        ),
+        Column(
+            "skew_ms",
+            _L,
+            "OBSERVED: how far the broker's clock is ahead of the observer's, to a second; "
+            "negative: behind; null when the broker does not tell",
+        ),
     ),
 )
 """What a reader may conclude from it, per emitter:
@@ -405,6 +423,8 @@ TOPIC_GONE  the topic was deleted: its queues and what groups had on them are go
 GROUP_GONE  the group was deleted with its offsets, or lost the last thing it was known by; what
             comes after it under the same name begins anew. Members that stay begin a new life.
 GROUP_DELETED  the group's settings were deleted; its offsets, or its members, are still there.
+OBSERVED    the rows of this emitter are told by an observer that asks the broker; it is said at the
+            first look of each life, and again when the skew has moved by a second.
 QUEUES_REMOVED  nobody reads the queues from queue_id_from on; they stay, with readable false.
 
 Between two rows of a key nothing of it changed, as far as the shipped horizon goes.

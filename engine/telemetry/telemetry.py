@@ -61,11 +61,11 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class EmitterIdentity:
-    """Who reports. broker_id 0 is the master."""
+    """Who reports. broker_id 0 is the master; who observes a broker has a name in its place."""
 
     cluster: str
     broker: str
-    broker_id: int
+    broker_id: int | str
 
     @property
     def emitter(self) -> str:
@@ -85,6 +85,7 @@ class Telemetry:
         lock_file: File,
         segment_bytes: int,
         bytes_max: int,
+        broker_epoch: int | None,
     ) -> None:
         self._clock = runtime.clock
         self._identity = identity
@@ -103,7 +104,8 @@ class Telemetry:
         self._earlier_marks = restored.progress.pulled_marks()
         self._earlier_offsets = restored.progress.reported_offsets()
         self._earlier_tails = restored.progress.handed_tails()
-        self.broker_epoch: Final = max(self._stamp(), restored.broker_epoch + 1)
+        epoch = max(self._stamp(), restored.broker_epoch + 1)
+        self.broker_epoch: Final = epoch if broker_epoch is None else broker_epoch
         self._rows: list[Row] = []
         self._moved: dict[MarkKey, tuple[int, str | None]] = {}
         self._tails: dict[tuple[str, int], Tail] = {}
@@ -141,8 +143,10 @@ class Telemetry:
         *,
         segment_bytes: int = SPOOL_SEGMENT_BYTES,
         bytes_max: int = SPOOL_BYTES_MAX,
+        broker_epoch: int | None = None,
     ) -> Telemetry:
-        """Go on with the spool in `directory` (`<store>/spool`), or begin one.
+        """Go on with the spool in `directory` (`<store>/spool`), or begin one. `broker_epoch`: the
+        life that is told of, µs since 1970; None: the one that begins now.
 
         Raises ConfigError when the spool is of another broker, StorageError when another process
         writes it or the folder cannot be written, CorruptRecord when a newer version wrote it. A
@@ -158,6 +162,7 @@ class Telemetry:
                 lock_file=lock_file,
                 segment_bytes=segment_bytes,
                 bytes_max=bytes_max,
+                broker_epoch=broker_epoch,
             )
         except BaseException:
             lock_file.close()

@@ -18,6 +18,7 @@ EXEMPT = (
     "engine/telemetry/shipper",  # a process of its own, never simulated
     "engine/foundation/config.py",  # reads settings once, before anything runs
     "engine/access_file.py",  # named by the commands, looked at while a party runs
+    "engine/observe.py",  # a command, which starts shippers as those of the room's top do
     "engine/foreground.py",  # signals and child processes of the commands
 )
 ENTRY_POINT = "/commands.py"

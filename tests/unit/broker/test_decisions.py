@@ -6,16 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from engine.broker.client_windows import window_of
 from engine.broker.config import BrokerConfig
 from engine.broker.handlers.send_back import is_spent, level_for
 from engine.broker.rocketmq_settings import with_rocketmq_settings
-from engine.broker.sampling import committed_state
 from engine.foundation.config import read_spans_ms, split_settings
 from engine.foundation.errors import ConfigError
+from engine.foundation.observing import committed_state
 from engine.protocol.bodies import ProcessQueueInfo
 from engine.protocol.message import MessageQueue
 from engine.store import FlushDiskType, StoreConfig
+from engine.telemetry.members.answers import window_of
 
 
 @pytest.mark.parametrize(

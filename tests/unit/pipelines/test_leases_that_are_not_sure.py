@@ -20,8 +20,6 @@ HOLDER: Final = Holder("pipeline", "here", 7, "2026-03-01", "token", "2026-03-01
 class SlowStore:
     """A lease in a store that answers each renewal when it is allowed to."""
 
-    needs_no_sign: Final = False
-
     def __init__(self) -> None:
         self.asked = threading.Semaphore(0)
         self.answers = threading.Semaphore(0)

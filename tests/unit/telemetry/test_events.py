@@ -134,6 +134,9 @@ def test_retry_redelivery_and_lifecycle_have_their_tables() -> None:
             "seq_from": None,
             "time_from": None,
             "step_ms": None,
+            "observed_by": None,
+            "report_each_ms": None,
+            "skew_ms": None,
         },
     )
 

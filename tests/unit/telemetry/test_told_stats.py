@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 from engine.broker.state.cold_reads import ColdReadSums
-from engine.broker.told_stats import ToldStats, stats_of
 from engine.foundation.observing import ConsumeStats
 from engine.protocol.bodies import (
     ConsumerRunningInfo,
@@ -14,6 +13,7 @@ from engine.protocol.bodies import (
     ProcessQueueInfo,
 )
 from engine.protocol.message import MessageQueue
+from engine.telemetry.members.told_stats import ToldStats, stats_of
 
 OURS = ConsumerRunningInfo(
     {"PROP_THREADPOOL_CORE_SIZE": "20"},

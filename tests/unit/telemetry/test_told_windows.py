@@ -6,8 +6,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from engine.broker.told_windows import ATTENDED_MS, ToldWindows
 from engine.foundation.observing import ClientWindow
+from engine.telemetry.members.told_windows import ATTENDED_MS, ToldWindows
 
 INTERVAL_MS = 1000
 WINDOW = ClientWindow(

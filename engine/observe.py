@@ -1,0 +1,97 @@
+"""The command `tidemark observe`: a cluster that others run, watched from outside.
+
+Place in the walk: around `engine.observer`; a shipper runs for each broker that is watched.
+
+Invariant: as `engine.commands`: one ready line on standard output, a TidemarkError is one sentence
+and exit code 1.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from engine.client.admin import admin_at
+from engine.commands import announce, run_command
+from engine.foreground import ShipperChild, serve
+from engine.foundation.errors import ConfigError
+from engine.foundation.units import SECOND_MS
+from engine.observer.broker_watch import Watched
+from engine.observer.cluster_watch import ClusterWatch, Observation
+from engine.runtime import system_runtime
+from engine.telemetry.commands import lake_address
+
+PERIOD_S_MAX: Final = 20
+"""An emitter that says nothing for 25 s is unknown."""
+OBSERVER: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+
+app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
+
+
+@app.command("observe")
+def observe(
+    namesrv: Annotated[
+        str, typer.Option("--namesrv", "-n", help="Name servers, host:port, split by ';'.")
+    ],
+    *,
+    cluster: Annotated[
+        list[str] | None, typer.Option(help="Watch this cluster only; repeatable.")
+    ] = None,
+    lake: Annotated[
+        str, typer.Option(help="Lake to ship facts to: a folder or a URI; none ships nothing.")
+    ] = "none",
+    home: Annotated[Path, typer.Option(help="Folder for a spool of each broker.")] = Path(
+        "var/observer"
+    ),
+    period: Annotated[float, typer.Option(help="Seconds from one look to the next.")] = 10.0,
+    observer: Annotated[
+        str, typer.Option(help="Name of this observer; two of one cluster need two names.")
+    ] = "observer",
+    credentials: Annotated[
+        str | None,
+        typer.Option(
+            envvar="TIDEMARK_CREDENTIALS",
+            help="TOML file: accessKey, secretKey, and a table tls with authorities.",
+        ),
+    ] = None,
+) -> None:
+    """Watch a RocketMQ cluster from outside, until SIGTERM or Ctrl-C; nothing in it is changed."""
+
+    async def work(stopping: asyncio.Event) -> None:
+        if not 1 <= period <= PERIOD_S_MAX:
+            raise ConfigError("period", period, f"1 to {PERIOD_S_MAX} seconds")
+        if OBSERVER.fullmatch(observer) is None or observer.isdecimal():
+            raise ConfigError("observer", observer, "a word of letters, digits, '_', '.' and '-'")
+        ship_to = None if lake == "none" else lake_address(lake)
+        admin = admin_at(namesrv, credentials=credentials)
+        shippers: list[tuple[ShipperChild, asyncio.Task[None]]] = []
+
+        def ship(watched: Watched) -> None:
+            announce(f"watching {watched.cluster}/{watched.broker}")
+            if ship_to is not None:
+                child = ShipperChild(Path(watched.home), ship_to)
+                shippers.append((child, asyncio.create_task(child.run())))
+
+        period_ms = round(period * SECOND_MS)
+        told = Observation(frozenset(cluster or ()), observer, str(home.absolute()), period_ms)
+        watch = ClusterWatch(system_runtime(), admin, told, on_new=ship)
+        await admin.cluster.info()  # A wrong address is told at once.
+        announce(f"ready namesrv={namesrv}")
+        try:
+            await serve([watch], stopping)
+        finally:
+            for child, task in shippers:
+                await child.stop()
+                task.cancel()
+            await asyncio.gather(*(task for _, task in shippers), return_exceptions=True)
+
+    run_command("observe", work)
+
+
+@app.callback()
+def room() -> None:
+    """The observer's command."""

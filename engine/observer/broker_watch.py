@@ -1,0 +1,184 @@
+"""One watched broker: a look each period, its facts into a spool of its own.
+
+Place in the walk: `cluster_watch` has one for each broker it hears of.
+
+Invariant: looks never overlap, and the horizon of the emitter moves with each look that was
+answered and with no other: between two looks nothing is said to be unchanged. A life of the broker
+is a life of the emitter, whenever the observer was started. Absent on purpose: other brokers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass
+from typing import Final
+
+from engine.client.admin import Admin
+from engine.foundation.errors import RequestRefused, TidemarkError
+from engine.foundation.observing import LifecycleEvent, ToldUpTo
+from engine.foundation.units import MILLISECOND_US, SECOND_MS
+from engine.observer.asking import Asking
+from engine.observer.facts import SNAPSHOT_EACH_MS, Facts
+from engine.observer.looks import Look
+from engine.protocol.codes import ResponseCode
+from engine.runtime import Runtime
+from engine.telemetry.telemetry import SPOOL_DIRECTORY, EmitterIdentity, Telemetry
+
+_log = logging.getLogger(__name__)
+
+RIGHTS: Final = (
+    "the account needs to read the cluster, all topics and all groups (ACL 2.0: Cluster:*, Topic:* "
+    "and Group:* with the actions Get, List and Sub; ACL 1.0: an admin account)"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """A broker, where it is, and who watches it."""
+
+    cluster: str
+    broker: str
+    observer: str
+    home: str
+    """Folder of this broker's spool."""
+    period_ms: int
+
+    @property
+    def identity(self) -> EmitterIdentity:
+        """Who the rows are from."""
+        return EmitterIdentity(self.cluster, self.broker, self.observer)
+
+
+@dataclass(frozen=True, slots=True)
+class _Snapshot:
+    """One that has begun."""
+
+    look: int
+    """The last look before it."""
+    at: ToldUpTo
+    began_ms: int
+
+
+class BrokerWatch:
+    """Watches one broker until it is closed."""
+
+    def __init__(self, runtime: Runtime, admin: Admin, watched: Watched) -> None:
+        self.watched = watched
+        self._runtime = runtime
+        self._asking = Asking(admin, watched.broker)
+        self._telemetry: Telemetry | None = None
+        self._boot_ms = 0
+        self._facts = self._new_facts()
+        self._snapshot: _Snapshot | None = None
+        """The one under way."""
+        self._losses = 0
+        self._next_snapshot_ms: int | None = None
+        self._is_answered = True
+
+    async def run(self, address: str) -> None:
+        """A look each period, until cancelled; one that takes longer than that is told."""
+        clock, period_ms = self._runtime.clock, self.watched.period_ms
+        while True:
+            began_ms = clock.steady_ms()
+            await self.look(address)
+            took_ms = clock.steady_ms() - began_ms
+            if took_ms > period_ms:
+                _log.warning("%s: a look took %d ms of %d", self._name, took_ms, period_ms)
+            await asyncio.sleep(max(0, period_ms - took_ms) / SECOND_MS)
+
+    async def look(self, address: str) -> bool:
+        """Ask, and write what is new; was the broker's answer whole enough to count?"""
+        patience_s = max(self.watched.period_ms, 10 * SECOND_MS) / SECOND_MS
+        try:
+            async with asyncio.timeout(patience_s):
+                look = await self._asking.look(address, self._runtime.clock.now_ms)
+        except (TidemarkError, TimeoutError) as error:
+            self._tell_silence(error)
+            return False
+        if not self._is_answered:
+            _log.warning("%s answers again", self._name)
+        self._is_answered = True
+        telemetry = await self._telemetry_of(look)
+        self._tell(telemetry, look)
+        await telemetry.sync()
+        return True
+
+    async def close(self) -> None:
+        """Write and sync what was told."""
+        if self._telemetry is not None:
+            await self._telemetry.settle()
+            await self._telemetry.close()
+
+    @property
+    def _name(self) -> str:
+        return f"{self.watched.cluster}/{self.watched.broker}"
+
+    def _new_facts(self) -> Facts:
+        watched = self.watched
+        return Facts(watched.observer, watched.period_ms, watched.broker)
+
+    def _tell_silence(self, error: BaseException) -> None:
+        words = str(error) or type(error).__name__
+        if isinstance(error, RequestRefused) and error.code == ResponseCode.NO_PERMISSION:
+            words = f"{words}; {RIGHTS}"
+        if self._is_answered:
+            _log.warning("%s does not answer, and is unknown meanwhile: %s", self._name, words)
+        self._is_answered = False
+
+    async def _telemetry_of(self, look: Look) -> Telemetry:
+        """The spool's writer for the life that the look saw."""
+        if self._telemetry is not None and look.boot_ms == self._boot_ms:
+            return self._telemetry
+        if self._telemetry is not None:
+            await self._telemetry.close()
+        self._boot_ms = look.boot_ms
+        self._facts, self._snapshot = self._new_facts(), None
+        self._next_snapshot_ms = None
+        epoch = look.boot_ms * MILLISECOND_US
+        self._telemetry = Telemetry.open(
+            self._runtime,
+            f"{self.watched.home}/{SPOOL_DIRECTORY}",
+            self.watched.identity,
+            broker_epoch=epoch,
+        )
+        if self._telemetry.earlier_epoch != epoch:
+            detail = f"seen from outside at {look.at_ms}; it says it began at {look.boot_ms}"
+            self._telemetry.observe(LifecycleEvent("BOOT", detail))
+        return self._telemetry
+
+    def _tell(self, telemetry: Telemetry, look: Look) -> None:
+        self._begin_snapshot_if_due(telemetry, look.at_ms)
+        began_ms = None if self._snapshot is None else self._snapshot.began_ms
+        for fact in self._facts.of(look, snapshot_from_ms=began_ms):
+            telemetry.observe(fact)
+        self._end_snapshot_if_complete(telemetry)
+        telemetry.tick()
+
+    def _begin_snapshot_if_due(self, telemetry: Telemetry, now_ms: int) -> None:
+        at, due_ms = telemetry.told_up_to(), self._next_snapshot_ms
+        is_due = at is not None and at.losses != self._losses
+        is_due = is_due or due_ms is None or now_ms >= due_ms
+        if at is None or not is_due or self._snapshot is not None:
+            return
+        # This look's answers count: they are told after this.
+        self._snapshot = _Snapshot(self._asking.topic_turns.look - 1, at, now_ms)
+        self._losses = at.losses
+        self._next_snapshot_ms = now_ms + SNAPSHOT_EACH_MS
+
+    def _end_snapshot_if_complete(self, telemetry: Telemetry) -> None:
+        snapshot, at = self._snapshot, telemetry.told_up_to()
+        if snapshot is None or at is None:
+            return
+        if at.losses != snapshot.at.losses:
+            self._snapshot = None  # The next one begins because of the loss.
+        elif self._asking.topic_turns.were_all_asked_since(snapshot.look, self._asking.topics):
+            self._snapshot = None
+            telemetry.observe(
+                LifecycleEvent(
+                    "SNAPSHOT",
+                    f"{len(self._asking.topics)} topics, each asked since it began",
+                    seq_from=snapshot.at.seq,
+                    time_from_ms=snapshot.began_ms,
+                )
+            )

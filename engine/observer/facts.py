@@ -1,0 +1,350 @@
+"""From looks at a broker to the facts that it would tell of itself, as far as they can be seen.
+
+Place in the walk: `Look` after `Look` → facts → spool. Pure: time comes with the looks.
+
+What is polled is not what is told. A consume offset that has moved was committed at some moment
+between two looks: its row says the later one. What the broker's disk knows is taken to be what was
+committed PERSISTED_AFTER_MS before, as the broker writes its offsets each 5 s. An offset of 0 is a
+broker's word for "none" as well: it counts as an offset as long as the first message of the queue
+is there, where both mean the same. What nobody answered is null.
+
+Invariant: a mark is told when it differs from what was told last, and in each snapshot; a snapshot
+ends when every topic has been asked since it began. Members and owners are told by what differs
+from the look before. Absent on purpose: asking, rows, and seq.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from engine.client.admin.groups import QueueProgress
+from engine.foundation.observing import (
+    ClientWindow,
+    ConsumeStats,
+    GroupWatermark,
+    LifecycleEvent,
+    OwnedQueue,
+    QueueWatermark,
+    RebalanceEvent,
+    committed_state,
+)
+from engine.foundation.units import MINUTE_MS, SECOND_MS
+from engine.observer.looks import Look, Member, Place
+from engine.protocol.bodies import ConsumerConnection, ConsumerRunningInfo, TopicOffset
+from engine.protocol.names import PERM_READ
+from engine.telemetry.members.answers import window_of
+from engine.telemetry.members.told_stats import ToldStats, stats_of
+from engine.telemetry.members.told_windows import ToldWindows
+
+PERSISTED_AFTER_MS: Final = 6 * SECOND_MS
+"""A broker writes its offsets each 5 s, and takes a moment."""
+SNAPSHOT_EACH_MS: Final = 10 * MINUTE_MS
+SKEW_TOLD_MS: Final = SECOND_MS
+"""The broker's age is told to a second."""
+
+Key = tuple[str, str, int]
+"""(group, topic, queue_id)"""
+Told = (
+    LifecycleEvent | QueueWatermark | GroupWatermark | RebalanceEvent | ClientWindow | ConsumeStats
+)
+
+
+@dataclass(slots=True)
+class _Commits:
+    """A group's consume offsets in a queue, as the looks saw them."""
+
+    offset: int | None
+    moved_ms: int | None = None
+    """The look that saw it first; None: it was there at the first look of all."""
+    persisted: int | None = None
+    seen: deque[tuple[int, int | None]] = field(default_factory=deque)
+    """(moment, offset) of those that the disk may not know yet."""
+
+    def see(self, offset: int | None, at_ms: int) -> bool:
+        """Take note of what a look found; has it moved?"""
+        has_moved = offset != self.offset
+        if has_moved:
+            self.offset, self.moved_ms = offset, at_ms
+            self.seen.append((at_ms, offset))
+        while self.seen and self.seen[0][0] <= at_ms - PERSISTED_AFTER_MS:
+            self.persisted = self.seen.popleft()[1]
+        return has_moved
+
+
+@dataclass(slots=True)
+class _Owner:
+    client_id: str
+    last_pull_ms: int | None
+    pulled: int | None
+
+
+@dataclass(slots=True)
+class _Group:
+    """Its members, as the broker knew them at the look before."""
+
+    members: dict[str, None] = field(default_factory=dict)
+    generation: int = 0
+    message_model: str | None = None
+    is_known: bool = False
+
+
+class Facts:
+    """What was told of one broker, and what comes next."""
+
+    def __init__(self, observed_by: str, period_ms: int, broker_name: str) -> None:
+        self._observed_by = observed_by
+        self._period_ms = period_ms
+        self._broker_name = broker_name
+        self._skew_ms: int | None = None
+        self._is_told = False
+        self._queues: dict[Place, QueueWatermark] = {}
+        self._ends: dict[Place, TopicOffset] = {}
+        self._commits: dict[Key, _Commits] = {}
+        self._told: dict[Key, GroupWatermark] = {}
+        self._owners: dict[Key, _Owner] = {}
+        self._groups: dict[str, _Group] = {}
+        self._listed: frozenset[str] = frozenset()
+        """Groups that the broker listed last."""
+        self._snapshot_from_ms: int | None = None
+        self._told_since: dict[Place | Key, None] = {}
+        """Marks that were told since the newest snapshot began."""
+        self._readable: dict[str, tuple[int, bool]] = {}
+        self._windows = ToldWindows(SNAPSHOT_EACH_MS)
+        self._stats = ToldStats(rest_ms=2 * period_ms, interval_ms=SNAPSHOT_EACH_MS)
+
+    def of(self, look: Look, *, snapshot_from_ms: int | None) -> Iterator[Told]:
+        """The facts of a look; in a snapshot that began then all marks once, changed or not."""
+        if snapshot_from_ms is not None and snapshot_from_ms != self._snapshot_from_ms:
+            self._snapshot_from_ms = snapshot_from_ms
+            self._told_since.clear()
+        yield from self._observed(look)
+        yield from self._gone(look)
+        for topic, config in (look.topics or {}).items():
+            self._readable[topic] = (config.read_queue_nums, bool(config.perm & PERM_READ))
+        self._ends |= look.ends
+        yield from self._queue_marks(look, in_snapshot=snapshot_from_ms is not None)
+        for group, connection in look.connections.items():
+            yield from self._membership(group, connection)
+        for member, info in look.running.items():
+            yield from self._held(member, info, look)
+        yield from self._group_marks(look, in_snapshot=snapshot_from_ms is not None)
+
+    def _observed(self, look: Look) -> Iterator[LifecycleEvent]:
+        moved = (
+            look.skew_ms is not None
+            and self._skew_ms is not None
+            and abs(look.skew_ms - self._skew_ms) > SKEW_TOLD_MS
+        )
+        if self._is_told and not moved:
+            return
+        self._is_told, self._skew_ms = True, look.skew_ms
+        yield LifecycleEvent(
+            "OBSERVED",
+            f"{self._broker_name} is asked each {self._period_ms} ms by {self._observed_by}",
+            observed_by=self._observed_by,
+            report_each_ms=self._period_ms,
+            skew_ms=look.skew_ms,
+        )
+
+    def _gone(self, look: Look) -> Iterator[LifecycleEvent]:
+        """Topics and groups that the broker lists no more."""
+        if look.topics is not None:
+            for topic in sorted({topic for topic, _ in self._ends} - look.topics.keys()):
+                yield LifecycleEvent("TOPIC_GONE", f"{topic} is listed no more", topic=topic)
+                for place in [place for place in self._ends if place[0] == topic]:
+                    del self._ends[place]
+                    self._queues.pop(place, None)
+                self._forget([key for key in self._commits if key[1] == topic])
+        if look.groups is not None:
+            listed = look.groups | look.progress.keys()
+            for group in sorted(self._listed - listed):
+                yield LifecycleEvent("GROUP_GONE", f"{group} is listed no more", group=group)
+                self._forget([key for key in self._commits if key[0] == group])
+            self._listed = listed
+
+    def _forget(self, keys: Iterable[Key]) -> None:
+        for key in keys:
+            self._commits.pop(key, None)
+            self._told.pop(key, None)
+            self._owners.pop(key, None)
+
+    def _queue_marks(self, look: Look, *, in_snapshot: bool) -> Iterator[QueueWatermark]:
+        for place, ends in (self._ends if in_snapshot else look.ends).items():
+            topic, queue_id = place
+            count, may_be_read = self._readable.get(topic, (queue_id + 1, True))
+            mark = QueueWatermark(
+                *place,
+                min_offset=ends.min_offset,
+                max_offset=ends.max_offset,
+                flushed_offset=None,
+                replicated_offset=None,
+                last_store_time_ms=ends.last_update_timestamp_ms or None,
+                readable=may_be_read and queue_id < count,
+            )
+            is_due = in_snapshot and place not in self._told_since
+            if is_due or self._queues.get(place) != mark:
+                self._queues[place] = mark
+                self._told_since[place] = None
+                yield mark
+
+    def _group_marks(self, look: Look, *, in_snapshot: bool) -> Iterator[GroupWatermark]:
+        for group, rows in look.progress.items():
+            for place, progress in rows.items():
+                ends = self._ends.get(place)
+                if ends is None:  # Nobody has asked yet where its queue begins.
+                    continue
+                key = (group, *place)
+                mark = self._mark(key, progress, ends, look)
+                is_due = in_snapshot and key not in self._told_since
+                if is_due or mark.reports or self._told.get(key) != mark:
+                    self._told[key] = replace(mark, reports=0)
+                    self._told_since[key] = None
+                    yield mark
+
+    def _mark(
+        self, key: Key, progress: QueueProgress, ends: TopicOffset, look: Look
+    ) -> GroupWatermark:
+        group, topic, queue_id = key
+        end = max(progress.broker_offset, 0)
+        is_none = progress.consumer_offset <= 0 < ends.min_offset
+        committed = None if is_none else max(progress.consumer_offset, 0)
+        if key not in self._commits:
+            self._commits[key] = _Commits(committed, seen=deque([(look.at_ms, committed)]))
+        commit = self._commits[key]
+        has_moved = commit.see(committed, look.at_ms)
+        owner, known = self._owners.get(key), self._groups.get(group)
+        pulled = progress.pull_offset if progress.pull_offset > 0 else None
+        if owner is not None and owner.pulled is not None:
+            pulled = max(pulled or 0, owner.pulled)
+        if pulled is not None and committed is not None:
+            pulled = max(pulled, committed)
+        count, may_be_read = self._readable.get(topic, (queue_id + 1, True))
+        state = committed_state(
+            committed, ends.min_offset, end, readable=may_be_read and queue_id < count
+        )
+        stored_ms = None
+        if state == "EXACT" and committed is not None:
+            stored_ms = look.stored_ms.get((topic, queue_id, committed))
+        return GroupWatermark(
+            *key,
+            pulled=pulled,
+            processed=None,
+            committed=committed,
+            persisted=commit.persisted,
+            committed_state=state,
+            store_time_at_committed_ms=stored_ms,
+            min_offset=min(ends.min_offset, end),
+            max_offset=end,
+            last_store_time_ms=ends.last_update_timestamp_ms or None,
+            last_puller=None if owner is None else owner.client_id,
+            lock_holder=None,
+            last_pull_time_ms=None if owner is None else owner.last_pull_ms,
+            last_commit_time_ms=commit.moved_ms,
+            reports=1 if has_moved else 0,
+            message_model=None if known is None else known.message_model,
+            members=len(known.members) if known is not None and known.is_known else None,
+        )
+
+    def _membership(
+        self, group: str, connection: ConsumerConnection | None
+    ) -> Iterator[RebalanceEvent | ClientWindow]:
+        known = self._groups.setdefault(group, _Group())
+        now = (
+            {} if connection is None else {one.client_id: None for one in connection.connection_set}
+        )
+        before, known.members = known.members, now
+        known.is_known = True
+        if connection is not None:
+            known.message_model = connection.message_model
+        for client_id in [*(now.keys() - before.keys()), *(before.keys() - now.keys())]:
+            known.generation += 1
+            has_joined = client_id in now
+            yield RebalanceEvent(
+                group,
+                client_id,
+                "JOINED" if has_joined else "LEFT",
+                inferred=False,
+                generation=known.generation,
+                before=sorted(before),
+                after=sorted(now),
+                queues=None if has_joined else self._owned(group, client_id),
+                reason=None if has_joined else "NOT_CONNECTED",
+            )
+            if not has_joined:
+                for window in self._windows.forget(group, client_id):
+                    if window is not None:
+                        yield window
+                self._stats.forget(group, client_id)
+                mine = [
+                    key
+                    for key, owner in self._owners.items()
+                    if key[0] == group and owner.client_id == client_id
+                ]
+                for key in mine:
+                    del self._owners[key]
+
+    def _owned(self, group: str, client_id: str) -> list[OwnedQueue]:
+        return [
+            self._owned_queue(key)
+            for key, owner in self._owners.items()
+            if key[0] == group and owner.client_id == client_id
+        ]
+
+    def _owned_queue(self, key: Key) -> OwnedQueue:
+        commit, owner = self._commits.get(key), self._owners.get(key)
+        return OwnedQueue(
+            key[1],
+            key[2],
+            None if commit is None else commit.offset,
+            None if owner is None else owner.pulled,
+        )
+
+    def _held(
+        self, member: Member, info: ConsumerRunningInfo, look: Look
+    ) -> Iterator[RebalanceEvent | ClientWindow | ConsumeStats]:
+        """What a member said: who reads which queue, what it holds, how it works."""
+        group, client_id = member
+        held: dict[Place, None] = {}
+        for queue, told in sorted(info.mq_table.items()):
+            place = (queue.topic, queue.queue_id)
+            if queue.broker_name != self._broker_name or place not in self._ends:
+                continue
+            held[place] = None
+            window = window_of(group, client_id, queue, told)
+            if not told.dropped:
+                yield from self._read_by((group, *place), client_id, window)
+            if self._windows.is_news(window, look.at_ms, losses=0):
+                yield window
+        for gone in self._windows.given_up(group, client_id, held):
+            if gone is not None:
+                yield gone
+        topics = {topic for topic, _ in self._ends}
+        figures = {topic: one for topic, one in info.status_table.items() if topic in topics}
+        for stats in stats_of(group, client_id, info, figures):
+            if self._stats.is_news(stats, look.at_ms, losses=0):
+                yield stats
+
+    def _read_by(self, key: Key, client_id: str, window: ClientWindow) -> Iterator[RebalanceEvent]:
+        before = self._owners.get(key)
+        pulled = None if window.last_held is None else window.last_held + 1
+        if pulled is None:
+            pulled = window.client_committed
+        generation = self._groups[key[0]].generation if key[0] in self._groups else 0
+        if before is None or before.client_id != client_id:
+            queues = [self._owned_queue(key)]
+            if before is not None:
+                yield RebalanceEvent(
+                    key[0],
+                    before.client_id,
+                    "REVOKED",
+                    inferred=True,
+                    generation=generation,
+                    queues=queues,
+                )
+            yield RebalanceEvent(
+                key[0], client_id, "ASSIGNED", inferred=True, generation=generation, queues=queues
+            )
+        self._owners[key] = _Owner(client_id, window.last_pull_time_ms, pulled)

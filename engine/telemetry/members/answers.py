@@ -1,0 +1,64 @@
+"""What a client's answer says of the queues it holds, as facts.
+
+Place in the walk: GET_CONSUMER_RUNNING_INFO was answered; each process queue becomes a window.
+
+Invariant: what a client does not tell is null. RocketMQ's own clients tell first and last offset
+and count of what they hold, not which lie between. Absent on purpose: asking, and what is news.
+"""
+
+from __future__ import annotations
+
+from engine.foundation.observing import ClientWindow
+from engine.foundation.units import MIB
+from engine.protocol.bodies import ProcessQueueInfo
+from engine.protocol.message import MessageQueue
+from engine.telemetry.members.listener_stacks import bounded
+
+
+def window_of(
+    group: str, client_id: str, queue: MessageQueue, told: ProcessQueueInfo
+) -> ClientWindow:
+    """What a client's answer says of a queue it holds, but for stacks."""
+    # Messages taken by an orderly listener are held like those that wait.
+    firsts, lasts = [], []
+    if told.cached_msg_count > 0:
+        firsts.append(told.cached_msg_min_offset)
+        lasts.append(told.cached_msg_max_offset)
+    if told.transaction_msg_count > 0:
+        firsts.append(told.transaction_msg_min_offset)
+        lasts.append(told.transaction_msg_max_offset)
+    held_bytes = told.held_bytes
+    return ClientWindow(
+        client_id=client_id,
+        group=group,
+        topic=queue.topic,
+        queue_id=queue.queue_id,
+        first_held=min(firsts) if firsts else None,
+        last_held=max(lasts) if lasts else None,
+        held_count=told.cached_msg_count + told.transaction_msg_count,
+        held_bytes=told.cached_msg_size_in_mib * MIB if held_bytes is None else held_bytes,
+        held_ranges=told.held_ranges,
+        finished_count=told.finished_count,
+        filtered_count=told.filtered_count,
+        head_message_id=told.head_message_id,
+        head_since_ms=told.head_since_ms,
+        client_committed=told.client_committed
+        if told.held_ranges is not None
+        else told.commit_offset,
+        locked=told.locked,
+        dropped=told.dropped,
+        last_pull_time_ms=told.last_pull_timestamp_ms or None,
+        last_consume_time_ms=told.last_consume_timestamp_ms or None,
+        top_key=told.top_key,
+        top_key_messages=told.top_key_messages,
+        keyed_messages=told.keyed_messages,
+    )
+
+
+def stack_of(told: ProcessQueueInfo, stacks: str | None) -> str | None:
+    """Where the listener of a head stands: our own clients say it of this one; of others it is one
+    of `stacks`, those of all their listeners.
+    """
+    if told.held_ranges is None:
+        return stacks
+    return None if told.head_stack is None else bounded(told.head_stack)

@@ -1,0 +1,136 @@
+"""A real Apache RocketMQ, watched from outside: what stands still is found from its answers."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import AsyncExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine.client import ConsumeContext
+from engine.client.admin import admin_at
+from engine.foundation.errors import TidemarkError
+from engine.protocol.message import Message, MessageExt
+from pipelines.marts.declared import steps
+from pipelines.settings import Evaluation
+from tests.integration.client.cluster_users import (
+    SUCCESS,
+    client_config,
+    consumer_config,
+    consuming,
+    eventually,
+    producing,
+)
+from tests.interop.real_rocketmq import RealRocketMQ
+from tests.pipelines.partition import bronze_of, run
+
+TOPIC, GROUPS = "observed-orders", ("observed-quick", "observed-stuck")
+WATCHED_S = 45
+"""Longer than a head may stand still before it is told."""
+
+
+@contextmanager
+def observer(cluster: RealRocketMQ, folder: Path) -> Iterator[None]:
+    """`tidemark observe` with a shipper, until the end."""
+    words = ["observe", "-n", cluster.name_server, "--period", "2"]
+    words += ["--lake", str(folder / "lake"), "--home", str(folder / "home")]
+    command = [str(Path(sys.executable).parent / "tidemark"), *words]
+    with (folder / "observer.log").open("w") as log:
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=log)
+        try:
+            yield
+        finally:
+            process.send_signal(signal.SIGTERM)
+            code = process.wait(60)
+    assert code == 0, (folder / "observer.log").read_text()
+
+
+async def played(cluster: RealRocketMQ, folder: Path) -> None:
+    """Ten messages a second come; one group finishes them, the other's listener never returns."""
+    never = asyncio.Event()
+
+    async def quick(_messages: Sequence[MessageExt], _context: ConsumeContext) -> Any:
+        return SUCCESS
+
+    async def stuck(_messages: Sequence[MessageExt], _context: ConsumeContext) -> Any:
+        await never.wait()
+        return SUCCESS
+
+    async with AsyncExitStack() as stack:
+        producer = await stack.enter_async_context(producing(cluster.name_server, "observed"))
+        await eventually(lambda: _sent(producer), "the broker makes the topic")
+        for group, listener in zip(GROUPS, (quick, stuck), strict=True):
+            await stack.enter_async_context(
+                consuming(
+                    cluster.name_server,
+                    group,
+                    {TOPIC: listener},
+                    config=consumer_config(stop_wait_ms=100),
+                    client=client_config(cluster.name_server, client_ip="127.0.0.1"),
+                )
+            )
+        with observer(cluster, folder):
+            for _ in range(10 * WATCHED_S):
+                await producer.send(Message(TOPIC, b"order"))
+                await asyncio.sleep(0.1)
+        never.set()
+
+
+async def _sent(producer: Any) -> bool:
+    try:
+        await producer.send(Message(TOPIC, b"first"))
+    except TidemarkError:
+        return False
+    return True
+
+
+@pytest.mark.timeout(240)
+async def test_a_stuck_listener_of_a_foreign_cluster_is_found(
+    apache_rocketmq: RealRocketMQ, tmp_path: Path
+) -> None:
+    await played(apache_rocketmq, tmp_path)
+    bronze = bronze_of(tmp_path / "lake")
+    (emitter,) = set(bronze["group_watermarks"]["emitter"].to_pylist())
+    assert emitter == "DefaultCluster/broker-a/observer"
+    lifecycle = bronze["lifecycle"].to_pylist()
+    assert {"BOOT", "OBSERVED", "SNAPSHOT"} <= {row["kind"] for row in lifecycle}
+    gold = run(steps(), bronze, Evaluation())
+    newest = {row["group"]: row for row in gold["group_state"]}
+    assert newest[GROUPS[0]]["state"] == "OK"
+    assert newest[GROUPS[1]]["state"] == "STALLED"
+    assert newest[GROUPS[1]]["lag_messages"] == pytest.approx(10 * WATCHED_S, rel=0.3)
+    windows = [row for row in gold["stalled_windows"] if row["group"] == GROUPS[1]]
+    assert {row["kind"] for row in windows} == {"FROZEN_HEAD"}
+    assert {row["head_offset"] for row in windows} == {0}
+    assert not [row for row in gold["stalled_windows"] if row["group"] == GROUPS[0]]
+    lags = [
+        row for row in gold["consumer_lag"] if row["group"] == GROUPS[1] and row["lag_messages"]
+    ]
+    assert {row["provenance"] for row in lags} == {"EXACT"}
+    assert max(row["time_lag_ms"] for row in lags) >= 1000 * WATCHED_S * 0.8
+
+
+@pytest.mark.timeout(60)
+async def test_the_rows_of_one_look_are_what_the_admin_tool_says(
+    apache_rocketmq: RealRocketMQ, tmp_path: Path
+) -> None:
+    """All queues of all topics that the broker lists, with their ends."""
+    with observer(apache_rocketmq, tmp_path):
+        spool = tmp_path / "home" / "DefaultCluster" / "broker-a" / "spool"
+        await eventually(lambda: any(spool.glob("*")), "the observer's first look")
+        await asyncio.sleep(3)  # More than one look.
+    address, known = apache_rocketmq.broker, dict[tuple[str, int], int]()
+    async with admin_at(apache_rocketmq.name_server) as admin:
+        for topic in await admin.topics.configs_at(address):
+            for queue, one in (await admin.topics.status_at(address, topic)).items():
+                known[topic, queue.queue_id] = one.max_offset
+    told = bronze_of(tmp_path / "lake")["queue_watermarks"].to_pylist()
+    newest = {(row["topic"], row["queue_id"]): row["max_offset"] for row in told}
+    assert newest.keys() == known.keys()
+    assert {key for key in known if newest[key] > known[key]} == set()

@@ -1,0 +1,193 @@
+"""From looks at a broker to facts: what moved, who came and went, what is not known."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from engine.client.admin.groups import QueueProgress
+from engine.foundation.observing import (
+    ClientWindow,
+    GroupWatermark,
+    LifecycleEvent,
+    QueueWatermark,
+    RebalanceEvent,
+)
+from engine.observer.facts import PERSISTED_AFTER_MS, Facts
+from engine.observer.looks import Look
+from engine.protocol.bodies import (
+    ConsumerConnection,
+    ConsumerRunningInfo,
+    ProcessQueueInfo,
+    TopicConfig,
+    TopicOffset,
+)
+from engine.protocol.bodies_admin import ClientConnection
+from engine.protocol.message import MessageQueue
+
+PLACE = ("orders", 0)
+STORED_MS = 500
+
+
+def progress(committed: int, end: int, pulled: int = 0) -> QueueProgress:
+    """How far the group is, as a broker tells it."""
+    return QueueProgress(end, committed, pulled, 0)
+
+
+def look(at_ms: int, committed: int = 10, end: int = 20, **more: Any) -> Look:
+    """A look at a broker with one topic of one queue, and one group on it."""
+    given: dict[str, Any] = {
+        "progress": {"g": {PLACE: progress(committed, end)}},
+        "ends": {PLACE: TopicOffset(0, end, STORED_MS)},
+        **more,
+    }
+    return Look(at_ms=at_ms, boot_ms=1, skew_ms=0, **given)
+
+
+def connected(*clients: str) -> dict[str, ConsumerConnection]:
+    """The group's members."""
+    told = [ClientConnection(one, "127.0.0.1:1", "JAVA", 1) for one in clients]
+    return {"g": ConsumerConnection(told, message_model="CLUSTERING")}
+
+
+def holding(client: str, **told: int) -> dict[tuple[str, str], ConsumerRunningInfo]:
+    """What a member says of the queue."""
+    table = {MessageQueue("orders", "broker-a", 0): ProcessQueueInfo(**told)}
+    return {("g", client): ConsumerRunningInfo(mq_table=table)}
+
+
+def played(*looks: Look, snapshot_from_ms: int | None = None) -> list[list[Any]]:
+    """The facts of each look."""
+    facts = Facts("observer", 10_000, "broker-a")
+    return [list(facts.of(one, snapshot_from_ms=snapshot_from_ms)) for one in looks]
+
+
+def of(kind: type, facts: list[Any]) -> list[Any]:
+    """The facts of a kind."""
+    return [one for one in facts if isinstance(one, kind)]
+
+
+def only_mark(facts: list[Any]) -> GroupWatermark:
+    """The one mark of the group."""
+    (mark,) = of(GroupWatermark, facts)
+    assert isinstance(mark, GroupWatermark)
+    return mark
+
+
+def test_a_mark_is_told_when_it_moves_and_never_twice() -> None:
+    told = played(*(look(at_ms) for at_ms in (0, 10_000, 20_000)), look(30_000, committed=12))
+    assert [[one.committed for one in of(GroupWatermark, facts)] for facts in told] == [
+        [10],
+        [10],  # That the disk knows it is news.
+        [],
+        [12],
+    ]
+    assert [len(of(QueueWatermark, facts)) for facts in told] == [1, 0, 0, 0]
+
+
+def test_every_mark_is_told_once_in_each_snapshot() -> None:
+    facts = Facts("observer", 10_000, "broker-a")
+    told = [
+        len(of(QueueWatermark, list(facts.of(look(at_ms), snapshot_from_ms=began_ms))))
+        for at_ms, began_ms in ((0, 0), (10_000, 0), (20_000, 20_000), (30_000, None))
+    ]
+    assert told == [1, 0, 1, 0]
+
+
+def test_a_commit_s_moment_is_that_of_the_look_that_saw_it_and_unknown_before() -> None:
+    first, moved = played(look(0), look(10_000, committed=12))
+    assert only_mark(first).last_commit_time_ms is None
+    assert (only_mark(moved).last_commit_time_ms, only_mark(moved).reports) == (10_000, 1)
+
+
+def test_the_disk_knows_what_was_committed_six_seconds_ago() -> None:
+    told = played(
+        look(0),
+        look(2_000, committed=12),
+        look(PERSISTED_AFTER_MS, committed=14),
+        look(2_000 + PERSISTED_AFTER_MS, committed=16),
+    )
+    assert [only_mark(facts).persisted for facts in told] == [None, None, 10, 12]
+
+
+def test_an_offset_of_0_is_one_as_long_as_the_first_message_is_there() -> None:
+    (kept,) = played(look(0, committed=0))
+    assert (only_mark(kept).committed, only_mark(kept).committed_state) == (0, "EXACT")
+    (gone,) = played(look(0, committed=0, ends={PLACE: TopicOffset(5, 20, STORED_MS)}))
+    assert (only_mark(gone).committed, only_mark(gone).committed_state) == (None, "NONE")
+
+
+def test_the_store_time_is_that_of_the_message_at_the_offset_or_unknown() -> None:
+    known = look(0, stored_ms={("orders", 0, 10): 321})
+    unknown = look(0, stored_ms={("orders", 0, 9): 321})
+    (first,), (second,) = played(known), played(unknown)
+    assert only_mark(first).store_time_at_committed_ms == 321
+    assert only_mark(second).store_time_at_committed_ms is None
+
+
+def test_a_queue_whose_ends_nobody_asked_yet_is_not_told() -> None:
+    (facts,) = played(look(0, ends={}))
+    assert of(GroupWatermark, facts) == []
+
+
+def test_members_come_and_go_and_leave_what_they_held() -> None:
+    came, went = played(
+        look(
+            0,
+            connections=connected("a"),
+            running=holding(
+                "a", cached_msg_count=5, cached_msg_min_offset=10, cached_msg_max_offset=14
+            ),
+        ),
+        look(10_000, connections={"g": None}),
+    )
+    assert [(one.kind, one.client_id) for one in of(RebalanceEvent, came)] == [
+        ("JOINED", "a"),
+        ("ASSIGNED", "a"),
+    ]
+    mark = only_mark(came)
+    assert (mark.members, mark.message_model, mark.last_puller) == (1, "CLUSTERING", "a")
+    assert mark.pulled == 15
+    (left,) = of(RebalanceEvent, went)
+    assert (left.kind, left.reason) == ("LEFT", "NOT_CONNECTED")
+    assert [(one.topic, one.queue_id, one.committed, one.pulled) for one in left.queues] == [
+        ("orders", 0, 10, 15)
+    ]
+    (window,) = of(ClientWindow, went)
+    assert window.dropped
+    assert (only_mark(went).members, only_mark(went).last_puller) == (0, None)
+
+
+def test_a_queue_that_another_member_reads_now_was_revoked_and_assigned() -> None:
+    both = connected("a", "b")
+    _, changed = played(
+        look(0, connections=both, running=holding("a", commit_offset=10)),
+        look(10_000, running=holding("b", commit_offset=10)),
+    )
+    assert [(one.kind, one.client_id) for one in of(RebalanceEvent, changed)] == [
+        ("REVOKED", "a"),
+        ("ASSIGNED", "b"),
+    ]
+
+
+def test_what_is_listed_no_more_is_gone_and_begins_anew() -> None:
+    listed: dict[str, Any] = {"topics": {"orders": TopicConfig("orders")}, "groups": frozenset("g")}
+    nothing: dict[str, Any] = {"progress": {}, "ends": {}, "topics": {}, "groups": frozenset()}
+    _, gone, back = played(look(0, **listed), look(10_000, **nothing), look(20_000, **listed))
+    assert [(one.kind, one.topic, one.group) for one in of(LifecycleEvent, gone)] == [
+        ("TOPIC_GONE", "orders", None),
+        ("GROUP_GONE", None, "g"),
+    ]
+    assert only_mark(back).last_commit_time_ms is None
+
+
+def test_who_observes_and_how_often_is_told_once_and_again_when_the_clocks_part() -> None:
+    parted = look(20_000)
+    parted.skew_ms = 5_000
+    first, same, moved = played(look(0), look(10_000), parted)
+    (said,) = of(LifecycleEvent, first)
+    assert (said.kind, said.observed_by, said.report_each_ms, said.skew_ms) == (
+        *("OBSERVED", "observer", 10_000),
+        0,
+    )
+    assert of(LifecycleEvent, same) == []
+    assert [one.skew_ms for one in of(LifecycleEvent, moved)] == [5_000]

@@ -1,0 +1,53 @@
+"""Whose turn it is when there is more to ask than one look may."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from engine.observer.turns import Turns
+
+
+def test_all_are_asked_when_there_is_room() -> None:
+    turns = Turns[str](3)
+    assert set(turns.due(["a", "b", "c"])) == {"a", "b", "c"}
+
+
+def test_what_moves_comes_first_and_the_rest_takes_turns() -> None:
+    turns = Turns[str](2)
+    everyone = ["a", "b", "c", "d"]
+    looks = [turns.due(everyone, urgent=["d"]) for _ in range(3)]
+    assert looks == [["d", "a"], ["d", "b"], ["d", "c"]]
+
+
+@settings(max_examples=40)
+@given(st.integers(1, 40), st.integers(2, 10), st.data())
+def test_nobody_waits_longer_than_two_rounds_whatever_is_urgent(
+    count: int, count_max: int, data: st.DataObject
+) -> None:
+    turns, everyone = Turns[int](count_max), range(count)
+    asked: dict[int, int] = dict.fromkeys(everyone, 0)
+    for look in range(1, 30):
+        urgent = data.draw(st.lists(st.sampled_from(everyone), max_size=20))
+        due = turns.due(everyone, urgent)
+        assert len(due) == len(set(due)) <= count_max
+        for one in due:
+            asked[one] = look
+        assert all(look - at <= 2 * count // (count_max // 2 or 1) + 2 for at in asked.values())
+
+
+def test_a_round_is_over_when_each_was_asked_since() -> None:
+    turns = Turns[str](2)
+    everyone = ["a", "b", "c"]
+    turns.due(everyone)
+    assert not turns.were_all_asked_since(0, everyone)
+    turns.due(everyone)
+    assert turns.were_all_asked_since(0, everyone)
+    assert not turns.were_all_asked_since(1, everyone)
+
+
+def test_who_is_gone_is_waited_for_no_more() -> None:
+    turns = Turns[str](1)
+    turns.due(["a", "b"])
+    assert turns.due(["b"]) == ["b"]
+    assert turns.were_all_asked_since(1, ["b"])
