@@ -28,6 +28,7 @@ from typing import Final
 
 from engine.broker.parts import BrokerParts
 from engine.broker.reused_offsets import note_handed, tell_reused
+from engine.broker.state.offsets import Reported
 from engine.broker.state.readers import QueueKey
 from engine.broker.told_marks import ToldMarks, ToldPairs
 from engine.broker.work_in_steps import counted, stepped
@@ -320,16 +321,18 @@ class Watermarks:
         marks = self._parts.store.marks_of(topic, queue_id)
         return QueueRead(marks or NO_MESSAGES, self._is_readable(topic, queue_id), {})
 
-    def of_group(self, key: QueueKey, now_ms: int, reads: Reads) -> GroupWatermark | None:
-        """The marks of one group on one queue, with the reports since they were told; None when
-        the group never pulled it and has no offset for it. Hot.
+    def of_group(
+        self, key: QueueKey, now_ms: int, reads: Reads
+    ) -> tuple[GroupWatermark | None, Reported | None]:
+        """The marks of one group on one queue, with the reports since they were told, and those
+        reports; no marks when the group never pulled it and has no offset for it. Hot.
         """
         parts = self._parts
         group, topic, queue_id = key
         committed, persisted, reported = parts.offsets.standing(key)
         reading = parts.readers.of(key)
         if committed is None and reading is None:
-            return None
+            return None, reported
         read = reads.get((topic, queue_id))
         if read is None:
             read = reads[topic, queue_id] = self._read(topic, queue_id)
@@ -342,7 +345,7 @@ class Watermarks:
             at = read.at[committed] = self._message_at(topic, queue_id, committed, read)
         state, store_time_ms = at
         members = parts.groups.of(group)
-        return GroupWatermark(  # By position: names cost a microsecond more.
+        mark = GroupWatermark(  # By position: names cost a microsecond more.
             group,
             topic,
             queue_id,
@@ -363,6 +366,7 @@ class Watermarks:
             None if members is None else members.message_model,
             0 if members is None else len(members.members),
         )
+        return mark, reported
 
     def _message_at(
         self, topic: str, queue_id: int, committed: int | None, read: QueueRead
@@ -393,15 +397,16 @@ class Watermarks:
             if is_any_leaving and (key[1] in topics_leaving or key[0] in groups_leaving):
                 groups.moved(key)
                 continue
-            mark, told = of_group(key, now_ms, reads), told_of(key)
+            mark, reported = of_group(key, now_ms, reads)
             if mark is None:
                 if groups.forget(key):
                     self._pairs.drop(key)
                 continue
+            told = told_of(key)
             if not always and told is not None and not is_news(told, mark):
                 continue
-            if mark.reports:
-                parts.offsets.take_reports(key)
+            if reported is not None:
+                reported.count = 0
             facts.append(mark)
             if told is None:
                 self._pairs.add(key)

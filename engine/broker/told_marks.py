@@ -16,7 +16,7 @@ marks.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from itertools import chain, islice
 from typing import Generic, TypeVar
 
@@ -33,8 +33,10 @@ class ToldMarks(Generic[Key, Mark]):
         self._present: OrderedDict[Key, Mark] = OrderedDict()
         self._former: OrderedDict[Key, Mark] = OrderedDict()
         """Told before this round, and not in it."""
-        self._moved: OrderedDict[Key, None] = OrderedDict()
-        self._moved_before: OrderedDict[Key, None] = OrderedDict()
+        # A dict takes a key in a fifth of the time, and goes over the places of those taken from it
+        # before it comes to its first: a few thousand of them, or a millisecond of a million.
+        self._moved: dict[Key, None] = {}
+        self._moved_before: dict[Key, None] = {}
         """Moved before this round, and not looked at in it."""
 
     def __len__(self) -> int:
@@ -102,17 +104,15 @@ class ToldMarks(Generic[Key, Mark]):
             due.setdefault(key, False)
         return due
 
-    def looked_at(self, keys: Iterable[Key]) -> None:
+    def looked_at(self, keys: Collection[Key]) -> None:
         """Their marks are read now: what moves them from here on is news. Hot."""
-        drop = self._moved.pop
-        if not self._moved_before:
-            for key in keys:
-                drop(key, None)
-            return
-        drop_before = self._moved_before.pop
-        for key in keys:
-            drop(key, None)
-            drop_before(key, None)
+        for waiting in (self._moved, self._moved_before):
+            if waiting:
+                drop = waiting.pop
+                for key in keys:
+                    drop(key, None)
+                if not waiting:
+                    waiting.clear()  # Or it goes on holding the places of all that were in it.
 
 
 class ToldPairs:

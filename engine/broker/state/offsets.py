@@ -196,7 +196,9 @@ class ConsumerOffsets:
         return list(self._committed)
 
     def standing(self, key: QueueKey) -> Standing:
-        """What is committed, persisted and reported of a queue. Hot."""
+        """What is committed, persisted and reported of a queue. Whoever tells of the reports sets
+        their count back. Hot.
+        """
         group, topic, queue_id = key
         pair = (topic, group)
         committed, persisted = self._committed.get(pair), self._persisted.get(pair)
@@ -246,18 +248,6 @@ class ConsumerOffsets:
         back, was told of a reset, or was forgotten.
         """
         return self._setbacks.get(topic, self._setbacks_dropped)
-
-    def reported(self, key: QueueKey) -> Reported | None:
-        """Reports of the queue since `take_reports` was last called for it; None: none ever."""
-        return self._reported.get(key)
-
-    def take_reports(self, key: QueueKey) -> int:
-        """How many reports came since the last call; the count begins again."""
-        reported = self._reported.get(key)
-        if reported is None:
-            return 0
-        count, reported.count = reported.count, 0
-        return count
 
     def forget_group(self, group: str) -> Iterator[None]:
         """The group was deleted with its offsets: nothing of them is told from now on, and they go

@@ -15,6 +15,7 @@ from engine.broker.membership import Membership
 from engine.broker.parts import BrokerParts
 from engine.broker.sampling import Reads, Watermarks
 from engine.broker.state.members import ClientChannel
+from engine.broker.state.offsets import Reported
 from engine.broker.state.readers import QueueKey
 from engine.broker.work_in_steps import WorkInSteps, in_steps
 from engine.foundation.limits import (
@@ -121,7 +122,9 @@ class CountingWatermarks(Watermarks):
 
     count = 0
 
-    def of_group(self, key: QueueKey, now_ms: int, reads: Reads) -> GroupWatermark | None:
+    def of_group(
+        self, key: QueueKey, now_ms: int, reads: Reads
+    ) -> tuple[GroupWatermark | None, Reported | None]:
         self.count += 1
         return super().of_group(key, now_ms, reads)
 

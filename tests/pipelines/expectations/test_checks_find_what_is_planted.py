@@ -8,32 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.checked_lake import CheckedLake, failing
-from tests.gold_lake import write_gold_lake
 
 GENERIC = ("_schema", "_filled", "_keys_unique", "_fresh")
 
 
 @pytest.fixture(scope="module")
-def lake(tmp_path_factory: pytest.TempPathFactory) -> CheckedLake:
-    """A sound lake, checked to its end."""
-    checked = CheckedLake(write_gold_lake(tmp_path_factory.mktemp("checked") / "lake"))
-    first = checked.check()
-    assert failing(first) == {}
-    return checked
-
-
-@pytest.fixture
-def fresh(tmp_path: Path) -> CheckedLake:
-    """A sound lake of the test's own, checked to its end."""
-    checked = CheckedLake(write_gold_lake(tmp_path / "lake"))
-    checked.check()
-    return checked
+def lake(checked_story: CheckedLake, tmp_path_factory: pytest.TempPathFactory) -> CheckedLake:
+    """A copy for all of them."""
+    return checked_story.copied_to(tmp_path_factory.mktemp("planted") / "lake")
 
 
 Plant = Callable[[CheckedLake], None]

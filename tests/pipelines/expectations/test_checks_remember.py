@@ -35,11 +35,9 @@ from tests.lake_story import EMITTER
 
 
 @pytest.fixture
-def lake(tmp_path: Path) -> CheckedLake:
+def lake(fresh: CheckedLake) -> CheckedLake:
     """A sound lake, checked to its end."""
-    checked = CheckedLake(write_gold_lake(tmp_path / "lake"))
-    checked.check()
-    return checked
+    return fresh
 
 
 def read(order: Order) -> tuple[int, int]:

@@ -6,7 +6,13 @@ from typing import Any
 
 import pytest
 
-from engine.broker.state.offsets import ConsumerOffsets, Table, encoded_table, from_document
+from engine.broker.state.offsets import (
+    ConsumerOffsets,
+    Reported,
+    Table,
+    encoded_table,
+    from_document,
+)
 from engine.foundation.errors import CorruptRecord, RequestRefused
 from engine.protocol.fastjson import loads
 
@@ -89,11 +95,13 @@ def test_reports_are_counted_until_they_are_taken_unchanged_and_refused_ones_too
     key = (GROUP, TOPIC, 0)
     for now_ms in (5, 6, 7):
         offsets.commit(GROUP, TOPIC, 0, 10, now_ms=now_ms)
-    reported = offsets.reported(key)
+    *_, reported = offsets.standing(key)
     assert reported is not None
     assert (reported.count, reported.last_commit_ms) == (3, 7)
-    assert offsets.take_reports(key) == 3
-    assert offsets.take_reports(key) == 0
+    reported.count = 0
+    offsets.reset(*key, 5)
+    offsets.commit(*key, 11, now_ms=8)
+    assert offsets.standing(key) == (5, None, Reported(last_commit_ms=8, count=1))
 
 
 NOTES = {"dataVersion": {"stateVersion": 0, "timestamp": 9, "counter": 2}}
@@ -151,7 +159,7 @@ def test_a_deleted_topic_takes_its_offsets_resets_and_counts_along() -> None:
     list(offsets.forget_topic(TOPIC))
     assert list(offsets.keys()) == []
     assert offsets.told(GROUP, TOPIC, 0) is None
-    assert offsets.reported((GROUP, TOPIC, 0)) is None
+    assert offsets.standing((GROUP, TOPIC, 0)) == (None, None, None)
 
 
 def test_the_file_has_rocketmqs_form_and_reads_back() -> None:
