@@ -23,6 +23,8 @@ import pyarrow.parquet as pq
 from pipelines.cycles.files import DataFiles
 
 PARTITION: Final = "observed_date"
+SEQ: Final = "seq"
+"""Hardly two rows of a file have the same one, and they rise: kept as differences."""
 STATISTICS: Final = (
     "observed_at",
     "cluster",
@@ -70,6 +72,8 @@ def write_rows(
             of_date,
             sink,
             compression="zstd",
+            use_dictionary=[name for name in of_date.column_names if name != SEQ],
+            column_encoding={SEQ: "DELTA_BINARY_PACKED"} if SEQ in of_date.column_names else None,
             write_statistics=list(STATISTICS),
             store_schema=False,
         )

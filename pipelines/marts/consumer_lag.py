@@ -14,6 +14,7 @@ The engine tells the store time of the very message at the committed offset.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 import numpy as np
@@ -36,7 +37,7 @@ from pipelines.marts.columns import (
     TOPIC,
 )
 from pipelines.marts.declaring import as_declared
-from pipelines.marts.judging.packed import UNKNOWN, Flags, as_column, numbers, truncated
+from pipelines.marts.judging.packed import UNKNOWN, Flags, as_column, flags, numbers, truncated
 from pipelines.marts.judging.queue_numbers import NAME as QUEUE_NUMBERS
 from pipelines.marts.judging.ticks import CLOCK_STEPPED
 from pipelines.marts.keys import is_one_of
@@ -131,8 +132,7 @@ def consumer_lag(given: Given) -> Made:
     rows = timely(given)
     change, points = _changes(rows, numbers(given.facts[QUEUE_NUMBERS]["number"]), given)
     lag = numbers(rows["lag_messages"])
-    trend = trends(change)
-    is_shrinking = np.asarray(pc.fill_null(pc.equal(trend, "SHRINKING"), False)) & (lag > 0)
+    is_shrinking = (change != UNKNOWN) & (change < -STEADY_PER_MINUTE) & (lag > 0)
     rate = np.where(is_shrinking, -change, 1)
     drain_ms = np.where(is_shrinking, lag, 0) * 60_000 // rate
     time_lag_ms = pc.divide(rows["time_lag_us"], MS_US)
@@ -146,7 +146,7 @@ def consumer_lag(given: Given) -> Made:
         "provenance": _provenance(rows),
         "unknown_reason": unknown_reason(rows),
         "inflight_messages": pc.subtract(rows["pulled"], rows["committed"]),
-        "trend": trend,
+        "trend": trends(change),
         "lag_change_per_minute": as_column(change),
         "drain_time_ms": as_column(np.where(is_shrinking, drain_ms, UNKNOWN)),
     }
@@ -156,11 +156,16 @@ def consumer_lag(given: Given) -> Made:
 
 def trends(change_per_minute: Positions) -> pa.Array:
     """GROWING, STEADY or SHRINKING; null when the change is unknown."""
-    words = pa.array(["GROWING", "STEADY", "SHRINKING"])
     known = change_per_minute != UNKNOWN
-    change = np.where(known, change_per_minute, 0)
-    code = np.select([np.abs(change) <= STEADY_PER_MINUTE, change > 0], [1, 0], 2)
-    return words.take(pa.array(code, mask=~known))
+    is_steady = known & (np.abs(change_per_minute) <= STEADY_PER_MINUTE)
+    return _first_that_holds(
+        {
+            "STEADY": is_steady,
+            "GROWING": known & (change_per_minute > 0),
+            "SHRINKING": known & (change_per_minute < 0),
+        },
+        otherwise=None,
+    )
 
 
 def _changes(rows: pa.Table, number: Positions, given: Given) -> tuple[Positions, pa.Table]:
@@ -207,13 +212,18 @@ def _oldest(eras: Positions, moments: Positions) -> Positions:
     """Per point the first one of its era that is not older than a minute before it; moments do not
     fall within an era.
     """
+    begins = np.flatnonzero(np.diff(eras, prepend=-1))
+    oldest = np.repeat(begins, np.diff(begins, append=len(eras)))
+    later = np.flatnonzero(moments - moments[oldest] > TREND_US)
+    if not len(later):
+        return oldest
     begin = int(moments.min()) - TREND_US
     span = int(moments.max()) - begin + 1
-    if int(eras[-1]) * span < 2**62:
-        place = eras * span + (moments - begin)
-        return np.searchsorted(place, place - TREND_US)
-    firsts = np.searchsorted(eras, eras)
-    return _oldest_by_walking(firsts, moments)
+    if int(eras[-1]) * span >= 2**62:
+        return _oldest_by_walking(oldest, moments)
+    place = eras * span + (moments - begin)
+    oldest[later] = np.searchsorted(place, place[later] - TREND_US)
+    return oldest
 
 
 def _oldest_by_walking(firsts: Positions, moments: Positions) -> Positions:
@@ -236,52 +246,51 @@ def _is_in_last_minute(of_queue: Positions, moments: Positions, eras: Positions)
     return np.asarray((moments >= last_us - TREND_US) & (eras == last_era))
 
 
-def _provenance(rows: pa.Table) -> pa.ChunkedArray:
-    state = rows["committed_state"]
-    is_read = pc.invert(rows["is_broadcast"])
-    return pc.case_when(
-        pc.make_struct(
-            pc.and_(is_read, is_one_of(state, "UNREADABLE")),
-            pc.is_valid(rows["time_lag_us"]),
-            pc.and_(is_read, is_one_of(state, "PURGED")),
-        ),
-        "UNREADABLE",
-        "EXACT",
-        "PURGED",
-        "UNKNOWN",
+def _provenance(rows: pa.Table) -> pa.Array:
+    state, is_read = rows["committed_state"], ~flags(rows["is_broadcast"])
+    return _first_that_holds(
+        {
+            "UNREADABLE": is_read & flags(is_one_of(state, "UNREADABLE")),
+            "EXACT": np.asarray(pc.is_valid(rows["time_lag_us"])),
+            "PURGED": is_read & flags(is_one_of(state, "PURGED")),
+        },
+        otherwise="UNKNOWN",
     )
 
 
-def unknown_reason(rows: pa.Table) -> pa.ChunkedArray:
+def unknown_reason(rows: pa.Table) -> pa.Array:
     """Why lag or time lag of each row is null."""
     state = rows["committed_state"]
-    return pc.case_when(
-        pc.make_struct(
-            rows["is_broadcast"],
-            is_one_of(state, "NONE"),
-            is_one_of(state, "PURGED"),
-            pc.fill_null(pc.greater(rows["committed"], rows["max_offset"]), False),
-            pc.invert(is_one_of(state, *COMMITTED_STATES)),
-            rows["is_timeless"],
-            _is_stored_ahead(rows),
-            pc.is_null(rows["time_lag_us"]),
-        ),
-        "BROADCAST",
-        "NO_OFFSET",
-        "PURGED",
-        "BEYOND_END",
-        "WORD_NOT_KNOWN",
-        CLOCK_STEPPED,
-        "STORED_AHEAD",
-        "STORE_TIME_NOT_TOLD",
-        pa.scalar(None, pa.string()),
+    return _first_that_holds(
+        {
+            "BROADCAST": flags(rows["is_broadcast"]),
+            "NO_OFFSET": flags(is_one_of(state, "NONE")),
+            "PURGED": flags(is_one_of(state, "PURGED")),
+            "BEYOND_END": flags(pc.greater(rows["committed"], rows["max_offset"])),
+            "WORD_NOT_KNOWN": ~flags(is_one_of(state, *COMMITTED_STATES)),
+            CLOCK_STEPPED: flags(rows["is_timeless"]),
+            "STORED_AHEAD": _are_stored_ahead(rows),
+            "STORE_TIME_NOT_TOLD": np.asarray(pc.is_null(rows["time_lag_us"])),
+        },
+        otherwise=None,
     )
 
 
-def _is_stored_ahead(rows: pa.Table) -> pa.ChunkedArray:
+def _first_that_holds(conditions: Mapping[str, Flags], *, otherwise: str | None) -> pa.Array:
+    """Per row the first word whose condition holds, as a text of a dictionary."""
+    words = [*conditions, *([] if otherwise is None else [otherwise])]
+    codes = np.full(len(next(iter(conditions.values()))), len(conditions), np.int32)
+    for code, holds in reversed([*enumerate(conditions.values())]):
+        codes[holds] = code
+    is_null = codes == len(words)
+    places = pa.array(codes, mask=is_null) if is_null.any() else pa.array(codes)
+    return pa.DictionaryArray.from_arrays(places, words)
+
+
+def _are_stored_ahead(rows: pa.Table) -> Flags:
     """Is the message at the consume offset one of the future, so that nobody knows its age?"""
-    is_ahead = pc.greater(rows["store_us_at_committed"], rows["event_us"])
-    return pc.and_(pc.is_null(rows["time_lag_us"]), pc.fill_null(is_ahead, False))
+    is_ahead = flags(pc.greater(rows["store_us_at_committed"], rows["event_us"]))
+    return np.asarray(is_ahead & np.asarray(pc.is_null(rows["time_lag_us"])))
 
 
 MART = mart(

@@ -32,6 +32,7 @@ from pipelines.marts.causes.words import (
     Figures,
     Finding,
     QueueFigures,
+    TopicFigures,
     findings,
 )
 from pipelines.marts.columns import (
@@ -57,6 +58,7 @@ from pipelines.marts.judging.arrivals import (
     shipped_by_emitter,
 )
 from pipelines.marts.judging.packed import UNKNOWN, numbers
+from pipelines.marts.judging.queue_numbers import NAME as QUEUE_NUMBERS
 from pipelines.marts.judging.rules import PRODUCE_ALLOWANCE_US
 from pipelines.marts.judging.ticks import NAME as TICKS
 from pipelines.marts.judging.ticks import WORDS
@@ -360,7 +362,7 @@ class _Walk:
         """What is known of each of these groups, and its key."""
         marks, slot_us = self.marks, self.marks.slot_us
         slot = (moment - 1) // slot_us
-        queues = self._queues(groups, moment)
+        late, topics = self._queues(groups, moment)
         begins_us = self._begins_us(groups, moment).tolist()
         given = marks.given_by_slot(groups, slot)
         consumed = marks.recently(groups, "consumed", slot).tolist()
@@ -381,20 +383,23 @@ class _Walk:
                     given=given[place],
                     consumed=consumed[place],
                     retried=retried[place],
-                    queues=queues.get(number, ()),
+                    queues=late.get(number, ()),
+                    topics=topics.get(number, {}),
                     was_hot=self.told.was_hot(_of(key), moment),
                     standing=standing.get(number),
                     **self.told.of_group(_of(key), moment),
                 ),
             )
 
-    def _queues(self, groups: Positions, moment: int) -> dict[int, list[QueueFigures]]:
-        """Queues of these groups, retry queues apart; of one with very many those furthest
-        behind.
+    def _queues(
+        self, groups: Positions, moment: int
+    ) -> tuple[dict[int, list[QueueFigures]], dict[int, dict[str, TopicFigures]]]:
+        """Per group its late queues and its topics, retry queues apart; of one with very many those
+        furthest behind.
         """
         marks = self.marks
         if not len(groups):
-            return {}
+            return {}, {}
         is_meant = np.zeros(len(marks.groups["lag"]), bool)
         is_meant[groups] = True
         numbers_of = marks.queues["group_number"]
@@ -404,18 +409,22 @@ class _Walk:
         starts = np.searchsorted(of_group, of_group)
         is_kept = np.arange(len(own)) - starts < QUEUES_NAMED_MAX
         own, of_group = own[is_kept], of_group[is_kept]
-        keys, lag = marks.queue_keys.take(pa.array(own)), marks.queues["lag"][own]
+        lag = marks.queues["lag"][own]
+        given = marks.given_recently(own, (moment - 1) // marks.slot_us)
+        beyond = np.maximum(lag - self._allowed_queues(own, moment), 0)
+        some = np.flatnonzero(beyond)
+        keys = marks.queue_keys.take(pa.array(own[some]))
         figures = map(
             QueueFigures,
             pc.cast(keys["topic"], pa.string()).to_pylist(),
             keys["queue_id"].to_pylist(),
-            lag.tolist(),
-            marks.given_recently(own, (moment - 1) // marks.slot_us).tolist(),
-            np.maximum(lag - self._allowed_queues(own, moment), 0).tolist(),
+            *(of_queue[some].tolist() for of_queue in (lag, given, beyond)),
         )
-        return {
-            number: list(islice(figures, end - begin)) for number, begin, end in _runs(of_group)
+        late = {
+            number: list(islice(figures, end - begin))
+            for number, begin, end in _runs(of_group[some])
         }
+        return late, _topics(marks.queue_keys["topic"].take(pa.array(own)), of_group, given)
 
     def _number_of(self, key: GroupKey) -> int | None:
         """The number of a group; None of one of which no watermark was told."""
@@ -457,6 +466,23 @@ def _bits(found: Iterable[Finding]) -> int:
     return sum(_BITS[one.cause] for one in found if one.cause != "NONE")
 
 
+def _topics(
+    topics: pa.ChunkedArray, of_group: Positions, given: Positions
+) -> dict[int, dict[str, TopicFigures]]:
+    """Per group its topics, from the topic, the group and the figure of each queue."""
+    whole = topics.unify_dictionaries().combine_chunks()
+    place = of_group * max(1, len(whole.dictionary)) + np.asarray(whole.indices)
+    present, first, of_place = np.unique(place, return_index=True, return_inverse=True)
+    sent = np.zeros(len(present), np.int64)
+    np.add.at(sent, of_place, given)
+    names = pc.cast(whole.take(pa.array(first)), pa.string()).to_pylist()
+    figures = zip(np.bincount(of_place).tolist(), sent.tolist(), strict=True)
+    found: dict[int, dict[str, TopicFigures]] = {}
+    for number, name, told in zip(of_group[first].tolist(), names, figures, strict=True):
+        found.setdefault(number, {})[name] = TopicFigures(*told)
+    return found
+
+
 def _runs(numbers_in_order: Positions) -> Iterator[tuple[int, int, int]]:
     """Each number with where its run begins, and one past its end."""
     begins = np.flatnonzero(np.diff(numbers_in_order, prepend=-1))
@@ -474,6 +500,7 @@ MART: Final = mart(
     lag_causes,
     reads=(
         "group_watermarks",
+        QUEUE_NUMBERS,
         "consume_stats",
         "client_windows",
         "rebalance_events",

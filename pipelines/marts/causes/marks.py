@@ -20,8 +20,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipelines.marts.judging.packed import UNKNOWN, Flags, numbers
-from pipelines.marts.judging.queue_numbers import with_rows
-from pipelines.marts.keys import QUEUE_FIELDS, QUEUE_KEY, positions_of
+from pipelines.marts.judging.queue_numbers import NAME as QUEUE_NUMBERS
+from pipelines.marts.judging.queue_numbers import own_numbers, with_rows
+from pipelines.marts.keys import positions_of
 from pipelines.marts.life_cycles import ended
 from pipelines.marts.mart import KEY_TEXT, Given, Positions
 
@@ -47,7 +48,10 @@ _QUEUE_FIGURES: Final = (
 )
 QUEUES: Final = pa.schema(
     [
-        *QUEUE_FIELDS,
+        ("emitter", KEY_TEXT),
+        ("group", KEY_TEXT),
+        ("topic", KEY_TEXT),
+        ("queue_id", pa.int32()),
         ("is_retry", pa.bool_()),
         *((name, pa.int64()) for name in _QUEUE_FIGURES),
     ]
@@ -65,7 +69,8 @@ class Marks:
         self.slot_us = given.evaluation.window_us
         self.facts = facts
         # Numbers of its own: those of other judges began earlier in a lake older than this table.
-        self.number, first = positions_of(given.state["queues"], facts, QUEUE_KEY)
+        shared = given.facts[QUEUE_NUMBERS]
+        self.number, first = own_numbers(given.state["queues"], facts, shared)
         self._rows = {
             "max_offset": numbers(facts["max_offset"]),
             "committed": numbers(facts["committed"]),

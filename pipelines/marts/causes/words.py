@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import Any, Final, NamedTuple
 
@@ -92,7 +92,7 @@ Row = Mapping[str, Any]
 
 
 class QueueFigures(NamedTuple):
-    """A queue of the group; retry queues are not among them. A tuple, for there are very many."""
+    """A queue that is further behind than it may be. A tuple, for there are very many."""
 
     topic: str
     queue_id: int
@@ -101,6 +101,14 @@ class QueueFigures(NamedTuple):
     """Messages sent to it in the present slot and the one before."""
     late: int
     """Messages beyond what it may be behind: a few, or those of the last seconds."""
+
+
+class TopicFigures(NamedTuple):
+    """All queues of a topic that the group reads."""
+
+    queues: int
+    given: int
+    """Messages sent to them in the present slot and the one before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +129,8 @@ class Figures:
     """Messages consumed within the span, retried ones apart."""
     retried: int
     queues: Sequence[QueueFigures] = ()
+    """Those that are late; retry queues are not among them, nor among those of `topics`."""
+    topics: Mapping[str, TopicFigures] = field(default_factory=dict)
     stats: Sequence[Row] = ()
     """Newest consume_stats of each member and topic, with calm_us: how long calls took before the
     group fell behind.
@@ -270,13 +280,13 @@ def skewed_queue(group: Figures) -> Iterator[Finding]:
     worst = max(latest, key=lambda queue: (queue.topic, -queue.queue_id))
     of_topic = [queue for queue in group.queues if queue.topic == worst.topic]
     late = sum(queue.late for queue in of_topic)
-    few = _fewest_with_most(of_topic, late)
+    queues, given = group.topics[worst.topic]
+    few = _fewest_with_most(of_topic, queues, late)
     if few is None:
         return
-    fair_percent = 100 * len(few) / len(of_topic)
-    skewed = _skewed_percent(len(few), len(of_topic))
+    fair_percent = 100 * len(few) / queues
+    skewed = _skewed_percent(len(few), queues)
     share = _percent(sum(queue.late for queue in few), late) or 0
-    given = sum(queue.given for queue in of_topic)
     part = _percent(sum(queue.given for queue in few), given)
     was_hot = part is None and group.was_hot == (worst.topic, worst.queue_id)
     is_hot = was_hot or (part is not None and part >= skewed)
@@ -289,7 +299,7 @@ def skewed_queue(group: Figures) -> Iterator[Finding]:
     yield Finding(
         "HOT_QUEUE" if is_hot else "LAGGING_QUEUE",
         f"{_queues_named(few)} of {worst.topic}: {messages(sum(queue.lag for queue in few))} behind"
-        f", {share} % of the lag of the topic beyond what is allowed; {sent}; with {len(of_topic)} "
+        f", {share} % of the lag of the topic beyond what is allowed; {sent}; with {queues} "
         f"queues {fair} fair part is {_fine(fair_percent)} %",
         *(share if part is None or not is_hot else part, max(1, round(fair_percent))),
         f"% of {'the lag' if part is None or not is_hot else 'what was sent'}",
@@ -299,16 +309,18 @@ def skewed_queue(group: Figures) -> Iterator[Finding]:
     )
 
 
-def _fewest_with_most(queues: Sequence[QueueFigures], late: int) -> list[QueueFigures] | None:
-    """The queues furthest behind that have, together, so much of the lag that they stand out: one,
-    or one of FEW_QUEUES; None when there are no such.
+def _fewest_with_most(
+    late_ones: Sequence[QueueFigures], queues: int, late: int
+) -> list[QueueFigures] | None:
+    """The queues furthest behind, of so many of a topic, that have, together, so much of the lag
+    that they stand out: one, or one of FEW_QUEUES; None when there are no such.
     """
-    ranked = sorted(queues, key=lambda queue: (-queue.late, queue.queue_id))
+    ranked = sorted(late_ones, key=lambda queue: (-queue.late, queue.queue_id))
     few: list[QueueFigures] = []
-    for queue in ranked[: max(1, len(ranked) // FEW_QUEUES)]:
+    for queue in ranked[: max(1, queues // FEW_QUEUES)]:
         few.append(queue)
         share = _percent(sum(one.late for one in few), late) or 0
-        if len(few) < len(ranked) and share >= _skewed_percent(len(few), len(ranked)):
+        if len(few) < queues and share >= _skewed_percent(len(few), queues):
             return few
     return None
 
@@ -347,9 +359,10 @@ def hot_key(group: Figures) -> Iterator[Finding]:
     if not waits:
         return
     (topic, key), messages_of_it = max(waits.items(), key=lambda one: (one[1], one[0]))
-    of_topic = [queue for queue in group.queues if queue.topic == topic]
-    share = _percent(round(messages_of_it), sum(queue.late for queue in of_topic))
-    if share is None or share < _key_stands_out(len(queues_of[topic, key]), len(of_topic)):
+    late = sum(queue.late for queue in group.queues if queue.topic == topic)
+    share = _percent(round(messages_of_it), late)
+    queues = group.topics[topic].queues if late else 0
+    if share is None or share < _key_stands_out(len(queues_of[topic, key]), queues):
         return  # As many keys as queues: each queue has one of its own, and none is the trouble.
     rows = [row for row in hot if (row["topic"], row["top_key"]) == (topic, key)]
     worst = max(rows, key=lambda row: (row["top_key_messages"], -row["queue_id"]))

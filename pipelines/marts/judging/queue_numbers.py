@@ -36,6 +36,22 @@ def queue_numbers(given: Given) -> Made:
     return Made(made, {"queues": with_rows(known, rows, first)}, {"queues": grown})
 
 
+def own_numbers(known: pa.Table, rows: pa.Table, numbered: pa.Table) -> tuple[Positions, Positions]:
+    """`positions_of` the queues of `rows` in `known`, the keys of a judge that counts them itself:
+    each queue is looked up once, by the number (NUMBERED) that it has here.
+    """
+    number = np.asarray(numbered["number"])
+    if not len(number):
+        return np.empty(0, np.int64), np.empty(0, np.int64)
+    shown = np.zeros(int(number.max()) + 1, np.int64)
+    order = np.arange(len(number))
+    shown[number[::-1]] = order[::-1]  # Of several assignments to one place the last stays.
+    first = np.flatnonzero(shown[number] == order)
+    found, new = positions_of(known, rows.select(QUEUE_KEY).take(pa.array(first)), QUEUE_KEY)
+    shown[number[first]] = found
+    return shown[number], first[new]
+
+
 def with_rows(known: pa.Table, rows: pa.Table, chosen: Positions) -> pa.Table:
     """`known` with the chosen rows at its end, in the columns of `known`."""
     new = rows.select(known.schema.names).take(pa.array(chosen))
