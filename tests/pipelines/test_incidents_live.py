@@ -35,7 +35,8 @@ from tests.pipelines.live_play import SAMPLES, shipped
 pytestmark = pytest.mark.timeout(120)
 SENT = 30
 """Messages of each topic, in its one queue."""
-PLAY_S = 9.0
+PLAY_S = 12.0
+"""Beyond the ten seconds by which retries are counted, whenever the play begins."""
 
 
 class Stuck:

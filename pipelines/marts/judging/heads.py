@@ -7,7 +7,8 @@ A head is told when it was the head at the look before as well, an answer of its
 later confirms it, it is in its listener for nearly two slides, messages behind it were finished
 meanwhile, and it is there for far longer than calls usually take (`service_times`), and for twice
 as long as heads of this queue have lately stood before they moved on. Whose calls take long, or who
-tells less, is judged by the window.
+tells less, is judged by the window. A message of 9 s or more among quick ones may so be told once:
+it stands for two slides by then, and a head that is frozen is to be told within three.
 
 Times of a client are held against each other alone: its clock may be wrong by any amount. Since
 when a head stands by the broker's clock is the latest moment that its client's answers allow.

@@ -104,7 +104,9 @@ async def test_offsets_of_a_topic_that_is_made_again_are_its_own(tmp_path: Path)
         client = running.client("producer@1")
         await client.ask(RequestCode.DELETE_TOPIC_IN_BROKER, topic="orders")
         await client.make_topic("orders")
-        await send(client, [f"new-{number}" for number in range(KEPT + 2)])
+        await send(client, ["new-0", "new-1"])
+    async with cluster(config) as running:
+        await send(running.client("producer@1"), [f"more-{number}" for number in range(KEPT)])
     assert spooled(Path(config.store.root), "reused_offsets") == []
 
 
