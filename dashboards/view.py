@@ -29,6 +29,7 @@ SORTS: Final = ("worst", "name", "time", "messages", "members")
 DEFAULT_SORT: Final = "worst"
 PAGE_DIGITS: Final = 6
 SPAN_MAX: Final = timedelta(days=31)
+EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 LATE_AFTER: Final = timedelta(seconds=20)
 """Emitters that have nothing to tell ship that, too, every few seconds."""
 STALE_AFTER: Final = timedelta(seconds=30)
@@ -121,6 +122,11 @@ class Span:
         return self.data_end if self.start <= self.data_end < self.end else None
 
     @property
+    def is_ahead(self) -> bool:
+        """Does it begin behind all that the lake speaks of? What is true now is not true then."""
+        return self.data_end is not None and self.start > self.data_end
+
+    @property
     def length(self) -> timedelta:
         """From start to end."""
         return self.end - self.start
@@ -205,8 +211,10 @@ def _number(text: str | None) -> int:
 
 
 def _moment(text: str | None) -> datetime | None:
+    """A moment of a URL; None for what is none, or lies before every fact."""
     try:
         moment = datetime.fromisoformat(text or "")
-    except ValueError:
+        moment = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+    except (ValueError, OverflowError):
         return None
-    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+    return moment if moment >= EPOCH else None

@@ -125,13 +125,17 @@ def _begin_java(settings: Mapping[str, str]) -> None:
         conf.set(name, value)
     launch: Any = launch_gateway  # PySpark declares no types here.
     gateway = launch(conf, {"start_new_session": True})
-    atexit.register(_end_java, gateway.proc)
+    atexit.register(end_java, gateway.proc)
     # No context yet: settings of the session are the builder's.
     SparkContext._ensure_initialized(gateway=gateway, conf=conf)  # noqa: SLF001
 
 
-def _end_java(process: subprocess.Popen[bytes]) -> None:
-    """When this process ends its Java has ended."""
+def end_java(process: subprocess.Popen[bytes]) -> None:
+    """When this process ends its Java has ended, without a word."""
+    context = SparkContext._active_spark_context  # noqa: SLF001 - PySpark offers no other way
+    if context is not None:
+        # Its thread, which listens to Java, would show the end of that as an error.
+        setattr(context._accumulatorServer, "handle_error", _say_nothing)  # noqa: B010, SLF001
     if process.stdin is not None:
         process.stdin.close()
     try:
@@ -139,6 +143,10 @@ def _end_java(process: subprocess.Popen[bytes]) -> None:
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
+
+
+def _say_nothing(_request: object, _address: object) -> None:
+    """In place of a traceback."""
 
 
 def _packed_rooms() -> Path:

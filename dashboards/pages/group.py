@@ -232,7 +232,7 @@ def _content(group: str, look: Look, theme: str | None) -> tuple[Any, ...]:
     told = answers.of_group(data.newest_lag(), group)
     newest = lag_known(held_to(told, data.moment), states)
     lag = data.lag_of([group], span.start, span.end)
-    if newest.is_empty() and lag.is_empty():
+    if span.is_ahead or (newest.is_empty() and lag.is_empty()):
         return _instead(empty_range(span, look.view, what=f"Group {group!r} reported nothing"))
     stalls = answers.of_group(data.stalls(span.start, span.end), group)
     risks = _met(data.present("duplicate_risk_windows", span.start, span.end), group, span)

@@ -153,7 +153,7 @@ def _content(look: Look, theme: str | None) -> tuple[Any, ...]:
     trust = data.trust(span.start)
     states = trust.over_states(data.newest_states(), data.moment.newest)
     groups = answers.group_table(states, data.newest_lag(), standing, data.moment)
-    if groups.is_empty():
+    if groups.is_empty() or span.is_ahead:
         return _instead(empty_range(span, look.view, what="No group reported anything"))
     risks = answers.overlapping(data.present("duplicate_risk_windows", span.start, span.end), span)
     rebalances = data.rows("rebalances", span.start, span.end)

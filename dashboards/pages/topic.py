@@ -113,7 +113,8 @@ def _content(data: TopicData, topic: str, look: Look) -> tuple[Any, ...]:
     lag = data.lag_on(topic, end)
     produced = data.produced(topic, start, end)
     failed = data.failed(topic, start, end)
-    if lag.is_empty() and produced.is_empty() and failed.is_empty():
+    is_empty = lag.is_empty() and produced.is_empty() and failed.is_empty()
+    if is_empty or look.span.is_ahead:
         said = f"Topic {visible(topic)!r} is named by no report"
         return _instead(empty_range(look.span, look.view, what=said))
     running = answers.open_at_end(data.stalls_on(topic, start, end), look.span)

@@ -1,13 +1,13 @@
 """A backtest's outcome, as a table for people and as JSON for programs.
 
-Invariant: what is not known (no incident told, or none known) is null in JSON and a word in the
-table, never 0. Absent on purpose: judging which rule set is better.
+Invariant: what is not known (no incident told, or none known; no group of which a fact speaks) is
+null in JSON and a word in the table, never 0. Absent on purpose: judging which rule set is better.
 """
 
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, Final
 
 from rich.table import Table
 
@@ -15,6 +15,8 @@ from pipelines.backtest.scoring import Finding, Score
 from pipelines.backtest.trying import Outcome
 from pipelines.microseconds import moment_at
 from pipelines.wording import clock, duration, plural
+
+UNKNOWN: Final = "unknown"
 
 
 def as_table(outcome: Outcome) -> Table:
@@ -26,13 +28,15 @@ def as_table(outcome: Outcome) -> Table:
     for name, score in outcome.scores.items():
         times = score.detections_us
         longest = times[-1] if times else None
-        known = (str(score.found), str(score.missed), str(score.false))
+        of_incidents = (
+            *(str(score.found), str(score.missed), str(score.false)),
+            *(_after(score.detection_us_median), _after(longest)),
+        )
+        a_day = f"{score.notices_a_day(outcome.over):.1f}"
         table.add_row(
             name,
-            *(known if outcome.has_truth else ("unknown",) * 3),
-            _after(score.detection_us_median),
-            _after(longest),
-            f"{score.notices_a_day(outcome.over):.1f}",
+            *(of_incidents if outcome.has_truth else (UNKNOWN,) * len(of_incidents)),
+            a_day if outcome.groups else UNKNOWN,
         )
     return table
 
@@ -61,8 +65,8 @@ def _score(name: str, score: Score, outcome: Outcome) -> dict[str, Any]:
         "false": score.false if is_known else None,
         "detection_ms_median": None if middle_us is None else middle_us // 1000,
         "detection_ms_max": times_us[-1] // 1000 if times_us else None,
-        "notices": score.notices,
-        "notices_a_day": score.notices_a_day(outcome.over),
+        "notices": score.notices if outcome.groups else None,
+        "notices_a_day": score.notices_a_day(outcome.over) if outcome.groups else None,
         "incidents": [_finding(one) for one in score.findings],
     }
 

@@ -81,7 +81,7 @@ def run_live(
                 driver = begin()
                 has_begun = True
             progress = driver.next_cycle()
-        except Exception as error:
+        except Exception as error:  # raised again when the lake is not this run's; told otherwise
             if isinstance(error, TidemarkError) and not has_begun:
                 raise
             driver = None

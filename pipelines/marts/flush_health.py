@@ -2,15 +2,18 @@
 
 Place in the walk: flush_checkpoints and queue_watermarks → gold flush_health. Carried: what of each
 queue is not flushed, the last marks of the commit log, and facts of slots that are not over.
+A flush is reported when it ends: while a disk hangs, queues alone tell what waits, and the bytes
+are those told last.
 
 A SIGKILL costs what lies in the transient pool and was not committed to the file; a power cut costs
-all that was not flushed. Invariant: a broker and slot with a flush or commit of the log has one
-row, told when the slot is over. Absent on purpose: consume queues and index. They are built again
-from the log.
+all that was not flushed. Invariant: a broker and slot with a flush or commit of the log, or with
+none and a queue that tells of messages not flushed, has one row, told when the slot is over. Absent
+on purpose: consume queues and index. They are built again from the log.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 import numpy as np
@@ -38,7 +41,7 @@ SLOT_US: Final = 10 * SECOND_US
 
 FLUSH_HEALTH: Final = GoldTable(
     "flush_health",
-    "broker and ten seconds in which its commit log was committed or flushed",
+    "broker and ten seconds in which its commit log was committed or flushed, or messages waited",
     (
         OBSERVED_AT,
         CLUSTER,
@@ -116,7 +119,7 @@ def flush_health(given: Given) -> Made:
     over = {name: is_over(rows, known) for name, rows in waiting.items()}
     told = {name: rows.filter(over[name]) for name, rows in waiting.items()}
     carried = {name: rows.filter(pc.invert(over[name])) for name, rows in waiting.items()}
-    queues = state["queues"]
+    queues, last = state["queues"], state["last"]
     rows = []
     for slot_us in sorted({slot for part in told.values() for slot in part["slot_us"].to_pylist()}):
         of_slot = {
@@ -124,9 +127,10 @@ def flush_health(given: Given) -> Made:
         }
         queues = _moved(queues, of_slot["marks"], of_slot["deleted"])
         rows.extend(_rows(of_slot["checkpoints"], queues))
-    return Made(
-        rows_as_declared(rows, FLUSH_HEALTH), {**carried, "queues": queues, "horizons": known}
-    )
+        rows.extend(_waiting(of_slot, queues, last))
+        last = newest_of_each(last, of_slot["checkpoints"].sort_by("seq"), ("emitter",))
+    carried |= {"queues": queues, "last": last, "horizons": known}
+    return Made(rows_as_declared(rows, FLUSH_HEALTH), carried)
 
 
 def _marks(watermarks: pa.Table) -> pa.Table:
@@ -191,6 +195,23 @@ def _row(told: list[dict[str, Any]], queues: pa.Table) -> dict[str, Any]:
     }
 
 
+def _waiting(
+    of_slot: Mapping[str, pa.Table], queues: pa.Table, last: pa.Table
+) -> Iterator[dict[str, Any]]:
+    """One row a broker of whose log no flush or commit ended in the slot, while queues told of
+    messages that are not flushed.
+    """
+    marks = {row["emitter"]: row for row in of_slot["marks"].sort_by("seq").to_pylist()}
+    for emitter in of_slot["checkpoints"]["emitter"].unique().to_pylist():
+        marks.pop(emitter, None)
+    for row in last.to_pylist():
+        mark = marks.get(row["emitter"])
+        own = queues.filter(is_one_of(queues["emitter"], row["emitter"]))
+        if mark is not None and own.num_rows:
+            now = {"seq": mark["seq"], "slot_us": mark["slot_us"], "action": ""}
+            yield _row([{**row, **now}], own)
+
+
 def _or(value: int | None, otherwise: int) -> int:
     return otherwise if value is None else value
 
@@ -208,6 +229,7 @@ MART: Final = mart(
         "checkpoints": CHECKPOINTS,
         "deleted": DELETED,
         "queues": QUEUES,
+        "last": CHECKPOINTS,
         "horizons": HORIZONS,
     },
 )

@@ -14,6 +14,8 @@ import pytest
 
 NAMELESS = ("unshare", "-Uru", "sh", "-c", 'hostname nowhere.invalid && exec "$@"', "nameless")
 
+ROOT = Path(__file__).parents[2]
+
 pytestmark = pytest.mark.timeout(300)
 
 
@@ -49,3 +51,21 @@ def test_sigterm_to_the_process_group_is_an_end_like_any_other(tmp_path: Path) -
         os.killpg(run.pid, signal.SIGTERM)
         assert run.wait(60) == 0
     assert "Traceback" not in (tmp_path / "errors").read_text()
+
+
+ENDS = """
+from pyspark import SparkContext
+from pipelines.session import end_java, open_session
+context = open_session("local[1]").sparkContext
+context.parallelize([1], 1).count()
+server = context._accumulatorServer
+end_java(SparkContext._gateway.proc)
+server.shutdown()  # Returns when its thread has seen that Java is gone.
+"""
+
+
+def test_a_process_that_ends_its_java_says_nothing_of_it() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", ENDS], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert "Traceback" not in done.stderr

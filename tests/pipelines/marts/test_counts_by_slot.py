@@ -168,6 +168,21 @@ def test_what_a_kill_or_a_power_cut_would_cost_is_told_of_each_broker() -> None:
     assert only(rows, *COST) == [(0, 0, 0, 0)]
 
 
+def test_what_waits_while_a_disk_hangs_is_told_though_no_flush_ends() -> None:
+    first = {
+        "flush_checkpoints": facts("flush_checkpoints", flushed(1, "FLUSH", 500, 300, seq=1)),
+        "shipments": shipped(10),
+    }
+    _, state = computed(FLUSH_HEALTH, first)
+    marks = (marked(12, 0, 60, 20), marked(14, 0, 90, 20), marked(15, 1, 7, 7))
+    hangs = {"queue_watermarks": facts("queue_watermarks", *marks), "shipments": shipped(20)}
+    rows, state = computed(FLUSH_HEALTH, hangs, state)
+    assert only(rows, *COST, "flushes", "flush_us_max") == [(0, 200, 70, 1, 0, None)]
+    flowing = {"queue_watermarks": facts("queue_watermarks", marked(22, 0, 90, 90))}
+    rows, _ = computed(FLUSH_HEALTH, {**flowing, "shipments": shipped(30)}, state)
+    assert not rows, "nothing waits, and nothing was flushed"
+
+
 @settings(max_examples=12, deadline=None)
 @given(stories(), st.data())
 def test_any_cut_of_the_shipments_gives_the_same_sheets(

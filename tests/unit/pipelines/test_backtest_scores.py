@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
+
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pipelines.backtest.report import as_json, as_table
 from pipelines.backtest.scoring import Range, Score, Told, add_group
 from pipelines.backtest.truths import Incident
+from pipelines.backtest.trying import Outcome
 from pipelines.settings import DAY_US
 
 S = 1_000_000
@@ -124,3 +128,17 @@ def test_who_tells_more_misses_no_more(
 ) -> None:
     more = score_of(incidents, [*says, told(at, None, queue_id=0)])
     assert more.missed <= score_of(incidents, says).missed
+
+
+def test_what_nobody_can_know_is_unknown_and_not_nought_or_never() -> None:
+    nothing_said = Outcome(HOUR, groups=0, scores={"ours": Score()}, has_truth=False)
+    told = json.loads(as_json(nothing_said))["rules"][0]
+    assert {told[name] for name in ("found", "detection_ms_max", "notices_a_day")} == {None}
+    assert cells_of(nothing_said) == ["unknown"] * 6
+    well = Outcome(HOUR, groups=3, scores={"ours": Score()}, has_truth=True)
+    assert cells_of(well) == ["0", "0", "0", "never", "never", "0.0"]
+
+
+def cells_of(outcome: Outcome) -> list[object]:
+    """The only line of its table, without the name."""
+    return [next(iter(column.cells)) for column in as_table(outcome).columns[1:]]

@@ -1,0 +1,52 @@
+"""A range of which nothing can be known shows nothing that is true of another time."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from plotly.utils import PlotlyJSONEncoder
+
+from dashboards import view
+from dashboards.data import LakeData
+from dashboards.desk import Desk
+from dashboards.pages import group, overview
+from pipelines.lake import Lake
+from tests.dashboards.conftest import FRESH
+from tests.gold_lake import write_gold_lake
+
+
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory: pytest.TempPathFactory) -> Lake:
+    return write_gold_lake(tmp_path_factory.mktemp("ranges") / "lake")
+
+
+@pytest.mark.parametrize(
+    "search",
+    ["?from=2020-01-01&to=2020-01-02", "?from=2030-01-01&to=2030-01-02"],
+    ids=["before", "ahead"],
+)
+def test_a_range_without_data_is_told_as_such(lake: Lake, search: str) -> None:
+    def shown(parts: object) -> str:
+        return json.dumps(parts, cls=PlotlyJSONEncoder)
+
+    desk = Desk(LakeData(lake), lambda: FRESH)
+    for told in (
+        shown(overview.content(desk, search, "light")),
+        shown(group.content(desk, "shipping", search, "light")),
+    ):
+        assert "Nothing in this range" in told
+        assert "pill-" not in told
+
+
+@pytest.mark.parametrize(
+    "search",
+    [
+        "?from=0001-01-01&to=0001-01-02",
+        "?from=0001-01-01T00:00:00%2B14:00&to=0001-01-02",
+        "?from=9999-12-31T20:00:00&to=9999-12-31T23:59:59-10:00",
+        "?from=1969-12-31&to=1970-01-01",
+    ],
+)
+def test_a_range_that_no_lake_can_tell_of_counts_as_not_given(search: str) -> None:
+    assert view.parse(search) == view.View()
