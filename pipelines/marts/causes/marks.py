@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 from pipelines.marts.judging.packed import UNKNOWN, Flags, numbers
 from pipelines.marts.judging.queue_numbers import NAME as QUEUE_NUMBERS
 from pipelines.marts.judging.queue_numbers import own_numbers, with_rows
-from pipelines.marts.keys import positions_of
+from pipelines.marts.keys import QUEUE_FIELDS, positions_of
 from pipelines.marts.life_cycles import ended
 from pipelines.marts.mart import KEY_TEXT, Given, Positions
 
@@ -48,10 +48,7 @@ _QUEUE_FIGURES: Final = (
 )
 QUEUES: Final = pa.schema(
     [
-        ("emitter", KEY_TEXT),
-        ("group", KEY_TEXT),
-        ("topic", KEY_TEXT),
-        ("queue_id", pa.int32()),
+        *QUEUE_FIELDS,
         ("is_retry", pa.bool_()),
         *((name, pa.int64()) for name in _QUEUE_FIGURES),
     ]
