@@ -21,6 +21,11 @@ from pipelines.schemas import arrow_schema
 
 START_US = int(datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC).timestamp()) * 1_000_000
 SECOND = 1_000_000
+REQUIRED = {
+    name: [column.name for column in table.columns if not column.nullable]
+    for name, table in BY_NAME.items()
+}
+"""Per table the columns that are never null."""
 
 
 class BronzeWriter:
@@ -75,6 +80,8 @@ class BronzeWriter:
     def _row(self, table: str, emitter: str, seq: int, values: dict[str, Any]) -> dict[str, Any]:
         own = {name: values.pop(name, None) for name in BY_NAME[table].own_names}
         assert not values, f"{table} has no columns {sorted(values)}"
+        left_out = [name for name in REQUIRED[table] if own.get(name, name) is None]
+        assert not left_out, f"a row of {table} without {left_out} would be set aside"
         return {
             "cluster": self.cluster,
             "broker": self.broker,

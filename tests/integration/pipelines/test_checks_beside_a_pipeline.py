@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -36,6 +36,7 @@ class Pipeline:
     def __init__(self, process: subprocess.Popen[str], lines: Path) -> None:
         self.process = process
         self._lines = lines
+        self._begun: set[int] = set()
 
     def says(self, words: str) -> int:
         """How many lines with these words there are."""
@@ -44,7 +45,16 @@ class Pipeline:
     def checks(self, *, but: int = 0) -> int | None:
         """The process of the checks that runs now, unless it is `but`."""
         found = [pid for pid in children(self.process.pid) if pid != but and not has_ended(pid)]
+        self._begun.update(found)
         return found[0] if found else None
+
+    def end_all(self) -> None:
+        """Nothing outlives the test, whatever it finds."""
+        self.process.kill()
+        for pid in [one for begun in self._begun for one in family(begun)]:
+            with suppress(ProcessLookupError):
+                if not has_ended(pid):
+                    os.kill(pid, signal.SIGKILL)
 
 
 @contextmanager
@@ -61,10 +71,11 @@ def pipeline_with_checks(lake: Lake, lines: Path) -> Iterator[Pipeline]:
             text=True,
         ) as process,
     ):
+        pipeline = Pipeline(process, lines)
         try:
-            yield Pipeline(process, lines)
+            yield pipeline
         finally:
-            process.kill()
+            pipeline.end_all()
 
 
 def children(pid: int) -> list[int]:

@@ -145,8 +145,7 @@ class ForeignWriter(BronzeWriter):
 
     def spoil(self, table: str, **values: Any) -> None:
         """Report a row with these values, common columns among them."""
-        own = {**WHOLE[table], **{n: values[n] for n in BY_NAME[table].own_names if n in values}}
-        self.report(table, **own)
+        self.report(table, **WHOLE[table])
         self._waiting[table][-1].update(values)
 
     def _append(self, table: str, rows: list[dict[str, Any]]) -> None:
@@ -164,12 +163,8 @@ class Story(Emitter):
 
     def spoil(self, table: str, column: str, value: Any) -> None:
         """Report a whole row of another group, but for one value."""
-        own = dict(WHOLE[table])
-        if column in BY_NAME[table].own_names:
-            own[column] = value
-        self.report(table, **own)
-        if column not in BY_NAME[table].own_names:
-            self._waiting[table][-1][column] = value
+        self.report(table, **WHOLE[table])
+        self._waiting[table][-1][column] = value
 
 
 @pytest.mark.parametrize(("table", "column"), EVERY_COLUMN)
