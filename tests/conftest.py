@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 from playwright.sync_api import Browser, sync_playwright
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
@@ -26,8 +26,9 @@ from provision import chromium
 from tests.asynchronous import run_async_test
 
 TESTS = Path(__file__).parent
-settings.register_profile("same", deadline=None, derandomize=True)
-settings.register_profile("explore", deadline=None, print_blob=True)
+UNTIMED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("same", UNTIMED, derandomize=True)
+settings.register_profile("explore", UNTIMED, print_blob=True)
 settings.load_profile("same")
 ORDER = (
     "architecture",
