@@ -17,7 +17,7 @@ from typing import Final, TypeVar
 
 from engine.client.admin import Admin
 from engine.client.admin.groups import QueueProgress
-from engine.foundation.errors import RequestRefused, TidemarkError
+from engine.foundation.errors import RemoteProtocolError, RequestRefused, TidemarkError
 from engine.foundation.units import SECOND_MS
 from engine.observer.looks import Look, Member, Place
 from engine.observer.turns import Turns
@@ -31,6 +31,7 @@ GROUPS_A_LOOK: Final = 200
 MEMBERS_A_LOOK: Final = 100
 MESSAGES_A_LOOK: Final = 200
 """Messages that are read for their store time: each costs the broker a read."""
+MOMENT_DIGITS_MAX: Final = 15
 LISTS_EACH: Final = 6
 """Topics and groups are listed each so many looks."""
 
@@ -64,14 +65,14 @@ class Asking:
         admin = self._admin
         began_ms = now_ms()
         figures = await admin.cluster.figures(address)
-        boot_ms = int(figures["bootTimestamp"])
-        age_ms = _age_ms(figures.get("runtime", ""))
+        began_at_ms = boot_ms(figures.get("bootTimestamp", ""))
+        runs_ms = age_ms(figures.get("runtime", ""))
         answered_ms = (began_ms + now_ms()) // 2
         told = await admin.groups.broker_consume_stats(address)
         look = Look(
             at_ms=began_ms,
-            boot_ms=boot_ms,
-            skew_ms=None if age_ms is None else boot_ms + age_ms - answered_ms,
+            boot_ms=began_at_ms,
+            skew_ms=None if runs_ms is None else began_at_ms + runs_ms - answered_ms,
             progress={
                 group: {(queue.topic, queue.queue_id): one for queue, one in rows.items()}
                 for group, rows in told.items()
@@ -183,13 +184,20 @@ def _is_behind(rows: Iterable[QueueProgress]) -> bool:
     return any(one.lag > 0 for one in rows)
 
 
-def _age_ms(runtime: str) -> int | None:
+def boot_ms(told: str) -> int:
+    """When a broker says that its life began."""
+    if not told.isdecimal() or len(told) > MOMENT_DIGITS_MAX:
+        raise RemoteProtocolError(f"the broker's bootTimestamp is {told[:80]!r}, not milliseconds")
+    return int(told)
+
+
+def age_ms(runtime: str) -> int | None:
     """How long a broker says that it runs: `[ 0 days, 1 hours, 12 minutes, 3 seconds ]`."""
     units = {"days": 86_400, "hours": 3_600, "minutes": 60, "seconds": 1}
     seconds = 0
     for part in runtime.strip("[] ").split(","):
         number, _, unit = part.strip().partition(" ")
-        if not number.isdecimal() or unit not in units:
+        if not number.isdecimal() or len(number) > 9 or unit not in units:
             return None
         seconds += int(number) * units[unit]
     return seconds * SECOND_MS
