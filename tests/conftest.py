@@ -44,16 +44,19 @@ ORDER = (
 TOGETHER = ("integration/demo", "interop", "dashboards")
 """Folders whose tests share a set-up too dear for two: a played demo, a cluster, servers."""
 SHARED_ORDER = (
-    *TOGETHER,
-    "notebooks",
+    *TOGETHER[:2],
     "pipelines",
     "integration",
     "simulation",
     "property",
     "architecture",
     "unit",
+    "dashboards",
+    "notebooks",
 )
-"""In which order several processes take their shares: by how long one of them can last."""
+"""In which order several processes take their shares: by how long one of them can last; pages come
+last, for the browser's driver keeps a loop running in its process from then on.
+"""
 
 
 BROWSER_ARGUMENTS = (
