@@ -83,7 +83,7 @@ FACTS: Final = (
     _critical(
         "reused_offsets",
         "reused_offsets_behind_the_end",
-        "offset < queue_end",
+        '"offset" < queue_end',
         *("offset", "queue_end"),
     ),
     _critical("retry_dlq_flow", "retries_counted", "reconsume_times < 0", "reconsume_times"),
