@@ -25,6 +25,10 @@ from xdist.scheduler import LoadScopeScheduling
 from provision import chromium
 from tests.asynchronous import run_async_test
 
+if "PYTEST_XDIST_WORKER" in os.environ:
+    # Or PySpark takes a process without a main file for its own, and ends it.
+    sys.modules["__main__"].__file__ = pytest.__file__
+
 TESTS = Path(__file__).parent
 UNTIMED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("same", UNTIMED, derandomize=True)
@@ -73,10 +77,6 @@ BROWSER_ARGUMENTS = (
 
 def pytest_configure(config: pytest.Config) -> None:
     """Give Spark and every process a test starts the Java and the commands of `.venv`."""
-    if hasattr(
-        config, "workerinput"
-    ):  # Or PySpark takes a process without a main file for its own.
-        sys.modules["__main__"].__file__ = pytest.__file__
     environment = Path(sys.prefix)
     if (environment / "java-home").exists():
         os.environ["JAVA_HOME"] = str((environment / "java-home").resolve())
