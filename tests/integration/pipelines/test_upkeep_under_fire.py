@@ -50,10 +50,10 @@ class Fire:
                 self.process.kill()
             self.said.append(line.strip())
 
-    def await_word(self) -> None:
-        """Wait until it is at work."""
+    def await_word(self, word: str = "") -> None:
+        """Wait until it is at work, or has said a line with this word."""
         deadline_s = time.monotonic() + 30
-        while not self.said:
+        while not any(word in line for line in tuple(self.said)):
             assert time.monotonic() < deadline_s
             assert self.process.poll() is None
             time.sleep(0.01)
@@ -119,7 +119,7 @@ def started(stack: ExitStack, *arguments: str) -> Fire:
 
 
 def tend_and_kill(stack: ExitStack, lake: Lake, *, hostile: bool) -> list[str]:
-    """What maintainers said that were killed one after another."""
+    """What maintainers said that were killed one after another, the last one behind a merge."""
     choice = random.Random(SEED)
     said: list[str] = []
     for _ in range(KILLS):
@@ -128,7 +128,10 @@ def tend_and_kill(stack: ExitStack, lake: Lake, *, hostile: bool) -> list[str]:
         time.sleep(choice.uniform(0, 1.5))
         tender.kill()
         said += tender.said
-    return said
+    tender = started(stack, "tend", lake.root, *(["vacuum"] if hostile else []))
+    tender.await_word("merged")
+    tender.kill()
+    return said + tender.said
 
 
 def rows(table: pa.Table) -> Counter[tuple[str, int]]:
