@@ -373,13 +373,11 @@ async def serve_and_ship(
         await serve(parties, stopping)
         return
     shipper = ShipperChild(store, lake)
-    shipping = asyncio.create_task(shipper.run())
+    shipper.start()
     try:
         await serve(parties, stopping)
     finally:
         await shipper.stop()
-        shipping.cancel()
-        await asyncio.gather(shipping, return_exceptions=True)
 
 
 def run_command(name: str, work: Callable[[asyncio.Event], Awaitable[None]]) -> None:

@@ -88,7 +88,12 @@ class ShipperChild:
         options = ["--parent", str(os.getpid()), "--store", str(store), "--lake", lake]
         self._arguments = [str(command), "shipper", *options]
         self._process: asyncio.subprocess.Process | None = None
+        self._running: asyncio.Task[None] | None = None
         self._stopping = False
+
+    def start(self) -> None:
+        """Keep one shipper running beside, until `stop`."""
+        self._running = asyncio.create_task(self.run(), name="shipper")
 
     async def run(self) -> None:
         """Keep one shipper running, until `stop`."""
@@ -119,6 +124,9 @@ class ShipperChild:
         if process is None or process.returncode != 0:
             # It was not there, or died before it could drain: ship the rest in one more run.
             await self._wait_for(await self._start("--once"))
+        if self._running is not None:
+            self._running.cancel()
+            await asyncio.gather(self._running, return_exceptions=True)
 
     async def _start(self, *options: str) -> asyncio.subprocess.Process:
         return await asyncio.create_subprocess_exec(

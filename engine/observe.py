@@ -16,7 +16,7 @@ from typing import Annotated, Final
 import typer
 
 from engine.client.admin import admin_at
-from engine.commands import announce, run_command
+from engine.commands import NO_LAKE, announce, run_command
 from engine.foreground import ShipperChild, serve
 from engine.foundation.errors import ConfigError
 from engine.foundation.units import SECOND_MS
@@ -43,7 +43,7 @@ def observe(
     ] = None,
     lake: Annotated[
         str, typer.Option(help="Lake to ship facts to: a folder or a URI; none ships nothing.")
-    ] = "none",
+    ] = NO_LAKE,
     home: Annotated[Path, typer.Option(help="Folder for a spool of each broker.")] = Path(
         "var/observer"
     ),
@@ -66,15 +66,16 @@ def observe(
             raise ConfigError("period", period, f"1 to {PERIOD_S_MAX} seconds")
         if OBSERVER.fullmatch(observer) is None or observer.isdecimal():
             raise ConfigError("observer", observer, "a word of letters, digits, '_', '.' and '-'")
-        ship_to = None if lake == "none" else lake_address(lake)
+        ship_to = None if lake == NO_LAKE else lake_address(lake)
         admin = admin_at(namesrv, credentials=credentials)
-        shippers: list[tuple[ShipperChild, asyncio.Task[None]]] = []
+        shippers: list[ShipperChild] = []
 
         def ship(watched: Watched) -> None:
             announce(f"watching {watched.cluster}/{watched.broker}")
             if ship_to is not None:
-                child = ShipperChild(Path(watched.home), ship_to)
-                shippers.append((child, asyncio.create_task(child.run())))
+                shipper = ShipperChild(Path(watched.home), ship_to)
+                shipper.start()
+                shippers.append(shipper)
 
         period_ms = round(period * SECOND_MS)
         told = Observation(frozenset(cluster or ()), observer, str(home.absolute()), period_ms)
@@ -84,10 +85,8 @@ def observe(
         try:
             await serve([watch], stopping)
         finally:
-            for child, task in shippers:
-                await child.stop()
-                task.cancel()
-            await asyncio.gather(*(task for _, task in shippers), return_exceptions=True)
+            for shipper in shippers:
+                await shipper.stop()
 
     run_command("observe", work)
 
