@@ -12,16 +12,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from typing import Final, TypeVar
 
 from engine.client.admin import Admin
-from engine.client.admin.groups import QueueProgress
 from engine.foundation.errors import RemoteProtocolError, RequestRefused, TidemarkError
 from engine.foundation.units import SECOND_MS
 from engine.observer.looks import Look, Member, Place
 from engine.observer.turns import Turns
-from engine.protocol.bodies import TopicOffset
 from engine.protocol.codes import ResponseCode
 from engine.protocol.message import MessageQueue
 
@@ -36,7 +34,6 @@ LISTS_EACH: Final = 6
 """Topics and groups are listed each so many looks."""
 
 _log = logging.getLogger(__name__)
-Answer = TypeVar("Answer")
 Asked = TypeVar("Asked")
 
 
@@ -47,7 +44,8 @@ class Asking:
         self._admin = admin
         self._broker_name = broker_name
         self._looks = 0
-        self._topics: dict[str, None] = {}
+        self._listed_topics: dict[str, None] = {}
+        self._listed_groups: dict[str, None] = {}
         self._max_of: dict[Place, int] = {}
         self._stored_ms: dict[tuple[str, int, int], int] = {}
         self.topics: dict[str, None] = {}
@@ -81,34 +79,39 @@ class Asking:
         if self._looks % LISTS_EACH == 0:
             look.topics = await admin.topics.configs_at(address)
             look.groups = frozenset(await admin.groups.configs_at(address))
-            self._topics = dict.fromkeys(look.topics)
+            self._listed_topics = dict.fromkeys(look.topics)
+            self._listed_groups = dict.fromkeys(sorted(look.groups))
         self._looks += 1
+        behind = {
+            group
+            for group, rows in look.progress.items()
+            if any(one.lag > 0 for one in rows.values())
+        }
         await self._ask_ends(look, address)
-        await self._ask_connections(look, address)
-        await self._ask_members(look, address)
+        await self._ask_connections(look, address, behind)
+        await self._ask_members(look, address, behind)
         await self._ask_store_times(look)
         return look
 
     async def _ask_ends(self, look: Look, address: str) -> None:
-        moved: dict[str, None] = {}
-        for rows in look.progress.values():
-            for place, one in rows.items():
-                if self._max_of.get(place) != one.broker_offset:
-                    self._max_of[place] = one.broker_offset
-                    moved[place[0]] = None
-        read = {topic: None for rows in look.progress.values() for topic, _ in rows}
-        self.topics = {**self._topics, **read}
-        topics = self.topic_turns.due(self.topics, urgent=moved)
+        ends = {
+            place: one.broker_offset
+            for rows in look.progress.values()
+            for place, one in rows.items()
+        }
+        moved = [place[0] for place, end in ends.items() if self._max_of.get(place) != end]
+        self._max_of = ends
+        self.topics = {**self._listed_topics, **dict.fromkeys(topic for topic, _ in ends)}
 
-        async def ask(topic: str) -> dict[MessageQueue, TopicOffset]:
-            return await self._admin.topics.status_at(address, topic)
+        async def ask(topic: str) -> None:
+            found = await self._admin.topics.status_at(address, topic)
+            look.ends |= {(topic, queue.queue_id): one for queue, one in found.items()}
 
-        for topic, ends in (await self._each(topics, ask)).items():
-            look.ends |= {(topic, queue.queue_id): one for queue, one in ends.items()}
+        await self._each(self.topic_turns.due(self.topics, urgent=moved), ask)
 
-    async def _ask_connections(self, look: Look, address: str) -> None:
-        behind = [group for group, rows in look.progress.items() if _is_behind(rows.values())]
-        groups = self._group_turns.due({*look.progress, *(look.groups or ())}, urgent=behind)
+    async def _ask_connections(self, look: Look, address: str, behind: Collection[str]) -> None:
+        groups = dict.fromkeys((*look.progress, *self._listed_groups))
+        self._members = {name: of for name, of in self._members.items() if name in groups}
 
         async def ask(group: str) -> None:
             try:
@@ -118,22 +121,20 @@ class Asking:
                     raise
                 look.connections[group] = None
 
-        await self._each(groups, ask)
+        await self._each(self._group_turns.due(groups, urgent=behind), ask)
         for group, connection in look.connections.items():
             members = [] if connection is None else connection.connection_set
             self._members[group] = [one.client_id for one in members]
 
-    async def _ask_members(self, look: Look, address: str) -> None:
+    async def _ask_members(self, look: Look, address: str, behind: Collection[str]) -> None:
         everyone = [(group, name) for group, names in self._members.items() for name in names]
-        behind = [
-            member for member in everyone if _is_behind(look.progress.get(member[0], {}).values())
-        ]
+        urgent = [member for member in everyone if member[0] in behind]
 
         async def ask(member: Member) -> None:
             group, client_id = member
             look.running[member] = await self._admin.groups.running_info(address, group, client_id)
 
-        await self._each(self._member_turns.due(everyone, urgent=behind), ask)
+        await self._each(self._member_turns.due(everyone, urgent=urgent), ask)
 
     async def _ask_store_times(self, look: Look) -> None:
         wanted = {
@@ -153,19 +154,16 @@ class Asking:
                     self._stored_ms[key] = message.store_timestamp_ms
 
         await self._each(self._message_turns.due(unknown), ask)
-        look.stored_ms = dict(self._stored_ms)
+        look.stored_ms = self._stored_ms
 
-    async def _each(
-        self, wanted: Iterable[Asked], ask: Callable[[Asked], Awaitable[Answer]]
-    ) -> dict[Asked, Answer]:
-        """The answers by what was asked for; those that failed are left out, and told once."""
-        room, found = asyncio.Semaphore(QUESTIONS_AT_ONCE), dict[Asked, Answer]()
-        failures: list[str] = []
+    async def _each(self, wanted: Iterable[Asked], ask: Callable[[Asked], Awaitable[None]]) -> None:
+        """Ask about each; that some were not answered is told once."""
+        room, failures = asyncio.Semaphore(QUESTIONS_AT_ONCE), list[str]()
 
         async def one(about: Asked) -> None:
             async with room:
                 try:
-                    found[about] = await ask(about)
+                    await ask(about)
                 except TidemarkError as error:
                     failures.append(f"{about}: {error}")
 
@@ -177,11 +175,6 @@ class Asking:
                 "%s: %d questions without an answer, such as %s",
                 *(self._broker_name, len(failures), failures[0]),
             )
-        return found
-
-
-def _is_behind(rows: Iterable[QueueProgress]) -> bool:
-    return any(one.lag > 0 for one in rows)
 
 
 def boot_ms(told: str) -> int:

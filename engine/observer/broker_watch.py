@@ -68,7 +68,6 @@ class BrokerWatch:
         self._runtime = runtime
         self._asking = Asking(admin, watched.broker)
         self._telemetry: Telemetry | None = None
-        self._boot_ms = 0
         self._facts = self._new_facts()
         self._snapshot: _Snapshot | None = None
         """The one under way."""
@@ -107,7 +106,6 @@ class BrokerWatch:
     async def close(self) -> None:
         """Write and sync what was told."""
         if self._telemetry is not None:
-            await self._telemetry.settle()
             await self._telemetry.close()
 
     @property
@@ -128,14 +126,13 @@ class BrokerWatch:
 
     async def _telemetry_of(self, look: Look) -> Telemetry:
         """The spool's writer for the life that the look saw."""
-        if self._telemetry is not None and look.boot_ms == self._boot_ms:
-            return self._telemetry
+        epoch = look.boot_ms * MILLISECOND_US
         if self._telemetry is not None:
+            if self._telemetry.broker_epoch == epoch:
+                return self._telemetry
             await self._telemetry.close()
-        self._boot_ms = look.boot_ms
         self._facts, self._snapshot = self._new_facts(), None
         self._next_snapshot_ms = None
-        epoch = look.boot_ms * MILLISECOND_US
         self._telemetry = Telemetry.open(
             self._runtime,
             f"{self.watched.home}/{SPOOL_DIRECTORY}",

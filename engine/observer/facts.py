@@ -16,7 +16,7 @@ from the look before. Absent on purpose: asking, rows, and seq.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -33,7 +33,12 @@ from engine.foundation.observing import (
 )
 from engine.foundation.units import MINUTE_MS, SECOND_MS
 from engine.observer.looks import Look, Member, Place
-from engine.protocol.bodies import ConsumerConnection, ConsumerRunningInfo, TopicOffset
+from engine.protocol.bodies import (
+    ConsumerConnection,
+    ConsumerRunningInfo,
+    TopicConfig,
+    TopicOffset,
+)
 from engine.protocol.names import PERM_READ
 from engine.telemetry.members.answers import window_of
 from engine.telemetry.members.told_stats import ToldStats, stats_of
@@ -85,10 +90,10 @@ class _Owner:
 class _Group:
     """Its members, as the broker knew them at the look before."""
 
-    members: dict[str, None] = field(default_factory=dict)
+    members: dict[str, None] | None = None
+    """None: not asked yet."""
     generation: int = 0
     message_model: str | None = None
-    is_known: bool = False
 
 
 class Facts:
@@ -111,7 +116,8 @@ class Facts:
         self._snapshot_from_ms: int | None = None
         self._told_since: dict[Place | Key, None] = {}
         """Marks that were told since the newest snapshot began."""
-        self._readable: dict[str, tuple[int, bool]] = {}
+        self._topics: Mapping[str, TopicConfig] = {}
+        """As the broker listed them last."""
         self._windows = ToldWindows(SNAPSHOT_EACH_MS)
         self._stats = ToldStats(rest_ms=2 * period_ms, interval_ms=SNAPSHOT_EACH_MS)
 
@@ -122,14 +128,16 @@ class Facts:
             self._told_since.clear()
         yield from self._observed(look)
         yield from self._gone(look)
-        for topic, config in (look.topics or {}).items():
-            self._readable[topic] = (config.read_queue_nums, bool(config.perm & PERM_READ))
+        if look.topics is not None:
+            self._topics = look.topics
         self._ends |= look.ends
         yield from self._queue_marks(look, in_snapshot=snapshot_from_ms is not None)
         for group, connection in look.connections.items():
             yield from self._membership(group, connection)
+        topics = {topic for topic, _ in self._ends}
         for member, info in look.running.items():
-            yield from self._held(member, info, look)
+            yield from self._held(member, info, look.at_ms)
+            yield from self._worked(member, info, topics, look.at_ms)
         yield from self._group_marks(look, in_snapshot=snapshot_from_ms is not None)
 
     def _observed(self, look: Look) -> Iterator[LifecycleEvent]:
@@ -173,8 +181,6 @@ class Facts:
 
     def _queue_marks(self, look: Look, *, in_snapshot: bool) -> Iterator[QueueWatermark]:
         for place, ends in (self._ends if in_snapshot else look.ends).items():
-            topic, queue_id = place
-            count, may_be_read = self._readable.get(topic, (queue_id + 1, True))
             mark = QueueWatermark(
                 *place,
                 min_offset=ends.min_offset,
@@ -182,13 +188,21 @@ class Facts:
                 flushed_offset=None,
                 replicated_offset=None,
                 last_store_time_ms=ends.last_update_timestamp_ms or None,
-                readable=may_be_read and queue_id < count,
+                readable=self._is_readable(place),
             )
             is_due = in_snapshot and place not in self._told_since
             if is_due or self._queues.get(place) != mark:
                 self._queues[place] = mark
                 self._told_since[place] = None
                 yield mark
+
+    def _is_readable(self, place: Place) -> bool:
+        """May anybody read it? Nobody said otherwise of a topic that was not listed yet."""
+        topic, queue_id = place
+        config = self._topics.get(topic)
+        if config is None:
+            return True
+        return queue_id < config.read_queue_nums and bool(config.perm & PERM_READ)
 
     def _group_marks(self, look: Look, *, in_snapshot: bool) -> Iterator[GroupWatermark]:
         for group, rows in look.progress.items():
@@ -221,9 +235,8 @@ class Facts:
             pulled = max(pulled or 0, owner.pulled)
         if pulled is not None and committed is not None:
             pulled = max(pulled, committed)
-        count, may_be_read = self._readable.get(topic, (queue_id + 1, True))
         state = committed_state(
-            committed, ends.min_offset, end, readable=may_be_read and queue_id < count
+            committed, ends.min_offset, end, readable=self._is_readable((topic, queue_id))
         )
         stored_ms = None
         if state == "EXACT" and committed is not None:
@@ -245,23 +258,23 @@ class Facts:
             last_commit_time_ms=commit.moved_ms,
             reports=1 if has_moved else 0,
             message_model=None if known is None else known.message_model,
-            members=len(known.members) if known is not None and known.is_known else None,
+            members=None if known is None or known.members is None else len(known.members),
         )
 
     def _membership(
         self, group: str, connection: ConsumerConnection | None
     ) -> Iterator[RebalanceEvent | ClientWindow]:
         known = self._groups.setdefault(group, _Group())
-        now = (
-            {} if connection is None else {one.client_id: None for one in connection.connection_set}
-        )
-        before, known.members = known.members, now
-        known.is_known = True
+        clients = [] if connection is None else connection.connection_set
+        now = dict.fromkeys(one.client_id for one in clients)
+        before, known.members = known.members or {}, now
         if connection is not None:
             known.message_model = connection.message_model
-        for client_id in [*(now.keys() - before.keys()), *(before.keys() - now.keys())]:
+        came, left = sorted(now.keys() - before.keys()), sorted(before.keys() - now.keys())
+        for client_id in (*came, *left):
             known.generation += 1
             has_joined = client_id in now
+            owned = [] if has_joined else self._owned(group, client_id)
             yield RebalanceEvent(
                 group,
                 client_id,
@@ -270,7 +283,7 @@ class Facts:
                 generation=known.generation,
                 before=sorted(before),
                 after=sorted(now),
-                queues=None if has_joined else self._owned(group, client_id),
+                queues=None if has_joined else [self._owned_queue(key) for key in owned],
                 reason=None if has_joined else "NOT_CONNECTED",
             )
             if not has_joined:
@@ -278,17 +291,12 @@ class Facts:
                     if window is not None:
                         yield window
                 self._stats.forget(group, client_id)
-                mine = [
-                    key
-                    for key, owner in self._owners.items()
-                    if key[0] == group and owner.client_id == client_id
-                ]
-                for key in mine:
+                for key in owned:
                     del self._owners[key]
 
-    def _owned(self, group: str, client_id: str) -> list[OwnedQueue]:
+    def _owned(self, group: str, client_id: str) -> list[Key]:
         return [
-            self._owned_queue(key)
+            key
             for key, owner in self._owners.items()
             if key[0] == group and owner.client_id == client_id
         ]
@@ -303,9 +311,9 @@ class Facts:
         )
 
     def _held(
-        self, member: Member, info: ConsumerRunningInfo, look: Look
-    ) -> Iterator[RebalanceEvent | ClientWindow | ConsumeStats]:
-        """What a member said: who reads which queue, what it holds, how it works."""
+        self, member: Member, info: ConsumerRunningInfo, at_ms: int
+    ) -> Iterator[RebalanceEvent | ClientWindow]:
+        """What a member said: which queues it reads, and what it holds of them."""
         group, client_id = member
         held: dict[Place, None] = {}
         for queue, told in sorted(info.mq_table.items()):
@@ -316,15 +324,19 @@ class Facts:
             window = window_of(group, client_id, queue, told)
             if not told.dropped:
                 yield from self._read_by((group, *place), client_id, window)
-            if self._windows.is_news(window, look.at_ms, losses=0):
+            if self._windows.is_news(window, at_ms, losses=0):
                 yield window
         for gone in self._windows.given_up(group, client_id, held):
             if gone is not None:
                 yield gone
-        topics = {topic for topic, _ in self._ends}
+
+    def _worked(
+        self, member: Member, info: ConsumerRunningInfo, topics: Container[str], at_ms: int
+    ) -> Iterator[ConsumeStats]:
+        """How it works on topics that are here: others may have any name."""
         figures = {topic: one for topic, one in info.status_table.items() if topic in topics}
-        for stats in stats_of(group, client_id, info, figures):
-            if self._stats.is_news(stats, look.at_ms, losses=0):
+        for stats in stats_of(*member, info, figures):
+            if self._stats.is_news(stats, at_ms, losses=0):
                 yield stats
 
     def _read_by(self, key: Key, client_id: str, window: ClientWindow) -> Iterator[RebalanceEvent]:
