@@ -1,0 +1,99 @@
+"""The words of alerting: a signal, an alert, a notice.
+
+Place in the walk: between all of its parts; each takes these and hands these on.
+
+Invariant: values only. An alert is the same alert as long as its fingerprint is, which is made of
+its rule's name and its labels and of nothing that changes while it lasts.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+ALERT_NAME = "alertname"
+"""The label that carries the name of the rule, as in Alertmanager."""
+
+
+class State(StrEnum):
+    """Where an alert stands. An alert that is in none is inactive, and not kept."""
+
+    PENDING = "PENDING"
+    """The condition holds, not yet for as long as the rule asks."""
+    FIRING = "FIRING"
+    RESOLVED = "RESOLVED"
+    NO_DATA = "NO_DATA"
+    """Nothing was told that the condition could be judged by."""
+    EVAL_ERROR = "EVAL_ERROR"
+    """The rule could not be evaluated."""
+    WITHHELD = "WITHHELD"
+    """The verdict that it rests on is withheld, for a check of data quality failed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Signal:
+    """The condition of a rule holds for these labels, in one cycle of gold."""
+
+    labels: Mapping[str, str]
+    """With those of the rule, without its name."""
+    since_us: int | None
+    """Since when the facts say so, µs of data time; None: from this cycle on."""
+    evidence: str
+    """One sentence of gold's that says what is seen; it may hold names that others gave."""
+    figures: Mapping[str, float | int | str | None]
+    """What the texts of the rule may name; None is unknown."""
+
+
+@dataclass(frozen=True, slots=True)
+class Alert:
+    """One thing that is wrong, from the moment that it was seen first."""
+
+    fingerprint: str
+    rule: str
+    severity: str
+    owner: str
+    labels: Mapping[str, str]
+    annotations: Mapping[str, str]
+    """Texts: summary, description, evidence, first_step, runbook_url, page_url, notebook_url."""
+    figures: Mapping[str, float | int | str | None]
+    state: State
+    reason: str
+    """Why it is in this state, when that is not the condition itself; else empty."""
+    active_at_us: int
+    """Since when the condition holds, µs of data time."""
+    fired_at_us: int | None
+    """When it began to fire, µs of data time."""
+    resolved_at_us: int | None
+    last_true_us: int
+    """Newest moment at which the condition was seen to hold, µs of data time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """What one receiver is to be told of one group of alerts: the outbox delivers it."""
+
+    notice_id: str
+    """The same for the same notice, whoever makes it, and however often."""
+    receiver: str
+    group_key: str
+    group_labels: Mapping[str, str]
+    alerts: tuple[Alert, ...]
+    """Those that fire and those that were resolved since the notice before."""
+    truncated_alerts: int
+    """How many more there are than `alerts` names."""
+    created_us: int
+    """µs of the clock of the process."""
+
+    @property
+    def is_firing(self) -> bool:
+        """Does any of them fire still?"""
+        return any(alert.state is not State.RESOLVED for alert in self.alerts)
+
+
+def fingerprint_of(rule: str, labels: Mapping[str, str]) -> str:
+    """Sixteen hexadecimal digits that tell this alert from all others."""
+    told = json.dumps([rule, sorted(labels.items())])
+    return hashlib.sha256(told.encode()).hexdigest()[:16]
