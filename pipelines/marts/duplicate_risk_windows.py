@@ -60,8 +60,8 @@ DUPLICATE_RISK_WINDOWS: Final = GoldTable(
             "cause",
             STRING,
             "CONSUMER_CRASH, BROKER_CRASH, HAND_OVER, REWIND, RESET, OFFSET_STORE_LOST, SEND_BACK, "
-            "SEND_RETRY (a message stored twice under one UNIQ_KEY), DOUBLE_OWNER or "
-            "REPLAY_AFTER_TRUNCATION",
+            "SEND_RETRY (a message stored twice under one UNIQ_KEY), DOUBLE_OWNER "
+            "(two pull in turn for longer than a rebalance takes) or REPLAY_AFTER_TRUNCATION",
         ),
         must(
             "basis",

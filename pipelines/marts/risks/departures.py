@@ -21,7 +21,7 @@ from pipelines.marts.mart import KEY_TEXT
 from pipelines.marts.risks.events import Event, Place
 from pipelines.marts.risks.holdings import finished_ranges, finished_within
 from pipelines.marts.risks.samples import Held, Holding
-from pipelines.marts.violations.moves import LOSSES, OVERLAP_US
+from pipelines.marts.violations.moves import LOSSES, MOVE_SPAN_US, OVERLAP_US
 
 LOSERS: Final = pa.schema(
     [
@@ -30,9 +30,12 @@ LOSERS: Final = pa.schema(
         ("broker_epoch", pa.int64()),
         ("generation", pa.int64()),
         ("event_us", pa.int64()),
+        ("in_turn_since_us", pa.int64()),
     ]
 )
-"""Who lost a queue to another reader, per queue the last one."""
+"""Who lost a queue to another reader, per queue the last one; and since when it changes hands in a
+group that is as it is.
+"""
 
 Row = Mapping[str, Any]
 
@@ -51,7 +54,19 @@ class _Departure:
 
     event: Row
     queue: Row
-    is_double: bool
+    in_turn_since_us: int | None
+    """Since when two clients pull in turn; None: they do not."""
+
+    @property
+    def cause(self) -> str:
+        """Members hear of a division one after the other, and pull in turn until both have."""
+        event = self.event
+        if event["kind"] == "EXPIRED" or event["reason"] == "CONNECTION_LOST":
+            return "CONSUMER_CRASH"
+        if self.in_turn_since_us is None:
+            return "HAND_OVER"
+        lasts_us = event["event_us"] - self.in_turn_since_us
+        return "DOUBLE_OWNER" if lasts_us > MOVE_SPAN_US else "HAND_OVER"
 
     @property
     def holding(self) -> Holding:
@@ -78,47 +93,52 @@ def departures(
     for event in gone.to_pylist():
         for queue in event["queues"] or ():
             key = (event["emitter"], event["group"], queue["topic"], queue["queue_id"])
-            is_double = event["kind"] == "REVOKED" and _is_double_owner(event, last.get(key))
+            since_us = None
             if event["kind"] == "REVOKED":
-                last[key] = dict(event, topic=queue["topic"], queue_id=queue["queue_id"])
+                since_us = _in_turn_since_us(event, last.get(key))
+                begun_us = event["event_us"] if since_us is None else since_us
+                place = {"topic": queue["topic"], "queue_id": queue["queue_id"]}
+                last[key] = {**event, **place, "in_turn_since_us": begun_us}
             begin, end = queue["committed"], queue["pulled"]
             # With two owners what one of them pulls next is pulled by the other as well.
-            if begin is not None and end is not None and (begin < end or is_double):
-                at_risk.append(_Departure(event, queue, is_double))
+            if begin is not None and end is not None and (begin < end or since_us is not None):
+                at_risk.append(_Departure(event, queue, since_us))
     held = Held(samples, (one.holding for one in at_risk), ends)
     return Departures([_opening(one, held) for one in at_risk], _still_recent(last, events))
 
 
-def _is_double_owner(event: Row, before: Row | None) -> bool:
-    """Did the queue change hands before, a moment ago, while the group stayed as it is?
+def _in_turn_since_us(event: Row, before: Row | None) -> int | None:
+    """When did the queue begin to change hands, if it changes back while the group stays as it is?
 
     The first change may be a rebalance; one back within it means that two clients pulled in turn.
     """
     if before is None or event["client_id"] is None or before["client_id"] is None:
-        return False
-    return (
+        return None
+    is_back = (
         before["client_id"] != event["client_id"]
         and all(before[name] == event[name] for name in ("broker_epoch", "generation"))
         and event["event_us"] - before["event_us"] <= OVERLAP_US
     )
+    if not is_back:
+        return None
+    since_us: int | None = before["in_turn_since_us"]
+    return before["event_us"] if since_us is None else since_us
 
 
 def _opening(departure: _Departure, held: Held) -> Event:
     event, queue = departure.event, departure.queue
     begin, end = min(queue["committed"], queue["pulled"]), queue["pulled"]
     sample = held.before(departure.holding, event["seq"], event["event_us"])
-    if departure.is_double:  # Who of the two has pulled what is not known.
+    if departure.in_turn_since_us is not None:  # Who of the two has pulled what is not known.
         sample = None
     certain = None if sample is None else finished_within(sample, begin, end)
-    is_crash = event["kind"] == "EXPIRED" or event["reason"] == "CONNECTION_LOST"
-    is_double = departure.is_double
     return Event(
         place=Place.of({**event, "topic": queue["topic"], "queue_id": queue["queue_id"]}),
         seq=event["seq"],
         event_us=event["event_us"],
         type="OPENING",
         basis="DEPARTURE",
-        cause="CONSUMER_CRASH" if is_crash else "DOUBLE_OWNER" if is_double else "HAND_OVER",
+        cause=departure.cause,
         client_id=event["client_id"],
         from_offset=begin,
         to_offset=end,

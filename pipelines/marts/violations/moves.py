@@ -25,8 +25,9 @@ MOVE_SPAN_US: Final = 20 * SECOND_US
 MOVE_KEPT_US: Final = 80 * SECOND_US
 """The first report of a reader that gained a queue may come this much later."""
 OVERLAP_US: Final = 30 * SECOND_US
-"""A queue that changed hands back within this long, in an unchanged group, had two owners: one
-division of the queues gives it to one member, and members divide anew each 20 s.
+"""A queue that changed hands back within this long, in an unchanged group, is pulled by two in
+turn: one division of the queues gives it to one member. Both have heard of it by MOVE_SPAN_US; if
+they go on after that, the queue has two owners.
 """
 LOSSES: Final = ("REVOKED", "LEFT", "EXPIRED")
 """Kinds of changes by which a reader loses queues."""
@@ -40,7 +41,7 @@ MOVES: Final = pa.schema(
         ("lost_us", pa.int64()),
         ("broker_epoch", pa.int64()),
         ("generation", pa.int64()),
-        ("is_back", pa.bool_()),
+        ("in_turn_since_us", pa.int64()),
     ]
 )
 """The last move of each queue."""
@@ -61,9 +62,9 @@ class Move:
     lost_us: int | None
     broker_epoch: int
     generation: int
-    is_back: bool
-    """Is it the change back of a moment ago, while the group stayed as it is? Then two clients pull
-    in turn, and no division of the queues accounts for it.
+    in_turn_since_us: int | None
+    """Since when the queue changes hands to and fro while the group stays as it is; None: it does
+    not. No division of the queues accounts for it when that is longer than MOVE_SPAN_US ago.
     """
 
     def explains(self, report: Row, *, writer: Row | None) -> bool:
@@ -73,7 +74,7 @@ class Move:
         then.
         """
         since_us = report["event_us"] - self.event_us
-        if self.is_back or since_us > MOVE_KEPT_US:
+        if self._has_two_owners or since_us > MOVE_KEPT_US:
             return False
         client = report["client_id"]
         is_party = client is None or self.gainer is None or client in (self.gainer, self.loser)
@@ -81,6 +82,11 @@ class Move:
             return True
         has_ended = writer is None or writer["event_us"] <= self.event_us + MOVE_SPAN_US
         return client is not None and client == self.gainer and has_ended
+
+    @property
+    def _has_two_owners(self) -> bool:
+        since_us = self.in_turn_since_us
+        return since_us is not None and self.event_us - since_us > MOVE_SPAN_US
 
 
 class Moves:
@@ -126,25 +132,33 @@ def _moved(before: Move | None, event: Row) -> Move:
         if before is not None and is_recent and before.gainer is None:
             return replace(before, gainer=client, **told)
         loser = None if before is None else before.gainer
-        return _begun(event, loser=loser, gainer=client, lost_us=None, is_back=False)
+        return _begun(event, loser=loser, gainer=client, lost_us=None)
     if before is not None and is_recent and before.lost_us is None and before.gainer != client:
         return replace(before, loser=client, lost_us=now_us, **told)
-    is_back = event["kind"] == "REVOKED" and _is_back(before, event)
-    return _begun(event, loser=client, gainer=None, lost_us=now_us, is_back=is_back)
+    since_us = _in_turn_since_us(before, event) if event["kind"] == "REVOKED" else None
+    return _begun(event, loser=client, gainer=None, lost_us=now_us, in_turn_since_us=since_us)
 
 
-def _is_back(before: Move | None, event: Row) -> bool:
+def _in_turn_since_us(before: Move | None, event: Row) -> int | None:
     if before is None or before.lost_us is None or None in (before.loser, event["client_id"]):
-        return False
-    return (
+        return None
+    is_back = (
         before.loser != event["client_id"]
         and (before.broker_epoch, before.generation) == (event["broker_epoch"], event["generation"])
         and event["event_us"] - before.lost_us <= OVERLAP_US
     )
+    if not is_back:
+        return None
+    return before.lost_us if before.in_turn_since_us is None else before.in_turn_since_us
 
 
 def _begun(
-    event: Row, *, loser: str | None, gainer: str | None, lost_us: int | None, is_back: bool
+    event: Row,
+    *,
+    loser: str | None,
+    gainer: str | None,
+    lost_us: int | None,
+    in_turn_since_us: int | None = None,
 ) -> Move:
     return Move(
         loser=loser,
@@ -154,5 +168,5 @@ def _begun(
         lost_us=lost_us,
         broker_epoch=event["broker_epoch"],
         generation=event["generation"],
-        is_back=is_back,
+        in_turn_since_us=in_turn_since_us,
     )

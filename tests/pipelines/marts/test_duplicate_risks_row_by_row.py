@@ -55,27 +55,30 @@ def test_a_queue_pulled_in_turn_by_two_members_has_two_owners() -> None:
     rows, _ = risks(
         rebalance_events=[
             gone(1, "a"),  # b took the queue over, as a rebalance lets it.
-            gone(3, "b"),  # a is still there.
-            gone(4, "a"),
-            gone(60, "b"),  # Much later: a rebalance again.
-            gone(61, "a", generation=5),  # The group changed in between.
+            gone(3, "b"),  # a has not heard of it yet.
+            gone(22, "a"),  # a is still there.
+            gone(23, "b"),
+            gone(79, "a"),  # Much later: a rebalance again.
+            gone(80, "b", generation=5),  # The group changed in between.
         ]
     )
     causes = openings(rows)
     assert [(seq, cause) for seq, cause, *_ in causes] == [
         (1, "HAND_OVER"),
-        (2, "DOUBLE_OWNER"),
+        (2, "HAND_OVER"),
         (3, "DOUBLE_OWNER"),
-        (4, "HAND_OVER"),
+        (4, "DOUBLE_OWNER"),
         (5, "HAND_OVER"),
+        (6, "HAND_OVER"),
     ]
-    assert causes[1][2:] == ("b", 80, 90)
+    assert causes[3][2:] == ("b", 80, 90)
 
 
-def test_two_owners_are_seen_over_the_edge_of_a_cut_as_well() -> None:
+def test_two_owners_are_seen_over_the_edges_of_cuts_as_well() -> None:
     _, state = risks(rebalance_events=[gone(1, "a")])
-    rows, _ = risks(state, rebalance_events=[gone(3, "b", seq=2)])
-    assert [cause[:2] for cause in openings(rows)] == [(2, "DOUBLE_OWNER")]
+    _, state = risks(state, rebalance_events=[gone(11, "b", seq=2)])
+    rows, _ = risks(state, rebalance_events=[gone(22, "a", seq=3)])
+    assert [cause[:2] for cause in openings(rows)] == [(3, "DOUBLE_OWNER")]
 
 
 def test_a_client_that_had_committed_all_it_pulled_leaves_nothing_at_risk() -> None:

@@ -213,9 +213,9 @@ def test_a_reader_that_was_gone_when_the_broker_died_does_not_live_on() -> None:
     ]
 
 
-def test_two_owners_repeat_what_either_pulls_from_then_on() -> None:
+def test_two_that_pull_in_turn_repeat_what_either_pulls_from_then_on() -> None:
     all_committed = [{"topic": "t", "queue_id": 0, "committed": 90, "pulled": 90}]
     there = lost(1, seq=1, kind="REVOKED", reason=None, client_id="a", queues=all_committed)
     back = lost(2, seq=2, kind="REVOKED", reason=None, client_id="b", queues=all_committed)
     rows, _ = risks(rebalance_events=[there, back])
-    assert only(rows, "cause", "at_risk_messages", "all_from_offset") == [("DOUBLE_OWNER", 0, 90)]
+    assert only(rows, "cause", "at_risk_messages", "all_from_offset") == [("HAND_OVER", 0, 90)]

@@ -71,17 +71,27 @@ def test_two_clients_that_report_in_turn_are_a_finding_with_both_names() -> None
 
 
 def test_pulls_that_change_back_within_an_unchanged_group_are_no_hand_over() -> None:
-    """The first change may be a rebalance, and explains; the change back is two readers."""
+    """The first changes may be a rebalance of which one member hears later, and explain; those
+    that go on are two readers.
+    """
     events = [
         moved(2, "REVOKED", "a"),
         moved(3, "ASSIGNED", "b"),
         moved(5, "REVOKED", "b"),
         moved(6, "ASSIGNED", "a"),
+        moved(23, "REVOKED", "a"),
+        moved(24, "ASSIGNED", "b"),
     ]
-    reports = [report(1, "a", 100, None), report(4, "b", 50, 100), report(7, "a", 40, 50)]
+    reports = [
+        report(1, "a", 100, None),
+        report(4, "b", 50, 100),
+        report(7, "a", 40, 50),
+        report(25, "b", 30, 40),
+    ]
     assert causes(reports, events) == [
         (4, "HAND_OVER", True, "b", "a"),
-        (7, "TWO_WRITERS", False, "a", "b"),
+        (7, "HAND_OVER", True, "a", "b"),
+        (25, "TWO_WRITERS", False, "b", "a"),
     ]
 
 
