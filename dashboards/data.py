@@ -24,7 +24,6 @@ import pyarrow as pa
 from deltalake.exceptions import DeltaError
 
 from dashboards.cache import FrameCache
-from dashboards.followed import LAG_CELLS, Followed
 from dashboards.held import held_cells
 from dashboards.view import Span
 from engine.foundation.errors import LakeError
@@ -33,6 +32,7 @@ from engine.telemetry.tables import Column
 from pipelines.catalogue import BY_NAME as GOLD
 from pipelines.check_results import recent_results, trust_at
 from pipelines.emitters import emitters_at
+from pipelines.followed import LAG_CELLS, Followed
 from pipelines.lake import Lake, declared_rows, first_line, sql_text
 from pipelines.long_ranges import lag_points, span_for
 from pipelines.moment import Moment, last_complete, sql_time

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from dashboards.followed import Followed
+from pipelines.followed import Followed
 from pipelines.lake import Lake
 from pipelines.moment import last_complete
 from pipelines.reading import OpenTables, Reading

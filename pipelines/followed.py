@@ -1,7 +1,8 @@
-"""What pages ask for again in each cycle, followed: only what is new since the last cycle is read.
+"""What is asked again in each cycle, followed: only what is new since the last cycle is read.
 
-Place in the walk: below `data`. The newest state of every key, and the lag of the groups on a page,
-change little from one cycle to the next; read anew, they would cost the same each time.
+Place in the walk: beside `reading`, for pages and for alerts. The newest state of every key, and
+the lag of the groups on a page, change little from one cycle to the next; read anew, they would
+cost the same each time.
 
 Invariant: what is followed equals what would be read anew at that moment. A moment of another run,
 or one before the moment that is held, is read anew.
