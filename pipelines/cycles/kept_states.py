@@ -51,7 +51,7 @@ class KeptState:
     cuts: tuple[Cut, ...]
     """What the cycle took: their ends are where the state stands."""
     chains: Mapping[int, tuple[str, ...]]
-    """Per bucket, the state's files."""
+    """Per bucket, the state's files, as `keyed_state` records them."""
     buckets: int
 
     @property

@@ -61,7 +61,7 @@ class Plan:
     places: Mapping[str, Place]
     """Per bronze table, a place in its log before everything that the cut takes."""
     chains: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
-    """Per hash bucket, the files of the state that the cycle starts from."""
+    """Per hash bucket, the files of the state that the cycle starts from, as they are recorded."""
     recorded_at: datetime | None = field(default=None, compare=False)
     """When it was recorded, by the clock of the machine that computes; None before that."""
     gold: Mapping[str, int] = field(default_factory=dict, compare=False)
