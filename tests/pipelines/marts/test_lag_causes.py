@@ -330,17 +330,21 @@ def test_a_topic_with_fewer_queues_than_the_group_has_members_is_named() -> None
 def test_a_member_that_holds_nothing_though_there_are_queues_enough_is_named() -> None:
     story = behind(group_members=2, topic_queues=2, queues_held=2)
     story.stats("c@2", group_members=2, topic_queues=2, queues_held=0)
-    found = story.run(3, sent=(20, 20), done=(5, 5)).causes()
+    found = story.run(28, sent=(20, 20), done=(5, 5)).causes()
     assert "FEWER_QUEUES_THAN_MEMBERS" not in found
     row = found["MEMBERS_WITHOUT_QUEUES"]
     assert (row["measured"], row["client_id"], row["share_percent"]) == (1, "c@2", 50)
 
 
-def test_a_member_that_has_just_joined_is_given_time_to_divide_the_queues() -> None:
+@pytest.mark.parametrize("told", [None, 2], ids=["has not divided them", "has taken none yet"])
+def test_a_member_that_has_just_joined_is_given_time_to_divide_the_queues(
+    told: int | None,
+) -> None:
+    """With queues enough for all, one is given to it as soon as another lets go of it."""
     story = behind(group_members=2, topic_queues=2, queues_held=2)
-    story.stats("c@2", group_members=None, topic_queues=None, queues_held=0)
+    story.stats("c@2", group_members=told, topic_queues=told, queues_held=0)
     assert set(story.run(20, sent=(20, 20), done=(5, 5)).causes()) == {"UNKNOWN"}
-    story.stats("c@2", group_members=None, topic_queues=None, queues_held=0)
+    story.stats("c@2", group_members=told, topic_queues=told, queues_held=0)
     assert "MEMBERS_WITHOUT_QUEUES" in story.run(8, sent=(20, 20), done=(5, 5)).causes()
 
 
