@@ -357,6 +357,26 @@ def test_a_member_that_left_is_not_looked_at() -> None:
     assert set(story.run(3, sent=(20, 20), done=(5, 5)).causes()) == {"UNKNOWN"}
 
 
+def test_what_was_told_before_rows_were_lost_is_no_cause_behind_them() -> None:
+    """What has changed since may be among them; whoever lives tells it anew."""
+    story = behind()
+    story.stats("c@2", group_members=4, topic_queues=2, queues_held=0, flow_bytes_ms=40_000)
+    for queue in (0, 1):
+        story.broker.sample(
+            queue, client_id="c@1", held_count=90,
+            top_key="customer-7", top_key_messages=240, keyed_messages=256,
+        )  # fmt: skip
+    before = story.run(3, sent=(20, 20), done=(5, 5)).causes()
+    assert {"FEWER_QUEUES_THAN_MEMBERS", "FLOW_CONTROL_BYTES", "HOT_KEY"} <= set(before)
+
+    story.broker.report("lifecycle", kind="SPOOL_LOSS")
+    story.broker.report("lifecycle", kind="SNAPSHOT", seq_from=story.broker.seq + 1)
+    assert set(story.run(28, sent=(20, 20), done=(5, 5)).causes()) == {"UNKNOWN"}
+
+    story.stats(flow_bytes_ms=40_000)
+    assert set(story.run(3, sent=(20, 20), done=(5, 5)).causes()) == {"FLOW_CONTROL_BYTES"}
+
+
 def test_members_that_all_hold_queues_are_no_cause() -> None:
     story = behind(group_members=2, topic_queues=2, queues_held=1)
     story.stats("c@2", group_members=2, queues_held=1)
