@@ -418,6 +418,8 @@ SNAPSHOT    every queue, and every queue of a group, that was there when the sna
             last one ends before its SHUTDOWN.
 SPOOL_LOSS  rows were lost. After it everything of that emitter is UNKNOWN until its next complete
             snapshot: a SNAPSHOT whose seq_from is above the seq of the loss. One begins at once.
+            What members told before it (client_windows, consume_stats) holds no more, and is told
+            anew.
 TOPIC_GONE  the topic was deleted: its queues and what groups had on them are gone. What comes after
             it under the same name is another life of the topic, and begins at offset 0.
 GROUP_GONE  the group was deleted with its offsets, or lost the last thing it was known by; what

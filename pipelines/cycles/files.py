@@ -10,10 +10,11 @@ purpose: listings, retries beyond the client's own.
 from __future__ import annotations
 
 import os
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final
 
 import obstore
 import pyarrow as pa
@@ -43,6 +44,26 @@ def understood(address: str) -> Iterator[None]:
         yield
     except (pa.ArrowException, OSError, ValueError, LookupError, TypeError) as error:
         raise LakeError(f"{address} is damaged ({first_line(error)}): {RESTORE}") from error
+
+
+class _Summed:
+    """A file that is written from its beginning on, and the sum of what was written."""
+
+    closed = False
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self.sum = 0
+
+    def write(self, data: bytes) -> int:
+        self.sum = zlib.crc32(data, self.sum)
+        return self._file.write(data)
+
+    def tell(self) -> int:
+        return self._file.tell()
+
+    def flush(self) -> None:
+        self._file.flush()
 
 
 class DataFiles:
@@ -76,26 +97,28 @@ class DataFiles:
 
     def write(self, address: str, data: pa.Buffer) -> int:
         """Write a new file, synced; returns its size in bytes."""
-        return self.write_by(address, lambda sink: sink.write(data))
+        self.write_by(address, lambda sink: sink.write(data))
+        return int(data.size)
 
     def write_by(self, address: str, fill: Callable[[pa.NativeFile], object]) -> int:
         """The same of what `fill` writes into the sink it is given: on a disk nothing is gathered
-        in memory first.
+        in memory first. Returns the file's sum, CRC-32.
         """
         try:
             if self._store is None:
                 path = Path(address)
                 path.parent.mkdir(parents=True, exist_ok=True)
                 with path.open("xb") as file:  # Buffered: that writes on after a short write.
-                    fill(pa.PythonFile(file, mode="w"))
+                    summed = _Summed(file)
+                    fill(pa.PythonFile(summed, mode="w"))
                     file.flush()
                     os.fsync(file.fileno())
-                    return file.tell()
+                    return summed.sum
             gathered = pa.BufferOutputStream()
             fill(gathered)
             data = gathered.getvalue()
             obstore.put(self._store, self._key(address), bytes(data), mode="create")
-            return int(data.size)
+            return zlib.crc32(data)
         except (OSError, BaseError) as error:
             raise LakeError(f"{address} cannot be written ({first_line(error)})") from error
 

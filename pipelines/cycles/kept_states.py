@@ -19,11 +19,9 @@ from deltalake import write_deltalake
 
 from pipelines.cycles.cuts import Cut, newest_us
 from pipelines.lake import Lake, whole_table
-from pipelines.settings import SECOND_US
+from pipelines.settings import DAY_US, HOUR_US
 
 SNAPSHOTS: Final = "snapshots"
-HOUR_US: Final = 3600 * SECOND_US
-DAY_US: Final = 24 * HOUR_US
 HOURLY_US: Final = 2 * DAY_US
 """So far back each hour's state is kept; further back the first of each day."""
 DAILY_US: Final = 31 * DAY_US
@@ -51,7 +49,7 @@ class KeptState:
     cuts: tuple[Cut, ...]
     """What the cycle took: their ends are where the state stands."""
     chains: Mapping[int, tuple[str, ...]]
-    """Per bucket, the state's files."""
+    """Per bucket, the state's files, as `keyed_state` records them."""
     buckets: int
 
     @property

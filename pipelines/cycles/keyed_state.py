@@ -5,6 +5,9 @@ Place in the walk: an executor loads the state of its bucket, computes, and save
 driver records the names of the files with the cycle, so plan, state and gold belong together. A
 cycle that is repeated starts from the files of the one before, which are never changed.
 
+A file is recorded as NAME#SUM: bytes that are not those that were written are damage, never state.
+One that an earlier version has recorded has a name alone, and is taken as it is.
+
 A file holds the carried tables of one bucket and cycle: whole ones, or only the rows that differ,
 with their row numbers. A chain of files begins with a full one; to load is to lay one on the other.
 
@@ -16,6 +19,7 @@ from __future__ import annotations
 
 import json
 import uuid
+import zlib
 from collections.abc import Sequence
 from functools import partial
 from typing import Final
@@ -35,6 +39,9 @@ CHAIN_MAX: Final = 20
 Tables = dict[str, dict[str, pa.Table]]
 """Per step, its carried tables by name."""
 
+_SUM: Final = "#"
+"""Between name and sum of a file that is recorded."""
+
 _Part = tuple[str, str, Positions | None, pa.Table]
 """Step, table, and its rows: all of them, or those in the places named."""
 
@@ -49,10 +56,9 @@ class StateFiles:
     def load(self, chain: Sequence[str]) -> Tables:
         """The state, from the files of a chain, oldest first; none: the beginning."""
         state: Tables = {}
-        for name in chain:
-            address = f"{self._folder}/{name}"
-            data = self._files.read(address)
-            with understood(address):
+        for recorded in chain:
+            data = read_recorded(self._files, self._folder, recorded)
+            with understood(f"{self._folder}/{file_of(recorded)}"):
                 for step, table, positions, rows in _parts(data):
                     carried = state.setdefault(step, {})
                     if positions is None:
@@ -81,8 +87,24 @@ class StateFiles:
         if not parts or not done.state:
             return tuple(chain)
         name = f"{cycle:012d}-{uuid.uuid4().hex[:12]}.state"
-        self._files.write_by(f"{self._folder}/{name}", partial(_pack, parts))
-        return (name,) if is_full else (*chain, name)
+        its_sum = self._files.write_by(f"{self._folder}/{name}", partial(_pack, parts))
+        recorded = f"{name}{_SUM}{its_sum:08x}"
+        return (recorded,) if is_full else (*chain, recorded)
+
+
+def file_of(recorded: str) -> str:
+    """The name of a file of the state, as it is recorded in a chain."""
+    return recorded.partition(_SUM)[0]
+
+
+def read_recorded(files: DataFiles, folder: str, recorded: str) -> pa.Buffer:
+    """The bytes of a file of the state. LakeError when they are not those that were written."""
+    address = f"{folder}/{file_of(recorded)}"
+    data, told = files.read(address), recorded.partition(_SUM)[2]
+    with understood(address):
+        if told and f"{zlib.crc32(data):08x}" != told:
+            raise ValueError(f"its sum is not {told}, with which it was written")
+    return data
 
 
 def _smallest(step: str, table: str, positions: Positions | None, rows: pa.Table) -> _Part:

@@ -9,7 +9,9 @@ gold is committed. So a restart repeats at most one cycle, with the very cut, se
 that it had; tables that were committed already are passed over. Run, plans and the names of the
 state's files live in one table; gold without it is refused. Every record of a cycle that is done
 says all that the run needs to go on, so opening costs the same at any age, and older days may go.
-Absent on purpose: Spark.
+A record is taken only behind the one that its writer knows as the last, which the table itself
+decides: a driver that was replaced between a look at its lease and its plan records nothing, and so
+commits nothing. Absent on purpose: Spark.
 """
 
 from __future__ import annotations
@@ -23,13 +25,14 @@ from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import write_deltalake
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+from deltalake.exceptions import DeltaError
 
 from engine.foundation.errors import LakeError
 from pipelines.catalogue import GOLD_FOLDER, STATE_FOLDER
 from pipelines.cycles.cuts import Cut
 from pipelines.cycles.kept_states import KeptState, ends_an_hour, keep
-from pipelines.lake import Lake, sql_over
+from pipelines.lake import Lake, first_line, sql_over
 from pipelines.tail import Place
 
 PLANS: Final = "plans"
@@ -61,7 +64,7 @@ class Plan:
     places: Mapping[str, Place]
     """Per bronze table, a place in its log before everything that the cut takes."""
     chains: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
-    """Per hash bucket, the files of the state that the cycle starts from."""
+    """Per hash bucket, the files of the state that the cycle starts from, as they are recorded."""
     recorded_at: datetime | None = field(default=None, compare=False)
     """When it was recorded, by the clock of the machine that computes; None before that."""
     gold: Mapping[str, int] = field(default_factory=dict, compare=False)
@@ -90,6 +93,8 @@ class Plans:
         """The state's files behind the last cycle that is done."""
         self.gold: Mapping[str, int] = {}
         """Per gold table, a version that it had then."""
+        self._records: int | None = None
+        """How many the table has taken, as far as these plans know; None: there is no table yet."""
         self.begun: dict[str, int] = {}
         """Per gold table of the run, the first cycle that computes it."""
 
@@ -129,6 +134,8 @@ class Plans:
     @staticmethod
     def restored(lake: Lake) -> Plans:
         """The plans of a lake that has some. LakeError when they are not ours."""
+        # Asked first: whatever is recorded after it is noticed when this run records.
+        count = _records_of(lake.table(lake.state(PLANS)))
         records = _newest_records(lake)
         done = next((row for row in reversed(records) if row["phase"] == DONE), None)
         standing = {} if done is None else json.loads(done["body"])
@@ -139,6 +146,7 @@ class Plans:
                 "computed anew from bronze"
             )
         plans = Plans(lake, done["run_id"], standing["settings"], buckets=standing["buckets"])
+        plans._records = count
         plans.chains = _chains_of(standing["chains"])
         plans.gold = standing.get("gold", {})
         plans.begun = standing["begun"]
@@ -239,13 +247,31 @@ class Plans:
             "recorded_date": now.date(),
             "body": json.dumps(body),
         }
-        write_deltalake(
-            self._lake.state(PLANS),
-            pa.Table.from_pylist([record], _SCHEMA),
-            mode="append",
-            partition_by=["recorded_date"],
-            storage_options=self._lake.storage_options or None,
-        )
+        address = self._lake.state(PLANS)
+        known = None if self._records is None else self._lake.table(address)
+        if known is not None and _records_of(known) != self._records:
+            raise LakeError(
+                f"{address} has records that this process did not write: another one computes "
+                f"the gold of {self._lake.root}"
+            )
+        count = (self._records or 0) + 1
+        try:
+            write_deltalake(
+                address if known is None else known,
+                pa.Table.from_pylist([record], _SCHEMA),
+                mode="error" if known is None else "append",
+                partition_by=["recorded_date"],
+                storage_options=self._lake.storage_options or None,
+                commit_properties=CommitProperties(app_transactions=[Transaction(PLANS, count)]),
+            )
+        except DeltaError as error:  # Of two that record at the same time, the second as well.
+            raise LakeError(f"{address} takes no record ({first_line(error)})") from error
+        self._records = count
+
+
+def _records_of(plans: DeltaTable) -> int:
+    """How many records the table has taken; 0 as long as an earlier version wrote it."""
+    return plans.transaction_version(PLANS) or 0
 
 
 def settings_of(lake: Lake) -> str | None:

@@ -26,6 +26,7 @@ from pipelines.cycles.cuts import Cut, until, until_cuts
 from pipelines.cycles.driver import Driver, Job, Until
 from pipelines.cycles.files import DataFiles
 from pipelines.cycles.kept_states import KeptState, kept_before
+from pipelines.cycles.keyed_state import file_of, read_recorded
 from pipelines.cycles.plan import PLANS, last_done, plan_of_cycle, settings_of
 from pipelines.cycles.work import KEYED
 from pipelines.lake import Lake, sql_over
@@ -187,6 +188,7 @@ def _carry_over(source: Lake, target: Lake, state: KeptState, *, run_id: str) ->
     """Give the replay the state that was kept."""
     read, write = DataFiles(source), DataFiles(target)
     for bucket, chain in state.chains.items():
-        for name in chain:
-            held = f"{source.state(KEYED)}/{state.run_id}/{bucket}/{name}"
-            write.write(f"{target.state(KEYED)}/{run_id}/{bucket}/{name}", read.read(held))
+        held = f"{source.state(KEYED)}/{state.run_id}/{bucket}"
+        for recorded in chain:
+            address = f"{target.state(KEYED)}/{run_id}/{bucket}/{file_of(recorded)}"
+            write.write(address, read_recorded(read, held, recorded))

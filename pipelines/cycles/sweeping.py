@@ -16,6 +16,7 @@ from typing import Final
 import obstore
 
 from pipelines.cycles.kept_states import kept
+from pipelines.cycles.keyed_state import file_of
 from pipelines.cycles.work import KEYED
 from pipelines.lake import Lake
 from pipelines.small_files import object_store
@@ -27,10 +28,10 @@ SPARED_S: Final = 3600.0
 def sweep(lake: Lake, run_id: str, chains: Mapping[int, tuple[str, ...]]) -> int:
     """Remove files of a run's state that nobody needs any more; returns how many."""
     needed = {
-        f"{bucket}/{name}"
+        f"{bucket}/{file_of(recorded)}"
         for needed_chains in (chains, *(state.chains for state in kept(lake)))
         for bucket, names in needed_chains.items()
-        for name in names
+        for recorded in names
     }
     old_s = time.time() - SPARED_S
     folder = f"{lake.state(KEYED)}/{run_id}"

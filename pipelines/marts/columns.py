@@ -20,7 +20,12 @@ STRING, INT, LONG, BOOLEAN, TIMESTAMP, DATE = (
 )
 
 OBSERVED_AT: Final = must("observed_at", TIMESTAMP, "moment of data time this row speaks of")
-OBSERVED_DATE: Final = must("observed_date", DATE, "UTC date of observed_at; the partition")
+OBSERVED_DATE: Final = must(
+    "observed_date",
+    DATE,
+    "UTC date of observed_at; the partition. Of an interval that is open since before what is "
+    "kept: the oldest day that is",
+)
 CLUSTER: Final = must("cluster", STRING, "cluster name")
 BROKER: Final = must("broker", STRING, "broker name")
 GROUP: Final = must("group", STRING, "consumer group")

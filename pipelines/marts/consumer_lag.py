@@ -44,7 +44,7 @@ from pipelines.marts.keys import is_one_of
 from pipelines.marts.mart import Given, GoldTable, Made, Positions, mart
 from pipelines.marts.timeless import NAME as TIMELESS
 from pipelines.marts.timeless import timely
-from pipelines.settings import MS_US, SECOND_US, TREND_US
+from pipelines.settings import MINUTE_US, MS_US, SECOND_US, TREND_US
 from pipelines.staging.soundness import COMMITTED_STATES
 
 CONSUMER_LAG: Final = GoldTable(
@@ -118,7 +118,6 @@ TREND_SPAN_US_MIN: Final = 10 * SECOND_US
 """A trend needs an older row at least this far back."""
 STEADY_PER_MINUTE: Final = 10
 """STEADY: the lag changes by at most so many messages a minute, however large it is."""
-MINUTE_US: Final = 60 * SECOND_US
 
 POINTS: Final = pa.schema([("number", pa.int64()), ("event_us", pa.int64()), ("lag", pa.int64())])
 """Known lags: those of a queue lie in the order of seq, and their moments do not fall."""

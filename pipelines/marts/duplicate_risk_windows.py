@@ -32,7 +32,8 @@ from pipelines.marts.columns import (
     TOPIC,
 )
 from pipelines.marts.declaring import rows_as_declared, window_id
-from pipelines.marts.keys import QUEUE_KEY
+from pipelines.marts.keys import QUEUE_KEY, is_one_of
+from pipelines.marts.loss_events import SPOOL_LOSS
 from pipelines.marts.mart import Given, GoldTable, Made, Positions, mart
 from pipelines.marts.risks.answers import answered
 from pipelines.marts.risks.departures import LOSERS, departures
@@ -135,6 +136,7 @@ def duplicate_risk_windows(given: Given) -> Made:
     restarted = restarts(facts["lifecycle"], state["cuts"], marks, samples)
     marks.take_all()
     ends = [gone.event for gone in restarted.gone if gone.still_there is None]
+    ends += facts["lifecycle"].filter(is_one_of(facts["lifecycle"]["kind"], SPOOL_LOSS)).to_pylist()
     departed = departures(facts["rebalance_events"], samples, state["losers"], ends)
     events = [
         *departed.openings,

@@ -64,6 +64,7 @@ from pipelines.marts.judging.ticks import NAME as TICKS
 from pipelines.marts.judging.ticks import WORDS
 from pipelines.marts.keys import are_among, is_one_of, positions_of
 from pipelines.marts.life_cycles import GONE
+from pipelines.marts.loss_events import BOOT, SPOOL_LOSS
 from pipelines.marts.mart import Given, GoldTable, Made, Positions, mart
 from pipelines.settings import Evaluation
 
@@ -158,7 +159,7 @@ def _events(given: Given, shipped: Any) -> Iterator[Event]:
     """All rows but watermarks."""
     facts = given.facts
     windows = _hot_windows(facts["client_windows"], given.state["keys"])
-    ends = facts["lifecycle"].filter(is_one_of(facts["lifecycle"]["kind"], "BOOT", *GONE))
+    ends = facts["lifecycle"].filter(is_one_of(facts["lifecycle"]["kind"], BOOT, SPOOL_LOSS, *GONE))
     for kind, rows in (
         ("stats", facts["consume_stats"]),
         ("window", windows),

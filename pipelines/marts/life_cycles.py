@@ -21,7 +21,7 @@ group.
 
 
 def concerns(event: Mapping[str, Any], group: str, topic: str, queue_id: int) -> bool:
-    """Does an end of a topic or group, or of the broker, end this queue of this group?"""
+    """Does an end of a topic, of a group, or of all that a broker told, end this queue of it?"""
     if event["kind"] not in GONE:
         return True
     if event["kind"] == "GROUP_GONE":
@@ -31,8 +31,10 @@ def concerns(event: Mapping[str, Any], group: str, topic: str, queue_id: int) ->
 
 
 def ended(rows: pa.Table, event: Mapping[str, Any]) -> pa.ChunkedArray:
-    """The same of many rows at once, for the end of a topic, of queues or of a group."""
+    """The same of many rows at once."""
     of_emitter = is_one_of(rows["emitter"], event["emitter"])
+    if event["kind"] not in GONE:
+        return of_emitter
     if event["kind"] == "GROUP_GONE":
         return pc.and_(of_emitter, is_one_of(rows["group"], event["group"]))
     of_topic = pc.and_(of_emitter, is_one_of(rows["topic"], event["topic"]))

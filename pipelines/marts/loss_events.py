@@ -14,6 +14,11 @@ import pyarrow.compute as pc
 
 from pipelines.marts.keys import is_one_of
 
+BOOT: Final = "BOOT"
+SPOOL_LOSS: Final = "SPOOL_LOSS"
+"""Rows of the emitter were lost: what was told before, and holds until it is told otherwise, may
+have been told otherwise in them.
+"""
 OFFSETS_FILE: Final = "consumerOffset"
 """A DAMAGED_FILE whose detail names it has cost the broker its committed offsets."""
 
@@ -21,7 +26,7 @@ OFFSETS_FILE: Final = "consumerOffset"
 def broker_died(lifecycle: pa.Table) -> pa.ChunkedArray:
     """A boot after a stop that was not clean."""
     was_unclean = pc.fill_null(pc.invert(lifecycle["clean"]), False)
-    return pc.and_(is_one_of(lifecycle["kind"], "BOOT"), was_unclean)
+    return pc.and_(is_one_of(lifecycle["kind"], BOOT), was_unclean)
 
 
 def offsets_lost(lifecycle: pa.Table) -> pa.ChunkedArray:

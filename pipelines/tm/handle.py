@@ -458,13 +458,21 @@ class LakeHandle:
         return Reading(self.tables, found, revision=revision)
 
     def __repr__(self) -> str:
-        moment = last_complete(self.lake)
-        judged_to = moment.judged_to if moment is not None else None
-        lines = [f"Lake at {self.lake.root}", sentences.judged(judged_to)]
+        lines = [f"Lake at {self.lake.root}"]
+        moment = None
+        try:
+            moment = last_complete(self.lake)
+            lines.append(sentences.judged(moment.judged_to if moment is not None else None))
+        except LakeError as error:
+            lines.append(str(error))
         for name in BY_NAME:
-            table = self.tables.opened(name)
-            if table is not None:
-                lines.append(f"  {name:24} version {table.version()}")
+            try:
+                table = self.tables.opened(name) if moment is None else self.tables.at(name, moment)
+                said = None if table is None else f"version {table.version()}"
+            except LakeError as error:
+                said = str(error)
+            if said is not None:
+                lines.append(f"  {name:24} {said}")
         lines.append("Ask: " + ", ".join(f"tm.{name}()" for name in QUESTIONS))
         return "\n".join(lines)
 
@@ -472,7 +480,10 @@ class LakeHandle:
         return f"<pre>{escaped(repr(self))}</pre>"
 
     def _ipython_key_completions_(self) -> list[str]:
-        rows = self._whole(None).newest("group_state", columns=["group"])
+        try:
+            rows = self._whole(None).newest("group_state", columns=["group"])
+        except LakeError:  # A question will say what is wrong; a keystroke is no question.
+            return []
         return sorted(rows["group"].unique().to_list())
 
     def __getitem__(self, group: str) -> Result:

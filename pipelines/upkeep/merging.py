@@ -21,7 +21,7 @@ import json
 import os
 import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
@@ -101,7 +101,7 @@ def merge_partition(
 
     One commit a slice: a kill loses one slice's work. Raises MergeRefused, LakeError.
     """
-    _refuse_features(handle)
+    refuse_features(handle)
     metadata = handle.metadata()
     schema = pa.schema(handle.schema().to_arrow())
     partitions = metadata.partition_columns
@@ -110,9 +110,10 @@ def merge_partition(
     version, merged, made = handle.version(), 0, 0
     for one in slices(list(_sources(handle, schema, place)), target_bytes):
         rows = _rows(files, address, one, data_schema)
-        add = _write(files, address, rows, place)
+        add = write_rows(files, address, rows, place)
         try:
-            version = _commit(files, address, version, [*_removals(one, place), add])
+            removed = removals(((file.path, file.size_bytes) for file in one), place)
+            version = commit(files, address, version, [*removed, add])
         except BaseException:
             files.remove(f"{address}/{unquote(add['add']['path'])}")
             raise
@@ -120,7 +121,8 @@ def merge_partition(
     return merged, made
 
 
-def _refuse_features(handle: DeltaTable) -> None:
+def refuse_features(handle: DeltaTable) -> None:
+    """MergeRefused for a table whose log entries would have to say more than ours do."""
     protocol = handle.protocol()
     mapped = handle.metadata().configuration.get("delta.columnMapping.mode", "none")
     if protocol.min_reader_version > 1 or protocol.min_writer_version > 2 or mapped != "none":
@@ -167,7 +169,7 @@ def _rows(
             raise MergeRefused(f"{source.path} of {address} is gone: merged by another")
         try:
             with pq.ParquetFile(pa.BufferReader(held.data)) as data:
-                parts.append(_declared(data.read(), schema))
+                parts.append(as_in_table(data.read(), schema))
         except (pa.ArrowException, OSError) as error:
             raise LakeError(f"{address}/{source.path} cannot be read ({error})") from error
         if parts[-1].num_rows != source.rows:
@@ -177,7 +179,8 @@ def _rows(
     return rows.sort_by(order) if order else rows
 
 
-def _declared(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+def as_in_table(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Rows in the columns and types of a table; a column that they lack is null."""
     columns = [
         rows[field.name].cast(field.type)
         if field.name in rows.column_names
@@ -187,7 +190,7 @@ def _declared(rows: pa.Table, schema: pa.Schema) -> pa.Table:
     return pa.Table.from_arrays(columns, schema=schema)
 
 
-def _write(
+def write_rows(
     files: SmallFiles, address: str, rows: pa.Table, place: Mapping[str, str]
 ) -> dict[str, Any]:
     """Write the rows as one file; return the action that adds it."""
@@ -251,25 +254,35 @@ def _told(value: Any) -> Any:
     return value if isinstance(value, int) else None
 
 
-def _removals(sources: Sequence[SourceFile], place: Mapping[str, str]) -> list[dict[str, Any]]:
+def removals(
+    files: Iterable[tuple[str, int]], place: Mapping[str, str], *, takes_rows: bool = False
+) -> list[dict[str, Any]]:
+    """The actions that remove files of a partition, by path and bytes; `takes_rows`: rows of them
+    leave the table.
+    """
     now_ms = time.time_ns() // 1_000_000
     return [
         {
             "remove": {
-                "path": source.path,
+                "path": path,
                 "deletionTimestamp": now_ms,
-                "dataChange": False,
+                "dataChange": takes_rows,
                 "extendedFileMetadata": True,
                 "partitionValues": dict(place),
-                "size": source.size_bytes,
+                "size": size_bytes,
             }
         }
-        for source in sources
+        for path, size_bytes in files
     ]
 
 
-def _commit(
-    files: SmallFiles, address: str, read_version: int, actions: Sequence[Mapping[str, Any]]
+def commit(
+    files: SmallFiles,
+    address: str,
+    read_version: int,
+    actions: Sequence[Mapping[str, Any]],
+    *,
+    operation: str = "OPTIMIZE",
 ) -> int:
     """Put the actions into the log after whatever came since `read_version`; return their version.
 
@@ -279,7 +292,7 @@ def _commit(
     info = {
         "commitInfo": {
             "timestamp": time.time_ns() // 1_000_000,
-            "operation": "OPTIMIZE",
+            "operation": operation,
             "operationParameters": {},
             "readVersion": read_version,
             "engineInfo": ENGINE,

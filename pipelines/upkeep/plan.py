@@ -7,7 +7,7 @@ Rules:
 
     drop     a day that ended longer ago than the table's days; not one that a reader has still to
              read, unless that reader has stood still for longer than patience allows; of plans
-             never the newest
+             never the newest. Of a table of intervals what is open goes on in the next day
     merge    files below a tier (1, 8, 32 MiB) once there are many of them; in a day that is over,
              as soon as two fit into one file
     vacuum   files that were replaced before every reader's last place, and before the hours for
@@ -24,12 +24,13 @@ Invariant: what is planned twice is done once: a table that was just tended has 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from enum import StrEnum
 from typing import Final
 
+from pipelines.catalogue import GOLD_FOLDER, GOLD_TABLES
 from pipelines.upkeep.settings import (
     COMPACTIONS_A_ROUND,
     DROPS_A_ROUND,
@@ -43,6 +44,10 @@ from pipelines.upkeep.settings import (
 NEWEST_DAYS_OF_PLANS: Final = 2
 """These stay however old they are: a run that stood still for long goes on from them."""
 HOUR_S: Final = 3600.0
+INTERVAL_TABLES: Final = frozenset(
+    f"{GOLD_FOLDER}/{table.name}" for table in GOLD_TABLES if table.revised
+)
+"""Tables whose newest revisions are true until they are told otherwise, for years if need be."""
 
 
 class Writer(StrEnum):
@@ -113,6 +118,8 @@ class Work:
 
     set_log_days: bool = False
     drops: tuple[date, ...] = ()
+    carries: Mapping[date, date] = field(default_factory=dict)
+    """Of a table of intervals: per day that is dropped, the one in which its open ones go on."""
     merges: tuple[Merge, ...] = ()
     vacuum_hours: int | None = None
     """Files replaced longer ago than this go; None: the table is not ours to touch."""
@@ -152,6 +159,7 @@ def plan(facts: TableFacts, upkeep: Upkeep, now: datetime) -> Work:
     return Work(
         set_log_days=facts.log_retention is None and _is_quiet(facts, upkeep, now),
         drops=drops,
+        carries=_carries(facts, drops, upkeep, now),
         merges=tuple(merges[:COMPACTIONS_A_ROUND]),
         vacuum_hours=vacuum_hours(facts.readers, upkeep, now),
     )
@@ -207,6 +215,20 @@ def _drops(facts: TableFacts, upkeep: Upkeep, now: datetime) -> tuple[date, ...]
         if _may_go(day, facts.readers, kept_days=days, patience_days=upkeep.patience_days, now=now)
     )
     return tuple(free)[:DROPS_A_ROUND]
+
+
+def _carries(
+    facts: TableFacts, drops: Sequence[date], upkeep: Upkeep, now: datetime
+) -> dict[date, date]:
+    """The day behind each that is dropped: the next that there is, but none beyond the first that
+    is kept. Beyond the next one a row would outlive the end of its interval.
+    """
+    days = upkeep.days_of(facts.name)
+    if days is None or facts.name not in INTERVAL_TABLES:
+        return {}
+    kept_from = (now - timedelta(days=days)).date()
+    there = sorted(one.day for one in facts.partitions if one.day is not None)
+    return {day: min((*(one for one in there if one > day), kept_from)) for day in drops}
 
 
 def _may_go(

@@ -1,10 +1,12 @@
-"""Carrying out what was planned for a table: drops and vacuums by delta-rs, merges by `merging`.
+"""Carrying out what was planned for a table: drops and vacuums by delta-rs, merges by `merging`,
+drops that leave what is open by `carrying`.
 
 Place in the walk: after `plan`. The thin side of upkeep: each step is one commit, or a few, and
 every one of them leaves the table whole, so that a kill between any two is only upkeep not yet
 done.
 
 Invariant: no commit of upkeep adds rows or takes rows away, but for the drop of whole partitions.
+They go oldest first, and none after one that could not: an interval's end must not go before it.
 A conflict with a writer, or with another merge, ends the step, not the round: it is planned again.
 Absent on purpose: which files, which days, when.
 """
@@ -13,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from datetime import date
 from functools import partial
 from typing import Final
 
@@ -22,6 +25,7 @@ from deltalake.exceptions import DeltaError
 from engine.foundation.errors import LakeError
 from pipelines.lake import Lake, first_line
 from pipelines.small_files import SmallFiles
+from pipelines.upkeep.carrying import carry_open
 from pipelines.upkeep.merging import merge_partition
 from pipelines.upkeep.plan import Merge, TableFacts, Work
 from pipelines.upkeep.settings import Upkeep
@@ -48,8 +52,10 @@ def carry_out(lake: Lake, facts: TableFacts, work: Work, upkeep: Upkeep) -> Iter
         days = f"interval {upkeep.log_days} days"
         yield _step("log kept " + days, partial(_set_property, handle, LOG_RETENTION, days))
     for day in work.drops:
-        condition = f"{facts.partition_column} = '{day.isoformat()}'"
-        yield _step(f"dropped {day}", partial(_drop, handle, condition))
+        step = _dropped(lake, facts, day, work.carries.get(day))
+        yield step
+        if step.failed:
+            break
     for merge in work.merges:
         # As the table is now: the step before has made commits of its own.
         yield _merged(lake, lake.table(f"{lake.root}/{facts.name}"), facts, merge)
@@ -77,6 +83,22 @@ def tidy_log(handle: DeltaTable) -> Step | None:
     except (DeltaError, OSError) as error:
         return Step(f"log not tidied ({first_line(error)})", failed=True)
     return None
+
+
+def _dropped(lake: Lake, facts: TableFacts, day: date, into: date | None) -> Step:
+    address = f"{lake.root}/{facts.name}"
+    condition = f"{facts.partition_column} = '{day.isoformat()}'"
+    try:
+        handle = lake.table(address)
+        carried = 0
+        if into is not None:
+            carried = carry_open(SmallFiles(lake), address, handle, day=day, into=into)
+        if not carried:
+            _drop(handle, condition)
+    except (DeltaError, OSError, LakeError) as error:
+        return Step(f"dropped {day}: failed ({first_line(error)})", failed=True)
+    kept = f", but for {carried} open intervals, now in {into}" if carried else ""
+    return Step(f"dropped {day}{kept}")
 
 
 def _merged(lake: Lake, handle: DeltaTable, facts: TableFacts, merge: Merge) -> Step:

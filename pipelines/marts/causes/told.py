@@ -3,9 +3,10 @@
 Place in the walk: consume_stats, client_windows, rebalance_events, cold_reads and states of
 groups → what a group that is behind is looked at with.
 
-Invariant: rows are taken in the order in which ticks see them; a member that left, and all members
-of a broker's earlier life, tell nothing. Read from the state when the first row or question comes:
-a cycle without either costs nothing. Absent on purpose: figures of queues, which are many.
+Invariant: rows are taken in the order in which ticks see them; a member that left, all members of
+a broker's earlier life, and what was told before rows were lost, tell nothing. Read from the state
+when the first row or question comes: a cycle without either costs nothing. Absent on purpose:
+figures of queues, which are many.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import Any, Final, NamedTuple
 import pyarrow as pa
 
 from pipelines.marts.causes.words import CAUSES, Finding, Row, length_ms
+from pipelines.marts.loss_events import BOOT, SPOOL_LOSS
 from pipelines.marts.mart import KEY_TEXT
 from pipelines.marts.rebalances import MEMBERSHIP
 from pipelines.marts.sentences import clock
@@ -195,16 +197,18 @@ class Told:
             self._of("states").pop(_group(row), None)
 
     def end(self, event: Row) -> None:
-        """A group is gone, or a broker begins a new life."""
-        is_boot = event["kind"] == "BOOT"
-        if not is_boot and event["kind"] != "GROUP_GONE":
+        """A group is gone, or a broker begins a new life, or rows were lost: what is told by
+        members holds until it is told otherwise, and that may be among them.
+        """
+        is_of_all = event["kind"] in (BOOT, SPOOL_LOSS)
+        if not is_of_all and event["kind"] != "GROUP_GONE":
             return
         for name in SCHEMAS:
-            if is_boot and name in ("changes", "held"):
+            if is_of_all and name in ("changes", "held"):
                 continue  # Who came and went before it says as much after it; causes do so soon.
             known = self._of(name)
             for key in [one for one in known if one[0] == event["emitter"]]:
-                if is_boot or key[1] == event["group"]:
+                if is_of_all or key[1] == event["group"]:
                     del known[key]
 
     def standing(self) -> dict[GroupKey, str]:

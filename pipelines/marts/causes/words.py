@@ -63,8 +63,8 @@ only if that is a third of the way from its fair part to all, or more.
 KEYED_MIN: Final = 20
 """Held messages with keys, of which less say nothing about one."""
 DIVIDED_US: Final = 25 * SECOND_US
-"""A member that does not say whether it has divided the queues has done so after that: each does
-so every twenty seconds.
+"""After so long a member has what it is given: each divides the queues every twenty seconds, and
+lets go of what is another's.
 """
 COLD_PERCENT: Final = 30
 """Reads from far behind are a cause if they are so much of what the group consumed, and if so much
@@ -405,11 +405,16 @@ def idle_members(group: Figures) -> Iterator[Finding]:
 
 
 def _is_left_out(row: Row, tick_us: int) -> bool:
-    """Does the member hold no queue, and not just because it has not divided them yet?"""
+    """Does the member hold no queue, and not just because it has not divided them yet, or because
+    another has not let go of them? Where queues are fewer than members one has to go without, and
+    that is so at once.
+    """
     if row["queues_held"] != 0:
         return False
-    has_divided = row["group_members"] is not None
-    return has_divided or (row["idle_us"] is not None and tick_us - row["idle_us"] > DIVIDED_US)
+    members, queues = row["group_members"], row["topic_queues"]
+    if members is not None and queues is not None and queues < members:
+        return True
+    return row["idle_us"] is not None and tick_us - row["idle_us"] > DIVIDED_US
 
 
 def _idle_of(topic: str, rows: Sequence[Row], idle: Sequence[str]) -> Finding:

@@ -4,10 +4,14 @@ Place in the walk: the lag of a queue at every tick → the least one of each mi
 minutes → a rate, from which the rules SLOW and CATCHING_UP follow.
 
 The least lag of a block leaves out the swing that each pull, report and sample brings. A straight
-line is laid through the least lags of the last three to six complete blocks; its slope is believed
-when Student's t says that chance would show it once in two thousand. So a steady deficit is found
-after three to six minutes, however small a part of what is produced it is, and one that hides in
-noise for minutes is found within an hour. What was found holds for HOLD_US unless the opposite is.
+line is laid through the least lags of the last three to six complete blocks of either length; its
+slope is believed by Student's t. These are eight tests at each look, and any of them may err: the
+limits are such that a look at a lag that only jumps about, all eight taken together, shows a course
+once in two thousand, which is once in 33 hours. (Once in 1,000 where a lag keeps to one side for
+half a minute at a time: that is more than a jump and less than a course.) So a steady deficit is
+found after three to six minutes, however small a part of what is produced it is, and one that hides
+in noise for minutes is found within an hour. What was found holds for HOLD_US unless the opposite
+is.
 
 A block leaves out a swing only when it is as long as the swing. Shorter blocks of a queue whose lag
 swings regularly (`swings`) say nothing; what its peaks and troughs say stands in their place.
@@ -29,9 +33,11 @@ from pipelines.settings import HOUR_US, MINUTE_US
 
 SPANS_US: Final = (MINUTE_US, 10 * MINUTE_US)
 """Lengths of blocks."""
-CERTAIN_T: Final = {6: 8.61, 5: 12.92, 4: 31.6, 3: 636.6}
-"""Student's t that chance exceeds once in a thousand, both sides together, by how many blocks; with
-as many degrees of freedom less two. (Tables of the distribution, e.g. Fisher and Yates.)
+CERTAIN_T: Final = {6: 14.69, 5: 25.99, 4: 63.2, 3: 636.6}
+"""Student's t that a slope must exceed, by how many blocks; with as many degrees of freedom less
+two. For five and six blocks, which noise deceives most often, chance exceeds it once in 8,000, both
+sides together; for four once in 4,000, for three, which it hardly ever does since lags are whole
+numbers (COUNTING), once in 1,000. (Tables of the distribution, e.g. Fisher and Yates.)
 """
 BLOCKS_MAX: Final = max(CERTAIN_T)
 SLOTS: Final = BLOCKS_MAX + 1

@@ -30,12 +30,12 @@ import numpy as np
 import pyarrow as pa
 
 from pipelines.marts.keys import is_one_of
+from pipelines.marts.loss_events import BOOT, SPOOL_LOSS
 from pipelines.marts.mart import KEY_TEXT, Given, Made, Positions, Step
 from pipelines.settings import CLOCK_STEP_ALLOWED_US, MS_US, REPORT_SPAN_US, SILENCE_US
 
 NAME: Final = "ticks"
 EMITTER_SILENT: Final = "EMITTER_SILENT"
-SPOOL_LOSS: Final = "SPOOL_LOSS"
 CLOCK_STEPPED: Final = "CLOCK_STEPPED"
 WORDS: Final = {
     EMITTER_SILENT: "the broker reported nothing more, and was started again later",
@@ -43,7 +43,7 @@ WORDS: Final = {
     CLOCK_STEPPED: "the broker's clock was set, so its times are not the time",
 }
 """Why nothing is known of any queue of an emitter."""
-_KINDS: Final = ("BOOT", "SNAPSHOT", SPOOL_LOSS, CLOCK_STEPPED)
+_KINDS: Final = (BOOT, "SNAPSHOT", SPOOL_LOSS, CLOCK_STEPPED)
 
 TICKS: Final = pa.schema(
     [

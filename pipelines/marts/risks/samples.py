@@ -3,8 +3,9 @@
 Place in the walk: client_windows → what departures and deaths of the broker ask: what had the
 reader finished at that instant? Carried: samples, as long as they tell something.
 
-Invariant: a sample answers for moments after it, in the same life of its queue, until it is too old
-or its client has given the queue up. Absent on purpose: what a sample means (`holdings`).
+Invariant: a sample answers for moments after it, in the same life of its queue, until it is too
+old, its client has given the queue up, or rows were lost that may say so. Absent on purpose: what
+a sample means (`holdings`).
 """
 
 from __future__ import annotations
@@ -58,8 +59,8 @@ class Holding(NamedTuple):
 
 
 def newest_samples(known: pa.Table, new: pa.Table, ends: Sequence[Row] = ()) -> pa.Table:
-    """The last one of each queue and client, unless its queue is gone, or its emitter has told so
-    much later that it tells nothing any more.
+    """The last one of each queue and client, unless its queue is gone, rows were lost behind it, or
+    its emitter has told so much later that it tells nothing any more.
     """
     samples = newest_of_each(known, new, HOLDING)
     for end in ends:
@@ -75,7 +76,9 @@ class Held:
     def __init__(
         self, samples: pa.Table, asked: Iterable[Holding], ends: Sequence[Row] = ()
     ) -> None:
-        """`samples` lie in order; `ends` are rows of lifecycle by which something is gone."""
+        """`samples` lie in order; `ends` are rows of lifecycle by which something is gone, or by
+        which what was told before may not hold any more.
+        """
         self._ends = ends
         self._told: defaultdict[tuple[Any, ...], list[Row]] = defaultdict(list)
         known = [one._asdict() for one in asked if one.client_id is not None]

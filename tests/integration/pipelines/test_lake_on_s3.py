@@ -20,6 +20,7 @@ from pipelines.lake import Lake
 from pipelines.small_files import SmallFiles
 from pipelines.tail import AddedFile, Place, newest_place, read_tail, snapshot
 from tests.integration.pipelines.s3_server import BUCKET, ROOT, s3_server
+from tests.racing_drivers import opened, recorded_at_once
 
 TIDEMARK = str(Path(sys.executable).parent / "tidemark")
 SHIPMENTS = 3
@@ -116,6 +117,13 @@ def tend_until_merged(lake: Lake) -> None:
     assert said.returncode == 0, said.stderr
     assert f"bronze/{TABLE}: merged" in said.stdout
     assert len(lake.table(lake.bronze(TABLE)).file_uris()) == 1
+
+
+def test_of_several_drivers_that_plan_at_the_same_time_one_does(lake: Lake) -> None:
+    """Each was told that it holds the lease, and stood still since."""
+    beside = Lake(f"{lake.root}-of-drivers", lake.storage_options)
+    opened(beside)
+    assert recorded_at_once(beside, count=4) == 1
 
 
 def test_a_store_that_is_not_reached_is_one_sentence(tmp_path: Path) -> None:

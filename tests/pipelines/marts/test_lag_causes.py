@@ -330,17 +330,21 @@ def test_a_topic_with_fewer_queues_than_the_group_has_members_is_named() -> None
 def test_a_member_that_holds_nothing_though_there_are_queues_enough_is_named() -> None:
     story = behind(group_members=2, topic_queues=2, queues_held=2)
     story.stats("c@2", group_members=2, topic_queues=2, queues_held=0)
-    found = story.run(3, sent=(20, 20), done=(5, 5)).causes()
+    found = story.run(28, sent=(20, 20), done=(5, 5)).causes()
     assert "FEWER_QUEUES_THAN_MEMBERS" not in found
     row = found["MEMBERS_WITHOUT_QUEUES"]
     assert (row["measured"], row["client_id"], row["share_percent"]) == (1, "c@2", 50)
 
 
-def test_a_member_that_has_just_joined_is_given_time_to_divide_the_queues() -> None:
+@pytest.mark.parametrize("told", [None, 2], ids=["has not divided them", "has taken none yet"])
+def test_a_member_that_has_just_joined_is_given_time_to_divide_the_queues(
+    told: int | None,
+) -> None:
+    """With queues enough for all, one is given to it as soon as another lets go of it."""
     story = behind(group_members=2, topic_queues=2, queues_held=2)
-    story.stats("c@2", group_members=None, topic_queues=None, queues_held=0)
+    story.stats("c@2", group_members=told, topic_queues=told, queues_held=0)
     assert set(story.run(20, sent=(20, 20), done=(5, 5)).causes()) == {"UNKNOWN"}
-    story.stats("c@2", group_members=None, topic_queues=None, queues_held=0)
+    story.stats("c@2", group_members=told, topic_queues=told, queues_held=0)
     assert "MEMBERS_WITHOUT_QUEUES" in story.run(8, sent=(20, 20), done=(5, 5)).causes()
 
 
@@ -351,6 +355,26 @@ def test_a_member_that_left_is_not_looked_at() -> None:
         "rebalance_events", group="g", client_id="c@2", kind="LEFT", generation=2, inferred=False
     )
     assert set(story.run(3, sent=(20, 20), done=(5, 5)).causes()) == {"UNKNOWN"}
+
+
+def test_what_was_told_before_rows_were_lost_is_no_cause_behind_them() -> None:
+    """What has changed since may be among them; whoever lives tells it anew."""
+    story = behind()
+    story.stats("c@2", group_members=4, topic_queues=2, queues_held=0, flow_bytes_ms=40_000)
+    for queue in (0, 1):
+        story.broker.sample(
+            queue, client_id="c@1", held_count=90,
+            top_key="customer-7", top_key_messages=240, keyed_messages=256,
+        )  # fmt: skip
+    before = story.run(3, sent=(20, 20), done=(5, 5)).causes()
+    assert {"FEWER_QUEUES_THAN_MEMBERS", "FLOW_CONTROL_BYTES", "HOT_KEY"} <= set(before)
+
+    story.broker.report("lifecycle", kind="SPOOL_LOSS")
+    story.broker.report("lifecycle", kind="SNAPSHOT", seq_from=story.broker.seq + 1)
+    assert set(story.run(28, sent=(20, 20), done=(5, 5)).causes()) == {"UNKNOWN"}
+
+    story.stats(flow_bytes_ms=40_000)
+    assert set(story.run(3, sent=(20, 20), done=(5, 5)).causes()) == {"FLOW_CONTROL_BYTES"}
 
 
 def test_members_that_all_hold_queues_are_no_cause() -> None:

@@ -55,6 +55,25 @@ def test_certain_is_only_what_was_finished_at_that_instant(
     ]
 
 
+def test_a_sample_from_before_rows_were_lost_says_nothing_of_what_is_finished() -> None:
+    """The client may have given the queue up and taken it anew: then it begins again."""
+    _, state = risks(client_windows=[{"at": 0, **held((80, 84), finished=6)}])
+    _, state = risks(state, lifecycle=[{"at": 1, "seq": 2, "kind": "SPOOL_LOSS"}])
+    rows, _ = risks(state, rebalance_events=[lost(3)])
+    assert only(rows, "at_risk_messages", "certain_messages") == [(10, None)]
+
+
+def test_a_sample_from_behind_the_loss_says_what_is_finished() -> None:
+    _, state = risks(client_windows=[{"at": 0, **held((80, 90), finished=0)}])
+    rows, _ = risks(
+        state,
+        lifecycle=[{"at": 1, "kind": "SPOOL_LOSS", "seq": 101}],
+        client_windows=[{"at": 2, "seq": 102, **held((80, 84), finished=6)}],
+        rebalance_events=[{**lost(3), "seq": 103}],
+    )
+    assert only(rows, "at_risk_messages", "certain_messages") == [(10, 6)]
+
+
 def lost(at: float, **values: Any) -> Row:
     """Client a is lost with [80, 90) pulled and not committed."""
     queue = {"topic": "t", "queue_id": 0, "committed": 80, "pulled": 90}

@@ -156,6 +156,43 @@ def test_a_table_whose_numbers_have_other_words_than_before_is_kept_as_a_whole(
     assert words_of(loaded.schema.field("rule")) == ["OK", "PAUSED", "SLOW"]
 
 
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_state_of_which_any_bit_has_flipped_is_not_read(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    folder = tmp_path_factory.mktemp("state")
+    kept = StateFiles(DataFiles(Lake.at(str(folder))), str(folder / "0"))
+    first = {"queues": {"all": pa.table({"value": [1, 2, 3], "group": ["a", "b", "a"]})}}
+    news = {"queues": {"all": pa.table({"value": [1, 2, 4], "group": ["a", "b", "c"]})}}
+    chain = kept.save((), {}, Computed({}, first), cycle=0)
+    touched = {"queues": {"all": np.array([2])}}
+    chain = kept.save(chain, first, Computed({}, news, touched), cycle=1)
+    assert kept.load(chain) == news
+    file = data.draw(st.sampled_from(sorted((folder / "0").iterdir())))
+    written = bytearray(file.read_bytes())
+    bit = data.draw(st.integers(0, 8 * len(written) - 1))
+
+    written[bit // 8] ^= 1 << bit % 8
+    file.write_bytes(written)
+
+    with pytest.raises(LakeError, match=f"{file} is damaged"):
+        kept.load(chain)
+
+
+def test_state_of_a_version_that_recorded_no_sums_is_gone_on_with(tmp_path: Path) -> None:
+    kept = StateFiles(DataFiles(Lake.at(str(tmp_path))), str(tmp_path / "0"))
+    first = {"queues": {"all": pa.table({"value": [1, 2, 3]})}}
+    kept.save((), {}, Computed({}, first), cycle=0)
+    chain = tuple(file.name for file in (tmp_path / "0").iterdir())
+    news = {"queues": {"all": pa.table({"value": [1, 2, 4]})}}
+
+    longer = kept.save(chain, kept.load(chain), Computed({}, news), cycle=1)
+
+    assert longer[:1] == chain
+    assert kept.load(longer) == news
+
+
 def test_rows_laid_on_others_replace_them_in_place_and_grow_the_end() -> None:
     rows, news = pa.table({"n": [1, 2, 3]}), pa.table({"n": [20, 40]})
     assert overlaid(rows, np.array([1, 3]), news)["n"].to_pylist() == [1, 20, 3, 40]

@@ -63,3 +63,16 @@ def test_a_cycle_names_the_file(driver: Driver, tmp_path: Path, files: str, dama
     newest.write_bytes(damage(newest.read_bytes()))
     with pytest.raises(LakeError, match=f"{re.escape(str(newest))} .*restore it from a copy"):
         driver.next_cycle()
+
+
+@pytest.mark.parametrize("share", [0.1, 0.3, 0.5, 0.7, 0.9])
+def test_a_bit_that_has_flipped_in_the_state_is_no_truth(
+    driver: Driver, tmp_path: Path, share: float
+) -> None:
+    """Also where Arrow would read any number, and a verdict would rest on it."""
+    for file in (tmp_path / "state/keyed").rglob("*.state"):
+        data = bytearray(file.read_bytes())
+        data[int(share * len(data))] ^= 1
+        file.write_bytes(data)
+    with pytest.raises(LakeError, match=r"\.state is damaged \(its sum .*restore it from a copy"):
+        driver.next_cycle()
