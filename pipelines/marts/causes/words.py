@@ -301,7 +301,8 @@ def skewed_queue(group: Figures) -> Iterator[Finding]:
     yield Finding(
         "HOT_QUEUE" if is_hot else "LAGGING_QUEUE",
         f"{_queues_named(few)} of {worst.topic}: {behind} behind, {share} % of the lag of "
-        f"the topic beyond what is allowed; {sent}; with {queues} queues {fair} fair part is {_fine(fair_percent)} %",
+        f"the topic beyond what is allowed; {sent}; with {queues} queues {fair} fair part is "
+        f"{_fine(fair_percent)} %",
         *(share if part is None or not is_hot else part, max(1, round(fair_percent))),
         f"% of {'the lag' if part is None or not is_hot else 'what was sent'}",
         share,
