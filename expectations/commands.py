@@ -38,9 +38,6 @@ POLL_S: Final = 2.0
 ROUND_S_MAX: Final = 300.0
 """After so long without a new cycle there is a round all the same: silence is told by it."""
 NONE: Final = "none"
-JVM: Final = {"spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"}
-"""The driver only hands out work: optimising it costs more than it saves."""
-
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
 
 
@@ -105,7 +102,7 @@ def _job(master: str, address: str | None) -> Job:
     from expectations.job import on_spark
     from pipelines.session import open_session
 
-    return on_spark(open_session(master, address=address, conf=JVM))
+    return on_spark(open_session(master, address=address))
 
 
 def _round(place: Lake, job: Job, wishes: Wishes) -> Round:

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain, islice
 from typing import Final
 
@@ -87,8 +87,16 @@ class QueueRead:
 
 NO_MESSAGES: Final = QueueMarks(0, 0, 0, None)
 
-Reads = dict[tuple[str, int], QueueRead]
-"""What one step of the loop has read, by (topic, queue_id)."""
+GroupRead = tuple[str | None, int, bool]
+"""(message model, members, may it have leases?)"""
+
+
+@dataclass(slots=True)
+class Reads:
+    """What one step of the loop has read: what several of its rows have in common."""
+
+    queues: dict[tuple[str, int], QueueRead] = field(default_factory=dict)
+    groups: dict[str, GroupRead] = field(default_factory=dict)
 
 
 class Watermarks:
@@ -321,6 +329,12 @@ class Watermarks:
         marks = self._parts.store.marks_of(topic, queue_id)
         return QueueRead(marks or NO_MESSAGES, self._is_readable(topic, queue_id), {})
 
+    def _read_group(self, group: str) -> GroupRead:
+        members, may_have_leases = self._parts.groups.of(group), self._parts.locks.may_have(group)
+        if members is None:
+            return None, 0, may_have_leases
+        return members.message_model, len(members.members), may_have_leases
+
     def of_group(
         self, key: QueueKey, now_ms: int, reads: Reads
     ) -> tuple[GroupWatermark | None, Reported | None]:
@@ -333,24 +347,33 @@ class Watermarks:
         reading = parts.readers.of(key)
         if committed is None and reading is None:
             return None, reported
-        read = reads.get((topic, queue_id))
+        read = reads.queues.get((topic, queue_id))
         if read is None:
-            read = reads[topic, queue_id] = self._read(topic, queue_id)
+            read = reads.queues[topic, queue_id] = self._read(topic, queue_id)
+        of_group = reads.groups.get(group)
+        if of_group is None:
+            of_group = reads.groups[group] = self._read_group(group)
+        message_model, members, may_have_leases = of_group
         minimum, maximum, flushed, last_store_time_ms = read.marks
-        pulled = None if reading is None else reading.pulled_offset
-        if reading is not None and pulled is not None and pulled > flushed:
-            parts.handed_tails.pulled(key, pulled, reading.pulled_by)
+        pulled = processed = last_puller = last_pull_ms = None
+        if reading is not None:
+            pulled, processed = reading.pulled_offset, reading.processed_offset
+            last_puller, last_pull_ms = reading.last_puller, reading.last_pull_ms
+            if pulled is not None and pulled > flushed:
+                parts.handed_tails.pulled(key, pulled, reading.pulled_by)
+        holder = None
+        if may_have_leases:
+            holder = parts.locks.holder_of(key, parts.config.broker_name, now_ms=now_ms)
         at = read.at.get(committed)  # Groups that keep pace are at the same message.
         if at is None:
             at = read.at[committed] = self._message_at(topic, queue_id, committed, read)
         state, store_time_ms = at
-        members = parts.groups.of(group)
         mark = GroupWatermark(  # By position: names cost a microsecond more.
             group,
             topic,
             queue_id,
             pulled,
-            None if reading is None else reading.processed_offset,
+            processed,
             committed,
             persisted,
             state,
@@ -358,13 +381,13 @@ class Watermarks:
             minimum,
             maximum,
             last_store_time_ms,
-            None if reading is None else reading.last_puller,
-            parts.locks.holder_of(key, parts.config.broker_name, now_ms=now_ms),
-            None if reading is None else reading.last_pull_ms,
+            last_puller,
+            holder,
+            last_pull_ms,
             None if reported is None else reported.last_commit_ms,
             0 if reported is None else reported.count,
-            None if members is None else members.message_model,
-            0 if members is None else len(members.members),
+            message_model,
+            members,
         )
         return mark, reported
 
@@ -389,7 +412,7 @@ class Watermarks:
         topics_leaving = parts.topics.being_deleted
         groups_leaving = parts.group_configs.being_deleted
         is_any_leaving = bool(topics_leaving or groups_leaving)
-        reads: Reads = {}
+        reads = Reads()
         facts: list[GroupWatermark] = []
         of_group, told_of, tell = self.of_group, groups.get, groups.told
         groups.looked_at([key for key, _ in step])

@@ -29,6 +29,9 @@ PART_ROWS_MAX: Final = 65_536
 COMPRESSION: Final = "lz4"
 """Of parts: a tenth of the bytes go through Spark."""
 
+TEXTS_MANY: Final = 1_000
+"""A dictionary of fewer texts is not worth a look."""
+
 MARKED_MAX: Final = 1_000_000
 """Combinations of names among which the present ones are found by marks: sorting them costs more,
 but takes no room for those that are not there.
@@ -57,8 +60,37 @@ def split(rows: pa.Table, reach: Reach, buckets: int) -> Iterator[tuple[int, pa.
 
 def _hashed(rows: pa.Table, key: Sequence[str], buckets: int) -> Iterator[tuple[int, pa.Table]]:
     of_row = _buckets_of(rows, key, buckets)
+    whole = rows.unify_dictionaries().combine_chunks()
     for bucket in np.flatnonzero(np.bincount(of_row, minlength=buckets)):
-        yield int(bucket), rows.take(pa.array(np.flatnonzero(of_row == bucket)))
+        yield int(bucket), _taken(whole, np.flatnonzero(of_row == bucket))
+
+
+def _taken(rows: pa.Table, places: Positions) -> pa.Table:
+    """Some rows of a table of one chunk a column, with the texts that they have: else the names of
+    all groups would travel with each part, to be read and compared by each bucket.
+    """
+    chosen = pa.array(places)
+    columns = []
+    for column in rows.columns:
+        values = column.chunk(0)
+        is_one_text = pa.types.is_dictionary(values.type) and len(values.dictionary) == 1
+        if values.null_count == len(values) or (is_one_text and not values.null_count):
+            columns.append(values.slice(0, len(places)))  # All the same, whichever they are.
+        else:
+            columns.append(_fewer_texts(values.take(chosen)))
+    return pa.table(columns, schema=rows.schema)
+
+
+def _fewer_texts(values: pa.Array) -> pa.Array:
+    """The same values; of a dictionary most of which they do not need, with what they need."""
+    if not pa.types.is_dictionary(values.type) or len(values.dictionary) < TEXTS_MANY:
+        return values
+    codes = np.asarray(values.indices.fill_null(0)).astype(np.int64)
+    present, compact = _compact(codes, len(values.dictionary))
+    if 2 * len(present) > len(values.dictionary):
+        return values
+    indices = pa.array(compact, values.type.index_type, mask=np.asarray(values.is_null()))
+    return pa.DictionaryArray.from_arrays(indices, values.dictionary.take(pa.array(present)))
 
 
 def _buckets_of(rows: pa.Table, key: Sequence[str], buckets: int) -> Positions:

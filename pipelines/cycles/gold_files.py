@@ -68,13 +68,15 @@ def write_rows(
         path = f"{PARTITION}={partition}/{name}-{uuid.uuid4().hex[:12]}.parquet"
         sink = pa.BufferOutputStream()
         # Without Arrow's own schema in it: whether texts were a dictionary here is nobody's matter.
+        # Without statistics of its own: one group of rows, of which the log tells the same; they
+        # took 26 of 70 ms for 312,000 rows of consumer_lag.
         pq.write_table(
             of_date,
             sink,
             compression="zstd",
             use_dictionary=[name for name in of_date.column_names if name != SEQ],
             column_encoding={SEQ: "DELTA_BINARY_PACKED"} if SEQ in of_date.column_names else None,
-            write_statistics=list(STATISTICS),
+            write_statistics=False,
             store_schema=False,
         )
         size_bytes = files.write(f"{folder}/{path}", sink.getvalue())

@@ -2,7 +2,8 @@
 
 Place in the walk: parts of buckets (`buckets`) and keyed state (`keyed_state`). Invariant: what is
 read equals what was written, dictionaries included. What travels is compressed here: each byte of
-it passes through a JVM four times. Files of the state are not: they are mapped.
+it passes through a JVM four times. Files of the state are mapped, and not compressed but for tables
+that hardly outlive a cycle.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ from pipelines.marts.judging.packed import UNKNOWN, Flags, as_column, flags, num
 from pipelines.marts.judging.queue_numbers import NAME as QUEUE_NUMBERS
 from pipelines.marts.judging.ticks import CLOCK_STEPPED
 from pipelines.marts.keys import is_one_of
-from pipelines.marts.mart import Given, GoldTable, Made, Positions, mart
+from pipelines.marts.mart import Given, GoldTable, Made, Positions, fleeting, mart
 from pipelines.marts.timeless import NAME as TIMELESS
 from pipelines.marts.timeless import timely
 from pipelines.settings import MINUTE_US, MS_US, SECOND_US, TREND_US
@@ -119,7 +119,9 @@ TREND_SPAN_US_MIN: Final = 10 * SECOND_US
 STEADY_PER_MINUTE: Final = 10
 """STEADY: the lag changes by at most so many messages a minute, however large it is."""
 
-POINTS: Final = pa.schema([("number", pa.int64()), ("event_us", pa.int64()), ("lag", pa.int64())])
+POINTS: Final = fleeting(
+    pa.schema([("number", pa.int64()), ("event_us", pa.int64()), ("lag", pa.int64())])
+)
 """Known lags: those of a queue lie in the order of seq, and their moments do not fall."""
 _POINT: Final = tuple(POINTS.names)
 

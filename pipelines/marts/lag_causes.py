@@ -368,9 +368,11 @@ class _Walk:
         given = marks.given_by_slot(groups, slot)
         consumed = marks.recently(groups, "consumed", slot).tolist()
         retried = marks.recently(groups, "retried", slot).tolist()
+        lags = marks.groups["lag"][groups].tolist()
+        members_of = marks.groups["members"][groups].tolist()
+        first_slots = ((marks.groups["first_us"][groups] - 1) // slot_us).tolist()
         for place, (number, key) in enumerate(self._named(groups)):
-            members = int(marks.groups["members"][number])
-            first = int(marks.groups["first_us"][number])
+            members = members_of[place]
             yield (
                 number,
                 key,
@@ -378,8 +380,8 @@ class _Walk:
                     tick_us=moment,
                     slot_us=slot_us,
                     span_us=moment - begins_us[place],
-                    slots_known=min(SLOTS, slot - (first - 1) // slot_us + 1),
-                    lag=int(marks.groups["lag"][number]),
+                    slots_known=min(SLOTS, slot - first_slots[place] + 1),
+                    lag=lags[place],
                     members=None if members == UNKNOWN else members,
                     given=given[place],
                     consumed=consumed[place],
@@ -464,7 +466,7 @@ def _of(key: Mapping[str, str]) -> GroupKey:
 
 def _bits(found: Iterable[Finding]) -> int:
     """The causes as one number: 0 when there are none any more."""
-    return sum(_BITS[one.cause] for one in found if one.cause != "NONE")
+    return sum([_BITS[one.cause] for one in found if one.cause != "NONE"])
 
 
 def _topics(

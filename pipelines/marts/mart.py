@@ -155,6 +155,7 @@ KEY_TEXT: Final = pa.dictionary(pa.int32(), pa.string())
 
 _SMALL: Final = pa.int8()
 _WORDS: Final = b"words"
+_FLEETING: Final = b"fleeting"
 
 
 def coded(name: str, words: Sequence[str], kind: pa.DataType = _SMALL) -> pa.Field:
@@ -168,6 +169,19 @@ def words_of(column: pa.Field) -> list[str] | None:
     """The words of a coded column, by their numbers; None when it tells none."""
     told = (column.metadata or {}).get(_WORDS)
     return None if told is None else list(json.loads(told))
+
+
+def fleeting(schema: pa.Schema) -> pa.Schema:
+    """The schema of a carried table whose rows are of the last moments alone: it is written as a
+    whole, cycle after cycle, and compressed, for fresh pages cost more than that. The others are
+    mapped where they lie.
+    """
+    return schema.with_metadata({_FLEETING: b"1"})
+
+
+def is_fleeting(schema: pa.Schema) -> bool:
+    """Was the schema declared so?"""
+    return _FLEETING in (schema.metadata or {})
 
 
 ROW_NUMBERS: Final = "row_numbers"

@@ -73,10 +73,10 @@ def _seen(moment: Moment, name: str) -> str:
 
 def views_in_spark(reading: Reading, master: str) -> Any:
     """A Spark session with a view for every table that is there."""
-    from pipelines.session import open_session  # noqa: PLC0415 - Spark takes seconds to load
+    from pipelines.session import SQL, open_session  # noqa: PLC0415 - Spark takes seconds to load
     from pipelines.spark_source import read_table  # noqa: PLC0415
 
-    spark = open_session(master)
+    spark = open_session(master, conf=SQL)
     for name in NAMES:
         if reading.tables.opened(name) is None:
             continue

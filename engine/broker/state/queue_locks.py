@@ -95,11 +95,13 @@ class QueueLocks:
         return None if lease is None or self._expired(lease, now_ms) else lease.client_id
 
     def holder_of(self, key: QueueKey, broker_name: str, *, now_ms: int) -> str | None:
-        """As `holder`, of a queue of this broker. Hot: few groups have leases."""
+        """As `holder`, of a queue of this broker."""
         group, topic, queue_id = key
-        if group not in self._leases:
-            return None
         return self.holder(group, MessageQueue(topic, broker_name, queue_id), now_ms=now_ms)
+
+    def may_have(self, group: str) -> bool:
+        """Has the group leases, expired or not? Few have."""
+        return group in self._leases
 
     def was_held_by(self, group: str, queue: MessageQueue, client_id: str) -> bool:
         """Did the client hold the queue's lease, and lose it or give it back since?"""

@@ -222,6 +222,9 @@ class Told:
         """
         held = self._of("held").setdefault(key, {})
         causes = {one.cause for one in found}
+        if len(found) == 1 and held.keys() <= causes:  # So it is nearly always.
+            held[found[0].cause] = Held(tick_us, found[0])
+            return found
         if "NO_MEMBERS" in causes:  # And so whatever members did is over.
             for cause in [name for name, one in held.items() if one.found.client_id is not None]:
                 del held[cause]
@@ -262,15 +265,17 @@ class Told:
         return hot.found.topic, hot.found.queue_id
 
     def of_group(self, key: GroupKey, tick_us: int) -> dict[str, list[Row]]:
-        """All that is told of a group, the old left out."""
-        rows: dict[str, list[Row]] = {
-            name: list(self._of(name).get(key, {}).values())
-            for name in ("stats", "keys", "changes", "cold")
-        }
-        rows["changes"] = [
-            row for row in rows["changes"] if tick_us - row["event_us"] <= self._flap_us
-        ]
-        rows["cold"] = [row for row in rows["cold"] if tick_us - row["event_us"] <= COLD_US]
+        """All that is told of a group, the old left out; nothing of kinds that were not told."""
+        rows: dict[str, list[Row]] = {}
+        for name in ("stats", "keys", "changes", "cold"):
+            known = self._of(name).get(key)
+            if known:
+                span_us = {"changes": self._flap_us, "cold": COLD_US}.get(name)
+                rows[name] = [
+                    row
+                    for row in known.values()
+                    if span_us is None or tick_us - row["event_us"] <= span_us
+                ]
         return rows
 
     def state(self, horizons_us: Mapping[str, int]) -> dict[str, pa.Table]:

@@ -67,7 +67,7 @@ from pipelines.marts.judging.queue_numbers import NAME as QUEUE_NUMBERS
 from pipelines.marts.judging.queue_numbers import with_rows
 from pipelines.marts.judging.rules import KINDS, RULES, STATES
 from pipelines.marts.judging.service_times import SERVICES, STATS, ServiceTimes
-from pipelines.marts.mart import KEY_TEXT, Given, Made, Positions, Step, coded
+from pipelines.marts.mart import KEY_TEXT, Given, Made, Positions, Step, coded, fleeting
 from pipelines.settings import REPORT_SPAN_US
 
 NAME: Final = "judged_queues"
@@ -105,8 +105,13 @@ QUEUES: Final = pa.schema(
 )
 """A row per queue, by its number; UNKNOWN stands for null."""
 CLIENTS: Final = pa.schema([("client_id", pa.string())])
-WINDOWS: Final = pa.schema(
-    [("number", pa.int64()), *((name, pa.list_(pa.int64())) for name in (*RING, "lows", "swings"))]
+WINDOWS: Final = fleeting(
+    pa.schema(
+        [
+            ("number", pa.int64()),
+            *((name, pa.list_(pa.int64())) for name in (*RING, "lows", "swings")),
+        ]
+    )
 )
 """Of queues whose window is not settled, their figures at its ticks."""
 EMITTERS: Final = pa.schema(

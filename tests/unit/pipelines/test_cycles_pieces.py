@@ -30,7 +30,7 @@ from pipelines.cycles.replaying import judged_part
 from pipelines.lake import Lake, whole_table
 from pipelines.marts.computing import Computed
 from pipelines.marts.keys import overlaid
-from pipelines.marts.mart import KEY_TEXT, coded, words_of
+from pipelines.marts.mart import KEY_TEXT, coded, fleeting, words_of
 from pipelines.schemas import arrow_schema
 from pipelines.staging.facts import Reach
 from pipelines.tail import Place
@@ -65,6 +65,18 @@ def test_every_row_goes_to_the_bucket_of_its_group_and_to_no_other(
             assert bucket == bucket_of(row["cluster"], row["group"], buckets=buckets)
             arrived.append(tuple(row.values()))
     assert sorted(arrived) == sorted(told)
+
+
+def test_a_part_carries_the_names_of_its_own_groups_alone() -> None:
+    names = [f"group-{number}" for number in range(4_000)]
+    rows = rows_of([("c", name, "e", number) for number, name in enumerate(names)])
+    rows = rows.set_column(1, "group", rows["group"].cast(KEY_TEXT))
+    found = []
+    for _, part in split(rows, Reach.GROUP, 8):
+        texts = unpacked(packed(part))["group"].combine_chunks()
+        assert sorted(texts.dictionary.to_pylist()) == sorted(texts.to_pylist())
+        found += texts.to_pylist()
+    assert sorted(found) == sorted(names)
 
 
 @given(ROWS)
@@ -123,6 +135,20 @@ def test_state_comes_back_as_it_was_saved_whatever_was_saved_as_a_difference(
         state = {**state, **news}
         assert len(chain) <= CHAIN_MAX
         assert kept.load(chain) == state
+
+
+def test_what_hardly_outlives_a_cycle_is_kept_small_and_comes_back_as_it_was(
+    tmp_path: Path,
+) -> None:
+    rows = pa.table({"at": np.arange(50_000) // 100})
+    sizes = []
+    for name, schema in (("plain", rows.schema), ("fleeting", fleeting(rows.schema))):
+        folder = tmp_path / name
+        kept = StateFiles(DataFiles(Lake.at(str(tmp_path))), str(folder))
+        chain = kept.save((), {}, Computed({}, {"step": {"t": rows.cast(schema)}}), cycle=1)
+        assert kept.load(chain)["step"]["t"].equals(rows)
+        sizes.append((folder / chain[0]).stat().st_size)
+    assert sizes[1] * 10 < sizes[0]
 
 
 def test_a_table_with_more_columns_than_before_is_kept_as_a_whole(tmp_path: Path) -> None:
