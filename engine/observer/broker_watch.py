@@ -63,8 +63,10 @@ class _Snapshot:
 class BrokerWatch:
     """Watches one broker until it is closed."""
 
-    def __init__(self, runtime: Runtime, admin: Admin, watched: Watched) -> None:
+    def __init__(self, runtime: Runtime, admin: Admin, watched: Watched, address: str) -> None:
         self.watched = watched
+        self.address = address
+        """Where it is asked, from the next look on."""
         self._runtime = runtime
         self._asking = Asking(admin, watched.broker)
         self._telemetry: Telemetry | None = None
@@ -75,23 +77,23 @@ class BrokerWatch:
         self._next_snapshot_ms: int | None = None
         self._is_answered = True
 
-    async def run(self, address: str) -> None:
+    async def run(self) -> None:
         """A look each period, until cancelled; one that takes longer than that is told."""
         clock, period_ms = self._runtime.clock, self.watched.period_ms
         while True:
             began_ms = clock.steady_ms()
-            await self.look(address)
+            await self.look()
             took_ms = clock.steady_ms() - began_ms
             if took_ms > period_ms:
                 _log.warning("%s: a look took %d ms of %d", self._name, took_ms, period_ms)
             await asyncio.sleep(max(0, period_ms - took_ms) / SECOND_MS)
 
-    async def look(self, address: str) -> bool:
+    async def look(self) -> bool:
         """Ask, and write what is new; was the broker's answer whole enough to count?"""
         patience_s = max(self.watched.period_ms, 10 * SECOND_MS) / SECOND_MS
         try:
             async with asyncio.timeout(patience_s):
-                look = await self._asking.look(address, self._runtime.clock.now_ms)
+                look = await self._asking.look(self.address, self._runtime.clock.now_ms)
         except (TidemarkError, TimeoutError) as error:
             self._tell_silence(error)
             return False
