@@ -42,6 +42,7 @@ from engine.protocol.message import MessageExt, MessageQueue
 from engine.protocol.message_record import encode_record
 from engine.remoting import Handler, Peer, RpcServer
 from engine.runtime import system_runtime
+from engine.telemetry.frames import decode_frames
 from tests.integration.broker.spooled import spooled
 
 BORN_MS = 1_700_000_000_000
@@ -211,6 +212,13 @@ class PlayedCluster:
         """Rows of a broker's observer so far, oldest first."""
         home = self.folder / broker.cluster / broker.name
         return spooled(home, table) if (home / "spool").exists() else []
+
+    def horizon_us(self, broker: PlayedBroker) -> int:
+        """Up to when its observer says that all was told."""
+        spool = self.folder / broker.cluster / broker.name / "spool"
+        (segment,) = spool.glob("*.seg")
+        placed, _ = decode_frames(segment.read_bytes())
+        return max(one.frame.as_of for one in placed)
 
 
 @asynccontextmanager
