@@ -46,6 +46,8 @@ from engine.telemetry.members.told_windows import ToldWindows
 
 PERSISTED_AFTER_MS: Final = 6 * SECOND_MS
 """A broker writes its offsets each 5 s, and takes a moment."""
+QUEUES_WATCHED_MAX: Final = 100_000
+"""Of one broker; nothing is told of those beyond."""
 SNAPSHOT_EACH_MS: Final = 10 * MINUTE_MS
 SKEW_TOLD_MS: Final = SECOND_MS
 """The broker's age is told to a second."""
@@ -118,6 +120,8 @@ class Facts:
         """Marks that were told since the newest snapshot began."""
         self._topics: Mapping[str, TopicConfig] = {}
         """As the broker listed them last."""
+        self.is_full = False
+        """Are there more queues than are watched?"""
         self._windows = ToldWindows(SNAPSHOT_EACH_MS)
         self._stats = ToldStats(rest_ms=2 * period_ms, interval_ms=SNAPSHOT_EACH_MS)
 
@@ -130,7 +134,11 @@ class Facts:
         yield from self._gone(look)
         if look.topics is not None:
             self._topics = look.topics
-        self._ends |= look.ends
+        for place, ends in look.ends.items():
+            if place in self._ends or len(self._ends) < QUEUES_WATCHED_MAX:
+                self._ends[place] = ends
+            else:
+                self.is_full = True
         yield from self._queue_marks(look, in_snapshot=snapshot_from_ms is not None)
         for group, connection in look.connections.items():
             yield from self._membership(group, connection)
@@ -157,7 +165,7 @@ class Facts:
             skew_ms=look.skew_ms,
         )
 
-    def _gone(self, look: Look) -> Iterator[LifecycleEvent]:
+    def _gone(self, look: Look) -> Iterator[LifecycleEvent | RebalanceEvent | ClientWindow]:
         """Topics and groups that the broker lists no more."""
         if look.topics is not None:
             for topic in sorted({topic for topic, _ in self._ends} - look.topics.keys()):
@@ -166,12 +174,17 @@ class Facts:
                     del self._ends[place]
                     self._queues.pop(place, None)
                 self._forget([key for key in self._commits if key[1] == topic])
+        here = look.progress
         if look.groups is not None:
-            listed = look.groups | look.progress.keys()
-            for group in sorted(self._listed - listed):
+            for group in sorted(self._listed - look.groups - here.keys()):
                 yield LifecycleEvent("GROUP_GONE", f"{group} is listed no more", group=group)
-                self._forget([key for key in self._commits if key[0] == group])
-            self._listed = listed
+                if group in self._groups:
+                    yield from self._membership(group, None)
+                    del self._groups[group]
+            self._listed = look.groups
+        self._listed |= here.keys()
+        # Without an offset it is as one that was never there: it begins anew when it has one again.
+        self._forget([key for key in self._commits if key[1:] not in here.get(key[0], {})])
 
     def _forget(self, keys: Iterable[Key]) -> None:
         for key in keys:

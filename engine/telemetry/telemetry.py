@@ -243,7 +243,7 @@ class Telemetry:
         self._write()
 
     def start(self) -> None:
-        """Tick and sync on every full second of the broker's clock, until `close` with a last tick."""
+        """Tick and sync on every full second of the broker's clock, until `close`, which ticks."""
         self._task = asyncio.create_task(self._run(), name="telemetry")
 
     async def close(self) -> None:

@@ -77,7 +77,7 @@ class PlayedBroker:
         self.asked: Counter[int] = Counter()
         self.stacks_asked = 0
         self.address = ""
-        self._usual: dict[int, Handler] = {
+        self.usual: dict[int, Handler] = {
             Code.GET_BROKER_RUNTIME_INFO: self._figures,
             Code.GET_BROKER_CONSUME_STATS: self._consume_stats,
             Code.GET_ALL_TOPIC_CONFIG: self._topics,
@@ -87,7 +87,7 @@ class PlayedBroker:
             Code.GET_CONSUMER_RUNNING_INFO: self._running,
             Code.PULL_MESSAGE: self._read,
         }
-        self._server = RpcServer(system_runtime(), dict.fromkeys(self._usual, self._answer))
+        self._server = RpcServer(system_runtime(), dict.fromkeys(self.usual, self._answer))
 
     async def start(self) -> None:
         """Listen on a free port."""
@@ -108,7 +108,7 @@ class PlayedBroker:
 
     def _answer(self, peer: Peer, request: RemotingCommand) -> Any:
         self.asked[request.code] += 1
-        return self.answers.get(request.code, self._usual[request.code])(peer, request)
+        return self.answers.get(request.code, self.usual[request.code])(peer, request)
 
     def _queue(self, place: Place) -> MessageQueue:
         return MessageQueue(place[0], self.name, place[1])
