@@ -29,6 +29,7 @@ from engine.observer.believable import (
     is_progress,
     is_queue,
 )
+from engine.observer.failed_messages import CopiesRead
 from engine.observer.looks import Look, Member, Place
 from engine.observer.questions import Kind, Questions
 from engine.observer.turns import Turns
@@ -42,6 +43,9 @@ GROUPS_A_LOOK: Final = 200
 MEMBERS_A_LOOK: Final = 100
 MESSAGES_A_LOOK: Final = 200
 """Messages that are read for their store time: each costs the broker a read."""
+RETRY_QUEUES_A_LOOK: Final = 50
+COPIES_A_QUESTION: Final = 32
+"""Copies of failed messages that are read at once."""
 MEMBERS_WATCHED_MAX: Final = 20_000
 """Of one broker; those beyond are not asked what they hold."""
 MOMENT_DIGITS_MAX: Final = 15
@@ -73,10 +77,12 @@ class Asking:
         self._member_turns: Turns[Member] = Turns(MEMBERS_A_LOOK)
         self._message_turns: Turns[tuple[str, int, int]] = Turns(MESSAGES_A_LOOK)
         self._members: dict[str, list[str]] = {}
+        self._copies = CopiesRead()
+        self._copy_turns: Turns[Place] = Turns(RETRY_QUEUES_A_LOOK)
 
-    async def look(self, address: str) -> Look:
-        """Ask the broker at this address. Raises TidemarkError when it does not answer the
-        questions of each look.
+    async def look(self, address: str, *, stacks_of: Collection[Member] = ()) -> Look:
+        """Ask the broker at this address, and these members for the stacks of their listeners.
+        Raises TidemarkError when it does not answer the questions of each look.
         """
         began_ms, began_steady_ms = self._clock.now_ms(), self._clock.steady_ms()
         self.asked_last = asked_for.FIGURES
@@ -105,11 +111,13 @@ class Asking:
         }
         rest_ms = max(0, began_steady_ms + self._patience_ms - self._clock.steady_ms())
         # Each kind has its share of the time: one that hangs must not take that of the others.
-        ends_ms = [self._clock.steady_ms() + rest_ms * share // 5 for share in (1, 2, 3, 4)]
+        ends_ms = [self._clock.steady_ms() + rest_ms * share // 6 for share in range(1, 6)]
         await self._ask_ends(look, address, ends_ms[0])
         await self._ask_connections(look, address, behind, until_ms=ends_ms[1])
-        await self._ask_members(look, address, behind, until_ms=ends_ms[2])
+        urgent = [*stacks_of, *(member for member in self._everyone() if member[0] in behind)]
+        await self._ask_members(look, address, urgent, stacks_of, until_ms=ends_ms[2])
         await self._ask_store_times(look, address, ends_ms[3])
+        await self._read_copies(look, address, ends_ms[4])
         return look
 
     async def _list(self, look: Look, address: str) -> None:
@@ -118,6 +126,7 @@ class Asking:
             topics = await self._admin.topics.configs_at(address)
             look.topics = {name: config for name, config in topics.items() if is_name(name)}
             self._listed_topics = dict.fromkeys(look.topics)
+            self._copies.listed(look.topics.keys())
             self._count_odd(asked_for.TOPICS, len(topics) - len(look.topics))
         except TidemarkError as error:
             self._questions.failed(asked_for.TOPICS, "", error)
@@ -206,19 +215,27 @@ class Asking:
             members = [] if connection is None else connection.connection_set
             self._members[group] = [one.client_id for one in members]
 
-    async def _ask_members(
-        self, look: Look, address: str, behind: Collection[str], *, until_ms: int
-    ) -> None:
+    def _everyone(self) -> list[Member]:
         everyone = [(group, name) for group, names in self._members.items() for name in names]
         self._count_odd(asked_for.MEMBERS, len(everyone[MEMBERS_WATCHED_MAX:]))
-        del everyone[MEMBERS_WATCHED_MAX:]
-        urgent = [member for member in everyone if member[0] in behind]
+        return everyone[:MEMBERS_WATCHED_MAX]
 
+    async def _ask_members(
+        self,
+        look: Look,
+        address: str,
+        urgent: Collection[Member],
+        stacks_of: Collection[Member],
+        *,
+        until_ms: int,
+    ) -> None:
         async def ask(member: Member) -> None:
-            info = await self._admin.groups.running_info(address, *member)
+            info = await self._admin.groups.running_info(
+                address, *member, stacks=member in stacks_of
+            )
             look.running[member] = self._believed_info(info)
 
-        due, kind = self._member_turns.due(everyone, urgent=urgent), asked_for.MEMBERS
+        due, kind = self._member_turns.due(self._everyone(), urgent=urgent), asked_for.MEMBERS
         await self._questions.each(kind, self._member_turns, due, ask, until_ms=until_ms)
 
     def _believed_info(self, info: ConsumerRunningInfo) -> ConsumerRunningInfo:
@@ -258,6 +275,26 @@ class Asking:
         due, kind = self._message_turns.due(unknown), asked_for.MESSAGES
         await self._questions.each(kind, self._message_turns, due, ask, until_ms=until_ms)
         look.stored_ms = self._stored_ms
+
+    async def _read_copies(self, look: Look, address: str, until_ms: int) -> None:
+        """What has come into the topics of messages that failed."""
+        left_out_count = self._copies.seen(look.ends)
+        if left_out_count:
+            words = f"{left_out_count} copies of failed messages are too many, and are left out"
+            self._questions.doubted(asked_for.FAILED, "many", words)
+
+        async def ask(place: Place) -> None:
+            queue = MessageQueue(place[0], self._broker_name, place[1])
+            copies = await self._admin.messages.read(
+                queue,
+                self._copies.next_offset(place),
+                count_max=COPIES_A_QUESTION,
+                address=address,
+            )
+            look.failed += self._copies.read(place, copies)
+
+        due = self._copy_turns.due(self._copies.unread())
+        await self._questions.each(asked_for.FAILED, self._copy_turns, due, ask, until_ms=until_ms)
 
 
 def boot_ms(told: str) -> int:

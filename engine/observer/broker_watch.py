@@ -94,7 +94,8 @@ class BrokerWatch:
         """Ask, and write what is new; was the broker's answer whole enough to count?"""
         try:
             async with asyncio.timeout(self._patience_ms / SECOND_MS):
-                look = await self._asking.look(self.address)
+                stacks_of = self._facts.wanted_stacks(self._runtime.clock.now_ms())
+                look = await self._asking.look(self.address, stacks_of=stacks_of)
         except (TidemarkError, TimeoutError) as error:
             self._tell_silence(error)
             return False

@@ -51,6 +51,7 @@ ENDS: Final = Kind("where the queues of a topic begin and end", "Get on Topic:*"
 CONNECTIONS: Final = Kind("who is connected of a group", "Get on Group:*")
 MEMBERS: Final = Kind("what a member holds", "Get on Group:*")
 MESSAGES: Final = Kind("a message", "Sub on Topic:* and on Group:TOOLS_CONSUMER")
+FAILED: Final = Kind("messages that failed", MESSAGES.right)
 
 
 class Questions:
