@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from engine.client.config import ClientConfig
 from engine.client.connection import ClusterConnection
-from engine.client.route_cache import MASTER_ID
 from engine.foundation.errors import RequestRefused
 from engine.protocol.bodies import ClusterInfo
 from engine.protocol.codes import RequestCode, ResponseCode
@@ -23,10 +22,19 @@ class Asking:
         self.routes = self.connection.routes
 
     async def ask(
-        self, address: str, code: RequestCode, fields: dict[str, str], body: bytes = b""
+        self,
+        address: str,
+        code: RequestCode,
+        fields: dict[str, str],
+        body: bytes = b"",
+        *,
+        timeout_ms: int | None = None,
     ) -> RemotingCommand:
-        """The answer of a broker or name server. RequestRefused when it refuses."""
-        return await self.connection.ask(address, RemotingCommand.request(code, fields, body))
+        """The answer of a broker or name server, which has the configured time if no other is
+        given. RequestRefused when it refuses.
+        """
+        request = RemotingCommand.request(code, fields, body)
+        return await self.connection.ask(address, request, timeout_ms=timeout_ms)
 
     async def ask_namesrv(self, code: RequestCode, fields: dict[str, str]) -> RemotingCommand:
         """The answer of a name server that answers. RequestRefused when it refuses."""
@@ -49,9 +57,4 @@ class Asking:
 
     async def masters(self) -> dict[str, str]:
         """Address of each broker's master, by broker name, sorted."""
-        table = (await self.cluster_info()).broker_addr_table
-        return {
-            name: table[name].broker_addrs[MASTER_ID]
-            for name in sorted(table)
-            if MASTER_ID in table[name].broker_addrs
-        }
+        return (await self.cluster_info()).masters()

@@ -70,13 +70,14 @@ class GroupAdmin:
         return dict(sorted(found.items()))
 
     async def broker_consume_stats(
-        self, broker_address: str
+        self, broker_address: str, *, timeout_ms: int | None = None
     ) -> dict[str, dict[MessageQueue, QueueProgress]]:
         """How far every group is in each queue of one broker that it has offsets of, by group."""
         answer = await self._asking.ask(
             broker_address,
             RequestCode.GET_BROKER_CONSUME_STATS,
             BrokerConsumeStatsRequestHeader().encode(),
+            timeout_ms=timeout_ms,
         )
         document = fastjson.loads(answer.body)
         listed = document.get("consumeStatsList") if isinstance(document, dict) else None
@@ -103,8 +104,8 @@ class GroupAdmin:
         answer = await self._asking.ask(
             broker_address, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, {}
         )
-        table = table_of(fastjson.loads(answer.body), "subscriptionGroupTable")
-        return dict(sorted(table.items()))
+        told = table_of(fastjson.loads(answer.body), "subscriptionGroupTable")
+        return dict(sorted(convert(told, dict[str, dict[str, Any]]).items()))
 
     async def put(self, broker_address: str, settings: dict[str, Any]) -> None:
         """Create a group on one broker, or change it; `settings` under RocketMQ's names."""
