@@ -136,12 +136,15 @@ def without_rule(alerts: Iterable[Alert], now: Now) -> Stepped:
     for alert in alerts:
         if alert.state is State.PENDING and alert.resolved_at_us is None:
             changes.append(Change(ChangeKind.DROPPED, alert))
-        elif alert.state is State.RESOLVED:
-            changes.append(Change(ChangeKind.FORGOTTEN, alert))
-        else:
+        elif alert.state is not State.RESOLVED:
             ended = _resolved(alert, now, "its rule is not there any more")
-            kept.append(ended)
-            changes.append(Change(ChangeKind.RESOLVED, ended))
+            course = replace(ended.course, holds=False, phase_us=now.steady_us)
+            kept.append(replace(ended, course=course))
+            changes.append(Change(ChangeKind.RESOLVED, kept[-1]))
+        elif now.steady_us - alert.course.phase_us < KEPT_FOR_US:
+            kept.append(alert)
+        else:
+            changes.append(Change(ChangeKind.FORGOTTEN, alert))
     return Stepped(tuple(kept), tuple(changes))
 
 
@@ -316,7 +319,13 @@ class _Life:
             self._changes.append(Change(ChangeKind.DROPPED, alert))
         else:
             ended = _resolved(alert, self._now, reason)
-            course = replace(ended.course, holds=False, unknown_us=None, is_flapping=False)
+            course = replace(
+                ended.course,
+                holds=False,
+                phase_us=self._now.steady_us,
+                unknown_us=None,
+                is_flapping=False,
+            )
             self._keep(replace(ended, course=course), ChangeKind.RESOLVED)
 
     def is_unknown(self, alert: Alert, why: str) -> None:

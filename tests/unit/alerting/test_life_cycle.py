@@ -155,7 +155,8 @@ def test_alerts_of_a_rule_that_is_in_no_file_any_more_are_ended() -> None:
     ended = without_rule(story.alerts, Now(story.data_us, 0))
     assert [alert.state.value for alert in ended.alerts] == ["RESOLVED"]
     assert "rule" in ended.alerts[0].reason
-    assert without_rule(ended.alerts, Now(story.data_us, 0)).alerts == ()
+    assert without_rule(ended.alerts, Now(story.data_us, 60)).alerts == ended.alerts
+    assert without_rule(ended.alerts, Now(story.data_us, 1_800_000_000)).alerts == ()
 
 
 def test_a_look_without_any_cycle_keeps_everything() -> None:
