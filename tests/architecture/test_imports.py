@@ -23,6 +23,8 @@ PURE = (
     "engine/client/consuming/allocation.py",
     "engine/client/consuming/process_queue.py",
     "engine/telemetry/tables.py",
+    "pipelines/alerting/alerts.py",
+    "pipelines/alerting/store/crowds.py",
     "pipelines/catalogue.py",
     "pipelines/rules/",
 )
