@@ -24,6 +24,7 @@ PURE = (
     "engine/client/consuming/process_queue.py",
     "engine/telemetry/tables.py",
     "pipelines/alerting/alerts.py",
+    "pipelines/alerting/outbox/outcomes.py",
     "pipelines/alerting/store/crowds.py",
     "pipelines/catalogue.py",
     "pipelines/rules/",
