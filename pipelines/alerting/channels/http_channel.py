@@ -7,6 +7,7 @@ environment, and no line in a log with the address, which holds secrets.
 from __future__ import annotations
 
 import asyncio
+import os
 import ssl
 from collections.abc import Callable
 from concurrent.futures import Executor
@@ -127,7 +128,7 @@ def _why(error: httpx.TransportError) -> str:
     """Its kind and the system's word for it: httpx's own text may hold the address."""
     cause: BaseException | None = error
     while cause is not None:
-        if isinstance(cause, OSError) and cause.strerror:
-            return f"{type(error).__name__}: {cause.strerror}"
+        if isinstance(cause, OSError) and cause.errno is not None and cause.errno > 0:
+            return f"{type(error).__name__}: {os.strerror(cause.errno)}"
         cause = cause.__cause__ or cause.__context__
     return type(error).__name__

@@ -162,5 +162,5 @@ def _in_words(error: str, told: Mapping[str, Any]) -> tuple[str, str]:
         if isinstance(name, str) and re.fullmatch(r"[A-Za-z0-9_.-]{1,64}", name):
             where = where.replace(number[0], f"receiver {name}")
     if what.startswith("Invalid value"):  # Of the field that says which kind it is.
-        what = f"one of {', '.join(kind.__struct_config__.tag for kind in KINDS)}"
+        what = f"one of {', '.join(str(kind.__struct_config__.tag) for kind in KINDS)}"
     return where, what[:300]
