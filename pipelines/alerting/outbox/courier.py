@@ -136,7 +136,7 @@ class Courier:
                 )
                 if claimed is None:
                     return
-                outcome = await _tried(channel, claimed)
+                outcome = await tried(channel, claimed.notice)
                 await self._settle(claimed, outcome, until)
         except StoreUnavailable as error:
             _log.warning("nothing can be claimed for receiver %s (%s)", receiver, error)
@@ -201,17 +201,17 @@ class Courier:
         return min(delay_us(failures, self._chances.chance()) / 1e6, STORE_PAUSE_MAX_S)
 
 
-async def _tried(channel: Channel | None, claimed: Claimed) -> Outcome:
+async def tried(channel: Channel | None, notice: Notice) -> Outcome:
+    """What comes of sending once, whatever happens."""
     if channel is None:
-        name = claimed.notice.receiver
-        return Failed(Trouble.NOT_SET_UP, f"no receiver {name!r} is set up")
+        return Failed(Trouble.NOT_SET_UP, f"no receiver {notice.receiver!r} is set up")
     try:
         async with asyncio.timeout(channel.timeout_s):
-            return await channel.send(claimed.notice)
+            return await channel.send(notice)
     except TimeoutError:
         return Failed(Trouble.UNREACHABLE, f"no answer within {channel.timeout_s:g} s")
     except Exception as error:  # noqa: BLE001 - a bug over one notice must not hold up all others
         place = traceback.extract_tb(error.__traceback__)[-1]
         told = f"{type(error).__name__} at {Path(place.filename).name}:{place.lineno}"
-        _log.error("notice %s cannot be sent: %s", claimed.notice.notice_id, told)
+        _log.error("notice %s cannot be sent: %s", notice.notice_id, told)
         return Failed(Trouble.REFUSED, f"it cannot be sent: {told}")
