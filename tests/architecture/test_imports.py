@@ -25,6 +25,7 @@ PURE = (
     "engine/telemetry/tables.py",
     "pipelines/alerting/alerts.py",
     "pipelines/alerting/conditions.py",
+    "pipelines/alerting/deciding.py",
     "pipelines/alerting/evaluating.py",
     "pipelines/alerting/grouping.py",
     "pipelines/alerting/life_cycle.py",

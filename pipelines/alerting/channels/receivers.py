@@ -112,6 +112,8 @@ class Receivers(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Of apprise, by what their addresses begin with: tgram, discord."""
     external_url: str = ""
     """Where people find the pages."""
+    routing: dict[str, Any] | None = None
+    """Which alerts go to whom, as `routing` reads it."""
 
 
 def receivers_of(text: str, place: str) -> Receivers:

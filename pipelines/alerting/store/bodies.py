@@ -8,7 +8,6 @@ for the bodies that lack it.
 from __future__ import annotations
 
 import json
-from dataclasses import fields
 from typing import Any, TypeVar
 
 import msgspec
@@ -31,8 +30,7 @@ def alert_of(text: str) -> Alert:
 
 def notice_text(notice: Notice) -> str:
     """The notice as it is stored."""
-    told = _plain(notice) | {"alerts": [_plain(alert) for alert in notice.alerts]}
-    return json.dumps(told)
+    return json.dumps(_plain(notice))
 
 
 def notice_of(text: str) -> Notice:
@@ -40,9 +38,8 @@ def notice_of(text: str) -> Notice:
     return _value(text, Notice)
 
 
-def _plain(value: Alert | Notice) -> dict[str, Any]:
-    told = {field.name: getattr(value, field.name) for field in fields(value)}
-    return {name: dict(part) if hasattr(part, "keys") else part for name, part in told.items()}
+def _plain(value: Alert | Notice) -> Any:
+    return msgspec.to_builtins(value)
 
 
 def _value(text: str, kind: type[Value]) -> Value:

@@ -34,10 +34,12 @@ _ROWS_AT_ONCE: Final = 500
 
 @dataclass(frozen=True, slots=True)
 class Cursor:
-    """A cycle of a run of gold."""
+    """A cycle of a run of gold, and the clock by which alerts wait, as it stood then."""
 
     run: str
     cycle: int
+    clock: str = ""
+    """Opaque JSON."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +90,7 @@ def load(database: Database, lake: str) -> Held:
             .order_by(alert_groups.c.receiver, alert_groups.c.group_id)
         ).all()
     return Held(
-        None if at is None else Cursor(at.run, at.cycle),
+        None if at is None else Cursor(at.run, at.cycle, at.clock),
         tuple(alert_of(body) for body in bodies),
         {GroupAt(row.receiver, row.group_key): row.state for row in states},
     )
@@ -106,9 +108,9 @@ def take(database: Database, lake: str, step: Step, *, lead: Lead, now_us: int) 
         _take_groups(connection, lake, step)
         _take_notices(connection, lake, step.notices, now_us=now_us)
         if step.cursor is not None:
-            at = {"run": step.cursor.run, "cycle": step.cursor.cycle, "taken_us": now_us}
+            told = {name: getattr(step.cursor, name) for name in Cursor.__slots__}
             connection.execute(sa.delete(cursors).where(cursors.c.lake == lake))
-            connection.execute(sa.insert(cursors).values(lake=lake, **at))
+            connection.execute(sa.insert(cursors).values(lake=lake, taken_us=now_us, **told))
 
 
 def digest_of(group_key: str) -> str:

@@ -82,6 +82,7 @@ cursors = Table(
     Column("lake", String(512), primary_key=True),
     Column("run", String(128), nullable=False),
     Column("cycle", BigInteger, nullable=False),
+    Column("clock", Text, nullable=False),
     Column("taken_us", BigInteger, nullable=False),
 )
 """Up to which cycle of a lake's gold everything was decided."""

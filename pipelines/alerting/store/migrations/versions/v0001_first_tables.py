@@ -40,6 +40,7 @@ def _what_is_known() -> None:
         sa.Column("lake", LAKE, primary_key=True),
         sa.Column("run", NAME, nullable=False),
         sa.Column("cycle", sa.BigInteger(), nullable=False),
+        sa.Column("clock", sa.Text(), nullable=False),
         sa.Column("taken_us", MOMENT, nullable=False),
     )
     op.create_table(
