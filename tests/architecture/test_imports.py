@@ -30,6 +30,7 @@ PURE = (
     "pipelines/alerting/life_cycle.py",
     "pipelines/alerting/matchers.py",
     "pipelines/alerting/routing.py",
+    "pipelines/alerting/rule_tests.py",
     "pipelines/alerting/rules.py",
     "pipelines/alerting/silences.py",
     "pipelines/alerting/steady.py",
