@@ -6,6 +6,7 @@ Absent on purpose: work.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -22,16 +23,18 @@ app.add_typer(alerts, name="alerts")
 @alerts.command("check")
 def check(
     files: Annotated[
-        list[Path] | None, typer.Argument(help="Files of rules; none: those that are shipped.")
+        list[Path] | None,
+        typer.Argument(help="Files of rules, or of routes; none: those that are shipped."),
     ] = None,
 ) -> None:
     """Say what is wrong with files of rules: file, rule, key, value, and what to do."""
-    from pipelines.alerting.files import read_rules, shipped_files
+    from pipelines.alerting.files import ROUTING, faults_of_routing, read_rules, shipped_files
     from pipelines.wording import plural
 
-    named = files or shipped_files()
-    checked = read_rules(named)
-    _end_at_faults(checked.faults, "alerts check")
+    named = files or [*shipped_files(), ROUTING]
+    routing = {file: faults for file in named if (faults := faults_of_routing(file)) is not None}
+    checked = read_rules(file for file in named if file not in routing)
+    _end_at_faults((*checked.faults, *chain(*routing.values())), "alerts check")
     typer.echo(f"{plural(len(checked.rules), 'rule')} in {plural(len(named), 'file')}, no faults")
 
 

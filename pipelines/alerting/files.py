@@ -12,12 +12,17 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
 
+from pipelines.alerting.routing import routing_of
 from pipelines.alerting.rules import Checked, Fault, check
 
 FILE_BYTES_MAX: Final = 8 * 1024 * 1024
 """Of a file: ten thousand rules have less."""
 SHIPPED: Final = Path(__file__).parent / "shipped"
 """The rules that come with Tidemark; in `tests` below it, their tests."""
+
+
+ROUTING: Final = SHIPPED / "routing" / "default.toml"
+"""Who is told, and what mutes what, unless somebody says otherwise."""
 
 
 def shipped_files() -> list[Path]:
@@ -37,6 +42,14 @@ def read_rules(files: Iterable[Path]) -> Checked:
             documents[str(file)] = document
     checked = check(documents)
     return Checked(checked.rules, (*faults, *checked.faults))
+
+
+def faults_of_routing(file: Path) -> tuple[Fault, ...] | None:
+    """What is wrong with a file of routes; None: it is none."""
+    document = read_document(file)
+    if isinstance(document, Fault) or "receiver" not in document:
+        return None
+    return routing_of(str(file), document).faults
 
 
 def read_document(file: Path) -> dict[str, Any] | Fault:

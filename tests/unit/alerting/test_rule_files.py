@@ -88,6 +88,15 @@ def test_faults_of_rules_are_told_one_a_line_with_exit_code_1(written: Path) -> 
     assert told("test", str(written / "cases.toml"))[0] == 1
 
 
+def test_a_file_of_routes_is_checked_as_one(tmp_path: Path) -> None:
+    file = tmp_path / "routing.toml"
+    file.write_text('receiver = "mail"\ngroup_wait = "soon"\n')
+    code, said = told("check", str(file))
+    assert code == 1
+    assert "group_wait = 'soon': must be a span of time" in said
+    assert told("check") == (0, "38 rules in 6 files, no faults\n")
+
+
 @pytest.mark.parametrize("data", [b"[[rule", b"\xff\xfe", b"[rule]\n" + b"a=" + b"[" * 3000])
 def test_a_file_that_is_no_toml_is_a_fault_like_others(tmp_path: Path, data: bytes) -> None:
     file = tmp_path / "rules.toml"
