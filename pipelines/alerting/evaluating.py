@@ -216,7 +216,11 @@ class _Rows:
         if not len(truth.holds) and not alerts:
             return _NOTHING
         keys = self._keys_of(rule.label_columns)
-        chosen, counts, begins, matched = self._chosen(rule, truth.holds, keys, alerts, left)
+        known = keys.ids_of(alerts, rule.label_columns) if len(truth.holds) > 1 else []
+        limit = min(rule.signals_max, max(left, 0))
+        chosen, counts, begins, matched = self._chosen(
+            rule, truth.holds, keys.ids, known=known, limit=limit
+        )
         holds = tuple(self._signals_of(rule, chosen, counts, begins))
         if not alerts:
             return Signals(holds, matched)
@@ -231,7 +235,7 @@ class _Rows:
         return Signals(holds, matched, unknown)
 
     def _chosen(
-        self, rule: Rule, at: Indices, keys: _Keys, alerts: Sequence[Alert], left: int
+        self, rule: Rule, at: Indices, ids: Indices, *, known: Sequence[int], limit: int
     ) -> tuple[Indices, Indices, Indices | None, int]:
         """One row of each label set, the worst first; how many rows each has, since when, and how
         many label sets there are."""
@@ -239,7 +243,7 @@ class _Rows:
         if worst is not None and len(at) > 1:
             at = at[np.argsort(-worst[at], kind="stable")]
         _, firsts, inverse, counts = np.unique(
-            keys.ids[at], return_index=True, return_inverse=True, return_counts=True
+            ids[at], return_index=True, return_inverse=True, return_counts=True
         )
         since = self._number(rule.since)
         begins = None
@@ -247,11 +251,9 @@ class _Rows:
             begins = np.full(len(firsts), np.inf)
             np.minimum.at(begins, inverse, since[at])
         order = np.argsort(firsts, kind="stable")
-        limit = min(rule.signals_max, max(left, 0))
         matched = len(order)
         if matched > limit:
-            known = keys.ids_of(alerts, rule.label_columns)
-            is_known = np.isin(keys.ids[at[firsts[order]]], known)
+            is_known = np.isin(ids[at[firsts[order]]], known)
             order = np.concatenate([order[is_known], order[~is_known]])
             order = order[: max(limit, int(is_known.sum()))]
         picked = None if begins is None else begins[order]

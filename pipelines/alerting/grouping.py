@@ -21,12 +21,14 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Final
 
 from pipelines.alerting.alerts import Alert, Notice, State
+from pipelines.alerting.life_cycle import with_texts
 from pipelines.alerting.matchers import labels_of, values_of
 from pipelines.alerting.routing import Route, Routing, inhibited
-from pipelines.alerting.rules import Severity
+from pipelines.alerting.rules import Rule, Severity
 from pipelines.alerting.silences import Silence, active, silenced_by
 
 _FIRES: Final = "fires"
@@ -83,9 +85,13 @@ def step(
     routing: Routing,
     *,
     silences: Iterable[Silence] = (),
+    rules: Mapping[str, Rule] = MappingProxyType({}),
     now_us: int,
 ) -> Grouped:
-    """The groups after a look at all alerts, and whom to tell what."""
+    """The groups after a look at all alerts, and whom to tell what.
+
+    rules: by name; what a notice names gets the texts of its rule, with the figures of this moment.
+    """
     firing = [alert for alert in alerts if alert.state not in _QUIET]
     muted = {
         fingerprint: f"inhibited by {rule}"
@@ -104,7 +110,11 @@ def step(
         if group is not None:
             kept[key] = group
         if notice is not None:
-            notices.append(notice)
+            shown = [
+                with_texts(rules[alert.rule], alert) if alert.rule in rules else alert
+                for alert in notice.alerts
+            ]
+            notices.append(replace(notice, alerts=tuple(shown)))
     return Grouped(kept, tuple(notices), muted)
 
 

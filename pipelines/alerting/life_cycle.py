@@ -236,6 +236,7 @@ class _Life:
         seen = replace(
             alert,
             figures=signal.figures,
+            annotations={**alert.annotations, "evidence": signal.evidence},
             last_true_us=max(alert.last_true_us, now.data_us),
             reason=FLAPPING if course.is_flapping else _reason(signal),
             severity=self._rule.severity.value,
@@ -350,7 +351,9 @@ class _Life:
 
 
 def with_texts(rule: Rule, alert: Alert) -> Alert:
-    """An alert with the texts of its rule, with the figures that it has now."""
+    """An alert with the texts of its rule, with the figures that it has now. A step makes them when
+    an alert begins and when it fires; who shows it later makes them anew.
+    """
     evidence = alert.annotations.get("evidence", "")
     given: dict[str, str | int] = {
         ALERT_NAME: rule.name,

@@ -32,6 +32,7 @@ PURE = (
     "pipelines/alerting/matchers.py",
     "pipelines/alerting/outbox/outcomes.py",
     "pipelines/alerting/routing.py",
+    "pipelines/alerting/rule_tests.py",
     "pipelines/alerting/rules.py",
     "pipelines/alerting/silences.py",
     "pipelines/alerting/steady.py",

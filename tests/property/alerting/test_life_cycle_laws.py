@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-import pickle
+import json
+from dataclasses import asdict
+from typing import Any
 
 import polars as pl
 from hypothesis import settings
@@ -10,8 +12,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition
 from hypothesis.stateful import rule as action
 
-from pipelines.alerting.alerts import OUTCOME, State
+from pipelines.alerting.alerts import OUTCOME, Alert, Course, State
 from pipelines.alerting.life_cycle import OF_RULE
+from pipelines.alerting.steady import Steady
 from tests.alert_stories import Story, behind, rows, rule
 
 GROUPS = ("a", "b")
@@ -30,6 +33,12 @@ def frame_of(told: dict[str, str]) -> pl.DataFrame:
             if says != "absent"
         ),
     )
+
+
+def read_again(told: dict[str, Any]) -> Alert:
+    """An alert that was written down as JSON."""
+    course = Course(**{**told["course"], "changes_us": tuple(told["course"]["changes_us"])})
+    return Alert(**{**told, "state": State(told["state"]), "course": course})
 
 
 class LifeOfAlerts(RuleBasedStateMachine):
@@ -72,8 +81,11 @@ class LifeOfAlerts(RuleBasedStateMachine):
     @action()
     def restarts(self) -> None:
         """All that is stored is read again: what comes is the same."""
-        stored = pickle.dumps((self.story.alerts, self.story.steady))
-        self.story.alerts, self.story.steady = pickle.loads(stored)
+        stored = json.dumps([asdict(alert) for alert in self.story.alerts])
+        again = tuple(map(read_again, json.loads(stored)))
+        assert again == self.story.alerts
+        self.story.alerts = again
+        self.story.steady = Steady(**json.loads(json.dumps(asdict(self.story.steady))))
 
     def step(self, told: dict[str, str], after_s: float) -> None:
         self.before = {

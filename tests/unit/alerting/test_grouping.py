@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 import pytest
 
 from pipelines.alerting.alerts import Alert, Course, Notice, State, fingerprint_of
+from pipelines.alerting.files import ROUTING as ROUTING_FILE
 from pipelines.alerting.grouping import Group, Grouped, step
 from pipelines.alerting.matchers import matchers_of
 from pipelines.alerting.routing import Inhibition, Route, Routing, routing_of
 from pipelines.alerting.silences import Silence
 from pipelines.settings import HOUR_US, MINUTE_US, SECOND_US
-from tests.alert_stories import NOON_US
+from tests.alert_stories import NOON_US, rule
 
 
 def alert(
@@ -168,6 +170,28 @@ def test_a_dead_broker_silences_its_queues_and_no_others() -> None:
     assert {one.labels.get("queue_id") for one in named} == {None, "1", "2"}
     assert desk.grouped is not None
     assert desk.grouped.muted == {alerts[1].fingerprint: "inhibited by BrokerSilent"}
+
+
+def test_the_routing_that_is_shipped_mutes_what_a_silent_broker_and_late_gold_explain() -> None:
+    routing = routing_of("default.toml", tomllib.loads(ROUTING_FILE.read_text())).routing
+    assert routing is not None
+    queue, other = alert(broker="a", queue_id="0"), alert(broker="b", queue_id="1")
+    silent = replace(alert("BrokerSilent", broker="a"), labels={"cluster": "c", "broker": "a"})
+    late = replace(alert("PipelineLate"), labels={})
+    lacks = replace(alert("Stalled", outcome="NO_DATA"), labels={"outcome": "NO_DATA"})
+    told = step({}, [queue, other, silent], routing, now_us=NOON_US)
+    assert set(told.muted) == {queue.fingerprint}
+    told = step({}, [queue, other, silent, late, lacks], routing, now_us=NOON_US)
+    assert late.fingerprint not in told.muted
+    assert len(told.muted) == 4
+
+
+def test_a_notice_has_the_texts_of_the_moment() -> None:
+    named = rule(name="Stalled", annotations={"summary": "{{ time_lag_ms | duration }}"})
+    one = replace(alert(), figures={"time_lag_ms": 90_000})
+    routing = Routing(Route("mail", group_wait_us=0))
+    [notice] = step({}, [one], routing, rules={"Stalled": named}, now_us=NOON_US).notices
+    assert notice.alerts[0].annotations["summary"] == "1 min 30 s"
 
 
 def test_two_alerts_never_mute_each_other() -> None:
