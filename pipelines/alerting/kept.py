@@ -1,4 +1,4 @@
-"""What deciding knows, as the store keeps it, and back: groups, the clock, silences.
+"""What deciding knows, as the store keeps it, and back: alerts, groups, the clock.
 
 Place in the walk: between `deciding`, which is pure and typed, and the store, to which these are
 opaque texts. Invariant: what was kept is read as the same value. Absent on purpose: SQL.
@@ -7,7 +7,7 @@ opaque texts. Invariant: what was kept is read as the same value. Absent on purp
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import TypeVar
 
 import msgspec
@@ -17,10 +17,7 @@ from pipelines.alerting.alerts import Alert
 from pipelines.alerting.deciding import Decided, Known
 from pipelines.alerting.grouping import Group
 from pipelines.alerting.life_cycle import ChangeKind
-from pipelines.alerting.matchers import matcher_of
-from pipelines.alerting.silences import Recurring, Silence
 from pipelines.alerting.steady import Steady
-from pipelines.alerting.store import people
 from pipelines.alerting.store.steps import Cursor, GroupAt, Held, Step
 
 Value = TypeVar("Value")
@@ -76,48 +73,6 @@ def step_of(
         ended,
         decided.notices,
         None if place is None else Cursor(*place, _text(known.clock)),
-    )
-
-
-def silences_of(kept: Iterable[people.Silence]) -> list[Silence]:
-    """Silences that are stored; StorageError for a body that says nothing."""
-    return [silence_of(one) for one in kept if one.expired_us is None]
-
-
-def silence_of(kept: people.Silence) -> Silence:
-    """One of them."""
-    try:
-        told = json.loads(kept.body)
-        recurring = told["recurring"]
-        return Silence(
-            kept.silence_id,
-            tuple(matcher_of(text) for text in told["matchers"]),
-            kept.from_us,
-            kept.to_us,
-            kept.author,
-            kept.comment,
-            None if recurring is None else msgspec.convert(recurring, Recurring),
-        )
-    except (ValueError, KeyError, TypeError) as error:
-        raise StorageError(f"silence {kept.silence_id} cannot be understood: {error}") from error
-
-
-def kept_silence(silence: Silence, *, created_us: int) -> people.Silence:
-    """A silence as it is stored."""
-    recurring = silence.recurring
-    body = {
-        "matchers": [str(one) for one in silence.matchers],
-        "recurring": None if recurring is None else msgspec.to_builtins(recurring),
-    }
-    return people.Silence(
-        silence.silence_id,
-        silence.author,
-        silence.comment,
-        silence.begin_us,
-        silence.end_us,
-        created_us,
-        None,
-        json.dumps(body),
     )
 
 

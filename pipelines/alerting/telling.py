@@ -1,5 +1,7 @@
 """Where alerts go, as one file says it: receivers, which hosts may be asked, and routes.
 
+Without routes the only receiver gets everything; without inhibitions those that are shipped hold.
+
     allow_hosts = ["hooks.slack.com"]
 
     [[receivers]]
@@ -19,11 +21,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 from engine.foundation.errors import ConfigError
 from pipelines.alerting.channels.opening import channels_of
 from pipelines.alerting.channels.receivers import Receivers, read_receivers
+from pipelines.alerting.files import ROUTING, read_document
 from pipelines.alerting.routing import Routing, routing_of
+from pipelines.alerting.rules import Fault
 from pipelines.alerting.watching import Told
 
 
@@ -69,7 +74,16 @@ def routing_in(file: str, receivers: Receivers) -> Routing:
         if len(names) != 1:
             raise ConfigError("routing", len(names), "a table that says who is told what", file)
         document = {"receiver": names[0]}
+    if "inhibit" not in document:
+        document = document | {"inhibit": _shipped_inhibitions()}
     checked = routing_of(file, document, names)
     if checked.routing is None:
         raise ConfigError("routing", "***", "; ".join(map(str, checked.faults)), file)
     return checked.routing
+
+
+def _shipped_inhibitions() -> list[dict[str, Any]]:
+    document = read_document(ROUTING)
+    assert not isinstance(document, Fault), document
+    inhibitions: list[dict[str, Any]] = document["inhibit"]
+    return inhibitions

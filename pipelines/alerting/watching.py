@@ -24,7 +24,8 @@ from pipelines.alerting.alerts import Alert
 from pipelines.alerting.deciding import Decided, Known, judge, tell
 from pipelines.alerting.evaluating import Looked, Outcome
 from pipelines.alerting.files import read_rules
-from pipelines.alerting.kept import known_of, silences_of, step_of
+from pipelines.alerting.kept import known_of, step_of
+from pipelines.alerting.kept_silences import silences_of
 from pipelines.alerting.looking import Gold
 from pipelines.alerting.outbox.courier import Channel, Courier
 from pipelines.alerting.routing import Routing

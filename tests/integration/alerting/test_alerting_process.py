@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from pipelines.alerting.alerts import State
-from pipelines.alerting.kept import kept_silence
+from pipelines.alerting.kept_silences import kept_silence
 from pipelines.alerting.looking import Gold
 from pipelines.alerting.matchers import matcher_of
 from pipelines.alerting.outbox.courier import Chances, Courier
