@@ -162,6 +162,15 @@ def test_a_query_over_events_counts_what_no_condition_of_one_row_could() -> None
     assert not signals(made, Looked(NOON_US, looked.rows, silent={"c/b/0": "silent"})).holds
 
 
+def test_a_rule_without_labels_is_one_alert_of_all_its_rows() -> None:
+    story = Story(rule(labels=[], annotations={"summary": "{{ matched }} groups"}))
+    for _ in range(2):
+        story.look(rows("group_state", behind(90, group="a"), behind(70, group="b")))
+        assert story.alerts[0].figures["matched"] == 2
+    assert story.look(rows("group_state", behind(None))).state == "FIRING"
+    assert story.look(rows("group_state", behind(0))).state == "RESOLVED"
+
+
 def test_hostile_names_are_labels_like_others() -> None:
     hostile = 'x{{ 7*7 }}</script>"\n'
     frame = rows("group_state", behind(90, group=hostile))
