@@ -28,6 +28,7 @@ PURE = (
     "pipelines/alerting/evaluating.py",
     "pipelines/alerting/grouping.py",
     "pipelines/alerting/life_cycle.py",
+    "pipelines/alerting/looking.py",
     "pipelines/alerting/matchers.py",
     "pipelines/alerting/routing.py",
     "pipelines/alerting/rule_tests.py",
