@@ -86,11 +86,23 @@ def judge(
 
 
 def tell(
-    decided: Decided, routing: Routing, silences: Iterable[Silence], *, now_us: int
+    decided: Decided,
+    rules: Sequence[Rule],
+    routing: Routing,
+    *,
+    silences: Iterable[Silence],
+    now_us: int,
 ) -> Decided:
     """The same step, with whom to tell what by now."""
     known = decided.known
-    grouped = grouping.step(known.groups, known.alerts, routing, silences=silences, now_us=now_us)
+    grouped = grouping.step(
+        known.groups,
+        known.alerts,
+        routing,
+        silences=silences,
+        rules={rule.name: rule for rule in rules},
+        now_us=now_us,
+    )
     return replace(
         decided,
         known=replace(known, groups=grouped.groups),

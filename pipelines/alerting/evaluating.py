@@ -287,7 +287,7 @@ class _Rows:
         return self._keys[names]
 
     def _vague_keys(self, names: tuple[str, ...]) -> set[tuple[str | None, ...]]:
-        return set(_texts(self._vague, names).rows()) if self._vague.height else set()
+        return set(_label_sets(self._vague, names))
 
     def _number(self, name: str | None) -> np.ndarray[Any, Any] | None:
         """A column as numbers; what is not known is below, and after, all others."""
@@ -325,15 +325,16 @@ class _Keys:
     """The label sets of rows, numbered."""
 
     def __init__(self, frame: pl.DataFrame, names: tuple[str, ...]) -> None:
-        self._texts = _texts(frame, names)
+        self._frame = frame
+        self._names = names
         if names:
-            self.ids = self._texts.select(pl.struct(names).rank("dense")).to_series().to_numpy()
+            self.ids = frame.select(pl.struct(names).rank("dense")).to_series().to_numpy()
         else:
             self.ids = np.zeros(frame.height, dtype=np.int64)
 
     def labels_of(self, at: Indices) -> set[tuple[str | None, ...]]:
         """The label sets of some rows."""
-        return set(self._texts[at].rows()) if len(at) else set()
+        return set(_label_sets(self._frame[at], self._names)) if len(at) else set()
 
     def ids_of(self, alerts: Sequence[Alert], names: tuple[str, ...]) -> list[int]:
         """The numbers of alerts' label sets, as far as they are here."""
@@ -343,7 +344,7 @@ class _Keys:
 
     @cached_property
     def _numbers(self) -> dict[tuple[str | None, ...], int]:
-        return dict(zip(self._texts.rows(), self.ids.tolist(), strict=True))
+        return dict(zip(_label_sets(self._frame, self._names), self.ids.tolist(), strict=True))
 
 
 _NONE: Final = np.empty(0, dtype=np.int64)
@@ -356,8 +357,11 @@ def _truth_of(column: pl.Series) -> _Truth:
     return _Truth(holds, unknown)
 
 
-def _texts(frame: pl.DataFrame, names: Sequence[str]) -> pl.DataFrame:
-    return frame.select(pl.col(name).cast(pl.String).alias(name) for name in names)
+def _label_sets(frame: pl.DataFrame, names: Sequence[str]) -> list[tuple[str | None, ...]]:
+    """The label set of each row; without labels they all have the same one."""
+    if not names:
+        return [()] * frame.height
+    return frame.select(pl.col(name).cast(pl.String).alias(name) for name in names).rows()
 
 
 def _rows_of(rule: Rule, looked: Looked) -> _Rows:

@@ -18,18 +18,17 @@ import polars as pl
 
 from engine.foundation.errors import LakeError
 from pipelines.alerting.evaluating import Looked
+from pipelines.alerting.lake_rows import gone, rows_of_lake
 from pipelines.alerting.rules import Rule
-from pipelines.alerting.watched import EMITTERS, OF_THE_LAKE, PIPELINE, Shape, rows_at, watched
-from pipelines.check_results import trust_at
-from pipelines.emitters import emitters_at
+from pipelines.alerting.watched import OF_THE_LAKE, Shape, rows_at, watched
+from pipelines.check_results import of_each_check, recent_results, trust_at
 from pipelines.followed import Followed
 from pipelines.lake import Lake
 from pipelines.marts.ended_queues import ENDED_QUEUES
 from pipelines.marts.group_state import GONE
 from pipelines.microseconds import micros
-from pipelines.moment import Moment, cluster_of, last_complete
+from pipelines.moment import Moment, last_complete
 from pipelines.reading import LOOK_BACK, STATE_KEYS, OpenTables, Reading
-from pipelines.settings import MS_US
 from pipelines.trust import Trust
 
 ROWS_MAX: Final = 2_000_000
@@ -54,34 +53,34 @@ class Gold:
 
     def look(self, rules: Sequence[Rule], moment: Moment | None, *, now_us: int) -> Looked:
         """What rules are about at that moment; `now_us`: µs of the clock of this process."""
+        rows = rows_of_lake(moment, now_us)
         if moment is None or moment.present is None:
-            return Looked(None, {PIPELINE.name: _pipeline(moment, now_us)})
+            return Looked(None, rows)
         reading = Reading(self._tables, moment)
-        rows: dict[str, pl.DataFrame] = {}
         unreadable: dict[str, str] = {}
         for name, within_us in _spans(rules).items():
+            if name in rows:
+                continue
             try:
-                rows[name] = _bounded(name, self._rows(name, reading, within_us, now_us))
+                rows[name] = _bounded(name, self._rows(name, reading, within_us))
             except LakeError as error:
                 unreadable[name] = str(error)
         if all(rule.is_of_lake for rule in rules):
             return Looked(micros(moment.present), rows, moment.unknown, unreadable=unreadable)
-        trust, gone = Trust(), tuple[Mapping[str, str], ...]()
+        trust, ended = Trust(), tuple[Mapping[str, str], ...]()
         try:
             trust = trust_at(reading)
-            gone = self._gone(reading)
+            ended = self._gone(reading)
         except LakeError as error:
             unreadable |= dict.fromkeys(rows, f"what it rests on cannot be read: {error}")
             rows = {one.name: rows[one.name] for one in OF_THE_LAKE if one.name in rows}
-        return Looked(micros(moment.present), rows, moment.unknown, trust, gone, unreadable)
+        return Looked(micros(moment.present), rows, moment.unknown, trust, ended, unreadable)
 
-    def _rows(self, name: str, reading: Reading, within_us: int, now_us: int) -> pl.DataFrame:
-        if name == PIPELINE.name:
-            return _pipeline(reading.moment, now_us)
-        if name == EMITTERS.name:
-            return _emitters(reading)
+    def _rows(self, name: str, reading: Reading, within_us: int) -> pl.DataFrame:
         if name in STATE_KEYS:
             return self._followed.newest(name, reading)
+        if name == "dq_results":
+            return of_each_check(recent_results(reading))
         present = reading.moment.present
         assert present is not None
         shape = watched()[name].shape
@@ -92,13 +91,10 @@ class Gold:
 
     def _gone(self, reading: Reading) -> tuple[Mapping[str, str], ...]:
         """Ended queues, and groups of a broker that are not there any more."""
-        queues = reading.told_last(ENDED_QUEUES.name).select(
-            "cluster", "broker", "group", "topic", pl.col("queue_id").cast(pl.String)
-        )
-        groups = reading.told_last("group_state", f"state = '{GONE}'").select(
-            "cluster", "broker", "group"
-        )
-        return (*groups.head(GONE_MAX).to_dicts(), *queues.head(GONE_MAX).to_dicts())
+        states = reading.told_last("group_state", f"state = '{GONE}'")
+        ended = reading.told_last(ENDED_QUEUES.name).head(GONE_MAX)
+        living = self._followed.newest("consumer_lag", reading) if ended.height else ended
+        return gone(states.head(GONE_MAX), ended, living)
 
 
 def _spans(rules: Sequence[Rule]) -> dict[str, int]:
@@ -117,48 +113,3 @@ def _bounded(name: str, rows: pl.DataFrame) -> pl.DataFrame:
             "let rules on it look back less far (within)"
         )
     return rows
-
-
-def _pipeline(moment: Moment | None, now_us: int) -> pl.DataFrame:
-    present = None if moment is None else moment.present
-    row = {
-        "observed_at": now_us if present is None else micros(present),
-        "run_id": None if moment is None else moment.run_id,
-        "cycle": None if moment is None else moment.cycle,
-        "planned_at": None if moment is None or moment.planned_at is None else moment.planned_at,
-        "age_ms": None if present is None else (now_us - micros(present)) // MS_US,
-        "emitters": 0 if moment is None else len(moment.reached),
-        "emitters_silent": 0 if moment is None else len(moment.silent),
-    }
-    return _of_lake(PIPELINE.name, [row])
-
-
-def _emitters(reading: Reading) -> pl.DataFrame:
-    moment = reading.moment
-    assert moment.present is not None
-    silent = {one.emitter for one in moment.silent}
-    ahead = {one.emitter for one in moment.ahead}
-    rows = [
-        {
-            "observed_at": moment.present,
-            "cluster": cluster_of(row["emitter"]),
-            "broker": row["emitter"].split("/")[1],
-            "emitter": row["emitter"],
-            "judged_to": row["judged_to"],
-            "age_ms": int((moment.present - row["judged_to"]).total_seconds() * 1000),
-            "is_silent": row["emitter"] in silent,
-            "is_ahead": row["emitter"] in ahead,
-            "reason": row["reason"],
-        }
-        for row in emitters_at(reading).to_dicts()
-    ]
-    return _of_lake(EMITTERS.name, rows)
-
-
-def _of_lake(name: str, rows: Sequence[Mapping[str, object]]) -> pl.DataFrame:
-    empty = watched()[name].none()
-    made = [
-        pl.Series(column, [row[column] for row in rows]).cast(kind)
-        for column, kind in empty.schema.items()
-    ]
-    return pl.DataFrame(made)

@@ -21,7 +21,7 @@ from typing import Final
 import polars as pl
 
 from engine.telemetry.tables import Column, must
-from pipelines.catalogue import GOLD_TABLES
+from pipelines.catalogue import DELTA_RS_TABLES, EMITTER_HEALTH, GOLD_TABLES
 from pipelines.marts.columns import BOOLEAN, LONG, OBSERVED_AT, STRING, TIMESTAMP
 from pipelines.marts.mart import GoldTable
 from pipelines.schemas import arrow_schema
@@ -66,8 +66,9 @@ PIPELINE: Final = GoldTable(
     ),
     ("observed_at",),
 )  # fmt: skip
-OF_THE_LAKE: Final = (EMITTERS, PIPELINE)
-"""They tell of silence: no silence hides them."""
+OF_THE_LAKE: Final = (EMITTERS, PIPELINE, *DELTA_RS_TABLES, EMITTER_HEALTH)
+"""They tell of silence, of facts that are missing, and of checks that failed: none of that hides
+them."""
 
 _TIMES: Final = ("observed_at", "seq", "seq_to")
 _PLACE: Final = ("cluster", "broker", "group", "topic", "queue_id")
@@ -119,7 +120,7 @@ class Watched:
 @cache
 def watched() -> dict[str, Watched]:
     """All tables that a rule may be about, by name."""
-    return {table.name: _watched(table) for table in (*GOLD_TABLES, *OF_THE_LAKE)}
+    return {table.name: _watched(table) for table in (*GOLD_TABLES, EMITTERS, PIPELINE)}
 
 
 @cache

@@ -204,8 +204,14 @@ class Alerting:
         now_us = self._now_us()
         decided, place = self._decided(state, now_us)
         if self._told is not None:
-            silences = people.silences_of(self._database, self._lake, ending_after_us=now_us)
-            decided = tell(decided, self._told.routing, silences_of(silences), now_us=now_us)
+            kept = people.silences_of(self._database, self._lake, ending_after_us=now_us)
+            decided = tell(
+                decided,
+                self._rules.rules,
+                self._told.routing,
+                silences=silences_of(kept),
+                now_us=now_us,
+            )
         all_figures = now_us - state.figures_us >= FIGURES_EACH_US
         step = step_of(state.known, state.written, decided, place, all_figures=all_figures)
         steps.take(self._database, self._lake, step, lead=state.lead, now_us=now_us)

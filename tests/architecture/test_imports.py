@@ -29,6 +29,7 @@ PURE = (
     "pipelines/alerting/evaluating.py",
     "pipelines/alerting/grouping.py",
     "pipelines/alerting/life_cycle.py",
+    "pipelines/alerting/lake_rows.py",
     "pipelines/alerting/matchers.py",
     "pipelines/alerting/outbox/outcomes.py",
     "pipelines/alerting/routing.py",

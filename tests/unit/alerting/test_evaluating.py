@@ -110,6 +110,19 @@ def test_when_a_check_of_everybody_fails_the_rule_is_withheld() -> None:
     assert isinstance(evaluate([rule()], looked, {})["Behind"], Withheld)
 
 
+def test_the_alert_about_a_failed_check_is_not_withheld_by_it() -> None:
+    made = rule(table="dq_results", when="not success", annotations={"summary": "x"})
+    frame = rows("dq_results", {"expectation": "lag_adds_up", "success": False})
+    trust = Trust(
+        (Failure("lag_adds_up", "bronze", NOON - timedelta(minutes=1), NOON, NOON, "no"),)
+    )
+    looked = Looked(NOON_US, {"dq_results": frame}, silent={"c/b/0": "silent"}, trust=trust)
+    [one] = signals(made, looked).holds
+    assert one.labels == {"expectation": "lag_adds_up"}
+    looked = Looked(NOON_US, {"group_state": rows("group_state")}, trust=trust)
+    assert isinstance(evaluate([rule()], looked, {})["Behind"], Withheld)
+
+
 def test_a_table_that_cannot_be_read_is_no_data_with_the_reason() -> None:
     looked = Looked(NOON_US, {}, unreadable={"group_state": "the lake does not answer"})
     assert evaluate([rule()], looked, {})["Behind"] == NoData("the lake does not answer")
@@ -160,6 +173,15 @@ def test_a_query_over_events_counts_what_no_condition_of_one_row_could() -> None
     assert one.labels == {"cluster": "c", "group": "flaps"}
     assert one.figures["changes"] == 3
     assert not signals(made, Looked(NOON_US, looked.rows, silent={"c/b/0": "silent"})).holds
+
+
+def test_a_rule_without_labels_is_one_alert_of_all_its_rows() -> None:
+    story = Story(rule(labels=[], annotations={"summary": "{{ matched }} groups"}))
+    for _ in range(2):
+        story.look(rows("group_state", behind(90, group="a"), behind(70, group="b")))
+        assert story.alerts[0].figures["matched"] == 2
+    assert story.look(rows("group_state", behind(None))).state == "FIRING"
+    assert story.look(rows("group_state", behind(0))).state == "RESOLVED"
 
 
 def test_hostile_names_are_labels_like_others() -> None:
