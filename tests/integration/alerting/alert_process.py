@@ -28,7 +28,7 @@ from pipelines.alerting.store.leads import Lead, Sight
 from pipelines.alerting.store.steps import Cursor, GroupAt, Step, load, take
 from tests.integration.alerting.stores import LAKE, NOW_US, a_notice, an_alert
 
-RECEIVERS = ("alpha", "beta", "gamma")
+RECEIVERS = ("alpha", "beta", "gamma", "delta", "epsilon", "zeta")
 GROUPS = 3
 LEASE_US = 600_000
 
@@ -42,7 +42,7 @@ def notices_of(cycle: int) -> list[Notice]:
     choice = random.Random(cycle)
     told = []
     for receiver in RECEIVERS:
-        for group in choice.sample(range(GROUPS), choice.randint(0, 2)):
+        for group in choice.sample(range(GROUPS), choice.randint(0, 1)):
             alert = an_alert(group, state=choice.choice((State.FIRING, State.RESOLVED)))
             name = f"{cycle:05d}-{receiver}-{group}"
             told.append(
