@@ -88,9 +88,9 @@ def play(address: str, folder: Path, *, kills: int, cycles: int, seed: int) -> s
         stack.callback(processes.kill)
         while done_kills < kills:
             seen = len(ledger.received)
-            wanted = seen + choice.randint(0, 6)
+            wanted = seen + choice.randint(1, 6)
             wait = threading.Event()
-            for _ in range(400):
+            for _ in range(4_000):
                 if len(ledger.received) >= wanted or processes.running.poll() is not None:
                     break
                 wait.wait(0.005)
