@@ -71,12 +71,19 @@ class Courier:
     """Delivers what the outbox of one lake holds. `run` it in a task, `wake` it after each step."""
 
     def __init__(
-        self, database: Database, lake: str, channels: Mapping[str, Channel], chances: Chances
+        self,
+        database: Database,
+        lake: str,
+        channels: Mapping[str, Channel],
+        chances: Chances,
+        *,
+        settling_s: float = SETTLING_S,
     ) -> None:
         self._database = database
         self._lake = lake
         self._channels = channels
         self._chances = chances
+        self._settling_s = settling_s
         self._woken = asyncio.Event()
         self._at_work: set[str] = set()
         self._missed: set[str] = set()
@@ -132,7 +139,7 @@ class Courier:
                     claims.claim_next,
                     receiver,
                     self._chances.claim(),
-                    lasts_us=int((timeout_s + SETTLING_S) * 1e6),
+                    lasts_us=int((timeout_s + self._settling_s) * 1e6),
                 )
                 if claimed is None:
                     return

@@ -28,9 +28,11 @@ from pipelines.alerting.store.leads import Lead, Sight
 from pipelines.alerting.store.steps import Cursor, GroupAt, Step, load, take
 from tests.integration.alerting.stores import LAKE, NOW_US, a_notice, an_alert
 
-RECEIVERS = ("alpha", "beta", "gamma")
+RECEIVERS = ("alpha", "beta", "gamma", "delta", "epsilon", "zeta")
 GROUPS = 3
 LEASE_US = 600_000
+SETTLING_S = 0.5
+"""Short, so that who is started next has something to send, and to be killed over."""
 
 
 def now_us() -> int:
@@ -42,7 +44,7 @@ def notices_of(cycle: int) -> list[Notice]:
     choice = random.Random(cycle)
     told = []
     for receiver in RECEIVERS:
-        for group in choice.sample(range(GROUPS), choice.randint(0, 2)):
+        for group in choice.sample(range(GROUPS), choice.randint(0, 1)):
             alert = an_alert(group, state=choice.choice((State.FIRING, State.RESOLVED)))
             name = f"{cycle:05d}-{receiver}-{group}"
             told.append(
@@ -91,7 +93,8 @@ async def main(address: str, receivers: Path, cycles: int) -> None:
     with ThreadPoolExecutor(10) as threads:
         channels = channels_of(read_receivers(receivers), os.environ, threads)
         chances = Chances(now_us, lambda: random.random() / 50, lambda: secrets.token_hex(16))
-        courier, until = Courier(database, LAKE, channels, chances), asyncio.Event()
+        until = asyncio.Event()
+        courier = Courier(database, LAKE, channels, chances, settling_s=SETTLING_S)
         carrying = asyncio.create_task(courier.run(until))
         lead = await lead_of(database)
         while True:

@@ -60,7 +60,7 @@ def receiving(answer: Callable[[str, bytes], Answer] = lambda _path, _body: OK) 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
-        def do_POST(self) -> None:
+        def answer_post(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"]))
             status, headers, text = ledger.take(self.path, dict(self.headers), body)
             try:
@@ -72,6 +72,8 @@ def receiving(answer: Callable[[str, bytes], Answer] = lambda _path, _body: OK) 
                 self.wfile.write(text)
             except OSError:
                 self.close_connection = True  # Whoever asked is dead.
+
+        do_POST = answer_post  # noqa: N815 - the name by which the library asks for it
 
         def log_message(self, *args: object) -> None:
             """Nothing."""
