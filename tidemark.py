@@ -46,6 +46,9 @@ COMMANDS = {
     "lake": Mount("pipelines.upkeep.commands", "Look after the lake: maintain, status."),
     "evaluate": Mount("pipelines.commands", "Run cases of another tool's rules, and compare."),
     "backtest": Mount("pipelines.backtest.commands", "Try rules on the past, side by side."),
+    "alerts": Mount(
+        "pipelines.alerting.commands", "Watch gold and tell people; ask of alerts; check rules."
+    ),
     "check": Mount("expectations.commands", "Check the lake; non-zero when a critical one fails."),
     "dash": Mount("dashboards.commands", "Serve the dashboard."),
     "lab": Mount("pipelines.commands", "Open the notebooks in JupyterLab."),

@@ -43,7 +43,8 @@ def main(arguments: list[str]) -> int:
 
 def provide(scope: str) -> None:
     """Bring the environment; unless that is all, Java and the Delta jars; for tests the compiler,
-    RocketMQ, a browser and two database servers too. In a clone git starts the commit hook.
+    RocketMQ, a browser, two database servers and Alertmanager too. In a clone git starts the
+    commit hook.
     """
     environment.ensure()
     commit_hook.ensure()

@@ -1,5 +1,5 @@
-"""PostgreSQL and Redis for the tests of the consumer's guard: found, else installed by apt for
-root.
+"""PostgreSQL, Redis and Alertmanager for the tests of what speaks to them: found, else installed by
+apt for root.
 
 Only their programs are used: the tests start servers of their own, on free ports of 127.0.0.1, in
 folders of their own. Without them the set-up says so: everything else works, and those tests fail
@@ -16,11 +16,14 @@ from provision.shell import can_install_system_packages, install_system_package,
 
 POSTGRESQL_HOMES = Path("/usr/lib/postgresql")  # Debian keeps initdb off PATH, by version.
 MISSING = (
-    "no {program}: the tests of the guard's {title} store will fail until one is there "
+    "no {program}: the tests of what {title} is for here will fail until one is there "
     "(Debian: `sudo apt-get install {package}`)."
 )
 POSTGRESQL_MISSING = MISSING.format(program="initdb", title="PostgreSQL", package="postgresql")
 REDIS_MISSING = MISSING.format(program="redis-server", title="Redis", package="redis-server")
+ALERTMANAGER_MISSING = MISSING.format(
+    program="prometheus-alertmanager", title="Alertmanager", package="prometheus-alertmanager"
+)
 
 
 def ensure() -> None:
@@ -28,6 +31,7 @@ def ensure() -> None:
     for find, package, missing in (
         (postgresql_programs, "postgresql", POSTGRESQL_MISSING),
         (redis_server, "redis-server", REDIS_MISSING),
+        (alertmanager, "prometheus-alertmanager", ALERTMANAGER_MISSING),
     ):
         if find() is None and can_install_system_packages():
             try:
@@ -49,4 +53,10 @@ def postgresql_programs() -> Path | None:
 def redis_server() -> Path | None:
     """The program, or None."""
     found = shutil.which("redis-server")
+    return Path(found) if found else None
+
+
+def alertmanager() -> Path | None:
+    """The program, by Debian's name or its own, or None."""
+    found = shutil.which("prometheus-alertmanager") or shutil.which("alertmanager")
     return Path(found) if found else None

@@ -17,6 +17,9 @@ from enum import StrEnum
 ALERT_NAME = "alertname"
 """The label that carries the name of the rule, as in Alertmanager."""
 
+OUTCOME = "outcome"
+"""The label of an alert about a rule that cannot be judged: NO_DATA, EVAL_ERROR or WITHHELD."""
+
 
 class State(StrEnum):
     """Where an alert stands. An alert that is in none is inactive, and not kept."""
@@ -48,6 +51,23 @@ class Signal:
 
 
 @dataclass(frozen=True, slots=True)
+class Course:
+    """What the life cycle remembers of an alert, beside what is told. Times are µs of a clock that
+    no step of another one moves (`steady`)."""
+
+    holds: bool = True
+    """Does the condition hold, as far as anybody knows?"""
+    phase_us: int = 0
+    """Since when it has held, or has not; time in which nobody knew is left out."""
+    unknown_us: int | None = None
+    """Since when nobody knows; None while somebody does."""
+    changes_us: tuple[int, ...] = ()
+    """When it lately began to fire, or was resolved; the newest last."""
+    is_flapping: bool = False
+    """It changed too often: it is held as firing until it rests."""
+
+
+@dataclass(frozen=True, slots=True)
 class Alert:
     """One thing that is wrong, from the moment that it was seen first."""
 
@@ -69,6 +89,8 @@ class Alert:
     resolved_at_us: int | None
     last_true_us: int
     """Newest moment at which the condition was seen to hold, µs of data time."""
+    course: Course = Course()
+    """To be stored with it: without, a restart would begin its waits anew."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -69,9 +69,10 @@ def test_who_has_no_java_is_told_what_to_install() -> None:
     assert "openjdk-17-jre-headless" in java.missing(with_compiler=False)
 
 
-def test_who_has_no_database_server_is_told_what_to_install() -> None:
+def test_who_has_no_server_for_tests_is_told_what_to_install() -> None:
     assert servers.POSTGRESQL_MISSING.endswith("`sudo apt-get install postgresql`).")
     assert servers.REDIS_MISSING.endswith("`sudo apt-get install redis-server`).")
+    assert servers.ALERTMANAGER_MISSING.endswith("`sudo apt-get install prometheus-alertmanager`).")
 
 
 def test_the_stamp_changes_with_lock_and_dependencies_but_not_with_lint_rules(

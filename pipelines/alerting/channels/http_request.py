@@ -1,0 +1,78 @@
+"""A request to a channel that speaks HTTP, and what its answer means. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from pipelines.alerting.channels.secret import Secret, without_secrets
+from pipelines.alerting.channels.wording import one_line
+from pipelines.alerting.outbox.outcomes import Delivered, Failed, Outcome, Trouble
+
+BODY_BYTES_MAX: Final = 4 * 1024 * 1024
+"""No channel takes more; a request that is longer is not sent."""
+
+ANSWER_CHARS_MAX: Final = 200
+"""Of an answer, in an error."""
+
+_LATER: Final = frozenset({408, 425, 429})
+_NOT_THIS: Final = frozenset({400, 413, 422})
+
+
+@dataclass(frozen=True, slots=True)
+class HttpRequest:
+    """A POST of JSON. Printed, it shows neither body nor secrets."""
+
+    url: Secret
+    body: bytes = field(repr=False)
+    bearer: Secret | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+    hidden: tuple[Secret, ...] = ()
+    """Secrets inside the body."""
+
+    def secrets(self) -> tuple[Secret | None, ...]:
+        """What no error may show."""
+        return (self.url, self.bearer, *self.hidden)
+
+
+def json_bytes(told: object) -> bytes:
+    """JSON in ASCII: whatever a text holds, it is inside its string; what is no number is null."""
+    return json.dumps(_told(told), allow_nan=False).encode()
+
+
+def outcome_of(
+    status: int, headers: Mapping[str, str], text: str, *, host: str, request: HttpRequest
+) -> Outcome:
+    """What an answer says of the notice."""
+    if 200 <= status < 300:
+        return Delivered()
+    shown = one_line(without_secrets(text, request.secrets()), ANSWER_CHARS_MAX)
+    told = f"{host} answered {status}" + (f": {shown}" if shown else "")
+    if status in _LATER or status >= 500:
+        return Failed(Trouble.UNREACHABLE, told, _retry_after_us(headers))
+    if status in _NOT_THIS:
+        return Failed(Trouble.REFUSED, told)
+    if 300 <= status < 400:
+        return Failed(Trouble.NOT_SET_UP, f"{host} redirects, which is not followed ({status})")
+    return Failed(Trouble.NOT_SET_UP, told)
+
+
+def _retry_after_us(headers: Mapping[str, str]) -> int:
+    """Seconds only: a date would need a clock that agrees."""
+    told = headers.get("retry-after", "")
+    return int(told) * 1_000_000 if told.isascii() and told.isdigit() and len(told) < 7 else 0
+
+
+def _told(value: object) -> object:
+    """The value without lone surrogates, which other readers of JSON refuse, and without NaN."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode()
+    if isinstance(value, float):
+        return value if value - value == 0 else None
+    if isinstance(value, Mapping):
+        return {str(_told(name)): _told(part) for name, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_told(part) for part in value]
+    return value

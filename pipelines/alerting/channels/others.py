@@ -1,0 +1,122 @@
+"""What we do not speak ourselves goes through apprise: a title and a text.
+
+It knows neither that an alert is resolved nor that it was told before: a second copy is shown. It
+looks names up and connects by itself; we allow the service by its name, check the host of one that
+has its own, and switch off redirects, templates and files.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from typing import Any, Final
+
+from engine.foundation.errors import ConfigError, ConnectFailed
+from pipelines.alerting.alerts import Notice
+from pipelines.alerting.channels.addresses import Hosts, look_up
+from pipelines.alerting.channels.secret import Secret
+from pipelines.alerting.channels.wording import (
+    facts_of,
+    headline_of,
+    left_out,
+    links_of,
+    shortened,
+    title_of,
+    worst_first,
+)
+from pipelines.alerting.outbox.outcomes import Delivered, Failed, Outcome, Trouble
+
+TITLE_CHARS_MAX: Final = 200
+BODY_CHARS_MAX: Final = 8_000
+ALERTS_MAX: Final = 20
+
+
+@dataclass(frozen=True, slots=True)
+class OthersSettings:
+    """Which service of apprise."""
+
+    url: Secret
+    services: frozenset[str]
+    """Those that the receivers' file allows, as apprise begins their addresses."""
+
+
+def title_and_text(notice: Notice) -> tuple[str, str]:
+    """What apprise is given. Pure."""
+    shown = worst_first(notice.alerts)[:ALERTS_MAX]
+    lines = []
+    for alert in shown:
+        lines.append(headline_of(alert, 500))
+        lines += [f"  {name}: {value}" for name, value in facts_of(alert, 500)]
+        lines += [f"  {name}: {url}" for name, url in links_of(alert)]
+    if more := left_out(notice, len(shown)):
+        lines.append(f"and {more:,} more")
+    text = shortened("\n".join(lines), BODY_CHARS_MAX)
+    title = title_of(notice, TITLE_CHARS_MAX)
+    return title.encode("utf-8", "replace").decode(), text.encode("utf-8", "replace").decode()
+
+
+class OthersChannel:
+    """One service of apprise. Raises ConfigError for one that is unknown or not allowed."""
+
+    def __init__(
+        self, settings: OthersSettings, hosts: Hosts, *, timeout_s: float, threads: Executor
+    ) -> None:
+        self.timeout_s: Final = timeout_s
+        self._hosts = hosts
+        self._threads = threads
+        self._service = _opened(settings, timeout_s)
+        self._host = _own_host(self._service)
+        if self._host is not None:
+            hosts.check(self._host)
+
+    async def send(self, notice: Notice) -> Outcome:
+        """Tell the service once."""
+        title, text = title_and_text(notice)
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._threads, self._told, title, text)
+
+    def _told(self, title: str, text: str) -> Outcome:
+        from apprise import NotifyFormat  # noqa: PLC0415 - loads a hundred services
+
+        if self._host is not None:
+            try:
+                self._hosts.chosen(self._host, look_up(self._host, 0))
+            except ConnectFailed as error:
+                return Failed(Trouble.UNREACHABLE, str(error))
+            except ConfigError as error:
+                return Failed(Trouble.NOT_SET_UP, str(error))
+        if self._service.notify(title=title, body=text, body_format=NotifyFormat.TEXT):
+            return Delivered()
+        return Failed(Trouble.UNREACHABLE, "the service did not take it; apprise says no more")
+
+
+def _opened(settings: OthersSettings, timeout_s: float) -> Any:
+    from apprise import Apprise, AppriseAsset  # noqa: PLC0415 - loads a hundred services
+    from apprise.common import PersistentStoreMode  # noqa: PLC0415
+
+    # Both log addresses, which hold secrets here, when somebody asks them to log everything.
+    for library in ("apprise", "urllib3", "requests"):
+        logging.getLogger(library).setLevel(logging.CRITICAL)
+    address = settings.url.reveal()
+    service = address.partition("://")[0].lower()
+    if service not in settings.services:
+        raise ConfigError("service", service[:20], "one of allow_services", settings.url.origin)
+    asset = AppriseAsset(
+        storage_mode=PersistentStoreMode.MEMORY, allow_templates=False, service_timeout=timeout_s
+    )
+    asset.http_redirects = False
+    found = Apprise.instantiate(address, asset=asset)
+    if found is None:
+        raise ConfigError("service", service, "an address that apprise knows", settings.url.origin)
+    if getattr(found, "redirects", False):
+        raise ConfigError("redirect", "yes", "no: redirects are not followed", settings.url.origin)
+    return found
+
+
+def _own_host(service: Any) -> str | None:
+    """The host that a service's address names; None for one that has its own."""
+    if not {"host", "domain"} & set(service.template_tokens):
+        return None
+    return str(getattr(service, "host", None) or "")

@@ -1,0 +1,316 @@
+"""`tidemark alerts`: rules looked at before they are used, the process, what people ask and say.
+
+Absent on purpose: work.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from engine.foundation.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pipelines.alerting.rules import Fault
+    from pipelines.alerting.store.database import Database
+
+app = typer.Typer(no_args_is_help=True)
+alerts = typer.Typer(
+    no_args_is_help=True, help="Alerts: run, list, show, ack, silence; check and test rules."
+)
+app.add_typer(alerts, name="alerts")
+
+
+@alerts.command("check")
+def check(
+    files: Annotated[
+        list[Path] | None,
+        typer.Argument(help="Files of rules, or of routes; none: those that are shipped."),
+    ] = None,
+) -> None:
+    """Say what is wrong with files of rules: file, rule, key, value, and what to do."""
+    from pipelines.alerting.files import ROUTING, faults_of_routing, read_rules, shipped_files
+    from pipelines.wording import plural
+
+    named = files or [*shipped_files(), ROUTING]
+    routing = {file: faults for file in named if (faults := faults_of_routing(file)) is not None}
+    checked = read_rules(file for file in named if file not in routing)
+    _end_at_faults((*checked.faults, *chain(*routing.values())), "alerts check")
+    typer.echo(f"{plural(len(checked.rules), 'rule')} in {plural(len(named), 'file')}, no faults")
+
+
+@alerts.command("test")
+def try_out(
+    files: Annotated[
+        list[Path] | None, typer.Argument(help="Files of tests; none: those of shipped rules.")
+    ] = None,
+) -> None:
+    """Try rules on rows of gold that are written down: which alerts there are, and when."""
+    from pipelines.alerting.files import SHIPPED, read_document, read_rules
+    from pipelines.alerting.rule_tests import cases_of, run
+    from pipelines.alerting.rules import Fault
+    from pipelines.wording import plural
+
+    named = files or sorted((SHIPPED / "tests").glob("*.toml"))
+    passed = failed = 0
+    for file in named:
+        document = read_document(file)
+        if isinstance(document, Fault):
+            _end_at_faults([document], "alerts test")
+            continue
+        cases = cases_of(str(file), document)
+        _end_at_faults(cases.faults, "alerts test")
+        rules = read_rules(file.parent / str(name) for name in document.get("rules", []))
+        _end_at_faults(rules.faults, "alerts test")
+        for case in cases.cases:
+            wrong = run(case, rules.rules)
+            passed, failed = passed + (not wrong), failed + bool(wrong)
+            for what in wrong:
+                typer.echo(f"FAILED {file.name}: {case.name}: {what}")
+    typer.echo(f"{plural(passed, 'test')} passed, {failed} failed")
+    if failed:
+        typer.echo(f"tidemark alerts test: {plural(failed, 'test')} failed", err=True)
+        raise typer.Exit(1)
+
+
+def _end_at_faults(faults: Iterable[Fault], command: str) -> None:
+    """Tell all faults, one a line, and end; without any, go on."""
+    found = list(faults)
+    for fault in found:
+        typer.echo(f"tidemark {command}: {fault}", err=True)
+    if found:
+        raise typer.Exit(1)
+
+
+LakeOption = Annotated[str, typer.Option("--lake", help="Path or URI of the lake.")]
+DatabaseOption = Annotated[
+    str | None,
+    typer.Option(
+        envvar="TIDEMARK_DATABASE",
+        help="sqlite:///PATH or postgresql://USER@HOST/NAME; else a file in ~/.tidemark, "
+        "or in the folder that TIDEMARK_HOME names.",
+    ),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="As JSON.")]
+AuthorOption = Annotated[str, typer.Option(envvar="USER", help="Who says so.")]
+CommentOption = Annotated[str, typer.Option(help="Why.")]
+FingerprintArgument = Annotated[str, typer.Argument(help="Of the alert, or its beginning.")]
+
+
+@alerts.command("run")
+def run_process(
+    lake: LakeOption,
+    rules: Annotated[
+        list[Path] | None, typer.Option(help="File or folder of rules; else those shipped.")
+    ] = None,
+    receivers: Annotated[
+        Path | None, typer.Option(help="File of receivers and routes; without it nobody is told.")
+    ] = None,
+    database: DatabaseOption = None,
+    for_s: Annotated[float, typer.Option("--for", help="Stop after so many seconds.", min=0)] = 0,
+) -> None:
+    """Watch the gold of a lake and tell people, until stopped. Of several processes one leads."""
+    import asyncio
+    import logging
+
+    from pipelines.alerting.serving import watch
+    from pipelines.alerting.state import opened
+    from pipelines.lake import Lake
+
+    logging.basicConfig(format="%(asctime)s %(message)s", level=logging.WARNING)
+    home = Lake.at(lake)
+    state = opened(database)
+    try:
+        typer.echo(f"ready lake={home.root}")
+        sys.stdout.flush()
+        asyncio.run(watch(home, rules or (), receivers, state, for_s=for_s))
+    finally:
+        state.close()
+
+
+@alerts.command("list")
+def list_alerts(
+    lake: LakeOption,
+    database: DatabaseOption = None,
+    all_of_them: Annotated[bool, typer.Option("--all", help="Resolved ones, too.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """The open alerts, the newest first."""
+    from pipelines.alerting.asking import in_words, listed
+    from pipelines.alerting.state import now_us
+
+    with _state(lake, database) as (state, name):
+        rows = listed(state, name, now_us=now_us(), all_of_them=all_of_them)
+    if as_json:
+        typer.echo(json.dumps(rows, indent=2))
+        return
+    for row in rows:
+        typer.echo(in_words(row))
+    if not rows:
+        typer.echo("no alert is open")
+
+
+@alerts.command("show")
+def show(
+    fingerprint: FingerprintArgument,
+    lake: LakeOption,
+    database: DatabaseOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """One alert whole."""
+    import msgspec
+
+    from pipelines.alerting.asking import one_alert
+
+    with _state(lake, database) as (state, name):
+        told = msgspec.to_builtins(one_alert(state, name, fingerprint))
+    if as_json:
+        typer.echo(json.dumps(told, indent=2))
+        return
+    for key, value in told.items():
+        parts = value.items() if isinstance(value, dict) else [("", value)]
+        for part, what in parts:
+            typer.echo(f"{key}{'.' * bool(part)}{part}: {what}")
+
+
+@alerts.command("ack")
+def ack(
+    fingerprint: FingerprintArgument,
+    lake: LakeOption,
+    author: AuthorOption,
+    comment: CommentOption = "",
+    database: DatabaseOption = None,
+) -> None:
+    """Say that somebody has seen an alert and looks after it."""
+    from pipelines.alerting.asking import one_alert
+    from pipelines.alerting.state import now_us
+    from pipelines.alerting.store import people
+
+    with _state(lake, database) as (state, name):
+        alert = one_alert(state, name, fingerprint)
+        said = people.Ack(alert.fingerprint, alert.active_at_us, author, comment, now_us())
+        people.acknowledge(state, name, said)
+    typer.echo(f"acked {alert.fingerprint}")
+
+
+@alerts.command("silence")
+def silence(
+    matchers: Annotated[list[str], typer.Argument(help='label="value", or !=, =~, !~')],
+    lake: LakeOption,
+    author: AuthorOption,
+    comment: CommentOption,
+    lasts: Annotated[str, typer.Option("--for", help="How long: 2h, 30m, 7d.")] = "2h",
+    days: Annotated[str, typer.Option(help="Only on these days: sat,sun.")] = "",
+    at: Annotated[str, typer.Option(help="Comes back at this time of day: 22:00.")] = "",
+    length: Annotated[str, typer.Option(help="For so long each time.")] = "1h",
+    zone: Annotated[str, typer.Option(help="Time zone of days and time of day.")] = "UTC",
+    database: DatabaseOption = None,
+) -> None:
+    """Tell nobody of alerts that match, for a time or again and again."""
+    import secrets
+
+    from pipelines.alerting.asking import new_silence, recurring_of
+    from pipelines.alerting.kept_silences import kept_silence
+    from pipelines.alerting.state import now_us
+    from pipelines.alerting.store import people
+
+    begin_us = now_us()
+    made = new_silence(
+        secrets.token_hex(4),
+        matchers,
+        begin_us=begin_us,
+        end_us=begin_us + _span_us("for", lasts),
+        author=author,
+        comment=comment,
+        recurring=recurring_of(days, at, _span_us("length", length), zone) if at else None,
+    )
+    with _state(lake, database) as (state, name):
+        people.add_silence(state, name, kept_silence(made, created_us=begin_us))
+    typer.echo(f"silenced {made.silence_id}")
+
+
+@alerts.command("silences")
+def list_silences(
+    lake: LakeOption, database: DatabaseOption = None, as_json: JsonOption = False
+) -> None:
+    """The silences that have not ended."""
+    import msgspec
+
+    from pipelines.alerting.asking import silence_in_words
+    from pipelines.alerting.kept_silences import kept_silence, silences_of
+    from pipelines.alerting.state import now_us
+    from pipelines.alerting.store import people
+
+    at_us = now_us()
+    with _state(lake, database) as (state, name):
+        found = silences_of(people.silences_of(state, name, ending_after_us=at_us))
+    if as_json:
+        rows = [msgspec.to_builtins(kept_silence(one, created_us=0)) for one in found]
+        typer.echo(json.dumps(rows, indent=2))
+        return
+    for one in found:
+        typer.echo(silence_in_words(one, at_us))
+    if not found:
+        typer.echo("nothing is silenced")
+
+
+@alerts.command("unsilence")
+def unsilence(
+    silence_id: Annotated[str, typer.Argument(help="Of `tidemark alerts silences`.")],
+    lake: LakeOption,
+    database: DatabaseOption = None,
+) -> None:
+    """End a silence now."""
+    from pipelines.alerting.state import now_us
+    from pipelines.alerting.store import people
+
+    with _state(lake, database) as (state, name):
+        if not people.expire_silence(state, name, silence_id, now_us=now_us()):
+            raise ConfigError("silence", silence_id, "one of `tidemark alerts silences`")
+    typer.echo(f"ended {silence_id}")
+
+
+@alerts.command("test-channel")
+def test_channel(
+    receiver: Annotated[str, typer.Argument(help="Name of the receiver.")],
+    receivers: Annotated[Path, typer.Option(help="File of receivers.")],
+) -> None:
+    """Send a receiver an alert that says that it is a test."""
+    import asyncio
+
+    from pipelines.alerting.outbox.outcomes import Failed
+    from pipelines.alerting.serving import tried
+
+    outcome = asyncio.run(tried(receivers, receiver))
+    if isinstance(outcome, Failed):
+        raise ConfigError("receiver", receiver, f"one that takes it: {outcome.error}")
+    typer.echo(f"{receiver} has it")
+
+
+@contextmanager
+def _state(lake: str, database: str | None) -> Iterator[tuple[Database, str]]:
+    """The database, and the lake's name in it."""
+    from pipelines.alerting.state import opened
+    from pipelines.lake import Lake
+
+    state = opened(database)
+    try:
+        yield state, Lake.at(lake).root
+    finally:
+        state.close()
+
+
+def _span_us(name: str, text: str) -> int:
+    from pipelines.alerting.conditions import span_us
+
+    span = span_us(text)
+    if not span:
+        raise ConfigError(name, text, "a span of time like 30m, 2h or 7d")
+    return span

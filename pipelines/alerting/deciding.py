@@ -1,0 +1,111 @@
+"""One step of alerting: what was known, one look at gold, one moment → what is known, whom to tell.
+
+Place in the walk: rules, `Looked` and what the last step left → alerts, groups, notices → the
+store, which takes them whole or not at all.
+
+Invariant: pure, and the same arguments give the same step: a process that does not know whether its
+step was stored loads, decides again, and tells nobody twice. Alerts of rules that are in force and
+were not judged stay as they are. Absent on purpose: reading, storing and telling.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from pipelines.alerting import grouping, life_cycle
+from pipelines.alerting.alerts import Alert, Notice
+from pipelines.alerting.evaluating import Looked, Outcome, evaluate
+from pipelines.alerting.grouping import Group
+from pipelines.alerting.life_cycle import Change, Now
+from pipelines.alerting.routing import Routing
+from pipelines.alerting.rules import Rule
+from pipelines.alerting.silences import Silence
+from pipelines.alerting.steady import Steady
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What a step leaves for the next one."""
+
+    alerts: tuple[Alert, ...] = ()
+    groups: Mapping[str, Group] = field(default_factory=dict)
+    """By their keys."""
+    clock: Steady = field(default_factory=Steady)
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """What a step came to."""
+
+    known: Known
+    changes: tuple[Change, ...] = ()
+    notices: tuple[Notice, ...] = ()
+    outcomes: Mapping[str, Outcome] = field(default_factory=dict)
+    """Of the rules that were judged, by name."""
+    muted: Mapping[str, str] = field(default_factory=dict)
+    """Fingerprints of alerts of which nobody is told now, and why."""
+
+
+def judge(
+    known: Known,
+    rules: Sequence[Rule],
+    looked: Looked,
+    *,
+    now_us: int,
+    of_lake_alone: bool = False,
+) -> Decided:
+    """Hold the rules in force against a look at gold; nobody is told yet.
+
+    of_lake_alone: gold is as it was, only what is said of the lake itself is judged, for that
+    changes with the clock.
+    """
+    clock = known.clock.advanced(looked.data_us, now_us)
+    at = Now(now_us if clock.data_us is None else clock.data_us, clock.total_us)
+    of_rule: defaultdict[str, list[Alert]] = defaultdict(list)
+    for alert in known.alerts:
+        of_rule[alert.rule].append(alert)
+    judged = [rule for rule in rules if rule.is_of_lake or not of_lake_alone]
+    outcomes = evaluate(judged, looked, of_rule)
+    kept: list[Alert] = []
+    changes: list[Change] = []
+    for rule in judged:
+        stepped = life_cycle.step(
+            rule, of_rule.pop(rule.name, ()), outcomes[rule.name], at, gone=looked.gone
+        )
+        kept += stepped.alerts
+        changes += stepped.changes
+    for rule in rules:
+        kept += of_rule.pop(rule.name, ())
+    orphans = life_cycle.without_rule((one for ones in of_rule.values() for one in ones), at)
+    kept += orphans.alerts
+    changes += orphans.changes
+    alerts = tuple(sorted(kept, key=lambda one: one.fingerprint))
+    return Decided(Known(alerts, known.groups, clock), tuple(changes), outcomes=outcomes)
+
+
+def tell(
+    decided: Decided,
+    rules: Sequence[Rule],
+    routing: Routing,
+    *,
+    silences: Iterable[Silence],
+    now_us: int,
+) -> Decided:
+    """The same step, with whom to tell what by now."""
+    known = decided.known
+    grouped = grouping.step(
+        known.groups,
+        known.alerts,
+        routing,
+        silences=silences,
+        rules={rule.name: rule for rule in rules},
+        now_us=now_us,
+    )
+    return replace(
+        decided,
+        known=replace(known, groups=grouped.groups),
+        notices=grouped.notices,
+        muted=grouped.muted,
+    )

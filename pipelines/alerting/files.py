@@ -1,0 +1,70 @@
+"""Files of rules and of their tests, read: text and TOML; what they mean is checked elsewhere.
+
+Place in the walk: files → documents → `rules.check`, `rule_tests.cases_of`. Invariant: a file that
+cannot be read, or is no TOML, is a fault like any other, and bounded in size. Absent on purpose:
+watching; who wants to follow files reads them again.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Final
+
+from pipelines.alerting.routing import routing_of
+from pipelines.alerting.rules import Checked, Fault, check
+
+FILE_BYTES_MAX: Final = 8 * 1024 * 1024
+"""Of a file: ten thousand rules have less."""
+SHIPPED: Final = Path(__file__).parent / "shipped"
+"""The rules that come with Tidemark; in `tests` below it, their tests."""
+
+
+ROUTING: Final = SHIPPED / "routing" / "default.toml"
+"""Who is told, and what mutes what, unless somebody says otherwise."""
+
+
+def shipped_files() -> list[Path]:
+    """The files of the rules that come with Tidemark."""
+    return sorted(SHIPPED.glob("*.toml"))
+
+
+def read_rules(files: Iterable[Path]) -> Checked:
+    """The rules of files, with all faults of all of them."""
+    documents: dict[str, Any] = {}
+    faults: list[Fault] = []
+    for file in files:
+        document = read_document(file)
+        if isinstance(document, Fault):
+            faults.append(document)
+        else:
+            documents[str(file)] = document
+    checked = check(documents)
+    return Checked(checked.rules, (*faults, *checked.faults))
+
+
+def faults_of_routing(file: Path) -> tuple[Fault, ...] | None:
+    """What is wrong with a file of routes; None: it is none."""
+    document = read_document(file)
+    if isinstance(document, Fault) or "receiver" not in document:
+        return None
+    return routing_of(str(file), document).faults
+
+
+def read_document(file: Path) -> dict[str, Any] | Fault:
+    """What a file says; a fault when it cannot be read."""
+    try:
+        with file.open("rb") as opened:
+            data = opened.read(FILE_BYTES_MAX + 1)
+        if len(data) > FILE_BYTES_MAX:
+            return _fault(file, f"it is larger than {FILE_BYTES_MAX >> 20} MiB: divide it")
+        return tomllib.loads(data.decode("utf-8"))
+    except OSError as error:
+        return _fault(file, f"it cannot be read: {error.strerror}")
+    except (ValueError, RecursionError) as error:
+        return _fault(file, f"it is no TOML: {error}")
+
+
+def _fault(file: Path, what: str) -> Fault:
+    return Fault(str(file), "", "", "", what)

@@ -1,0 +1,217 @@
+"""Alerts put together into what people are told: who, of what, when, and how often.
+
+Place in the walk: alerts that live → groups and notices → the outbox.
+
+A route puts alerts with equal labels (`group_by`) into one group. It is told first when it has
+waited for what comes with its first alert, then at most once an interval, and then only when
+something has changed: an alert fires that it has not told, or one that it has told is over. When
+nothing changes it is told again after the repeat interval, as long as something fires.
+
+Alerts that are silenced, or that others make needless, are left out. That one is over is told all
+the same to whom it was told that it fires: or his pager would have it open for ever.
+
+Invariant: the same groups, alerts and moment give the same notices with the same ids, so that what
+was decided and not stored is decided again. A clock that leaps brings a notice forward at most, and
+delays none beyond its wait. Absent on purpose: sending, and clocks.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Final
+
+from pipelines.alerting.alerts import Alert, Notice, State
+from pipelines.alerting.life_cycle import with_texts
+from pipelines.alerting.matchers import labels_of, values_of
+from pipelines.alerting.routing import Route, Routing, inhibited
+from pipelines.alerting.rules import Rule, Severity
+from pipelines.alerting.silences import Silence, active, silenced_by
+
+_FIRES: Final = "fires"
+_FLAPS: Final = "flaps"
+_SEVERITIES: Final = {severity.value: rank for rank, severity in enumerate(Severity)}
+_QUIET: Final = (State.PENDING, State.RESOLVED)
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Alerts of one route with equal labels, and what its receiver has been told of them."""
+
+    key: str
+    receiver: str
+    labels: Mapping[str, str]
+    began_us: int
+    """When it began, µs of the process's clock, as all moments here."""
+    due_us: int
+    """When it is looked at next."""
+    told_us: int | None = None
+    """When its last notice was made; None: there was none yet."""
+    number: int = 0
+    """Notices so far."""
+    told: Mapping[str, str] = field(default_factory=dict)
+    """Fingerprints of the alerts that its receiver knows as firing, and whether they flap."""
+
+
+@dataclass(frozen=True, slots=True)
+class Grouped:
+    """What a step came to."""
+
+    groups: Mapping[str, Group]
+    notices: tuple[Notice, ...]
+    muted: Mapping[str, str]
+    """Fingerprints of alerts of which nobody is told now, and why: for pages."""
+
+
+@dataclass(slots=True)
+class _Members:
+    """The alerts of a group, now."""
+
+    route: Route
+    labels: Mapping[str, str]
+    firing: list[Alert] = field(default_factory=list)
+    """Those that somebody is to be told of."""
+    muted: set[str] = field(default_factory=set)
+    over: dict[str, Alert] = field(default_factory=dict)
+    """Those that fire no more, by fingerprint."""
+
+
+def step(
+    groups: Mapping[str, Group],
+    alerts: Sequence[Alert],
+    routing: Routing,
+    *,
+    silences: Iterable[Silence] = (),
+    rules: Mapping[str, Rule] = MappingProxyType({}),
+    now_us: int,
+) -> Grouped:
+    """The groups after a look at all alerts, and whom to tell what.
+
+    rules: by name; what a notice names gets the texts of its rule, with the figures of this moment.
+    """
+    firing = [alert for alert in alerts if alert.state not in _QUIET]
+    muted = {
+        fingerprint: f"inhibited by {rule}"
+        for fingerprint, rule in inhibited(firing, routing.inhibitions).items()
+    }
+    standing = active(silences, now_us)
+    if standing:
+        for alert in firing:
+            silence = silenced_by(labels_of(alert), standing)
+            if silence is not None:
+                muted[alert.fingerprint] = f"silenced by {silence.author}: {silence.comment}"
+    kept: dict[str, Group] = {}
+    notices = []
+    for key, members in sorted(_members(alerts, routing, muted).items()):
+        group, notice = _looked_at(groups.get(key), key, members, now_us)
+        if group is not None:
+            kept[key] = group
+        if notice is not None:
+            shown = [
+                with_texts(rules[alert.rule], alert) if alert.rule in rules else alert
+                for alert in notice.alerts
+            ]
+            notices.append(replace(notice, alerts=tuple(shown)))
+    return Grouped(kept, tuple(notices), muted)
+
+
+def _members(
+    alerts: Sequence[Alert], routing: Routing, muted: Mapping[str, str]
+) -> dict[str, _Members]:
+    """The alerts of each group, by its key."""
+    found: dict[str, _Members] = {}
+    keys: dict[tuple[int, tuple[str, ...]], str] = {}
+    places = {id(route): place for place, route in enumerate((routing.otherwise, *routing.routes))}
+    for alert in alerts:
+        if alert.state is State.PENDING and alert.resolved_at_us is None:
+            continue
+        labels = labels_of(alert)
+        for route in routing.routes_of(labels):
+            values = values_of(labels, route.group_by)
+            place = (places[id(route)], values)
+            if place not in keys:
+                named = {name: one for name, one in zip(route.group_by, values, strict=True) if one}
+                keys[place] = _key(route, named)
+                found.setdefault(keys[place], _Members(route, named))
+            members = found[keys[place]]
+            if alert.state in _QUIET:
+                members.over[alert.fingerprint] = alert
+            elif alert.fingerprint in muted:
+                members.muted.add(alert.fingerprint)
+            else:
+                members.firing.append(alert)
+    return found
+
+
+def _key(route: Route, labels: Mapping[str, str]) -> str:
+    """What tells a group from all others: whom it is told to, by which route, and its labels."""
+    matchers = ",".join(str(one) for one in route.matchers)
+    return f"{route.receiver}/{{{matchers}}}:{json.dumps(labels, sort_keys=True)}"
+
+
+def _looked_at(
+    group: Group | None, key: str, members: _Members, now_us: int
+) -> tuple[Group | None, Notice | None]:
+    """A group after a look, None when it is over; and its notice, if it is time for one."""
+    route = members.route
+    if group is None:
+        if not members.firing:
+            return None, None
+        due_us = now_us + route.group_wait_us
+        group = Group(key, route.receiver, members.labels, now_us, due_us)
+    # A clock that was set back delays nothing beyond the longest wait that there is.
+    wait_us = route.group_wait_us if group.told_us is None else route.group_interval_us
+    if now_us < min(group.due_us, now_us + wait_us):
+        latest_us = now_us + wait_us
+        return (group if group.due_us <= latest_us else replace(group, due_us=latest_us)), None
+    told = {alert.fingerprint: _how(alert) for alert in members.firing}
+    over = [members.over[one] for one in group.told if one in members.over]
+    still = {
+        one: how for one, how in group.told.items() if one in members.muted and one not in told
+    }
+    is_new = any(group.told.get(one) != how for one, how in told.items())
+    told_us = None if group.told_us is None else min(group.told_us, now_us)
+    is_due = bool(told) and told_us is not None and now_us - told_us >= route.repeat_interval_us
+    later = replace(group, due_us=now_us + route.group_interval_us, told={**still, **told})
+    notice = None
+    if is_new or is_due or (over and route.send_resolved):
+        later = replace(later, number=group.number + 1, told_us=now_us)
+        notice = _notice(later, members, over if route.send_resolved else [], now_us)
+    is_over = not later.told and not members.firing
+    return (None if is_over else later), notice
+
+
+def _how(alert: Alert) -> str:
+    return _FLAPS if alert.course.is_flapping else _FIRES
+
+
+def _notice(group: Group, members: _Members, over: Sequence[Alert], now_us: int) -> Notice:
+    firing = sorted(members.firing, key=_worst_first)
+    ended = [replace(alert, state=State.RESOLVED) for alert in sorted(over, key=_worst_first)]
+    everything = (*firing, *ended)
+    said = [
+        (one.fingerprint, one.state.value, one.fired_at_us, one.resolved_at_us)
+        for one in everything
+    ]
+    told = json.dumps([group.key, group.began_us, group.number, said])
+    named_max = members.route.alerts_max
+    # When not all can be named, what is over has a share: a person waits for it.
+    shares = min(len(ended), named_max // 2) if len(everything) > named_max else len(ended)
+    named = (*firing[: named_max - shares], *ended[: max(shares, named_max - len(firing))])
+    return Notice(
+        hashlib.sha256(told.encode()).hexdigest()[:32],
+        group.receiver,
+        group.key,
+        group.labels,
+        named,
+        len(everything) - len(named),
+        now_us,
+    )
+
+
+def _worst_first(alert: Alert) -> tuple[int, int, str]:
+    fired_us = alert.fired_at_us if alert.fired_at_us is not None else 0
+    return _SEVERITIES.get(alert.severity, len(_SEVERITIES)), fired_us, alert.fingerprint

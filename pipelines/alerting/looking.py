@@ -1,0 +1,115 @@
+"""One look at gold: the rows that rules are about, as they were when a cycle was complete.
+
+Place in the walk: gold, read with delta-rs → `Looked` → `evaluating`.
+
+Invariant: all rows are of one `Moment`. A table that cannot be read is named with its reason, and
+holds up no other. Newest states are followed from cycle to cycle; intervals and events are read for
+as long as a rule looks back, and never more than ROWS_MAX of a table. Absent on purpose: rules'
+conditions, and Spark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import Final
+
+import polars as pl
+
+from engine.foundation.errors import LakeError
+from pipelines.alerting.evaluating import Looked
+from pipelines.alerting.lake_rows import gone, rows_of_lake
+from pipelines.alerting.rules import Rule
+from pipelines.alerting.watched import OF_THE_LAKE, Shape, rows_at, watched
+from pipelines.check_results import of_each_check, recent_results, trust_at
+from pipelines.followed import Followed
+from pipelines.lake import Lake
+from pipelines.marts.ended_queues import ENDED_QUEUES
+from pipelines.marts.group_state import GONE
+from pipelines.microseconds import micros
+from pipelines.moment import Moment, last_complete
+from pipelines.reading import LOOK_BACK, STATE_KEYS, OpenTables, Reading
+from pipelines.trust import Trust
+
+ROWS_MAX: Final = 2_000_000
+"""Of one table in one look: more is told as a table that cannot be read."""
+GONE_MAX: Final = 10_000
+"""Ended groups and queues that are looked through for alerts about them."""
+
+
+class Gold:
+    """The gold of one lake, looked at again and again."""
+
+    def __init__(self, lake: Lake) -> None:
+        self._lake = lake
+        self._tables = OpenTables(lake)
+        self._followed = Followed()
+
+    def moment(self) -> Moment | None:
+        """The last complete cycle; None when there is none. Raises LakeError."""
+        moment = last_complete(self._lake)
+        self._tables.follow(None if moment is None else moment.run_id)
+        return moment
+
+    def look(self, rules: Sequence[Rule], moment: Moment | None, *, now_us: int) -> Looked:
+        """What rules are about at that moment; `now_us`: µs of the clock of this process."""
+        rows = rows_of_lake(moment, now_us)
+        if moment is None or moment.present is None:
+            return Looked(None, rows)
+        reading = Reading(self._tables, moment)
+        unreadable: dict[str, str] = {}
+        for name, within_us in _spans(rules).items():
+            if name in rows:
+                continue
+            try:
+                rows[name] = _bounded(name, self._rows(name, reading, within_us))
+            except LakeError as error:
+                unreadable[name] = str(error)
+        if all(rule.is_of_lake for rule in rules):
+            return Looked(micros(moment.present), rows, moment.unknown, unreadable=unreadable)
+        trust, ended = Trust(), tuple[Mapping[str, str], ...]()
+        try:
+            trust = trust_at(reading)
+            ended = self._gone(reading)
+        except LakeError as error:
+            unreadable |= dict.fromkeys(rows, f"what it rests on cannot be read: {error}")
+            rows = {one.name: rows[one.name] for one in OF_THE_LAKE if one.name in rows}
+        return Looked(micros(moment.present), rows, moment.unknown, trust, ended, unreadable)
+
+    def _rows(self, name: str, reading: Reading, within_us: int) -> pl.DataFrame:
+        if name in STATE_KEYS:
+            return self._followed.newest(name, reading)
+        if name == "dq_results":
+            return of_each_check(recent_results(reading))
+        present = reading.moment.present
+        assert present is not None
+        shape = watched()[name].shape
+        since = present - (LOOK_BACK if shape is Shape.STATE else timedelta(microseconds=within_us))
+        if shape is Shape.INTERVALS:
+            return reading.windows(name, since=since, until=present)
+        return rows_at(name, reading.rows(name, since=since), micros(present), within_us=within_us)
+
+    def _gone(self, reading: Reading) -> tuple[Mapping[str, str], ...]:
+        """Ended queues, and groups of a broker that are not there any more."""
+        states = reading.told_last("group_state", f"state = '{GONE}'")
+        ended = reading.told_last(ENDED_QUEUES.name).head(GONE_MAX)
+        living = self._followed.newest("consumer_lag", reading) if ended.height else ended
+        return gone(states.head(GONE_MAX), ended, living)
+
+
+def _spans(rules: Sequence[Rule]) -> dict[str, int]:
+    """The tables that rules read, and how far back the one that looks furthest does, µs."""
+    spans: dict[str, int] = {}
+    for rule in rules:
+        for name in rule.tables:
+            spans[name] = max(spans.get(name, 0), rule.within_us)
+    return spans
+
+
+def _bounded(name: str, rows: pl.DataFrame) -> pl.DataFrame:
+    if rows.height > ROWS_MAX:
+        raise LakeError(
+            f"{name} has {rows.height:,} rows that rules look at, more than {ROWS_MAX:,}: "
+            "let rules on it look back less far (within)"
+        )
+    return rows

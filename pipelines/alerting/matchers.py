@@ -1,0 +1,117 @@
+"""Which labels are meant: `severity="critical"`, `group=~"pay.*"`, `owner!="me"`, `topic!~"%.*"`.
+
+Place in the walk: below silences, inhibition and routes, all of which choose alerts by labels.
+
+An alert's labels are those of its own, with alertname, severity and owner. A label that it lacks is
+an empty text, as in Alertmanager; a pattern speaks of the whole value.
+
+Invariant: pure; a matcher that was read cannot fail. Patterns are bounded in length, and refused
+when they could take long on hostile names: one repetition within another, and back references.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any, Final
+
+from pipelines.alerting.alerts import ALERT_NAME, Alert
+
+PATTERN_MAX: Final = 200
+"""Characters of a pattern."""
+VALUE_MAX: Final = 500
+"""Characters of a label's value that a pattern is held against."""
+MATCHERS_MAX: Final = 20
+"""Matchers of one silence, route or inhibition."""
+
+_WRITTEN: Final = re.compile(r"\s*([A-Za-z_][A-Za-z0-9_]*)\s*(=~|!~|!=|=)\s*(.*?)\s*", re.DOTALL)
+_NESTED: Final = re.compile(r"[*+?}]\)*[)][*+{]|\\[1-9]|\(\?P=")
+
+
+class MatcherFault(Exception):
+    """A matcher that cannot be read: what is wrong, and what would be right."""
+
+
+@dataclass(frozen=True, slots=True)
+class Matcher:
+    """One condition on one label."""
+
+    label: str
+    sign: str
+    """=, !=, =~ or !~."""
+    value: str
+    _pattern: re.Pattern[str] | None = field(default=None, compare=False, repr=False)
+
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        """Does it hold for these labels?"""
+        value = labels.get(self.label, "")
+        if self._pattern is None:
+            return (value == self.value) is (self.sign == "=")
+        found = self._pattern.fullmatch(value[:VALUE_MAX]) is not None
+        return found is (self.sign == "=~")
+
+    def __str__(self) -> str:
+        quoted = self.value.replace("\\", "\\\\").replace('"', '\\"')
+        return f'{self.label}{self.sign}"{quoted}"'
+
+
+def matcher_of(text: str) -> Matcher:
+    """The matcher that a text says; quotes around the value may be left out."""
+    found = _WRITTEN.fullmatch(text)
+    if found is None:
+        raise MatcherFault(f'{text[:100]!r} is no matcher: write label="value", or !=, =~, !~')
+    label, sign, value = found.groups()
+    if len(value) >= 2 and value[0] == value[-1] == '"':
+        value = re.sub(r"\\(.)", r"\1", value[1:-1])
+    return matcher(label, sign, value)
+
+
+def matcher(label: str, sign: str, value: str) -> Matcher:
+    """A matcher from its parts. MatcherFault for a pattern that cannot be used."""
+    if sign not in ("=~", "!~"):
+        return Matcher(label, sign, value)
+    if len(value) > PATTERN_MAX:
+        raise MatcherFault(f"the pattern has {len(value)} characters; at most {PATTERN_MAX}")
+    if _NESTED.search(value):
+        what = "repeats a repetition, or refers back: it could take for ever"
+        raise MatcherFault(f"the pattern {value!r} {what}")
+    try:
+        return Matcher(label, sign, value, _compiled(value))
+    except re.error as error:
+        raise MatcherFault(f"the pattern {value!r} cannot be read: {error}") from None
+
+
+@lru_cache(maxsize=1_024)
+def _compiled(value: str) -> re.Pattern[str]:
+    return re.compile(value, re.DOTALL)
+
+
+def matchers_of(texts: Any) -> tuple[Matcher, ...]:
+    """Those of a list of texts. MatcherFault for anything else, and for none."""
+    if not isinstance(texts, list | tuple) or not all(isinstance(one, str) for one in texts):
+        raise MatcherFault("must be a list of matchers, like ['group=\"orders\"']")
+    if not 1 <= len(texts) <= MATCHERS_MAX:
+        raise MatcherFault(f"has {len(texts)} matchers; 1 to {MATCHERS_MAX} are taken")
+    return tuple(matcher_of(one) for one in texts)
+
+
+def all_match(matchers: Iterable[Matcher], labels: Mapping[str, str]) -> bool:
+    """Do all of them hold?"""
+    return all(one.matches(labels) for one in matchers)
+
+
+def labels_of(alert: Alert) -> dict[str, str]:
+    """What matchers see of an alert."""
+    return {
+        **alert.labels,
+        ALERT_NAME: alert.rule,
+        "severity": alert.severity,
+        "owner": alert.owner,
+    }
+
+
+def values_of(labels: Mapping[str, str], names: Sequence[str]) -> tuple[str, ...]:
+    """The values of some labels; of one that is not there, an empty text."""
+    return tuple(labels.get(name, "") for name in names)

@@ -1,0 +1,113 @@
+"""`tidemark alerts run`: one alerting process in the foreground, until SIGTERM or Ctrl-C.
+
+Place in the walk: the entry point; it brings clock, chance, files, database and lake together.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import secrets
+import signal
+import socket
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Final
+
+from engine.foundation.errors import ConfigError
+from pipelines.alerting.alerts import Alert, Notice, State, fingerprint_of
+from pipelines.alerting.channels.opening import channels_of
+from pipelines.alerting.channels.receivers import read_receivers
+from pipelines.alerting.files import read_rules, shipped_files
+from pipelines.alerting.looking import Gold
+from pipelines.alerting.outbox.courier import Chances, Courier
+from pipelines.alerting.outbox.outcomes import Failed, Outcome, Trouble
+from pipelines.alerting.state import now_us
+from pipelines.alerting.store.database import Database
+from pipelines.alerting.telling import NobodyToTell, TellingFile
+from pipelines.alerting.watching import Alerting
+from pipelines.lake import Lake
+
+TEST_RULE: Final = "ChannelTest"
+SENDERS_MAX: Final = 100
+"""Channels that block, at work at the same time: as many as there may be receivers."""
+
+
+def rule_files(given: Sequence[Path]) -> list[Path]:
+    """Files of rules: of a folder all that end in .toml; without any, those that are shipped."""
+    if not given:
+        return shipped_files()
+    return [
+        file
+        for path in given
+        for file in (sorted(path.glob("*.toml")) if path.is_dir() else [path])
+    ]
+
+
+async def watch(
+    lake: Lake, rules: Sequence[Path], receivers: Path | None, database: Database, *, for_s: float
+) -> None:
+    """Watch a lake until told to stop, or for so many seconds. Raises ConfigError for files that
+    are wrong at the start; later they are told, and what was in force stays.
+    """
+    faults = read_rules(rule_files(rules)).faults
+    if faults:
+        raise ConfigError("rules", len(faults), "; ".join(map(str, faults)))
+    until = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, until.set)
+    if for_s:
+        loop.call_later(for_s, until.set)
+    name = lake.root
+    with ThreadPoolExecutor(SENDERS_MAX, thread_name_prefix="channel") as threads:
+        places = (
+            NobodyToTell() if receivers is None else TellingFile(receivers, os.environ, threads)
+        )
+        places.read()
+        chances = Chances(now_us, random.random, lambda: secrets.token_hex(16))
+        party = Alerting(
+            Gold(lake),
+            database,
+            lake=name,
+            holder=f"process {os.getpid()} on {socket.gethostname()}",
+            rules=lambda: rule_files(rules),
+            places=places,
+            courier=lambda channels: Courier(database, name, channels, chances),
+            now_us=now_us,
+        )
+        await party.run(until)
+
+
+async def tried(file: Path, receiver: str) -> Outcome:
+    """What comes of sending one receiver an alert that says that it is a test."""
+    with ThreadPoolExecutor(1) as threads:
+        channels = channels_of(read_receivers(file), os.environ, threads)
+        if receiver not in channels:
+            raise ConfigError("receiver", receiver, f"one of {', '.join(channels)}", str(file))
+        at_us = now_us()
+        labels = {"cluster": "none", "group": "none"}
+        alert = Alert(
+            fingerprint=fingerprint_of(TEST_RULE, labels),
+            rule=TEST_RULE,
+            severity="info",
+            owner="",
+            labels=labels,
+            annotations={"summary": "This is a test of the channel. Nothing is wrong."},
+            figures={},
+            state=State.FIRING,
+            reason="",
+            active_at_us=at_us,
+            fired_at_us=at_us,
+            resolved_at_us=None,
+            last_true_us=at_us,
+        )
+        notice = Notice(secrets.token_hex(16), receiver, TEST_RULE, {}, (alert,), 0, at_us)
+        channel = channels[receiver]
+        try:
+            async with asyncio.timeout(channel.timeout_s):
+                return await channel.send(notice)
+        except TimeoutError:
+            return Failed(Trouble.UNREACHABLE, f"no answer within {channel.timeout_s:g} s")

@@ -1,0 +1,55 @@
+"""A clock for waiting that no step of another clock moves.
+
+Place in the walk: beside the life cycle, which waits by it (`for`, `keep_firing_for`, rest after
+flapping). What is waited for is data time: how long facts say that something holds. But a broker's
+clock may be set, and so may that of this process; neither may make an alert fire, or end it.
+
+So it goes on as data time does, yet no further than this process's own clock has gone: what data
+time gains at a leap is bounded by SLACK_US beyond it. A leap of both, as after a night's sleep of
+the machine or a restart, counts as GAP_US at most. Neither ever takes it back.
+
+Invariant: `advanced` with the same two moments again gives the same value. Absent on purpose: I/O;
+it is stored with the alerts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from pipelines.settings import MINUTE_US, SECOND_US
+
+GAP_US: Final = MINUTE_US
+"""Two looks that lie further apart than this are counted as this far."""
+SLACK_US: Final = 15 * SECOND_US
+"""Data time comes in leaps of a slide, process time does not: so far the first may be ahead."""
+
+
+@dataclass(frozen=True, slots=True)
+class Steady:
+    """Where the clock stands, and the two others when it was looked at last."""
+
+    total_us: int = 0
+    """What it shows, µs since it was begun."""
+    data_us: int | None = None
+    now_us: int | None = None
+    credit_us: int = 0
+    """Process time that data time has not used yet."""
+
+    def advanced(self, data_us: int | None, now_us: int) -> Steady:
+        """After a look at gold of that moment of data time, at that moment of this process."""
+        passed_us = 0 if self.now_us is None else _bounded(now_us - self.now_us, GAP_US)
+        credit_us = self.credit_us + passed_us
+        gained_us = 0
+        if data_us is not None and self.data_us is not None:
+            gained_us = _bounded(data_us - self.data_us, credit_us)
+        return Steady(
+            self.total_us + gained_us,
+            self.data_us if data_us is None else data_us,
+            now_us,
+            min(SLACK_US, credit_us - gained_us),
+        )
+
+
+def _bounded(span_us: int, most_us: int) -> int:
+    return max(0, min(span_us, most_us))

@@ -1,0 +1,49 @@
+"""Alerts and notices as JSON, and back.
+
+Invariant: what was written is read as the same value, whatever texts others put into it; hence
+escapes for all that is not ASCII. Absent on purpose: versions. A field that is added gets a default
+for the bodies that lack it.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, TypeVar
+
+import msgspec
+
+from engine.foundation.errors import StorageError
+from pipelines.alerting.alerts import Alert, Notice
+
+Value = TypeVar("Value", Alert, Notice)
+
+
+def alert_text(alert: Alert) -> str:
+    """The alert as it is stored."""
+    return json.dumps(_plain(alert))
+
+
+def alert_of(text: str) -> Alert:
+    """The alert that was stored; raises StorageError when it is none."""
+    return _value(text, Alert)
+
+
+def notice_text(notice: Notice) -> str:
+    """The notice as it is stored."""
+    return json.dumps(_plain(notice))
+
+
+def notice_of(text: str) -> Notice:
+    """The notice that was stored; raises StorageError when it is none."""
+    return _value(text, Notice)
+
+
+def _plain(value: Alert | Notice) -> Any:
+    return msgspec.to_builtins(value)
+
+
+def _value(text: str, kind: type[Value]) -> Value:
+    try:
+        return msgspec.convert(json.loads(text), kind)
+    except ValueError as error:
+        raise StorageError(f"the database holds no {kind.__name__.lower()}: {error}") from error

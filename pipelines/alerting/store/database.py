@@ -1,0 +1,191 @@
+"""A database, opened: its tables are those of this version, and its errors are ours.
+
+Place in the walk: below everything else in this folder.
+
+SQLite keeps a write-ahead log and waits LOCK_WAIT_S for a lock; a writing transaction takes the
+lock at its beginning, so that none fails half-way for having read first. It syncs each commit: what
+was stored is there after a power cut. PostgreSQL has the same bound on waiting for locks.
+
+Invariant: migrations run under a lock and in one transaction, so that of several processes that
+open a new database one makes the tables, and a killed one leaves none. Absent on purpose: retries,
+and parameters or passwords in the text of an error.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+import sqlalchemy as sa
+from alembic import command
+from alembic.config import Config
+from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import event
+from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
+
+from engine.foundation.errors import ConfigError
+from pipelines.alerting.store.errors import StoreTooNew, StoreUnavailable
+
+FILE_NAME: Final = "tidemark.db"
+LOCK_WAIT_S: Final = 5
+"""So long somebody else may hold a lock before the database counts as locked."""
+
+CONNECT_WAIT_S: Final = 5
+STATEMENT_WAIT_S: Final = 30
+CONNECTIONS_MAX: Final = 5
+"""Of one process; who finds none free waits LOCK_WAIT_S."""
+
+MIGRATIONS: Final = Path(__file__).parent / "migrations"
+_VERSIONS: Final = "tidemark_versions"
+_MIGRATING: Final = 7_420_563_018_112
+"""Number of the advisory lock under which PostgreSQL databases are migrated."""
+
+_ALLOWED: Final = "sqlite:///PATH or postgresql://USER@HOST:PORT/NAME"
+
+
+class Database:
+    """An open database. Its methods may block: call them beside an event loop."""
+
+    def __init__(self, engine: sa.Engine) -> None:
+        self._reader: Final = engine
+        self._writer: Final = engine.execution_options(tidemark_writes=True)
+
+    @classmethod
+    def at(cls, address: str) -> Database:
+        """Open the database at this address, and bring its tables to this version.
+
+        Raises ConfigError for an address that is none, StoreUnavailable when nobody answers there,
+        and StoreTooNew for tables of a later version.
+        """
+        database = cls(_engine(address))
+        try:
+            with database.writing() as connection:
+                _migrate(connection)
+        except BaseException:
+            database.close()
+            raise
+        return database
+
+    @classmethod
+    def in_folder(cls, home: Path) -> Database:
+        """The SQLite database of a home folder, which only its owner may read."""
+        try:
+            home.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            raise StoreUnavailable(f"{home} cannot be made ({error.strerror})") from error
+        return cls.at(f"sqlite:///{home / FILE_NAME}")
+
+    @contextmanager
+    def reading(self) -> Iterator[sa.Connection]:
+        """One transaction that sees one moment on SQLite, and committed rows on PostgreSQL."""
+        with _as_ours(), self._reader.begin() as connection:
+            yield connection
+
+    @contextmanager
+    def writing(self) -> Iterator[sa.Connection]:
+        """One transaction, committed at the end of the block, undone when that raises."""
+        with _as_ours(), self._writer.begin() as connection:
+            yield connection
+
+    def close(self) -> None:
+        """Give the connections back."""
+        self._reader.dispose()
+
+
+@contextmanager
+def _as_ours() -> Iterator[None]:
+    """Errors of the database as StoreUnavailable, but for those that are bugs of ours."""
+    try:
+        yield
+    except DBAPIError as error:
+        if isinstance(error, sa.exc.ProgrammingError | sa.exc.IntegrityError | sa.exc.DataError):
+            raise
+        told = " ".join(str(error.orig).split())
+        raise StoreUnavailable(f"the database does not do what it is asked: {told}") from error
+    except sa.exc.TimeoutError as error:
+        raise StoreUnavailable("all connections to the database are in use") from error
+
+
+def _engine(address: str) -> sa.Engine:
+    try:
+        url = sa.make_url(address)
+        if url.get_backend_name() == "sqlite":
+            return _sqlite(url)
+        if url.get_backend_name() == "postgresql":
+            return _postgresql(url)
+    except (ArgumentError, NoSuchModuleError, ValueError) as error:
+        raise ConfigError("database", "***", _ALLOWED) from error
+    except ModuleNotFoundError as error:
+        raise ConfigError(
+            "database", url.get_backend_name(), "PostgreSQL needs `pip install tidemark[guards]`"
+        ) from error
+    raise ConfigError("database", url.get_backend_name(), _ALLOWED)
+
+
+def _sqlite(url: sa.URL) -> sa.Engine:
+    if url.drivername not in {"sqlite", "sqlite+pysqlite"} or url.query:
+        raise ConfigError("database", url.drivername, _ALLOWED)
+    if url.database in {None, "", ":memory:"}:
+        raise ConfigError("database", "in memory", "a file: what was decided outlives its process")
+    engine = sa.create_engine(
+        url,
+        connect_args={"timeout": LOCK_WAIT_S},
+        pool_size=CONNECTIONS_MAX,
+        max_overflow=0,
+        pool_timeout=LOCK_WAIT_S,
+        hide_parameters=True,
+    )
+    event.listen(engine, "connect", _open_sqlite)
+    event.listen(engine, "begin", _begin_sqlite)
+    return engine
+
+
+def _open_sqlite(connection: sqlite3.Connection, _: object) -> None:
+    connection.isolation_level = None  # Or sqlite3 begins transactions of its own.
+    for setting in ("journal_mode=WAL", "synchronous=FULL"):
+        connection.execute(f"PRAGMA {setting}").close()
+
+
+def _begin_sqlite(connection: sa.Connection) -> None:
+    writes = connection.get_execution_options().get("tidemark_writes", False)
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+
+def _postgresql(url: sa.URL) -> sa.Engine:
+    if url.drivername not in {"postgresql", "postgresql+psycopg"}:
+        raise ConfigError("database", url.drivername, _ALLOWED)
+    bounds = {
+        "lock_timeout": LOCK_WAIT_S,
+        "statement_timeout": STATEMENT_WAIT_S,
+        "idle_in_transaction_session_timeout": STATEMENT_WAIT_S,
+    }
+    options = " ".join(f"-c {name}={seconds}s" for name, seconds in bounds.items())
+    return sa.create_engine(
+        url.set(drivername="postgresql+psycopg"),
+        connect_args={"connect_timeout": CONNECT_WAIT_S, "options": options},
+        pool_size=CONNECTIONS_MAX,
+        max_overflow=0,
+        pool_timeout=LOCK_WAIT_S,
+        pool_pre_ping=True,
+        hide_parameters=True,
+    )
+
+
+def _migrate(connection: sa.Connection) -> None:
+    if connection.dialect.name == "postgresql":
+        connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_MIGRATING)))
+    config = Config(attributes={"connection": connection, "version_table": _VERSIONS})
+    config.set_main_option("script_location", str(MIGRATIONS).replace("%", "%%"))
+    known = {script.revision for script in ScriptDirectory.from_config(config).walk_revisions()}
+    there = MigrationContext.configure(connection, opts={"version_table": _VERSIONS})
+    unknown = sorted(set(there.get_current_heads()) - known)
+    if unknown:
+        raise StoreTooNew(
+            f"the database has tables of a later version ({', '.join(unknown)}): update Tidemark, "
+            "or name another database"
+        )
+    command.upgrade(config, "head")

@@ -1,0 +1,47 @@
+"""How much is kept, and for how long; what happens beyond stands beside each figure."""
+
+from __future__ import annotations
+
+from typing import Final
+
+SECOND_US: Final = 1_000_000
+MINUTE_US: Final = 60 * SECOND_US
+DAY_US: Final = 86_400 * SECOND_US
+
+RESOLVED_KEPT_US: Final = 7 * DAY_US
+"""Resolved alerts; the Delta table `alerts` has them for longer."""
+
+RESOLVED_KEPT_MAX: Final = 10_000
+"""Resolved alerts of one lake; beyond it the oldest go earlier."""
+
+NOTICES_KEPT_US: Final = 7 * DAY_US
+"""Notices that were delivered, replaced or given up."""
+
+NOTICES_KEPT_MAX: Final = 20_000
+"""The same of one lake; beyond it the oldest go earlier."""
+
+SILENCES_KEPT_US: Final = 90 * DAY_US
+"""Silences, from their end on."""
+
+OPERATIONS_KEPT_US: Final = 7 * DAY_US
+"""Operations, from their end on."""
+
+ROWS_PER_TIDYING: Final = 2_000
+"""Rows of one kind that one transaction removes: others write in between."""
+
+WAITING_MAX: Final = 1_000
+"""Notices that wait for one receiver. Beyond it the oldest that a newer one of its group waits
+behind is replaced by that one, which takes over what the older alone could tell: that an alert is
+resolved. The newest of a group is never replaced, so at most one a group more than this waits.
+"""
+
+ALERTS_PER_NOTICE_MAX: Final = 1_000
+"""Alerts in a notice that took over another's; those beyond it are counted."""
+
+GIVE_UP_US: Final = 3 * DAY_US
+"""A notice that could not be delivered for so long is given up, and told so in the log."""
+
+TEXT_CHARS_MAX: Final = 500
+"""Of an error that is kept beside a notice or a receiver."""
+
+assert GIVE_UP_US < NOTICES_KEPT_US, "a notice is not forgotten before it is given up"

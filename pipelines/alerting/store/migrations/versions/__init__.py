@@ -1,0 +1,1 @@
+"""The changes; each names the one before it."""

@@ -1,0 +1,107 @@
+"""What people said of alerts: silences and acknowledgements.
+
+No lead is needed: pages and commands write here, and the leader reads it with each step.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import sqlalchemy as sa
+from sqlalchemy.exc import IntegrityError
+
+from engine.foundation.errors import ConfigError
+from pipelines.alerting.store.database import Database
+from pipelines.alerting.store.tables import acks, silences
+
+
+@dataclass(frozen=True, slots=True)
+class Silence:
+    """Alerts that match are not told of from one moment to another."""
+
+    silence_id: str
+    author: str
+    comment: str
+    from_us: int
+    to_us: int
+    created_us: int
+    expired_us: int | None
+    """When somebody ended it early."""
+    body: str
+    """Opaque JSON: what it matches, how it recurs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ack:
+    """Somebody has seen the alert that became active at `active_at_us`."""
+
+    fingerprint: str
+    active_at_us: int
+    author: str
+    comment: str
+    acked_us: int
+
+
+def add_silence(database: Database, lake: str, silence: Silence) -> None:
+    """Keep a silence; raises ConfigError when its id is taken or it ends before it begins."""
+    if silence.to_us <= silence.from_us:
+        raise ConfigError("to", silence.to_us, f"a moment after its begin, {silence.from_us}")
+    values = {name: getattr(silence, name) for name in Silence.__slots__}
+    try:
+        with database.writing() as connection:
+            connection.execute(sa.insert(silences).values(lake=lake, **values))
+    except IntegrityError as error:
+        raise ConfigError("id", silence.silence_id, "one that no silence has yet") from error
+
+
+def expire_silence(database: Database, lake: str, silence_id: str, *, now_us: int) -> bool:
+    """End a silence; False when there is none of that id that had not ended."""
+    with database.writing() as connection:
+        done = connection.execute(
+            sa.update(silences)
+            .where(
+                silences.c.lake == lake,
+                silences.c.silence_id == silence_id,
+                silences.c.expired_us.is_(None),
+                silences.c.to_us > now_us,
+            )
+            .values(expired_us=now_us)
+        )
+    return done.rowcount == 1
+
+
+def silences_of(database: Database, lake: str, *, ending_after_us: int = 0) -> tuple[Silence, ...]:
+    """Silences that end, or were ended, after a moment; those that begin later too."""
+    ends = sa.func.coalesce(silences.c.expired_us, silences.c.to_us)
+    with database.reading() as connection:
+        rows = connection.execute(
+            sa.select(silences)
+            .where(silences.c.lake == lake, ends > ending_after_us)
+            .order_by(silences.c.from_us, silences.c.silence_id)
+        ).all()
+    return tuple(
+        Silence(**{name: getattr(row, name) for name in Silence.__slots__}) for row in rows
+    )
+
+
+def acknowledge(database: Database, lake: str, ack: Ack) -> None:
+    """Keep an acknowledgement; the last one of an alert counts."""
+    values = {name: getattr(ack, name) for name in Ack.__slots__}
+    with database.writing() as connection:
+        connection.execute(
+            sa.delete(acks).where(
+                acks.c.lake == lake,
+                acks.c.fingerprint == ack.fingerprint,
+                acks.c.active_at_us == ack.active_at_us,
+            )
+        )
+        connection.execute(sa.insert(acks).values(lake=lake, **values))
+
+
+def acks_of(database: Database, lake: str) -> tuple[Ack, ...]:
+    """All that are kept: those whose alert is gone are forgotten with it."""
+    with database.reading() as connection:
+        rows = connection.execute(
+            sa.select(acks).where(acks.c.lake == lake).order_by(acks.c.acked_us, acks.c.fingerprint)
+        ).all()
+    return tuple(Ack(**{name: getattr(row, name) for name in Ack.__slots__}) for row in rows)

@@ -1,0 +1,241 @@
+"""A step: what one cycle of gold, or one moment, changed; stored whole or not at all.
+
+Place in the walk: the last thing that deciding does. The outbox begins where it ends.
+
+Invariant: alerts, groups, notices and cursor change together, for the leader alone. A notice whose
+id is there already is not stored again: whoever does not know whether his step was stored loads,
+decides again, and stores what comes of it. Absent on purpose: deciding.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import sqlalchemy as sa
+
+from pipelines.alerting.alerts import Alert, Notice
+from pipelines.alerting.store import leads
+from pipelines.alerting.store.bodies import alert_of, alert_text, notice_of, notice_text
+from pipelines.alerting.store.crowds import Waiting, merged, replacements
+from pipelines.alerting.store.database import Database
+from pipelines.alerting.store.leads import Lead
+from pipelines.alerting.store.limits import ALERTS_PER_NOTICE_MAX, WAITING_MAX
+from pipelines.alerting.store.tables import Kept, alert_groups, alerts, cursors, notices
+
+_log = logging.getLogger(__name__)
+
+_ROWS_AT_ONCE: Final = 500
+"""Of one statement: SQLite takes a bounded number of parameters."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cursor:
+    """A cycle of a run of gold, and the clock by which alerts wait, as it stood then."""
+
+    run: str
+    cycle: int
+    clock: str = ""
+    """Opaque JSON."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupAt:
+    """A group of alerts at one receiver."""
+
+    receiver: str
+    group_key: str
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What changed."""
+
+    alerts: Sequence[Alert] = ()
+    """New ones, and those that are not as they were."""
+    forgotten: Collection[str] = ()
+    """Fingerprints of alerts that are no more, and were never told."""
+    groups: Mapping[GroupAt, str] = field(default_factory=dict)
+    """New states of groups, opaque JSON."""
+    ended_groups: Collection[GroupAt] = ()
+    notices: Sequence[Notice] = ()
+    """In the order in which they are to be told."""
+    cursor: Cursor | None = None
+    """Decided up to here; None leaves it where it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """Everything that the next step is decided from."""
+
+    cursor: Cursor | None
+    alerts: tuple[Alert, ...]
+    """Resolved ones as well, as long as they are kept."""
+    groups: Mapping[GroupAt, str]
+
+
+def load(database: Database, lake: str) -> Held:
+    """What is known of a lake."""
+    with database.reading() as connection:
+        at = connection.execute(sa.select(cursors).where(cursors.c.lake == lake)).one_or_none()
+        bodies = connection.scalars(
+            sa.select(alerts.c.body).where(alerts.c.lake == lake).order_by(alerts.c.fingerprint)
+        ).all()
+        states = connection.execute(
+            sa.select(alert_groups)
+            .where(alert_groups.c.lake == lake)
+            .order_by(alert_groups.c.receiver, alert_groups.c.group_id)
+        ).all()
+    return Held(
+        None if at is None else Cursor(at.run, at.cycle, at.clock),
+        tuple(alert_of(body) for body in bodies),
+        {GroupAt(row.receiver, row.group_key): row.state for row in states},
+    )
+
+
+def take(database: Database, lake: str, step: Step, *, lead: Lead, now_us: int) -> None:
+    """Store a step, and renew the lead.
+
+    Raises LeadLost when somebody else leads, StoreUnavailable when the database does not do it: in
+    both cases nothing of the step is stored, but see StoreUnavailable for a commit that broke off.
+    """
+    with database.writing() as connection:
+        leads.fence(connection, lead, now_us=now_us)
+        _take_alerts(connection, lake, step)
+        _take_groups(connection, lake, step)
+        _take_notices(connection, lake, step.notices, now_us=now_us)
+        if step.cursor is not None:
+            told = {name: getattr(step.cursor, name) for name in Cursor.__slots__}
+            connection.execute(sa.delete(cursors).where(cursors.c.lake == lake))
+            connection.execute(sa.insert(cursors).values(lake=lake, taken_us=now_us, **told))
+
+
+def digest_of(group_key: str) -> str:
+    """What stands for a group's key where rows are looked up."""
+    return hashlib.sha256(group_key.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _take_alerts(connection: sa.Connection, lake: str, step: Step) -> None:
+    gone = [*step.forgotten, *(alert.fingerprint for alert in step.alerts)]
+    for some in _in_parts(gone):
+        connection.execute(
+            sa.delete(alerts).where(alerts.c.lake == lake, alerts.c.fingerprint.in_(some))
+        )
+    rows = [
+        {
+            "lake": lake,
+            "fingerprint": alert.fingerprint,
+            "state": alert.state.value,
+            "resolved_at_us": alert.resolved_at_us,
+            "body": alert_text(alert),
+        }
+        for alert in step.alerts
+    ]
+    if rows:
+        connection.execute(sa.insert(alerts), rows)
+
+
+def _take_groups(connection: sa.Connection, lake: str, step: Step) -> None:
+    for group in [*step.ended_groups, *step.groups]:
+        connection.execute(
+            sa.delete(alert_groups).where(
+                alert_groups.c.lake == lake,
+                alert_groups.c.receiver == group.receiver,
+                alert_groups.c.group_id == digest_of(group.group_key),
+            )
+        )
+    rows = [
+        {
+            "lake": lake,
+            "receiver": group.receiver,
+            "group_id": digest_of(group.group_key),
+            "group_key": group.group_key,
+            "state": state,
+        }
+        for group, state in step.groups.items()
+    ]
+    if rows:
+        connection.execute(sa.insert(alert_groups), rows)
+
+
+def _take_notices(
+    connection: sa.Connection, lake: str, told: Sequence[Notice], *, now_us: int
+) -> None:
+    there: set[str] = set()
+    for some in _in_parts([notice.notice_id for notice in told]):
+        there |= set(
+            connection.scalars(
+                sa.select(notices.c.notice_id).where(
+                    notices.c.lake == lake, notices.c.notice_id.in_(some)
+                )
+            )
+        )
+    new = [notice for notice in told if notice.notice_id not in there]
+    rows = [
+        {
+            "lake": lake,
+            "notice_id": notice.notice_id,
+            "receiver": notice.receiver,
+            "group_id": digest_of(notice.group_key),
+            "state": Kept.WAITING.value,
+            "tries": 0,
+            "due_us": now_us,
+            "created_us": now_us,
+            "body": notice_text(notice),
+        }
+        for notice in new
+    ]
+    if rows:
+        connection.execute(sa.insert(notices), rows)
+    for receiver in sorted({notice.receiver for notice in new}):
+        _make_room(connection, lake, receiver, now_us=now_us)
+
+
+def _make_room(connection: sa.Connection, lake: str, receiver: str, *, now_us: int) -> None:
+    rows = connection.execute(
+        sa.select(notices.c.seq, notices.c.group_id, notices.c.state)
+        .where(
+            notices.c.lake == lake,
+            notices.c.receiver == receiver,
+            notices.c.state.in_((Kept.WAITING.value, Kept.SENDING.value)),
+        )
+        .order_by(notices.c.seq)
+    ).all()
+    queue = [Waiting(row.seq, row.group_id, row.state == Kept.SENDING.value) for row in rows]
+    pairs = replacements(queue, WAITING_MAX)
+    for older, newer in pairs:
+        bodies: dict[int, str] = {
+            row.seq: row.body
+            for row in connection.execute(
+                sa.select(notices.c.seq, notices.c.body).where(notices.c.seq.in_((older, newer)))
+            )
+        }
+        both = merged(notice_of(bodies[older]), notice_of(bodies[newer]), ALERTS_PER_NOTICE_MAX)
+        connection.execute(
+            sa.update(notices).where(notices.c.seq == newer).values(body=notice_text(both))
+        )
+        connection.execute(
+            sa.update(notices)
+            .where(notices.c.seq == older)
+            .values(
+                state=Kept.REPLACED.value,
+                ended_us=now_us,
+                last_error=f"{WAITING_MAX} waited: {both.notice_id} tells what this one would have",
+            )
+        )
+    if pairs:
+        _log.warning(
+            "more than %d notices wait for receiver %s: %d were replaced by newer ones of their "
+            "groups",
+            WAITING_MAX,
+            receiver,
+            len(pairs),
+        )
+
+
+def _in_parts(names: Sequence[str]) -> Iterator[Sequence[str]]:
+    for start in range(0, len(names), _ROWS_AT_ONCE):
+        yield names[start : start + _ROWS_AT_ONCE]

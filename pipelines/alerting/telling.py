@@ -1,0 +1,89 @@
+"""Where alerts go, as one file says it: receivers, which hosts may be asked, and routes.
+
+Without routes the only receiver gets everything; without inhibitions those that are shipped hold.
+
+    allow_hosts = ["hooks.slack.com"]
+
+    [[receivers]]
+    name = "on-call"
+    kind = "slack"
+    url_env = "SLACK_WEBHOOK"
+
+    [routing]
+    receiver = "on-call"
+    group_by = ["cluster", "group", "alertname"]
+
+Invariant: a file is right as a whole, or nothing of it is used. Absent on purpose: sending.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from engine.foundation.errors import ConfigError
+from pipelines.alerting.channels.opening import channels_of
+from pipelines.alerting.channels.receivers import Receivers, read_receivers
+from pipelines.alerting.files import ROUTING, read_document
+from pipelines.alerting.routing import Routing, routing_of
+from pipelines.alerting.rules import Fault
+from pipelines.alerting.watching import Told
+
+
+class TellingFile:
+    """That file, read when it has changed."""
+
+    def __init__(
+        self, file: Path, environment: Mapping[str, str], threads: ThreadPoolExecutor
+    ) -> None:
+        self._file = file
+        self._environment = environment
+        self._threads = threads
+
+    @property
+    def files(self) -> Sequence[Path]:
+        """The file."""
+        return (self._file,)
+
+    def read(self) -> Told:
+        """What it says; raises ConfigError."""
+        receivers = read_receivers(self._file)
+        channels = channels_of(receivers, self._environment, self._threads)
+        return Told(routing_in(str(self._file), receivers), channels)
+
+
+class NobodyToTell:
+    """No file: alerts live, and are told to nobody."""
+
+    @property
+    def files(self) -> Sequence[Path]:
+        """None."""
+        return ()
+
+    def read(self) -> None:
+        """Nobody."""
+
+
+def routing_in(file: str, receivers: Receivers) -> Routing:
+    """The routes of a file of receivers; with one receiver and no routes it gets everything."""
+    names = [one.name for one in receivers.receivers]
+    document = receivers.routing
+    if document is None:
+        if len(names) != 1:
+            raise ConfigError("routing", len(names), "a table that says who is told what", file)
+        document = {"receiver": names[0]}
+    if "inhibit" not in document:
+        document = document | {"inhibit": _shipped_inhibitions()}
+    checked = routing_of(file, document, names)
+    if checked.routing is None:
+        raise ConfigError("routing", "***", "; ".join(map(str, checked.faults)), file)
+    return checked.routing
+
+
+def _shipped_inhibitions() -> list[dict[str, Any]]:
+    document = read_document(ROUTING)
+    assert not isinstance(document, Fault), document
+    inhibitions: list[dict[str, Any]] = document["inhibit"]
+    return inhibitions

@@ -1,0 +1,170 @@
+"""The tables that rules are about: gold, and two that tell how gold itself fares.
+
+Place in the walk: below rules and their evaluation; the process that reads gold makes frames of
+these columns, and everybody who checks a rule knows from here what it may name.
+
+A table tells one of three things, and so it is read: a state (the newest row of each of its keys),
+intervals (their newest revisions), or events (its rows of a stretch of time). Which one follows
+from what the mart has declared.
+
+Invariant: pure; a frame without rows has the declared columns and types. Absent on purpose:
+reading.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cache
+from typing import Final
+
+import polars as pl
+
+from engine.telemetry.tables import Column, must
+from pipelines.catalogue import DELTA_RS_TABLES, EMITTER_HEALTH, GOLD_TABLES
+from pipelines.marts.columns import BOOLEAN, LONG, OBSERVED_AT, STRING, TIMESTAMP
+from pipelines.marts.mart import GoldTable
+from pipelines.schemas import arrow_schema
+
+
+class Shape(StrEnum):
+    """What the rows of a table stand for."""
+
+    STATE = "state"
+    INTERVALS = "intervals"
+    EVENTS = "events"
+
+
+EMITTERS: Final = GoldTable(
+    "emitters",
+    "emitter, at the present moment",
+    (
+        OBSERVED_AT,
+        must("cluster", STRING, "cluster name"),
+        must("broker", STRING, "broker name"),
+        must("emitter", STRING, "who reports"),
+        must("judged_to", TIMESTAMP, "data time up to which it has been judged"),
+        must("age_ms", LONG, "the present moment minus judged_to"),
+        must("is_silent", BOOLEAN, "does it tell nothing about now any more?"),
+        must("is_ahead", BOOLEAN, "is its clock ahead of that of the lake?"),
+        Column("reason", STRING, "why nothing is known of it, in words; null when something is"),
+    ),
+    ("emitter",),
+)
+PIPELINE: Final = GoldTable(
+    "pipeline",
+    "lake, at the present moment: always one row",
+    (
+        OBSERVED_AT,
+        Column("run_id", STRING, "run whose gold is read; null when there is none"),
+        Column("cycle", LONG, "its last complete cycle; null when there is none"),
+        Column("planned_at", TIMESTAMP, "when that cycle was planned, clock of its machine"),
+        Column("age_ms", LONG, "clock of the alerting process minus data time of that cycle; "
+               "null when there is none"),
+        must("emitters", LONG, "emitters known"),
+        must("emitters_silent", LONG, "of these, silent ones"),
+    ),
+    ("observed_at",),
+)  # fmt: skip
+OF_THE_LAKE: Final = (EMITTERS, PIPELINE, *DELTA_RS_TABLES, EMITTER_HEALTH)
+"""They tell of silence, of facts that are missing, and of checks that failed: none of that hides
+them."""
+
+_TIMES: Final = ("observed_at", "seq", "seq_to")
+_PLACE: Final = ("cluster", "broker", "group", "topic", "queue_id")
+_ABOUT: Final = {"lag_causes": ("emitter", "group"), "dq_results": ("expectation",)}
+"""Whose newest rows are told together, where it is not each key's own."""
+_UNKNOWN: Final = {
+    "group_state": "state in ('UNKNOWN', 'WITHHELD')",
+    "consumer_lag": "provenance = 'UNKNOWN'",
+    "stalled_windows": "unknown_reason is not null",
+}
+"""How rows say that nothing is known: of them no condition is true, and none false."""
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """A table as rules see it."""
+
+    table: GoldTable
+    shape: Shape
+    identity: tuple[str, ...]
+    """Of a state: what has one, whose newest rows are told together; of intervals: the window."""
+    parts: tuple[str, ...]
+    """What tells its rows of one moment apart, identity included."""
+    unknown: str | None
+    """The condition that says of a row that nothing is known; None: there are none such."""
+
+    @property
+    def name(self) -> str:
+        """The table's."""
+        return self.table.name
+
+    @property
+    def is_of_lake(self) -> bool:
+        """Does it tell of the lake itself, silence included?"""
+        return self.table in OF_THE_LAKE
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The columns that become labels unless a rule says otherwise: the place that a row is
+        about, as far as the table names it."""
+        place = tuple(name for name in _PLACE if name in self.table.column_names)
+        return place or tuple(name for name in self.identity if name not in _TIMES)
+
+    def none(self) -> pl.DataFrame:
+        """No rows, with all columns."""
+        return no_rows(self.name)
+
+
+@cache
+def watched() -> dict[str, Watched]:
+    """All tables that a rule may be about, by name."""
+    return {table.name: _watched(table) for table in (*GOLD_TABLES, EMITTERS, PIPELINE)}
+
+
+@cache
+def no_rows(name: str) -> pl.DataFrame:
+    """No rows of a table, with all columns."""
+    schema = arrow_schema(watched()[name].table.columns)
+    frame = pl.from_arrow(schema.empty_table())
+    assert isinstance(frame, pl.DataFrame)
+    return frame
+
+
+def _watched(table: GoldTable) -> Watched:
+    parts = tuple(name for name in table.key if name not in _TIMES)
+    shape, identity = Shape.STATE, _ABOUT.get(table.name, parts)
+    if table.revised:
+        shape, identity = Shape.INTERVALS, ("window_id",)
+        parts = identity
+    elif "seq" in table.key and table.key[0] == "emitter":
+        shape = Shape.EVENTS
+    if table.name in _ABOUT:
+        parts = tuple(dict.fromkeys((*identity, *(one for one in parts if one != "run_id"))))
+    return Watched(table, shape, identity, parts, _UNKNOWN.get(table.name))
+
+
+def rows_at(name: str, rows: pl.DataFrame, at_us: int, *, within_us: int = 0) -> pl.DataFrame:
+    """The rows of a table that count at a moment of data time: of a state the newest of each key,
+    of intervals the newest revisions, of events those of the last `within_us`; also intervals that
+    were closed within it, else only open ones.
+    """
+    table = watched()[name]
+    moment = pl.lit(at_us).cast(pl.Datetime("us", "UTC"))
+    begin = pl.lit(at_us - within_us).cast(pl.Datetime("us", "UTC"))
+    seen = rows.filter(pl.col("observed_at") <= moment)
+    match table.shape:
+        case Shape.EVENTS:
+            return seen.filter(pl.col("observed_at") > begin)
+        case Shape.INTERVALS:
+            newest = seen.sort("revision").unique("window_id", keep="last", maintain_order=True)
+            lasts = pl.col("state") == "OPEN"
+            return newest.filter(lasts | (pl.col("observed_at") > begin) & (within_us > 0))
+        case Shape.STATE:
+            if not table.identity:
+                return seen.sort("observed_at").tail(1)
+            newest_at = pl.col("observed_at").max().over(table.identity)
+            last = seen.filter(pl.col("observed_at") == newest_at)
+            order = [one for one in ("observed_at", "seq") if one in seen.columns]
+            return last.sort(order).unique(table.parts, keep="last", maintain_order=True)

@@ -1,0 +1,296 @@
+"""The alerting process: looks at gold, decides, stores what was decided, and lets it be told.
+
+Place in the walk: around everything else in this room; `tidemark alerts run`.
+
+Invariant: one process of several leads, by a lease; whoever does not lead, or could not store his
+step, has decided nothing: he loads what is stored and begins anew. A broken file, a table that
+cannot be read and a database that is away are told once, and tried again. Absent on purpose:
+verdicts, and how a channel is spoken to.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, Protocol
+
+from engine.foundation.errors import ConfigError, LakeError
+from pipelines.alerting.alerts import Alert
+from pipelines.alerting.deciding import Decided, Known, judge, tell
+from pipelines.alerting.evaluating import Looked, Outcome
+from pipelines.alerting.files import read_rules
+from pipelines.alerting.kept import known_of, step_of
+from pipelines.alerting.kept_silences import silences_of
+from pipelines.alerting.looking import Gold
+from pipelines.alerting.outbox.courier import Channel, Courier
+from pipelines.alerting.routing import Routing
+from pipelines.alerting.rules import Rule, RuleSet
+from pipelines.alerting.store import leads, people, steps
+from pipelines.alerting.store.database import Database
+from pipelines.alerting.store.errors import LeadHeld, LeadLost, StoreUnavailable
+from pipelines.alerting.store.leads import Lead, Sight
+from pipelines.alerting.store.tidying import tidy
+from pipelines.moment import Moment
+from pipelines.settings import MINUTE_US, SECOND_US
+
+LOOK_S: Final = 1.0
+"""How often it looks for a new cycle of gold, and for files that were changed."""
+LEASE_US: Final = 15 * SECOND_US
+OF_LAKE_EACH_US: Final = 5 * SECOND_US
+"""How often rules about the lake itself are judged while no cycle comes."""
+FIGURES_EACH_US: Final = MINUTE_US
+"""How often the figures of alerts that go on are stored."""
+TIDY_EACH_US: Final = 10 * MINUTE_US
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """Where alerts go: routes and their receivers' channels."""
+
+    routing: Routing
+    channels: Mapping[str, Channel]
+
+
+class Places(Protocol):
+    """Reads where alerts go; raises ConfigError for a file that is wrong."""
+
+    @property
+    def files(self) -> Sequence[Path]:
+        """What it reads."""
+        ...
+
+    def read(self) -> Told | None:
+        """What the files say; None when nobody is to be told."""
+        ...
+
+
+@dataclass(slots=True)
+class _Files:
+    """Files that are read again when they have changed."""
+
+    paths: Callable[[], Sequence[Path]]
+    _seen: object = None
+
+    def have_changed(self) -> bool:
+        """Since this was asked last. A file that is gone has changed once."""
+        now = [(path, *_stamp(path)) for path in self.paths()]
+        changed, self._seen = now != self._seen, now
+        return changed
+
+
+@dataclass(slots=True)
+class _State:
+    """What the leader knows."""
+
+    lead: Lead
+    known: Known
+    written: dict[str, Alert]
+    place: tuple[str, int] | None
+    outcomes: Mapping[str, Outcome] = field(default_factory=dict)
+    judged_us: int = 0
+    figures_us: int = 0
+    tidied_us: int = 0
+
+
+class Alerting:
+    """Watches one lake until it is stopped."""
+
+    def __init__(
+        self,
+        gold: Gold,
+        database: Database,
+        *,
+        lake: str,
+        holder: str,
+        rules: Callable[[], Sequence[Path]],
+        places: Places,
+        courier: Callable[[Mapping[str, Channel]], Courier],
+        now_us: Callable[[], int],
+    ) -> None:
+        """lake: the name of the lake in the database. holder: of this process, for people."""
+        self._gold = gold
+        self._database = database
+        self._lake = lake
+        self._holder = holder
+        self._rules = RuleSet()
+        self._judges_anew = True
+        """Rules have changed since gold was judged."""
+        self._rule_paths = rules
+        self._rule_files = _Files(rules)
+        self._places = places
+        self._place_files = _Files(lambda: places.files)
+        self._told: Told | None = None
+        self._courier = courier({})
+        self._now_us = now_us
+        self._state: _State | None = None
+        self._sight: Sight | None = None
+        self._said: dict[str, str] = {}
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="alerting")
+
+    @property
+    def leads(self) -> bool:
+        """Does this process lead, as far as it knows?"""
+        return self._state is not None
+
+    async def run(self, until: asyncio.Event) -> None:
+        """Look, decide and tell until told to stop."""
+        loop = asyncio.get_running_loop()
+        delivering: asyncio.Task[None] | None = None
+        try:
+            while not until.is_set():
+                if await loop.run_in_executor(self._thread, self.look):
+                    self._courier.wake()
+                if delivering is None and self.leads:
+                    delivering = asyncio.create_task(self._courier.run(until))
+                if delivering is not None and delivering.done():
+                    delivering.result()
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(until.wait(), LOOK_S)
+        finally:
+            until.set()
+            if delivering is not None:
+                await delivering
+            await loop.run_in_executor(self._thread, self._give_back)
+            self._thread.shutdown()
+
+    def look(self) -> bool:
+        """Look once; was somebody to be told something new?"""
+        self._read_files()
+        try:
+            state = self._state or self._begun()
+            if state is None:
+                return False
+            told = self._step(state)
+            self._state = state
+        except (StoreUnavailable, LeadLost) as error:
+            self._state = None
+            self._say("store", str(error))
+            return False
+        self._say("store", "")
+        return told
+
+    def _begun(self) -> _State | None:
+        """Lead, and load what is known; None while another one leads."""
+        role = f"alerting of {self._lake}"
+        try:
+            lead = leads.acquire(
+                *(self._database, role, self._holder),
+                now_us=self._now_us(),
+                lasts_us=LEASE_US,
+                watched=self._sight,
+            )
+        except LeadHeld as held:
+            self._sight = held.sight
+            self._say("lead", str(held))
+            return None
+        self._say("lead", "")
+        held_there = steps.load(self._database, self._lake)
+        at = held_there.cursor
+        return _State(
+            lead,
+            known_of(held_there),
+            {alert.fingerprint: alert for alert in held_there.alerts},
+            None if at is None else (at.run, at.cycle),
+        )
+
+    def _step(self, state: _State) -> bool:
+        now_us = self._now_us()
+        decided, place = self._decided(state, now_us)
+        if self._told is not None:
+            kept = people.silences_of(self._database, self._lake, ending_after_us=now_us)
+            decided = tell(
+                decided,
+                self._rules.rules,
+                self._told.routing,
+                silences=silences_of(kept),
+                now_us=now_us,
+            )
+        all_figures = now_us - state.figures_us >= FIGURES_EACH_US
+        step = step_of(state.known, state.written, decided, place, all_figures=all_figures)
+        steps.take(self._database, self._lake, step, lead=state.lead, now_us=now_us)
+        state.known = decided.known
+        for gone in step.forgotten:
+            state.written.pop(gone, None)
+        state.written |= {alert.fingerprint: alert for alert in step.alerts}
+        state.outcomes = {**state.outcomes, **decided.outcomes}
+        state.place = place or state.place
+        if all_figures:
+            state.figures_us = now_us
+        if now_us - state.tidied_us >= TIDY_EACH_US:
+            tidy(self._database, self._lake, now_us=now_us)
+            state.tidied_us = now_us
+        return bool(decided.notices)
+
+    def _decided(self, state: _State, now_us: int) -> tuple[Decided, tuple[str, int] | None]:
+        """What follows from gold as it is now, and which cycle that was if it is a new one."""
+        rules: Sequence[Rule] = self._rules.rules
+        try:
+            moment = self._gold.moment()
+        except LakeError as error:
+            self._say("gold", str(error))
+            return Decided(state.known), None
+        self._say("gold", "")
+        place = None if moment is None else (moment.run_id, moment.cycle)
+        is_new = place is not None and (place != state.place or self._judges_anew)
+        is_time = now_us - state.judged_us >= OF_LAKE_EACH_US or now_us < state.judged_us
+        if not is_new and not is_time:
+            return Decided(state.known), None
+        state.judged_us = now_us
+        self._judges_anew = self._judges_anew and not is_new
+        if not is_new:
+            rules = [rule for rule in rules if rule.is_of_lake]
+        looked = self._looked(rules, moment, now_us)
+        decided = judge(
+            state.known, self._rules.rules, looked, now_us=now_us, of_lake_alone=not is_new
+        )
+        return decided, place
+
+    def _looked(self, rules: Sequence[Rule], moment: Moment | None, now_us: int) -> Looked:
+        looked = self._gold.look(rules, moment, now_us=now_us)
+        self._say("tables", "; ".join(f"{n}: {why}" for n, why in looked.unreadable.items()))
+        return looked
+
+    def _read_files(self) -> None:
+        if self._rule_files.have_changed():
+            self._rules = self._rules.reloaded(read_rules(self._rule_paths()))
+            self._judges_anew = True
+            faults = "; ".join(str(fault) for fault in self._rules.faults)
+            self._say("rules", faults and f"the rules in force stay: {faults}")
+        if self._place_files.have_changed():
+            try:
+                self._told = self._places.read()
+                self._courier.now_has({} if self._told is None else self._told.channels)
+                self._say("places", "")
+            except ConfigError as error:
+                self._say("places", f"receivers and routes stay as they were: {error}")
+
+    def _give_back(self) -> None:
+        if self._state is not None:
+            with suppress(StoreUnavailable):
+                leads.release(self._database, self._state.lead)
+
+    def _say(self, about: str, words: str) -> None:
+        """Once, until it is something else; empty words: it is well again."""
+        before = self._said.get(about, "")
+        if words == before:
+            return
+        self._said[about] = words
+        if words:
+            _log.warning("%s", words)
+        else:
+            _log.warning("well again: %s", before)
+
+
+def _stamp(path: Path) -> tuple[int, int]:
+    try:
+        told = path.stat()
+    except OSError:
+        return -1, -1
+    return told.st_mtime_ns, told.st_size

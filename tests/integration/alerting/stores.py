@@ -1,0 +1,76 @@
+"""Databases, alerts and notices as tests of alerting need them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psycopg
+
+from pipelines.alerting.alerts import Alert, Notice, State, fingerprint_of
+from tests.integration.client.database_servers import postgresql
+
+LAKE = "file:///lake"
+NOW_US = 1_780_000_000_000_000
+SECOND_US = 1_000_000
+DAY_US = 86_400 * SECOND_US
+
+
+@contextmanager
+def postgresql_address() -> Iterator[str]:
+    """A running PostgreSQL, as the address that a user would give."""
+    with postgresql() as told:
+        parts = dict(part.split("=") for part in told.split())
+        yield f"postgresql://{parts['user']}@{parts['host']}:{parts['port']}/{parts['dbname']}"
+
+
+def emptied(address: str) -> str:
+    """The same PostgreSQL without any table."""
+    with psycopg.connect(address) as connection:
+        connection.execute("DROP SCHEMA public CASCADE")
+        connection.execute("CREATE SCHEMA public")
+    return address
+
+
+def sqlite_address(folder: Path) -> str:
+    return f"sqlite:///{folder / 'tidemark.db'}"
+
+
+def an_alert(queue: int = 0, **changed: Any) -> Alert:
+    """A stall of one queue."""
+    labels = {"cluster": "shop", "group": "payments", "queue": str(queue)}
+    told: dict[str, Any] = {
+        "fingerprint": fingerprint_of("StalledWindow", labels),
+        "rule": "StalledWindow",
+        "severity": "critical",
+        "owner": "payments-team",
+        "labels": labels,
+        "annotations": {"summary": f"queue {queue} stands still"},
+        "figures": {"messages": 57, "time_lag_s": 12.5, "head": None},
+        "state": State.FIRING,
+        "reason": "",
+        "active_at_us": NOW_US - 60 * SECOND_US,
+        "fired_at_us": NOW_US - 30 * SECOND_US,
+        "resolved_at_us": None,
+        "last_true_us": NOW_US,
+    }
+    return Alert(**told | changed)
+
+
+def resolved(alert_of_queue: int = 0) -> Alert:
+    return an_alert(alert_of_queue, state=State.RESOLVED, resolved_at_us=NOW_US)
+
+
+def a_notice(notice_id: str = "n1", **changed: Any) -> Notice:
+    told: dict[str, Any] = {
+        "notice_id": notice_id,
+        "receiver": "on-call",
+        "group_key": '{}:{group="payments"}',
+        "group_labels": {"group": "payments"},
+        "alerts": (an_alert(),),
+        "truncated_alerts": 0,
+        "created_us": NOW_US,
+    }
+    return Notice(**told | changed)

@@ -1,0 +1,235 @@
+"""From facts to a notice: a lake, rules in files, a database and a receiver, all of them real."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import secrets
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from pipelines.alerting.alerts import State
+from pipelines.alerting.kept_silences import kept_silence
+from pipelines.alerting.looking import Gold
+from pipelines.alerting.matchers import matcher_of
+from pipelines.alerting.outbox.courier import Chances, Courier
+from pipelines.alerting.silences import Silence
+from pipelines.alerting.store import people, steps
+from pipelines.alerting.store.database import Database
+from pipelines.alerting.telling import TellingFile
+from pipelines.alerting.watching import Alerting
+from pipelines.lake import Lake
+from pipelines.settings import Evaluation
+from tests.integration.alerting.alert_process import is_empty
+from tests.integration.alerting.receiving_server import Ledger, receiving
+from tests.integration.client.cluster_users import eventually
+from tests.pipelines.bronze_lake import START_US, BronzeWriter
+from tests.pipelines.in_process import driver_of, run_to_the_end
+from tests.pipelines.told_in_steps import Story, keeps_up, stands
+
+SECOND_US = 1_000_000
+LAKE = "the lake"
+RULES = """
+[[rule]]
+name = "GroupStands"
+table = "group_state"
+when = "state in ('STALLED', 'STOPPED')"
+for = "{waits}"
+severity = "critical"
+owner = "shop"
+[rule.annotations]
+summary = "{{{{ labels.group }}}} stands, {{{{ lag_messages }}}} messages wait"
+"""
+TELLING = """
+allow_private_hosts = ["127.0.0.1"]
+[[receivers]]
+name = "hook"
+kind = "webhook"
+url = "{url}/hook"
+[routing]
+receiver = "hook"
+group_by = ["group"]
+group_wait = "0s"
+group_interval = "1s"
+"""
+
+
+@dataclass
+class Room:
+    """A lake that is told step by step, and the process that looks at it by a clock of ours."""
+
+    folder: Path
+    story: Story
+    ledger: Ledger
+    now_us: int = START_US
+    parties: list[Alerting] = field(default_factory=list)
+
+    def write_rules(self, text: str = "", *, waits: str = "10s") -> None:
+        (self.folder / "rules.toml").write_text(text or RULES.format(waits=waits))
+
+    def party(self, name: str = "one") -> Alerting:
+        """A process, as it is after its start."""
+        database = Database.at(f"sqlite:///{self.folder / 'tidemark.db'}")
+        threads = ThreadPoolExecutor(2)
+        chances = Chances(lambda: self.now_us, random.random, lambda: secrets.token_hex(16))
+        party = Alerting(
+            Gold(Lake.at(str(self.story.lake))),
+            database,
+            lake=LAKE,
+            holder=name,
+            rules=lambda: [self.folder / "rules.toml"],
+            places=TellingFile(self.folder / "telling.toml", {}, threads),
+            courier=lambda channels: Courier(database, LAKE, channels, chances),
+            now_us=lambda: self.now_us,
+        )
+        self.parties.append(party)
+        return party
+
+    def go_on(self, party: Alerting, seconds: int, *brokers: BronzeWriter) -> Iterator[int]:
+        """The cluster goes on; gold and the process follow each ten seconds."""
+        for at_s in self.story.steps(self.story.at_s + seconds, *brokers, step_s=10):
+            yield at_s
+            for broker in brokers:
+                broker.ship()
+            run_to_the_end(driver_of(self.story.lake, evaluation=Evaluation()))
+            self.now_us = START_US + at_s * SECOND_US
+            party.look()
+
+    def database(self) -> Database:
+        return Database.at(f"sqlite:///{self.folder / 'tidemark.db'}")
+
+    def states(self) -> dict[str, State]:
+        """What is stored of each group's alert."""
+        held = steps.load(self.database(), LAKE)
+        return {alert.labels["group"]: alert.state for alert in held.alerts}
+
+    async def told(self, party: Alerting) -> list[tuple[str, str, str]]:
+        """Deliver what waits: status, group and summary of each alert that was told."""
+        until = asyncio.Event()
+        running = asyncio.create_task(party.run(until))
+        await eventually(lambda: is_empty(self.database(), LAKE), "the outbox is empty")
+        until.set()
+        await running
+        return [
+            (one["status"], one["labels"]["group"], one["annotations"].get("summary", ""))
+            for request in self.ledger.received
+            for one in request.told["alerts"]
+        ]
+
+
+@pytest.fixture
+def room(tmp_path: Path) -> Iterator[Room]:
+    with receiving() as ledger:
+        (tmp_path / "telling.toml").write_text(TELLING.format(url=ledger.url))
+        made = Room(tmp_path, Story(tmp_path / "lake"), ledger)
+        made.write_rules()
+        yield made
+
+
+def two_groups(broker: BronzeWriter, at_s: int, *, stuck: bool = True) -> None:
+    """One keeps up; the other stands at 5 from the beginning, or has caught up."""
+    keeps_up(broker, "quick", 10 * at_s)
+    if stuck:
+        stands(broker, "stuck", 100 + at_s)
+    else:
+        keeps_up(broker, "stuck", 10_000 + at_s)
+
+
+async def test_a_group_that_stands_is_told_once_and_that_it_goes_on_is_told_too(
+    room: Room,
+) -> None:
+    party, broker = room.party(), room.story.broker("b")
+    for at_s in room.go_on(party, 60, broker):
+        two_groups(broker, at_s)
+    assert room.states() == {"stuck": State.FIRING}
+    for at_s in room.go_on(party, 30, broker):
+        two_groups(broker, at_s, stuck=False)
+    assert room.states() == {"stuck": State.RESOLVED}
+    told = await room.told(party)
+    assert [(status, group) for status, group, _ in told] == [
+        ("firing", "stuck"),
+        ("resolved", "stuck"),
+    ]
+    assert told[0][2].startswith("stuck stands, ")
+
+
+async def test_what_fires_neither_begins_anew_nor_is_told_again_after_a_restart(room: Room) -> None:
+    first, broker = room.party(), room.story.broker("b")
+    for at_s in room.go_on(first, 60, broker):
+        two_groups(broker, at_s)
+    assert len(await room.told(first)) == 1
+    fired = steps.load(room.database(), LAKE).alerts
+    second = room.party("two")
+    for at_s in room.go_on(second, 20, broker):
+        two_groups(broker, at_s)
+    assert len(await room.told(second)) == 1
+    now = steps.load(room.database(), LAKE).alerts
+    assert [one.fired_at_us for one in now] == [one.fired_at_us for one in fired]
+
+
+def test_a_second_process_decides_nothing_until_the_first_one_is_gone(room: Room) -> None:
+    first, second, broker = room.party(), room.party("two"), room.story.broker("b")
+    for at_s in room.go_on(first, 20, broker):
+        two_groups(broker, at_s)
+    second.look()
+    assert first.leads
+    assert not second.leads
+    for at_s in room.go_on(second, 40, broker):
+        two_groups(broker, at_s)
+    assert second.leads
+    first.look()
+    assert not first.leads
+    assert room.states() == {"stuck": State.FIRING}
+
+
+def test_a_broken_file_of_rules_leaves_the_old_ones_in_force(
+    room: Room, caplog: pytest.LogCaptureFixture
+) -> None:
+    party, broker = room.party(), room.story.broker("b")
+    for at_s in room.go_on(party, 10, broker):
+        two_groups(broker, at_s)
+    room.write_rules("[[rule]]\nname = 'GroupStands'\nwhen = 'nonsense'\n")
+    for at_s in room.go_on(party, 50, broker):
+        two_groups(broker, at_s)
+    assert room.states() == {"stuck": State.FIRING}
+    assert [record for record in caplog.records if "the rules in force stay" in record.message]
+    assert sum("the rules in force stay" in record.message for record in caplog.records) == 1
+
+
+def test_a_rule_that_is_new_is_held_against_gold_that_stands(room: Room) -> None:
+    room.write_rules(waits="1h")
+    party, broker = room.party(), room.story.broker("b")
+    for at_s in room.go_on(party, 60, broker):
+        two_groups(broker, at_s)
+    assert room.states() == {"stuck": State.PENDING}
+    room.write_rules(RULES.format(waits="0s").replace("GroupStands", "StandsAtOnce"))
+    party.look()
+    held = steps.load(room.database(), LAKE)
+    assert {(one.rule, one.state) for one in held.alerts} >= {("StandsAtOnce", State.FIRING)}
+
+
+async def test_who_is_silenced_is_not_told(room: Room) -> None:
+    party, broker = room.party(), room.story.broker("b")
+    silence = Silence(
+        "s1", (matcher_of('group="stuck"'),), START_US, START_US + 3600 * SECOND_US, "ann", "known"
+    )
+    people.add_silence(room.database(), LAKE, kept_silence(silence, created_us=START_US))
+    for at_s in room.go_on(party, 60, broker):
+        two_groups(broker, at_s)
+    assert room.states() == {"stuck": State.FIRING}
+    assert await room.told(party) == []
+
+
+def test_a_broker_that_falls_silent_resolves_nothing(room: Room) -> None:
+    party = room.party()
+    broker, other = room.story.broker("b"), room.story.broker("c")
+    for at_s in room.go_on(party, 60, broker, other):
+        two_groups(broker, at_s)
+        keeps_up(other, "elsewhere", at_s)
+    for at_s in room.go_on(party, 60, other):
+        keeps_up(other, "elsewhere", at_s)
+    assert room.states()["stuck"] is State.FIRING

@@ -1,0 +1,166 @@
+"""`tidemark alerts` from outside: a process that is killed, and what people ask and say of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.integration.alerting.receiving_server import Ledger, receiving
+from tests.integration.alerting.test_alerting_process import RULES, TELLING, two_groups
+from tests.pipelines.told_in_steps import Story
+
+pytestmark = pytest.mark.timeout(180)
+TIDEMARK = str(Path(sys.prefix) / "bin" / "tidemark")
+
+
+@dataclass
+class Desk:
+    """A lake with a group that stands, and a shell beside it."""
+
+    folder: Path
+    ledger: Ledger
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return os.environ | {"TIDEMARK_HOME": str(self.folder / "home")}
+
+    def tidemark(self, *words: str, code: int = 0) -> str:
+        """Run a command of alerts on the lake; what it says."""
+        done = subprocess.run(
+            [TIDEMARK, "alerts", *words, "--lake", str(self.folder / "lake")],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+            env=self.environment,
+        )
+        assert done.returncode == code, done.stderr
+        return done.stdout or done.stderr
+
+    def alerts(self) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = json.loads(self.tidemark("list", "--all", "--json"))
+        return found
+
+    @contextmanager
+    def party(self) -> Iterator[subprocess.Popen[str]]:
+        """`tidemark alerts run`, killed at the end as a machine would lose it."""
+        words = ["run", "--lake", str(self.folder / "lake")]
+        words += ["--rules", str(self.folder / "rules")]
+        words += ["--receivers", str(self.folder / "telling.toml")]
+        with (self.folder / "log").open("a") as log:
+            started = subprocess.Popen(
+                [TIDEMARK, "alerts", *words],
+                stdout=log,
+                stderr=log,
+                text=True,
+                env=self.environment,
+            )
+            try:
+                yield started
+            finally:
+                started.kill()
+                started.wait()
+
+    def told(self) -> list[tuple[str, str]]:
+        return [
+            (one["status"], one["labels"]["group"])
+            for request in self.ledger.received
+            for one in request.told["alerts"]
+        ]
+
+    def await_told(self, count: int) -> list[tuple[str, str]]:
+        ends_s = time.monotonic() + 60
+        while len(self.told()) < count:
+            assert time.monotonic() < ends_s, (self.folder / "log").read_text()
+            time.sleep(0.1)
+        return self.told()
+
+
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    story = Story(tmp_path_factory.mktemp("alerts") / "lake")
+    broker = story.broker("b")
+    for at_s in story.steps(60, broker):
+        two_groups(broker, at_s)
+    story.judge()
+    return story.lake
+
+
+@pytest.fixture
+def desk(lake: Path, tmp_path: Path) -> Iterator[Desk]:
+    (tmp_path / "lake").symlink_to(lake)
+    (tmp_path / "rules").mkdir()
+    (tmp_path / "rules" / "shop.toml").write_text(RULES.format(waits="0s"))
+    with receiving() as ledger:
+        (tmp_path / "telling.toml").write_text(TELLING.format(url=ledger.url))
+        yield Desk(tmp_path, ledger)
+
+
+def test_a_process_that_is_killed_again_and_again_tells_a_stall_once(desk: Desk) -> None:
+    with desk.party():
+        assert desk.await_told(1) == [("firing", "stuck")]
+    for _ in range(2):
+        with desk.party() as party:
+            time.sleep(3)
+            assert party.poll() is None
+    assert desk.told() == [("firing", "stuck")]
+    (alert,) = desk.alerts()
+    assert (alert["state"], alert["labels"]["group"]) == ("FIRING", "stuck")
+
+
+def test_what_people_say_of_an_alert_is_kept_and_shown(desk: Desk) -> None:
+    with desk.party():
+        desk.await_told(1)
+    (alert,) = desk.alerts()
+    name = alert["fingerprint"][:6]
+    assert "stuck stands" in desk.tidemark("list")
+    assert "labels.group: stuck" in desk.tidemark("show", name)
+    assert "acked" in desk.tidemark("ack", name, "--author", "ann", "--comment", "on it")
+    told = desk.tidemark(
+        "silence", 'group="stuck"', "--author", "bob", "--comment", "known", "--for", "1h"
+    )
+    silence = told.split()[1]
+    line = desk.tidemark("list")
+    assert "acked by ann" in line
+    assert f"silenced by {silence}" in line
+    assert silence in desk.tidemark("silences")
+    desk.tidemark("unsilence", silence)
+    assert desk.tidemark("silences") == "nothing is silenced\n"
+    assert "silenced by" not in desk.tidemark("list")
+
+
+def test_who_is_silenced_before_is_not_told(desk: Desk) -> None:
+    desk.tidemark("silence", "group=stuck", "--author", "bob", "--comment", "known")
+    with desk.party():
+        ends_s = time.monotonic() + 60
+        while not (desk.folder / "home").exists() or not desk.alerts():
+            assert time.monotonic() < ends_s, (desk.folder / "log").read_text()
+        time.sleep(2)
+    assert desk.told() == []
+
+
+def test_one_that_is_not_there_is_a_sentence(desk: Desk) -> None:
+    assert "none begins so" in desk.tidemark("show", "abc", code=1)
+    assert "is no matcher" in desk.tidemark(
+        "silence", "stuck", "--author", "bob", "--comment", "known", code=1
+    )
+
+
+def test_a_channel_is_tried(desk: Desk) -> None:
+    words = ["test-channel", "hook", "--receivers", str(desk.folder / "telling.toml")]
+    done = subprocess.run(
+        [TIDEMARK, "alerts", *words], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert done.stdout == "hook has it\n"
+    ((request,),) = [desk.ledger.received]
+    assert request.told["alerts"][0]["labels"]["alertname"] == "ChannelTest"

@@ -1,0 +1,276 @@
+"""What people are told: together with what, when, how often, and what they are spared."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+import pytest
+
+from pipelines.alerting.alerts import Alert, Course, Notice, State, fingerprint_of
+from pipelines.alerting.files import ROUTING as ROUTING_FILE
+from pipelines.alerting.grouping import Group, Grouped, step
+from pipelines.alerting.matchers import matchers_of
+from pipelines.alerting.routing import Inhibition, Route, Routing, routing_of
+from pipelines.alerting.silences import Silence
+from pipelines.settings import HOUR_US, MINUTE_US, SECOND_US
+from tests.alert_stories import NOON_US, rule
+
+
+def alert(
+    rule: str = "Stalled",
+    *,
+    state: State = State.FIRING,
+    severity: str = "warning",
+    flaps: bool = False,
+    **labels: str,
+) -> Alert:
+    """One alert of a group of the cluster c."""
+    labels = {"cluster": "c", "group": "orders", **labels}
+    return Alert(
+        fingerprint_of(rule, labels), rule, severity, "ann", labels, {}, {}, state, "",
+        NOON_US, None if state is State.PENDING else NOON_US,
+        NOON_US if state is State.RESOLVED else None, NOON_US, Course(is_flapping=flaps),
+    )  # fmt: skip
+
+
+def resolved(one: Alert) -> Alert:
+    return replace(one, state=State.RESOLVED, resolved_at_us=NOON_US)
+
+
+@dataclass
+class Desk:
+    """What a receiver gets, as time passes."""
+
+    routing: Routing = field(default_factory=lambda: Routing(Route("mail")))
+    now_us: int = NOON_US
+    groups: Mapping[str, Group] = field(default_factory=dict)
+    grouped: Grouped | None = None
+
+    def after(self, seconds: float, *alerts: Alert, silences: tuple = ()) -> list[Notice]:
+        self.now_us += round(seconds * SECOND_US)
+        done = step(self.groups, alerts, self.routing, silences=silences, now_us=self.now_us)
+        self.groups, self.grouped = done.groups, done
+        return list(done.notices)
+
+
+def told(notice: Notice) -> list[tuple[str, str]]:
+    """Queue and state of what a notice names."""
+    return [(one.labels.get("queue_id", ""), one.state.value) for one in notice.alerts]
+
+
+def test_a_group_waits_for_what_comes_with_its_first_alert_and_tells_it_once() -> None:
+    desk = Desk()
+    assert desk.after(0, alert(queue_id="0")) == []
+    assert desk.after(20, alert(queue_id="0"), alert(queue_id="1")) == []
+    [notice] = desk.after(10, alert(queue_id="0"), alert(queue_id="1"))
+    assert sorted(told(notice)) == [("0", "FIRING"), ("1", "FIRING")]
+    assert notice.group_labels == {"cluster": "c", "group": "orders", "alertname": "Stalled"}
+    assert notice.is_firing
+    for _ in range(30):
+        assert desk.after(60, alert(queue_id="0"), alert(queue_id="1")) == []
+
+
+def test_what_is_new_or_over_is_told_after_the_interval_and_all_again_after_the_repeat() -> None:
+    first, second = alert(queue_id="0"), alert(queue_id="1")
+    desk = Desk()
+    desk.after(0, first)
+    desk.after(30, first)
+    assert desk.after(299, first, second) == []
+    [notice] = desk.after(1, first, second)
+    assert len(notice.alerts) == 2
+    [notice] = desk.after(300, resolved(first), second)
+    assert told(notice) == [("1", "FIRING"), ("0", "RESOLVED")]
+    assert desk.after(4 * 3600 - 1, resolved(first), second) == []
+    [notice] = desk.after(300, resolved(first), second)
+    assert told(notice) == [("1", "FIRING")]
+    [notice] = desk.after(300, resolved(first), resolved(second))
+    assert not notice.is_firing
+    assert desk.groups == {}
+
+
+def test_what_is_over_before_anybody_was_told_is_told_to_nobody() -> None:
+    desk = Desk()
+    desk.after(0, alert())
+    assert desk.after(30, resolved(alert())) == []
+    assert desk.groups == {}
+    assert Desk().after(30, alert(state=State.PENDING)) == []
+
+
+def test_a_receiver_that_wants_no_end_is_spared_it() -> None:
+    desk = Desk(Routing(Route("chat", group_wait_us=0, send_resolved=False)))
+    assert len(desk.after(0, alert())) == 1
+    assert desk.after(300, resolved(alert())) == []
+    assert desk.groups == {}
+
+
+def test_an_alert_that_waits_to_fire_again_is_over_for_whom_it_was_told() -> None:
+    desk = Desk(Routing(Route("chat", group_wait_us=0)))
+    desk.after(0, alert())
+    again = replace(resolved(alert()), state=State.PENDING)
+    [notice] = desk.after(300, again)
+    assert told(notice) == [("", "RESOLVED")]
+
+
+def test_flapping_is_told_once() -> None:
+    desk = Desk(Routing(Route("chat", group_wait_us=0)))
+    desk.after(0, alert())
+    [notice] = desk.after(300, alert(flaps=True))
+    assert notice.alerts[0].course.is_flapping
+    assert desk.after(300, alert(flaps=True)) == []
+
+
+def test_the_same_decision_has_the_same_id_and_another_one_another() -> None:
+    one, other = Desk(), Desk()
+    for desk in (one, other):
+        desk.after(0, alert())
+    [first], [same] = one.after(30, alert()), other.after(30, alert())
+    assert first.notice_id == same.notice_id
+    [repeat] = one.after(5 * 3600, alert())
+    assert repeat.notice_id != first.notice_id
+    assert step(one.groups, [alert()], one.routing, now_us=one.now_us).notices == ()
+
+
+def silence(text: str, begin_us: int = NOON_US - HOUR_US) -> Silence:
+    return Silence("1", matchers_of([text]), begin_us, NOON_US + HOUR_US, "ann", "a release")
+
+
+def test_silenced_alerts_are_left_out_until_the_silence_ends() -> None:
+    desk = Desk(Routing(Route("chat", group_wait_us=0)))
+    quiet = (silence("group=~ord.*"),)
+    assert desk.after(0, alert(), silences=quiet) == []
+    assert desk.grouped is not None
+    assert "silenced by ann: a release" in desk.grouped.muted.values()
+    assert len(desk.after(3600, alert(), silences=quiet)) == 1
+
+
+def test_an_end_is_told_to_whom_the_begin_was_although_it_is_silenced() -> None:
+    desk = Desk(Routing(Route("pager", group_wait_us=0)))
+    desk.after(0, alert())
+    quiet = (silence("group=orders"),)
+    assert desk.after(300, alert(), silences=quiet) == []
+    [notice] = desk.after(300, resolved(alert()), silences=quiet)
+    assert not notice.is_firing
+
+
+def test_a_dead_broker_silences_its_queues_and_no_others() -> None:
+    inhibition = Inhibition(
+        matchers_of(["alertname=BrokerSilent"]), matchers_of(['broker!=""']), ("cluster", "broker")
+    )
+    desk = Desk(Routing(Route("chat", group_wait_us=0), inhibitions=(inhibition,)))
+    alerts = [
+        alert("BrokerSilent", group="", broker="a"),
+        alert(broker="a", queue_id="0"),
+        alert(broker="b", queue_id="1"),
+        alert(broker="a", cluster="other", queue_id="2"),
+        alert("BrokerSilent", group="", broker="b", state=State.PENDING),
+    ]
+    named = [one for notice in desk.after(0, *alerts) for one in notice.alerts]
+    assert {one.labels.get("queue_id") for one in named} == {None, "1", "2"}
+    assert desk.grouped is not None
+    assert desk.grouped.muted == {alerts[1].fingerprint: "inhibited by BrokerSilent"}
+
+
+def test_the_routing_that_is_shipped_mutes_what_a_silent_broker_and_late_gold_explain() -> None:
+    routing = routing_of("default.toml", tomllib.loads(ROUTING_FILE.read_text())).routing
+    assert routing is not None
+    queue, other = alert(broker="a", queue_id="0"), alert(broker="b", queue_id="1")
+    silent = replace(alert("BrokerSilent", broker="a"), labels={"cluster": "c", "broker": "a"})
+    late = replace(alert("PipelineLate"), labels={})
+    lacks = replace(alert("Stalled", outcome="NO_DATA"), labels={"outcome": "NO_DATA"})
+    told = step({}, [queue, other, silent], routing, now_us=NOON_US)
+    assert set(told.muted) == {queue.fingerprint}
+    told = step({}, [queue, other, silent, late, lacks], routing, now_us=NOON_US)
+    assert late.fingerprint not in told.muted
+    assert len(told.muted) == 4
+
+
+def test_a_notice_has_the_texts_of_the_moment() -> None:
+    named = rule(name="Stalled", annotations={"summary": "{{ time_lag_ms | duration }}"})
+    one = replace(alert(), figures={"time_lag_ms": 90_000})
+    routing = Routing(Route("mail", group_wait_us=0))
+    [notice] = step({}, [one], routing, rules={"Stalled": named}, now_us=NOON_US).notices
+    assert notice.alerts[0].annotations["summary"] == "1 min 30 s"
+
+
+def test_two_alerts_never_mute_each_other() -> None:
+    inhibition = Inhibition(matchers_of(["severity=warning"]), matchers_of(["severity=warning"]))
+    desk = Desk(Routing(Route("chat", group_wait_us=0), inhibitions=(inhibition,)))
+    assert len(desk.after(0, alert(), alert("Other"))) == 2
+
+
+def test_routes_are_asked_in_order_and_may_go_on() -> None:
+    routing = Routing(
+        Route("mail", group_wait_us=0),
+        (
+            Route("pager", matchers_of(["severity=critical"]), goes_on=True, group_wait_us=0),
+            Route("team", matchers_of(["group=orders"]), group_wait_us=0, group_by=("cluster",)),
+        ),
+    )
+    notices = Desk(routing).after(0, alert(severity="critical"), alert(group="other"))
+    assert sorted(one.receiver for one in notices) == ["mail", "pager", "team"]
+
+
+def test_a_clock_that_is_set_back_delays_no_notice_beyond_its_wait() -> None:
+    desk = Desk()
+    desk.after(0, alert())
+    assert desk.after(-7200, alert()) == []
+    assert len(desk.after(30, alert())) == 1
+    assert desk.after(-7200, alert()) == []
+    assert len(desk.after(300, alert(), alert(queue_id="1"))) == 1
+
+
+def test_ten_thousand_alerts_at_once_are_one_notice_that_names_a_few() -> None:
+    alerts = [alert(queue_id=str(number)) for number in range(10_000)]
+    alerts[7] = replace(alerts[7], severity="critical")
+    desk = Desk(Routing(Route("mail", alerts_max=20)))
+    assert desk.after(0, *alerts) == []
+    [notice] = desk.after(30, *alerts)
+    assert len(notice.alerts) == 20
+    assert notice.alerts[0].severity == "critical"
+    assert notice.truncated_alerts == 9_980
+    some_over = [resolved(one) for one in alerts[:5_000]] + alerts[5_000:]
+    [notice] = desk.after(300, *some_over)
+    assert [one.state.value for one in notice.alerts] == ["FIRING"] * 10 + ["RESOLVED"] * 10
+
+
+ROUTING = {
+    "receiver": "mail",
+    "group_wait": "10s",
+    "route": [{"receiver": "pager", "matchers": ["severity=critical"], "continue": True}],
+    "inhibit": [{"source": ["alertname=A"], "target": ["alertname=B"], "equal": ["cluster"]}],
+}
+
+
+def test_routing_is_read_from_a_document_and_routes_take_on_what_they_do_not_say() -> None:
+    routing = routing_of("routing.toml", ROUTING, ["mail", "pager"]).routing
+    assert routing is not None
+    assert routing.routes[0].group_wait_us == 10 * SECOND_US
+    assert routing.routes[0].goes_on
+    assert routing.otherwise.group_interval_us == 5 * MINUTE_US
+    assert routing.inhibitions[0].equal == ("cluster",)
+
+
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        ({"receiver": None}, "routing.toml: receiver: must name who is told"),
+        ({"receiver": "male"}, "receiver = 'male': there is no receiver 'male'; near it: mail"),
+        ({"group_wait": "soon"}, "group_wait = 'soon': must be a span of time like 30s"),
+        ({"group_interval": "16m"}, "at most 15 minutes"),
+        ({"group_interval": "0"}, "group_interval = '0': must be"),
+        ({"send_resolved": "no"}, "send_resolved = 'no': must be true or false"),
+        ({"alerts_max": 0}, "alerts_max = 0: must be a whole number"),
+        ({"group_by": "cluster"}, "must be a list of labels"),
+        ({"routes": []}, "there is no key 'routes'; near it: route"),
+        ({"route": {}}, "must be a list of tables, [[route]]"),
+        ({"route": [{"receiver": "mail"}]}, "rule route 1: matchers: must be a list of matchers"),
+        ({"inhibit": [{"source": ["a=~("], "target": ["a=1"]}]}, "the pattern '(' cannot be read"),
+    ],
+)
+def test_a_fault_of_routing_names_its_place_and_what_to_do(keys: dict, said: str) -> None:
+    document = {name: one for name, one in {**ROUTING, **keys}.items() if one is not None}
+    checked = routing_of("routing.toml", document, ["mail", "pager"])
+    assert checked.routing is None
+    assert any(said in str(fault) for fault in checked.faults), list(map(str, checked.faults))

@@ -1,0 +1,146 @@
+"""Silences: whom they mean, and when, over changes of the clock on the wall too."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from zoneinfo import ZoneInfo
+
+import pytest
+
+from pipelines.alerting.matchers import MatcherFault, all_match, matcher_of, matchers_of
+from pipelines.alerting.silences import Recurring, Silence, active, silenced_by
+from pipelines.microseconds import micros
+from pipelines.settings import DAY_US, HOUR_US, MINUTE_US
+
+
+def at(text: str, zone: str = "UTC") -> int:
+    return micros(datetime.fromisoformat(text).replace(tzinfo=ZoneInfo(zone)))
+
+
+@pytest.mark.parametrize(
+    ("text", "labels", "holds"),
+    [
+        ('group="orders"', {"group": "orders"}, True),
+        ("group=orders", {"group": "orders"}, True),
+        ('group="orders"', {"group": "orders2"}, False),
+        ('group!="orders"', {}, True),
+        ('group=""', {}, True),
+        ('group=~"ord.*"', {"group": "orders"}, True),
+        ('group=~"rder"', {"group": "orders"}, False),
+        ('group!~"ord.*|pay.*"', {"group": "pay"}, False),
+        ('group="a\\"b"', {"group": 'a"b'}, True),
+        ('group=~".*"', {"group": "two\nlines"}, True),
+    ],
+)
+def test_a_matcher_says_which_labels_are_meant(
+    text: str, labels: dict[str, str], holds: bool
+) -> None:
+    made = matcher_of(text)
+    assert made.matches(labels) is holds
+    assert matcher_of(str(made)).matches(labels) is holds
+
+
+@pytest.mark.parametrize(
+    "text", ["group", "", "=x", 'group=~"("', 'group=~"(a+)+"', 'group=~"' + "a" * 201 + '"',
+             'group=~"(a)\\\\1"', "gr up=x"],
+)  # fmt: skip
+def test_a_matcher_that_cannot_be_used_is_refused(text: str) -> None:
+    with pytest.raises(MatcherFault):
+        matcher_of(text)
+
+
+def test_all_matchers_must_hold_and_there_is_one_at_least() -> None:
+    both = matchers_of(["a=1", "b=2"])
+    assert all_match(both, {"a": "1", "b": "2"})
+    assert not all_match(both, {"a": "1"})
+    for none in ([], "a=1", [1], None):
+        with pytest.raises(MatcherFault):
+            matchers_of(none)
+
+
+def silence(begin: str, end: str, recurring: Recurring | None = None, name: str = "s") -> Silence:
+    return Silence(
+        name, matchers_of(["group=orders"]), at(begin), at(end), "ann", "a release", recurring
+    )
+
+
+def test_a_silence_holds_from_its_begin_until_before_its_end() -> None:
+    one = silence("2026-03-01T12:00", "2026-03-01T13:00")
+    moments = [("11:59:59", False), ("12:00:00", True), ("12:59:59", True), ("13:00:00", False)]
+    for clock, holds in moments:
+        assert one.is_active(at(f"2026-03-01T{clock}")) is holds
+
+
+def test_the_first_silence_that_holds_is_the_one_that_is_told() -> None:
+    standing = active(
+        [
+            silence("2026-03-01T12:00", "2026-03-01T13:00", name="b"),
+            silence("2026-03-01T12:00", "2026-03-01T13:00", name="a"),
+            silence("2026-03-02T12:00", "2026-03-02T13:00", name="0"),
+        ],
+        at("2026-03-01T12:30"),
+    )
+    found = silenced_by({"group": "orders"}, standing)
+    assert found is not None
+    assert found.silence_id == "a"
+    assert silenced_by({"group": "others"}, standing) is None
+
+
+def test_a_recurring_silence_comes_on_its_days_in_its_zone() -> None:
+    weekends = Recurring(frozenset({5, 6}), 22 * 60, 4 * HOUR_US, "America/New_York")
+    one = silence("2026-01-01T00:00", "2027-01-01T00:00", weekends)
+    zone = "America/New_York"
+    assert not one.is_active(at("2026-03-06T23:00", zone))  # Friday
+    assert one.is_active(at("2026-03-07T22:00", zone))
+    assert one.is_active(at("2026-03-09T01:59", zone))  # since Sunday evening
+    assert not one.is_active(at("2026-03-09T02:00", zone))
+
+
+@pytest.mark.parametrize(
+    ("day", "first_utc", "why"),
+    [
+        ("2026-03-28", "2026-03-28T01:30", "a usual day: 02:30 is an hour ahead of UTC"),
+        ("2026-03-29", "2026-03-29T01:00", "the clock leaps from 02:00 to 03:00"),
+        ("2026-10-25", "2026-10-25T00:30", "02:30 comes twice, and the first one counts"),
+    ],
+)
+def test_a_time_that_is_leapt_over_or_comes_twice_is_silenced_once_and_as_long(
+    day: str, first_utc: str, why: str
+) -> None:
+    nightly = Recurring(frozenset(), 150, HOUR_US, "Europe/Berlin")
+    begin_us = at(first_utc)
+    assert not nightly.covers(begin_us - 1), why
+    assert nightly.covers(begin_us), why
+    assert nightly.covers(begin_us + HOUR_US - 1), why
+    assert not nightly.covers(begin_us + HOUR_US), why
+
+
+def test_a_silence_longer_than_a_day_covers_the_days_after_its_begin() -> None:
+    weekend = Recurring(frozenset({5}), 0, 2 * DAY_US, "Europe/Berlin")
+    assert weekend.covers(at("2026-03-08T23:59", "Europe/Berlin"))
+    assert not weekend.covers(at("2026-03-09T00:00", "Europe/Berlin"))
+
+
+@pytest.mark.parametrize(
+    ("days", "minute", "length_us", "zone"),
+    [
+        ({7}, 0, HOUR_US, "UTC"),
+        (set(), 1440, HOUR_US, "UTC"),
+        (set(), 0, MINUTE_US - 1, "UTC"),
+        (set(), 0, 8 * DAY_US, "UTC"),
+        (set(), 0, HOUR_US, "Mars/Olympus"),
+        (set(), 0, HOUR_US, "../../etc/passwd"),
+    ],
+)
+def test_a_recurrence_that_cannot_be_is_refused(
+    days: set[int], minute: int, length_us: int, zone: str
+) -> None:
+    with pytest.raises(ValueError, match=r"\S"):
+        Recurring(frozenset(days), minute, length_us, zone)
+
+
+def test_a_silence_of_everything_or_of_no_time_is_refused() -> None:
+    with pytest.raises(ValueError, match="one matcher"):
+        Silence("s", (), 0, 1, "ann", "")
+    with pytest.raises(ValueError, match="after its begin"):
+        silence("2026-03-01T12:00", "2026-03-01T12:00")
