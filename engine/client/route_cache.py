@@ -19,15 +19,11 @@ from engine.protocol.bodies import TopicRouteData
 from engine.protocol.codes import RequestCode, ResponseCode
 from engine.protocol.command import RemotingCommand
 from engine.protocol.message import MessageQueue
-from engine.protocol.names import AUTO_CREATE_TOPIC, DEDUPLICATION_FLAG, Perm
+from engine.protocol.names import AUTO_CREATE_TOPIC, DEDUPLICATION_FLAG, MASTER_ID, Perm
 from engine.remoting import RpcClient
 from engine.runtime import Runtime
 
 _log = logging.getLogger(__name__)
-
-
-MASTER_ID = 0
-"""Number of the master among the instances of one broker name."""
 
 
 @dataclass(slots=True)

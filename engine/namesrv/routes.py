@@ -25,7 +25,7 @@ from engine.protocol.bodies import (
     TopicRouteData,
 )
 from engine.protocol.codes import ResponseCode
-from engine.protocol.names import Perm
+from engine.protocol.names import MASTER_ID, Perm
 
 Names = Generator[None, None, list[str]]
 """Names of topics, found in steps between which others have their turn."""
@@ -33,7 +33,6 @@ Names = Generator[None, None, list[str]]
 TOPICS_LOOKED_AT = 4096
 """Topics that one step of a question for names looks at (some 2 ms)."""
 
-MASTER_ID = 0
 UNIT_FLAG = 1
 """Bit of a topic's sysFlag: it belongs to one unit of a system that is cut into units."""
 UNIT_SUB_FLAG = 2

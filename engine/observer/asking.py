@@ -2,47 +2,67 @@
 
 Place in the walk: admin protocol → `Look`. Cheap questions (how far every group is; the broker's
 own figures) come each look; those about one topic, one group, one member or one message take turns
-(`turns`), those about what moves or is behind first.
+(`turns`), those about what moves or is behind first, as many as there is time for.
 
-Invariant: at most QUESTIONS_AT_ONCE of one broker are under way; a question that is refused, or not
-answered, costs that answer and no other. Absent on purpose: memory of what was told (`facts`).
+Invariant: what cannot be believed (`believable`) is not in the look, and is told once
+(`questions`). Absent on purpose: memory of what was told (`facts`).
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
-from collections.abc import Awaitable, Callable, Collection, Iterable
-from typing import Final, TypeVar
+from collections.abc import Collection, Mapping
+from typing import Final
 
 from engine.client.admin import Admin
+from engine.client.admin.groups import QueueProgress
 from engine.foundation.errors import RemoteProtocolError, RequestRefused, TidemarkError
 from engine.foundation.units import SECOND_MS
+from engine.observer import questions as asked_for
+from engine.observer.believable import (
+    MEMBERS_A_GROUP_MAX,
+    are_ends,
+    is_client,
+    is_held,
+    is_moment,
+    is_name,
+    is_progress,
+    is_queue,
+)
+from engine.observer.failed_messages import CopiesRead
 from engine.observer.looks import Look, Member, Place
+from engine.observer.questions import Kind, Questions
 from engine.observer.turns import Turns
+from engine.protocol.bodies import ConsumerRunningInfo
 from engine.protocol.codes import ResponseCode
 from engine.protocol.message import MessageQueue
+from engine.runtime.clock import Clock
 
-QUESTIONS_AT_ONCE: Final = 8
 TOPICS_A_LOOK: Final = 400
 GROUPS_A_LOOK: Final = 200
 MEMBERS_A_LOOK: Final = 100
 MESSAGES_A_LOOK: Final = 200
 """Messages that are read for their store time: each costs the broker a read."""
+RETRY_QUEUES_A_LOOK: Final = 50
+COPIES_A_QUESTION: Final = 32
+"""Copies of failed messages that are read at once."""
+MEMBERS_WATCHED_MAX: Final = 20_000
+"""Of one broker; those beyond are not asked what they hold."""
 MOMENT_DIGITS_MAX: Final = 15
 LISTS_EACH: Final = 6
 """Topics and groups are listed each so many looks."""
-
-_log = logging.getLogger(__name__)
-Asked = TypeVar("Asked")
 
 
 class Asking:
     """The questions to one broker, look by look."""
 
-    def __init__(self, admin: Admin, broker_name: str) -> None:
+    def __init__(self, admin: Admin, broker_name: str, clock: Clock, *, patience_ms: int) -> None:
+        """`patience_ms`: how long a look may take."""
         self._admin = admin
         self._broker_name = broker_name
+        self._clock = clock
+        self._patience_ms = patience_ms
+        self._questions = Questions(broker_name, clock)
         self._looks = 0
         self._listed_topics: dict[str, None] = {}
         self._listed_groups: dict[str, None] = {}
@@ -50,50 +70,103 @@ class Asking:
         self._stored_ms: dict[tuple[str, int, int], int] = {}
         self.topics: dict[str, None] = {}
         """All that are known."""
+        self.asked_last: Kind = asked_for.FIGURES
+        """Of the questions without which there is no look."""
         self.topic_turns: Turns[str] = Turns(TOPICS_A_LOOK)
         self._group_turns: Turns[str] = Turns(GROUPS_A_LOOK)
         self._member_turns: Turns[Member] = Turns(MEMBERS_A_LOOK)
         self._message_turns: Turns[tuple[str, int, int]] = Turns(MESSAGES_A_LOOK)
         self._members: dict[str, list[str]] = {}
+        self._copies = CopiesRead()
+        self._copy_turns: Turns[Place] = Turns(RETRY_QUEUES_A_LOOK)
 
-    async def look(self, address: str, now_ms: Callable[[], int]) -> Look:
-        """Ask the broker at this address. Raises TidemarkError when it does not answer the
-        questions of each look.
+    async def look(self, address: str, *, stacks_of: Collection[Member] = ()) -> Look:
+        """Ask the broker at this address, and these members for the stacks of their listeners.
+        Raises TidemarkError when it does not answer the questions of each look.
         """
-        admin = self._admin
-        began_ms = now_ms()
-        figures = await admin.cluster.figures(address)
+        began_ms, began_steady_ms = self._clock.now_ms(), self._clock.steady_ms()
+        self.asked_last = asked_for.FIGURES
+        figures = await self._admin.cluster.figures(address)
         began_at_ms = boot_ms(figures.get("bootTimestamp", ""))
         runs_ms = age_ms(figures.get("runtime", ""))
-        answered_ms = (began_ms + now_ms()) // 2
-        told = await admin.groups.broker_consume_stats(address)
+        answered_ms = (began_ms + self._clock.now_ms()) // 2
+        self.asked_last = asked_for.PROGRESS
         look = Look(
             at_ms=began_ms,
             boot_ms=began_at_ms,
             skew_ms=None if runs_ms is None else began_at_ms + runs_ms - answered_ms,
-            progress={
-                group: {(queue.topic, queue.queue_id): one for queue, one in rows.items()}
-                for group, rows in told.items()
-            },
+            progress=self._believed(await self._admin.groups.broker_consume_stats(address)),
         )
         if self._looks % LISTS_EACH == 0:
-            look.topics = await admin.topics.configs_at(address)
-            look.groups = frozenset(await admin.groups.configs_at(address))
-            self._listed_topics = dict.fromkeys(look.topics)
-            self._listed_groups = dict.fromkeys(sorted(look.groups))
+            try:
+                async with asyncio.timeout(self._patience_ms / 3 / SECOND_MS):
+                    await self._list(look, address)
+            except TimeoutError:
+                self._questions.doubted(asked_for.TOPICS, "slow", "the lists took too long")
         self._looks += 1
         behind = {
             group
             for group, rows in look.progress.items()
             if any(one.lag > 0 for one in rows.values())
         }
-        await self._ask_ends(look, address)
-        await self._ask_connections(look, address, behind)
-        await self._ask_members(look, address, behind)
-        await self._ask_store_times(look)
+        rest_ms = max(0, began_steady_ms + self._patience_ms - self._clock.steady_ms())
+        # Each kind has its share of the time: one that hangs must not take that of the others.
+        ends_ms = [self._clock.steady_ms() + rest_ms * share // 6 for share in range(1, 6)]
+        await self._ask_ends(look, address, ends_ms[0])
+        await self._ask_connections(look, address, behind, until_ms=ends_ms[1])
+        urgent = [*stacks_of, *(member for member in self._everyone() if member[0] in behind)]
+        await self._ask_members(look, address, urgent, stacks_of, until_ms=ends_ms[2])
+        await self._ask_store_times(look, address, ends_ms[3])
+        await self._read_copies(look, address, ends_ms[4])
         return look
 
-    async def _ask_ends(self, look: Look, address: str) -> None:
+    async def _list(self, look: Look, address: str) -> None:
+        """All topics and groups that the broker has."""
+        try:
+            topics = await self._admin.topics.configs_at(address)
+            look.topics = {name: config for name, config in topics.items() if is_name(name)}
+            self._listed_topics = dict.fromkeys(look.topics)
+            self._copies.listed(look.topics.keys())
+            self._count_odd(asked_for.TOPICS, len(topics) - len(look.topics))
+        except TidemarkError as error:
+            self._questions.failed(asked_for.TOPICS, "", error)
+        try:
+            groups = await self._admin.groups.configs_at(address)
+            look.groups = frozenset(filter(is_name, groups))
+            self._listed_groups = dict.fromkeys(sorted(look.groups))
+            self._count_odd(asked_for.GROUPS, len(groups) - len(look.groups))
+        except TidemarkError as error:
+            self._questions.failed(asked_for.GROUPS, "", error)
+
+    def _believed(
+        self, told: Mapping[str, Mapping[MessageQueue, QueueProgress]]
+    ) -> dict[str, dict[Place, QueueProgress]]:
+        """What can be believed of how far the groups are."""
+        name, odd_count = self._broker_name, 0
+        topics = {queue.topic for rows in told.values() for queue in rows}
+        named = {topic for topic in topics if is_name(topic)}
+        found: dict[str, dict[Place, QueueProgress]] = {}
+        for group, rows in told.items():
+            believed = {
+                (queue.topic, queue.queue_id): one
+                for queue, one in rows.items()
+                if queue.topic in named and is_queue(queue, name) and is_progress(one)
+            }
+            if is_name(group):
+                found[group] = believed
+                odd_count += len(rows) - len(believed)
+            else:
+                odd_count += 1
+        self._count_odd(asked_for.PROGRESS, odd_count)
+        return found
+
+    def _count_odd(self, kind: Kind, count: int) -> None:
+        if count:
+            self._questions.doubted(
+                kind, "odd", f"{count} answers have odd names or figures, and are left out"
+            )
+
+    async def _ask_ends(self, look: Look, address: str, until_ms: int) -> None:
         ends = {
             place: one.broker_offset
             for rows in look.progress.values()
@@ -104,39 +177,83 @@ class Asking:
         self.topics = {**self._listed_topics, **dict.fromkeys(topic for topic, _ in ends)}
 
         async def ask(topic: str) -> None:
-            found = await self._admin.topics.status_at(address, topic)
-            look.ends |= {(topic, queue.queue_id): one for queue, one in found.items()}
+            told = await self._admin.topics.status_at(address, topic)
+            found = {
+                (topic, queue.queue_id): one
+                for queue, one in told.items()
+                if queue.topic == topic and is_queue(queue, self._broker_name) and are_ends(one)
+            }
+            self._count_odd(asked_for.ENDS, len(told) - len(found))
+            look.ends |= found
 
-        await self._each(self.topic_turns.due(self.topics, urgent=moved), ask)
+        due = self.topic_turns.due(self.topics, urgent=moved)
+        await self._questions.each(asked_for.ENDS, self.topic_turns, due, ask, until_ms=until_ms)
 
-    async def _ask_connections(self, look: Look, address: str, behind: Collection[str]) -> None:
+    async def _ask_connections(
+        self, look: Look, address: str, behind: Collection[str], *, until_ms: int
+    ) -> None:
         groups = dict.fromkeys((*look.progress, *self._listed_groups))
         self._members = {name: of for name, of in self._members.items() if name in groups}
 
         async def ask(group: str) -> None:
             try:
-                look.connections[group] = await self._admin.groups.connections(address, group)
+                told = await self._admin.groups.connections(address, group)
             except RequestRefused as error:
                 if error.code != ResponseCode.CONSUMER_NOT_ONLINE:
                     raise
                 look.connections[group] = None
+                return
+            clients = [one for one in told.connection_set if is_client(one.client_id)]
+            kept = clients[:MEMBERS_A_GROUP_MAX]
+            self._count_odd(asked_for.CONNECTIONS, len(told.connection_set) - len(kept))
+            told.connection_set = kept
+            look.connections[group] = told
 
-        await self._each(self._group_turns.due(groups, urgent=behind), ask)
+        due, kind = self._group_turns.due(groups, urgent=behind), asked_for.CONNECTIONS
+        await self._questions.each(kind, self._group_turns, due, ask, until_ms=until_ms)
         for group, connection in look.connections.items():
             members = [] if connection is None else connection.connection_set
             self._members[group] = [one.client_id for one in members]
 
-    async def _ask_members(self, look: Look, address: str, behind: Collection[str]) -> None:
+    def _everyone(self) -> list[Member]:
         everyone = [(group, name) for group, names in self._members.items() for name in names]
-        urgent = [member for member in everyone if member[0] in behind]
+        self._count_odd(asked_for.MEMBERS, len(everyone[MEMBERS_WATCHED_MAX:]))
+        return everyone[:MEMBERS_WATCHED_MAX]
 
+    async def _ask_members(
+        self,
+        look: Look,
+        address: str,
+        urgent: Collection[Member],
+        stacks_of: Collection[Member],
+        *,
+        until_ms: int,
+    ) -> None:
         async def ask(member: Member) -> None:
-            group, client_id = member
-            look.running[member] = await self._admin.groups.running_info(address, group, client_id)
+            info = await self._admin.groups.running_info(
+                address, *member, stacks=member in stacks_of
+            )
+            look.running[member] = self._believed_info(info)
 
-        await self._each(self._member_turns.due(everyone, urgent=urgent), ask)
+        due, kind = self._member_turns.due(self._everyone(), urgent=urgent), asked_for.MEMBERS
+        await self._questions.each(kind, self._member_turns, due, ask, until_ms=until_ms)
 
-    async def _ask_store_times(self, look: Look) -> None:
+    def _believed_info(self, info: ConsumerRunningInfo) -> ConsumerRunningInfo:
+        """What can be believed of what a member says of this broker's queues."""
+        ours = {
+            queue: one
+            for queue, one in info.mq_table.items()
+            if queue.broker_name == self._broker_name
+        }
+        info.mq_table = {
+            queue: one
+            for queue, one in ours.items()
+            if is_name(queue.topic) and is_queue(queue, self._broker_name) and is_held(one)
+        }
+        self._count_odd(asked_for.MEMBERS, len(ours) - len(info.mq_table))
+        return info
+
+    async def _ask_store_times(self, look: Look, address: str, until_ms: int) -> None:
         wanted = {
             (*place, one.consumer_offset): None
             for rows in look.progress.values()
@@ -149,32 +266,35 @@ class Asking:
         async def ask(key: tuple[str, int, int]) -> None:
             topic, queue_id, offset = key
             queue = MessageQueue(topic, self._broker_name, queue_id)
-            for message in await self._admin.messages.read(queue, offset, count_max=1):
-                if message.queue_offset == offset:
+            for message in await self._admin.messages.read(
+                queue, offset, count_max=1, address=address
+            ):
+                if message.queue_offset == offset and is_moment(message.store_timestamp_ms):
                     self._stored_ms[key] = message.store_timestamp_ms
 
-        await self._each(self._message_turns.due(unknown), ask)
+        due, kind = self._message_turns.due(unknown), asked_for.MESSAGES
+        await self._questions.each(kind, self._message_turns, due, ask, until_ms=until_ms)
         look.stored_ms = self._stored_ms
 
-    async def _each(self, wanted: Iterable[Asked], ask: Callable[[Asked], Awaitable[None]]) -> None:
-        """Ask about each; that some were not answered is told once."""
-        room, failures = asyncio.Semaphore(QUESTIONS_AT_ONCE), list[str]()
+    async def _read_copies(self, look: Look, address: str, until_ms: int) -> None:
+        """What has come into the topics of messages that failed."""
+        left_out_count = self._copies.seen(look.ends)
+        if left_out_count:
+            words = f"{left_out_count} copies of failed messages are too many, and are left out"
+            self._questions.doubted(asked_for.FAILED, "many", words)
 
-        async def one(about: Asked) -> None:
-            async with room:
-                try:
-                    await ask(about)
-                except TidemarkError as error:
-                    failures.append(f"{about}: {error}")
-
-        async with asyncio.TaskGroup() as questions:
-            for about in wanted:
-                questions.create_task(one(about))
-        if failures:
-            _log.info(
-                "%s: %d questions without an answer, such as %s",
-                *(self._broker_name, len(failures), failures[0]),
+        async def ask(place: Place) -> None:
+            queue = MessageQueue(place[0], self._broker_name, place[1])
+            copies = await self._admin.messages.read(
+                queue,
+                self._copies.next_offset(place),
+                count_max=COPIES_A_QUESTION,
+                address=address,
             )
+            look.failed += self._copies.read(place, copies)
+
+        due = self._copy_turns.due(self._copies.unread())
+        await self._questions.each(asked_for.FAILED, self._copy_turns, due, ask, until_ms=until_ms)
 
 
 def boot_ms(told: str) -> int:

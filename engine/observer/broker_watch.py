@@ -19,18 +19,17 @@ from engine.foundation.errors import RequestRefused, TidemarkError
 from engine.foundation.observing import LifecycleEvent, ToldUpTo
 from engine.foundation.units import MILLISECOND_US, SECOND_MS
 from engine.observer.asking import Asking
-from engine.observer.facts import SNAPSHOT_EACH_MS, Facts
+from engine.observer.facts import QUEUES_WATCHED_MAX, SNAPSHOT_EACH_MS, Facts
 from engine.observer.looks import Look
+from engine.observer.questions import lacking, said
 from engine.protocol.codes import ResponseCode
 from engine.runtime import Runtime
 from engine.telemetry.telemetry import SPOOL_DIRECTORY, EmitterIdentity, Telemetry
 
-_log = logging.getLogger(__name__)
+PATIENCE_MS_MIN: Final = 10 * SECOND_MS
+"""A look may take so long, or a period."""
 
-RIGHTS: Final = (
-    "the account needs to read the cluster, all topics and all groups (ACL 2.0: Cluster:*, Topic:* "
-    "and Group:* with the actions Get, List and Sub; ACL 1.0: an admin account)"
-)
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +62,13 @@ class _Snapshot:
 class BrokerWatch:
     """Watches one broker until it is closed."""
 
-    def __init__(self, runtime: Runtime, admin: Admin, watched: Watched) -> None:
+    def __init__(self, runtime: Runtime, admin: Admin, watched: Watched, address: str) -> None:
         self.watched = watched
+        self.address = address
+        """Where it is asked, from the next look on."""
         self._runtime = runtime
-        self._asking = Asking(admin, watched.broker)
+        self._patience_ms = max(watched.period_ms, PATIENCE_MS_MIN)
+        self._asking = Asking(admin, watched.broker, runtime.clock, patience_ms=self._patience_ms)
         self._telemetry: Telemetry | None = None
         self._facts = self._new_facts()
         self._snapshot: _Snapshot | None = None
@@ -74,24 +76,26 @@ class BrokerWatch:
         self._losses = 0
         self._next_snapshot_ms: int | None = None
         self._is_answered = True
+        self._is_full = False
+        """Was it told that not all queues are watched?"""
 
-    async def run(self, address: str) -> None:
+    async def run(self) -> None:
         """A look each period, until cancelled; one that takes longer than that is told."""
         clock, period_ms = self._runtime.clock, self.watched.period_ms
         while True:
             began_ms = clock.steady_ms()
-            await self.look(address)
+            await self.look()
             took_ms = clock.steady_ms() - began_ms
             if took_ms > period_ms:
                 _log.warning("%s: a look took %d ms of %d", self._name, took_ms, period_ms)
             await asyncio.sleep(max(0, period_ms - took_ms) / SECOND_MS)
 
-    async def look(self, address: str) -> bool:
+    async def look(self) -> bool:
         """Ask, and write what is new; was the broker's answer whole enough to count?"""
-        patience_s = max(self.watched.period_ms, 10 * SECOND_MS) / SECOND_MS
         try:
-            async with asyncio.timeout(patience_s):
-                look = await self._asking.look(address, self._runtime.clock.now_ms)
+            async with asyncio.timeout(self._patience_ms / SECOND_MS):
+                stacks_of = self._facts.wanted_stacks(self._runtime.clock.now_ms())
+                look = await self._asking.look(self.address, stacks_of=stacks_of)
         except (TidemarkError, TimeoutError) as error:
             self._tell_silence(error)
             return False
@@ -117,11 +121,12 @@ class BrokerWatch:
         return Facts(watched.observer, watched.period_ms, watched.broker)
 
     def _tell_silence(self, error: BaseException) -> None:
-        words = str(error) or type(error).__name__
+        kind = self._asking.asked_last
+        words = f"asked for {kind.words}: {said(error)}"
         if isinstance(error, RequestRefused) and error.code == ResponseCode.NO_PERMISSION:
-            words = f"{words}; {RIGHTS}"
+            words = f"{words}; {lacking(kind)}"
         if self._is_answered:
-            _log.warning("%s does not answer, and is unknown meanwhile: %s", self._name, words)
+            _log.warning("%s does not answer, and is unknown meanwhile; %s", self._name, words)
         self._is_answered = False
 
     async def _telemetry_of(self, look: Look) -> Telemetry:
@@ -149,6 +154,12 @@ class BrokerWatch:
         began_ms = None if self._snapshot is None else self._snapshot.began_ms
         for fact in self._facts.of(look, snapshot_from_ms=began_ms):
             telemetry.observe(fact)
+        if self._facts.is_full and not self._is_full:
+            _log.warning(
+                "%s has more than %d queues: those beyond are not watched",
+                *(self._name, QUEUES_WATCHED_MAX),
+            )
+        self._is_full = self._facts.is_full
         self._end_snapshot_if_complete(telemetry)
         telemetry.tick()
 

@@ -26,12 +26,16 @@ from engine.foundation.observing import (
     ConsumeStats,
     GroupWatermark,
     LifecycleEvent,
+    OffsetReport,
     OwnedQueue,
     QueueWatermark,
     RebalanceEvent,
+    RetryStep,
     committed_state,
 )
 from engine.foundation.units import MINUTE_MS, SECOND_MS
+from engine.observer.believable import is_name
+from engine.observer.failed_messages import is_of_failed, steps_of
 from engine.observer.looks import Look, Member, Place
 from engine.protocol.bodies import (
     ConsumerConnection,
@@ -40,20 +44,38 @@ from engine.protocol.bodies import (
     TopicOffset,
 )
 from engine.protocol.names import PERM_READ
-from engine.telemetry.members.answers import window_of
+from engine.telemetry.members.answers import stack_of, window_of
+from engine.telemetry.members.listener_stacks import consume_threads
 from engine.telemetry.members.told_stats import ToldStats, stats_of
 from engine.telemetry.members.told_windows import ToldWindows
 
 PERSISTED_AFTER_MS: Final = 6 * SECOND_MS
 """A broker writes its offsets each 5 s, and takes a moment."""
+QUEUES_WATCHED_MAX: Final = 100_000
+"""Of one broker; nothing is told of those beyond."""
 SNAPSHOT_EACH_MS: Final = 10 * MINUTE_MS
+STANDS_AFTER_MS: Final = 30 * SECOND_MS
+"""A head that was there for so long is a reason to ask where its listener stands."""
+STACKS_EACH_MS: Final = 10 * MINUTE_MS
+"""A member is asked for its stacks no more often: that stops a Java client for some milliseconds.
+"""
+STACKS_A_LOOK: Final = 5
 SKEW_TOLD_MS: Final = SECOND_MS
 """The broker's age is told to a second."""
+
+BROADCASTING: Final = "BROADCASTING"
 
 Key = tuple[str, str, int]
 """(group, topic, queue_id)"""
 Told = (
-    LifecycleEvent | QueueWatermark | GroupWatermark | RebalanceEvent | ClientWindow | ConsumeStats
+    LifecycleEvent
+    | QueueWatermark
+    | GroupWatermark
+    | OffsetReport
+    | RebalanceEvent
+    | ClientWindow
+    | ConsumeStats
+    | RetryStep
 )
 
 
@@ -94,6 +116,8 @@ class _Group:
     """None: not asked yet."""
     generation: int = 0
     message_model: str | None = None
+    topics: tuple[str, ...] = ()
+    """To which it subscribes."""
 
 
 class Facts:
@@ -118,7 +142,11 @@ class Facts:
         """Marks that were told since the newest snapshot began."""
         self._topics: Mapping[str, TopicConfig] = {}
         """As the broker listed them last."""
+        self.is_full = False
+        """Are there more queues than are watched?"""
         self._windows = ToldWindows(SNAPSHOT_EACH_MS)
+        self._stacks_asked_ms: dict[Member, int] = {}
+        """When each member was asked for its stacks."""
         self._stats = ToldStats(rest_ms=2 * period_ms, interval_ms=SNAPSHOT_EACH_MS)
 
     def of(self, look: Look, *, snapshot_from_ms: int | None) -> Iterator[Told]:
@@ -130,7 +158,11 @@ class Facts:
         yield from self._gone(look)
         if look.topics is not None:
             self._topics = look.topics
-        self._ends |= look.ends
+        for place, ends in look.ends.items():
+            if place in self._ends or len(self._ends) < QUEUES_WATCHED_MAX:
+                self._ends[place] = ends
+            else:
+                self.is_full = True
         yield from self._queue_marks(look, in_snapshot=snapshot_from_ms is not None)
         for group, connection in look.connections.items():
             yield from self._membership(group, connection)
@@ -139,6 +171,26 @@ class Facts:
             yield from self._held(member, info, look.at_ms)
             yield from self._worked(member, info, topics, look.at_ms)
         yield from self._group_marks(look, in_snapshot=snapshot_from_ms is not None)
+        yield from self._broadcast_marks(in_snapshot=snapshot_from_ms is not None)
+        for failed in look.failed:
+            yield from steps_of(failed)
+
+    def wanted_stacks(self, now_ms: int) -> list[Member]:
+        """Members to be asked where their listeners stand: they count as asked."""
+        wanted: list[Member] = []
+        for group, known in self._groups.items():
+            for client_id in known.members or ():
+                if len(wanted) >= STACKS_A_LOOK:
+                    return wanted
+                member = (group, client_id)
+                asked_ms = self._stacks_asked_ms.get(member)
+                if asked_ms is not None and now_ms - asked_ms < STACKS_EACH_MS:
+                    continue
+                standing = self._windows.standing(*member, since_ms=now_ms - STANDS_AFTER_MS)
+                if standing and not self._windows.has_stack(*member, standing):
+                    self._stacks_asked_ms[member] = now_ms
+                    wanted.append(member)
+        return wanted
 
     def _observed(self, look: Look) -> Iterator[LifecycleEvent]:
         moved = (
@@ -157,7 +209,7 @@ class Facts:
             skew_ms=look.skew_ms,
         )
 
-    def _gone(self, look: Look) -> Iterator[LifecycleEvent]:
+    def _gone(self, look: Look) -> Iterator[LifecycleEvent | RebalanceEvent | ClientWindow]:
         """Topics and groups that the broker lists no more."""
         if look.topics is not None:
             for topic in sorted({topic for topic, _ in self._ends} - look.topics.keys()):
@@ -165,13 +217,19 @@ class Facts:
                 for place in [place for place in self._ends if place[0] == topic]:
                     del self._ends[place]
                     self._queues.pop(place, None)
-                self._forget([key for key in self._commits if key[1] == topic])
+                self._forget([key for key in self._told if key[1] == topic])
+        here = look.progress
         if look.groups is not None:
-            listed = look.groups | look.progress.keys()
-            for group in sorted(self._listed - listed):
+            for group in sorted(self._listed - look.groups - here.keys()):
                 yield LifecycleEvent("GROUP_GONE", f"{group} is listed no more", group=group)
-                self._forget([key for key in self._commits if key[0] == group])
-            self._listed = listed
+                if group in self._groups:
+                    yield from self._membership(group, None)
+                    del self._groups[group]
+                self._forget([key for key in self._told if key[0] == group])
+            self._listed = look.groups
+        self._listed |= here.keys()
+        # Without an offset it is as one that was never there: it begins anew when it has one again.
+        self._forget([key for key in self._commits if key[1:] not in here.get(key[0], {})])
 
     def _forget(self, keys: Iterable[Key]) -> None:
         for key in keys:
@@ -204,17 +262,57 @@ class Facts:
             return True
         return queue_id < config.read_queue_nums and bool(config.perm & PERM_READ)
 
-    def _group_marks(self, look: Look, *, in_snapshot: bool) -> Iterator[GroupWatermark]:
+    def _group_marks(
+        self, look: Look, *, in_snapshot: bool
+    ) -> Iterator[GroupWatermark | OffsetReport]:
         for group, rows in look.progress.items():
             for place, progress in rows.items():
                 ends = self._ends.get(place)
                 if ends is None:  # Nobody has asked yet where its queue begins.
                     continue
                 key = (group, *place)
+                before = self._commits[key].offset if key in self._commits else None
                 mark = self._mark(key, progress, ends, look)
+                fall = _fall(mark, before)
+                if fall is not None:
+                    yield fall
                 is_due = in_snapshot and key not in self._told_since
                 if is_due or mark.reports or self._told.get(key) != mark:
                     self._told[key] = replace(mark, reports=0)
+                    self._told_since[key] = None
+                    yield mark
+
+    def _broadcast_marks(self, *, in_snapshot: bool) -> Iterator[GroupWatermark]:
+        """Of groups whose members keep their own offsets: nobody else knows how far they are."""
+        for group, known in self._groups.items():
+            if known.message_model != BROADCASTING or not known.members:
+                continue
+            wanted = {topic for topic in known.topics if not is_of_failed(topic)}
+            for place, ends in self._ends.items():
+                key = (group, *place)
+                if place[0] not in wanted or key in self._commits:
+                    continue
+                mark = GroupWatermark(
+                    *key,
+                    pulled=None,
+                    processed=None,
+                    committed=None,
+                    persisted=None,
+                    committed_state="NONE",
+                    store_time_at_committed_ms=None,
+                    min_offset=ends.min_offset,
+                    max_offset=ends.max_offset,
+                    last_store_time_ms=ends.last_update_timestamp_ms or None,
+                    last_puller=None,
+                    lock_holder=None,
+                    last_pull_time_ms=None,
+                    last_commit_time_ms=None,
+                    reports=0,
+                    message_model=BROADCASTING,
+                    members=len(known.members),
+                )
+                if (in_snapshot and key not in self._told_since) or self._told.get(key) != mark:
+                    self._told[key] = mark
                     self._told_since[key] = None
                     yield mark
 
@@ -270,6 +368,7 @@ class Facts:
         before, known.members = known.members or {}, now
         if connection is not None:
             known.message_model = connection.message_model
+            known.topics = tuple(filter(is_name, connection.subscription_table))
         came, left = sorted(now.keys() - before.keys()), sorted(before.keys() - now.keys())
         for client_id in (*came, *left):
             known.generation += 1
@@ -291,6 +390,7 @@ class Facts:
                     if window is not None:
                         yield window
                 self._stats.forget(group, client_id)
+                self._stacks_asked_ms.pop((group, client_id), None)
                 for key in owned:
                     del self._owners[key]
 
@@ -316,12 +416,18 @@ class Facts:
         """What a member said: which queues it reads, and what it holds of them."""
         group, client_id = member
         held: dict[Place, None] = {}
+        stacks, standing = None, list[Place]()
+        if info.jstack is not None:
+            stacks = consume_threads(info.jstack)
+            standing = self._windows.standing(*member, since_ms=at_ms - STANDS_AFTER_MS)
         for queue, told in sorted(info.mq_table.items()):
             place = (queue.topic, queue.queue_id)
             if queue.broker_name != self._broker_name or place not in self._ends:
                 continue
             held[place] = None
             window = window_of(group, client_id, queue, told)
+            if place in standing:
+                window.stack = stack_of(told, stacks)
             if not told.dropped:
                 yield from self._read_by((group, *place), client_id, window)
             if self._windows.is_news(window, at_ms, losses=0):
@@ -360,3 +466,23 @@ class Facts:
                 key[0], client_id, "ASSIGNED", inferred=True, generation=generation, queues=queues
             )
         self._owners[key] = _Owner(client_id, window.last_pull_time_ms, pulled)
+
+
+def _fall(mark: GroupWatermark, before: int | None) -> OffsetReport | None:
+    """That a consume offset is lower than at the look before; None when it is not. Of a queue that
+    ends below where the group was, it is not known what fell: it may be another one.
+    """
+    committed = mark.committed
+    if committed is None or before is None or not committed < before <= mark.max_offset:
+        return None
+    return OffsetReport(
+        *(mark.group, mark.topic, mark.queue_id),
+        offset=committed,
+        previous_offset=before,
+        path="OBSERVED",
+        trigger="UNKNOWN",
+        client_id=None,
+        accepted=True,
+        min_offset=mark.min_offset,
+        max_offset=mark.max_offset,
+    )

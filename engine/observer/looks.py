@@ -25,6 +25,17 @@ Member = tuple[str, str]
 """(group, client id)"""
 
 
+@dataclass(frozen=True, slots=True)
+class FailedMessage:
+    """What a copy of a message that failed says, in a retry or dead-letter topic."""
+
+    group: str
+    is_dead: bool
+    message_id: str | None
+    origin_topic: str | None
+    reconsume_times: int
+
+
 @dataclass(slots=True)
 class Look:
     """The answers of one broker, all asked within one period."""
@@ -49,3 +60,5 @@ class Look:
     """Of the members that were asked, and answered."""
     stored_ms: dict[tuple[str, int, int], int] = field(default_factory=dict)
     """When the messages at these (topic, queue_id, offset) were stored."""
+    failed: list[FailedMessage] = field(default_factory=list)
+    """Copies of messages that failed, which have come since they were read last."""

@@ -1,8 +1,8 @@
 """Whose turn it is to be asked, when there are more to ask than one look may.
 
 Invariant: what is urgent comes first, and of the rest those that were asked longest ago; whoever
-is never urgent is asked all the same, within `len(all) / (count / 2)` looks. Pure: a look is a
-number.
+is never urgent is asked all the same, within `len(all) / (count / 2)` looks if there is
+time for all who are due; for whom there was none is due again. Pure: a look is a number.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Turns(Generic[Name]):
         self._look = 0
 
     def due(self, everyone: Collection[Name], urgent: Iterable[Name] = ()) -> list[Name]:
-        """Whom to ask in this look: they count as asked."""
+        """Whom to ask in this look."""
         self._look += 1
         known = set(everyone)
         self._asked = {name: at for name, at in self._asked.items() if name in known}
@@ -34,9 +34,11 @@ class Turns(Generic[Name]):
             if len(chosen) >= self._count_max:
                 break
             chosen[name] = None
-        for name in chosen:
-            self._asked[name] = self._look
         return list(chosen)
+
+    def begin(self, name: Name) -> None:
+        """It is asked now."""
+        self._asked[name] = self._look
 
     def were_all_asked_since(self, look: int, everyone: Collection[Name]) -> bool:
         """Was each of them asked in a look after this one?"""

@@ -25,6 +25,7 @@ from engine.foundation.units import MIB, Buffer
 from engine.protocol import fastjson
 from engine.protocol.body_codec import Body, Part, convert
 from engine.protocol.header_fields import Int64
+from engine.protocol.names import MASTER_ID
 from engine.protocol.wire_enums import TOPIC_FILTER_TYPES, EnumName, enum_name
 
 _INT: Final = Struct(">i")
@@ -116,6 +117,14 @@ class ClusterInfo(Body):
 
     broker_addr_table: dict[str, BrokerData] = msgspec.field(default_factory=dict)
     cluster_addr_table: dict[str, list[str]] = msgspec.field(default_factory=dict)
+
+    def masters(self) -> dict[str, str]:
+        """Address of each broker's master, by broker name, sorted; none where it has none."""
+        return {
+            name: data.broker_addrs[MASTER_ID]
+            for name, data in sorted(self.broker_addr_table.items())
+            if MASTER_ID in data.broker_addrs
+        }
 
 
 class TopicConfigTable(Body):

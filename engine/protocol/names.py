@@ -1,7 +1,7 @@
 """Names and bits with a meaning: topics, groups, permissions, system flags, property keys.
 
 Invariant: a name that passed `check_topic` or `check_group` cannot leave the store's folder: no
-dots, no slashes.
+dots, no slashes. One that passed `check_broker_word` has dots, but is no step to a folder above.
 """
 
 from __future__ import annotations
@@ -40,9 +40,14 @@ FORBIDDEN_TO_CLIENTS: Final = frozenset(
 )
 """Topics the broker alone may write."""
 
+MASTER_ID: Final = 0
+"""Number of the master among the instances of one broker name."""
+
 _REPLY_SUFFIX: Final = "_REPLY_TOPIC"
 _LEGAL = re.compile(r"[%|a-zA-Z0-9_-]+")
-_BROKER_WORD = re.compile(r"[^\s/\\\x00-\x20\x7f]+")
+_BROKER_WORD = re.compile(r"(?!\.{1,2}$)[^\s/\\\x00-\x20\x7f]+")
+_BROKER_WORD_BYTES_MAX: Final = 255
+"""A longer name is no file name."""
 
 
 class Perm(IntFlag):
@@ -168,12 +173,15 @@ def is_legal_topic(topic: str) -> bool:
 
 
 def check_broker_word(kind: str, name: str) -> None:
-    """Raise RequestRefused when `name` is none that a broker or cluster may have."""
-    if not _BROKER_WORD.fullmatch(name) or len(name) > TOPIC_CHARS_MAX:
+    """Raise RequestRefused when `name` is none that a broker or cluster may have: one that passed
+    is also a folder's name, and stays in the folder above.
+    """
+    is_word = _BROKER_WORD.fullmatch(name) is not None and len(name) <= TOPIC_CHARS_MAX
+    if not is_word or len(name.encode("utf-8", "replace")) > _BROKER_WORD_BYTES_MAX:
         raise RequestRefused(
             ResponseCode.SYSTEM_ERROR,
-            f"the {kind} {name!r} is no word of at most {TOPIC_CHARS_MAX} characters without "
-            "spaces and slashes",
+            f"the {kind} {name[:TOPIC_CHARS_MAX]!r} is no word of at most {TOPIC_CHARS_MAX} "
+            "characters without spaces and slashes",
         )
 
 

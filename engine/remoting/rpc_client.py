@@ -163,7 +163,7 @@ class RpcClient:
 
     async def _connect(self, address: str) -> Connection:
         host, _, port = address.rpartition(":")
-        if not host or not port.isdigit():
+        if not host or not port.isdecimal() or not port.isascii() or len(port) > 5:
             raise ConnectFailed(f"no connection to {address!r}: host:port is expected")
         protocol = await self._runtime.network.connect(
             host,

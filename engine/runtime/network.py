@@ -128,7 +128,7 @@ class SystemNetwork:
                 _, protocol = await loop.create_connection(factory, host, port, ssl=context)
         except TimeoutError as error:
             raise ConnectFailed(f"no connection to {host}:{port} within {timeout_ms} ms") from error
-        except OSError as error:
+        except (OSError, ValueError, OverflowError) as error:  # The latter two: no host, no port.
             raise ConnectFailed(f"no connection to {host}:{port}: {error}") from error
         return protocol
 

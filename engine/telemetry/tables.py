@@ -108,7 +108,12 @@ CONSUME_OFFSETS: Final = Table(
         _QUEUE,
         must("offset", _L, "reported consume offset: the NEXT message to consume"),
         Column("previous_offset", _L, "what was stored before; null when nothing was"),
-        must("path", _S, "COMMIT_RPC, PULL_PIGGYBACK, TRANSACTION, RESET, RESTORE or LOCAL"),
+        must(
+            "path",
+            _S,
+            "COMMIT_RPC, PULL_PIGGYBACK, TRANSACTION, RESET, RESTORE or LOCAL; OBSERVED: it was "
+            "higher when an observer looked before",
+        ),
         must("trigger", _S, "TIMER, SHUTDOWN, HAND_OVER or UNKNOWN, as the client told"),
         Column(
             "client_id",

@@ -243,15 +243,19 @@ class Telemetry:
         self._write()
 
     def start(self) -> None:
-        """Tick and sync on every full second of the broker's clock, until `close`."""
+        """Tick and sync on every full second of the broker's clock, until `close`, which ticks."""
         self._task = asyncio.create_task(self._run(), name="telemetry")
 
     async def close(self) -> None:
-        """Write and sync everything told so far, then stop."""
+        """Write and sync everything told so far, then stop. Only who ticks by itself gives a last
+        sign of life: of others nobody knows what has changed since they ticked.
+        """
         self._closing.set()
-        if self._task is not None:
+        if self._task is None:
+            self.write_turn()
+        else:
             await self._task
-        self.tick()
+            self.tick()
         await self.sync()
         self._spool.close()
         self._lock_file.close()

@@ -33,8 +33,8 @@ TOO_LARGE: Final = "larger than anything can be"
 INCOMPLETE: Final = "a list with an entry that lacks a name or a sound number"
 UNKNOWN_WORD: Final = "a word that this version does not know"
 
-_SIGNED: Final = frozenset({("lifecycle", "step_ms")})
-"""Numbers that may be below 0: a clock is set back."""
+_SIGNED: Final = frozenset({("lifecycle", "step_ms"), ("lifecycle", "skew_ms")})
+"""Numbers that may be below 0: a clock is set back, or behind another one."""
 _MOMENTS: Final = frozenset({"broker_epoch", "broker_epoch_before"})
 """Whole numbers that are moments; times are told by the unit in their names."""
 _NUMBERS: Final = (ColumnType.INT, ColumnType.LONG, ColumnType.TIMESTAMP)
@@ -48,7 +48,7 @@ _ENTRIES: Final[Mapping[ColumnType, tuple[tuple[str, ...], tuple[str, ...]]]] = 
 COMMITTED_STATES: Final = ("EXACT", "AT_END", "PURGED", "UNREADABLE", "NONE")
 WORDS: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
     ("consume_offsets", "path"): (
-        *("COMMIT_RPC", "PULL_PIGGYBACK", "TRANSACTION", "RESET", "RESTORE", "LOCAL"),
+        *("COMMIT_RPC", "PULL_PIGGYBACK", "TRANSACTION", "RESET", "RESTORE", "LOCAL", "OBSERVED"),
     ),
     ("consume_offsets", "trigger"): ("TIMER", "SHUTDOWN", "HAND_OVER", "UNKNOWN"),
     ("group_watermarks", "committed_state"): COMMITTED_STATES,

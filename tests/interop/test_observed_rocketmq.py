@@ -15,11 +15,14 @@ import pytest
 
 from engine.client import ConsumeContext
 from engine.client.admin import admin_at
+from engine.client.config import MessageModel
 from engine.foundation.errors import TidemarkError
 from engine.protocol.message import Message, MessageExt
 from pipelines.marts.declared import steps
 from pipelines.settings import Evaluation
+from tests.integration.broker.spooled import picked, spooled
 from tests.integration.client.cluster_users import (
+    LATER,
     SUCCESS,
     client_config,
     consumer_config,
@@ -36,10 +39,10 @@ WATCHED_S = 45
 
 
 @contextmanager
-def observer(cluster: RealRocketMQ, folder: Path) -> Iterator[None]:
-    """`tidemark observe` with a shipper, until the end."""
-    words = ["observe", "-n", cluster.name_server, "--period", "2"]
-    words += ["--lake", str(folder / "lake"), "--home", str(folder / "home")]
+def observer(cluster: RealRocketMQ, folder: Path, *, ships: bool = True) -> Iterator[None]:
+    """`tidemark observe`, with a shipper if told so, until the end."""
+    words = ["observe", "-n", cluster.name_server, "--period", "2", "--home", str(folder / "home")]
+    words += ["--lake", str(folder / "lake")] if ships else []
     command = [str(Path(sys.executable).parent / "tidemark"), *words]
     with (folder / "observer.log").open("w") as log:
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=log)
@@ -82,9 +85,9 @@ async def played(cluster: RealRocketMQ, folder: Path) -> None:
         never.set()
 
 
-async def _sent(producer: Any) -> bool:
+async def _sent(producer: Any, topic: str = TOPIC) -> bool:
     try:
-        await producer.send(Message(TOPIC, b"first"))
+        await producer.send(Message(topic, b"first"))
     except TidemarkError:
         return False
     return True
@@ -134,3 +137,65 @@ async def test_the_rows_of_one_look_are_what_the_admin_tool_says(
     newest = {(row["topic"], row["queue_id"]): row["max_offset"] for row in told}
     assert newest.keys() == known.keys()
     assert {key for key in known if newest[key] > known[key]} == set()
+
+
+FAILING, BROADCAST = "observed-failing", "observed-broadcast"
+
+
+@pytest.mark.timeout(120)
+async def test_retries_dead_letters_rewinds_and_broadcasts_of_a_foreign_cluster_are_told(
+    apache_rocketmq: RealRocketMQ, tmp_path: Path
+) -> None:
+    """A poison message is tried once more after ten seconds and is a dead letter then; its group is
+    set back afterwards. Another group is one of broadcasts.
+    """
+    topic, name_server = "observed-poison", apache_rocketmq.name_server
+
+    async def fail(_messages: Sequence[MessageExt], _context: ConsumeContext) -> Any:
+        return LATER
+
+    async def hear(_messages: Sequence[MessageExt], _context: ConsumeContext) -> Any:
+        return SUCCESS
+
+    home = tmp_path / "home" / "DefaultCluster" / "broker-a"
+
+    def steps() -> list[str]:
+        return [row["step"] for row in spooled(home, "retry_dlq_flow")]
+
+    async with AsyncExitStack() as stack, admin_at(name_server) as admin:
+        producer = await stack.enter_async_context(producing(name_server, "observed"))
+        await eventually(lambda: _sent(producer, topic), "the broker makes the topic")
+        stack.enter_context(observer(apache_rocketmq, tmp_path, ships=False))
+        await eventually((home / "spool").exists, "the observer's first look")
+        async with (
+            consuming(
+                name_server,
+                FAILING,
+                {topic: fail},
+                config=consumer_config(max_reconsume_times=1, stop_wait_ms=100),
+            ),
+            consuming(
+                name_server,
+                BROADCAST,
+                {topic: hear},
+                config=consumer_config(
+                    message_model=MessageModel.BROADCASTING,
+                    local_offset_directory=str(tmp_path / "offsets"),
+                ),
+            ),
+        ):
+            await eventually(lambda: "DEAD_LETTERED" in steps(), "the dead letter", within_s=60)
+        offsets = await admin.groups.consume_stats(FAILING, topic)
+        (queue,) = [one for one, progress in offsets.items() if progress.consumer_offset == 1]
+        await admin.offsets.reset_queue(FAILING, queue, 0)
+        await eventually(lambda: spooled(home, "consume_offsets"), "the fall is told")
+    assert steps() == ["SENT_BACK", "SCHEDULED", "DELIVERED", "SENT_BACK", "DEAD_LETTERED"]
+    told = spooled(home, "retry_dlq_flow")
+    assert {picked(row, "group", "origin_topic") for row in told} == {(FAILING, topic)}
+    assert len({row["message_id"] for row in told}) == 1
+    (fall,) = spooled(home, "consume_offsets")
+    assert picked(fall, "group", "offset", "previous_offset") == (FAILING, 0, 1)
+    marks = [row for row in spooled(home, "group_watermarks") if row["group"] == BROADCAST]
+    assert {picked(row, "topic", "committed", "message_model") for row in marks} == {
+        (topic, None, "BROADCASTING")
+    }

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from engine.client.config import ClientConfig
 from engine.client.connection import ClusterConnection
-from engine.client.route_cache import MASTER_ID
 from engine.foundation.errors import RequestRefused
 from engine.protocol.bodies import ClusterInfo
 from engine.protocol.codes import RequestCode, ResponseCode
@@ -49,9 +48,4 @@ class Asking:
 
     async def masters(self) -> dict[str, str]:
         """Address of each broker's master, by broker name, sorted."""
-        table = (await self.cluster_info()).broker_addr_table
-        return {
-            name: table[name].broker_addrs[MASTER_ID]
-            for name in sorted(table)
-            if MASTER_ID in table[name].broker_addrs
-        }
+        return (await self.cluster_info()).masters()

@@ -103,8 +103,8 @@ class GroupAdmin:
         answer = await self._asking.ask(
             broker_address, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, {}
         )
-        table = table_of(fastjson.loads(answer.body), "subscriptionGroupTable")
-        return dict(sorted(table.items()))
+        told = table_of(fastjson.loads(answer.body), "subscriptionGroupTable")
+        return dict(sorted(convert(told, dict[str, dict[str, Any]]).items()))
 
     async def put(self, broker_address: str, settings: dict[str, Any]) -> None:
         """Create a group on one broker, or change it; `settings` under RocketMQ's names."""

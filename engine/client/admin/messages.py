@@ -189,8 +189,12 @@ class MessageAdmin:
         wanted.sort(key=lambda m: (m.store_timestamp_ms, m.store_host, m.physical_offset))
         return FoundMessages(wanted, is_cut=is_cut)
 
-    async def read(self, queue: MessageQueue, offset: int, *, count_max: int) -> list[MessageExt]:
-        """Messages of one queue from an offset on, as stored; fewer, or none, at its end."""
+    async def read(
+        self, queue: MessageQueue, offset: int, *, count_max: int, address: str | None = None
+    ) -> list[MessageExt]:
+        """Messages of one queue from an offset on, as stored; fewer, or none, at its end. Asked of
+        the broker at `address`, else of the queue's master as routes tell it.
+        """
         fields = PullMessageRequestHeader(
             consumer_group=TOOLS_GROUP,
             topic=queue.topic,
@@ -207,7 +211,7 @@ class MessageAdmin:
         ).encode()
         request = RemotingCommand.request(RequestCode.PULL_MESSAGE, fields)
         answer = await self._asking.connection.rpc.invoke(
-            await self._asking.routes.find_master(queue),
+            address or await self._asking.routes.find_master(queue),
             request,
             timeout_ms=self._asking.connection.config.request_timeout_ms,
         )

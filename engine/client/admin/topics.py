@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from engine.client.admin.asking import Asking
-from engine.foundation.errors import ConnectFailed, RequestRefused
+from engine.foundation.errors import ConnectFailed, RemoteProtocolError, RequestRefused
+from engine.foundation.limits import TOPICS_MAX
 from engine.protocol.bodies import (
     GroupList,
     TopicConfig,
@@ -82,7 +83,8 @@ class TopicAdmin:
 
     async def configs_at(self, broker_address: str) -> dict[str, TopicConfig]:
         """Settings of every topic of one broker, by topic, sorted. A broker that tells them page by
-        page (RocketMQ 5.4 and later) is asked for each.
+        page (RocketMQ 5.4 and later) is asked for each. Raises RemoteProtocolError when that does
+        not end.
         """
         found: dict[str, TopicConfig] = {}
         while True:
@@ -95,6 +97,11 @@ class TopicAdmin:
             total = AllTopicConfigResponseHeader.decode(answer.fields).total_topic_num
             if total is None or len(found) >= total or not page:
                 return dict(sorted(found.items()))
+            if len(found) >= TOPICS_MAX:
+                raise RemoteProtocolError(
+                    f"{broker_address} tells {len(found)} topics and has more: {TOPICS_MAX} are "
+                    "read"
+                )
 
     async def status(self, topic: str) -> dict[MessageQueue, TopicOffset]:
         """The ends of each queue a producer may write, sorted. RequestRefused for no topic."""

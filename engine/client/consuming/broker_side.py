@@ -21,7 +21,6 @@ from engine.client.consuming.failed_messages import SendBackRequest
 from engine.client.consuming.offset_store import CommitTrigger
 from engine.client.consuming.pulling import OnPulled, PullQuestion, PullResult, PullStatus
 from engine.client.queue_offsets import QueueOffsets, commit_request
-from engine.client.route_cache import MASTER_ID
 from engine.client.stored_bodies import inflate_bodies
 from engine.foundation.errors import ConnectFailed, RequestRefused, TidemarkError
 from engine.foundation.units import SECOND_MS
@@ -41,7 +40,7 @@ from engine.protocol.headers import (
 )
 from engine.protocol.message import MessageQueue
 from engine.protocol.message_record import decode_records
-from engine.protocol.names import PullSysFlag
+from engine.protocol.names import MASTER_ID, PullSysFlag
 
 COMMIT_TIMEOUT_MS = 5 * SECOND_MS
 SEND_BACK_TIMEOUT_MS = 5 * SECOND_MS

@@ -9,15 +9,23 @@ from engine.foundation.observing import (
     ClientWindow,
     GroupWatermark,
     LifecycleEvent,
+    OffsetReport,
     QueueWatermark,
     RebalanceEvent,
 )
-from engine.observer.facts import PERSISTED_AFTER_MS, Facts
+from engine.observer.facts import (
+    PERSISTED_AFTER_MS,
+    STACKS_A_LOOK,
+    STACKS_EACH_MS,
+    STANDS_AFTER_MS,
+    Facts,
+)
 from engine.observer.looks import Look
 from engine.protocol.bodies import (
     ConsumerConnection,
     ConsumerRunningInfo,
     ProcessQueueInfo,
+    SubscriptionData,
     TopicConfig,
     TopicOffset,
 )
@@ -191,3 +199,88 @@ def test_who_observes_and_how_often_is_told_once_and_again_when_the_clocks_part(
     )
     assert of(LifecycleEvent, same) == []
     assert [one.skew_ms for one in of(LifecycleEvent, moved)] == [5_000]
+
+
+def test_an_offset_that_falls_is_a_report_that_lowered_it() -> None:
+    _, fell, rose = played(look(0), look(10_000, committed=4), look(20_000, committed=9))
+    (report,) = of(OffsetReport, fell)
+    assert (report.offset, report.previous_offset, report.path) == (4, 10, "OBSERVED")
+    assert (report.accepted, report.trigger, report.client_id) == (True, "UNKNOWN", None)
+    assert of(OffsetReport, rose) == []
+
+
+def test_of_a_queue_that_ends_before_the_offset_of_old_nobody_knows_what_fell() -> None:
+    _, anew = played(look(0), look(10_000, committed=1, end=5))
+    assert of(OffsetReport, anew) == []
+
+
+STANDS = {"cached_msg_count": 5, "cached_msg_min_offset": 10, "cached_msg_max_offset": 14}
+THREAD = "ConsumeMessageThread_g_1  TID: 1 STATE: WAITING\nConsumeMessageThread_g_1  shop.Wait"
+
+
+def test_a_member_whose_head_stands_is_asked_for_its_stacks_rarely_and_they_are_told() -> None:
+    facts = Facts("observer", 10_000, "broker-a")
+    asked_ms, stacks = list[int](), list[str | None]()
+    for at_ms in range(0, STACKS_EACH_MS + STANDS_AFTER_MS + 30_000, 10_000):
+        wanted = facts.wanted_stacks(at_ms)
+        held = holding("a", **STANDS)
+        if wanted:
+            asked_ms.append(at_ms)
+            held["g", "a"].jstack = "no thread of a listener" if len(asked_ms) == 1 else THREAD
+        told = list(
+            facts.of(look(at_ms, connections=connected("a"), running=held), snapshot_from_ms=None)
+        )
+        stacks += [one.stack for one in of(ClientWindow, told) if one.stack]
+    assert asked_ms == [STANDS_AFTER_MS, STANDS_AFTER_MS + STACKS_EACH_MS]
+    assert stacks == [THREAD]
+
+
+def test_no_more_than_a_few_members_are_asked_for_stacks_in_one_look() -> None:
+    facts, names = Facts("observer", 10_000, "broker-a"), [f"c{number}" for number in range(20)]
+    for at_ms in (0, STANDS_AFTER_MS):
+        held = {key: one for name in names for key, one in holding(name, **STANDS).items()}
+        list(
+            facts.of(
+                look(at_ms, connections=connected(*names), running=held), snapshot_from_ms=None
+            )
+        )
+    assert [len(facts.wanted_stacks(STANDS_AFTER_MS)) for _ in range(5)] == [
+        *[STACKS_A_LOOK] * 4,
+        0,
+    ]
+
+
+def test_a_broadcast_group_is_told_to_be_one_and_never_to_be_behind() -> None:
+    subscribed = ConsumerConnection(
+        [ClientConnection("a", "127.0.0.1:1", "JAVA", 1)],
+        {topic: SubscriptionData(topic, "*") for topic in ("orders", "%RETRY%b")},
+        message_model="BROADCASTING",
+    )
+    told = played(
+        look(0, connections={"b": subscribed}),
+        look(10_000),
+        look(20_000, end=25),
+        look(30_000, connections={"b": None}, end=26),
+    )
+    marks = [
+        [(one.topic, one.max_offset) for one in of(GroupWatermark, facts) if one.group == "b"]
+        for facts in told
+    ]
+    assert marks == [[("orders", 20)], [], [("orders", 25)], []]
+    (mark,) = [one for one in of(GroupWatermark, told[0]) if one.group == "b"]
+    assert (mark.committed, mark.committed_state, mark.message_model, mark.members) == (
+        *(None, "NONE", "BROADCASTING"),
+        1,
+    )
+
+
+def test_a_group_that_was_never_listed_is_gone_when_the_next_list_lacks_it() -> None:
+    nothing: dict[str, Any] = {"progress": {}, "groups": frozenset()}
+    held = holding("a", commit_offset=10)
+    facts = played(
+        look(0, groups=frozenset()),
+        look(10_000, connections=connected("a"), running=held),
+        look(20_000, **nothing),
+    )[-1]
+    assert [(one.kind, one.group) for one in of(LifecycleEvent, facts)] == [("GROUP_GONE", "g")]
+    assert [one.kind for one in of(RebalanceEvent, facts)] == ["LEFT"]

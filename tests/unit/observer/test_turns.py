@@ -2,21 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
+from typing import Any
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.observer.turns import Turns
 
 
+def ask_all(turns: Turns[Any], everyone: Collection[Any], urgent: Sequence[Any] = ()) -> list[Any]:
+    """Whom a look with enough time asks."""
+    due = turns.due(everyone, urgent)
+    for one in due:
+        turns.begin(one)
+    return due
+
+
 def test_all_are_asked_when_there_is_room() -> None:
     turns = Turns[str](3)
-    assert set(turns.due(["a", "b", "c"])) == {"a", "b", "c"}
+    assert set(ask_all(turns, ["a", "b", "c"])) == {"a", "b", "c"}
 
 
 def test_what_moves_comes_first_and_the_rest_takes_turns() -> None:
     turns = Turns[str](2)
     everyone = ["a", "b", "c", "d"]
-    looks = [turns.due(everyone, urgent=["d"]) for _ in range(3)]
+    looks = [ask_all(turns, everyone, ["d"]) for _ in range(3)]
     assert looks == [["d", "a"], ["d", "b"], ["d", "c"]]
 
 
@@ -29,7 +40,7 @@ def test_nobody_waits_longer_than_two_rounds_whatever_is_urgent(
     asked: dict[int, int] = dict.fromkeys(everyone, 0)
     for look in range(1, 30):
         urgent = data.draw(st.lists(st.sampled_from(everyone), max_size=20))
-        due = turns.due(everyone, urgent)
+        due = ask_all(turns, everyone, urgent)
         assert len(due) == len(set(due)) <= count_max
         for one in due:
             asked[one] = look
@@ -39,15 +50,24 @@ def test_nobody_waits_longer_than_two_rounds_whatever_is_urgent(
 def test_a_round_is_over_when_each_was_asked_since() -> None:
     turns = Turns[str](2)
     everyone = ["a", "b", "c"]
-    turns.due(everyone)
+    ask_all(turns, everyone)
     assert not turns.were_all_asked_since(0, everyone)
-    turns.due(everyone)
+    ask_all(turns, everyone)
     assert turns.were_all_asked_since(0, everyone)
     assert not turns.were_all_asked_since(1, everyone)
 
 
 def test_who_is_gone_is_waited_for_no_more() -> None:
     turns = Turns[str](1)
-    turns.due(["a", "b"])
-    assert turns.due(["b"]) == ["b"]
+    ask_all(turns, ["a", "b"])
+    assert ask_all(turns, ["b"]) == ["b"]
     assert turns.were_all_asked_since(1, ["b"])
+
+
+def test_for_whom_there_was_no_time_is_first_in_the_next_look() -> None:
+    turns = Turns[str](2)
+    everyone = ["a", "b", "c", "d"]
+    first, late = turns.due(everyone)
+    turns.begin(first)
+    assert late in turns.due(everyone)
+    assert not turns.were_all_asked_since(0, [late])

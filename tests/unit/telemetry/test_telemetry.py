@@ -177,6 +177,16 @@ async def test_closing_writes_the_last_facts_and_syncs_them(broker: Broker) -> N
     assert [table for _, table, _ in broker.rows()] == ["lifecycle", "flush_checkpoints"]
 
 
+async def test_whoever_ticks_when_it_knows_something_gives_no_sign_of_life_at_the_end(
+    broker: Broker,
+) -> None:
+    telemetry = broker.boot()
+    telemetry.tick()
+    broker.clock.us = 60_000_000
+    await telemetry.close()
+    assert [turn.as_of for turn in broker.turns()] == [1_000_000]
+
+
 async def test_ticks_come_by_themselves_each_second(tmp_path: Path) -> None:
     telemetry = Telemetry.open(system_runtime(), str(tmp_path / "spool"), MASTER)
     telemetry.start()

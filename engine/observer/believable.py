@@ -1,0 +1,91 @@
+"""What of an answer can be believed: a broker, and each client behind it, may say anything.
+
+Place in the walk: between an answer and the `Look`. Pure.
+
+Invariant: what passes fits the columns of the lake, and is no longer than it may be; of an answer
+with odd parts the others count. Absent on purpose: telling what did not pass (`questions`).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from engine.client.admin.groups import QueueProgress
+from engine.foundation.limits import (
+    CLIENT_ID_CHARS_MAX,
+    MESSAGE_ID_CHARS_MAX,
+    QUEUES_PER_TOPIC_MAX,
+    RETRY_TOPIC_CHARS_MAX,
+)
+from engine.protocol.bodies import ProcessQueueInfo, TopicOffset
+from engine.protocol.message import MessageQueue
+
+OFFSET_MAX: Final = 1 << 62
+MOMENT_MS_MAX: Final = 253_402_300_799_999
+"""The end of the year 9999."""
+COUNT_MAX: Final = (1 << 31) - 1
+MEMBERS_A_GROUP_MAX: Final = 1000
+"""Each that comes or goes is told with all others."""
+
+
+def is_name(text: str, chars_max: int = RETRY_TOPIC_CHARS_MAX) -> bool:
+    """May a topic or group be called so? Other brokers allow more than ours does."""
+    return 0 < len(text) <= chars_max and text.isprintable() and " " not in text
+
+
+def is_client(client_id: str) -> bool:
+    """May a client be called so?"""
+    return 0 < len(client_id) <= CLIENT_ID_CHARS_MAX and client_id.isprintable()
+
+
+def is_queue(queue: MessageQueue, broker_name: str) -> bool:
+    """Can this be a queue of the broker, whose topic has a name?"""
+    return queue.broker_name == broker_name and 0 <= queue.queue_id < QUEUES_PER_TOPIC_MAX
+
+
+def are_ends(ends: TopicOffset) -> bool:
+    """Can a queue begin and end there?"""
+    is_span = 0 <= ends.min_offset <= ends.max_offset < OFFSET_MAX
+    return is_span and is_moment(ends.last_update_timestamp_ms)
+
+
+def is_progress(progress: QueueProgress) -> bool:
+    """Can a group be so far? -1 is a broker's word for none."""
+    offsets = progress.broker_offset, progress.consumer_offset, progress.pull_offset
+    return all(-1 <= offset < OFFSET_MAX for offset in offsets)
+
+
+def is_held(told: ProcessQueueInfo) -> bool:
+    """Can a client hold this of a queue?"""
+    offsets = (
+        told.commit_offset,
+        told.cached_msg_min_offset,
+        told.cached_msg_max_offset,
+        told.transaction_msg_min_offset,
+        told.transaction_msg_max_offset,
+        told.client_committed or 0,
+    )
+    counts = (
+        told.cached_msg_count,
+        told.cached_msg_size_in_mib,
+        told.transaction_msg_count,
+        told.finished_count or 0,
+        told.filtered_count or 0,
+    )
+    moments = (
+        told.last_pull_timestamp_ms,
+        told.last_consume_timestamp_ms,
+        told.head_since_ms or 0,
+    )
+    texts = told.head_message_id or "", told.top_key or ""
+    return (
+        all(-1 <= offset < OFFSET_MAX for offset in offsets)
+        and all(0 <= count <= COUNT_MAX for count in counts)
+        and all(is_moment(at_ms) for at_ms in moments)
+        and all(len(text) <= MESSAGE_ID_CHARS_MAX for text in texts)
+    )
+
+
+def is_moment(at_ms: int) -> bool:
+    """Is it a time since 1970, or 0 for none?"""
+    return 0 <= at_ms <= MOMENT_MS_MAX

@@ -1,0 +1,122 @@
+"""How a broker is asked about many things: how many questions at once, for how long, and what is
+said of those without an answer.
+
+Place in the walk: under `asking`.
+
+Invariant: at most QUESTIONS_AT_ONCE of one broker are under way; a question that is refused, not
+answered, or answered with nonsense costs that answer and no other; what is begun counts as asked,
+what there was no time for does not. Each kind of failure of a kind of question is told once in the
+life of an observer. Absent on purpose: which questions there are.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+from engine.foundation.errors import RequestRefused, TidemarkError
+from engine.foundation.units import SECOND_MS
+from engine.observer.turns import Turns
+from engine.protocol.codes import ResponseCode
+from engine.runtime.clock import Clock
+
+QUESTIONS_AT_ONCE: Final = 8
+FAILURES_TOLD_MAX: Final = 256
+"""Kinds of failures that are told of one broker; a broker may answer with any code."""
+WORDS_CHARS_MAX: Final = 300
+"""Of what a broker said, in one line of the log."""
+
+_log = logging.getLogger(__name__)
+Asked = TypeVar("Asked")
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A kind of question."""
+
+    words: str
+    """What is asked for."""
+    right: str
+    """What the account needs, as RocketMQ's access lists (ACL 2.0) name it."""
+
+
+FIGURES: Final = Kind("the broker's own figures", "Get on Cluster:*")
+PROGRESS: Final = Kind("how far all groups are", "Get on Cluster:*")
+TOPICS: Final = Kind("the list of topics", "Get on Topic:*")
+GROUPS: Final = Kind("the list of groups", "Get on Group:*")
+ENDS: Final = Kind("where the queues of a topic begin and end", "Get on Topic:*")
+CONNECTIONS: Final = Kind("who is connected of a group", "Get on Group:*")
+MEMBERS: Final = Kind("what a member holds", "Get on Group:*")
+MESSAGES: Final = Kind("a message", "Sub on Topic:* and on Group:TOOLS_CONSUMER")
+FAILED: Final = Kind("messages that failed", MESSAGES.right)
+
+
+class Questions:
+    """To one broker."""
+
+    def __init__(self, broker_name: str, clock: Clock) -> None:
+        self._broker_name = broker_name
+        self._clock = clock
+        self._told: dict[tuple[Kind, str], None] = {}
+
+    async def each(
+        self,
+        kind: Kind,
+        turns: Turns[Asked],
+        wanted: Iterable[Asked],
+        ask: Callable[[Asked], Awaitable[None]],
+        *,
+        until_ms: int,
+    ) -> None:
+        """Ask about each, until that moment of steady time."""
+        room, due = asyncio.Semaphore(QUESTIONS_AT_ONCE), list(wanted)
+
+        async def one(about: Asked) -> None:
+            async with room:
+                turns.begin(about)
+                try:
+                    await ask(about)
+                except TidemarkError as error:
+                    self.failed(kind, str(about), error)
+
+        try:
+            async with (
+                asyncio.timeout(max(0, until_ms - self._clock.steady_ms()) / SECOND_MS),
+                asyncio.TaskGroup() as questions,
+            ):
+                for about in due:
+                    questions.create_task(one(about))
+        except TimeoutError:
+            self.doubted(kind, "slow", f"there was no time to ask for all {len(due)}")
+
+    def failed(self, kind: Kind, about: str, error: TidemarkError) -> None:
+        """A question had no answer that counts."""
+        reason = type(error).__name__
+        words = f"{about}: {said(error)}" if about else said(error)
+        if isinstance(error, RequestRefused):
+            reason = f"{reason} {error.code}"
+            if error.code == ResponseCode.NO_PERMISSION:
+                words = f"{words}; {lacking(kind)}"
+        self.doubted(kind, reason, words)
+
+    def doubted(self, kind: Kind, reason: str, words: str) -> None:
+        """Something is wrong with a kind of question: told once for each reason."""
+        if (kind, reason) in self._told or len(self._told) >= FAILURES_TOLD_MAX:
+            return
+        self._told[kind, reason] = None
+        _log.warning("%s, asked for %s: %s", self._broker_name, kind.words, words)
+
+
+def lacking(kind: Kind) -> str:
+    """What an account needs that may not ask so."""
+    return f"the account lacks a right: {kind.right} (with ACL 1.0, be an admin account)"
+
+
+def said(error: BaseException) -> str:
+    """An error as one line: what a broker says may have any length and any character."""
+    words = str(error)[: 2 * WORDS_CHARS_MAX] or type(error).__name__
+    line = "".join(char if char.isprintable() else " " for char in words)
+    return " ".join(line.split())[:WORDS_CHARS_MAX]

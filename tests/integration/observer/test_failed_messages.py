@@ -1,0 +1,108 @@
+"""Messages that failed in a cluster that is watched: their copies in retry and dead-letter topics
+are read, each once, and told as the steps they have gone.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from engine.protocol.codes import RequestCode as Code
+from engine.protocol.codes import ResponseCode
+from engine.protocol.message import MessageExt
+from tests.integration.broker.cluster import eventually
+from tests.integration.broker.spooled import picked
+from tests.integration.observer.played_cluster import (
+    PlayedBroker,
+    PlayedCluster,
+    observing,
+    played_cluster,
+)
+
+RETRY, DEAD = "%RETRY%g", "%DLQ%g"
+
+
+def copy(message_id: str, failures: int) -> MessageExt:
+    """Of a message of the topic orders that has failed so often."""
+    properties = {"UNIQ_KEY": message_id, "RETRY_TOPIC": "orders", "ORIGIN_MESSAGE_ID": "7F"}
+    return MessageExt("", b"body", properties, reconsume_times=failures)
+
+
+async def steps(
+    cluster: PlayedCluster, broker: PlayedBroker, count: int
+) -> list[tuple[object, ...]]:
+    """The first so many steps that are told."""
+
+    def told() -> list[tuple[object, ...]]:
+        rows = cluster.told(broker, "retry_dlq_flow")
+        return [picked(row, "step", "group", "message_id", "reconsume_times") for row in rows]
+
+    async def are_told() -> bool:
+        return len(told()) >= count
+
+    await eventually(are_told, f"{count} steps")
+    return told()
+
+
+async def looks(broker: PlayedBroker, count: int) -> None:
+    """Wait for so many looks more."""
+    asked = broker.asked[Code.GET_BROKER_RUNTIME_INFO]
+
+    async def are_over() -> bool:
+        return broker.asked[Code.GET_BROKER_RUNTIME_INFO] > asked + count
+
+    await eventually(are_over, f"{count} looks")
+
+
+async def test_a_retry_is_told_when_its_copy_is_there_and_never_twice(tmp_path: Path) -> None:
+    broker = PlayedBroker("broker-a")
+    broker.store(RETRY, copy("before", 1))
+    broker.groups["g"][RETRY, 0] = 1
+    async with played_cluster(tmp_path, broker) as cluster, observing(cluster):
+        await looks(broker, 3)
+        broker.store(RETRY, *(copy(f"m{number}", 2) for number in range(40)))
+        wanted = [
+            (step, "g", f"m{number}", 2)
+            for number in range(40)
+            for step in ("SENT_BACK", "SCHEDULED", "DELIVERED")
+        ]
+        assert await steps(cluster, broker, len(wanted)) == wanted
+        await looks(broker, 3)
+        rows = cluster.told(broker, "retry_dlq_flow")
+    assert len(rows) == len(wanted), "each is told once, and not what came before the observer"
+    assert {row["origin_topic"] for row in rows} == {"orders"}
+
+
+async def test_the_first_dead_letter_of_a_group_makes_its_topic_and_is_told(tmp_path: Path) -> None:
+    broker = PlayedBroker("broker-a")
+    async with played_cluster(tmp_path, broker) as cluster, observing(cluster):
+        await looks(broker, 2)
+        broker.store(DEAD, copy("poison", 16))
+        told = await steps(cluster, broker, 2)
+    assert told == [("SENT_BACK", "g", "poison", 16), ("DEAD_LETTERED", "g", "poison", 16)]
+
+
+async def test_copies_may_say_anything(tmp_path: Path) -> None:
+    broker = PlayedBroker("broker-a")
+    odd = MessageExt("", b"", {"UNIQ_KEY": "x\n" * 400, "RETRY_TOPIC": "a b"}, reconsume_times=-7)
+    async with played_cluster(tmp_path, broker) as cluster, observing(cluster):
+        await looks(broker, 2)
+        broker.store(DEAD, odd, MessageExt("", b"", {}))
+        told = await steps(cluster, broker, 4)
+        origins = {row["origin_topic"] for row in cluster.told(broker, "retry_dlq_flow")}
+    assert [one[2:] for one in told] == [(None, 0)] * 4
+    assert origins == {None}
+
+
+async def test_a_topic_that_may_not_be_read_costs_nothing_else(tmp_path: Path) -> None:
+    broker = PlayedBroker("broker-a")
+    usual = broker.usual[Code.PULL_MESSAGE]
+    broker.answers[Code.PULL_MESSAGE] = lambda peer, request: (
+        request.respond(ResponseCode.NO_PERMISSION, "the topic may not be read")
+        if request.fields["topic"] == DEAD
+        else usual(peer, request)
+    )
+    async with played_cluster(tmp_path, broker) as cluster, observing(cluster):
+        await looks(broker, 2)
+        broker.store(DEAD, copy("poison", 16))
+        broker.store(RETRY, copy("m", 1))
+        assert {one[2] for one in await steps(cluster, broker, 3)} == {"m"}
