@@ -79,7 +79,7 @@ class Installation:
             *(self._java, *OPENS, f"-Xms{party.heap}", f"-Xmx{party.heap}"),
             *("-XX:MaxDirectMemorySize=512m", "-Djava.net.preferIPv4Stack=true"),
             *(f"-Drocketmq.home.dir={folder}", f"-Duser.home={folder / 'home'}"),
-            *(f"-Drmq.logback.configurationFile={_log(folder, party.name)}"),
+            f"-Drmq.logback.configurationFile={_log(folder, party.name)}",
             *("-cp", f"{folder / 'conf'}:{self.jars}/*"),
             *(party.main_class, "-c", str(folder / "conf" / f"{party.name}.conf")),
         ]
