@@ -36,6 +36,7 @@ def where(rows: pl.DataFrame, **allowed: tuple[str, ...]) -> pl.DataFrame:
 
 
 def look_for_frozen_head(scene: Scene | None, gold: Gold) -> str:
+    """A queue of the group stands, and its head is with a listener."""
     rows = where(
         of_group(gold["stalled_windows"], SHIPPING.name), kind=("FROZEN_HEAD",), rule=STALL_RULES
     )
@@ -47,6 +48,7 @@ def look_for_frozen_head(scene: Scene | None, gold: Gold) -> str:
 
 
 def look_for_poison(scene: Scene | None, gold: Gold) -> str:
+    """A message was dead-lettered."""
     rows = gold["dead_letters"]
     if scene is not None and not rows.is_empty():
         rows = rows.filter(
@@ -60,6 +62,7 @@ def look_for_poison(scene: Scene | None, gold: Gold) -> str:
 
 
 def look_for_consumer_kill(scene: Scene | None, gold: Gold) -> str:
+    """A member was lost with work that was not committed, and some of it was delivered again."""
     rows = where(gold["duplicate_risk_windows"], cause=("CONSUMER_CRASH",), outcome=("CONFIRMED",))
     if scene is not None and not rows.is_empty():
         rows = rows.filter(

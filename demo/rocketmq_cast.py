@@ -1,7 +1,7 @@
 """A real Apache RocketMQ on stage: two JVMs of it, clients on its own library, and an observer who
 tells facts of it from outside.
 
-What the play needs short is short here as well; the observer looks each second.
+What the play needs short is short here as well; the observer looks each two seconds.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from demo.rocketmq import (
 )
 from engine.foundation.errors import ConfigError
 
-PERIOD_S = 1
+PERIOD_S = 2
 SOURCES = Path(__file__).parent / "java"
 
 

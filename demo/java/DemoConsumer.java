@@ -19,7 +19,7 @@ import org.apache.rocketmq.common.message.MessageExt;
  */
 public final class DemoConsumer {
     private static final long WORK_MS = 20;
-    /** The message that kills is worked on for so long: who looks from outside each second sees that it is held. */
+    /** The message that kills is worked on for so long: who looks from outside each two seconds sees that it is held. */
     private static final long LAST_WORK_MS = 5_000;
 
     public static void main(String[] args) throws Exception {
