@@ -12,7 +12,8 @@ data), replay (rows a second), upkeep (files a day and what a question costs), j
 columnar judges), spool, store, paths and filter (micro-benchmarks of the hot paths), cpu (what a
 message sent costs our broker), connections (10,000 idle ones and a slow reader), turns (how long
 one step holds the event loop, with 10,000 clients), sampling (what the watermarks of 100,000 queues
-of groups take of it), start (to ready; takes 12 GiB for a while).
+of groups take of it), observer (what it takes to watch 3,500 topics and 1,500 groups from outside),
+start (to ready; takes 12 GiB for a while).
 
 analytics (all bars of the analytics core, each a part that can be run alone: analytics.p13 and so
 on; `--scale 0.1` makes them smaller, for trying them).
@@ -54,6 +55,7 @@ PARTS = (
     "turns",
     "sampling",
     "start",
+    "observer",
     "analytics",
 )
 MODULES = {
@@ -69,6 +71,7 @@ MODULES = {
     "start": "bench.start",
     "turns": "bench.turns",
     "sampling": "bench.sampling",
+    "observer": "bench.observer",
 }
 CHOICES = (*PARTS, *(f"analytics.{name}" for name in BY_NAME))
 

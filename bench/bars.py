@@ -111,3 +111,9 @@ OVERVIEW_CPU: Final = at_most(0.3, "CPU s")
 """The server's share of an overview of 1,000 groups on four queues each."""
 OVERVIEW_TASK: Final = at_most(200, "ms")
 """CPU time of the longest task of the browser's main thread while that is loaded."""
+
+OBSERVER_COLLECTED: Final = at_most(30, "s")
+"""From the observer's start until every topic and group of a large cluster was asked."""
+OBSERVER_CPU: Final = at_most(50, "%")
+"""Of one core, while it goes on."""
+OBSERVER_MEMORY: Final = at_most(500, "MiB")

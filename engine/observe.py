@@ -25,8 +25,8 @@ from engine.observer.cluster_watch import ClusterWatch, Observation
 from engine.runtime import system_runtime
 from engine.telemetry.commands import lake_address
 
-PERIOD_S_MAX: Final = 20
-"""An emitter that says nothing for 25 s is unknown."""
+PERIOD_S_MAX: Final = 60
+"""Every mark is told each ten minutes, and must be before it is taken for gone."""
 OBSERVER: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)

@@ -15,14 +15,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, Final
 
+from engine.telemetry.tables import LIFECYCLE
 from pipelines.cycles.plan import Plan, last_done, plan_of_cycle
 from pipelines.lake import Lake, sql_moment, sql_text
 from pipelines.marts.mart import GoldTable
 from pipelines.microseconds import micros, moment_at
-from pipelines.settings import CLOCK_SKEW_ALLOWED_US, SILENCE_US
+from pipelines.settings import CLOCK_SKEW_ALLOWED_US, SILENCE_US, silence_us
 from pipelines.staging.facts import SHIPPER_SUFFIX
+
+_PERIODS: Final = tuple(
+    column for column in LIFECYCLE.columns if column.name in ("emitter", "seq", "report_each_ms")
+)
 
 TimeInSql = Callable[[int], str]
 
@@ -36,6 +41,8 @@ class Reached:
     """Data time."""
     seq_to: int
     """Its newest bronze row that was taken."""
+    silence_us: int = field(default=SILENCE_US, compare=False)
+    """How long it may be silent before nothing is known of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,8 +117,18 @@ class Moment:
         present = self.present
         if present is None:
             return ()
-        oldest = present - timedelta(microseconds=SILENCE_US)
-        return tuple(one for one in self.reached if one.judged_to < oldest)
+        return tuple(
+            one
+            for one in self.reached
+            if one.judged_to < present - timedelta(microseconds=one.silence_us)
+        )
+
+    @property
+    def silence_us(self) -> int:
+        """How long nothing may be judged before what is now is unknown."""
+        silent = self.silent
+        speaking = (one.silence_us for one in self.reached if one not in silent)
+        return max(speaking, default=SILENCE_US)
 
     @property
     def unknown(self) -> dict[str, str]:
@@ -208,6 +225,11 @@ def cluster_of(emitter: str) -> str:
     return emitter.partition("/")[0]
 
 
+def is_observer(emitter: str) -> bool:
+    """Does it tell of a broker from outside? Its name has the observer's in place of a number."""
+    return not emitter.rpartition("/")[2].isdecimal()
+
+
 def sql_time(moment: datetime) -> str:
     """A moment as an SQL value, to the microsecond."""
     return sql_moment(micros(moment))
@@ -223,13 +245,13 @@ def last_complete(lake: Lake) -> Moment | None:
     LakeError for a table of plans that cannot be read.
     """
     plan = last_done(lake)
-    return None if plan is None else moment_of(plan)
+    return None if plan is None else with_own_silences(lake, moment_of(plan))
 
 
 def cycle_moment(lake: Lake, cycle: int) -> Moment | None:
     """The moment of one cycle, as its plan tells it; None when there was no such cycle."""
     plan = plan_of_cycle(lake, cycle)
-    return None if plan is None else moment_of(plan)
+    return None if plan is None else with_own_silences(lake, moment_of(plan))
 
 
 def moment_of(plan: Plan) -> Moment:
@@ -238,6 +260,25 @@ def moment_of(plan: Plan) -> Moment:
         Reached(cut.emitter, moment_at(cut.time_to_us), cut.seq_to) for cut in plan.cuts
     )
     return Moment(plan.run_id, plan.cycle, reached, plan.recorded_at, gold=plan.gold)
+
+
+def with_own_silences(lake: Lake, moment: Moment) -> Moment:
+    """The moment, with how often each emitter reports that tells of a broker from outside, as it
+    had told by then. A broker that tells of itself does so each second.
+    """
+    observers = [one for one in moment.reached if is_observer(one.emitter)]
+    address = lake.bronze(LIFECYCLE.name)
+    if not observers or not lake.exists(address):
+        return moment
+    each = (f"(emitter = {sql_text(one.emitter)} AND seq <= {one.seq_to})" for one in observers)
+    told = lake.rows(address, f"kind = 'OBSERVED' AND ({' OR '.join(each)})", _PERIODS)
+    periods = {row["emitter"]: row["report_each_ms"] for row in told.sort_by("seq").to_pylist()}
+    return replace(
+        moment,
+        reached=tuple(
+            replace(one, silence_us=silence_us(periods.get(one.emitter))) for one in moment.reached
+        ),
+    )
 
 
 def reached_rows(moments: Sequence[Reached]) -> list[dict[str, Any]]:

@@ -292,13 +292,26 @@ class Reading:
             " event_time_to, lag(event_time_to) OVER (PARTITION BY emitter ORDER BY seq)"
             f" AS told_before FROM shipments WHERE {self.moment.fact_condition(since=start)}"
             f" AND event_time <= {sql_time(end)}) WHERE event_time_to > told_before"
-            f" + INTERVAL '{SILENCE_US // SECOND_US} seconds'"
+            f" + {self._allowed_silence()}"
         )
         return self.ask(sql, "shipments", columns=columns).select(
             pl.col("emitter").str.strip_suffix(SHIPPER_SUFFIX),
             pl.col("event_time").alias("since"),
             pl.col("event_time_to").alias("until"),
         )
+
+    def _allowed_silence(self) -> str:
+        """SQL: how long the emitter of a shipment may ship nothing."""
+        longer = [one for one in self.moment.reached if one.silence_us > SILENCE_US]
+        rest = f"INTERVAL '{SILENCE_US // SECOND_US} seconds'"
+        if not longer:
+            return rest
+        each = (
+            f"WHEN {sql_text(one.emitter + SHIPPER_SUFFIX)}"
+            f" THEN INTERVAL '{one.silence_us // SECOND_US} seconds'"
+            for one in longer
+        )
+        return f"(CASE emitter {' '.join(each)} ELSE {rest} END)"
 
     def distinct(self, name: str, column: str, *conditions: str) -> list[str]:
         """Every value a column has had up to the moment, sorted."""

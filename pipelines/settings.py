@@ -24,6 +24,18 @@ SILENCE_US: Final = 25 * SECOND_US
 horizon each 5 s, with nothing else to tell, too. So what is unknown is called so within 30 s.
 """
 
+REPORTS_MISSED: Final = 2
+SHIPPING_US: Final = 5 * SECOND_US
+
+
+def silence_us(report_each_ms: int | None) -> int:
+    """How long an emitter is silent before nothing is known of it: as SILENCE_US; but one that
+    reports more seldom, as it has told (`lifecycle.report_each_ms`), may miss a report, and what it
+    told is under way for a while.
+    """
+    return max(SILENCE_US, REPORTS_MISSED * (report_each_ms or 0) * MS_US + SHIPPING_US)
+
+
 REPORT_SPAN_US: Final = 35 * SECOND_US
 """An engine that tells no snapshots tells every key each 30 s: a key whose last row is older than
 this, its lateness included, tells nothing about now.

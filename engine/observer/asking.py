@@ -40,6 +40,9 @@ from engine.runtime.clock import Clock
 
 TOPICS_A_LOOK: Final = 400
 GROUPS_A_LOOK: Final = 200
+TOPICS_AT_FIRST: Final = 2_500
+GROUPS_AT_FIRST: Final = 750
+"""A look, until each was asked once: a large cluster is known within three looks."""
 MEMBERS_A_LOOK: Final = 100
 MESSAGES_A_LOOK: Final = 200
 """Messages that are read for their store time: each costs the broker a read."""
@@ -48,6 +51,8 @@ COPIES_A_QUESTION: Final = 32
 """Copies of failed messages that are read at once."""
 MEMBERS_WATCHED_MAX: Final = 20_000
 """Of one broker; those beyond are not asked what they hold."""
+SHARES: Final = (40, 60, 75, 85, 95)
+"""Percent of a look's time after which each kind of question gives way to the next."""
 MOMENT_DIGITS_MAX: Final = 15
 LISTS_EACH: Final = 6
 """Topics and groups are listed each so many looks."""
@@ -72,8 +77,8 @@ class Asking:
         """All that are known."""
         self.asked_last: Kind = asked_for.FIGURES
         """Of the questions without which there is no look."""
-        self.topic_turns: Turns[str] = Turns(TOPICS_A_LOOK)
-        self._group_turns: Turns[str] = Turns(GROUPS_A_LOOK)
+        self.topic_turns: Turns[str] = Turns(TOPICS_A_LOOK, first_max=TOPICS_AT_FIRST)
+        self._group_turns: Turns[str] = Turns(GROUPS_A_LOOK, first_max=GROUPS_AT_FIRST)
         self._member_turns: Turns[Member] = Turns(MEMBERS_A_LOOK)
         self._message_turns: Turns[tuple[str, int, int]] = Turns(MESSAGES_A_LOOK)
         self._members: dict[str, list[str]] = {}
@@ -95,7 +100,11 @@ class Asking:
             at_ms=began_ms,
             boot_ms=began_at_ms,
             skew_ms=None if runs_ms is None else began_at_ms + runs_ms - answered_ms,
-            progress=self._believed(await self._admin.groups.broker_consume_stats(address)),
+            progress=self._believed(
+                await self._admin.groups.broker_consume_stats(
+                    address, timeout_ms=self._patience_ms // 2
+                )
+            ),
         )
         if self._looks % LISTS_EACH == 0:
             try:
@@ -111,7 +120,7 @@ class Asking:
         }
         rest_ms = max(0, began_steady_ms + self._patience_ms - self._clock.steady_ms())
         # Each kind has its share of the time: one that hangs must not take that of the others.
-        ends_ms = [self._clock.steady_ms() + rest_ms * share // 6 for share in range(1, 6)]
+        ends_ms = [self._clock.steady_ms() + rest_ms * percent // 100 for percent in SHARES]
         await self._ask_ends(look, address, ends_ms[0])
         await self._ask_connections(look, address, behind, until_ms=ends_ms[1])
         urgent = [*stacks_of, *(member for member in self._everyone() if member[0] in behind)]

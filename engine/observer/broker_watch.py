@@ -15,14 +15,13 @@ from dataclasses import dataclass
 from typing import Final
 
 from engine.client.admin import Admin
-from engine.foundation.errors import RequestRefused, TidemarkError
+from engine.foundation.errors import TidemarkError
 from engine.foundation.observing import LifecycleEvent, ToldUpTo
 from engine.foundation.units import MILLISECOND_US, SECOND_MS
 from engine.observer.asking import Asking
 from engine.observer.facts import QUEUES_WATCHED_MAX, SNAPSHOT_EACH_MS, Facts
 from engine.observer.looks import Look
-from engine.observer.questions import lacking, said
-from engine.protocol.codes import ResponseCode
+from engine.observer.questions import why
 from engine.runtime import Runtime
 from engine.telemetry.telemetry import SPOOL_DIRECTORY, EmitterIdentity, Telemetry
 
@@ -76,18 +75,23 @@ class BrokerWatch:
         self._losses = 0
         self._next_snapshot_ms: int | None = None
         self._is_answered = True
+        self._is_slow = False
         self._is_full = False
         """Was it told that not all queues are watched?"""
 
     async def run(self) -> None:
-        """A look each period, until cancelled; one that takes longer than that is told."""
+        """A look each period, until cancelled; that looks take longer is told when it begins and
+        when it ends.
+        """
         clock, period_ms = self._runtime.clock, self.watched.period_ms
         while True:
             began_ms = clock.steady_ms()
             await self.look()
             took_ms = clock.steady_ms() - began_ms
-            if took_ms > period_ms:
-                _log.warning("%s: a look took %d ms of %d", self._name, took_ms, period_ms)
+            if (took_ms > period_ms) != self._is_slow:
+                self._is_slow = not self._is_slow
+                words = "longer than its period" if self._is_slow else "no longer than its period"
+                _log.warning("%s: a look took %d ms, %s", self._name, took_ms, words)
             await asyncio.sleep(max(0, period_ms - took_ms) / SECOND_MS)
 
     async def look(self) -> bool:
@@ -122,11 +126,11 @@ class BrokerWatch:
 
     def _tell_silence(self, error: BaseException) -> None:
         kind = self._asking.asked_last
-        words = f"asked for {kind.words}: {said(error)}"
-        if isinstance(error, RequestRefused) and error.code == ResponseCode.NO_PERMISSION:
-            words = f"{words}; {lacking(kind)}"
         if self._is_answered:
-            _log.warning("%s does not answer, and is unknown meanwhile; %s", self._name, words)
+            _log.warning(
+                "%s does not answer, and is unknown meanwhile; asked for %s: %s",
+                *(self._name, kind.words, why(kind, error)),
+            )
         self._is_answered = False
 
     async def _telemetry_of(self, look: Look) -> Telemetry:

@@ -21,6 +21,7 @@ from engine.client.admin import Admin
 from engine.foundation.errors import RequestRefused, TidemarkError
 from engine.foundation.units import SECOND_MS
 from engine.observer.broker_watch import BrokerWatch, Watched
+from engine.observer.questions import BROKERS, why
 from engine.protocol.bodies import ClusterInfo
 from engine.protocol.names import check_broker_word
 from engine.runtime import Runtime
@@ -92,7 +93,10 @@ class ClusterWatch:
             info = await self._admin.cluster.info()
         except TidemarkError as error:
             if self._is_answered:
-                _log.warning("no name server answers; brokers are asked where they were: %s", error)
+                _log.warning(
+                    "no name server tells %s; they are asked where they were: %s",
+                    *(BROKERS.words, why(BROKERS, error)),
+                )
             self._is_answered = False
             return {}
         self._is_answered = True

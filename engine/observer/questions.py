@@ -43,6 +43,7 @@ class Kind:
     """What the account needs, as RocketMQ's access lists (ACL 2.0) name it."""
 
 
+BROKERS: Final = Kind("which brokers there are", "Get on Cluster:*")
 FIGURES: Final = Kind("the broker's own figures", "Get on Cluster:*")
 PROGRESS: Final = Kind("how far all groups are", "Get on Cluster:*")
 TOPICS: Final = Kind("the list of topics", "Get on Topic:*")
@@ -94,13 +95,9 @@ class Questions:
 
     def failed(self, kind: Kind, about: str, error: TidemarkError) -> None:
         """A question had no answer that counts."""
-        reason = type(error).__name__
-        words = f"{about}: {said(error)}" if about else said(error)
-        if isinstance(error, RequestRefused):
-            reason = f"{reason} {error.code}"
-            if error.code == ResponseCode.NO_PERMISSION:
-                words = f"{words}; {lacking(kind)}"
-        self.doubted(kind, reason, words)
+        code = f" {error.code}" if isinstance(error, RequestRefused) else ""
+        words = f"{about}: {why(kind, error)}" if about else why(kind, error)
+        self.doubted(kind, f"{type(error).__name__}{code}", words)
 
     def doubted(self, kind: Kind, reason: str, words: str) -> None:
         """Something is wrong with a kind of question: told once for each reason."""
@@ -110,9 +107,12 @@ class Questions:
         _log.warning("%s, asked for %s: %s", self._broker_name, kind.words, words)
 
 
-def lacking(kind: Kind) -> str:
-    """What an account needs that may not ask so."""
-    return f"the account lacks a right: {kind.right} (with ACL 1.0, be an admin account)"
+def why(kind: Kind, error: BaseException) -> str:
+    """Why a question of this kind has no answer; with the right that the account lacks."""
+    if isinstance(error, RequestRefused) and error.code == ResponseCode.NO_PERMISSION:
+        lacks = f"the account lacks a right: {kind.right} (with ACL 1.0, be an admin account)"
+        return f"{said(error)}; {lacks}"
+    return said(error)
 
 
 def said(error: BaseException) -> str:

@@ -16,8 +16,12 @@ Name = TypeVar("Name", bound=Hashable)
 class Turns(Generic[Name]):
     """One kind of question, about each of many."""
 
-    def __init__(self, count_max: int) -> None:
-        self._count_max = count_max
+    def __init__(self, count_max: int, *, first_max: int | None = None) -> None:
+        """At most `count_max` a look; `first_max`, where that is more, as long as somebody was
+        never asked.
+        """
+        self._usual_max = count_max
+        self._first_max = count_max if first_max is None else first_max
         self._asked: dict[Name, int] = {}
         self._look = 0
 
@@ -27,11 +31,12 @@ class Turns(Generic[Name]):
         known = set(everyone)
         self._asked = {name: at for name, at in self._asked.items() if name in known}
         first = [name for name in dict.fromkeys(urgent) if name in known]
-        room = self._count_max if len(known) <= self._count_max else self._count_max // 2
+        count_max = self._usual_max if len(self._asked) == len(known) else self._first_max
+        room = count_max if len(known) <= count_max else count_max // 2
         first.sort(key=self._last_asked)
-        chosen = dict.fromkeys(first[: max(room, self._count_max - (len(known) - len(first)))])
+        chosen = dict.fromkeys(first[: max(room, count_max - (len(known) - len(first)))])
         for name in sorted(known - chosen.keys(), key=self._last_asked):
-            if len(chosen) >= self._count_max:
+            if len(chosen) >= count_max:
                 break
             chosen[name] = None
         return list(chosen)

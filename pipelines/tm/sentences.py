@@ -36,7 +36,8 @@ def judged(
         return "Nothing has been judged yet."
     said = _judged(judged_to, moment)
     age = timedelta(0) if now is None else now - judged_to
-    if age <= timedelta(microseconds=SILENCE_US):
+    allowed_us = SILENCE_US if moment is None else moment.silence_us
+    if age <= timedelta(microseconds=allowed_us):
         return said
     return (
         f"{said} Nothing has been judged since, for {duration(_ms(age))}: what is now is unknown."

@@ -22,10 +22,19 @@ class Asking:
         self.routes = self.connection.routes
 
     async def ask(
-        self, address: str, code: RequestCode, fields: dict[str, str], body: bytes = b""
+        self,
+        address: str,
+        code: RequestCode,
+        fields: dict[str, str],
+        body: bytes = b"",
+        *,
+        timeout_ms: int | None = None,
     ) -> RemotingCommand:
-        """The answer of a broker or name server. RequestRefused when it refuses."""
-        return await self.connection.ask(address, RemotingCommand.request(code, fields, body))
+        """The answer of a broker or name server, which has the configured time if no other is
+        given. RequestRefused when it refuses.
+        """
+        request = RemotingCommand.request(code, fields, body)
+        return await self.connection.ask(address, request, timeout_ms=timeout_ms)
 
     async def ask_namesrv(self, code: RequestCode, fields: dict[str, str]) -> RemotingCommand:
         """The answer of a name server that answers. RequestRefused when it refuses."""

@@ -70,13 +70,14 @@ class GroupAdmin:
         return dict(sorted(found.items()))
 
     async def broker_consume_stats(
-        self, broker_address: str
+        self, broker_address: str, *, timeout_ms: int | None = None
     ) -> dict[str, dict[MessageQueue, QueueProgress]]:
         """How far every group is in each queue of one broker that it has offsets of, by group."""
         answer = await self._asking.ask(
             broker_address,
             RequestCode.GET_BROKER_CONSUME_STATS,
             BrokerConsumeStatsRequestHeader().encode(),
+            timeout_ms=timeout_ms,
         )
         document = fastjson.loads(answer.body)
         listed = document.get("consumeStatsList") if isinstance(document, dict) else None

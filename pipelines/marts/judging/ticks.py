@@ -7,8 +7,8 @@ own, so they do not depend on where a cycle was cut.
 A horizon says that everything up to it was reported, so an emitter lives on between two horizons of
 one life, however far apart they are (a shipper may have stood still, its emitter did not). Nothing
 can be concluded, and no tick is alive,
-- between the last horizon of a life and the boot of the next one, when that took longer than
-  SILENCE_US: EMITTER_SILENT;
+- between the last horizon of a life and the boot of the next one, when that took longer than the
+  emitter may be silent (`silence_us`): EMITTER_SILENT;
 - from a loss of rows to the end of the first snapshot that began after it: SPOOL_LOSS. An emitter
   that tells no snapshots reports every queue within REPORT_SPAN_US;
 - while its clock is not the time: CLOCK_STEPPED. One that was set forward has passed over a span,
@@ -31,7 +31,7 @@ import pyarrow as pa
 
 from pipelines.marts.keys import is_one_of
 from pipelines.marts.mart import KEY_TEXT, Given, Made, Positions, Step
-from pipelines.settings import CLOCK_STEP_ALLOWED_US, MS_US, REPORT_SPAN_US, SILENCE_US
+from pipelines.settings import CLOCK_STEP_ALLOWED_US, MS_US, REPORT_SPAN_US, silence_us
 
 NAME: Final = "ticks"
 EMITTER_SILENT: Final = "EMITTER_SILENT"
@@ -43,7 +43,7 @@ WORDS: Final = {
     CLOCK_STEPPED: "the broker's clock was set, so its times are not the time",
 }
 """Why nothing is known of any queue of an emitter."""
-_KINDS: Final = ("BOOT", "SNAPSHOT", SPOOL_LOSS, CLOCK_STEPPED)
+_KINDS: Final = ("BOOT", "SNAPSHOT", SPOOL_LOSS, CLOCK_STEPPED, "OBSERVED")
 
 TICKS: Final = pa.schema(
     [
@@ -72,6 +72,7 @@ EMITTERS: Final = pa.schema(
         ("lost_us", pa.int64()),
         ("tells_snapshots", pa.bool_()),
         ("stepped_us", pa.int64()),
+        ("report_each_ms", pa.int64()),
     ]
 )
 
@@ -92,6 +93,8 @@ class Emitter:
     tells_snapshots: bool = False
     stepped_us: int = 0
     """End of the last span in which its clock was not the time."""
+    report_each_ms: int | None = None
+    """How often it reports, when that is more seldom than a broker does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +108,7 @@ class Mark:
     """Of a snapshot, the first row that may be of it."""
     step_us: int = 0
     """By how much the clock was set."""
+    report_each_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +136,7 @@ def ticks(given: Given) -> Made:
     slide_us = given.evaluation.slide_us
     emitters = {
         row["emitter"]: Emitter(
-            **{name: row[name] for name in EMITTERS.names[1:] if row[name] is not None}
+            **{name: row[name] for name in EMITTERS.names[1:] if row.get(name) is not None}
         )
         for row in given.state["emitters"].to_pylist()
     }
@@ -175,7 +179,10 @@ def _marks(lifecycle: pa.Table) -> dict[str, list[Mark]]:
         step_us = (row.get("step_ms") or 0) * MS_US
         if row["kind"] == CLOCK_STEPPED and not is_set_by(step_us):
             continue
-        mark = Mark(row["seq"], row["kind"], row["event_us"], row.get("seq_from"), step_us)
+        mark = Mark(
+            *(row["seq"], row["kind"], row["event_us"], row.get("seq_from"), step_us),
+            report_each_ms=row.get("report_each_ms"),
+        )
         marks.setdefault(row["emitter"], []).append(mark)
     return marks
 
@@ -215,7 +222,7 @@ def _stretches(
     for mark in marks:
         moment_us = min(max(mark.moment_us, known.horizon_us + 1), end_us)
         is_boot = mark.kind == "BOOT"
-        is_silent = is_boot and moment_us - known.horizon_us > SILENCE_US
+        is_silent = is_boot and moment_us - known.horizon_us > silence_us(known.report_each_ms)
         why = EMITTER_SILENT if is_silent else None
         if mark.step_us > 0:
             yield from _until(known, moment_us - mark.step_us, None, slide_us)
@@ -240,6 +247,8 @@ def _pass(known: Emitter, mark: Mark, moment_us: int) -> None:
         case "CLOCK_STEPPED":
             made_up_us = moment_us + max(0, -mark.step_us)
             known.stepped_us = max(known.stepped_us, made_up_us)
+        case "OBSERVED":
+            known.report_each_ms = mark.report_each_ms
         case _:
             known.lost_seq, known.lost_us = mark.seq, moment_us
             known.alive_since_us = moment_us

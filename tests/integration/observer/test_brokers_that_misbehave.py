@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from engine.foundation.limits import LOOSE_KEYS_MAX
 from engine.protocol.bodies import DataVersion, TopicConfig, TopicConfigTable, TopicOffset
 from engine.protocol.codes import RequestCode as Code
 from engine.protocol.command import RemotingCommand
@@ -73,6 +74,14 @@ def warnings(caplog: pytest.LogCaptureFixture, words: str) -> list[str]:
     return [record.message for record in caplog.records if words in record.message]
 
 
+async def is_told_once(caplog: pytest.LogCaptureFixture, words: str) -> None:
+    async def is_told() -> bool:
+        return bool(warnings(caplog, words))
+
+    await eventually(is_told, f"it is told: {words}")
+    assert len(warnings(caplog, words)) == 1
+
+
 async def is_followed(cluster: PlayedCluster, broker: PlayedBroker, offset: int) -> None:
     """Wait until it was told that the group of this broker has come so far."""
     broker.groups["g"] = {("orders", 0): offset}
@@ -81,7 +90,7 @@ async def is_followed(cluster: PlayedCluster, broker: PlayedBroker, offset: int)
         told = cluster.told(broker, "group_watermarks")
         return any(row["committed"] == offset for row in told)
 
-    await eventually(is_told, f"offset {offset} of {broker.name}", within_s=5)
+    await eventually(is_told, f"offset {offset} of {broker.name}", within_s=30)
 
 
 ALL = (
@@ -109,10 +118,10 @@ async def test_a_broker_that_hangs_holds_up_nobody(
         if code not in (*NEEDED, Code.GET_TOPIC_STATS_INFO):
             for offset in (11, 12):
                 await is_followed(cluster, bad, offset)
-            assert len(warnings(caplog, "bad, asked for")) == 1
+            await is_told_once(caplog, "bad, asked for")
         elif code in NEEDED:
+            await is_told_once(caplog, "bad does not answer")
             assert cluster.told(bad, "lifecycle") == []
-            assert len(warnings(caplog, "bad does not answer")) == 1
 
 
 NONSENSE = (
@@ -199,16 +208,12 @@ async def test_more_than_may_be_is_told_and_not_taken(
 ) -> None:
     bad, good = PlayedBroker("bad"), PlayedBroker("good")
     key = b'{"brokerName":"bad","queueId":%d,"topic":"orders"}:{}'
-    rows = b",".join(key % number for number in range(200_000))
+    rows = b",".join(key % number for number in range(LOOSE_KEYS_MAX + 1))
     async with played_cluster(tmp_path, bad, good) as cluster, observing(cluster):
         bad.answers[Code.GET_BROKER_CONSUME_STATS] = saying(
             b'{"consumeStatsList":[{"g":[{"offsetTable":{' + rows + b"}}]}]}"
         )
-
-        async def is_told() -> bool:
-            return bool(warnings(caplog, "bad does not answer"))
-
-        await eventually(is_told, "it is told")
+        await is_told_once(caplog, "bad does not answer")
         for offset in (11, 12):
             await is_followed(cluster, good, offset)
     (told,) = warnings(caplog, "bad does not answer")
@@ -231,8 +236,9 @@ async def test_pages_of_topics_without_end_are_not_read_for_ever(
     async with played_cluster(tmp_path, broker) as cluster, observing(cluster):
         await looked_at(cluster, broker)
         await is_followed(cluster, broker, 11)
-    (told,) = warnings(caplog, "the list of topics")
-    assert "has more" in told
+    told = warnings(caplog, "the list of topics")
+    assert told
+    assert all("has more" in one or "took too long" in one for one in told)
 
 
 async def test_a_broker_that_dies_half_way_is_silent_and_holds_up_nobody(
@@ -249,11 +255,7 @@ async def test_a_broker_that_dies_half_way_is_silent_and_holds_up_nobody(
             await asyncio.Event().wait()
 
         bad.answers[Code.GET_TOPIC_STATS_INFO] = die
-
-        async def is_silent() -> bool:
-            return bool(warnings(caplog, "bad does not answer"))
-
-        await eventually(is_silent, "it was told that the broker is silent")
+        await is_told_once(caplog, "bad does not answer")
         await is_followed(cluster, good, 11)
         assert len(warnings(caplog, "bad does not answer")) == 1
         await asyncio.gather(*dying)

@@ -25,6 +25,7 @@ LIFECYCLE = pa.schema(
         ("topic", KEY_TEXT),
         ("seq_from", pa.int64()),
         ("step_ms", pa.int64()),
+        ("report_each_ms", pa.int64()),
     ]
 )
 

@@ -627,8 +627,8 @@ def test_any_cut_of_the_shipments_gives_the_same_causes(
 def test_a_group_of_which_only_retries_wait_is_looked_at_like_any_other() -> None:
     story = Story()
     story.stats()
-    for second in range(1, 47):
-        story.broker.at(second)
-        story._watermark(0, "%RETRY%g", 20 * second, 5)
+    for at_s in range(1, 47):
+        story.broker.at(at_s)
+        story._watermark(0, "%RETRY%g", 20 * at_s, 5)
         story.broker.ship()
     assert {row["group"] for row in story.told()} == {"g"}

@@ -87,6 +87,22 @@ def test_a_snapshot_of_what_stands_leaves_its_window_alone() -> None:
     assert stalls(story) == [(14, "OPEN", "STALLED", None)]
 
 
+@pytest.mark.parametrize(("report_each_ms", "is_silent"), [(None, True), (30_000, False)])
+def test_an_emitter_that_reports_seldom_is_silent_later(
+    report_each_ms: int | None, is_silent: bool
+) -> None:
+    """One minute between the last horizon of a life and the boot of the next one."""
+    story = standing()
+    story.event("OBSERVED", report_each_ms=report_each_ms)
+    story.at(41)
+    story.broker.at(100)
+    story.event("BOOT")
+    tell_all(story)
+    story.at(140)
+    reasons = {reason for _, _, _, reason in stalls(story)}
+    assert ("EMITTER_SILENT" in reasons) == is_silent
+
+
 def test_a_broker_that_was_silent_leaves_open_windows_open() -> None:
     story = standing()
     story.at(41)

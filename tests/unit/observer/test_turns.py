@@ -71,3 +71,8 @@ def test_for_whom_there_was_no_time_is_first_in_the_next_look() -> None:
     turns.begin(first)
     assert late in turns.due(everyone)
     assert not turns.were_all_asked_since(0, [late])
+
+
+def test_as_long_as_somebody_was_never_asked_more_are_asked_at_once() -> None:
+    turns, everyone = Turns[int](2, first_max=4), range(7)
+    assert [len(ask_all(turns, everyone)) for _ in range(4)] == [4, 4, 2, 2]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -10,13 +11,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from engine.telemetry.tables import LIFECYCLE
 from pipelines.catalogue import COMPUTED_TABLES, CONSUMER_LAG
 from pipelines.cycles.cuts import Cut
 from pipelines.cycles.plan import PLANS, Plan, Plans
 from pipelines.lake import Lake
 from pipelines.moment import Moment, Reached, cycle_moment, last_complete
 from pipelines.reading import LOOK_BACK, OpenTables, Reading, held_to
+from pipelines.settings import silence_us
 from tests.lake_story import append_rows
+from tests.pipelines.bronze_lake import BronzeWriter
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 NOON_US = int(NOON.timestamp()) * 1_000_000
@@ -115,7 +119,76 @@ class TestLastComplete:
         assert cycle_moment(lake, 0) is None
 
 
+class TestOwnSilences:
+    """An emitter that tells of a broker from outside says how often it does."""
+
+    OBSERVED = "c/broker-a/observer"
+
+    def found(self, lake: Lake, *emitters: str) -> dict[str, int]:
+        plans = plans_of(lake)
+        plans.finish(plan(plans, *(cut(emitter, 5, 50) for emitter in emitters)), {})
+        found = last_complete(lake)
+        assert found is not None
+        return {one.emitter: one.silence_us // 1_000_000 for one in found.reached}
+
+    def tell(self, lake: Lake, seq: int, report_each_ms: int) -> None:
+        observer = BronzeWriter(Path(lake.root))
+        observer.emitter, observer.seq = self.OBSERVED, seq - 1
+        observer.report(
+            "lifecycle", kind="OBSERVED", observed_by="observer", report_each_ms=report_each_ms
+        )
+        observer.ship()
+
+    def test_it_may_be_silent_for_longer_than_a_broker(self, lake: Lake) -> None:
+        self.tell(lake, 1, 10_000)
+        self.tell(lake, 7, 60_000)
+        assert self.found(lake, A, self.OBSERVED) == {A: 25, self.OBSERVED: 125}
+
+    def test_what_it_told_after_the_cycle_does_not_count(self, lake: Lake) -> None:
+        self.tell(lake, 7, 20_000)
+        self.tell(lake, 51, 60_000)
+        assert self.found(lake, self.OBSERVED) == {self.OBSERVED: 45}
+
+    @pytest.mark.parametrize(("silence_s", "silences"), [(25, [40]), (45, []), (125, [])])
+    def test_shipments_that_come_seldom_are_no_silences(
+        self, lake: Lake, silence_s: int, silences: list[int]
+    ) -> None:
+        observer = BronzeWriter(Path(lake.root))
+        for second in (0, 40, 80):
+            observer.at(second)
+            observer.report("lifecycle", kind="OBSERVED")
+            observer.ship()
+        end = NOON + timedelta(seconds=80)
+        reached = Reached(observer.emitter, end, 3, silence_us=silence_s * 1_000_000)
+        seen = Reading(OpenTables(lake), Moment("run", 1, (reached,)))
+        found = seen.silences(NOON - timedelta(minutes=1), end)
+        spans = [int((row["until"] - row["since"]).total_seconds()) for row in found.to_dicts()]
+        assert spans == silences * 2
+
+    def test_of_a_lake_that_does_not_know_it_is_as_a_broker(self, lake: Lake) -> None:
+        assert self.found(lake, self.OBSERVED) == {self.OBSERVED: 25}
+        columns = [one for one in LIFECYCLE.columns if one.name != "report_each_ms"]
+        append_rows(lake.bronze("lifecycle"), columns, [], "event_date")
+        assert self.found(lake, self.OBSERVED) == {self.OBSERVED: 25}
+
+
+@pytest.mark.parametrize(
+    ("report_each_ms", "seconds"), [(None, 25), (1_000, 25), (10_000, 25), (20_000, 45)]
+)
+def test_an_emitter_may_miss_a_report_before_it_is_silent(
+    report_each_ms: int | None, seconds: int
+) -> None:
+    assert silence_us(report_each_ms) == seconds * 1_000_000
+
+
 class TestMoment:
+    def test_an_emitter_that_reports_seldom_is_silent_later(self) -> None:
+        reached = moment(a=100, b=60).reached
+        patient = Moment("run", 1, (reached[0], replace(reached[1], silence_us=45_000_000)))
+        assert patient.silent == ()
+        assert patient.judged_to == NOON + timedelta(seconds=60)
+        assert patient.silence_us == 45_000_000
+
     def test_an_emitter_that_fell_silent_does_not_hold_back_what_is_said(self) -> None:
         together = moment(a=100, b=90)
         assert together.judged_to == together.least == NOON + timedelta(seconds=90)
