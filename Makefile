@@ -13,7 +13,7 @@ TESTS ?= tests
 export PYTHONHASHSEED := 0
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-python setup-run demo demo-matrix kills test test-fast explore test-slow record-mqadmin sim crash-states kill-loop fuzz mutants check format bench clean
+.PHONY: help setup setup-python setup-run setup-demo demo demo-matrix demo-rocketmq kills test test-fast explore test-slow record-mqadmin sim crash-states kill-loop fuzz mutants check format bench clean
 
 help:  ## List the targets.
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 22
@@ -27,11 +27,17 @@ setup-python:  ## Bring the Python environment alone: no Java, no browser.
 setup-run:  ## Bring what the product needs, without what only tests need.
 	@$(PYTHON) -m provision run
 
-demo: setup-run  ## Play a cluster with incidents; ARGS="--for 120 --headless" is passed on.
+setup-demo:
+	@$(PYTHON) -m provision $(if $(findstring --rocketmq,$(ARGS)),rocketmq,run)
+
+demo: setup-demo  ## Play a cluster with incidents; ARGS="--for 120 --headless" is passed on.
 	.venv/bin/tidemark demo $(ARGS)
 
-demo-matrix: setup-run  ## The demo with three seeds and with each incident left out.
+demo-matrix: setup-demo  ## The demo with three seeds and with each incident left out.
 	.venv/bin/python -m demo.matrix $(ARGS)
+
+demo-rocketmq: setup  ## The demo on a real RocketMQ once, as a test: all is found, nothing stays.
+	.venv/bin/pytest -m slow tests/interop/test_demo_on_rocketmq.py
 
 kills: setup-run  ## Kill brokers and consumers, KILLS=102 times, and score what was predicted.
 	.venv/bin/tidemark experiment kills --kills $(KILLS) --seed $(SEED) $(ARGS)

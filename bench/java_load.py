@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from bench.brokers import Side
+from demo.rocketmq import Installation
 from provision import jars, java
 from provision.places import rocketmq_jars
 
@@ -161,11 +162,5 @@ def compile_load(folder: Path) -> JavaLoad:
     if wrong:
         raise SystemExit(f"run `make setup`: {wrong[0]}")
     classes = folder / "classes"
-    subprocess.run(
-        [
-            *(str(java_home / "bin" / "javac"), "-nowarn", "-proc:none"),
-            *("-cp", f"{rocketmq_jars()}/*", "-d", str(classes), *map(str, SOURCES)),
-        ],
-        check=True,
-    )
+    Installation(java_home, rocketmq_jars()).compile(SOURCES, classes)
     return JavaLoad(java_home, classes)

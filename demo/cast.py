@@ -6,6 +6,7 @@ every 5 s, a failed message is tried once more, and a stall is judged over 10 s 
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,8 +22,9 @@ from demo.plan import (
     GroupPlan,
     Incident,
     Plan,
+    Scene,
 )
-from demo.processes import Actor, module, tidemark
+from demo.processes import READY, Actor, module, tidemark
 
 STALL_WINDOW_MS = 10_000
 STALL_SLIDE_MS = 2_000
@@ -60,32 +62,31 @@ class Roles:
         return self.home / "logs"
 
 
-class Cast:
-    """The processes of one run, none of them started yet."""
+class Cast(ABC):
+    """The processes of one run, none of them started yet: a cluster with its clients, somebody who
+    brings facts about it to the lake, and what makes gold and pages of them.
+    """
+
+    name_server: Actor
+    broker: Actor
+    reporter: Actor
+    """Who ships facts to the lake."""
+    producer: Actor
 
     def __init__(self, plan: Plan, roles: Roles) -> None:
         self.roles = roles
-        lake = ("--lake", str(roles.lake))
-        self.name_server = self._actor(
-            "namesrv",
-            tidemark("namesrv", "--port", str(roles.namesrv_port), *_access_options(roles)),
-        )
-        self.broker = self._actor("broker", tidemark("broker", *_broker_options(roles)))
-        self.shipper = self._actor(
-            "shipper", tidemark("shipper", "--store", str(roles.store), *lake)
-        )
+        self._plan = plan
         self.pipeline = self._actor(
             "pipeline",
             tidemark(
-                *("pipeline", "run", *lake),
+                *("pipeline", "run", *self._lake),
                 *("--window-ms", str(STALL_WINDOW_MS), "--slide-ms", str(STALL_SLIDE_MS)),
                 *("--checks-every", str(CHECKS_EVERY)),
             ),
         )
-        self.dash = self._actor("dash", tidemark("dash", *lake, *_dash_options(roles)))
-        self.producer = self._actor("producer", _producer_command(roles), talks=True)
+        self.dash = self._actor("dash", tidemark("dash", *self._lake, *_dash_options(roles)))
         self.consumers = {
-            member: self._actor(member, _consumer_command(plan, roles, group, member))
+            member: self._actor(member, self._consumer_command(group, member))
             for group in GROUPS
             for member in (*group.members, *((JOINER,) if group is BILLING else ()))
         }
@@ -98,14 +99,71 @@ class Cast:
     @property
     def platform(self) -> list[Actor]:
         """Everything else, in the order in which it stops; none of it may end by itself."""
-        return [self.broker, self.shipper, self.pipeline, self.dash, self.name_server]
+        return [self.broker, self.reporter, self.pipeline, self.dash, self.name_server]
 
     def check(self) -> Actor:
         """A run of the expectations."""
-        return self._actor("check", tidemark("check", "--lake", str(self.roles.lake)))
+        return self._actor("check", tidemark("check", *self._lake))
 
-    def _actor(self, name: str, command: list[str], *, talks: bool = False) -> Actor:
-        return Actor(name, command, self.roles.logs, talks=talks)
+    def reset(self, scene: Scene, to_ms: int) -> Actor:
+        """An administrator who lets a group go on from the messages stored at a time."""
+        place = (scene.group.name, scene.group.topic, str(to_ms))
+        command = tidemark("admin", "offset", "reset", *place, "--namesrv", self.roles.namesrv)
+        return self._actor("reset", command)
+
+    @abstractmethod
+    def prepare(self) -> None:
+        """Bring what has to be there before the cluster starts."""
+
+    @abstractmethod
+    def _consumer_program(self) -> list[str]:
+        """Command line of a consumer, its arguments to be added."""
+
+    @property
+    def _lake(self) -> tuple[str, str]:
+        return "--lake", str(self.roles.lake)
+
+    def _actor(
+        self, name: str, command: list[str], *, talks: bool = False, ready: str = READY
+    ) -> Actor:
+        return Actor(name, command, self.roles.logs, talks=talks, ready=ready)
+
+    def _consumer_command(self, group: GroupPlan, member: str) -> list[str]:
+        """A consumer that knows which message is meant for it, if any."""
+        ledger = self.roles.home / "ledgers" / f"{member}.jsonl"
+        command = self._consumer_program()
+        command += [self.roles.namesrv, group.name, group.topic, member, str(ledger)]
+        for incident, option, concerned in (
+            (Incident.FROZEN_HEAD, "--freezes-on", group is SHIPPING),
+            (Incident.POISON, "--fails-on", group is BILLING),
+            (Incident.CONSUMER_KILL, "--dies-on", group is LEDGER),
+        ):
+            scene = self._plan.scene(incident)
+            if scene is not None and concerned and scene.victim in (None, member):
+                command += [option, scene.message_key]
+        return command
+
+
+class OwnCast(Cast):
+    """A cluster of ours: its broker tells facts, and a shipper carries them."""
+
+    def __init__(self, plan: Plan, roles: Roles) -> None:
+        super().__init__(plan, roles)
+        namesrv = ("namesrv", "--port", str(roles.namesrv_port))
+        self.name_server = self._actor("namesrv", tidemark(*namesrv, *_access_options(roles)))
+        self.broker = self._actor("broker", tidemark("broker", *_broker_options(roles)))
+        self.reporter = self._actor(
+            "shipper", tidemark("shipper", "--store", str(roles.store), *self._lake)
+        )
+        self.producer = self._actor("producer", _producer_command(roles), talks=True)
+
+    def prepare(self) -> None:
+        """Nothing: a broker of ours needs no more than this environment."""
+
+    def _consumer_program(self) -> list[str]:
+        accounts = self.roles.accounts
+        credentials = () if accounts is None else ("--credentials", str(accounts.consumer))
+        return module("demo.consumer", *credentials)
 
 
 def _dash_options(roles: Roles) -> list[str]:
@@ -137,21 +195,4 @@ def _producer_command(roles: Roles) -> list[str]:
     if roles.accounts is not None:
         command += ["--credentials", str(roles.accounts.producer)]
         command += ["--admin-credentials", str(roles.accounts.admin)]
-    return command
-
-
-def _consumer_command(plan: Plan, roles: Roles, group: GroupPlan, member: str) -> list[str]:
-    """A consumer that knows which message is meant for it, if any."""
-    ledger = roles.home / "ledgers" / f"{member}.jsonl"
-    command = module("demo.consumer", roles.namesrv, group.name, group.topic, member, str(ledger))
-    if roles.accounts is not None:
-        command += ["--credentials", str(roles.accounts.consumer)]
-    for incident, option, concerned in (
-        (Incident.FROZEN_HEAD, "--freezes-on", group is SHIPPING),
-        (Incident.POISON, "--fails-on", group is BILLING),
-        (Incident.CONSUMER_KILL, "--dies-on", group is LEDGER),
-    ):
-        scene = plan.scene(incident)
-        if scene is not None and concerned and scene.victim in (None, member):
-            command += [option, scene.message_key]
     return command

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from demo.kinds import OWN, ROCKETMQ
 from demo.plan import Incident, make_plan
 from demo.report import print_verdict, wide_console
 from demo.stage import Settings, perform
@@ -35,6 +36,12 @@ def demo(
         bool,
         typer.Option("--accounts", help="Give each client an account, let nobody else in."),
     ] = False,
+    rocketmq: Annotated[
+        bool,
+        typer.Option(
+            "--rocketmq", help="Play on a real Apache RocketMQ, which is watched from outside."
+        ),
+    ] = False,
 ) -> None:
     """Play a whole cluster with incidents, and show what is found.
 
@@ -42,9 +49,11 @@ def demo(
     check holds.
     """
     console = wide_console()
-    plan = make_plan(seed, DURATION_S_DEFAULT if for_s is None else for_s, skip or ())
+    kind = ROCKETMQ if rocketmq else OWN
+    duration_s = DURATION_S_DEFAULT if for_s is None else for_s
+    plan = make_plan(seed, duration_s, skip or (), kind.looks)
     linger = for_s is None and not headless
-    settings = Settings(home, port, linger, with_accounts=accounts)
+    settings = Settings(home, port, linger, with_accounts=accounts, kind=kind)
     try:
         verdict = perform(plan, settings, console, lambda verdict: print_verdict(verdict, console))
     except KeyboardInterrupt:

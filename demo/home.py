@@ -20,7 +20,7 @@ from engine.foundation.errors import ConfigError
 MARKER = "made-by-tidemark-demo"
 """A file that says: what a demo makes in this folder may be removed by the next one."""
 
-MADE: Final = ("accounts", "lake", "ledgers", "logs", "store")
+MADE: Final = ("accounts", "lake", "ledgers", "logs", "rocketmq", "store")
 """What a demo makes in its folder."""
 
 MARKER_TEXT: Final = f"The next run of the demo removes: {', '.join(MADE)}.\n".encode()

@@ -34,7 +34,12 @@ class Incident(Enum):
     POISON = "poison"
     CONSUMER_KILL = "consumer-kill"
     JOIN = "join"
+    RESET = "reset"
     BROKER_KILL = "broker-kill"
+
+
+OWN_INCIDENTS = tuple(incident for incident in Incident if incident is not Incident.RESET)
+"""What is played on a cluster of ours."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +63,7 @@ CUES = {
     Incident.POISON: 0.18,
     Incident.CONSUMER_KILL: 0.30,
     Incident.JOIN: 0.45,
+    Incident.RESET: 0.55,
     Incident.BROKER_KILL: 0.65,
 }
 """When each incident is due, as a share of the run; chance moves it by up to CUE_DRIFT."""
@@ -94,8 +100,15 @@ class Plan:
         return next((scene for scene in self.scenes if scene.incident is incident), None)
 
 
-def make_plan(seed: int, duration_s: int, skip: Collection[Incident] = ()) -> Plan:
-    """Draw times, queues and victims from `seed`; ConfigError when `duration_s` is too short."""
+def make_plan(
+    seed: int,
+    duration_s: int,
+    skip: Collection[Incident] = (),
+    incidents: Collection[Incident] = OWN_INCIDENTS,
+) -> Plan:
+    """Draw times, queues and victims of `incidents` from `seed`; ConfigError when `duration_s` is
+    too short.
+    """
     if duration_s < DURATION_S_MIN:
         raise ConfigError(
             "for", duration_s, f"at least {DURATION_S_MIN} seconds, so that every incident fits"
@@ -104,6 +117,7 @@ def make_plan(seed: int, duration_s: int, skip: Collection[Incident] = ()) -> Pl
     at_s = {
         incident: round(duration_s * (share + choice.uniform(0.0, CUE_DRIFT)), 1)
         for incident, share in CUES.items()
+        if incident in incidents
     }
     frozen_queue_id = choice.randrange(QUEUES_PER_TOPIC)
     poisoned_queue_id = choice.randrange(QUEUES_PER_TOPIC)
@@ -116,8 +130,10 @@ def make_plan(seed: int, duration_s: int, skip: Collection[Incident] = ()) -> Pl
             (Incident.POISON, BILLING, poisoned_queue_id, None),
             (Incident.CONSUMER_KILL, LEDGER, killed_queue_id, victim),
             (Incident.JOIN, BILLING, None, JOINER),
+            (Incident.RESET, LEDGER, None, None),
             (Incident.BROKER_KILL, LEDGER, None, BROKER_NAME),
         )
+        if incident in incidents
     ]
     return Plan(
         seed=seed,

@@ -22,6 +22,8 @@ from engine.foundation.errors import TidemarkError
 
 STOP_PATIENCE_S = 20.0
 POLL_S = 0.05
+READY = "ready"
+"""How the line begins in which a process of ours says that it is."""
 
 
 class StageError(TidemarkError):
@@ -36,12 +38,19 @@ class Actor:
     """One process on stage."""
 
     def __init__(
-        self, name: str, arguments: Sequence[str], logs: Path, *, talks: bool = False
+        self,
+        name: str,
+        arguments: Sequence[str],
+        logs: Path,
+        *,
+        talks: bool = False,
+        ready: str = READY,
     ) -> None:
         self.name = name
         self.arguments = list(arguments)
         self.log = logs / f"{name}.log"
         self._talks = talks
+        self._ready = ready
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -116,7 +125,7 @@ class Actor:
         heed()
         said_bytes = self._said_bytes()
         self.start()
-        self.wait_for_line("ready", within_s=within_s, offset_bytes=said_bytes, heed=heed)
+        self.wait_for_line(self._ready, within_s=within_s, offset_bytes=said_bytes, heed=heed)
 
     def _said_bytes(self) -> int:
         """How much it has said so far, over all its lives."""

@@ -20,9 +20,10 @@ from deltalake import DeltaTable
 from rich.console import Console
 
 from demo.accounts import write_accounts
-from demo.cast import Cast, Roles
+from demo.cast import Roles
 from demo.ending import WishToEnd
 from demo.home import fresh_home
+from demo.kinds import OWN, Kind
 from demo.plan import JOINER, Incident, Plan, Scene
 from demo.ports import free_broker_port, free_port_block
 from demo.processes import Actor, StageError, stop_all
@@ -35,6 +36,8 @@ DRAIN_PATIENCE_S = 60.0
 CHECK_PATIENCE_S = 180.0
 """It starts a Spark of its own, and may wait for the round of the checks beside the pipeline."""
 BROKER_DOWN_S = 3.0
+RESET_BACK_S = 20.0
+RESET_PATIENCE_S = 60.0
 POLL_S = 0.25
 TELL_EACH_S = 30.0
 
@@ -49,6 +52,8 @@ class Settings:
     """Keep the cluster at work after the verdict, until Ctrl-C."""
     with_accounts: bool = False
     """Give every party an account, and take no request that is not signed."""
+    kind: Kind = OWN
+    """What kind of cluster is played."""
 
 
 def perform(
@@ -104,7 +109,7 @@ class Stage:
         self._wish = wish
         self._lake = home / "lake"
         accounts = write_accounts(home / "accounts") if settings.with_accounts else None
-        self._cast = Cast(
+        self._cast = settings.kind.cast(
             plan,
             Roles(
                 home=home,
@@ -137,20 +142,21 @@ class Stage:
         cast = self._cast
         stop_all(cast.clients)  # First, so that their last facts still reach the lake.
         stop_all([cast.broker])
-        stop_all([cast.shipper, cast.pipeline, cast.dash, cast.name_server])
+        stop_all([cast.reporter, cast.pipeline, cast.dash, cast.name_server])
 
     def _raise_curtain(self) -> None:
         cast = self._cast
         cast.dash.start()  # First: its port is the one that somebody else may have.
         line = cast.dash.wait_for_line("dash ", within_s=START_PATIENCE_S, heed=self._wish.heed)
         self._say(f"dashboard: {line.removeprefix('dash ')}")
+        cast.prepare()
         self._start(cast.name_server)
         self._start(cast.broker)
         self._say(f"name server and broker are up at {cast.roles.namesrv}")
         if cast.roles.accounts is not None:
             admin = cast.roles.accounts.admin
             self._say(f"they want signed requests: tidemark admin --credentials {admin}")
-        for actor in (cast.shipper, cast.pipeline):
+        for actor in (cast.reporter, cast.pipeline):
             self._wish.heed()
             actor.start()
         self._start(cast.producer)
@@ -185,6 +191,9 @@ class Stage:
                 cast.producer.tell(json.dumps(order))
             case Incident.JOIN:
                 cast.consumers[JOINER].start()
+            case Incident.RESET:
+                to_ms = time.time_ns() // 1_000_000 - round(RESET_BACK_S * 1_000)
+                self._play_to_its_end(cast.reset(scene, to_ms), within_s=RESET_PATIENCE_S)
             case Incident.BROKER_KILL:
                 cast.broker.kill()
                 self._wish.pause_until(time.monotonic() + BROKER_DOWN_S)
@@ -200,13 +209,17 @@ class Stage:
 
     def _verdict(self) -> Verdict:
         self._say("running the checks")
-        check = self._cast.check()
-        check.start()
+        self._play_to_its_end(self._cast.check(), within_s=CHECK_PATIENCE_S)
+        return judge(self._plan, read_gold(self._lake), self._settings.kind.looks)
+
+    def _play_to_its_end(self, actor: Actor, *, within_s: float) -> None:
+        """Of one that ends by itself."""
+        self._wish.heed()
+        actor.start()
         try:
-            check.await_end(within_s=CHECK_PATIENCE_S, heed=self._wish.heed)
+            actor.await_end(within_s=within_s, heed=self._wish.heed)
         finally:
-            stop_all([check])
-        return judge(self._plan, read_gold(self._lake))
+            stop_all([actor])
 
     def _linger(self) -> None:
         self._say("the cluster stays up; Ctrl-C stops everything")
@@ -266,5 +279,7 @@ def announcement(scene: Scene) -> str:
             return f"{scene.victim} of {where} dies by SIGKILL between processing and commit"
         case Incident.JOIN:
             return f"{scene.victim} joins {scene.group.name}"
+        case Incident.RESET:
+            return f"an administrator sets {scene.group.name} back by {RESET_BACK_S:.0f} s"
         case Incident.BROKER_KILL:
             return f"the broker dies by SIGKILL and is restarted after {BROKER_DOWN_S:.0f} s"

@@ -1,5 +1,6 @@
-"""Entry point: `python3 -m provision run` (what the product needs), `test` (tests as well) or
-`python` (the environment alone: what the fast tests and `make check` need).
+"""Entry point: `python3 -m provision run` (what the product needs), `rocketmq` (what a demo on a
+real RocketMQ needs as well), `test` (all that tests need) or `python` (the environment alone: what
+the fast tests and `make check` need).
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from provision import chromium, commit_hook, environment, jars, java, servers
 from provision.errors import ProvisionError
 from provision.places import CACHE, ROOT
 
-SCOPES = ("python", "run", "test")
+SCOPES = ("python", "run", "rocketmq", "test")
 
 
 def main(arguments: list[str]) -> int:
@@ -42,18 +43,20 @@ def main(arguments: list[str]) -> int:
 
 
 def provide(scope: str) -> None:
-    """Bring the environment; unless that is all, Java and the Delta jars; for tests the compiler,
-    RocketMQ, a browser, two database servers and Alertmanager too. In a clone git starts the
-    commit hook.
+    """Bring the environment; unless that is all, Java and the Delta jars; the compiler and RocketMQ
+    where it is played or tested; for tests a browser, two database servers and Alertmanager too.
+    In a clone git starts the commit hook.
     """
     environment.ensure()
     commit_hook.ensure()
     if scope == "python":
         return
-    java_home = java.ensure(with_compiler=scope == "test")
+    with_rocketmq = scope in ("rocketmq", "test")
+    java_home = java.ensure(with_compiler=with_rocketmq)
     jars.ensure(jars.DELTA, java_home=java_home)
-    if scope == "test":
+    if with_rocketmq:
         jars.ensure(jars.ROCKETMQ, java_home=java_home)
+    if scope == "test":
         chromium.ensure()
         servers.ensure()
 

@@ -1,4 +1,5 @@
-"""The pinned jars: two of Delta for Spark, and Apache RocketMQ for the interop tests.
+"""The pinned jars: two of Delta for Spark, and Apache RocketMQ for the interop tests
+and a demo that is played on it.
 
 They are fetched once by the Ivy that pyspark carries, run as a stand-alone program with a settings
 file of one resolver, so that neither Maven nor a local Maven repository plays a part. Spark's own
@@ -52,7 +53,7 @@ class Jar:
 
 
 DELTA = JarSet("the Delta jars for Spark", HERE / "delta-jars.txt", delta_jars())
-ROCKETMQ = JarSet("the RocketMQ jars for the tests", HERE / "rocketmq-jars.txt", rocketmq_jars())
+ROCKETMQ = JarSet("the RocketMQ jars", HERE / "rocketmq-jars.txt", rocketmq_jars())
 
 
 def ensure(jar_set: JarSet, *, java_home: Path) -> None:

@@ -20,5 +20,8 @@ def delta_jars() -> Path:
 
 
 def rocketmq_jars() -> Path:
-    """Folder of the Apache RocketMQ jars the interop tests compile and run against."""
-    return CACHE / "rocketmq-5.5.0"
+    """Folder of the Apache RocketMQ jars that the interop tests and `demo --rocketmq` compile and
+    run against; a shared one may be named by TIDEMARK_ROCKETMQ_JARS.
+    """
+    named = os.environ.get("TIDEMARK_ROCKETMQ_JARS")
+    return Path(named).expanduser().resolve() if named else CACHE / "rocketmq-5.5.0"

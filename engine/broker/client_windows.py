@@ -33,7 +33,7 @@ from engine.protocol.codes import RequestCode, ResponseCode
 from engine.protocol.command import RemotingCommand
 from engine.protocol.headers import ConsumerRunningInfoRequestHeader
 from engine.protocol.message import MessageQueue
-from engine.telemetry.members.answers import stack_of, window_of
+from engine.telemetry.members.answers import is_orderly, stack_of, window_of
 from engine.telemetry.members.listener_stacks import consume_threads
 from engine.telemetry.members.told_stats import ToldStats, stats_of
 from engine.telemetry.members.told_windows import Place, ToldWindows
@@ -223,8 +223,9 @@ class ClientWindows:
         parts.client_figures.take(group, client_id, figures)
         self._tell_stats(stats_of(group, client_id, info, figures))
         stacks = None if info.jstack is None else consume_threads(info.jstack)
+        orderly = is_orderly(info)
         for number, (queue, told) in enumerate(ours, 1):
-            window = window_of(group, client_id, queue, told)
+            window = window_of(group, client_id, queue, told, orderly=orderly)
             if (queue.topic, queue.queue_id) in standing:
                 window.stack = stack_of(told, stacks)
             self._tell_window(window)

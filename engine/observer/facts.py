@@ -44,7 +44,7 @@ from engine.protocol.bodies import (
     TopicOffset,
 )
 from engine.protocol.names import PERM_READ
-from engine.telemetry.members.answers import stack_of, window_of
+from engine.telemetry.members.answers import is_orderly, stack_of, window_of
 from engine.telemetry.members.listener_stacks import consume_threads
 from engine.telemetry.members.told_stats import ToldStats, stats_of
 from engine.telemetry.members.told_windows import ToldWindows
@@ -331,6 +331,8 @@ class Facts:
         pulled = progress.pull_offset if progress.pull_offset > 0 else None
         if owner is not None and owner.pulled is not None:
             pulled = max(pulled or 0, owner.pulled)
+        if pulled is not None:  # Of a member that was asked after the broker.
+            pulled = min(pulled, end)
         if pulled is not None and committed is not None:
             pulled = max(pulled, committed)
         state = committed_state(
@@ -425,7 +427,7 @@ class Facts:
             if queue.broker_name != self._broker_name or place not in self._ends:
                 continue
             held[place] = None
-            window = window_of(group, client_id, queue, told)
+            window = window_of(group, client_id, queue, told, orderly=is_orderly(info))
             if place in standing:
                 window.stack = stack_of(told, stacks)
             if not told.dropped:

@@ -60,11 +60,13 @@ def falls(reports: pl.DataFrame) -> pl.DataFrame:
 
 
 def unexplained_falls(frames: Frames) -> pl.DataFrame:
-    """Falls that neither the report itself nor gold accounts for."""
+    """Falls that neither the report itself nor gold accounts for, of those that a broker told: an
+    observer cannot know by whose hand an offset fell.
+    """
     known = frames["offset_violations"]
     explained = known.filter((pl.col("law") == "MONOTONIC") & pl.col("explained"))
     open_falls = falls(frames["consume_offsets"]).filter(
-        ~pl.col("starts_anew") & (pl.col("path") != "RESET")
+        ~pl.col("starts_anew") & ~pl.col("path").is_in(["RESET", "OBSERVED"])
     )
     return open_falls.join(explained, on=FACT, how="anti")
 

@@ -135,7 +135,7 @@ ANSWERS: Final = (
     _critical(
         "offset_violations",
         "offsets_never_fall_unexplained",
-        "law = 'MONOTONIC' AND NOT explained",
+        "law = 'MONOTONIC' AND NOT explained AND (path IS NULL OR path <> 'OBSERVED')",
         *("offset", "previous_offset", "cause"),
     ),
     _critical(

@@ -37,7 +37,7 @@ from pipelines.marts.loss_events import SPOOL_LOSS
 from pipelines.marts.mart import Given, GoldTable, Made, Positions, mart
 from pipelines.marts.risks.answers import answered
 from pipelines.marts.risks.departures import LOSERS, departures
-from pipelines.marts.risks.evidence import OF_ONE_MESSAGE, evidence
+from pipelines.marts.risks.evidence import OF_ONE_MESSAGE, evidence, tells_redeliveries
 from pipelines.marts.risks.fold import Revision
 from pipelines.marts.risks.holdings import Range
 from pipelines.marts.risks.marks import MARKS, Marks
@@ -71,7 +71,12 @@ DUPLICATE_RISK_WINDOWS: Final = GoldTable(
             "below what was pulled), EXPOSURE (at risk while commits stand still), SEND_BACK, "
             "SEND_RETRY, or REDELIVERY (seen without a prediction)",
         ),
-        must("outcome", STRING, "POSSIBLE, CONFIRMED or PASSED"),
+        must(
+            "outcome",
+            STRING,
+            "POSSIBLE (for ever, of an observed broker: what comes again is not told), CONFIRMED "
+            "or PASSED",
+        ),
         Column("client_id", STRING, "client whose work may be repeated"),
         Column("next_client_id", STRING, "client that pulled the range again, or pulls now"),
         must("from_offset", LONG, "first offset at risk"),
@@ -202,7 +207,7 @@ def _outcome(revision: Revision) -> str:
     if revision["redelivered"] > 0:
         return "CONFIRMED"
     is_over = revision["state"] == "CLOSED" and revision["told_by"] != "TAKEN_OVER"
-    return "PASSED" if is_over else "POSSIBLE"
+    return "PASSED" if is_over and tells_redeliveries(revision) else "POSSIBLE"
 
 
 MART: Final = mart(

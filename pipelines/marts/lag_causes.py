@@ -489,7 +489,7 @@ def _topics(
 def _runs(numbers_in_order: Positions) -> Iterator[tuple[int, int, int]]:
     """Each number with where its run begins, and one past its end."""
     begins = np.flatnonzero(np.diff(numbers_in_order, prepend=-1))
-    ends = np.append(begins[1:], len(numbers_in_order))
+    ends = np.append(begins, len(numbers_in_order))[1:]
     return zip(numbers_in_order[begins].tolist(), begins.tolist(), ends.tolist(), strict=True)
 
 

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from demo.rocketmq import Installation
 from provision import jars, java
 from provision.places import rocketmq_jars
 
@@ -28,7 +29,6 @@ CHECKS = (
 )
 ARGUMENTS = {"TagFilter": ("sql",)}
 """What a check is told besides the name server: filter by MessageSelector.bySql as well."""
-COMPILE_TIMEOUT_S = 120
 CHECK_TIMEOUT_S = 240
 
 
@@ -82,16 +82,5 @@ def compile_checks(folder: Path) -> JavaChecks:
     assert not wrong, f"run `make setup`: {wrong[0]}"
     checks = JavaChecks(java_home=java_home, classes=folder / "classes", home=folder / "home")
     checks.home.mkdir(parents=True)
-    done = subprocess.run(
-        [
-            *(str(java_home / "bin" / "javac"), "-nowarn", "-proc:none"),
-            *("-cp", f"{rocketmq_jars()}/*", "-d", str(checks.classes)),
-            *map(str, sorted(SOURCES.glob("*.java"))),
-        ],
-        capture_output=True,
-        text=True,
-        timeout=COMPILE_TIMEOUT_S,
-        check=False,
-    )
-    assert done.returncode == 0, f"javac refused the checks:\n{done.stderr}"
+    Installation(java_home, rocketmq_jars()).compile(SOURCES.glob("*.java"), checks.classes)
     return checks

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+from demo.rocketmq import OPENS
 from tests.interop.java_clients import JavaChecks
 from tests.interop.mqadmin_commands import COMMANDS, normalised, read_outputs, write_inputs
-from tests.interop.real_rocketmq import JVM_OPENS
 
 EXPECTED = Path(__file__).parent / "expected" / "mqadmin.txt"
 """What Apache RocketMQ 5.5 printed, normalised; `make record-mqadmin` writes it again."""
@@ -53,7 +53,7 @@ def admin_session(
     folder.mkdir(parents=True, exist_ok=True)
     command = [
         *("setpriv", "--pdeathsig", "KILL", str(checks.java_home / "bin" / "java")),
-        *(*JVM_OPENS, "-Xms64m", "-Xmx512m", "-XX:TieredStopAtLevel=1"),
+        *(*OPENS, "-Xms64m", "-Xmx512m", "-XX:TieredStopAtLevel=1"),
         *("-Djava.net.preferIPv4Stack=true", f"-Duser.home={folder}", "-Duser.timezone=UTC"),
         *("-cp", checks.class_path, "AdminSession", name_server, broker),
     ]

@@ -8,17 +8,30 @@ and count of what they hold, not which lie between. Absent on purpose: asking, a
 
 from __future__ import annotations
 
+from typing import Final
+
 from engine.foundation.observing import ClientWindow
 from engine.foundation.units import MIB
-from engine.protocol.bodies import ProcessQueueInfo
+from engine.protocol.bodies import ConsumerRunningInfo, ProcessQueueInfo
 from engine.protocol.message import MessageQueue
 from engine.telemetry.members.listener_stacks import bounded
 
+_SAY_ORDERLY: Final = ("PROP_CONSUMEORDERLY", "PROP_CONSUME_ORDERLY")
+"""Where RocketMQ's clients say whether they consume in order, and where ours do."""
+
+
+def is_orderly(info: ConsumerRunningInfo) -> bool:
+    """May a client hold locks? One that does not say may."""
+    return all(info.properties.get(name) != "false" for name in _SAY_ORDERLY)
+
 
 def window_of(
-    group: str, client_id: str, queue: MessageQueue, told: ProcessQueueInfo
+    group: str, client_id: str, queue: MessageQueue, told: ProcessQueueInfo, *, orderly: bool
 ) -> ClientWindow:
-    """What a client's answer says of a queue it holds, but for stacks."""
+    """What a client's answer says of a queue it holds, but for stacks.
+
+    `orderly`: may it hold locks? RocketMQ's clients call queues locked that they read without.
+    """
     # Messages taken by an orderly listener are held like those that wait.
     firsts, lasts = [], []
     if told.cached_msg_count > 0:
@@ -28,6 +41,8 @@ def window_of(
         firsts.append(told.transaction_msg_min_offset)
         lasts.append(told.transaction_msg_max_offset)
     held_bytes = told.held_bytes
+    # -1 is a Java client's word for none.
+    committed = told.commit_offset if told.held_ranges is None else told.client_committed
     return ClientWindow(
         client_id=client_id,
         group=group,
@@ -42,10 +57,8 @@ def window_of(
         filtered_count=told.filtered_count,
         head_message_id=told.head_message_id,
         head_since_ms=told.head_since_ms,
-        client_committed=told.client_committed
-        if told.held_ranges is not None
-        else told.commit_offset,
-        locked=told.locked,
+        client_committed=committed if committed is None or committed >= 0 else None,
+        locked=told.locked and orderly,
         dropped=told.dropped,
         last_pull_time_ms=told.last_pull_timestamp_ms or None,
         last_consume_time_ms=told.last_consume_timestamp_ms or None,

@@ -136,5 +136,16 @@ def _ended(row: Revision) -> str:
         return "; a later event took over"
     if row["told_by"] in _ENDS:
         return _ENDS[row["told_by"]]
-    is_quiet = row["state"] == "CLOSED" and row["redelivered"] == 0
-    return "; nothing came again" if is_quiet else ""
+    if row["state"] != "CLOSED" or row["redelivered"]:
+        return ""
+    if tells_redeliveries(row):
+        return "; nothing came again"
+    return "; whether anything came again is not told by an observer"
+
+
+def tells_redeliveries(row: Revision) -> bool:
+    """Is its emitter a broker, `cluster/broker/NUMBER`? An observer's ends in a name, and what a
+    pull brought again cannot be asked for.
+    """
+    *_, last = row["emitter"].split("/")
+    return last.isdecimal() or "/" not in row["emitter"]

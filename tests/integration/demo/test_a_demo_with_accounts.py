@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from demo.accounts import write_accounts
-from demo.cast import Cast, Roles
+from demo.cast import OwnCast, Roles
 from demo.plan import make_plan
 from demo.ports import free_broker_port, free_port_block
 from demo.processes import Actor, stop_all
@@ -43,7 +43,7 @@ def test_the_clients_of_a_demo_with_accounts_are_let_in_and_a_stranger_is_not(
         dash_port=0,
         accounts=accounts,
     )
-    cast = Cast(make_plan(1, 120, ()), roles)
+    cast = OwnCast(make_plan(1, 120, ()), roles)
     consumer = cast.consumers["ledger-1"]
     try:
         for actor in (cast.name_server, cast.broker, cast.producer):

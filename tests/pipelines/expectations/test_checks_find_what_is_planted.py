@@ -358,3 +358,15 @@ def test_what_is_planted_is_found_and_nothing_else(lake: CheckedLake, name: str)
 
     assert set(found) == expected
     assert any(named in text for text in found.values())
+
+
+def test_a_fall_that_an_observer_saw_withholds_nothing(lake: CheckedLake) -> None:
+    """By whose hand it fell is not told, so nobody knows that it was nobody's."""
+    held = _reports(lake)["offset"]
+    lake.fact("consume_offsets", **_reports(lake, offset=held - 40, path="OBSERVED"))
+    queue = {"group": "billing", "topic": "orders", "queue_id": 1}
+    told = {"law": "MONOTONIC", "explained": False, "path": "OBSERVED"}
+    lake.answer("offset_violations", **queue, **told)
+    lake.complete()
+
+    assert failing(lake.check()) == {}

@@ -450,3 +450,24 @@ def test_a_risk_says_why_more_came_again_than_was_predicted(
     assert evidence(window) == (
         f"the broker died when the group was at 140; who asks where to begin is told 100; {ending}"
     )
+
+
+@pytest.mark.parametrize(
+    ("emitter", "outcome", "end"),
+    [
+        ("c/b/0", "PASSED", "; nothing came again"),
+        ("c/b/observer", "POSSIBLE", "; whether anything came again is not told by an observer"),
+    ],
+    ids=["our broker", "observed"],
+)
+def test_that_nothing_came_again_is_said_only_where_redeliveries_are_told(
+    emitter: str, outcome: str, end: str
+) -> None:
+    rows, _ = risks(
+        rebalance_events=[gone(1, "a", "LEFT", emitter=emitter)],
+        group_watermarks=[
+            watermark(2, emitter=emitter, seq=2, pulled=95, committed=95, last_puller="b")
+        ],
+    )
+    assert only(rows, "state", "outcome") == [("OPEN", "POSSIBLE"), ("CLOSED", outcome)]
+    assert rows[-1]["evidence"].endswith(end)

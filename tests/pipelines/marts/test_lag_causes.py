@@ -646,3 +646,13 @@ def test_any_cut_of_the_shipments_gives_the_same_causes(
     ends = data.draw(st.sets(st.integers(0, count - 1), max_size=6))
     whole = run(STEPS, told, SHORT)["lag_causes"]
     assert run(STEPS, told, SHORT, ends=ends)["lag_causes"] == whole
+
+
+def test_a_group_of_which_only_retries_wait_is_looked_at_like_any_other() -> None:
+    story = Story()
+    story.stats()
+    for at_s in range(1, 47):
+        story.broker.at(at_s)
+        story._watermark(0, "%RETRY%g", 20 * at_s, 5)
+        story.broker.ship()
+    assert {row["group"] for row in story.told()} == {"g"}

@@ -12,10 +12,10 @@ from engine.broker.rocketmq_settings import with_rocketmq_settings
 from engine.foundation.config import read_spans_ms, split_settings
 from engine.foundation.errors import ConfigError
 from engine.foundation.observing import committed_state
-from engine.protocol.bodies import ProcessQueueInfo
+from engine.protocol.bodies import ConsumerRunningInfo, ProcessQueueInfo
 from engine.protocol.message import MessageQueue
 from engine.store import FlushDiskType, StoreConfig
-from engine.telemetry.members.answers import window_of
+from engine.telemetry.members.answers import is_orderly, window_of
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def test_a_java_clients_window_leaves_unknown_what_it_does_not_tell() -> None:
         cached_msg_size_in_mib=1,
     )
     queue = MessageQueue("orders", "broker-a", 2)
-    window = window_of("g", "c1", queue, told)
+    window = window_of("g", "c1", queue, told, orderly=True)
     assert (window.topic, window.queue_id, window.client_id) == ("orders", 2, "c1")
     assert (window.first_held, window.last_held, window.held_count) == (7, 12, 5)
     assert (window.held_bytes, window.client_committed) == (1 << 20, 7)
@@ -79,8 +79,32 @@ def test_a_java_clients_window_leaves_unknown_what_it_does_not_tell() -> None:
 
 def test_an_empty_window_holds_nothing_rather_than_offset_zero() -> None:
     queue = MessageQueue("orders", "broker-a", 0)
-    window = window_of("g", "c1", queue, ProcessQueueInfo())
+    window = window_of("g", "c1", queue, ProcessQueueInfo(), orderly=True)
     assert (window.first_held, window.last_held, window.held_count) == (None, None, 0)
+
+
+@pytest.mark.parametrize(
+    ("properties", "locked"),
+    [
+        ({"PROP_CONSUMEORDERLY": "true"}, True),
+        ({"PROP_CONSUMEORDERLY": "false"}, False),
+        ({"PROP_CONSUME_ORDERLY": "false"}, False),
+        ({}, True),
+    ],
+    ids=["a Java client, orderly", "a Java client", "ours", "one that does not say"],
+)
+def test_only_an_orderly_reader_holds_a_lock(properties: dict[str, str], locked: bool) -> None:
+    """A Java client says of every queue it reads in its first lock period that it is locked."""
+    info = ConsumerRunningInfo(properties=properties)
+    told = ProcessQueueInfo(locked=True)
+    queue = MessageQueue("orders", "broker-a", 0)
+    assert window_of("g", "c1", queue, told, orderly=is_orderly(info)).locked is locked
+
+
+def test_a_queue_of_which_a_java_client_has_committed_nothing_has_no_committed_offset() -> None:
+    queue = MessageQueue("orders", "broker-a", 0)
+    told = ProcessQueueInfo(commit_offset=-1)
+    assert window_of("g", "c1", queue, told, orderly=False).client_committed is None
 
 
 def config(tmp_path: Path) -> BrokerConfig:

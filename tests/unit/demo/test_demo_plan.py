@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from demo.plan import LEDGER, QUEUES_PER_TOPIC, Incident, make_plan
+from demo.plan import LEDGER, OWN_INCIDENTS, QUEUES_PER_TOPIC, Incident, make_plan
 from engine.foundation.errors import ConfigError
 
 
@@ -15,7 +15,7 @@ def test_the_same_seed_gives_the_same_plan_and_another_seed_another() -> None:
     assert make_plan(7, 120).scenes != make_plan(8, 120).scenes
 
 
-@pytest.mark.parametrize("left_out", Incident)
+@pytest.mark.parametrize("left_out", OWN_INCIDENTS)
 def test_leaving_an_incident_out_changes_nothing_about_the_others(left_out: Incident) -> None:
     whole, part = make_plan(3, 120), make_plan(3, 120, [left_out])
     assert [scene for scene in whole.scenes if scene.incident is not left_out] == list(part.scenes)
@@ -23,9 +23,13 @@ def test_leaving_an_incident_out_changes_nothing_about_the_others(left_out: Inci
     assert part.scene(left_out) is None
 
 
+@pytest.mark.parametrize("incidents", [OWN_INCIDENTS, tuple(Incident)], ids=["ours", "observed"])
 @pytest.mark.parametrize("seed", range(50))
-def test_incidents_follow_each_other_within_the_run(seed: int) -> None:
-    plan = make_plan(seed, 120)
+def test_incidents_follow_each_other_within_the_run(
+    seed: int, incidents: tuple[Incident, ...]
+) -> None:
+    plan = make_plan(seed, 120, incidents=incidents)
+    assert [scene.incident for scene in plan.scenes] == list(incidents)
     times_s = [scene.at_s for scene in plan.scenes]
     assert times_s == sorted(times_s)
     assert times_s[0] > 5

@@ -137,6 +137,13 @@ def test_a_queue_whose_ends_nobody_asked_yet_is_not_told() -> None:
     assert of(GroupWatermark, facts) == []
 
 
+def test_what_a_member_pulled_after_the_broker_was_asked_lies_not_beyond_the_end() -> None:
+    held = holding("a", cached_msg_count=1, cached_msg_min_offset=10, cached_msg_max_offset=24)
+    (told,) = played(look(0, connections=connected("a"), running=held))
+    mark = only_mark(told)
+    assert (mark.pulled, mark.max_offset) == (20, 20)
+
+
 def test_members_come_and_go_and_leave_what_they_held() -> None:
     came, went = played(
         look(

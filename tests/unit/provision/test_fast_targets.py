@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[3]
 NEEDS_MORE = {"spark", "browser", "chromium_path", "apache_rocketmq", "java_checks"}
 """Fixtures that start a JVM or a browser."""
 FAST_FOLDERS = ("unit", "property", "architecture")
-BRINGS_MORE = re.compile(r"-m provision (?:run|test)\b")
+BRINGS_MORE = re.compile(r"-m provision (?:run|rocketmq|test)\b")
 """Commands that bring Java, jars or a browser."""
 STARTS = {"main", "provide", "set_up_again"}
 """Functions that are such a command, by its scope."""
@@ -22,14 +22,26 @@ STARTS = {"main", "provide", "set_up_again"}
 
 @pytest.mark.parametrize("target", ["test-fast", "check", "format"])
 def test_the_target_brings_python_alone(target: str) -> None:
+    assert scopes_of(target) == ["python"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "scope"), [("--headless", "run"), ("--headless --rocketmq", "rocketmq")]
+)
+def test_a_demo_brings_rocketmq_only_when_it_is_played_on_it(arguments: str, scope: str) -> None:
+    assert scopes_of("demo", f"ARGS={arguments}") == [scope]
+
+
+def scopes_of(*words: str) -> list[str]:
+    """What the set-ups of a target bring."""
     would_run = subprocess.run(
-        ["make", "--dry-run", "--no-print-directory", target],
+        ["make", "--dry-run", "--no-print-directory", *words],
         cwd=ROOT,
         capture_output=True,
         text=True,
         check=True,
     ).stdout
-    assert re.findall(r"-m provision (\w+)", would_run) == ["python"]
+    return re.findall(r"-m provision (\w+)", would_run)
 
 
 def test_the_folders_of_the_fast_tests_hold_no_test_that_needs_java_or_a_browser() -> None:
@@ -65,6 +77,7 @@ def test_no_fast_test_starts_a_set_up_that_brings_more_than_python() -> None:
         ('os.system("python3 -m provision test")', [1]),
         ('\nmain(["test"])', [2]),
         ('main.provide("run")', [1]),
+        ('main(["rocketmq"])', [1]),
         ('set_up_again("test")', [1]),
         ('run([sys.executable, "-m", "provision", "python"])', []),
         ('main(["python"])', []),
