@@ -9,107 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.marts.declared import in_order
-from pipelines.marts.lag_causes import MART as LAG_CAUSES
 from pipelines.marts.lag_causes import period_us
 from pipelines.settings import Evaluation
 from tests.pipelines.bronze_lake import SECOND
 from tests.pipelines.gold_lake import SHORT
-from tests.pipelines.marts.judges import JUDGES
-from tests.pipelines.marts.told_story import Emitter, Rows, bronze, second
+from tests.pipelines.marts.lagging_group import STEPS, Story, behind
+from tests.pipelines.marts.told_story import Emitter, bronze, second
 from tests.pipelines.partition import horizons_of, run
-
-STEPS = in_order([*JUDGES, LAG_CAUSES])
-WHO = {"client_id": "c@1", "group": "g", "topic": "t"}
-CALM = {
-    "listeners": 20,
-    "listeners_busy": 3,
-    "listeners_queued": 0,
-    "paused": False,
-    "calls": 600,
-    "consume_us_mean": 10_000,
-    "consume_ms_p50": 9,
-    "consume_ms_p99": 20,
-    "consumed": 600,
-    "failed": 0,
-    "flow_count_ms": 0,
-    "flow_bytes_ms": 0,
-    "flow_span_ms": 0,
-    "queues_held": 2,
-    "topic_queues": 2,
-    "group_members": 1,
-}
-
-
-class Story:
-    """A group on two queues of one broker, told second by second."""
-
-    def __init__(self) -> None:
-        self.rows: Rows = {}
-        self.broker = Emitter(self.rows)
-        self.broker.at(0)
-        self.broker.boot()
-        self.now = 0
-        self.sent = {0: 0, 1: 0}
-        self.done = {0: 0, 1: 0}
-        self.retried = 0
-        self.members = 1
-
-    def run(self, seconds: int, *, sent: tuple[int, int], done: tuple[int, int]) -> Story:
-        """So many messages a second come to each queue, and are consumed of it."""
-        for _ in range(seconds):
-            self.now += 1
-            self.broker.at(self.now)
-            for queue, (came, went) in enumerate(zip(sent, done, strict=True)):
-                self.sent[queue] += came
-                self.done[queue] = min(self.done[queue] + went, self.sent[queue])
-                self._watermark(queue, "t", self.sent[queue], self.done[queue])
-            self.broker.ship()
-        return self
-
-    def _watermark(self, queue: int, topic: str, end: int, committed: int) -> None:
-        self.broker.watermark(
-            queue,
-            topic=topic,
-            committed=committed,
-            persisted=committed,
-            pulled=end,
-            max_offset=end,
-            members=self.members,
-            committed_state="AT_END" if committed == end else "EXACT",
-        )
-
-    def retry(self, count: int) -> None:
-        """So many messages came back, and were consumed again."""
-        self.retried += count
-        self._watermark(0, "%RETRY%g", self.retried, self.retried)
-
-    def stats(self, client: str = "c@1", **values: Any) -> None:
-        """What a member tells now."""
-        self.broker.report("consume_stats", **{**WHO, **CALM, "client_id": client, **values})
-
-    def told(self) -> list[dict[str, Any]]:
-        """All rows of lag_causes."""
-        return run(STEPS, bronze(self.rows), SHORT)["lag_causes"]
-
-    def causes(self) -> dict[str, dict[str, Any]]:
-        """The newest rows, by cause."""
-        rows = self.told()
-        last = max((row["observed_at"] for row in rows), default=None)
-        return {row["cause"]: row for row in rows if row["observed_at"] == last}
-
-
-def behind(**stats: Any) -> Story:
-    """A group that kept up for 30 s and falls behind now, on both queues alike; its member tells
-    these figures since then.
-    """
-    story = Story()
-    story.stats()
-    story.run(30, sent=(20, 20), done=(20, 20))
-    story.run(10, sent=(20, 20), done=(5, 5))
-    if stats:
-        story.stats(**stats)
-    return story.run(6, sent=(20, 20), done=(5, 5))
 
 
 def test_a_group_that_keeps_up_has_no_causes_whatever_its_members_tell() -> None:
