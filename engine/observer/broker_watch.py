@@ -156,7 +156,9 @@ class BrokerWatch:
     def _tell(self, telemetry: Telemetry, look: Look) -> None:
         self._begin_snapshot_if_due(telemetry, look.at_ms)
         began_ms = None if self._snapshot is None else self._snapshot.began_ms
-        for fact in self._facts.of(look, snapshot_from_ms=began_ms):
+        at = telemetry.told_up_to()
+        losses = -1 if at is None else at.losses  # What is told now is lost.
+        for fact in self._facts.of(look, snapshot_from_ms=began_ms, losses=losses):
             telemetry.observe(fact)
         if self._facts.is_full and not self._is_full:
             _log.warning(

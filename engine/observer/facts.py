@@ -149,8 +149,12 @@ class Facts:
         """When each member was asked for its stacks."""
         self._stats = ToldStats(rest_ms=2 * period_ms, interval_ms=SNAPSHOT_EACH_MS)
 
-    def of(self, look: Look, *, snapshot_from_ms: int | None) -> Iterator[Told]:
-        """The facts of a look; in a snapshot that began then all marks once, changed or not."""
+    def of(self, look: Look, *, snapshot_from_ms: int | None, losses: int = 0) -> Iterator[Told]:
+        """The facts of a look; in a snapshot that began then all marks once, changed or not.
+
+        losses: how often told rows were lost so far, -1 while they are: what members said then is
+        told again at their next answer.
+        """
         if snapshot_from_ms is not None and snapshot_from_ms != self._snapshot_from_ms:
             self._snapshot_from_ms = snapshot_from_ms
             self._told_since.clear()
@@ -168,8 +172,8 @@ class Facts:
             yield from self._membership(group, connection)
         topics = {topic for topic, _ in self._ends}
         for member, info in look.running.items():
-            yield from self._held(member, info, look.at_ms)
-            yield from self._worked(member, info, topics, look.at_ms)
+            yield from self._held(member, info, look.at_ms, losses=losses)
+            yield from self._worked(member, info, topics, look.at_ms, losses=losses)
         yield from self._group_marks(look, in_snapshot=snapshot_from_ms is not None)
         yield from self._broadcast_marks(in_snapshot=snapshot_from_ms is not None)
         for failed in look.failed:
@@ -413,7 +417,7 @@ class Facts:
         )
 
     def _held(
-        self, member: Member, info: ConsumerRunningInfo, at_ms: int
+        self, member: Member, info: ConsumerRunningInfo, at_ms: int, *, losses: int
     ) -> Iterator[RebalanceEvent | ClientWindow]:
         """What a member said: which queues it reads, and what it holds of them."""
         group, client_id = member
@@ -432,19 +436,25 @@ class Facts:
                 window.stack = stack_of(told, stacks)
             if not told.dropped:
                 yield from self._read_by((group, *place), client_id, window)
-            if self._windows.is_news(window, at_ms, losses=0):
+            if self._windows.is_news(window, at_ms, losses=losses):
                 yield window
         for gone in self._windows.given_up(group, client_id, held):
             if gone is not None:
                 yield gone
 
     def _worked(
-        self, member: Member, info: ConsumerRunningInfo, topics: Container[str], at_ms: int
+        self,
+        member: Member,
+        info: ConsumerRunningInfo,
+        topics: Container[str],
+        at_ms: int,
+        *,
+        losses: int,
     ) -> Iterator[ConsumeStats]:
         """How it works on topics that are here: others may have any name."""
         figures = {topic: one for topic, one in info.status_table.items() if topic in topics}
         for stats in stats_of(*member, info, figures):
-            if self._stats.is_news(stats, at_ms, losses=0):
+            if self._stats.is_news(stats, at_ms, losses=losses):
                 yield stats
 
     def _read_by(self, key: Key, client_id: str, window: ClientWindow) -> Iterator[RebalanceEvent]:

@@ -242,6 +242,15 @@ def test_a_member_whose_head_stands_is_asked_for_its_stacks_rarely_and_they_are_
     assert stacks == [THREAD]
 
 
+def test_what_members_hold_is_told_again_when_told_rows_were_lost() -> None:
+    facts, told = Facts("observer", 10_000, "broker-a"), list[int]()
+    for at_ms, losses in ((0, 0), (10_000, 0), (20_000, -1), (30_000, 1), (40_000, 1)):
+        held = look(at_ms, connections=connected("a"), running=holding("a", **STANDS))
+        rows = list(facts.of(held, snapshot_from_ms=None, losses=losses))
+        told.append(len(of(ClientWindow, rows)))
+    assert told == [1, 0, 1, 1, 0]
+
+
 def test_no_more_than_a_few_members_are_asked_for_stacks_in_one_look() -> None:
     facts, names = Facts("observer", 10_000, "broker-a"), [f"c{number}" for number in range(20)]
     for at_ms in (0, STANDS_AFTER_MS):
