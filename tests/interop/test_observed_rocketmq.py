@@ -189,7 +189,9 @@ async def test_retries_dead_letters_rewinds_and_broadcasts_of_a_foreign_cluster_
         (queue,) = [one for one, progress in offsets.items() if progress.consumer_offset == 1]
         await admin.offsets.reset_queue(FAILING, queue, 0)
         await eventually(lambda: spooled(home, "consume_offsets"), "the fall is told")
-    assert steps() == ["SENT_BACK", "SCHEDULED", "DELIVERED", "SENT_BACK", "DEAD_LETTERED"]
+    # Which of the two copies is seen first is a matter of turns.
+    tried, dead = ["SENT_BACK", "SCHEDULED", "DELIVERED"], ["SENT_BACK", "DEAD_LETTERED"]
+    assert steps() in (tried + dead, dead + tried)
     told = spooled(home, "retry_dlq_flow")
     assert {picked(row, "group", "origin_topic") for row in told} == {(FAILING, topic)}
     assert len({row["message_id"] for row in told}) == 1
