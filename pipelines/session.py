@@ -12,6 +12,7 @@ next write.
 from __future__ import annotations
 
 import atexit
+import logging
 import os
 import re
 import shutil
@@ -35,6 +36,8 @@ JARS_FOLDER: Final = Path(
 JARS: Final = ("delta-spark_4.2_2.13-4.4.0.jar", "delta-storage-4.4.0.jar")
 JAVA_VERSION_MIN: Final = 17
 
+_OF_A_JAVA_THAT_ENDED: Final = ("Exception while sending command.",)
+"""What py4j logs when it finds nobody at the other end."""
 LOOPBACK: Final = "127.0.0.1"
 """Where a driver listens whose executors are threads of its own process."""
 
@@ -148,6 +151,8 @@ def end_java(process: subprocess.Popen[bytes]) -> None:
     if context is not None:
         # Its thread, which listens to Java, would show the end of that as an error.
         setattr(context._accumulatorServer, "handle_error", _say_nothing)  # noqa: B010, SLF001
+    # Objects of Java that are collected from now on have nobody to be given back to.
+    logging.getLogger().addFilter(_is_not_of_a_java_that_ended)
     if process.stdin is not None:
         process.stdin.close()
     try:
@@ -155,6 +160,10 @@ def end_java(process: subprocess.Popen[bytes]) -> None:
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
+
+
+def _is_not_of_a_java_that_ended(record: logging.LogRecord) -> bool:
+    return record.msg not in _OF_A_JAVA_THAT_ENDED
 
 
 def _say_nothing(_request: object, _address: object) -> None:

@@ -60,6 +60,8 @@ context = open_session("local[1]").sparkContext
 context.parallelize([1], 1).count()
 server = context._accumulatorServer
 end_java(SparkContext._gateway.proc)
+# As for an object of Java that is collected now.
+SparkContext._gateway._gateway_client.send_command("m\\nd\\no0\\ne\\n", retry=False)
 server.shutdown()  # Returns when its thread has seen that Java is gone.
 """
 
