@@ -132,10 +132,17 @@ SILENT = """silent => {
 }"""
 
 
+RECTANGLE = """element => {
+    const box = document.querySelector(element)?.getBoundingClientRect();
+    return box?.width && {x: box.x, y: box.y, width: box.width, height: box.height};
+}"""
+
+
 def box_of(visit: Visit, element: str) -> FloatRect:
-    box = visit.page.locator(element).bounding_box()
-    assert box is not None, element
-    return box
+    """Where an element stands; it may be drawn anew by a beat at any time, so it is waited for."""
+    box = visit.page.wait_for_function(RECTANGLE, arg=element, timeout=WITHIN_MS)
+    rectangle: FloatRect = box.json_value()
+    return rectangle
 
 
 def middle(box: FloatRect) -> float:
