@@ -92,7 +92,11 @@ class BrokerWatch:
                 self._is_slow = not self._is_slow
                 words = "longer than its period" if self._is_slow else "no longer than its period"
                 _log.warning("%s: a look took %d ms, %s", self._name, took_ms, words)
-            await asyncio.sleep(max(0, period_ms - took_ms) / SECOND_MS)
+            # Until all is known no time is lost, but half of it is left to others.
+            rest_ms = period_ms - took_ms
+            if self._asking.is_catching_up:
+                rest_ms = min(rest_ms, took_ms)
+            await asyncio.sleep(max(0, rest_ms) / SECOND_MS)
 
     async def look(self) -> bool:
         """Ask, and write what is new; was the broker's answer whole enough to count?"""
@@ -107,7 +111,7 @@ class BrokerWatch:
             _log.warning("%s answers again", self._name)
         self._is_answered = True
         telemetry = await self._telemetry_of(look)
-        self._tell(telemetry, look)
+        await self._tell(telemetry, look)
         await telemetry.sync()
         return True
 
@@ -153,13 +157,16 @@ class BrokerWatch:
             self._telemetry.observe(LifecycleEvent("BOOT", detail))
         return self._telemetry
 
-    def _tell(self, telemetry: Telemetry, look: Look) -> None:
+    async def _tell(self, telemetry: Telemetry, look: Look) -> None:
         self._begin_snapshot_if_due(telemetry, look.at_ms)
         began_ms = None if self._snapshot is None else self._snapshot.began_ms
         at = telemetry.told_up_to()
         losses = -1 if at is None else at.losses  # What is told now is lost.
         for fact in self._facts.of(look, snapshot_from_ms=began_ms, losses=losses):
-            telemetry.observe(fact)
+            if fact is None:
+                await asyncio.sleep(0)
+            else:
+                telemetry.observe(fact)
         if self._facts.is_full and not self._is_full:
             _log.warning(
                 "%s has more than %d queues: those beyond are not watched",

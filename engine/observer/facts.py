@@ -21,6 +21,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from engine.client.admin.groups import QueueProgress
+from engine.foundation.limits import LOOP_STEP_ENTRIES_MAX
 from engine.foundation.observing import (
     ClientWindow,
     ConsumeStats,
@@ -149,8 +150,11 @@ class Facts:
         """When each member was asked for its stacks."""
         self._stats = ToldStats(rest_ms=2 * period_ms, interval_ms=SNAPSHOT_EACH_MS)
 
-    def of(self, look: Look, *, snapshot_from_ms: int | None, losses: int = 0) -> Iterator[Told]:
-        """The facts of a look; in a snapshot that began then all marks once, changed or not.
+    def of(
+        self, look: Look, *, snapshot_from_ms: int | None, losses: int = 0
+    ) -> Iterator[Told | None]:
+        """The facts of a look; in a snapshot that began then all marks once, changed or not. None:
+        so many marks were looked at that others should run before the next.
 
         losses: how often told rows were lost so far, -1 while they are: what members said then is
         told again at their next answer.
@@ -241,8 +245,11 @@ class Facts:
             self._told.pop(key, None)
             self._owners.pop(key, None)
 
-    def _queue_marks(self, look: Look, *, in_snapshot: bool) -> Iterator[QueueWatermark]:
-        for place, ends in (self._ends if in_snapshot else look.ends).items():
+    def _queue_marks(self, look: Look, *, in_snapshot: bool) -> Iterator[QueueWatermark | None]:
+        ends_of = self._ends if in_snapshot else look.ends
+        for count, (place, ends) in enumerate(ends_of.items(), 1):
+            if count % LOOP_STEP_ENTRIES_MAX == 0:
+                yield None
             mark = QueueWatermark(
                 *place,
                 min_offset=ends.min_offset,
@@ -268,9 +275,13 @@ class Facts:
 
     def _group_marks(
         self, look: Look, *, in_snapshot: bool
-    ) -> Iterator[GroupWatermark | OffsetReport]:
+    ) -> Iterator[GroupWatermark | OffsetReport | None]:
+        count = 0
         for group, rows in look.progress.items():
             for place, progress in rows.items():
+                count += 1
+                if count % LOOP_STEP_ENTRIES_MAX == 0:
+                    yield None
                 ends = self._ends.get(place)
                 if ends is None:  # Nobody has asked yet where its queue begins.
                     continue
@@ -286,13 +297,15 @@ class Facts:
                     self._told_since[key] = None
                     yield mark
 
-    def _broadcast_marks(self, *, in_snapshot: bool) -> Iterator[GroupWatermark]:
+    def _broadcast_marks(self, *, in_snapshot: bool) -> Iterator[GroupWatermark | None]:
         """Of groups whose members keep their own offsets: nobody else knows how far they are."""
         for group, known in self._groups.items():
             if known.message_model != BROADCASTING or not known.members:
                 continue
             wanted = {topic for topic in known.topics if not is_of_failed(topic)}
-            for place, ends in self._ends.items():
+            for count, (place, ends) in enumerate(self._ends.items(), 1):
+                if count % LOOP_STEP_ENTRIES_MAX == 0:
+                    yield None
                 key = (group, *place)
                 if place[0] not in wanted or key in self._commits:
                     continue
