@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -19,7 +20,7 @@ from engine.foundation.errors import TidemarkError
 from engine.foundation.observing import LifecycleEvent, ToldUpTo
 from engine.foundation.units import MILLISECOND_US, SECOND_MS
 from engine.observer.asking import Asking
-from engine.observer.facts import QUEUES_WATCHED_MAX, SNAPSHOT_EACH_MS, Facts
+from engine.observer.facts import QUEUES_WATCHED_MAX, SNAPSHOT_EACH_MS, Facts, Key
 from engine.observer.looks import Look
 from engine.observer.questions import why
 from engine.runtime import Runtime
@@ -69,7 +70,7 @@ class BrokerWatch:
         self._patience_ms = max(watched.period_ms, PATIENCE_MS_MIN)
         self._asking = Asking(admin, watched.broker, runtime.clock, patience_ms=self._patience_ms)
         self._telemetry: Telemetry | None = None
-        self._facts = self._new_facts()
+        self._facts = self._new_facts({})
         self._snapshot: _Snapshot | None = None
         """The one under way."""
         self._losses = 0
@@ -124,9 +125,9 @@ class BrokerWatch:
     def _name(self) -> str:
         return f"{self.watched.cluster}/{self.watched.broker}"
 
-    def _new_facts(self) -> Facts:
+    def _new_facts(self, earlier: Mapping[Key, int]) -> Facts:
         watched = self.watched
-        return Facts(watched.observer, watched.period_ms, watched.broker)
+        return Facts(watched.observer, watched.period_ms, watched.broker, earlier=earlier)
 
     def _tell_silence(self, error: BaseException) -> None:
         kind = self._asking.asked_last
@@ -144,7 +145,7 @@ class BrokerWatch:
             if self._telemetry.broker_epoch == epoch:
                 return self._telemetry
             await self._telemetry.close()
-        self._facts, self._snapshot = self._new_facts(), None
+        self._facts, self._snapshot = self._new_facts(self._facts.offsets()), None
         self._next_snapshot_ms = None
         self._telemetry = Telemetry.open(
             self._runtime,
