@@ -11,7 +11,8 @@ Eight groups, each with a habit that a watcher must bear or a trouble that he mu
     dead      well, but twice its consumers die, and somebody starts them after hours
     frozen    well, but twice a listener does not return: one of its two queues stands for two hours
 
-Facts lie on a grid of minutes. The same arguments give the same rows. Absent on purpose: Spark.
+The first five days have one of each. Facts lie on a grid of minutes. The same arguments give the
+same rows. Absent on purpose: Spark.
 """
 
 from __future__ import annotations
@@ -113,20 +114,20 @@ class Month:
                 habit.produced[at : at + 3] += 6_000
 
     def _flapping(self, habit: Habit) -> None:
-        for day in self._of(8, 22):
+        for day in self._of(4, 22):
             begin, end = day * DAY + 8 * HOUR, day * DAY + 12 * HOUR
             for at in range(begin, end, 20):
                 habit.is_frozen[at : at + 10] = True
             self._incident(habit, "FLAPPING", begin, end)
 
     def _drain(self, habit: Habit) -> None:
-        for day in self._of(9, 24):
+        for day in self._of(3, 24):
             begin, end = day * DAY + 9 * HOUR, day * DAY + 15 * HOUR
             habit.capacity[begin:end] = habit.produced[begin:end] * 4 // 5
             self._incident(habit, "SLOW", begin, end)
 
     def _dead(self, habit: Habit) -> None:
-        for day, hour, lasts in ((4, 10, 90), (18, 3, 180)):
+        for day, hour, lasts in ((1, 10, 90), (18, 3, 180)):
             begin = day * DAY + hour * HOUR
             if day < self.days:
                 habit.capacity[begin : begin + lasts] = 0
@@ -134,7 +135,7 @@ class Month:
                 self._incident(habit, "DEAD_CONSUMER", begin, begin + lasts)
 
     def _frozen(self, habit: Habit) -> None:
-        for day in self._of(6, 21) if habit.queue_id == 0 else ():
+        for day in self._of(2, 21) if habit.queue_id == 0 else ():
             begin = day * DAY + 16 * HOUR
             habit.is_frozen[begin : begin + 2 * HOUR] = True
             self._incident(habit, "FROZEN_HEAD", begin, begin + 2 * HOUR)

@@ -5,8 +5,8 @@ weekends, and eight incidents, judged by the marts; then the shipped rules of al
 gold's own verdicts, Burrow's rules and a plain threshold. Nothing of it depends on the machine.
 Scaled, there are fewer days.
 
-Bronze lies on a grid of minutes and clients report twice in each, so times to detect are longer
-than live, for all alike.
+Facts and verdicts lie on a grid of minutes (live: of seconds), so times to detect are longer than
+live, for all alike; a month of seconds would take an hour to judge.
 """
 
 from __future__ import annotations
@@ -28,8 +28,9 @@ from tests.pipelines.in_process import driver_of, run_to_the_end
 DAYS = 30
 GRACE_US = 15 * MINUTE_US
 """What an incident leaves behind lasts: a backlog that is worked off."""
-ROWS_PER_CYCLE = 7_000
-"""Half a day: the driver holds a cycle's ticks of all keys."""
+FIGURES = Evaluation(window_ms=5 * 60_000, slide_ms=60_000)
+ROWS_PER_CYCLE = 13_000
+"""A day: what is held are a cycle's ticks of all keys."""
 
 
 def measure(folder: Path, scale: float) -> list[Figure]:
@@ -51,7 +52,7 @@ def measure(folder: Path, scale: float) -> list[Figure]:
 
 def tried(folder: Path, days: int) -> Outcome:
     """Write the days, judge them, and try all rule sets."""
-    lake, month, own = Lake.at(str(folder)), Month(days), Evaluation()
+    lake, month, own = Lake.at(str(folder)), Month(days), FIGURES
     month.write(lake)
     run_to_the_end(driver_of(folder, evaluation=own, rows_per_cycle=ROWS_PER_CYCLE))
     return backtest(
@@ -60,7 +61,7 @@ def tried(folder: Path, days: int) -> Outcome:
         month.incidents,
         Range(BEGIN_US + 30 * MINUTE_US, month.end_us, GRACE_US),
         golds={own: lake},
-        every_us=MINUTE_US // 2,
+        every_us=MINUTE_US,
         warm_up_us=30 * MINUTE_US,
         tell=lambda line: print(line, file=sys.stderr),
     )

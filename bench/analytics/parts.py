@@ -61,8 +61,8 @@ PARTS: Final = (
     Part("alert-rules", "alert_rules", 180, "5,000 rules over 10,000 groups"),
     Part("alert-crowd", "alert_crowd", 120, "10,000 alerts at once"),
     Part("alert-notice", "alert_notice", 240, "from a stall to the notice"),
-    Part("alert-noise", "alert_noise", 300, "noise and misses of 30 days"),
-    Part("cluster", "two_workers", 360, "two workers"),
+    Part("alert-noise", "alert_noise", 900, "noise and misses of 30 days"),
+    Part("cluster", "two_workers", 900, "two workers"),
 )
 BY_NAME: Final = {part.name: part for part in PARTS}
 
