@@ -69,6 +69,9 @@ class ChangeKind(StrEnum):
     FLAPPING = "FLAPPING"
     RESTED = "RESTED"
     """It flaps no more."""
+    MUTED = "MUTED"
+    """Nobody is told of it: it is silenced, or another one makes it needless."""
+    UNMUTED = "UNMUTED"
     NOTED = "NOTED"
     """Its state is the same; what is remembered of it is not."""
 

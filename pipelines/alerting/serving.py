@@ -21,6 +21,8 @@ from pipelines.alerting.alerts import Alert, Notice, State, fingerprint_of
 from pipelines.alerting.channels.opening import channels_of
 from pipelines.alerting.channels.receivers import read_receivers
 from pipelines.alerting.files import read_rules, shipped_files
+from pipelines.alerting.history.carrying import Carrier
+from pipelines.alerting.history.table import HistoryTable
 from pipelines.alerting.looking import Gold
 from pipelines.alerting.outbox.courier import Chances, Courier
 from pipelines.alerting.outbox.outcomes import Failed, Outcome, Trouble
@@ -68,6 +70,7 @@ async def watch(
         )
         places.read()
         chances = Chances(now_us, random.random, lambda: secrets.token_hex(16))
+        carrier = Carrier(database, name, HistoryTable(lake))
         party = Alerting(
             Gold(lake),
             database,
@@ -77,6 +80,7 @@ async def watch(
             places=places,
             courier=lambda channels: Courier(database, name, channels, chances),
             now_us=now_us,
+            carry=carrier.carry,
         )
         await party.run(until)
 

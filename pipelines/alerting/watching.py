@@ -46,6 +46,8 @@ OF_LAKE_EACH_US: Final = 5 * SECOND_US
 FIGURES_EACH_US: Final = MINUTE_US
 """How often the figures of alerts that go on are stored."""
 TIDY_EACH_US: Final = 10 * MINUTE_US
+CARRY_EACH_US: Final = 5 * SECOND_US
+"""How often changes are brought into the lake: each commit is a file, and nobody waits for it."""
 
 _log = logging.getLogger(__name__)
 
@@ -113,8 +115,11 @@ class Alerting:
         places: Places,
         courier: Callable[[Mapping[str, Channel]], Courier],
         now_us: Callable[[], int],
+        carry: Callable[[], int] = lambda: 0,
     ) -> None:
-        """lake: the name of the lake in the database. holder: of this process, for people."""
+        """lake: the name of the lake in the database. holder: of this process, for people. carry:
+        brings changes of alerts into the lake; LakeError when it takes none.
+        """
         self._gold = gold
         self._database = database
         self._lake = lake
@@ -129,6 +134,8 @@ class Alerting:
         self._told: Told | None = None
         self._courier = courier({})
         self._now_us = now_us
+        self._carry = carry
+        self._carried_us = 0
         self._state: _State | None = None
         self._sight: Sight | None = None
         self._said: dict[str, str] = {}
@@ -147,6 +154,7 @@ class Alerting:
             while not until.is_set():
                 if await loop.run_in_executor(self._thread, self.look):
                     self._courier.wake()
+                await loop.run_in_executor(self._thread, self.keep_history)
                 if delivering is None and self.leads:
                     delivering = asyncio.create_task(self._courier.run(until))
                 if delivering is not None and delivering.done():
@@ -164,9 +172,12 @@ class Alerting:
         """Look once; was somebody to be told something new?"""
         self._read_files()
         try:
-            state = self._state or self._begun()
+            state = self._state
             if state is None:
-                return False
+                state = self._begun()
+                if state is None:
+                    return False
+                self._keep_history()  # Before there are new changes: is the database an older copy?
             told = self._step(state)
             self._state = state
         except (StoreUnavailable, LeadLost) as error:
@@ -175,6 +186,22 @@ class Alerting:
             return False
         self._say("store", "")
         return told
+
+    def keep_history(self) -> None:
+        """As the leader, and when it is time: bring changes of alerts into the lake."""
+        now_us = self._now_us()
+        is_time = now_us - self._carried_us >= CARRY_EACH_US or now_us < self._carried_us
+        if self.leads and is_time:
+            self._keep_history()
+            self._carried_us = now_us
+
+    def _keep_history(self) -> None:
+        try:
+            self._carry()
+        except (LakeError, StoreUnavailable) as error:
+            self._say("history", str(error))
+        else:
+            self._say("history", "")
 
     def _begun(self) -> _State | None:
         """Lead, and load what is known; None while another one leads."""
@@ -213,7 +240,9 @@ class Alerting:
                 now_us=now_us,
             )
         all_figures = now_us - state.figures_us >= FIGURES_EACH_US
-        step = step_of(state.known, state.written, decided, place, all_figures=all_figures)
+        step = step_of(
+            *(state.known, state.written, decided, place), all_figures=all_figures, now_us=now_us
+        )
         steps.take(self._database, self._lake, step, lead=state.lead, now_us=now_us)
         state.known = decided.known
         for gone in step.forgotten:
