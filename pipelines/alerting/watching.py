@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -139,12 +140,19 @@ class Alerting:
         self._state: _State | None = None
         self._sight: Sight | None = None
         self._said: dict[str, str] = {}
+        self.look_s: float | None = None
+        """How long the last look took; None before the first one."""
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="alerting")
 
     @property
     def leads(self) -> bool:
         """Does this process lead, as far as it knows?"""
         return self._state is not None
+
+    @property
+    def rules_in_force(self) -> int:
+        """How many rules it judges by."""
+        return len(self._rules.rules)
 
     async def run(self, until: asyncio.Event) -> None:
         """Look, decide and tell until told to stop."""
@@ -170,6 +178,13 @@ class Alerting:
 
     def look(self) -> bool:
         """Look once; was somebody to be told something new?"""
+        began_s = time.monotonic()
+        try:
+            return self._look()
+        finally:
+            self.look_s = time.monotonic() - began_s
+
+    def _look(self) -> bool:
         self._read_files()
         try:
             state = self._state

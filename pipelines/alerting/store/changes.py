@@ -71,6 +71,17 @@ def waiting(database: Database, lake: str, *, rows_max: int) -> Waiting | None:
     return Waiting(at.history, at.last_seq, at.carried_seq, entries)
 
 
+def waiting_count(database: Database, lake: str) -> int:
+    """How many changes the lake is not known to have."""
+    with database.reading() as connection:
+        return (
+            connection.scalar(
+                sa.select(sa.func.count()).select_from(changes).where(changes.c.lake == lake)
+            )
+            or 0
+        )
+
+
 def carried(database: Database, lake: str, history: str, *, seq: int) -> None:
     """The lake has all changes of this history up to that number: they need not wait here."""
     mine = (histories.c.lake == lake) & (histories.c.history == history)
