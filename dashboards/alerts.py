@@ -114,13 +114,14 @@ def resolved_within(alerts: Iterable[Alert], span: Span) -> list[Alert]:
 
 
 def heard_of(board: Board | None, cluster: str, now_us: int) -> dict[str, object]:
-    """What the frame of every page says of alerts: a level, a few words, a sentence."""
+    """What the frame of every page says of alerts: a level, two words, the same as a sentence, and
+    who keeps them up to date."""
     if board is None:
-        return {"level": "unknown", "said": "no alerting", "sentence": NOT_WATCHED}
-    sentence = board.process.sentence(now_us)
+        return _unwatched(NOT_WATCHED, "unwatched")
+    process = board.process.sentence(now_us)
     if not board.process.is_believed:
-        said = "no alerting" if board.process.life.value == "never" else "alerts unknown"
-        return {"level": "unknown", "said": said, "sentence": sentence}
+        is_new = board.process.life.value == "never"
+        return _unwatched(process, "unwatched" if is_new else "alerts unknown")
     told = [one for one in of_cluster(board.alerts, cluster) if is_open(one)]
     loud = [one for one in told if one.state.value == "FIRING" and one.severity != QUIET]
     hindered = sum(one.state.value in NOT_JUDGED for one in told)
@@ -128,12 +129,16 @@ def heard_of(board: Board | None, cluster: str, now_us: int) -> dict[str, object
     if loud or hindered:
         is_grave = any(one.severity in GRAVE for one in loud)
         level = "degraded" if is_grave else "warning"
-    said = f"{plural(len(loud), 'alert')} firing"
-    if hindered:
-        said += f", {hindered} not judged"
     quiet = sum(one.state.value == "FIRING" for one in told) - len(loud)
-    beside = f"; beside them {plural(quiet, 'alert')} of severity {QUIET}" if quiet else ""
-    return {"level": level, "said": said, "sentence": sentence + beside}
+    counted = f"{plural(len(loud), 'alert')} firing, and {quiet} of severity {QUIET}"
+    if hindered:
+        counted += f"; of {plural(hindered, 'alert')} nobody knows: the rule cannot be judged"
+    said = f"{len(loud):,} firing" + (f", {hindered:,} not judged" if hindered else "")
+    return {"level": level, "said": said, "sentence": f"{counted}; {process}", "process": process}
+
+
+def _unwatched(why: str, said: str) -> dict[str, object]:
+    return {"level": "unknown", "said": said, "sentence": why, "process": why}
 
 
 NOT_WATCHED: Final = "this dashboard was started without a database of alerts"

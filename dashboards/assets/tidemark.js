@@ -308,7 +308,7 @@
         if (!heard || !heard.alerts) {
           return [];
         }
-        return span({ className: "card-note", id: "alerts-sentence" }, heard.alerts.sentence);
+        return span({ className: "card-note", id: "alerts-sentence" }, heard.alerts.process);
       },
 
       /* Groups by a part of their name: a new address, from its first page. */

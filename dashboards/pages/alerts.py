@@ -55,7 +55,7 @@ STATE_SIGNS: Final = {
     "WITHHELD": ("⊘", "withheld", "unknown"),
     "RESOLVED": ("✓", "resolved", "ok"),
 }
-SEVERITY_SIGNS: Final = {"critical": "‼", "error": "!", "warning": "▲", "info": "i"}
+SEVERITY_SIGNS: Final = {"critical": "‼", "error": "!", "warning": "▲", "info": "ℹ"}
 STANDING_SIGNS: Final = {
     "active": ("◉", "slow"),
     "between": ("◌", "unknown"),
@@ -103,7 +103,7 @@ TITLES: Final = {
 def _finding() -> html.Div:
     return html.Div(
         [
-            html.Label("that hold", htmlFor="alerts-search"),
+            html.Label("find", htmlFor="alerts-search"),
             dcc.Input(
                 id="alerts-search",
                 type="text",
@@ -235,13 +235,15 @@ class _Shown:
     def _open_row(self, alert: Alert) -> list[Any]:
         since_us = alert.active_at_us if alert.fired_at_us is None else alert.fired_at_us
         return [
-            [_state(alert), _severity(alert.severity)],
+            html.Div([html.Div(_state(alert)), _severity(alert.severity)]),
             _what(alert),
             _where(alert, self._asked),
-            [
-                html.Span(self._clock(since_us), className="exact"),
-                html.Div(_for(self._now_us - since_us), className="reason"),
-            ],
+            html.Div(
+                [
+                    html.Div(self._clock(since_us), className="exact"),
+                    html.Div(_for(self._now_us - since_us), className="reason"),
+                ]
+            ),
             html.Span(visible(alert.owner) if alert.owner else "nobody", className="wrap"),
             self._seen_to(alert),
             self._next(alert),
@@ -252,14 +254,12 @@ class _Shown:
         ack = self._board.ack_of(alert)
         if ack is not None:
             why = f": {visible(ack.comment)}" if ack.comment else ""
-            said.append(html.Div(f"acked by {visible(ack.author)}{why}", className="wrap"))
+            said.append(html.Div(f"acked by {visible(ack.author)}{why}"))
         silence = self._board.silence_of(alert, self._now_us)
         if silence is not None:
             until = self._clock(silence.end_us)
-            said.append(
-                html.Div(f"silenced by {visible(silence.author)} to {until}", className="wrap")
-            )
-        return said or html.Span("nobody", className="reason")
+            said.append(html.Div(f"silenced by {visible(silence.author)} to {until}"))
+        return html.Div(said or "nobody", className="seen-to" if said else "reason")
 
     def _next(self, alert: Alert) -> Any:
         texts = alert.annotations
@@ -343,16 +343,18 @@ class _Shown:
         command = f"tidemark alerts unsilence {silence.silence_id} --lake {self._lake}"
         return [
             _pill(sign, standing, css),
-            [html.Div(html.Code(visible(one))) for one in silence.matchers],
+            html.Div([html.Div(html.Code(visible(one))) for one in silence.matchers]),
             html.Span(self._clock(silence.begin_us), className="exact"),
-            [
-                html.Span(self._clock(ends_us), className="exact"),
-                *([html.Div("ended early", className="reason")] if kept.ended_us else []),
-            ],
+            html.Div(
+                [
+                    html.Div(self._clock(ends_us), className="exact"),
+                    *([html.Div("ended early", className="reason")] if kept.ended_us else []),
+                ]
+            ),
             html.Span(_recurrence(silence), className="wrap"),
             html.Span(visible(silence.author), className="wrap"),
             html.Span(visible(silence.comment), className="wrap"),
-            "" if is_over else html.Code(command + self._source.database),
+            "" if is_over else html.Code(command + self._source.database, className="command"),
         ]
 
     def rules(self) -> tuple[str, Any, int]:
@@ -403,13 +405,15 @@ class _Shown:
             ],
             _severity(rule.severity.value),
             html.Span(visible(rule.owner) if rule.owner else "nobody", className="wrap"),
-            [
-                html.Div(", ".join(rule.tables), className="exact"),
-                html.Div(
-                    visible(rule.when.text) if rule.when is not None else "a query",
-                    className="reason condition",
-                ),
-            ],
+            html.Div(
+                [
+                    html.Div(", ".join(rule.tables), className="exact"),
+                    html.Div(
+                        visible(rule.when.text) if rule.when is not None else "a query",
+                        className="reason condition",
+                    ),
+                ]
+            ),
             html.Span(_for(rule.for_us) if rule.for_us else "at once", className="number"),
             html.Span(count(firing), className="number"),
             html.Span(count(len(own) - firing), className="number"),
@@ -519,6 +523,7 @@ def _by_rule(alerts: Sequence[Alert], view: View) -> html.Div:
                     SEVERITY_SIGNS.get(line.severity, "?"),
                     className=f"pill-sign severity-{line.severity}",
                 ),
+                " ",
                 html.Span(visible(line.rule), className="name"),
                 f" {_numbers(line)}",
             ],

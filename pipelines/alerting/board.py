@@ -146,7 +146,8 @@ class Board:
 
     process: Process
     alerts: tuple[Alert, ...] = ()
-    """Firing ones first, the worst and newest of them first; resolved ones last."""
+    """Firing ones first, the worst and newest of them first; then those of rules that cannot be
+    judged, pending ones, those that are for information alone, and resolved ones."""
     acks: Mapping[tuple[str, int], Ack] = field(default_factory=dict)
     """By fingerprint and begin."""
     silences: tuple[KeptSilence, ...] = ()
@@ -287,11 +288,14 @@ def _decoded(body: str) -> Alert:
 
 
 def _urgent_first(alert: Alert) -> tuple[int, int, int, str]:
-    began_us = alert.fired_at_us or alert.active_at_us
+    rank = _STATES[alert.state]
     if alert.state is State.RESOLVED:
-        return _STATES[alert.state], 0, -(alert.resolved_at_us or 0), alert.fingerprint
+        return rank + 1, 0, -(alert.resolved_at_us or 0), alert.fingerprint
+    if alert.severity == Severity.INFO.value:
+        rank = _STATES[State.RESOLVED]
     severity = _SEVERITIES.get(alert.severity, len(_SEVERITIES))
-    return _STATES[alert.state], severity, -began_us, alert.fingerprint
+    began_us = alert.fired_at_us or alert.active_at_us
+    return rank, severity, -began_us, alert.fingerprint
 
 
 def _process(lead: Any, cursor: Any, now_us: int) -> Process:

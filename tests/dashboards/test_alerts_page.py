@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import time
 from collections.abc import Iterator
 from dataclasses import replace
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import plotly.graph_objects as go
 import pytest
+from playwright.sync_api import expect
 
 from dashboards import alerts as told
 from dashboards.data import LakeData
@@ -23,14 +24,15 @@ from dashboards.desk import Desk
 from dashboards.pages import alerts, group, shell
 from pipelines.alerting.alerts import Alert, State
 from pipelines.alerting.board import AlertBoard
+from pipelines.alerting.looking import Gold
 from pipelines.alerting.matchers import matcher_of
-from pipelines.alerting.rules_read import RulesRead
+from pipelines.alerting.outbox.courier import Chances, Courier
 from pipelines.alerting.store import leads, people, steps
 from pipelines.alerting.store.database import Database
+from pipelines.alerting.telling import NobodyToTell
 from pipelines.alerting.watching import Alerting
 from pipelines.lake import Lake
 from tests.dashboards.alerts_told import (
-    END_US,
     NOW_US,
     an_alert,
     later,
@@ -39,7 +41,7 @@ from tests.dashboards.alerts_told import (
     source_of,
     tell,
 )
-from tests.dashboards.served import Windows, serving, visiting
+from tests.dashboards.served import Visit, Windows, serving, visiting
 from tests.gold_lake import END
 
 HOSTILE = "<img src=x onerror=alert(1)>\u202e'\"; rm -rf ~ #"
@@ -128,7 +130,7 @@ class TestOpenAlerts:
         assert told.silence_command(bad, "lake", source) is None
         typed = told.silence_command(fine, "lake", source)
         assert typed is not None
-        assert matcher_of("topic=\"a'b\\\"c\"").matches(fine.labels)
+        assert matcher_of('topic="a\'b\\"c"').matches(fine.labels)
         assert "'topic=\"a'\"'\"'b\\\"c\"'" in typed
 
 
@@ -172,7 +174,9 @@ class TestOtherParts:
         assert f"{broken}: rule X" in page
         broken.unlink()
         assert "it cannot be read" in shown(
-            alerts.content(Desk(LakeData(story), lambda: later(8), alerts=source), "/alerts/rules", "")
+            alerts.content(
+                Desk(LakeData(story), lambda: later(8), alerts=source), "/alerts/rules", ""
+            )
         )
 
 
@@ -191,10 +195,10 @@ class TestWhoWatches:
         self, story: Lake, file: Path
     ) -> None:
         found = firing(desk(story, file))
-        assert found["said"] == "1 alert firing, 1 not judged"
+        assert found["said"] == "1 firing, 1 not judged"
         assert found["level"] == "degraded"
         assert "process 7 on alpha is at work" in str(found["sentence"])
-        assert "1 alert of severity info" in str(found["sentence"])
+        assert "1 alert firing, and 1 of severity info" in str(found["sentence"])
 
     def test_of_a_process_that_died_nothing_is_believed(self, story: Lake, file: Path) -> None:
         dead = desk(story, file, after_s=40)
@@ -226,19 +230,14 @@ class TestWhoWatches:
         self, story: Lake, tmp_path: Path
     ) -> None:
         database = Database.at(f"sqlite:///{tmp_path / 'a.db'}")
-        found: list[str] = []
-        party = process_on(database, story, found)
+        party = process_on(database, story)
         party.look()
         board = AlertBoard(story.root, f"sqlite:///{tmp_path / 'a.db'}").look(NOW_US)
         assert board.process.is_believed
         assert board.process.holder == "process 1"
 
 
-def process_on(database: Database, lake: Lake, found: list[str]) -> Alerting:
-    from pipelines.alerting.looking import Gold
-    from pipelines.alerting.telling import NobodyToTell
-    from pipelines.alerting.outbox.courier import Chances, Courier
-
+def process_on(database: Database, lake: Lake) -> Alerting:
     def courier(channels: Any) -> Courier:
         chances = Chances(lambda: NOW_US, lambda: 0.5, lambda: "x")
         return Courier(database, lake.root, channels, chances)
@@ -345,3 +344,84 @@ def chart_of(desk: Desk, name: str) -> go.Figure:
 
 def bars_of(chart: go.Figure, rule: str) -> list[Any]:
     return [one for one in chart.data if str(one.text or "").startswith(rule)]
+
+
+@pytest.fixture(scope="module")
+def origin(
+    hostile_story: Lake, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[str, Database, str]]:
+    """A dashboard over alerts whose names want to be markup, and the database behind it."""
+    file = tmp_path_factory.mktemp("hostile") / "tidemark.db"
+    database = Database.at(f"sqlite:///{file}")
+    labels = {"cluster": "demo", "group": HOSTILE}
+    texts = {
+        "summary": "<script>alert(4)</script> stands still",
+        "runbook_url": "https://wiki.example/frozen",
+        "notebook_url": "javascript:alert(5)",
+    }
+    bad = an_alert("QueueFrozen", labels=labels, annotations=texts)
+    many = [
+        an_alert("LagGrows", State.PENDING, severity="warning", labels={"group": f"g{number}"})
+        for number in range(40)
+    ]
+    tell(database, hostile_story.root, [bad, *many, *of_the_story()[1:]])
+    say(database, hostile_story.root, bad)
+    source = source_of(file, hostile_story.root)
+    with serving(hostile_story, later(8), alerts=source) as address:
+        yield address, database, hostile_story.root
+
+
+class TestInABrowser:
+    def test_alerts_are_text_are_found_and_turned_and_lead_on(
+        self, windows: Windows, origin: tuple[str, Database, str]
+    ) -> None:
+        with visiting(windows, origin[0]) as visit:
+            visit.open("/alerts?range=1h")
+            picture(visit, "alerts")
+            page = visit.page
+            assert "<script>alert(4)</script> stands still" in visit.text
+            assert page.locator("a[href^='javascript'], img[src='x']").count() == 0
+            runbook = page.get_by_role("link", name="runbook").first
+            assert runbook.get_attribute("rel") == "noopener noreferrer"
+            expect(page.locator("#alerts-chip")).to_have_text(re.compile("1 firing, 1 not judged"))
+            expect(page.locator("#alerts-sentence")).to_contain_text(
+                "process 7 on alpha is at work"
+            )
+
+            page.locator(".pager").get_by_role("link", name="next").click()
+            expect(page.locator("#alerts-pager")).to_contain_text("26 to 44 of 44")
+            page.locator("#alerts-search").fill("g39")
+            page.locator("#alerts-search").press("Enter")
+            expect(page.locator("#alerts-list tbody tr")).to_have_count(1)
+            assert "range=1h" in page.url
+            assert "q=g39" in page.url
+            for part in ("History", "Silences", "Rules"):
+                page.locator("#alerts-parts").get_by_role("link", name=part).click()
+                expect(page.locator("#alerts-parts .here")).to_contain_text(part)
+                expect(page.locator("#alerts-list")).not_to_be_empty()
+                picture(visit, f"alerts-{part.lower()}")
+            assert visit.faults == []
+
+    def test_what_is_opened_stays_open_while_the_page_follows_the_store(
+        self, windows: Windows, origin: tuple[str, Database, str]
+    ) -> None:
+        address, database, lake = origin
+        with visiting(windows, address, theme="dark") as visit:
+            visit.open("/alerts?q=LagGrows")
+            page = visit.page
+            opened = page.locator("details.commands").first
+            opened.locator("summary").click()
+            expect(opened).to_have_attribute("open", "")
+            picture(visit, "alerts-opened")
+            alert = of_the_story()[1]
+            ack = people.Ack(alert.fingerprint, alert.active_at_us, "grace", "mine", NOW_US)
+            people.acknowledge(database, lake, ack)
+            expect(page.locator("#alerts-list")).to_contain_text("acked by grace: mine")
+            expect(page.locator("details.commands[open]")).to_have_count(1)
+            assert visit.faults == []
+
+
+def picture(visit: Visit, name: str) -> None:
+    """Kept where TIDEMARK_ALL_SCREENSHOTS says; else not."""
+    if folder := os.environ.get("TIDEMARK_ALL_SCREENSHOTS"):
+        visit.page.screenshot(path=Path(folder) / f"{name}.png")

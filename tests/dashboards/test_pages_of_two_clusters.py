@@ -199,7 +199,9 @@ class TestOverview:
 
 
 class TestTheFilterOfTheFrame:
-    def test_leads_to_the_same_page_of_each_cluster_and_of_all(self, lakes: dict[str, Path]) -> None:
+    def test_leads_to_the_same_page_of_each_cluster_and_of_all(
+        self, lakes: dict[str, Path]
+    ) -> None:
         found = shell.clusters_of(desk(lakes["both"]), None)
         menu = plain(shell.cluster_menu("/checks", parse(f"?range=1h&cluster={EAST}"), found))
         assert found == [EAST, WEST]
