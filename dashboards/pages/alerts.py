@@ -344,7 +344,7 @@ class _Shown:
         return [
             _pill(sign, standing, css),
             html.Div([html.Div(html.Code(visible(one))) for one in silence.matchers]),
-            html.Span(self._clock(silence.begin_us), className="exact"),
+            html.Div(html.Div(self._clock(silence.begin_us), className="exact")),
             html.Div(
                 [
                     html.Div(self._clock(ends_us), className="exact"),
@@ -378,7 +378,17 @@ class _Shown:
             self._rule_row(one, of_rule.get(one.name, []))
             for one in _page(chosen, self._asked.view)
         ]
-        headings = ("", "rule", "severity", "owner", "watches", "for", "firing", "pending", "says")
+        headings = (
+            "judging",
+            "rule",
+            "severity",
+            "owner",
+            "watches",
+            "for",
+            "firing",
+            "pending",
+            "says",
+        )
         listed = table(headings, rows, label="Rules") if rows else quiet("No rule holds that.")
         return note, [*_faults(checked.faults), listed], len(chosen)
 
@@ -397,12 +407,14 @@ class _Shown:
             said = hindered[0].reason or hindered[0].annotations.get("evidence", "")
         return [
             pill,
-            [
-                html.Div(rule.name, className="name"),
-                html.Div(
-                    visible(rule.file.rsplit("/", 1)[-1]), className="reason", title=rule.file
-                ),
-            ],
+            html.Div(
+                [
+                    html.Div(rule.name, className="name"),
+                    html.Div(
+                        visible(rule.file.rsplit("/", 1)[-1]), className="reason", title=rule.file
+                    ),
+                ]
+            ),
             _severity(rule.severity.value),
             html.Span(visible(rule.owner) if rule.owner else "nobody", className="wrap"),
             html.Div(

@@ -35,11 +35,14 @@ from pipelines.alerting.store.people import Ack
 from pipelines.alerting.store.tables import acks, alerts, cursors, leads, silences
 from pipelines.alerting.watching import LEASE_US
 from pipelines.microseconds import moment_at
-from pipelines.settings import MINUTE_US
+from pipelines.settings import MINUTE_US, SECOND_US
 from pipelines.wording import clock, duration
 
 JUDGES_WITHIN_US: Final = MINUTE_US
 """A process that is at work judges each cycle, and the lake itself each few seconds."""
+
+AWAY_US: Final = 10 * SECOND_US
+"""A database that did not answer is left alone for so long: to wait for it holds up every page."""
 
 _STATES: Final = {
     state: rank
@@ -183,6 +186,7 @@ class AlertBoard:
         self._address = address
         self._database: Database | None = None
         self._lock = threading.Lock()
+        self._away_us: int | None = None
         self._signs: Any = None
         self._bodies: dict[str, str] = {}
         self._alerts: dict[str, Alert] = {}
@@ -191,6 +195,9 @@ class AlertBoard:
     def look(self, now_us: int) -> Board:
         """What is known at this moment of the clock."""
         with self._lock:
+            if self._away_us is not None and 0 <= now_us - self._away_us < AWAY_US:
+                return self._board
+            self._away_us = None
             try:
                 database = self._opened()
                 if database is None:
@@ -198,6 +205,7 @@ class AlertBoard:
                 with database.reading() as connection:
                     process = self._read(connection, now_us)
             except (StorageError, ConfigError) as error:
+                self._away_us = now_us
                 return self._told(Process(Life.AWAY, trouble=str(error)))
             return self._told(process)
 

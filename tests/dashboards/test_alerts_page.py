@@ -23,7 +23,7 @@ from dashboards.data import LakeData
 from dashboards.desk import Desk
 from dashboards.pages import alerts, group, shell
 from pipelines.alerting.alerts import Alert, State
-from pipelines.alerting.board import AlertBoard
+from pipelines.alerting.board import AWAY_US, AlertBoard
 from pipelines.alerting.looking import Gold
 from pipelines.alerting.matchers import matcher_of
 from pipelines.alerting.outbox.courier import Chances, Courier
@@ -225,6 +225,18 @@ class TestWhoWatches:
         torn = tmp_path / "a.db"
         torn.write_bytes(b"this is no database" * 100)
         assert "cannot be read" in str(firing(desk(story, torn))["sentence"])
+
+    def test_a_database_that_is_there_again_is_read_again(
+        self, story: Lake, tmp_path: Path
+    ) -> None:
+        torn = tmp_path / "a.db"
+        torn.write_bytes(b"this is no database" * 100)
+        board = AlertBoard(story.root, f"sqlite:///{torn}")
+        assert "cannot be read" in board.look(NOW_US).process.sentence(NOW_US)
+        torn.unlink()
+        tell(Database.at(f"sqlite:///{torn}"), story.root, of_the_story())
+        assert not board.look(NOW_US + 1).alerts
+        assert len(board.look(NOW_US + AWAY_US).alerts) == 5
 
     def test_the_lead_is_looked_for_where_the_process_takes_it(
         self, story: Lake, tmp_path: Path
