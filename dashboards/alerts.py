@@ -114,14 +114,13 @@ def resolved_within(alerts: Iterable[Alert], span: Span) -> list[Alert]:
 
 
 def heard_of(board: Board | None, cluster: str, now_us: int) -> dict[str, object]:
-    """What the frame of every page says of alerts: a level, two words, the same as a sentence, and
-    who keeps them up to date."""
+    """What the frame of every page says of alerts: a level, how many fire, the same as a sentence,
+    and who keeps them up to date. What nobody knows is no number."""
     if board is None:
-        return _unwatched(NOT_WATCHED, "unwatched")
+        return _unknown(NOT_WATCHED)
     process = board.process.sentence(now_us)
     if not board.process.is_believed:
-        is_new = board.process.life.value == "never"
-        return _unwatched(process, "unwatched" if is_new else "alerts unknown")
+        return _unknown(process)
     told = [one for one in of_cluster(board.alerts, cluster) if is_open(one)]
     loud = [one for one in told if one.state.value == "FIRING" and one.severity != QUIET]
     hindered = sum(one.state.value in NOT_JUDGED for one in told)
@@ -133,12 +132,12 @@ def heard_of(board: Board | None, cluster: str, now_us: int) -> dict[str, object
     counted = f"{plural(len(loud), 'alert')} firing, and {quiet} of severity {QUIET}"
     if hindered:
         counted += f"; of {plural(hindered, 'alert')} nobody knows: the rule cannot be judged"
-    said = f"{len(loud):,} firing" + (f", {hindered:,} not judged" if hindered else "")
-    return {"level": level, "said": said, "sentence": f"{counted}; {process}", "process": process}
+    sentence = f"{counted}; {process}"
+    return {"level": level, "said": f"{len(loud):,}", "sentence": sentence, "process": process}
 
 
-def _unwatched(why: str, said: str) -> dict[str, object]:
-    return {"level": "unknown", "said": said, "sentence": why, "process": why}
+def _unknown(why: str) -> dict[str, object]:
+    return {"level": "unknown", "said": "", "sentence": why, "process": why}
 
 
 NOT_WATCHED: Final = "this dashboard was started without a database of alerts"

@@ -228,7 +228,8 @@
         title: (lost ? "the dashboard's server does not answer; it said: " : "") + alerts.sentence,
         children: [
           sign(LEVEL_SIGNS[level]),
-          lost && alerts.level !== "unknown" ? "alerts unknown" : alerts.said,
+          lost ? "" : alerts.said,
+          span({ className: "visually-hidden" }, level === "unknown" ? "alerts: unknown" : "firing"),
         ],
       },
     };

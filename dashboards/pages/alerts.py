@@ -16,6 +16,20 @@ from dash import ClientsideFunction, Dash, Input, Output, State, dcc, html
 from dashboards import alerts as told
 from dashboards.alerts import AlertSource
 from dashboards.desk import Desk, beside
+from dashboards.pages.alert_parts import (
+    STANDING_SIGNS,
+    commands_of,
+    counted_by_rule,
+    faults_of,
+    labels_of,
+    lasting,
+    recurrence_of,
+    severity_of,
+    state_of,
+    told_of,
+    way_out,
+    worded,
+)
 from dashboards.pages.parts import (
     card,
     drawn,
@@ -34,35 +48,16 @@ from pipelines.microseconds import moment_at
 if TYPE_CHECKING:
     from pipelines.alerting.alerts import Alert
     from pipelines.alerting.board import Board, KeptSilence
-    from pipelines.alerting.rules import Fault, Rule
+    from pipelines.alerting.rules import Rule
     from pipelines.alerting.silences import Silence
 
 ALERTS_PER_PAGE: Final = 25
-RULES_NAMED: Final = 12
-"""Rules with open alerts that are counted one by one; the search finds the others."""
-LABELS_SHOWN: Final = 12
 PARTS: Final = {
     "/alerts": "Open",
     "/alerts/history": "History",
     "/alerts/silences": "Silences",
     "/alerts/rules": "Rules",
 }
-STATE_SIGNS: Final = {
-    "FIRING": ("■", "firing", "stalled"),
-    "PENDING": ("◔", "pending", "slow"),
-    "NO_DATA": ("?", "no data", "unknown"),
-    "EVAL_ERROR": ("✖", "rule fails", "lost"),
-    "WITHHELD": ("⊘", "withheld", "unknown"),
-    "RESOLVED": ("✓", "resolved", "ok"),
-}
-SEVERITY_SIGNS: Final = {"critical": "‼", "error": "!", "warning": "▲", "info": "ℹ"}
-STANDING_SIGNS: Final = {
-    "active": ("◉", "slow"),
-    "between": ("◌", "unknown"),
-    "coming": ("▷", "rewound"),
-    "expired": ("✓", "unknown"),
-}
-DAYS: Final = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 
 
 def layout(path: str) -> html.Div:
@@ -103,12 +98,11 @@ TITLES: Final = {
 def _finding() -> html.Div:
     return html.Div(
         [
-            html.Label("find", htmlFor="alerts-search"),
+            html.Label("whose name, label, severity or owner holds", htmlFor="alerts-search"),
             dcc.Input(
                 id="alerts-search",
                 type="text",
                 value="",
-                placeholder="a name, label, severity, owner or fingerprint",
                 maxLength=QUERY_MAX,
                 autoComplete="off",
                 spellCheck=False,
@@ -230,18 +224,18 @@ class _Shown:
         rows = [self._open_row(one) for one in _page(chosen, view)]
         headings = ("state", "what", "where", "since", "owner", "seen to by", "do")
         listed = table(headings, rows, label="Open alerts, the most urgent first")
-        return note, [_by_rule(chosen, view), listed], len(chosen)
+        return note, [counted_by_rule(chosen, view), listed], len(chosen)
 
     def _open_row(self, alert: Alert) -> list[Any]:
         since_us = alert.active_at_us if alert.fired_at_us is None else alert.fired_at_us
         return [
-            html.Div([html.Div(_state(alert)), _severity(alert.severity)]),
-            _what(alert),
-            _where(alert, self._asked),
+            html.Div([html.Div(state_of(alert)), severity_of(alert.severity)]),
+            told_of(alert),
+            labels_of(alert, names_clusters=self._asked.names_clusters),
             html.Div(
                 [
                     html.Div(self._clock(since_us), className="exact"),
-                    html.Div(_for(self._now_us - since_us), className="reason"),
+                    html.Div(lasting(self._now_us - since_us), className="reason"),
                 ]
             ),
             html.Span(visible(alert.owner) if alert.owner else "nobody", className="wrap"),
@@ -272,13 +266,13 @@ class _Shown:
         ]
         for name, said in (("runbook_url", "runbook"), ("notebook_url", "notebook")):
             if texts.get(name):
-                links.append(_out(texts[name], said))
+                links.append(way_out(texts[name], said))
         first = texts.get("first_step", "")
         return html.Div(
             [
                 *([html.Div(visible(first), className="wrap")] if first else []),
                 html.Div(links, className="links"),
-                _commands(alert, self._lake, self._source),
+                commands_of(alert, self._lake, self._source),
             ],
             className="next",
         )
@@ -304,10 +298,10 @@ class _Shown:
         return [
             html.Span(self._clock(alert.fired_at_us), className="exact"),
             html.Span(self._clock(alert.resolved_at_us), className="exact"),
-            html.Span(_for(alert.resolved_at_us - alert.fired_at_us), className="number"),
-            _severity(alert.severity),
-            _what(alert),
-            _where(alert, self._asked),
+            html.Span(lasting(alert.resolved_at_us - alert.fired_at_us), className="number"),
+            severity_of(alert.severity),
+            told_of(alert),
+            labels_of(alert, names_clusters=self._asked.names_clusters),
             html.Span(visible(alert.owner) if alert.owner else "nobody", className="wrap"),
             dcc.Link(
                 "page at that moment",
@@ -342,7 +336,7 @@ class _Shown:
         ends_us = kept.ended_us if kept.ended_us is not None else silence.end_us
         command = f"tidemark alerts unsilence {silence.silence_id} --lake {self._lake}"
         return [
-            _pill(sign, standing, css),
+            worded(sign, standing, css),
             html.Div([html.Div(html.Code(visible(one))) for one in silence.matchers]),
             html.Div(html.Div(self._clock(silence.begin_us), className="exact")),
             html.Div(
@@ -351,7 +345,7 @@ class _Shown:
                     *([html.Div("ended early", className="reason")] if kept.ended_us else []),
                 ]
             ),
-            html.Span(_recurrence(silence), className="wrap"),
+            html.Span(recurrence_of(silence), className="wrap"),
             html.Span(visible(silence.author), className="wrap"),
             html.Span(visible(silence.comment), className="wrap"),
             "" if is_over else html.Code(command + self._source.database, className="command"),
@@ -390,20 +384,20 @@ class _Shown:
             "says",
         )
         listed = table(headings, rows, label="Rules") if rows else quiet("No rule holds that.")
-        return note, [*_faults(checked.faults), listed], len(chosen)
+        return note, [*faults_of(checked.faults), listed], len(chosen)
 
     def _rule_row(self, rule: Rule, standing: Sequence[Alert]) -> list[Any]:
         hindered = [one for one in standing if "outcome" in one.labels]
         own = [one for one in standing if "outcome" not in one.labels]
         firing = sum(one.state.value == "FIRING" for one in own)
-        pill, said = _pill("✓", "no trouble told", "ok"), ""
+        pill, said = worded("✓", "no trouble told", "ok"), ""
         if not self._board.process.is_believed:
-            pill, said = _pill("?", "unknown", "unknown"), "nobody judges it now"
+            pill, said = worded("?", "unknown", "unknown"), "nobody judges it now"
         elif hindered:
             word = spoken(hindered[0].labels["outcome"])
             if hindered[0].state.value == "PENDING":
                 word = f"{word} lately"
-            pill = _pill("✖", word, "lost")
+            pill = worded("✖", word, "lost")
             said = hindered[0].reason or hindered[0].annotations.get("evidence", "")
         return [
             pill,
@@ -415,7 +409,7 @@ class _Shown:
                     ),
                 ]
             ),
-            _severity(rule.severity.value),
+            severity_of(rule.severity.value),
             html.Span(visible(rule.owner) if rule.owner else "nobody", className="wrap"),
             html.Div(
                 [
@@ -426,7 +420,7 @@ class _Shown:
                     ),
                 ]
             ),
-            html.Span(_for(rule.for_us) if rule.for_us else "at once", className="number"),
+            html.Span(lasting(rule.for_us) if rule.for_us else "at once", className="number"),
             html.Span(count(firing), className="number"),
             html.Span(count(len(own) - firing), className="number"),
             html.Span(visible(said) if said else "", className="reason"),
@@ -443,152 +437,9 @@ def _page(rows: Sequence[Any], view: View) -> Sequence[Any]:
     return rows[begin : begin + ALERTS_PER_PAGE]
 
 
-def _pill(sign: str, word: str, css: str) -> html.Span:
-    return html.Span(
-        [html.Span(sign, className="pill-sign", **{"aria-hidden": "true"}), word],
-        className=f"pill pill-{css}",
-    )
-
-
-def _state(alert: Alert) -> html.Span:
-    sign, word, css = STATE_SIGNS[alert.state.value]
-    if alert.state.value == "FIRING" and alert.severity == told.QUIET:
-        css = "unknown"
-    return _pill(sign, word, css)
-
-
-def _severity(severity: str) -> html.Div:
-    sign = SEVERITY_SIGNS.get(severity, "?")
-    return html.Div(
-        [
-            html.Span(sign, className="pill-sign", **{"aria-hidden": "true"}),
-            f" {visible(severity)}",
-        ],
-        className=f"severity severity-{severity if severity in SEVERITY_SIGNS else 'other'}",
-    )
-
-
-def _what(alert: Alert) -> html.Div:
-    """Its rule, what it says, what was seen, and why it is where it is."""
-    texts = alert.annotations
-    said = [texts.get("summary", ""), texts.get("evidence", ""), alert.reason]
-    lines = [one for at, one in enumerate(said) if one and one not in said[:at]]
-    return html.Div(
-        [
-            html.Div(
-                [
-                    html.Span(visible(alert.rule), className="name"),
-                    html.Span(f" {alert.fingerprint[:8]}", className="exact fingerprint"),
-                ]
-            ),
-            *(
-                html.Div(visible(line), className="wrap" if not at else "reason")
-                for at, line in enumerate(lines)
-            ),
-        ],
-        className="what",
-    )
-
-
-def _where(alert: Alert, asked: _Asked) -> html.Div:
-    """Its labels; the cluster only where there are several."""
-    labels = [
-        (name, value)
-        for name, value in alert.labels.items()
-        if value and (name != "cluster" or asked.names_clusters)
-    ]
-    shown = [
-        html.Div([html.Span(f"{visible(name)} ", className="label-name"), visible(value)])
-        for name, value in labels[:LABELS_SHOWN]
-    ]
-    if len(labels) > LABELS_SHOWN:
-        shown.append(quiet(f"and {len(labels) - LABELS_SHOWN} more"))
-    return html.Div(shown or html.Span("the lake itself", className="reason"), className="where")
-
-
-def _out(text: str, said: str) -> Any:
-    address = told.web_address(text)
-    return html.A(said, href=address, className="jump") if address else html.Code(visible(text))
-
-
-def _commands(alert: Alert, lake: str, source: AlertSource) -> html.Details:
-    silence = told.silence_command(alert, lake, source)
-    lines: list[Any] = [html.Code(told.ack_command(alert, lake, source))]
-    if silence is None:
-        lines.append(quiet("Its labels hold characters that cannot be typed: silence its rule."))
-    else:
-        lines.append(html.Code(silence))
-    return html.Details(
-        [html.Summary("ack or silence it"), *lines],
-        id=f"alert-{alert.fingerprint}",
-        className="commands",
-    )
-
-
-def _by_rule(alerts: Sequence[Alert], view: View) -> html.Div:
-    """How many of each rule; a rule leads to its own."""
-    lines = told.rule_lines(alerts)
-    shown = [
-        dcc.Link(
-            [
-                html.Span(
-                    SEVERITY_SIGNS.get(line.severity, "?"),
-                    className=f"pill-sign severity-{line.severity}",
-                ),
-                " ",
-                html.Span(visible(line.rule), className="name"),
-                f" {_numbers(line)}",
-            ],
-            href="/alerts" + view.search(q=line.rule, page="1"),
-            className="rule-count",
-        )
-        for line in lines[:RULES_NAMED]
-    ]
-    if len(lines) > RULES_NAMED:
-        shown.append(quiet(f"and {plural(len(lines) - RULES_NAMED, 'rule')} more"))
-    if view.query:
-        shown.append(
-            dcc.Link("all", href="/alerts" + view.search(q="", page="1"), className="rule-count")
-        )
-    return html.Div(shown, className="rule-counts")
-
-
-def _numbers(line: told.RuleLine) -> str:
-    parts = (
-        (line.firing, "firing"),
-        (line.not_judged, "not judged"),
-        (line.pending, "pending"),
-    )
-    return ", ".join(f"{number:,} {word}" for number, word in parts if number)
-
-
-def _faults(faults: Sequence[Fault]) -> list[Any]:
-    if not faults:
-        return []
-    lines = [html.Li(visible(fault)) for fault in faults[:ALERTS_PER_PAGE]]
-    said = html.P(
-        "The files of rules are broken as they are now. A process that is at work keeps the rules "
-        "that it had; one that is started refuses."
-    )
-    return [notice("A file of rules is broken", [said, html.Ul(lines)], kind="error")]
-
-
 def _silence_text(silence: Silence) -> str:
     told = (silence.silence_id, silence.author, silence.comment, *map(str, silence.matchers))
     return "\n".join(told).casefold()
-
-
-def _recurrence(silence: Silence) -> str:
-    again = silence.recurring
-    if again is None:
-        return "no"
-    days = ", ".join(DAYS[day] for day in sorted(again.days)) or "each day"
-    hour, minute = divmod(again.begin_minute, 60)
-    return f"{days} at {hour:02}:{minute:02} {again.zone}, for {_for(again.length_us)}"
-
-
-def _for(span_us: int) -> str:
-    return duration(max(0, span_us) / 1000)
 
 
 def register(app: Dash, desk: Desk) -> None:

@@ -34,7 +34,8 @@ from pipelines.emitters import skew_sentences
 from pipelines.settings import CLOCK_SKEW_ALLOWED_US
 
 MILLISECOND: Final = timedelta(milliseconds=1)
-PAGES: Final = (("/", "Overview"), ("/alerts", "Alerts"), ("/checks", "Checks"))
+PAGES: Final = (("/", "Overview"), ("/checks", "Checks"), ("/alerts", "Alerts"))
+"""The last one has its count beside it."""
 IDLE_MS: Final = 15_000
 """Between two looks at the lake when pages are not refreshed: their age and the connection are."""
 LOST_AFTER_BEATS: Final = 3
@@ -180,7 +181,7 @@ def controls(pathname: str, view: View) -> list[html.Div]:
             **{"aria-label": "Time range"},
         ),
         html.Div(
-            [html.Span("refresh", className="choices-name"), *refreshes],
+            [html.Span("every", className="choices-name"), *refreshes],
             className="choices",
             role="group",
             **{"aria-label": "Refresh interval"},
@@ -310,27 +311,7 @@ def register(app: Dash, desk: Desk) -> None:
         path = pathname or "/"
         return navigation(path, view), controls(path, view), interval_ms
 
-    @app.callback(Output("brand", "href"), Input("url", "search"))
-    def show_home(search: str | None) -> str:
-        return "/" + parse(search).around_page.search()
-
-    @app.callback(Output("crumb", "href"), Input("url", "search"))
-    def show_way_back(search: str | None) -> str:
-        return "/" + parse(search).around_page.search()
-
-    @app.callback(Output("clusters", "data"), Input("pulse", "data"), State("clusters", "data"))
-    async def find_clusters(pulse: Any, known: list[str] | None) -> Any:
-        found = await beside(clusters_of, desk, pulse)
-        return no_update if found == known else found
-
-    @app.callback(
-        Output("cluster-menu", "children"),
-        Input("clusters", "data"),
-        Input("url", "pathname"),
-        Input("url", "search"),
-    )
-    def show_clusters(found: list[str] | None, pathname: str | None, search: str | None) -> Any:
-        return cluster_menu(pathname or "/", parse(search), found or [])
+    _register_filters(app, desk)
 
     @app.callback(
         Output("pulse", "data"),
@@ -366,3 +347,29 @@ def register(app: Dash, desk: Desk) -> None:
     group.register(app, desk)
     topic.register(app, desk)
     checks.register(app, desk)
+
+
+def _register_filters(app: Dash, desk: Desk) -> None:
+    """What goes with the reader from page to page, and the choice of a cluster."""
+
+    @app.callback(Output("brand", "href"), Input("url", "search"))
+    def show_home(search: str | None) -> str:
+        return "/" + parse(search).around_page.search()
+
+    @app.callback(Output("crumb", "href"), Input("url", "search"))
+    def show_way_back(search: str | None) -> str:
+        return "/" + parse(search).around_page.search()
+
+    @app.callback(Output("clusters", "data"), Input("pulse", "data"), State("clusters", "data"))
+    async def find_clusters(pulse: Any, known: list[str] | None) -> Any:
+        found = await beside(clusters_of, desk, pulse)
+        return no_update if found == known else found
+
+    @app.callback(
+        Output("cluster-menu", "children"),
+        Input("clusters", "data"),
+        Input("url", "pathname"),
+        Input("url", "search"),
+    )
+    def show_clusters(found: list[str] | None, pathname: str | None, search: str | None) -> Any:
+        return cluster_menu(pathname or "/", parse(search), found or [])

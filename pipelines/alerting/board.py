@@ -239,7 +239,7 @@ class AlertBoard:
         cursor = connection.execute(
             sa.select(cursors).where(cursors.c.lake == self._lake)
         ).one_or_none()
-        return _process(lead, cursor, now_us)
+        return _watcher(lead, cursor, now_us)
 
     def _read_all(self, connection: sa.Connection) -> None:
         rows = connection.execute(
@@ -306,7 +306,7 @@ def _urgent_first(alert: Alert) -> tuple[int, int, int, str]:
     return rank, severity, -began_us, alert.fingerprint
 
 
-def _process(lead: Any, cursor: Any, now_us: int) -> Process:
+def _watcher(lead: Any, cursor: Any, now_us: int) -> Process:
     if lead is None:
         return Process(Life.NEVER)
     judged_us = None if cursor is None else int(cursor.taken_us)

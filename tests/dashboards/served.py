@@ -71,7 +71,7 @@ class Visit:
         )
         wanted = f'[data-state="{state}"]' if state else ".card"
         if state is None and path.startswith("/alerts"):
-            wanted = "#alerts-parts a"  # The card is there before what it lists.
+            wanted = "#alerts-list > *, .notice"  # The card is there before what it lists.
         self.page.locator(wanted).first.wait_for(state="visible", timeout=PAGE_WITHIN_MS)
         if state is None and not path.startswith(("/checks", "/topic/", "/alerts")):
             self.page.locator(".graph .main-svg").first.wait_for(timeout=PAGE_WITHIN_MS)
