@@ -42,6 +42,8 @@ PURE = (
     "pipelines/alerting/watched.py",
     "pipelines/catalogue.py",
     "pipelines/rules/",
+    "pipelines/scheduler/cron.py",
+    "pipelines/scheduler/wall_clock.py",
 )
 IMPURE = {"asyncio", "os", "random", "socket", "threading", "time", "subprocess", "pathlib", "uuid"}
 
