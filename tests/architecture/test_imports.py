@@ -43,6 +43,11 @@ PURE = (
     "pipelines/catalogue.py",
     "pipelines/rules/",
     "pipelines/scheduler/cron.py",
+    "pipelines/scheduler/planning.py",
+    "pipelines/scheduler/routing.py",
+    "pipelines/scheduler/run_life.py",
+    "pipelines/scheduler/schedules.py",
+    "pipelines/scheduler/time_ring.py",
     "pipelines/scheduler/wall_clock.py",
 )
 IMPURE = {"asyncio", "os", "random", "socket", "threading", "time", "subprocess", "pathlib", "uuid"}
