@@ -43,6 +43,7 @@ PURE = (
     "pipelines/catalogue.py",
     "pipelines/rules/",
     "pipelines/scheduler/cron.py",
+    "pipelines/scheduler/job_settings.py",
     "pipelines/scheduler/planning.py",
     "pipelines/scheduler/routing.py",
     "pipelines/scheduler/run_life.py",
