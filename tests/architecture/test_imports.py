@@ -42,6 +42,10 @@ PURE = (
     "pipelines/alerting/watched.py",
     "pipelines/catalogue.py",
     "pipelines/rules/",
+    "pipelines/scheduler/wire/addresses.py",
+    "pipelines/scheduler/wire/fields.py",
+    "pipelines/scheduler/wire/messages.py",
+    "pipelines/scheduler/wire/tokens.py",
 )
 IMPURE = {"asyncio", "os", "random", "socket", "threading", "time", "subprocess", "pathlib", "uuid"}
 

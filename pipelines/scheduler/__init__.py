@@ -1,0 +1,1 @@
+"""The scheduler: a centre that plans runs, executors that do them, and the wire between."""
