@@ -314,9 +314,19 @@ class Registration:
         if group not in {"EXECUTOR", "ADMIN"}:
             raise Malformed("registryGroup", "not EXECUTOR or ADMIN")
         app = told.text("registryKey", chars_max=APP_CHARS_MAX)
-        if not app or not app.isprintable() or set(app) & set(" ,<>"):
-            raise Malformed("registryKey", "not a name: printable, without blank, comma, < and >")
+        if not is_app_name(app):
+            raise Malformed("registryKey", f"not {APP_NAME_RULE}")
         return cls(app, told.text("registryValue", chars_max=ADDRESS_CHARS_MAX), group)
+
+
+APP_NAME_RULE: Final = (
+    f"a printable name of 1 to {APP_CHARS_MAX} characters, without blank, comma, < and >"
+)
+
+
+def is_app_name(text: str) -> bool:
+    """May an executor have this name?"""
+    return 0 < len(text) <= APP_CHARS_MAX and text.isprintable() and not set(text) & set(" ,<>")
 
 
 def encode_job(job_id: int) -> bytes:
