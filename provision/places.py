@@ -25,3 +25,8 @@ def rocketmq_jars() -> Path:
     """
     named = os.environ.get("TIDEMARK_ROCKETMQ_JARS")
     return Path(named).expanduser().resolve() if named else CACHE / "rocketmq-5.5.0"
+
+
+def xxl_job_jars(version: str) -> Path:
+    """Folder of the jars of an XXL-Job executor, which the interop tests talk to."""
+    return CACHE / f"xxl-job-{version}"

@@ -1,6 +1,6 @@
-"""The scheduler: jobs that are due run once, on executors that are there; an XXL-Job-class centre.
+"""The scheduler: a centre that plans runs, executors that do them, and the wire between; as XXL-Job.
 
-Place in the walk: beside the other pipelines; it shares their database with `alerting.store`.
+Place in the walk: beside the other pipelines; the centre shares alerting's database.
 
 Invariant: what decides is pure and takes the time as an argument. Absent on purpose: the lake.
 """

@@ -43,6 +43,10 @@ PURE = (
     "pipelines/catalogue.py",
     "pipelines/rules/",
     "pipelines/scheduler/cron.py",
+    "pipelines/scheduler/executor/job_queue.py",
+    "pipelines/scheduler/executor/log_pages.py",
+    "pipelines/scheduler/executor/reports.py",
+    "pipelines/scheduler/executor/scripts.py",
     "pipelines/scheduler/job_settings.py",
     "pipelines/scheduler/planning.py",
     "pipelines/scheduler/routing.py",
@@ -50,6 +54,10 @@ PURE = (
     "pipelines/scheduler/schedules.py",
     "pipelines/scheduler/time_ring.py",
     "pipelines/scheduler/wall_clock.py",
+    "pipelines/scheduler/wire/addresses.py",
+    "pipelines/scheduler/wire/fields.py",
+    "pipelines/scheduler/wire/messages.py",
+    "pipelines/scheduler/wire/tokens.py",
 )
 IMPURE = {"asyncio", "os", "random", "socket", "threading", "time", "subprocess", "pathlib", "uuid"}
 
