@@ -1,4 +1,4 @@
-"""Both sides of the wire on real sockets, with peers that behave and peers that do not."""
+"""Row F2: both sides of the wire on real sockets, with peers that behave and peers that do not."""
 
 from __future__ import annotations
 
