@@ -44,9 +44,9 @@ def main(arguments: list[str]) -> int:
 
 def provide(scope: str) -> None:
     """Bring the environment; unless that is all, Java and the Delta jars; the compiler and RocketMQ
-    where it is played or tested; for tests a browser, two database servers and Alertmanager too,
-    for the slow ones an earlier RocketMQ.
-    In a clone git starts the commit hook.
+    where it is played or tested; for tests executors of XXL-Job, a browser, two database servers
+    and Alertmanager too, for the slow ones an earlier RocketMQ. In a clone git starts the commit
+    hook.
     """
     environment.ensure()
     commit_hook.ensure()
@@ -58,6 +58,8 @@ def provide(scope: str) -> None:
     if with_rocketmq:
         jars.ensure(jars.ROCKETMQ, java_home=java_home)
     if scope in ("test", "slow"):
+        for jar_set in jars.XXL_JOB.values():
+            jars.ensure(jar_set, java_home=java_home)
         chromium.ensure()
         servers.ensure()
     if scope == "slow":

@@ -1,5 +1,5 @@
 """The pinned jars: two of Delta for Spark, Apache RocketMQ for the interop tests and a demo that is
-played on it, and an earlier one for a test alone.
+played on it, an earlier one for a test alone, and executors of XXL-Job for the interop tests.
 
 They are fetched once by the Ivy that pyspark carries, run as a stand-alone program with a settings
 file of one resolver, so that neither Maven nor a local Maven repository plays a part. Spark's own
@@ -26,6 +26,7 @@ from provision.places import (
     delta_jars,
     earlier_rocketmq_jars,
     rocketmq_jars,
+    xxl_job_jars,
 )
 from provision.shell import run, say
 
@@ -65,6 +66,15 @@ EARLIER_ROCKETMQ = JarSet(
     HERE / "earlier-rocketmq-jars.txt",
     earlier_rocketmq_jars(),
 )
+XXL_JOB = {
+    version: JarSet(
+        f"the jars of XXL-Job {version}",
+        HERE / f"xxl-job-{version}-jars.txt",
+        xxl_job_jars(version),
+    )
+    for version in ("2.4.2", "3.3.2")
+}
+"""Before and after the change of words in its answers."""
 
 
 def ensure(jar_set: JarSet, *, java_home: Path) -> None:

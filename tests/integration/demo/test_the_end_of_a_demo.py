@@ -50,7 +50,9 @@ def live_until_signal(actor: Actor, *, delay_s: float) -> None:
             stop_all([actor])
 
 
-@pytest.mark.parametrize("newborn", ["broker", "pipeline", "ledger-2"])
+@pytest.mark.parametrize(
+    "newborn", ["broker", pytest.param("pipeline", marks=pytest.mark.slow), "ledger-2"]
+)
 def test_two_signals_at_the_birth_of_a_process_leave_none_of_the_demo(
     tmp_path: Path, newborn: str
 ) -> None:

@@ -196,6 +196,30 @@ def test_what_is_listed_no_more_is_gone_and_begins_anew() -> None:
     assert only_mark(back).last_commit_time_ms is None
 
 
+def test_an_offset_that_is_gone_and_comes_back_lower_has_not_fallen() -> None:
+    _, _, back = played(look(0), look(10_000, progress={"g": {}}), look(20_000, committed=5))
+    assert of(OffsetReport, back) == []
+    assert only_mark(back).last_commit_time_ms is None
+
+
+def test_a_topic_that_comes_back_is_told_anew_of_groups_without_offsets() -> None:
+    broadcast = ConsumerConnection(
+        [ClientConnection("a", "127.0.0.1:1", "JAVA", 1)],
+        {"orders": SubscriptionData("orders", "*")},
+        message_model="BROADCASTING",
+    )
+    listed: dict[str, Any] = {"topics": {"orders": TopicConfig("orders")}, "progress": {}}
+    gone: dict[str, Any] = {"topics": {}, "ends": {}, "progress": {}}
+    first, none, back = played(
+        look(0, connections={"b": broadcast}, **listed),
+        look(10_000, **gone),
+        look(20_000, **listed),
+    )
+    assert only_mark(first).committed_state == "NONE"
+    assert of(GroupWatermark, none) == []
+    assert only_mark(back).group == "b"
+
+
 def test_who_observes_and_how_often_is_told_once_and_again_when_the_clocks_part() -> None:
     parted = look(20_000)
     parted.skew_ms = 5_000

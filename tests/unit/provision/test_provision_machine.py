@@ -73,6 +73,7 @@ def test_who_has_no_server_for_tests_is_told_what_to_install() -> None:
     assert servers.POSTGRESQL_MISSING.endswith("`sudo apt-get install postgresql`).")
     assert servers.REDIS_MISSING.endswith("`sudo apt-get install redis-server`).")
     assert servers.ALERTMANAGER_MISSING.endswith("`sudo apt-get install prometheus-alertmanager`).")
+    assert servers.PROMTOOL_MISSING.endswith("`sudo apt-get install prometheus`).")
 
 
 def test_the_stamp_changes_with_lock_and_dependencies_but_not_with_lint_rules(
