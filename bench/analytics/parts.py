@@ -25,7 +25,7 @@ from typing import Final
 
 from bench.analytics.figures import Figure, from_json
 
-TOGETHER_S: Final = 900.0
+TOGETHER_S: Final = 3_600.0
 """All parts; the last ones are left out when others took longer than they should."""
 END_PATIENCE_S: Final = 10.0
 """A part that is told to end may put its processes away."""
