@@ -15,11 +15,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from pipelines.alerting import grouping, life_cycle
-from pipelines.alerting.alerts import Alert, Notice
+from pipelines.alerting.alerts import Alert, Notice, State
 from pipelines.alerting.crowding import bounded
 from pipelines.alerting.evaluating import Looked, Outcome, evaluate
 from pipelines.alerting.grouping import Group
-from pipelines.alerting.life_cycle import Change, Now
+from pipelines.alerting.life_cycle import Change, ChangeKind, Now
 from pipelines.alerting.routing import Routing
 from pipelines.alerting.rules import Rule
 from pipelines.alerting.silences import Silence
@@ -119,9 +119,34 @@ def tell(
         rules={rule.name: rule for rule in rules},
         now_us=now_us,
     )
+    alerts, changes = _with_muted(known.alerts, grouped.muted)
     return replace(
         decided,
-        known=replace(known, groups=grouped.groups),
+        known=replace(known, alerts=alerts, groups=grouped.groups),
+        changes=(*decided.changes, *changes),
         notices=grouped.notices,
         muted=grouped.muted,
     )
+
+
+def _with_muted(
+    alerts: Sequence[Alert], muted: Mapping[str, str]
+) -> tuple[tuple[Alert, ...], list[Change]]:
+    """The alerts with why nobody is told of them. One that fires no more is told as over, muted or
+    not: of it nothing changes here."""
+    kept: list[Alert] = []
+    changes: list[Change] = []
+    for alert in alerts:
+        why = muted.get(alert.fingerprint, "")
+        if why == alert.muted:
+            kept.append(alert)
+            continue
+        shown = replace(alert, muted=why)
+        kept.append(shown)
+        if why:
+            changes.append(Change(ChangeKind.MUTED, shown))
+        elif alert.state not in (State.PENDING, State.RESOLVED):
+            changes.append(Change(ChangeKind.UNMUTED, shown))
+        else:
+            changes.append(Change(ChangeKind.NOTED, shown))
+    return tuple(kept), changes

@@ -49,6 +49,10 @@ ALERTS_PER_NOTICE_MAX: Final = 1_000
 GIVE_UP_US: Final = 3 * DAY_US
 """A notice that could not be delivered for so long is given up, and told so in the log."""
 
+CHANGES_WAITING_MAX: Final = 200_000
+"""Changes of alerts that wait until the lake takes them, some 200 MB. Beyond it the oldest go: the
+lake's history has a gap then, which its numbers show, and the log says so."""
+
 TEXT_CHARS_MAX: Final = 500
 """Of an error that is kept beside a notice or a receiver."""
 
