@@ -35,6 +35,7 @@ from pipelines.alerting.store import leads, people, steps
 from pipelines.alerting.store.database import Database
 from pipelines.alerting.store.errors import LeadHeld, LeadLost, StoreUnavailable
 from pipelines.alerting.store.leads import Lead, Sight
+from pipelines.alerting.store.limits import OPEN_MAX
 from pipelines.alerting.store.tidying import tidy
 from pipelines.moment import Moment
 from pipelines.settings import MINUTE_US, SECOND_US
@@ -294,6 +295,8 @@ class Alerting:
         decided = judge(
             state.known, self._rules.rules, looked, now_us=now_us, of_lake_alone=not is_new
         )
+        crowd = f"{OPEN_MAX:,} alerts are open: no more begin of {', '.join(decided.left_out)}"
+        self._say("crowd", crowd if decided.left_out else "")
         return decided, place
 
     def _looked(self, rules: Sequence[Rule], moment: Moment | None, now_us: int) -> Looked:

@@ -8,6 +8,14 @@ SECOND_US: Final = 1_000_000
 MINUTE_US: Final = 60 * SECOND_US
 DAY_US: Final = 86_400 * SECOND_US
 
+OPEN_MAX: Final = 20_000
+"""Open alerts of one lake, pending ones included. Beyond it only the worst begin that there is
+room for; the log says of which rules."""
+
+REMEMBERED_MAX: Final = 20_000
+"""Resolved alerts by which it is seen whether they flap. Beyond it those go early of which nobody
+was told."""
+
 RESOLVED_KEPT_US: Final = 7 * DAY_US
 """Resolved alerts; the Delta table `alerts` has them for longer."""
 

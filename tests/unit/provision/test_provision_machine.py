@@ -109,7 +109,7 @@ def test_the_python_that_runs_set_up_must_be_new_enough() -> None:
 
 def test_an_unknown_scope_is_refused_with_the_usage(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["everything"]) == 2
-    assert "python|run|rocketmq|test" in capsys.readouterr().err
+    assert "python|run|rocketmq|test|slow" in capsys.readouterr().err
 
 
 def test_a_second_set_up_of_python_needs_no_network_and_says_where_it_is() -> None:
