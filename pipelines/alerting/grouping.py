@@ -170,7 +170,7 @@ def _members(
             found[keys[place]].add(alert, muted)
     for route, rest in zip(routes, rests, strict=True):
         own = {keys[place] for place in keys if place[0] == places[id(route)]}
-        _put_rest_together(found, sorted(own), route, rest, groups)
+        _put_rest_together(found, sorted(own), route, rest, known=groups)
     return found
 
 
@@ -179,11 +179,12 @@ def _put_rest_together(
     own: Sequence[str],
     route: Route,
     rest: str,
-    groups: Mapping[str, Group],
+    *,
+    known: Mapping[str, Group],
 ) -> None:
     """Groups of a route that would be too many are one."""
-    begun = sum(key in groups for key in own)
-    new = [key for key in own if key not in groups and found[key].firing]
+    begun = sum(key in known for key in own)
+    new = [key for key in own if key not in known and found[key].firing]
     room = max(0, GROUPS_MAX - begun)
     if len(new) <= room:
         return

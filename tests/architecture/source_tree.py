@@ -16,7 +16,6 @@ TEXT_SUFFIXES = {
         ".py",
         ".md",
         ".toml",
-        ".yml",
         ".xml",
         ".txt",
         ".java",
@@ -25,6 +24,7 @@ TEXT_SUFFIXES = {
         ".js",
         ".ipynb",
         ".json",
+        ".yml",
     ),
 }
 HERE = "tests/architecture/"  # These files name what they forbid.
