@@ -69,6 +69,8 @@ VERDICT: Final = {
     "cadence_ms": progress.UNLEARNT,
     "commit_gap_ms": progress.UNLEARNT,
     "commit_cadence_ms": progress.UNLEARNT,
+    "commit_held_last": 0,
+    "commit_held": 0,
     "growth": UNKNOWN,
     "growth_us": UNKNOWN,
     "late_us": UNKNOWN,
@@ -81,9 +83,10 @@ looked_us: the last tick that looked at it. low_from_us: since when every tick h
 least lag of each minute is known. reached: the first offset that is not finished, as far as anybody
 knows; moved_us: the tick at which it changed last. stood_us, commit_stood_us: the tick since which
 what is reached, and the consume offset, stand while messages wait. gap_ms, cadence_ms, commit_...:
-how long each stood before it moved last, and usually. growth, growth_us: messages an hour by which
-it falls behind, and the tick at which that was certain last. late_us: since when messages
-wait for too long. had_members: has the group had any in this life?
+how long each stood before it moved last, and usually. commit_held_last, commit_held: messages that
+the last report of an offset has shown to be pulled and not finished, and the last two. growth,
+growth_us: messages an hour by which it falls behind, and the tick at which that was certain last.
+late_us: since when messages wait for too long. had_members: has the group had any in this life?
 """
 OF_LIFE: Final = tuple(
     name
@@ -396,6 +399,10 @@ class Attention:
         now = Chosen(columns, self._all_or(rows))
         had = (now["had_members"] == 1) | (now["members"] > 0)
         columns["had_members"][rows] = had
+        slot = self.slot(tick_us - self._evaluation.slide_us)
+        before = {name: self.ring[name][slot][rows] for name in ("committed", "pulled")}
+        held = progress.held_at_report(now, before, tick_us, self._evaluation)
+        columns["commit_held_last"][rows], columns["commit_held"][rows] = held
         sample = self.sampled_rows(rows, tick_us)
         is_told = np.asarray(sample != NOTHING_SAMPLED)
         told = np.full(len(rows), UNKNOWN)
@@ -429,6 +436,9 @@ class Attention:
         is_unread = (now["committed"] == UNKNOWN) & (now["max_offset"] > now["min_offset"])
         is_unread &= now["is_broadcast"] == 0
         open_waits = (now["reached"] != UNKNOWN) & (now["max_offset"] > now["reached"])
+        # Of what is pulled and held nothing is seen until the next report.
+        is_unseen = progress.goes_by_pulls(now, is_told, evaluation)
+        open_waits &= ~is_unseen | (now["max_offset"] > now["pulled"])
         stood = self._stood(rows, "reached", "", open_waits & is_evaluated, tick_us=tick_us)
         waits = is_evaluated & ((now["lag"] > 0) | is_unread)
         commit_stood = self._stood(rows, "committed", "commit_", waits, tick_us=tick_us)

@@ -6,8 +6,11 @@ reached, what is open behind it, and whether it has stood for longer than is usu
 A client that tells what it holds says itself how far it has finished: the offset it would report
 now, or the first one it holds. Of one that tells nothing, reports of offsets are all that is known
 of what it finished; when they come rarely, or have not been seen to come, the pulls tell that it is
-alive. How long it usually takes between two of them is learnt, and silence means something only
-when it is longer than that. A group that had members and has none is dead at once.
+alive, and what is pulled counts as finished. How long it usually takes between two reports is
+learnt, and silence means something only when it is longer than that. A report that comes when the
+message at its offset has already waited for longer than is allowed shows that what was pulled
+behind it was not finished: as much as two reports on end have shown is believed to be held from
+then on. A group that had members and has none is dead at once.
 
 Invariant: the highest finished offset (`processed`) is no progress: behind a message that is stuck
 others are finished. Absent on purpose: rules.
@@ -67,12 +70,45 @@ def reached(
     told: what the client says of it, UNKNOWN where it says nothing.
     """
     committed, end = now["committed"], now["max_offset"]
-    usual_us = CADENCES * now["commit_cadence_ms"] * MS_US
-    is_rare = (usual_us < 0) | (usual_us > evaluation.window_us)
-    by_pulls = ~is_told & is_rare & (committed != UNKNOWN) & ~is_dead(now)
-    seen = np.where(is_told, told, np.where(by_pulls, now["pulled"], UNKNOWN))
+    by_pulls = np.where(goes_by_pulls(now, is_told, evaluation), _unheld(now), UNKNOWN)
+    seen = np.where(is_told, told, by_pulls)
     found = np.maximum(committed, np.minimum(seen, end))
     return np.where(now["is_broadcast"] == 1, UNKNOWN, found)
+
+
+def goes_by_pulls(now: Mapping[str, Positions], is_told: Flags, evaluation: Evaluation) -> Flags:
+    """Nobody tells what is held, and offsets are reported too rarely to say what is finished."""
+    usual_us = CADENCES * now["commit_cadence_ms"] * MS_US
+    is_rare = (usual_us < 0) | (usual_us > evaluation.window_us)
+    return np.asarray(~is_told & is_rare & (now["committed"] != UNKNOWN) & ~is_dead(now))
+
+
+def _unheld(now: Mapping[str, Positions]) -> Positions:
+    """The offset that is pulled, less what reports have shown to be held; of more than that was
+    pulled nothing is known."""
+    pulled = np.minimum(now["pulled"], now["max_offset"])
+    return np.where(pulled == UNKNOWN, UNKNOWN, pulled - now["commit_held"])
+
+
+def held_at_report(
+    now: Mapping[str, Positions],
+    before: Mapping[str, Positions],
+    tick_us: int,
+    evaluation: Evaluation,
+) -> tuple[Positions, Positions]:
+    """(at the last report that moved the offset, shown by the last two): messages that were pulled
+    and not finished. None is held where the message at the offset is young, for then it may be at
+    work; `before` is a tick ago, so that what was pulled meanwhile does not count.
+    """
+    committed, pulled = now["committed"], before["pulled"]
+    has_moved = (before["committed"] != UNKNOWN) & (committed > before["committed"])
+    since_us = now["waiting_since_us"]
+    is_waiting = (since_us != UNKNOWN) & (since_us != NEVER)
+    is_old = is_waiting & is_late(since_us, tick_us, evaluation) & (pulled != UNKNOWN)
+    held = np.where(is_old, np.maximum(pulled - committed, 0), 0)
+    last = np.where(has_moved, held, now["commit_held_last"])
+    shown = np.where(has_moved, np.minimum(held, now["commit_held_last"]), now["commit_held"])
+    return last, shown
 
 
 def open_messages(max_offset: Positions, mark: Positions) -> Positions:

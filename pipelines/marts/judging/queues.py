@@ -193,10 +193,11 @@ def _all_queues(given: Given) -> _Queues:
         first_seqs[known:] = numbers(rows["seq"])[first]
     columns = {}
     for name in COLUMNS:
-        before = np.asarray(state["queues"][name])
+        start = {"reports": 0, "client": _NOBODY}.get(name, VERDICT.get(name, UNKNOWN))
+        start = 0 if name in _NARROW and start == UNKNOWN else start
+        # Null: an earlier version did not carry it.
+        before = np.asarray(pc.fill_null(state["queues"][name], start))
         if len(first):
-            start = {"reports": 0, "client": _NOBODY}.get(name, VERDICT.get(name, UNKNOWN))
-            start = 0 if name in _NARROW and start == UNKNOWN else start
             new = np.full(len(first), start, before.dtype)
             before = np.concatenate([before, new])
         columns[name] = before

@@ -34,6 +34,8 @@ class Work:
     tells: bool = True
     """Does its client say what it holds?"""
     min_offset: int = 500
+    asks_again: bool = False
+    """Does a client ask again and again that has got all there is?"""
     dies_at: float | None = None
     expires_after_s: float = 30
 
@@ -117,7 +119,8 @@ def _tell(broker: Emitter, work: Work, at: int, *, group: str) -> None:
     end, finished = work.end(at), work.finished(alive_at)
     pulled = min(work.end(alive_at), finished + work.held_max)
     is_member = work.dies_at is None or at < work.dies_at + work.expires_after_s
-    pulls_at = alive_at if pulled > work.finished(alive_at - 1) else 0
+    asks = work.asks_again or pulled > work.finished(alive_at - 1)
+    pulls_at = alive_at if asks else 0
     waits = committed < end
     broker.watermark(
         group=group,
