@@ -11,11 +11,14 @@ import re
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import plotly.graph_objects as go
+import polars as pl
 import pytest
+from deltalake import write_deltalake
 from playwright.sync_api import expect
 
 from dashboards import alerts as told
@@ -23,10 +26,11 @@ from dashboards.data import LakeData
 from dashboards.desk import Desk
 from dashboards.pages import alerts, group, shell
 from pipelines.alerting.alerts import Alert, State
-from pipelines.alerting.board import AWAY_US, AlertBoard
+from pipelines.alerting.board import AWAY_US, AlertBoard, Life
 from pipelines.alerting.looking import Gold
 from pipelines.alerting.matchers import matcher_of
 from pipelines.alerting.outbox.courier import Chances, Courier
+from pipelines.alerting.past import Past, PastAlerts
 from pipelines.alerting.store import leads, people, steps
 from pipelines.alerting.store.database import Database
 from pipelines.alerting.telling import NobodyToTell
@@ -147,6 +151,47 @@ class TestOtherParts:
         assert "QueueFrozen" not in page
         before = "?from=2026-03-01T11:00:00Z&to=2026-03-01T12:00:00Z"
         assert "DuplicatesThreaten" not in seen(desk(story, file), "/alerts/history", before)
+
+    def test_history_has_what_the_lake_remembers_and_the_store_forgot(
+        self, file: Path, tmp_path: Path
+    ) -> None:
+        lake = Lake.at(str(tmp_path / "lake"))
+        long_ago = END - timedelta(hours=3)
+        columns = {
+            "kind": "RESOLVED",
+            "fingerprint": "f" * 16,
+            "rule": "LagGrows",
+            "owner": "shop",
+            "severity": "warning",
+            "labels": json.dumps({"group": "pay"}),
+            "reason": "",
+            "summary": "pay fell behind",
+            "evidence": "",
+            "active_at": long_ago,
+            "fired_at": long_ago,
+            "resolved_at": long_ago + timedelta(minutes=5),
+            "observed_at": long_ago + timedelta(minutes=5),
+            "observed_date": long_ago.date(),
+        }
+        past = PastAlerts(lake)
+        start = END - timedelta(hours=6)
+        assert past.within(start, END) == Past()
+        write_deltalake(lake.gold("alerts"), pl.DataFrame([columns]).to_arrow())
+        found = past.within(start, END)
+        assert found.since == long_ago + timedelta(minutes=5)
+        (alert,) = found.alerts
+        assert (alert.rule, alert.labels, alert.owner) == ("LagGrows", {"group": "pay"}, "shop")
+        assert not past.within(END - timedelta(hours=1), END).alerts
+        board = source_of(file, lake.root).look(NOW_US)
+        lane = told.lane_of(
+            replace(board, process=replace(board.process, life=Life.LATE)),
+            *(found, "pay"),
+            cluster="",
+            now_us=NOW_US,
+        )
+        assert lane is not None
+        assert lane.bars["words"].to_list() == ["LagGrows (warning)"]
+        assert lane.unknown_until == found.since
 
     def test_silences_say_whether_they_hold_and_when_they_come_back(
         self, story: Lake, file: Path
@@ -346,7 +391,7 @@ class TestTheGroupsChart:
     def test_leaves_out_alerts_of_an_equally_named_group(self, story: Lake, tmp_path: Path) -> None:
         tell(Database.at(f"sqlite:///{tmp_path / 'a.db'}"), story.root, of_the_story("other"))
         source = source_of(tmp_path / "a.db", story.root)
-        lane = told.lane_of(source.look(NOW_US), "shipping", "demo", NOW_US)
+        lane = told.lane_of(source.look(NOW_US), Past(), "shipping", cluster="demo", now_us=NOW_US)
         assert lane is not None
         assert lane.bars.is_empty()
 
