@@ -48,6 +48,7 @@ from tests.dashboards.alerts_told import (
 from tests.dashboards.served import Visit, Windows, serving, visiting
 from tests.gold_lake import END
 
+WITHIN_MS = 30_000
 HOSTILE = "<img src=x onerror=alert(1)>\u202e'\"; rm -rf ~ #"
 
 
@@ -448,16 +449,18 @@ class TestInABrowser:
             )
 
             page.locator(".pager").get_by_role("link", name="next").click()
-            expect(page.locator("#alerts-pager")).to_contain_text("26 to 44 of 44")
+            expect(page.locator("#alerts-pager")).to_contain_text(
+                "26 to 44 of 44", timeout=WITHIN_MS
+            )
             page.locator("#alerts-search").fill("g39")
             page.locator("#alerts-search").press("Enter")
-            expect(page.locator("#alerts-list tbody tr")).to_have_count(1)
+            expect(page.locator("#alerts-list tbody tr")).to_have_count(1, timeout=WITHIN_MS)
             assert "range=1h" in page.url
             assert "q=g39" in page.url
             for part in ("History", "Silences", "Rules"):
                 page.locator("#alerts-parts").get_by_role("link", name=part).click()
                 expect(page.locator("#alerts-parts .here")).to_contain_text(part)
-                expect(page.locator("#alerts-list")).not_to_be_empty()
+                expect(page.locator("#alerts-list")).not_to_be_empty(timeout=WITHIN_MS)
                 picture(visit, f"alerts-{part.lower()}")
             assert visit.faults == []
 
@@ -475,7 +478,9 @@ class TestInABrowser:
             alert = of_the_story()[1]
             ack = people.Ack(alert.fingerprint, alert.active_at_us, "grace", "mine", NOW_US)
             people.acknowledge(database, lake, ack)
-            expect(page.locator("#alerts-list")).to_contain_text("acked by grace: mine")
+            expect(page.locator("#alerts-list")).to_contain_text(
+                "acked by grace: mine", timeout=WITHIN_MS
+            )
             expect(page.locator("details.commands[open]")).to_have_count(1)
             assert visit.faults == []
 
