@@ -49,6 +49,9 @@ COMMANDS = {
     "alerts": Mount(
         "pipelines.alerting.commands", "Watch gold and tell people; ask of alerts; check rules."
     ),
+    "executor": Mount(
+        "pipelines.scheduler.executor.commands", "Run the jobs of a module when a centre asks."
+    ),
     "check": Mount("expectations.commands", "Check the lake; non-zero when a critical one fails."),
     "dash": Mount("dashboards.commands", "Serve the dashboard."),
     "lab": Mount("pipelines.commands", "Open the notebooks in JupyterLab."),

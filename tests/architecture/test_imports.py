@@ -42,6 +42,22 @@ PURE = (
     "pipelines/alerting/watched.py",
     "pipelines/catalogue.py",
     "pipelines/rules/",
+    "pipelines/scheduler/cron.py",
+    "pipelines/scheduler/executor/job_queue.py",
+    "pipelines/scheduler/executor/log_pages.py",
+    "pipelines/scheduler/executor/reports.py",
+    "pipelines/scheduler/executor/scripts.py",
+    "pipelines/scheduler/job_settings.py",
+    "pipelines/scheduler/planning.py",
+    "pipelines/scheduler/routing.py",
+    "pipelines/scheduler/run_life.py",
+    "pipelines/scheduler/schedules.py",
+    "pipelines/scheduler/time_ring.py",
+    "pipelines/scheduler/wall_clock.py",
+    "pipelines/scheduler/wire/addresses.py",
+    "pipelines/scheduler/wire/fields.py",
+    "pipelines/scheduler/wire/messages.py",
+    "pipelines/scheduler/wire/tokens.py",
 )
 IMPURE = {"asyncio", "os", "random", "socket", "threading", "time", "subprocess", "pathlib", "uuid"}
 

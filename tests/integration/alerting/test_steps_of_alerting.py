@@ -28,6 +28,7 @@ from pipelines.alerting.store.limits import (
 from pipelines.alerting.store.steps import Cursor, GroupAt, Step, load, take
 from pipelines.alerting.store.tables import Ended, Kept, metadata, notices
 from pipelines.alerting.store.tidying import tidy
+from pipelines.scheduler.store import tables as scheduler_tables
 from tests.integration.alerting.stores import (
     LAKE,
     NOW_US,
@@ -223,22 +224,22 @@ def test_of_many_that_ask_at_once_one_leads(address: str) -> None:
 def test_the_tables_that_migrations_make_are_those_that_the_code_uses(
     database: Database, address: str
 ) -> None:
+    tables = {**metadata.tables, **scheduler_tables.metadata.tables}
     made = sa.MetaData()
     engine = sa.create_engine(address)
     made.reflect(engine)
     indexes = {
-        name: {index["name"] for index in sa.inspect(engine).get_indexes(name)}
-        for name in metadata.tables
+        name: {index["name"] for index in sa.inspect(engine).get_indexes(name)} for name in tables
     }
     engine.dispose()
 
-    for name, table in metadata.tables.items():
+    for name, table in tables.items():
         there = made.tables[name]
         assert {column.name: (column.nullable, column.primary_key) for column in table.columns} == {
             column.name: (column.nullable, column.primary_key) for column in there.columns
         }
         assert {index.name for index in table.indexes} <= indexes[name]
-    assert made.tables.keys() - metadata.tables.keys() == {"tidemark_versions"}
+    assert made.tables.keys() - tables.keys() == {"tidemark_versions"}
 
 
 def test_a_database_of_a_later_version_is_refused_and_left_alone(address: str) -> None:

@@ -1,0 +1,139 @@
+"""The process in which the handlers of one job run: one run after the other, until told to end.
+
+    python -m pipelines.scheduler.executor.child CONTROL MODULE PARENT
+
+CONTROL is the descriptor of a socket. On it the child says which handlers its module has, then
+takes one order a line and answers each with one line, all of it JSON. What handlers print goes to
+standard output, which is the run's log: it is flushed before the answer, so that whoever has the
+answer can have the whole log.
+
+SIGTERM writes the stack of all threads into the log, even of a thread stuck in C, and raises
+RunStopped in the handler. When the executor dies, so does the child: a run whose executor is gone
+would otherwise be at work beside the one that the centre starts in its place.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import faulthandler
+import importlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import traceback
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, Final, NoReturn
+
+import orjson
+
+from pipelines.scheduler.executor.handlers import Handler, JobContext, RunStopped, handlers_in
+
+PR_SET_PDEATHSIG: Final = 1
+MESSAGE_CHARS_MAX: Final = 15_000
+"""Of a result; of a traceback its end, which says what was raised."""
+EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def main(arguments: list[str]) -> int:
+    """Serve one executor until its end of the socket is closed."""
+    control = socket.socket(fileno=int(arguments[0]))
+    control.set_inheritable(False)
+    _die_with_parent(int(arguments[2]))
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, _stopped)
+    faulthandler.register(signal.SIGTERM, file=sys.stderr, all_threads=True, chain=True)
+    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+    try:
+        handlers = handlers_in(importlib.import_module(arguments[1]))
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - told to the operator, whatever it is
+        _say(control, {"failed": _in_a_line(error)})
+        return 1
+    _say(control, {"handlers": sorted(handlers)})
+    try:
+        _serve(control, handlers)
+    except RunStopped:
+        return 1
+    return 0
+
+
+def _serve(control: socket.socket, handlers: dict[str, Handler]) -> None:
+    with control.makefile("rb") as orders:
+        for line in orders:
+            code, message = _run(orjson.loads(line), handlers)
+            sys.stdout.flush()
+            sys.stderr.flush()
+            _say(control, {"code": code, "message": message})
+
+
+def _run(order: dict[str, Any], handlers: dict[str, Handler]) -> tuple[int, str]:
+    if order["script"] is not None:
+        return _run_script(order["script"], order)
+    context = JobContext(
+        job_id=order["job_id"],
+        log_id=order["log_id"],
+        parameters=order["parameters"],
+        triggered_at=_moment(order["log_time_ms"]),
+        fire_time=_moment(order["fire_time_ms"] or order["log_time_ms"]),
+        fire_time_is_known=order["fire_time_ms"] is not None,
+        shard_index=order["shard_index"],
+        shard_total=order["shard_total"],
+    )
+    try:
+        handlers[order["handler"]](context)
+    except (Exception, SystemExit):  # noqa: BLE001 - whatever it raises, the run has failed
+        told = traceback.format_exc()
+        context.log(told.rstrip())
+        return 500, told[-MESSAGE_CHARS_MAX:]
+    return context.code, str(context.message)[:MESSAGE_CHARS_MAX]
+
+
+def _run_script(script: dict[str, str], order: dict[str, Any]) -> tuple[int, str]:
+    """It is given the parameters, the shard's index and how many there are. A stop ends it, for
+    `subprocess.run` kills what it waits for when something is raised."""
+    arguments = [order["parameters"], str(order["shard_index"]), str(order["shard_total"])]
+    Path(script["file"]).write_text(script["source"], encoding="utf-8")
+    try:
+        done = subprocess.run([script["command"], script["file"], *arguments], check=False)
+    except (OSError, ValueError) as error:
+        return 500, f"{script['command']} cannot be run: {error}"
+    return (200, "") if done.returncode == 0 else (500, f"script exit value({done.returncode})")
+
+
+def _stopped(*_: object) -> NoReturn:
+    raise RunStopped
+
+
+def _say(control: socket.socket, told: dict[str, Any]) -> None:
+    for key, value in told.items():
+        if isinstance(value, str):
+            told[key] = value.encode("utf-8", "replace").decode()
+    control.sendall(orjson.dumps(told) + b"\n")
+
+
+def _in_a_line(error: BaseException) -> str:
+    """What was raised, and where."""
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    told = " ".join(f"{type(error).__name__}: {error}".split())
+    return f"{told} ({last.filename}:{last.lineno})"
+
+
+def _moment(time_ms: int) -> datetime:
+    return EPOCH + timedelta(milliseconds=time_ms)
+
+
+def _die_with_parent(parent: int) -> None:
+    """By the kernel's hand. Where it has no such thing, the closed socket ends the child after the
+    run that it is in."""
+    try:
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    except (OSError, AttributeError):
+        return
+    if os.getppid() != parent:  # It died before it could be asked for.
+        os._exit(1)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,162 @@
+"""The executor's side of one child: started, given one run at a time, stopped, killed.
+
+A stop is SIGTERM to the child, which writes its stack into the log and raises RunStopped in the
+handler; after STOP_GRACE_S its whole process group is killed. A child that was told to stop is
+never used again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Self
+
+import orjson
+
+from engine.foundation.errors import ConfigError
+from pipelines.scheduler.executor.job_queue import Ending, Gone, Returned
+
+STOP_GRACE_S: Final = 3.0
+START_TIMEOUT_S: Final = 60.0
+"""For a module that imports much."""
+ANSWER_BYTES_MAX: Final = 1024 * 1024
+READ_BYTES: Final = 65_536
+READS_MAX: Final = 16
+"""More than a pipe holds."""
+CHILD: Final = "pipelines.scheduler.executor.child"
+
+
+class Worker:
+    """One child. `write` gets what it prints, in order and before the answer that follows it."""
+
+    def __init__(
+        self,
+        process: asyncio.subprocess.Process,
+        streams: tuple[asyncio.StreamReader, asyncio.StreamWriter],
+        output: int,
+    ) -> None:
+        self.handlers: frozenset[str] = frozenset()
+        self.is_stopped = False
+        self.write: Callable[[bytes], None] = lambda _: None
+        self._process = process
+        self._reader, self._writer = streams
+        self._output = output
+        self._grace: asyncio.TimerHandle | None = None
+        asyncio.get_running_loop().add_reader(output, self._drain)
+
+    @classmethod
+    async def start(cls, module: str, environment: Mapping[str, str]) -> Self:
+        """A child that has imported its module. Raises ConfigError, which says why, when it
+        could not."""
+        ours, theirs = socket.socketpair()
+        output, printed = os.pipe()
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-m", CHILD, str(theirs.fileno()), module, str(os.getpid())),
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=printed,
+                stderr=printed,
+                pass_fds=(theirs.fileno(),),
+                start_new_session=True,
+                env=dict(environment),
+            )
+        except BaseException:
+            ours.close()
+            os.close(output)
+            raise
+        finally:
+            theirs.close()
+            os.close(printed)
+        os.set_blocking(output, False)
+        streams = await asyncio.open_unix_connection(sock=ours, limit=ANSWER_BYTES_MAX)
+        worker = cls(process, streams, output)
+        try:
+            async with asyncio.timeout(START_TIMEOUT_S):
+                told = await worker._answer()
+        except BaseException as error:
+            await worker.close()
+            if isinstance(error, TimeoutError):
+                raise ConfigError("module", module, f"imported in {START_TIMEOUT_S:g} s") from None
+            raise
+        if told is None or "handlers" not in told:
+            await worker.close()
+            why = "its process ended" if told is None else told.get("failed", "")
+            raise ConfigError("module", module, f"one that can be imported: {why}")
+        worker.handlers = frozenset(told["handlers"])
+        return worker
+
+    @property
+    def pid(self) -> int:
+        """Of the child, which leads a process group of its own."""
+        return self._process.pid
+
+    @property
+    def is_alive(self) -> bool:
+        """May it be given a run?"""
+        return not self.is_stopped and self._process.returncode is None
+
+    async def run(self, order: Mapping[str, Any]) -> Ending:
+        """Have a run done; return how it ended, which includes that the child is no more."""
+        with contextlib.suppress(ConnectionError):
+            self._writer.write(orjson.dumps(order) + b"\n")
+            await self._writer.drain()
+        told = await self._answer()
+        self._drain()
+        if told is not None:
+            return Returned(int(told["code"]), str(told["message"]))
+        await self.close()
+        status = self._process.returncode or 0
+        how = f"by {signal.Signals(-status).name}" if status < 0 else f"with status {status}"
+        return Gone(f"the process of the handler ended {how}, without a result")
+
+    def stop(self) -> None:
+        """Ask the child to end its run and itself, and see to it that it does."""
+        if self.is_stopped:
+            return
+        self.is_stopped = True
+        with contextlib.suppress(ProcessLookupError):
+            self._process.send_signal(signal.SIGTERM)
+        self._grace = asyncio.get_running_loop().call_later(STOP_GRACE_S, self._kill)
+
+    async def close(self) -> None:
+        """End the child now, and what it has started."""
+        self.is_stopped = True
+        self._kill()
+        await self._process.wait()
+        if self._grace is not None:
+            self._grace.cancel()
+        if self._output >= 0:
+            self._drain()
+            asyncio.get_running_loop().remove_reader(self._output)
+            os.close(self._output)
+            self._output = -1
+        self._writer.close()
+
+    async def _answer(self) -> dict[str, Any] | None:
+        """The next line of the child; None when there will be none."""
+        try:
+            line = await self._reader.readline()
+        except (ConnectionError, ValueError):  # ValueError: a line beyond the limit.
+            return None
+        return orjson.loads(line) if line.endswith(b"\n") else None
+
+    def _drain(self) -> None:
+        """Take all that was printed until now, and not what is printed meanwhile for ever."""
+        for _ in range(READS_MAX if self._output >= 0 else 0):
+            try:
+                printed = os.read(self._output, READ_BYTES)
+            except BlockingIOError:
+                return
+            if not printed:
+                asyncio.get_running_loop().remove_reader(self._output)
+                return
+            self.write(printed)
+
+    def _kill(self) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)

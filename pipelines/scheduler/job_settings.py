@@ -1,0 +1,105 @@
+"""What a job is told to be, read and found right before it is stored.
+
+Invariant: a value of JobSettings can be planned, routed and sent. Absent on purpose: where a job
+stands (its next time, its runs), which the store knows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from engine.foundation.errors import ConfigError
+from pipelines.scheduler.routing import RouteStrategy
+from pipelines.scheduler.schedules import MisfirePolicy, Schedule, schedule_of
+
+BLOCKING: Final = ("SERIAL_EXECUTION", "DISCARD_LATER", "COVER_EARLY")
+"""What an executor does with a run while it has another of the job; XXL-Job's words."""
+
+BEAN: Final = "BEAN"
+GLUE_TYPES: Final = (
+    BEAN,
+    "GLUE_GROOVY",
+    "GLUE_SHELL",
+    "GLUE_PYTHON",
+    "GLUE_PYTHON2",
+    "GLUE_NODEJS",
+    "GLUE_POWERSHELL",
+    "GLUE_PHP",
+)
+"""What runs: a handler of the executor, or a source that is sent to it."""
+
+NAME_CHARS_MAX: Final = 255
+PARAMETERS_CHARS_MAX: Final = 65_535
+SOURCE_CHARS_MAX: Final = 4 * 1024 * 1024
+TIMEOUT_S_MAX: Final = 30 * 86_400
+RETRIES_MAX: Final = 100
+CHILDREN_MAX: Final = 100
+
+
+@dataclass(frozen=True, slots=True)
+class JobSettings:
+    """A job as it is asked for; raises ConfigError that names the setting which cannot be."""
+
+    title: str
+    """What people call it."""
+    author: str = ""
+    schedule_kind: str = "NONE"
+    schedule_text: str = ""
+    """A cron rule, seconds, or a moment; by the kind."""
+    zone: str = "UTC"
+    """The IANA zone in which cron rules and moments are read."""
+    misfire: str = MisfirePolicy.DO_NOTHING.value
+    route: str = RouteStrategy.ROUND.value
+    handler: str = ""
+    parameters: str = ""
+    blocking: str = BLOCKING[0]
+    timeout_s: int = 0
+    """So long a run may take, by its executor's clock; 0: as long as it takes."""
+    retries: int = 0
+    """How often a run that was refused, failed or lost is tried again."""
+    children: tuple[int, ...] = ()
+    """Jobs that run once this one has succeeded."""
+    glue_type: str = BEAN
+    glue_source: str = ""
+
+    def __post_init__(self) -> None:
+        _one_of("misfire", self.misfire, tuple(MisfirePolicy))
+        _one_of("route", self.route, tuple(RouteStrategy))
+        _one_of("blocking", self.blocking, BLOCKING)
+        _one_of("glue_type", self.glue_type, GLUE_TYPES)
+        _within("timeout_s", self.timeout_s, TIMEOUT_S_MAX)
+        _within("retries", self.retries, RETRIES_MAX)
+        _within("children", len(self.children), CHILDREN_MAX)
+        _short("author", self.author, NAME_CHARS_MAX)
+        _short("title", self.title, NAME_CHARS_MAX)
+        _short("handler", self.handler, NAME_CHARS_MAX)
+        _short("parameters", self.parameters, PARAMETERS_CHARS_MAX)
+        _short("glue_source", self.glue_source, SOURCE_CHARS_MAX)
+        if not self.title.strip():
+            raise ConfigError("title", self.title, "a name that people know it by")
+        if self.glue_type == BEAN and not self.handler:
+            raise ConfigError("handler", "", "the name of a handler: the job runs no source")
+        if any(child < 1 for child in self.children):
+            raise ConfigError("children", self.children, "numbers of jobs")
+        _ = self.schedule
+
+    @property
+    def schedule(self) -> Schedule:
+        """Its times."""
+        return schedule_of(self.schedule_kind, self.schedule_text, self.zone)
+
+
+def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:
+    if value not in allowed:
+        raise ConfigError(name, value, ", ".join(allowed))
+
+
+def _within(name: str, value: int, high: int) -> None:
+    if not 0 <= value <= high:
+        raise ConfigError(name, value, f"0 to {high:,}")
+
+
+def _short(name: str, value: str, chars_max: int) -> None:
+    if len(value) > chars_max:
+        raise ConfigError(name, f"{value[:32]}…", f"at most {chars_max:,} characters")

@@ -1,0 +1,136 @@
+"""When a job is due: by a cron rule, at a rate, after a pause, once; and what a misfire means.
+
+Place in the walk: between the rules of cron and `planning`, which plans what is due.
+
+Invariant: a next time lies after the moment it is asked for, or there is none. Absent on purpose:
+state. A schedule is a value; where a job stands is a number that `planning` moves.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Final
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from engine.foundation.errors import ConfigError
+from pipelines.scheduler.cron import CronRule, cron_rule
+from pipelines.scheduler.wall_clock import next_fire_ms
+
+INTERVAL_S_MAX: Final = 10 * 366 * 86_400
+"""Ten years: an interval beyond it is a slip of the pen."""
+
+MOMENT_MS_MAX: Final = 7_258_118_400_000
+"""The end of 2199, as for cron rules."""
+
+
+class ScheduleKind(StrEnum):
+    """How a job's times are given; XXL-Job's words, and ONCE."""
+
+    NONE = "NONE"
+    """By hand, by a parent, or by nobody."""
+    CRON = "CRON"
+    FIX_RATE = "FIX_RATE"
+    """So many seconds from one planned time to the next."""
+    FIX_DELAY = "FIX_DELAY"
+    """So many seconds from the end of a run to the next."""
+    ONCE = "ONCE"
+    """At one moment, in ISO 8601; without a zone it is of the job's zone."""
+
+
+class MisfirePolicy(StrEnum):
+    """What is done for a time that no centre was there for."""
+
+    DO_NOTHING = "DO_NOTHING"
+    FIRE_ONCE_NOW = "FIRE_ONCE_NOW"
+    """One run for all that was missed; its planned time is the first of those."""
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """The times of a job, read and found right."""
+
+    kind: ScheduleKind
+    rule: CronRule | None = None
+    zone: ZoneInfo | None = None
+    interval_ms: int = 0
+    once_ms: int = 0
+
+    def next_ms(self, after_ms: int) -> int | None:
+        """The next planned time, in ms since 1970 UTC; None when there is none.
+
+        Of a fixed rate, `after_ms` is the time before it; of a fixed delay, the end of the last run
+        or the moment at which the job is started.
+        """
+        match self.kind:
+            case ScheduleKind.NONE:
+                return None
+            case ScheduleKind.CRON:
+                assert self.rule is not None, "a cron schedule has a rule"
+                assert self.zone is not None, "and a zone"
+                return next_fire_ms(self.rule, after_ms, self.zone)
+            case ScheduleKind.FIX_RATE | ScheduleKind.FIX_DELAY:
+                return after_ms + self.interval_ms
+            case ScheduleKind.ONCE:
+                return self.once_ms if self.once_ms > after_ms else None
+
+    def after_missing_ms(self, planned_ms: int, now_ms: int) -> int | None:
+        """The first planned time after now, when the one of `planned_ms` was missed.
+
+        A rate keeps its beat: the times stay whole intervals apart. XXL-Job counts from now on.
+        """
+        if self.kind is ScheduleKind.FIX_RATE:
+            missed = (now_ms - planned_ms) // self.interval_ms
+            return planned_ms + (missed + 1) * self.interval_ms
+        return self.next_ms(now_ms)
+
+    @property
+    def waits_for_the_end(self) -> bool:
+        """Is the next time known only when a run has ended?"""
+        return self.kind is ScheduleKind.FIX_DELAY
+
+
+def schedule_of(kind: str, text: str, zone: str = "UTC") -> Schedule:
+    """The schedule that three texts give; raises ConfigError naming what is wrong."""
+    try:
+        known = ScheduleKind(kind)
+    except ValueError as error:
+        raise ConfigError("schedule_kind", kind, ", ".join(ScheduleKind)) from error
+    there = zone_of(zone)
+    match known:
+        case ScheduleKind.NONE:
+            return Schedule(known)
+        case ScheduleKind.CRON:
+            return Schedule(known, rule=cron_rule(text), zone=there)
+        case ScheduleKind.FIX_RATE | ScheduleKind.FIX_DELAY:
+            return Schedule(known, interval_ms=_interval_s(text) * 1000)
+        case ScheduleKind.ONCE:
+            return Schedule(known, once_ms=_moment_ms(text, there))
+
+
+def zone_of(name: str) -> ZoneInfo:
+    """The IANA zone of that name; raises ConfigError when there is none."""
+    try:
+        return ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError) as error:
+        raise ConfigError("zone", name, "a name of the IANA database, as Europe/Berlin") from error
+
+
+def _interval_s(text: str) -> int:
+    is_number = text.isascii() and text.isdigit() and len(text) < 12
+    if not is_number or not 1 <= int(text) <= INTERVAL_S_MAX:
+        raise ConfigError("schedule", text, f"whole seconds, 1 to {INTERVAL_S_MAX}")
+    return int(text)
+
+
+def _moment_ms(text: str, zone: ZoneInfo) -> int:
+    try:
+        given = datetime.fromisoformat(text)
+        moment = given if given.tzinfo else given.replace(tzinfo=zone)
+        moment_ms = (moment - datetime(1970, 1, 1, tzinfo=UTC)).total_seconds() * 1000
+    except (ValueError, OverflowError) as error:
+        raise ConfigError("schedule", text, "a moment in ISO 8601: 2030-01-31T08:00") from error
+    if not 0 <= moment_ms < MOMENT_MS_MAX:
+        raise ConfigError("schedule", text, "a moment from 1970 to 2199")
+    return int(moment_ms)

@@ -1,0 +1,10 @@
+"""Jobs, executors and runs in SQL, in the database that alerting keeps too.
+
+Place in the walk: below the centre and the commands. Several centres share these tables and nothing
+else: passes of planning take turns by a lock on one row, and runs move as `run_life` allows, under
+a lock on theirs.
+
+Invariant: each operation is one short transaction; what follows from the end of a run (a retry,
+child jobs, the next time of a delay) is stored with that end, or neither is. Absent on purpose:
+clocks, entropy and the network.
+"""

@@ -1,0 +1,101 @@
+"""Which executors are there: they say so each 30 s, and are gone when they have not for 90 s.
+
+Invariant: what was said last counts; a clock of another centre that runs ahead makes an executor
+live longer, never shorter. Absent on purpose: requests to them, and whether one may be asked.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Final
+
+import sqlalchemy as sa
+
+from engine.foundation.errors import ConfigError
+from pipelines.alerting.store.database import Database
+from pipelines.scheduler.store.tables import executors, job_groups
+
+BEAT_MS: Final = 30_000
+GONE_MS: Final = 90_000
+"""XXL-Job's figures."""
+
+EXECUTORS_MAX: Final = 1_000
+"""Of one application; who registers beyond it is refused."""
+
+assert 2 * BEAT_MS < GONE_MS, "an executor may miss a beat"
+
+
+def beat(database: Database, app_name: str, address: str, *, now_ms: int) -> None:
+    """An executor says that it is there; raises ConfigError when there are too many of its kind."""
+    is_it = (executors.c.app_name == app_name) & (executors.c.address == address)
+    with database.writing() as connection:
+        seen = sa.case((executors.c.seen_ms > now_ms, executors.c.seen_ms), else_=now_ms)
+        if connection.execute(sa.update(executors).where(is_it).values(seen_ms=seen)).rowcount:
+            return
+        count = connection.scalar(
+            sa.select(sa.func.count())
+            .select_from(executors)
+            .where(executors.c.app_name == app_name)
+        )
+        if (count or 0) >= EXECUTORS_MAX:
+            raise ConfigError("executor", address, f"at most {EXECUTORS_MAX:,} of {app_name}")
+        connection.execute(sa.delete(executors).where(is_it))
+        connection.execute(
+            sa.insert(executors).values(app_name=app_name, address=address, seen_ms=now_ms)
+        )
+
+
+def leave(database: Database, app_name: str, address: str) -> None:
+    """An executor says that it goes."""
+    with database.writing() as connection:
+        connection.execute(
+            sa.delete(executors).where(
+                executors.c.app_name == app_name, executors.c.address == address
+            )
+        )
+
+
+def forget_silent(database: Database, *, now_ms: int) -> int:
+    """Forget who has not said for GONE_MS that it is there; how many."""
+    with database.writing() as connection:
+        return connection.execute(
+            sa.delete(executors).where(executors.c.seen_ms <= now_ms - GONE_MS)
+        ).rowcount
+
+
+def registered(database: Database, *, now_ms: int) -> dict[str, tuple[str, ...]]:
+    """The addresses that are there, in order, by application."""
+    with database.reading() as connection:
+        rows = connection.execute(
+            sa.select(executors.c.app_name, executors.c.address)
+            .where(executors.c.seen_ms > now_ms - GONE_MS)
+            .order_by(executors.c.app_name, executors.c.address)
+        ).all()
+    found: dict[str, list[str]] = {}
+    for app_name, address in rows:
+        found.setdefault(app_name, []).append(address)
+    return {app_name: tuple(addresses) for app_name, addresses in found.items()}
+
+
+def addresses_of(
+    connection: sa.Connection, group_ids: Iterable[int], *, now_ms: int
+) -> dict[int, tuple[str, ...]]:
+    """Where the executors of each group are: as written by hand, else as registered, in order."""
+    wanted = sorted(set(group_ids))
+    found: dict[int, tuple[str, ...]] = {}
+    apps: dict[str, int] = {}
+    for row in connection.execute(sa.select(job_groups).where(job_groups.c.group_id.in_(wanted))):
+        if row.manual_addresses is None:
+            apps[row.app_name] = row.group_id
+            found[row.group_id] = ()
+        else:
+            found[row.group_id] = tuple(json.loads(row.manual_addresses))
+    there = connection.execute(
+        sa.select(executors.c.app_name, executors.c.address)
+        .where(executors.c.app_name.in_(list(apps)), executors.c.seen_ms > now_ms - GONE_MS)
+        .order_by(executors.c.app_name, executors.c.address)
+    )
+    for app_name, address in there:
+        found[apps[app_name]] += (address,)
+    return found

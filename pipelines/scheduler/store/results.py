@@ -1,0 +1,234 @@
+"""What came of runs: results that executors tell, and runs whose executors must be asked.
+
+Place in the walk: after `sending`. A result is stored before its executor is told that it was
+heard; one that is told again changes nothing.
+
+Invariant: a result that comes for a run which counts as lost is noted beside it, with its moment:
+late is told apart from lost. Absent on purpose: requests. `doubtful` says which runs to ask about.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import sqlalchemy as sa
+from sqlalchemy.exc import IntegrityError
+
+from engine.foundation.errors import ConfigError
+from pipelines.alerting.store.database import Database
+from pipelines.scheduler.job_settings import PARAMETERS_CHARS_MAX
+from pipelines.scheduler.run_life import FAILED, OK, QUIET_MS, RunEvent, RunState
+from pipelines.scheduler.store.jobs import Change, note
+from pipelines.scheduler.store.run_rows import Ending, end_all, locked, planned_row
+from pipelines.scheduler.store.tables import AnyRow, jobs, run_reports, runs
+
+LOST_AFTER_MS: Final = 600_000
+"""So long after it was sent a run whose executor is gone, or idle without it, counts as lost."""
+
+DOUBTFUL_MAX: Final = 500
+"""Runs that one look gives out; the longest in doubt first."""
+
+FORGET_BATCH: Final = 2_000
+SHOWN_MAX: Final = 1_000
+
+_DONE: Final = (RunState.DONE.value,)
+_FAILED: Final = (RunState.FAILED.value, RunState.LOST.value, RunState.REFUSED.value)
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """How a run ended, by its executor."""
+
+    log_id: int
+    code: int
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Doubt:
+    """A run that was sent, and of which nothing was heard for a while."""
+
+    log_id: int
+    job_id: int
+    address: str
+    state: RunState
+    sent_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A run as it is shown."""
+
+    log_id: int
+    job_id: int
+    cause: str
+    state: RunState
+    planned_ms: int
+    attempt: int
+    shard_index: int
+    shard_total: int
+    address: str | None
+    sent_ms: int | None
+    trigger_code: int | None
+    trigger_message: str | None
+    ended_ms: int | None
+    result_code: int | None
+    result_message: str | None
+    late_code: int | None
+
+
+def note_results(database: Database, results: Iterable[Result], *, now_ms: int) -> int:
+    """Store results; how many of them ended a run. The first that comes for a run counts."""
+    by_id: dict[int, Result] = {}
+    for result in results:
+        by_id.setdefault(result.log_id, result)
+    with database.writing() as connection:
+        endings = []
+        for row in locked(connection, by_id):
+            told = by_id[row.log_id]
+            if row.state == RunState.LOST.value and row.late_code is None:
+                connection.execute(
+                    sa.update(runs)
+                    .where(runs.c.log_id == row.log_id)
+                    .values(late_code=told.code, late_ms=now_ms)
+                )
+            event = RunEvent.SUCCEED if told.code == OK else RunEvent.FAIL
+            endings.append(Ending(row, event, told.code, told.message))
+        return len(end_all(connection, endings, now_ms=now_ms))
+
+
+def doubtful(database: Database, *, now_ms: int) -> tuple[Doubt, ...]:
+    """The runs to ask about: sent under a claim that is over, with nothing heard since."""
+    open_states = (RunState.SENT, RunState.UNKNOWN, RunState.ACCEPTED, RunState.RUNNING)
+    with database.reading() as connection:
+        rows = connection.execute(
+            sa.select(runs.c.log_id, runs.c.job_id, runs.c.address, runs.c.state, runs.c.sent_ms)
+            .where(
+                runs.c.state.in_([state.value for state in open_states]),
+                runs.c.claim_until_ms + QUIET_MS <= now_ms,
+            )
+            .order_by(runs.c.sent_ms, runs.c.log_id)
+            .limit(DOUBTFUL_MAX)
+        ).all()
+    return tuple(
+        Doubt(row.log_id, row.job_id, row.address, RunState(row.state), row.sent_ms) for row in rows
+    )
+
+
+def note_findings(
+    database: Database, findings: Mapping[int, tuple[RunEvent, str]], *, now_ms: int
+) -> int:
+    """Store what was found out about doubtful runs: LOSE_SIGHT, SEE, MISS or BEREAVE, and why; how
+    many of them ended or went on.
+    """
+    with database.writing() as connection:
+        endings = [
+            Ending(row, findings[row.log_id][0], FAILED, findings[row.log_id][1])
+            for row in locked(connection, findings)
+        ]
+        return len(end_all(connection, endings, now_ms=now_ms))
+
+
+def run_by_hand(
+    database: Database, job_id: int, run_key: str, change: Change, *, parameters: str | None = None
+) -> int:
+    """Have a job run once, now, whether it is active or not; the number of the run. The same key
+    gives the same run: who does not know whether it was heard may ask again.
+    """
+    if len(run_key) > 48 or not run_key.isascii():
+        raise ConfigError("run_key", run_key, "at most 48 letters of ASCII")
+    if parameters is not None and len(parameters) > PARAMETERS_CHARS_MAX:
+        raise ConfigError("parameters", f"{parameters[:32]}…", f"at most {PARAMETERS_CHARS_MAX:,}")
+    cause = f"hand:{run_key}"
+    try:
+        with database.writing() as connection:
+            retries = connection.scalar(sa.select(jobs.c.retries).where(jobs.c.job_id == job_id))
+            if retries is None:
+                raise ConfigError("job", job_id, "a job that there is")
+            new = planned_row(
+                job_id, cause, now_ms=change.now_ms, retries_left=retries, parameters=parameters
+            )
+            log_id: int = connection.execute(
+                sa.insert(runs).values(new).returning(runs.c.log_id)
+            ).scalar_one()
+            note(connection, change, "run", f"job:{job_id}", detail=f"run {log_id}")
+            return log_id
+    except IntegrityError:
+        with database.reading() as connection:
+            of_that_key = sa.select(runs.c.log_id).where(
+                runs.c.job_id == job_id, runs.c.cause == cause, runs.c.attempt == 0
+            )
+            return int(connection.execute(of_that_key).scalar_one())
+
+
+def runs_of(database: Database, job_id: int, *, before: int | None = None) -> list[Run]:
+    """The runs of a job, the newest first, SHOWN_MAX at most; those before a number, if given."""
+    wanted = sa.select(*_SHOWN).where(runs.c.job_id == job_id)
+    if before is not None:
+        wanted = wanted.where(runs.c.log_id < before)
+    with database.reading() as connection:
+        rows = connection.execute(wanted.order_by(runs.c.log_id.desc()).limit(SHOWN_MAX)).all()
+    return [_run(row) for row in rows]
+
+
+def run_of(database: Database, log_id: int) -> Run:
+    """A run; raises ConfigError when there is none of that number."""
+    with database.reading() as connection:
+        row = connection.execute(sa.select(*_SHOWN).where(runs.c.log_id == log_id)).one_or_none()
+    if row is None:
+        raise ConfigError("run", log_id, "a run that there is")
+    return _run(row)
+
+
+def open_runs(database: Database, job_id: int) -> list[Run]:
+    """The runs of a job that an executor has or may have."""
+    return [run for run in runs_of(database, job_id) if run.state in _OUTSIDE]
+
+
+def report(database: Database, day: str, *, from_ms: int, to_ms: int) -> tuple[int, int, int]:
+    """Count the runs of a day anew and keep that: open, done, and failed, refused or lost."""
+    with database.writing() as connection:
+        counted = connection.execute(
+            sa.select(runs.c.state, sa.func.count())
+            .where(runs.c.planned_ms >= from_ms, runs.c.planned_ms < to_ms)
+            .group_by(runs.c.state)
+        ).all()
+        counts: dict[str, int] = {row[0]: row[1] for row in counted}
+        done = sum(counts.get(state, 0) for state in _DONE)
+        failed = sum(counts.get(state, 0) for state in _FAILED)
+        cancelled = counts.get(RunState.CANCELLED.value, 0)
+        open_count = sum(counts.values()) - done - failed - cancelled
+        connection.execute(sa.delete(run_reports).where(run_reports.c.day == day))
+        connection.execute(
+            sa.insert(run_reports).values(
+                day=day, open_count=open_count, done_count=done, failed_count=failed
+            )
+        )
+    return open_count, done, failed
+
+
+def forget(database: Database, *, before_ms: int) -> int:
+    """Forget runs that were planned before a moment and have ended, FORGET_BATCH at most; how many
+    went.
+    """
+    with database.writing() as connection:
+        old = (
+            sa.select(runs.c.log_id)
+            .where(runs.c.planned_ms < before_ms, runs.c.ended_ms.is_not(None))
+            .order_by(runs.c.planned_ms)
+            .limit(FORGET_BATCH)
+        )
+        gone = connection.scalars(old).all()
+        connection.execute(sa.delete(runs).where(runs.c.log_id.in_(gone)))
+    return len(gone)
+
+
+_OUTSIDE: Final = (RunState.SENT, RunState.UNKNOWN, RunState.ACCEPTED, RunState.RUNNING)
+_SHOWN: Final = tuple(runs.c[name] for name in Run.__slots__)
+
+
+def _run(row: AnyRow) -> Run:
+    values = {name: getattr(row, name) for name in Run.__slots__}
+    return Run(**values | {"state": RunState(row.state)})

@@ -1,0 +1,191 @@
+"""Rows of runs under lock, moved as `run_life` allows, and what follows from an end.
+
+Place in the walk: below `sending` and `results`, which say what happened.
+
+What follows, in the same transaction: an unsuccessful run is tried again while it has retries, with
+the same shard; a success begins the job's children; the end of a job with a fixed delay sets its
+next time. Each is a row with a cause of its own, so that it cannot be stored twice.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import sqlalchemy as sa
+
+from pipelines.scheduler.run_life import ENDED, UNSUCCESSFUL, RunEvent, RunState, Standing, moved
+from pipelines.scheduler.schedules import ScheduleKind
+from pipelines.scheduler.store.tables import AnyRow, jobs, runs
+
+MESSAGE_CHARS_MAX: Final = 15_000
+"""Of what is kept of an answer or a result, as in XXL-Job."""
+
+_RESULTS: Final = (RunEvent.SUCCEED, RunEvent.FAIL, RunEvent.MISS, RunEvent.BEREAVE)
+"""Events whose code is that of the result; of others it is that of the trigger."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """Something happened to a run, which may end it."""
+
+    row: AnyRow
+    event: RunEvent
+    code: int
+    message: str
+    token: int | None = None
+    """Of the claim under which somebody says so, if they do."""
+
+
+def locked(connection: sa.Connection, log_ids: Iterable[int]) -> Sequence[AnyRow]:
+    """The rows of runs, locked for this transaction, in order."""
+    return connection.execute(
+        sa.select(runs)
+        .where(runs.c.log_id.in_(sorted(log_ids)))
+        .order_by(runs.c.log_id)
+        .with_for_update()
+    ).all()
+
+
+def standing_of(row: AnyRow) -> Standing:
+    """What decides about a run."""
+    return Standing(RunState(row.state), row.token, row.claim_until_ms, row.sendings)
+
+
+def end_all(
+    connection: sa.Connection, endings: Iterable[Ending], *, now_ms: int
+) -> list[tuple[Ending, RunState]]:
+    """Move the runs that may be moved, with what follows; those that were, and their new states."""
+    changed = [
+        (ending, state)
+        for ending in endings
+        if (
+            state := moved(standing_of(ending.row), ending.event, now_ms=now_ms, token=ending.token)
+        )
+    ]
+    for is_result in (False, True):
+        values = [
+            {
+                "of": ending.row.log_id,
+                "now": state.value,
+                "code": ending.code,
+                "told": ending.message[:MESSAGE_CHARS_MAX],
+                "at": now_ms if state in ENDED else None,
+                "due": now_ms if state is RunState.PLANNED else ending.row.due_ms,
+            }
+            for ending, state in changed
+            if (ending.event in _RESULTS) is is_result
+        ]
+        if values:
+            words = ("result_code", "result_message") if is_result else (
+                "trigger_code", "trigger_message",
+            )  # fmt: skip
+            connection.execute(
+                sa.update(runs)
+                .where(runs.c.log_id == sa.bindparam("of"))
+                .values(
+                    {
+                        "state": sa.bindparam("now"),
+                        words[0]: sa.bindparam("code"),
+                        words[1]: sa.bindparam("told"),
+                        "ended_ms": sa.bindparam("at"),
+                        "due_ms": sa.bindparam("due"),
+                    }
+                ),
+                values,
+            )
+    _follow(connection, changed, now_ms=now_ms)
+    return changed
+
+
+def planned_row(job_id: int, cause: str, *, now_ms: int, **told: Any) -> dict[str, Any]:
+    """A run that is due now, for the next centre that looks."""
+    return {
+        "job_id": job_id,
+        "cause": cause,
+        "shard_index": 0,
+        "shard_total": 1,
+        "attempt": 0,
+        "retries_left": 0,
+        "parameters": None,
+        "planned_ms": now_ms,
+        "due_ms": now_ms,
+        "state": RunState.PLANNED.value,
+        "token": 0,
+        "holder": "",
+        "claim_until_ms": 0,
+        "sendings": 0,
+    } | told
+
+
+def _follow(
+    connection: sa.Connection, changed: Sequence[tuple[Ending, RunState]], *, now_ms: int
+) -> None:
+    ended = [(ending.row, state) for ending, state in changed if state in ENDED]
+    if not ended:
+        return
+    theirs = {
+        row.job_id: row
+        for row in connection.execute(
+            sa.select(
+                jobs.c.job_id, jobs.c.children, jobs.c.schedule_kind, jobs.c.schedule_text,
+                jobs.c.is_active,
+            ).where(jobs.c.job_id.in_(sorted({row.job_id for row, _ in ended})))
+        )
+    }  # fmt: skip
+    new: list[dict[str, Any]] = []
+    for row, state in ended:
+        job = theirs.get(row.job_id)
+        if job is None:
+            continue
+        if state in UNSUCCESSFUL and row.retries_left > 0:
+            new.append(_retry(row, now_ms))
+            continue
+        if state is RunState.DONE:
+            new += _children(connection, job, row, now_ms)
+        if job.schedule_kind == ScheduleKind.FIX_DELAY and row.cause.startswith("plan:"):
+            next_ms = now_ms + int(job.schedule_text) * 1000
+            connection.execute(
+                sa.update(jobs)
+                .where(jobs.c.job_id == row.job_id, jobs.c.is_active, jobs.c.next_ms.is_(None))
+                .values(next_ms=next_ms)
+            )
+    if new:
+        connection.execute(sa.insert(runs), new)
+
+
+def _retry(row: AnyRow, now_ms: int) -> dict[str, Any]:
+    return planned_row(
+        row.job_id,
+        row.cause,
+        now_ms=now_ms,
+        shard_index=row.shard_index,
+        shard_total=row.shard_total,
+        attempt=row.attempt + 1,
+        retries_left=row.retries_left - 1,
+        parameters=row.parameters,
+        planned_ms=row.planned_ms,
+    )
+
+
+def _children(
+    connection: sa.Connection, job: AnyRow, row: AnyRow, now_ms: int
+) -> list[dict[str, Any]]:
+    named = [child for child in json.loads(job.children) if child != row.job_id]
+    if not named:
+        return []
+    there = connection.execute(
+        sa.select(jobs.c.job_id, jobs.c.retries).where(jobs.c.job_id.in_(named))
+    )
+    return [
+        planned_row(
+            child.job_id,
+            f"after:{row.log_id}",
+            now_ms=now_ms,
+            retries_left=child.retries,
+            planned_ms=row.planned_ms,
+        )
+        for child in there
+    ]

@@ -1,0 +1,264 @@
+"""Runs on their way to executors: routed, written as SENT, and what was answered.
+
+Place in the walk: what the ring gives out comes here in batches, before anything is sent and after.
+
+Invariant: a run is SENT, to one address, before a byte of it leaves. Ways that ask around
+(fail-over, busy-over) give their addresses back as `Undecided`; the caller asks, and comes again
+with what it chose. A broadcast becomes one run an address, each with a life of its own.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Final
+
+import sqlalchemy as sa
+
+from engine.foundation.errors import ConfigError
+from pipelines.alerting.store.database import Database
+from pipelines.scheduler.job_settings import JobSettings
+from pipelines.scheduler.routing import Counters, Route, RouteStrategy, route
+from pipelines.scheduler.run_life import CLAIM_MS, FAILED, RunEvent, RunState
+from pipelines.scheduler.store.jobs import settings_of
+from pipelines.scheduler.store.passes import Claim
+from pipelines.scheduler.store.registry import addresses_of
+from pipelines.scheduler.store.run_rows import Ending, end_all, locked, standing_of
+from pipelines.scheduler.store.tables import AnyRow, jobs, runs
+
+_ASKS_AROUND: Final = (RouteStrategy.FAILOVER, RouteStrategy.BUSYOVER)
+
+
+@dataclass(frozen=True, slots=True)
+class Sending:
+    """A run to send, now: it is written as SENT."""
+
+    log_id: int
+    token: int
+    job_id: int
+    address: str
+    planned_ms: int
+    sent_ms: int
+    shard_index: int
+    shard_total: int
+    claim_until_ms: int
+    """Until then a call must have ended: see `run_life.may_send`."""
+    settings: JobSettings
+    """With the parameters of this run."""
+    glue_changed_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Undecided:
+    """A run whose executor is chosen by asking: the first of these that says yes."""
+
+    claim: Claim
+    job_id: int
+    addresses: tuple[str, ...]
+    must_be_idle: bool
+    """Ask whether it is idle (busy-over), or only whether it is there (fail-over)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What became of the claims that were given."""
+
+    sendings: tuple[Sending, ...]
+    undecided: tuple[Undecided, ...]
+    refused: int
+    """Runs for which no executor is there, or whose job cannot be sent."""
+
+
+def begin_sending(
+    database: Database,
+    claims: Iterable[Claim],
+    *,
+    now_ms: int,
+    entropy: Callable[[], int],
+    chosen: Mapping[int, str | None] | None = None,
+) -> Batch:
+    """Write runs as SENT, each to its address. Claims that were followed are left alone.
+
+    `chosen`: the address of runs that were undecided, by log_id; None: nobody said yes.
+    """
+    by_id = {claim.log_id: claim for claim in claims}
+    sendings: list[Sending] = []
+    undecided: list[Undecided] = []
+    endings: list[Ending] = []
+    with database.writing() as connection:
+        rows = [
+            row
+            for row in locked(connection, by_id)
+            if row.state == RunState.CLAIMED.value and row.token == by_id[row.log_id].token
+        ]
+        theirs = _jobs_of(connection, rows)
+        there = addresses_of(connection, (job.group_id for job in theirs.values()), now_ms=now_ms)
+        counters: dict[int, Counters] = {}
+        for row in rows:
+            job = theirs.get(row.job_id)
+            try:
+                settings = None if job is None else settings_of(job)
+            except ConfigError as error:
+                endings.append(_refusal(row, str(error)))
+                continue
+            if job is None or settings is None:
+                endings.append(_refusal(row, "its job was removed"))
+                continue
+            known = counters.get(row.job_id) or _counters(job.counters)
+            found = _route(
+                row,
+                settings,
+                there.get(job.group_id, ()),
+                known,
+                now_ms=now_ms,
+                entropy=entropy(),
+            )
+            if found.counters != _counters(job.counters):
+                counters[row.job_id] = found.counters
+            if not found.addresses:
+                endings.append(_refusal(row, "no executor of its group is there"))
+            elif RouteStrategy(settings.route) in _ASKS_AROUND and row.log_id not in (chosen or {}):
+                is_idle = settings.route == RouteStrategy.BUSYOVER
+                claim = by_id[row.log_id]
+                undecided.append(Undecided(claim, row.job_id, found.addresses, is_idle))
+            else:
+                asked = (chosen or {}).get(row.log_id, found.addresses[0])
+                if asked is None:
+                    endings.append(_refusal(row, "no executor said that it is there and ready"))
+                else:
+                    sendings += _sent(connection, row, job, (settings, found, asked, now_ms))
+        _keep_counters(connection, counters)
+        end_all(connection, endings, now_ms=now_ms)
+    return Batch(tuple(sendings), tuple(undecided), len(endings))
+
+
+def _route(
+    row: AnyRow,
+    settings: JobSettings,
+    addresses: Sequence[str],
+    counters: Counters,
+    *,
+    now_ms: int,
+    entropy: int,
+) -> Route:
+    """Where a run goes. A shard that is sent again stays the shard it is, wherever it goes."""
+    if row.shard_total > 1 and addresses:
+        return Route((addresses[row.shard_index % len(addresses)],), counters)
+    found = route(
+        RouteStrategy(settings.route),
+        addresses,
+        job_id=row.job_id,
+        counters=counters,
+        now_ms=now_ms,
+        entropy=entropy,
+    )
+    is_one = row.attempt > 0 or row.sendings > 0
+    return Route(found.addresses[:1], found.counters) if found.is_broadcast and is_one else found
+
+
+def _sent(
+    connection: sa.Connection,
+    row: AnyRow,
+    job: AnyRow,
+    how: tuple[JobSettings, Route, str, int],
+) -> list[Sending]:
+    """Write a run as SENT, and for a broadcast the runs of the other shards beside it."""
+    settings, found, asked, now_ms = how
+    until_ms = now_ms + CLAIM_MS
+    addresses = found.addresses if found.is_broadcast else (asked,)
+    total = len(addresses) if found.is_broadcast else row.shard_total
+    common = {
+        "shard_total": total,
+        "state": RunState.SENT.value,
+        "claim_until_ms": until_ms,
+        "sendings": row.sendings + 1,
+        "sent_ms": now_ms,
+    }
+    connection.execute(
+        sa.update(runs)
+        .where(runs.c.log_id == row.log_id)
+        .values(common | {"address": addresses[0]})
+    )
+    placed = [(row.log_id, row.shard_index, addresses[0])]
+    if len(addresses) > 1:
+        kept = ("job_id", "cause", "attempt", "retries_left", "parameters", "planned_ms", "due_ms",
+                "token", "holder")  # fmt: skip
+        same = {name: getattr(row, name) for name in kept} | common
+        others = [
+            same | {"shard_index": index, "address": address}
+            for index, address in enumerate(addresses)
+            if index
+        ]
+        made = connection.execute(
+            sa.insert(runs).returning(runs.c.log_id, runs.c.shard_index, runs.c.address), others
+        )
+        placed += [(one.log_id, one.shard_index, one.address) for one in made]
+    values = asdict(settings)
+    if row.parameters is not None:
+        values["parameters"] = row.parameters
+    return [
+        Sending(
+            log_id=log_id,
+            token=row.token,
+            job_id=row.job_id,
+            address=address,
+            planned_ms=row.planned_ms,
+            sent_ms=now_ms,
+            shard_index=index,
+            shard_total=total,
+            claim_until_ms=until_ms,
+            settings=JobSettings(**values),
+            glue_changed_ms=job.glue_changed_ms,
+        )
+        for log_id, index, address in placed
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class CallEnd:
+    """How the call that sent a run ended: ACCEPT, REFUSE or LOSE_SIGHT."""
+
+    log_id: int
+    token: int
+    event: RunEvent
+    code: int
+    message: str = ""
+
+
+def note_call_ends(database: Database, ends: Iterable[CallEnd], *, now_ms: int) -> None:
+    """Store how calls ended; those of a claim that was followed, or of a run that is over by now,
+    change nothing.
+    """
+    by_id = {end.log_id: end for end in ends}
+    with database.writing() as connection:
+        endings = []
+        for row in locked(connection, by_id):
+            end = by_id[row.log_id]
+            endings.append(Ending(row, end.event, end.code, end.message, token=end.token))
+        end_all(connection, endings, now_ms=now_ms)
+
+
+def _refusal(row: AnyRow, message: str) -> Ending:
+    assert standing_of(row).state is RunState.CLAIMED, "others are not refused here"
+    return Ending(row, RunEvent.REFUSE, FAILED, message, token=row.token)
+
+
+def _jobs_of(connection: sa.Connection, rows: Sequence[AnyRow]) -> dict[int, AnyRow]:
+    wanted = sorted({row.job_id for row in rows})
+    found = connection.execute(sa.select(jobs).where(jobs.c.job_id.in_(wanted)))
+    return {row.job_id: row for row in found}
+
+
+def _counters(text: str) -> Counters:
+    return Counters(**json.loads(text))
+
+
+def _keep_counters(connection: sa.Connection, counters: Mapping[int, Counters]) -> None:
+    if counters:
+        connection.execute(
+            sa.update(jobs)
+            .where(jobs.c.job_id == sa.bindparam("of"))
+            .values(counters=sa.bindparam("now")),
+            [{"of": of, "now": json.dumps(asdict(one))} for of, one in counters.items()],
+        )

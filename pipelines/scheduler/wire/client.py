@@ -1,0 +1,226 @@
+"""The side of the wire that asks: one pool of connections, and the calls of both parties over it.
+
+It uses httpx's transport without its client: no redirects, no cookies, no proxies from the
+environment. A call goes once; who calls decides whether it goes again, by the error:
+
+    ConnectFailed        nothing was sent
+    RequestTimedOut      whether it was done is unknown
+    ConnectionLost       the same
+    RemoteProtocolError  what came back is no answer
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator, Mapping, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Final
+
+import httpx
+
+from engine.foundation.errors import (
+    ConfigError,
+    ConnectFailed,
+    ConnectionLost,
+    RemoteProtocolError,
+    RequestRefused,
+    RequestTimedOut,
+)
+from pipelines.alerting.channels.addresses import look_up
+from pipelines.scheduler.wire.addresses import Address
+from pipelines.scheduler.wire.fields import BODY_BYTES_MAX
+from pipelines.scheduler.wire.messages import (
+    Answer,
+    Dialect,
+    LogPage,
+    LogRequest,
+    Registration,
+    RunRequest,
+    RunResult,
+    encode_job,
+    encode_results,
+)
+from pipelines.scheduler.wire.tokens import APP_HEADER, TOKEN_HEADER
+
+TIMEOUT_S: Final = 3.0
+"""Of one call; XXL-Job's figure."""
+CONNECTIONS_MAX: Final = 500
+CONNECTIONS_IDLE_MAX: Final = 100
+IDLE_EXPIRY_S: Final = 20.0
+"""Below what the other side waits before it closes an idle connection."""
+LOOK_UPS_MAX: Final = 8
+
+
+class Caller:
+    """Sends requests over one pool. Belongs to the loop that opened it."""
+
+    def __init__(
+        self, transport: httpx.AsyncHTTPTransport, threads: Executor, *, timeout_s: float
+    ) -> None:
+        self._transport = transport
+        self._threads = threads
+        self._timeout_s = timeout_s
+
+    async def call(
+        self, at: Address, path: str, body: bytes, *, headers: Mapping[str, str]
+    ) -> Answer:
+        """POST a body to a path below an address. Raises as the module says, and ConfigError for a
+        name that leads where it may not."""
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                return Answer.decode(await self._posted(at, path, body, headers))
+        except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout) as error:
+            raise ConnectFailed(f"{at.text} cannot be reached ({_why(error)})") from error
+        except (TimeoutError, httpx.TimeoutException) as error:
+            raise RequestTimedOut(f"{at.text}: no answer in {self._timeout_s:g} s") from error
+        except httpx.TransportError as error:
+            raise ConnectionLost(f"{at.text}: the connection ended ({_why(error)})") from error
+
+    async def _posted(
+        self, at: Address, path: str, body: bytes, headers: Mapping[str, str]
+    ) -> bytes:
+        host = at.host
+        if at.is_name:
+            loop = asyncio.get_running_loop()
+            found = await loop.run_in_executor(self._threads, partial(look_up, host, at.port))
+            host = at.chosen(found)
+        request = httpx.Request(
+            "POST",
+            httpx.URL(scheme=at.scheme, host=host, port=at.port, path=at.path + path),
+            headers={
+                "Host": at.authority,
+                "Content-Type": "application/json;charset=UTF-8",
+                **headers,
+            },
+            content=body,
+            extensions={
+                "sni_hostname": at.host,
+                "timeout": httpx.Timeout(self._timeout_s).as_dict(),
+            },
+        )
+        answer = await self._transport.handle_async_request(request)
+        try:
+            if answer.status_code != 200:
+                raise RemoteProtocolError(f"{at.text} answered HTTP status {answer.status_code}")
+            read = bytearray()
+            async for part in answer.aiter_raw():
+                read += part
+                if len(read) > BODY_BYTES_MAX:
+                    raise RemoteProtocolError(f"{at.text} answered more than may be read")
+        finally:
+            await answer.aclose()
+        return bytes(read)
+
+
+@asynccontextmanager
+async def opened_caller(*, timeout_s: float = TIMEOUT_S) -> AsyncIterator[Caller]:
+    """A caller, and its connections closed at the end."""
+    limits = httpx.Limits(
+        max_connections=CONNECTIONS_MAX,
+        max_keepalive_connections=CONNECTIONS_IDLE_MAX,
+        keepalive_expiry=IDLE_EXPIRY_S,
+    )
+    threads = ThreadPoolExecutor(LOOK_UPS_MAX, thread_name_prefix="look-up")
+    try:
+        async with httpx.AsyncHTTPTransport(
+            verify=ssl.create_default_context(), trust_env=False, limits=limits
+        ) as transport:
+            yield Caller(transport, threads, timeout_s=timeout_s)
+    finally:
+        threads.shutdown(wait=False, cancel_futures=True)
+
+
+class ExecutorClient:
+    """What a centre asks of one executor. An answer that says no is returned, not raised."""
+
+    def __init__(
+        self,
+        caller: Caller,
+        at: Address,
+        *,
+        token: str | None,
+        dialect: Dialect = Dialect.UP_TO_3_4,
+    ) -> None:
+        self._caller = caller
+        self._at = at
+        self._headers = headers_of(token, None)
+        self._run_path = "run" if dialect is Dialect.UP_TO_3_4 else "trigger"
+
+    async def beat(self) -> Answer:
+        """Is it there?"""
+        return await self._call("beat", b"")
+
+    async def idle_beat(self, job_id: int) -> Answer:
+        """Is nothing of this job at work or waiting there?"""
+        return await self._call("idleBeat", encode_job(job_id))
+
+    async def run(self, request: RunRequest) -> Answer:
+        """Run this. Success means that it was accepted."""
+        return await self._call(self._run_path, request.encode())
+
+    async def kill(self, job_id: int) -> Answer:
+        """Stop all of this job."""
+        return await self._call("kill", encode_job(job_id))
+
+    async def log(self, request: LogRequest) -> LogPage:
+        """Lines of a run's log. Raises RequestRefused when the executor says no."""
+        answer = await self._call("log", request.encode())
+        if not answer.is_success:
+            raise RequestRefused(answer.code, answer.message)
+        return LogPage.of(answer.content)
+
+    async def _call(self, path: str, body: bytes) -> Answer:
+        return await self._caller.call(self._at, path, body, headers=self._headers)
+
+
+class AdminClient:
+    """What an executor tells one admin. An answer that says no is returned, not raised."""
+
+    def __init__(
+        self,
+        caller: Caller,
+        at: Address,
+        *,
+        token: str | None,
+        app: str,
+        dialect: Dialect = Dialect.UP_TO_3_4,
+    ) -> None:
+        """`at` is the admin's address with its context path, as `http://HOST:8080/xxl-job-admin`."""
+        self._caller = caller
+        self._at = at
+        self._headers = headers_of(token, app)
+        self._dialect = dialect
+
+    async def register(self, registration: Registration) -> Answer:
+        """Say that the executor is there."""
+        return await self._call("api/registry", registration.encode())
+
+    async def remove(self, registration: Registration) -> Answer:
+        """Say that it is no more."""
+        return await self._call("api/registryRemove", registration.encode())
+
+    async def report(self, results: Sequence[RunResult]) -> Answer:
+        """Say how runs have ended."""
+        return await self._call("api/callback", encode_results(results, self._dialect))
+
+    async def _call(self, path: str, body: bytes) -> Answer:
+        return await self._caller.call(self._at, path, body, headers=self._headers)
+
+
+def headers_of(token: str | None, app: str | None) -> dict[str, str]:
+    """The two headers by which a party says who it is. Raises ConfigError for a text that no header
+    can carry."""
+    headers = {}
+    for name, value in ((TOKEN_HEADER, token), (APP_HEADER, app)):
+        if value is not None:
+            if not (value.isascii() and value.isprintable()):
+                raise ConfigError(name, "***", "printable ASCII")
+            headers[name] = value
+    return headers
+
+
+def _why(error: httpx.TransportError) -> str:
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__

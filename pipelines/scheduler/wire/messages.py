@@ -1,0 +1,361 @@
+"""What a centre and an executor say to each other, as values. Pure: bytes in, values out.
+
+| call         | asked by | body                                                  | answer holds |
+|--------------|----------|-------------------------------------------------------|--------------|
+| beat         | centre   | none                                                  | nothing      |
+| idleBeat     | centre   | {"jobId":7}                                           | nothing      |
+| run, trigger | centre   | RunRequest; 200 means accepted, the result comes later| nothing      |
+| kill         | centre   | {"jobId":7}                                           | nothing      |
+| log          | centre   | LogRequest                                            | LogPage      |
+| registry     | executor | Registration; registryRemove likewise                 | nothing      |
+| callback     | executor | results, an array (≤ 3.4) or {"callbackList":[…]}     | nothing      |
+
+Versions differ in three words: the time of a log row is `logDateTim` (sic) in callback and log up
+to 3.4 and `logDateTime` after; an answer's payload is `content` up to 3.2 and `data` after; `run`
+becomes `trigger` in 3.5. Both words are read everywhere, and both are written where a reader leaves
+unknown ones alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum, IntEnum, StrEnum
+from typing import Any, Final
+
+from pipelines.scheduler.wire.fields import (
+    INT_MAX,
+    LONG_MAX,
+    TIME_MS_MAX,
+    Fields,
+    Malformed,
+    parsed,
+    plain,
+    written,
+)
+
+NAME_CHARS_MAX: Final = 255
+APP_CHARS_MAX: Final = 64
+ADDRESS_CHARS_MAX: Final = 255
+PARAMETERS_CHARS_MAX: Final = 65_535
+SOURCE_CHARS_MAX: Final = 4 * 1024 * 1024
+MESSAGE_CHARS_MAX: Final = 15_000
+"""Of what a result says: a centre keeps no more."""
+LOG_PAGE_CHARS_MAX: Final = 4 * 1024 * 1024
+RESULTS_MAX: Final = 5_000
+"""In one callback."""
+SHARDS_MAX: Final = 100_000
+
+
+class Code(IntEnum):
+    """What an answer or a result comes to; a result may carry other codes, which are failures."""
+
+    SUCCESS = 200
+    FAIL = 500
+    TIMED_OUT = 502
+
+
+class Blocking(StrEnum):
+    """What becomes of a run that comes while the job's last one is at work."""
+
+    SERIAL = "SERIAL_EXECUTION"  # It waits.
+    DISCARD_LATER = "DISCARD_LATER"  # It is refused.
+    COVER_EARLY = "COVER_EARLY"  # What is at work or waits is stopped for it.
+
+
+class Dialect(Enum):
+    """Which side of the change of words a peer stands on."""
+
+    UP_TO_3_4 = "3.4"
+    FROM_3_5 = "3.5"
+
+
+class Glue(StrEnum):
+    """What a run runs: a handler, or source that the centre keeps."""
+
+    BEAN = "BEAN"
+    GROOVY = "GLUE_GROOVY"
+    SHELL = "GLUE_SHELL"
+    PYTHON = "GLUE_PYTHON"
+    PYTHON2 = "GLUE_PYTHON2"
+    NODEJS = "GLUE_NODEJS"
+    POWERSHELL = "GLUE_POWERSHELL"
+    PHP = "GLUE_PHP"
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a call is answered, always with HTTP status 200."""
+
+    code: int = Code.SUCCESS
+    message: str = ""
+    content: object = None
+    """A LogPage's fields, for log; else None."""
+
+    @property
+    def is_success(self) -> bool:
+        """Did the other side do what it was asked?"""
+        return self.code == Code.SUCCESS
+
+    def encode(self) -> bytes:
+        """The payload goes out under both names, so that either version finds it."""
+        told: dict[str, Any] = {"code": int(self.code)}
+        if self.message:
+            told["msg"] = plain(self.message, MESSAGE_CHARS_MAX)
+        if self.content is not None:
+            told |= {"content": self.content, "data": self.content}
+        return written(told)
+
+    @classmethod
+    def decode(cls, body: bytes) -> Answer:
+        """Raises Malformed."""
+        told = Fields.of(parsed(body))
+        return cls(
+            told.integer("code", low=-INT_MAX),
+            told.text("msg", chars_max=len(body), default="")[:MESSAGE_CHARS_MAX],
+            told.value("data", "content"),
+        )
+
+
+def refused(message: str) -> Answer:
+    """An answer that says no, and why."""
+    return Answer(Code.FAIL, message)
+
+
+@dataclass(frozen=True, slots=True)
+class RunRequest:
+    """One run of a job, by one executor."""
+
+    job_id: int
+    log_id: int
+    log_time_ms: int
+    """When the centre made the run's row; with `log_id` it names the run, and its log file."""
+    handler: str = ""
+    parameters: str = ""
+    blocking: Blocking = Blocking.SERIAL
+    timeout_s: int = 0
+    """0: as long as it takes."""
+    glue_type: str = Glue.BEAN
+    glue_source: str = ""
+    glue_time_ms: int = 0
+    """When the source was edited last."""
+    shard_index: int = 0
+    shard_total: int = 1
+    fire_time_ms: int | None = None
+    """When the run was planned for; None when the centre does not tell (XXL-Job's does not)."""
+
+    def encode(self) -> bytes:
+        """As a centre sends it. An executor that knows no `fireTime` leaves it alone."""
+        told: dict[str, Any] = {
+            "jobId": self.job_id,
+            "executorHandler": self.handler,
+            "executorParams": self.parameters,
+            "executorBlockStrategy": self.blocking.value,
+            "executorTimeout": self.timeout_s,
+            "logId": self.log_id,
+            "logDateTime": self.log_time_ms,
+            "glueType": self.glue_type,
+            "glueSource": self.glue_source,
+            "glueUpdatetime": self.glue_time_ms,
+            "broadcastIndex": self.shard_index,
+            "broadcastTotal": self.shard_total,
+        }
+        if self.fire_time_ms is not None:
+            told["fireTime"] = self.fire_time_ms
+        return written(told)
+
+    @classmethod
+    def decode(cls, body: bytes) -> RunRequest:
+        """Raises Malformed."""
+        told = Fields.of(parsed(body))
+        total = max(1, told.integer("broadcastTotal", high=SHARDS_MAX, default=1))
+        strategy = told.text("executorBlockStrategy", chars_max=NAME_CHARS_MAX, default="")
+        if strategy not in {"", *Blocking}:
+            raise Malformed("executorBlockStrategy", f"not one of {', '.join(Blocking)}")
+        fire_time_ms = told.integer("fireTime", high=TIME_MS_MAX, default=-1)
+        return cls(
+            job_id=_job_id(told),
+            log_id=_log_id(told),
+            log_time_ms=_log_time_ms(told),
+            handler=told.text("executorHandler", chars_max=NAME_CHARS_MAX, default=""),
+            parameters=told.text("executorParams", chars_max=PARAMETERS_CHARS_MAX, default=""),
+            blocking=Blocking(strategy or Blocking.SERIAL),
+            timeout_s=max(0, told.integer("executorTimeout", low=-INT_MAX, default=0)),
+            glue_type=told.text("glueType", chars_max=NAME_CHARS_MAX, default=""),
+            glue_source=told.text("glueSource", chars_max=SOURCE_CHARS_MAX, default=""),
+            glue_time_ms=told.integer("glueUpdatetime", high=TIME_MS_MAX, default=0),
+            shard_index=told.integer("broadcastIndex", high=total - 1, default=0),
+            shard_total=total,
+            fire_time_ms=None if fire_time_ms < 0 else fire_time_ms,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class LogRequest:
+    """Lines of a run's log, from one on; the first line is 1."""
+
+    log_id: int
+    log_time_ms: int
+    from_line: int
+
+    def encode(self) -> bytes:
+        """With both words for the time."""
+        return written(
+            {
+                "logDateTim": self.log_time_ms,
+                "logDateTime": self.log_time_ms,
+                "logId": self.log_id,
+                "fromLineNum": self.from_line,
+            }
+        )
+
+    @classmethod
+    def decode(cls, body: bytes) -> LogRequest:
+        """Raises Malformed."""
+        told = Fields.of(parsed(body))
+        return cls(_log_id(told), _log_time_ms(told), told.integer("fromLineNum", default=1))
+
+
+@dataclass(frozen=True, slots=True)
+class LogPage:
+    """Lines `from_line` to `to_line` of a log. Beyond its end the text is empty, and `to_line` is
+    the last line that there is."""
+
+    from_line: int
+    to_line: int
+    text: str
+    is_end: bool
+    """No line will follow. The Java executor never says so: whoever reads looks at the run."""
+
+    def as_content(self) -> dict[str, Any]:
+        """What an Answer carries."""
+        return {
+            "fromLineNum": self.from_line,
+            "toLineNum": self.to_line,
+            "logContent": plain(self.text, LOG_PAGE_CHARS_MAX),
+            "isEnd": self.is_end,
+        }
+
+    @classmethod
+    def of(cls, content: object) -> LogPage:
+        """Raises Malformed."""
+        told = Fields.of(content, "content")
+        return cls(
+            told.integer("fromLineNum"),
+            told.integer("toLineNum"),
+            told.text("logContent", chars_max=LOG_PAGE_CHARS_MAX, default=""),
+            told.flag("isEnd", default=False),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class RunResult:
+    """How a run has ended."""
+
+    log_id: int
+    log_time_ms: int
+    code: int
+    message: str = ""
+
+
+def encode_results(results: Sequence[RunResult], dialect: Dialect) -> bytes:
+    """The body of a callback."""
+    key = "logDateTim" if dialect is Dialect.UP_TO_3_4 else "logDateTime"
+    told = []
+    for result in results:
+        one: dict[str, Any] = {
+            "logId": result.log_id,
+            key: result.log_time_ms,
+            "handleCode": int(result.code),
+        }
+        if result.message:
+            one["handleMsg"] = plain(result.message, MESSAGE_CHARS_MAX)
+        told.append(one)
+    return written(told if dialect is Dialect.UP_TO_3_4 else {"callbackList": told})
+
+
+def decode_results(body: bytes) -> list[RunResult]:
+    """The results of a callback in either dialect. Raises Malformed; a message that is too long
+    is cut, for the result must not be lost by it.
+    """
+    told = parsed(body)
+    listed = told if isinstance(told, list) else Fields.of(told).value("callbackList")
+    if not isinstance(listed, list):
+        raise Malformed("callbackList", "not a list")
+    if len(listed) > RESULTS_MAX:
+        raise Malformed("callbackList", f"{len(listed):,} results; {RESULTS_MAX:,} are the most")
+    return [_result(Fields.of(one, "callbackList")) for one in listed]
+
+
+@dataclass(frozen=True, slots=True)
+class Registration:
+    """An executor says, each 30 s, where it is; or, at its end, that it is gone."""
+
+    app: str
+    address: str
+    """As it was told; `addresses` says whether it may be asked."""
+    group: str = "EXECUTOR"
+
+    def encode(self) -> bytes:
+        """As an executor sends it."""
+        return written(
+            {
+                "registryGroup": self.group,
+                "registryKey": self.app,
+                "registryValue": self.address,
+            }
+        )
+
+    @classmethod
+    def decode(cls, body: bytes) -> Registration:
+        """Raises Malformed."""
+        told = Fields.of(parsed(body))
+        group = told.text("registryGroup", chars_max=NAME_CHARS_MAX)
+        if group not in {"EXECUTOR", "ADMIN"}:
+            raise Malformed("registryGroup", "not EXECUTOR or ADMIN")
+        app = told.text("registryKey", chars_max=APP_CHARS_MAX)
+        if not is_app_name(app):
+            raise Malformed("registryKey", f"not {APP_NAME_RULE}")
+        return cls(app, told.text("registryValue", chars_max=ADDRESS_CHARS_MAX), group)
+
+
+APP_NAME_RULE: Final = (
+    f"a printable name of 1 to {APP_CHARS_MAX} characters, without blank, comma, < and >"
+)
+
+
+def is_app_name(text: str) -> bool:
+    """May an executor have this name?"""
+    return 0 < len(text) <= APP_CHARS_MAX and text.isprintable() and not set(text) & set(" ,<>")
+
+
+def encode_job(job_id: int) -> bytes:
+    """The body of idleBeat and kill."""
+    return written({"jobId": job_id})
+
+
+def decode_job(body: bytes) -> int:
+    """The job that idleBeat or kill is about. Raises Malformed."""
+    return _job_id(Fields.of(parsed(body)))
+
+
+def _result(told: Fields) -> RunResult:
+    message = told.text("handleMsg", chars_max=LOG_PAGE_CHARS_MAX, default="")
+    return RunResult(
+        _log_id(told),
+        _log_time_ms(told),
+        told.integer("handleCode", low=1),
+        message[:MESSAGE_CHARS_MAX],
+    )
+
+
+def _job_id(told: Fields) -> int:
+    return told.integer("jobId")
+
+
+def _log_id(told: Fields) -> int:
+    return told.integer("logId", high=LONG_MAX)
+
+
+def _log_time_ms(told: Fields) -> int:
+    return told.integer("logDateTime", "logDateTim", high=TIME_MS_MAX)
