@@ -253,6 +253,8 @@ class _Shown:
         if silence is not None:
             until = self._clock(silence.end_us)
             said.append(html.Div(f"silenced by {visible(silence.author)} to {until}"))
+        elif alert.muted:
+            said.append(html.Div(f"nobody is told: {visible(alert.muted)}"))
         return html.Div(said or "nobody", className="seen-to" if said else "reason")
 
     def _next(self, alert: Alert) -> Any:

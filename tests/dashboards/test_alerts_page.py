@@ -104,6 +104,12 @@ class TestOpenAlerts:
         for matcher in ('alertname="QueueFrozen"', 'group="shipping"'):
             assert json.dumps(matcher)[1:-1] in page
 
+    def test_say_why_nobody_is_told_of_them(self, story: Lake, tmp_path: Path) -> None:
+        muted = an_alert("LagGrows", muted="BrokerSilent fires <for> the same broker")
+        tell(Database.at(f"sqlite:///{tmp_path / 'a.db'}"), story.root, [muted])
+        page = seen(desk(story, tmp_path / "a.db"))
+        assert "nobody is told: BrokerSilent fires <for> the same broker" in page
+
     def test_may_be_searched_and_say_how_many_were_found(self, story: Lake, file: Path) -> None:
         page = seen(desk(story, file), search="?q=QUEUEfro")
         assert "1 of 4 alerts open" in page
