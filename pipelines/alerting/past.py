@@ -21,11 +21,10 @@ from deltalake.exceptions import DeltaError
 
 from engine.foundation.errors import LakeError
 from pipelines.alerting.alerts import Alert, State
+from pipelines.catalogue import ALERTS
 from pipelines.lake import Lake, first_line
 from pipelines.microseconds import micros
 
-HISTORY: Final = "alerts"
-"""The gold table."""
 ROWS_MAX: Final = 10_000
 """Alerts of one answer; older ones than these are counted as unknown."""
 _COLUMNS: Final = (
@@ -57,7 +56,7 @@ class PastAlerts:
 
     def within(self, start: datetime, end: datetime) -> Past:
         """Alerts that fired in the range, or into it, and were resolved since."""
-        address = self._lake.gold(HISTORY)
+        address = self._lake.gold(ALERTS.name)
         try:
             if not self._lake.exists(address):
                 return Past()

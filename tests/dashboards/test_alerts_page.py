@@ -16,9 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import plotly.graph_objects as go
-import polars as pl
 import pytest
-from deltalake import write_deltalake
 from playwright.sync_api import expect
 
 from dashboards import alerts as told
@@ -27,6 +25,8 @@ from dashboards.desk import Desk
 from dashboards.pages import alerts, group, shell
 from pipelines.alerting.alerts import Alert, State
 from pipelines.alerting.board import AWAY_US, AlertBoard, Life
+from pipelines.alerting.entries import entry_of
+from pipelines.alerting.history.table import HistoryTable
 from pipelines.alerting.looking import Gold
 from pipelines.alerting.matchers import matcher_of
 from pipelines.alerting.outbox.courier import Chances, Courier
@@ -36,6 +36,7 @@ from pipelines.alerting.store.database import Database
 from pipelines.alerting.telling import NobodyToTell
 from pipelines.alerting.watching import Alerting
 from pipelines.lake import Lake
+from pipelines.microseconds import micros
 from tests.dashboards.alerts_told import (
     NOW_US,
     an_alert,
@@ -164,30 +165,26 @@ class TestOtherParts:
     ) -> None:
         lake = Lake.at(str(tmp_path / "lake"))
         long_ago = END - timedelta(hours=3)
-        columns = {
-            "kind": "RESOLVED",
-            "fingerprint": "f" * 16,
-            "rule": "LagGrows",
-            "owner": "shop",
-            "severity": "warning",
-            "labels": json.dumps({"group": "pay"}),
-            "reason": "",
-            "summary": "pay fell behind",
-            "evidence": "",
-            "active_at": long_ago,
-            "fired_at": long_ago,
-            "resolved_at": long_ago + timedelta(minutes=5),
-            "observed_at": long_ago + timedelta(minutes=5),
-            "observed_date": long_ago.date(),
-        }
+        alert = an_alert(
+            "LagGrows",
+            State.RESOLVED,
+            labels={"group": "pay"},
+            fired_at_us=micros(long_ago),
+            resolved_at_us=micros(long_ago) + 300_000_000,
+        )
+        ended_us = alert.resolved_at_us or 0
+        entry = entry_of(alert, "RESOLVED", observed_us=ended_us, recorded_us=ended_us)
         past = PastAlerts(lake)
         start = END - timedelta(hours=6)
         assert past.within(start, END) == Past()
-        write_deltalake(lake.gold("alerts"), pl.DataFrame([columns]).to_arrow())
+        table = HistoryTable(lake)
+        table.taken("h")
+        table.append("h", [(1, entry)])
         found = past.within(start, END)
         assert found.since == long_ago + timedelta(minutes=5)
-        (alert,) = found.alerts
-        assert (alert.rule, alert.labels, alert.owner) == ("LagGrows", {"group": "pay"}, "shop")
+        (kept,) = found.alerts
+        assert (kept.rule, kept.labels, kept.owner) == ("LagGrows", {"group": "pay"}, "payments")
+        assert (kept.fired_at_us, kept.resolved_at_us) == (alert.fired_at_us, alert.resolved_at_us)
         assert not past.within(END - timedelta(hours=1), END).alerts
         board = source_of(file, lake.root).look(NOW_US)
         lane = told.lane_of(
@@ -197,7 +194,7 @@ class TestOtherParts:
             now_us=NOW_US,
         )
         assert lane is not None
-        assert lane.bars["words"].to_list() == ["LagGrows (warning)"]
+        assert lane.bars["words"].to_list() == ["LagGrows (critical)"]
         assert lane.unknown_until == found.since
 
     def test_silences_say_whether_they_hold_and_when_they_come_back(
