@@ -25,6 +25,7 @@ from pipelines.microseconds import micros, moment_at
 if TYPE_CHECKING:
     from pipelines.alerting.alerts import Alert
     from pipelines.alerting.board import Board
+    from pipelines.alerting.past import Past
     from pipelines.alerting.rules import Checked
 
 QUIET: Final = "info"
@@ -41,6 +42,8 @@ class AlertSource:
     look: Callable[[int], Board]
     """At a moment of the clock, µs."""
     rules: Callable[[], Checked]
+    past: Callable[[datetime, datetime], Past]
+    """What was over in a range, from the lake."""
     database: str = ""
     """What a command needs beside the lake to find the same database."""
 
@@ -111,6 +114,19 @@ def resolved_within(alerts: Iterable[Alert], span: Span) -> list[Alert]:
         and one.resolved_at_us >= begin
         and one.fired_at_us <= end
     ]
+
+
+def with_past(board: Board, past: Past) -> list[Alert]:
+    """What the store knows, and what only the lake does."""
+    there = {(one.fingerprint, one.fired_at_us) for one in board.alerts}
+    beside = [one for one in past.alerts if (one.fingerprint, one.fired_at_us) not in there]
+    return [*board.alerts, *beside]
+
+
+def known_from(board: Board, past: Past, now_us: int) -> datetime:
+    """From when on it is known what was resolved."""
+    kept = moment_at(now_us - board.over_kept_us)
+    return kept if past.since is None else min(past.since, kept)
 
 
 def heard_of(board: Board | None, cluster: str, now_us: int) -> dict[str, object]:
@@ -186,13 +202,15 @@ def _quoted(value: str) -> str:
     return value.replace("\\", "\\\\").replace('"', '\\"')
 
 
-def lane_of(board: Board | None, group: str, cluster: str, now_us: int) -> AlertLane | None:
+def lane_of(
+    board: Board | None, past: Past, group: str, *, cluster: str, now_us: int
+) -> AlertLane | None:
     """The times in which alerts of a group fired; None when nobody has ever watched."""
     if board is None or board.process.life.value == "never":
         return None
     about = [
         one
-        for one in of_cluster(board.alerts, cluster)
+        for one in of_cluster(with_past(board, past), cluster)
         if one.labels.get("group") == group and one.fired_at_us is not None
     ]
     bars = pl.DataFrame(
@@ -209,7 +227,7 @@ def lane_of(board: Board | None, group: str, cluster: str, now_us: int) -> Alert
     )
     process = board.process
     unwatched = None if process.is_believed else _moment(process.data_us)
-    return AlertLane(bars, unwatched, moment_at(now_us - board.over_kept_us))
+    return AlertLane(bars, unwatched, known_from(board, past, now_us))
 
 
 def _moment(moment_us: int | None) -> datetime | None:

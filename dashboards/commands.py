@@ -94,11 +94,13 @@ def alerts_of(lake: Lake, database: str | None, rules: Sequence[Path]) -> AlertS
     """Where the pages of a lake learn of alerts."""
     from dashboards.alerts import AlertSource
     from pipelines.alerting.board import AlertBoard
+    from pipelines.alerting.past import PastAlerts
     from pipelines.alerting.rules_read import RulesRead
 
     # An address may hold a password: then the reader of the page has to know it already.
     said = "" if database is None or "@" in database else f" --database {shlex.quote(database)}"
-    return AlertSource(AlertBoard(lake.root, database).look, RulesRead(rules).read, said)
+    board, past = AlertBoard(lake.root, database), PastAlerts(lake)
+    return AlertSource(board.look, RulesRead(rules).read, past.within, said)
 
 
 def announce(line: str) -> None:

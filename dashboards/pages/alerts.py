@@ -41,7 +41,7 @@ from dashboards.pages.parts import (
     tree,
 )
 from dashboards.view import QUERY_MAX, Span, View, parse, resolve
-from dashboards.words import clock, count, duration, plural, spoken, visible
+from dashboards.words import clock, count, plural, spoken, visible
 from engine.foundation.errors import LakeError
 from pipelines.microseconds import moment_at
 
@@ -253,6 +253,8 @@ class _Shown:
         if silence is not None:
             until = self._clock(silence.end_us)
             said.append(html.Div(f"silenced by {visible(silence.author)} to {until}"))
+        elif alert.muted:
+            said.append(html.Div(f"nobody is told: {visible(alert.muted)}"))
         return html.Div(said or "nobody", className="seen-to" if said else "reason")
 
     def _next(self, alert: Alert) -> Any:
@@ -280,14 +282,19 @@ class _Shown:
     def history(self) -> tuple[str, Any, int]:
         """What was resolved, and fired in the range; the newest first."""
         asked = self._asked
-        alerts = told.of_cluster(self._board.alerts, asked.view.cluster)
-        past = told.resolved_within(alerts, asked.span)
-        chosen = told.matching(past, asked.view.query)
-        kept = duration(self._board.over_kept_us / 1000)
-        note = f"resolved ones of the range; kept for {kept} after their end"
+        past = self._source.past(asked.span.start, asked.span.end)
+        alerts = told.of_cluster(told.with_past(self._board, past), asked.view.cluster)
+        over = told.resolved_within(alerts, asked.span)
+        over.sort(key=lambda one: (-(one.resolved_at_us or 0), one.fingerprint))
+        chosen = told.matching(over, asked.view.query)
+        known_from = told.known_from(self._board, past, self._now_us)
+        note = f"{plural(len(chosen), 'alert')} that fired in the range and is over"
+        if known_from > asked.span.start:
+            note += f"; nothing is known of before {clock(known_from, day=True)} UTC"
+        if past.trouble:
+            note += f": {visible(past.trouble)}"
         if not chosen:
-            said = "No alert that is kept was resolved in this range."
-            return note, quiet(said), 0
+            return note, quiet("None that is known was resolved in this range."), 0
         rows = [self._past_row(one) for one in _page(chosen, asked.view)]
         headings = ("from", "to", "lasted", "severity", "what", "where", "owner", "")
         return note, table(headings, rows, label="Resolved alerts, the newest first"), len(chosen)

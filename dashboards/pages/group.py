@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import datetime
 from functools import partial
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import dash_ag_grid as dag
 import polars as pl
@@ -41,6 +41,10 @@ from dashboards.words import clock, count, duration, plural, spoken, visible
 from engine.foundation.errors import LakeError
 from pipelines.reading import LOOK_BACK, held_to, lag_known, states_at
 from pipelines.wording import cause_text
+
+if TYPE_CHECKING:
+    from pipelines.alerting.board import Board
+    from pipelines.alerting.past import Past
 
 HIDDEN, SHOWN = "group-body hidden", "group-body"
 VERDICTS: Final = (
@@ -217,13 +221,23 @@ def content(
         look = desk.look(search, pulse)
         if look.pulse.first_run:
             return _instead(first_run(desk.data.lake.root))
-        board, now_us = desk.board(), desk.now_us
-        version = 0 if board is None else board.version
+        board, version = desk.board(), 0
+        fired: Callable[[str], AlertLane | None] = _nobody_watches
+        if board is not None and desk.alerts is not None:
+            past, version = desk.alerts.past(look.span.start, look.span.end), board.version
+            fired = partial(_fired, board, past, group or "", now_us=desk.now_us)
         key = ("group", group, look.key, theme, int(look.span.now.timestamp() // 60), version)
-        fired = partial(lane_of, board, group or "", now_us=now_us)
         return desk.pages.get(key, lambda: _content(group or "", look, theme, fired))
     except LakeError as error:
         return _instead(failure(str(error), desk.clock()))
+
+
+def _nobody_watches(_cluster: str) -> None:
+    return None
+
+
+def _fired(board: Board, past: Past, group: str, cluster: str, *, now_us: int) -> AlertLane | None:
+    return lane_of(board, past, group, cluster=cluster, now_us=now_us)
 
 
 def _instead(shown: Any) -> tuple[Any, ...]:

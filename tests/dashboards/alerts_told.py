@@ -12,11 +12,13 @@ from pipelines.alerting.alerts import Alert, State, fingerprint_of
 from pipelines.alerting.board import AlertBoard
 from pipelines.alerting.kept_silences import kept_silence
 from pipelines.alerting.matchers import matcher_of
+from pipelines.alerting.past import PastAlerts
 from pipelines.alerting.rules_read import RulesRead
 from pipelines.alerting.silences import Recurring, Silence
 from pipelines.alerting.store import leads, people, steps
 from pipelines.alerting.store.database import Database
 from pipelines.alerting.watching import LEASE_US
+from pipelines.lake import Lake
 from pipelines.microseconds import micros
 from pipelines.settings import DAY_US, HOUR_US, MINUTE_US, SECOND_US
 from tests.gold_lake import END
@@ -141,8 +143,9 @@ def say(database: Database, lake: str, alert: Alert) -> None:
 
 def source_of(file: Path, lake: str, *rules: Path) -> AlertSource:
     """Where pages learn of alerts, when they are in this file."""
-    board = AlertBoard(lake, f"sqlite:///{file}")
-    return AlertSource(board.look, RulesRead(rules).read, f" --database sqlite:///{file}")
+    board, past = AlertBoard(lake, f"sqlite:///{file}"), PastAlerts(Lake.at(lake))
+    said = f" --database sqlite:///{file}"
+    return AlertSource(board.look, RulesRead(rules).read, past.within, said)
 
 
 def later(seconds: float) -> datetime:

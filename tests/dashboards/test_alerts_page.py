@@ -11,6 +11,7 @@ import re
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -23,15 +24,19 @@ from dashboards.data import LakeData
 from dashboards.desk import Desk
 from dashboards.pages import alerts, group, shell
 from pipelines.alerting.alerts import Alert, State
-from pipelines.alerting.board import AWAY_US, AlertBoard
+from pipelines.alerting.board import AWAY_US, AlertBoard, Life
+from pipelines.alerting.entries import entry_of
+from pipelines.alerting.history.table import HistoryTable
 from pipelines.alerting.looking import Gold
 from pipelines.alerting.matchers import matcher_of
 from pipelines.alerting.outbox.courier import Chances, Courier
+from pipelines.alerting.past import Past, PastAlerts
 from pipelines.alerting.store import leads, people, steps
 from pipelines.alerting.store.database import Database
 from pipelines.alerting.telling import NobodyToTell
 from pipelines.alerting.watching import Alerting
 from pipelines.lake import Lake
+from pipelines.microseconds import micros
 from tests.dashboards.alerts_told import (
     NOW_US,
     an_alert,
@@ -44,6 +49,7 @@ from tests.dashboards.alerts_told import (
 from tests.dashboards.served import Visit, Windows, serving, visiting
 from tests.gold_lake import END
 
+WITHIN_MS = 30_000
 HOSTILE = "<img src=x onerror=alert(1)>\u202e'\"; rm -rf ~ #"
 
 
@@ -99,6 +105,12 @@ class TestOpenAlerts:
         for matcher in ('alertname="QueueFrozen"', 'group="shipping"'):
             assert json.dumps(matcher)[1:-1] in page
 
+    def test_say_why_nobody_is_told_of_them(self, story: Lake, tmp_path: Path) -> None:
+        muted = an_alert("LagGrows", muted="BrokerSilent fires <for> the same broker")
+        tell(Database.at(f"sqlite:///{tmp_path / 'a.db'}"), story.root, [muted])
+        page = seen(desk(story, tmp_path / "a.db"))
+        assert "nobody is told: BrokerSilent fires <for> the same broker" in page
+
     def test_may_be_searched_and_say_how_many_were_found(self, story: Lake, file: Path) -> None:
         page = seen(desk(story, file), search="?q=QUEUEfro")
         assert "1 of 4 alerts open" in page
@@ -147,6 +159,43 @@ class TestOtherParts:
         assert "QueueFrozen" not in page
         before = "?from=2026-03-01T11:00:00Z&to=2026-03-01T12:00:00Z"
         assert "DuplicatesThreaten" not in seen(desk(story, file), "/alerts/history", before)
+
+    def test_history_has_what_the_lake_remembers_and_the_store_forgot(
+        self, file: Path, tmp_path: Path
+    ) -> None:
+        lake = Lake.at(str(tmp_path / "lake"))
+        long_ago = END - timedelta(hours=3)
+        alert = an_alert(
+            "LagGrows",
+            State.RESOLVED,
+            labels={"group": "pay"},
+            fired_at_us=micros(long_ago),
+            resolved_at_us=micros(long_ago) + 300_000_000,
+        )
+        ended_us = alert.resolved_at_us or 0
+        entry = entry_of(alert, "RESOLVED", observed_us=ended_us, recorded_us=ended_us)
+        past = PastAlerts(lake)
+        start = END - timedelta(hours=6)
+        assert past.within(start, END) == Past()
+        table = HistoryTable(lake)
+        table.taken("h")
+        table.append("h", [(1, entry)])
+        found = past.within(start, END)
+        assert found.since == long_ago + timedelta(minutes=5)
+        (kept,) = found.alerts
+        assert (kept.rule, kept.labels, kept.owner) == ("LagGrows", {"group": "pay"}, "payments")
+        assert (kept.fired_at_us, kept.resolved_at_us) == (alert.fired_at_us, alert.resolved_at_us)
+        assert not past.within(END - timedelta(hours=1), END).alerts
+        board = source_of(file, lake.root).look(NOW_US)
+        lane = told.lane_of(
+            replace(board, process=replace(board.process, life=Life.LATE)),
+            *(found, "pay"),
+            cluster="",
+            now_us=NOW_US,
+        )
+        assert lane is not None
+        assert lane.bars["words"].to_list() == ["LagGrows (critical)"]
+        assert lane.unknown_until == found.since
 
     def test_silences_say_whether_they_hold_and_when_they_come_back(
         self, story: Lake, file: Path
@@ -346,7 +395,7 @@ class TestTheGroupsChart:
     def test_leaves_out_alerts_of_an_equally_named_group(self, story: Lake, tmp_path: Path) -> None:
         tell(Database.at(f"sqlite:///{tmp_path / 'a.db'}"), story.root, of_the_story("other"))
         source = source_of(tmp_path / "a.db", story.root)
-        lane = told.lane_of(source.look(NOW_US), "shipping", "demo", NOW_US)
+        lane = told.lane_of(source.look(NOW_US), Past(), "shipping", cluster="demo", now_us=NOW_US)
         assert lane is not None
         assert lane.bars.is_empty()
 
@@ -403,16 +452,18 @@ class TestInABrowser:
             )
 
             page.locator(".pager").get_by_role("link", name="next").click()
-            expect(page.locator("#alerts-pager")).to_contain_text("26 to 44 of 44")
+            expect(page.locator("#alerts-pager")).to_contain_text(
+                "26 to 44 of 44", timeout=WITHIN_MS
+            )
             page.locator("#alerts-search").fill("g39")
             page.locator("#alerts-search").press("Enter")
-            expect(page.locator("#alerts-list tbody tr")).to_have_count(1)
+            expect(page.locator("#alerts-list tbody tr")).to_have_count(1, timeout=WITHIN_MS)
             assert "range=1h" in page.url
             assert "q=g39" in page.url
             for part in ("History", "Silences", "Rules"):
                 page.locator("#alerts-parts").get_by_role("link", name=part).click()
                 expect(page.locator("#alerts-parts .here")).to_contain_text(part)
-                expect(page.locator("#alerts-list")).not_to_be_empty()
+                expect(page.locator("#alerts-list")).not_to_be_empty(timeout=WITHIN_MS)
                 picture(visit, f"alerts-{part.lower()}")
             assert visit.faults == []
 
@@ -430,7 +481,9 @@ class TestInABrowser:
             alert = of_the_story()[1]
             ack = people.Ack(alert.fingerprint, alert.active_at_us, "grace", "mine", NOW_US)
             people.acknowledge(database, lake, ack)
-            expect(page.locator("#alerts-list")).to_contain_text("acked by grace: mine")
+            expect(page.locator("#alerts-list")).to_contain_text(
+                "acked by grace: mine", timeout=WITHIN_MS
+            )
             expect(page.locator("details.commands[open]")).to_have_count(1)
             assert visit.faults == []
 
