@@ -1,4 +1,4 @@
-"""The scheduler: a centre that plans runs, executors that do them, and the wire between; as XXL-Job.
+"""The scheduler, as XXL-Job's: a centre plans runs, executors do them, a wire lies between.
 
 Place in the walk: beside the other pipelines; the centre shares alerting's database.
 

@@ -37,6 +37,7 @@ class Claim:
     """A run that is this centre's to send."""
 
     log_id: int
+    job_id: int
     token: int
     due_ms: int
 
@@ -123,7 +124,8 @@ def _store_runs(
     if not values:
         return ()
     made = connection.execute(
-        sa.insert(runs).returning(runs.c.log_id, runs.c.token, runs.c.due_ms), values
+        sa.insert(runs).returning(runs.c.log_id, runs.c.job_id, runs.c.token, runs.c.due_ms),
+        values,
     )
     return tuple(Claim(*row) for row in made)
 
@@ -167,7 +169,7 @@ def claim_due(database: Database, holder: str, *, now_ms: int) -> tuple[Claim, .
             row
             for condition in (is_planned, is_left)
             for row in connection.execute(
-                sa.select(runs.c.log_id, runs.c.token, runs.c.due_ms)
+                sa.select(runs.c.log_id, runs.c.job_id, runs.c.token, runs.c.due_ms)
                 .where(condition)
                 .order_by(runs.c.due_ms, runs.c.log_id)
                 .limit(RUNS_PER_CLAIM)
@@ -176,7 +178,9 @@ def claim_due(database: Database, holder: str, *, now_ms: int) -> tuple[Claim, .
         ]
         if not rows:
             return ()
-        claims = tuple(Claim(row.log_id, row.token + 1, max(row.due_ms, now_ms)) for row in rows)
+        claims = tuple(
+            Claim(row.log_id, row.job_id, row.token + 1, max(row.due_ms, now_ms)) for row in rows
+        )
         connection.execute(
             sa.update(runs)
             .where(runs.c.log_id == sa.bindparam("of"))

@@ -54,7 +54,6 @@ class Undecided:
     """A run whose executor is chosen by asking: the first of these that says yes."""
 
     claim: Claim
-    job_id: int
     addresses: tuple[str, ...]
     must_be_idle: bool
     """Ask whether it is idle (busy-over), or only whether it is there (fail-over)."""
@@ -120,8 +119,7 @@ def begin_sending(
                 endings.append(_refusal(row, "no executor of its group is there"))
             elif RouteStrategy(settings.route) in _ASKS_AROUND and row.log_id not in (chosen or {}):
                 is_idle = settings.route == RouteStrategy.BUSYOVER
-                claim = by_id[row.log_id]
-                undecided.append(Undecided(claim, row.job_id, found.addresses, is_idle))
+                undecided.append(Undecided(by_id[row.log_id], found.addresses, is_idle))
             else:
                 asked = (chosen or {}).get(row.log_id, found.addresses[0])
                 if asked is None:
