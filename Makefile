@@ -13,7 +13,7 @@ TESTS ?= tests
 export PYTHONHASHSEED := 0
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-python setup-run setup-demo demo demo-matrix demo-rocketmq kills test test-fast explore test-slow record-mqadmin sim crash-states kill-loop fuzz mutants check format bench clean
+.PHONY: help setup setup-python setup-run setup-slow setup-demo demo demo-matrix demo-rocketmq kills test test-fast explore test-slow test-earlier-rocketmq record-mqadmin sim crash-states kill-loop fuzz mutants check format bench clean
 
 help:  ## List the targets.
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 22
@@ -26,6 +26,9 @@ setup-python:  ## Bring the Python environment alone: no Java, no browser.
 
 setup-run:  ## Bring what the product needs, without what only tests need.
 	@$(PYTHON) -m provision run
+
+setup-slow:
+	@$(PYTHON) -m provision slow
 
 setup-demo:
 	@$(PYTHON) -m provision $(if $(findstring --rocketmq,$(ARGS)),rocketmq,run)
@@ -51,8 +54,11 @@ test-fast: setup-python  ## Unit, property and architecture tests only; without 
 explore: setup  ## The properties, with examples that no run had before.
 	.venv/bin/pytest -n $(JOBS) --hypothesis-profile=explore -m "hypothesis and not slow" $(TESTS)
 
-test-slow: setup  ## The long tests that the suite leaves out.
+test-slow: setup-slow  ## The long tests that the suite leaves out.
 	.venv/bin/pytest -m slow $(TESTS)
+
+test-earlier-rocketmq: setup-slow  ## A RocketMQ 4.9.7, watched from outside, as a test.
+	.venv/bin/pytest -m slow tests/interop/test_observed_earlier_rocketmq.py
 
 record-mqadmin: setup  ## Record again what mqadmin prints on a real RocketMQ.
 	.venv/bin/python -m tests.interop.record_mqadmin

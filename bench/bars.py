@@ -117,3 +117,10 @@ OBSERVER_COLLECTED: Final = at_most(30, "s")
 OBSERVER_CPU: Final = at_most(50, "%")
 """Of one core, while it goes on."""
 OBSERVER_MEMORY: Final = at_most(500, "MiB")
+
+RULES_CPU: Final = at_most(10, "CPU s")
+"""5,000 rules of alerts held against 10,000 groups, a cycle."""
+NOTICE_AFTER_GOLD: Final = at_most(3, "s")
+"""95th percentile from a stall to the notice at its receiver, less that to gold."""
+NOISE_MISSED: Final = at_most(0)
+"""Incidents of a synthetic month that the shipped alerts tell nobody of."""

@@ -41,7 +41,7 @@ TOPICS, QUEUES, GROUPS = 100, 10, 100
 MESSAGES = 8
 """In each queue."""
 DISPATCH_LOOKS = 200
-SAMPLES = 9
+SAMPLES = 21
 """Of each share; the middle one counts."""
 SHARES: tuple[tuple[float, Bar | None], ...] = (
     (0.0, SAMPLE_STILL),

@@ -19,6 +19,7 @@ from fastapi import FastAPI
 from fastapi.responses import JSONResponse
 from starlette.middleware.gzip import GZipMiddleware
 
+from dashboards.alerts import AlertSource
 from dashboards.cluster import Cluster
 from dashboards.data import LakeData
 from dashboards.desk import Clock, Desk
@@ -32,11 +33,13 @@ from dashboards.guard import (
     Send,
     security_headers,
 )
+from dashboards.pages import alerts as alerts_page
 from dashboards.pages import shell
 from dashboards.view import group_of, topic_of
 from engine.foundation.errors import LakeError
 from pipelines.lake import Lake
 
+PATHS: Final = ("/checks", *alerts_page.PARTS)
 ASSETS: Final = Path(__file__).parent / "assets"
 INDEX: Final = """<!DOCTYPE html>
 <html lang="en">
@@ -69,12 +72,13 @@ def build(
     clock: Clock = wall_clock,
     hosts: Collection[str] = LOOPBACK_NAMES,
     cluster: Cluster | None = None,
+    alerts: AlertSource | None = None,
 ) -> Application:
     """The ASGI application that shows `lake` to requests for one of `hosts`; `cluster` is asked
-    about single messages and routes when it is given."""
+    about single messages and routes, and `alerts` about alerts, when they are given."""
     # Without the generated API pages: they load scripts from elsewhere.
     server = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
-    desk = Desk(LakeData(lake), clock, cluster or Cluster())
+    desk = Desk(LakeData(lake), clock, cluster or Cluster(), alerts=alerts)
     _add_health(server, desk)
     add_docs(server, lake)
     dash = Dash(
@@ -124,6 +128,6 @@ class PageAddresses:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
         path = scope.get("path", "")
-        if path == "/checks" or group_of(path) is not None or topic_of(path) is not None:
+        if path in PATHS or group_of(path) is not None or topic_of(path) is not None:
             scope = {**scope, "path": "/", "raw_path": b"/"}
         await self._application(scope, receive, send)

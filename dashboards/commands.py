@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import ipaddress
+import shlex
 import socket
 import sys
-from typing import Annotated, Final
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from engine.foundation.errors import ConfigError
 from pipelines.lake import Lake
+
+if TYPE_CHECKING:
+    from dashboards.alerts import AlertSource
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
 
@@ -32,6 +38,18 @@ def dash(
             help="Name servers, split by ';': topic pages may then ask this cluster, reading only, "
             "where a message is stored and what clients traced. Without it nobody is asked."
         ),
+    ] = None,
+    database: Annotated[
+        str | None,
+        typer.Option(
+            envvar="TIDEMARK_DATABASE",
+            help="Where `tidemark alerts` keeps its state, as it is told there; else the file in "
+            "~/.tidemark, or in the folder that TIDEMARK_HOME names. It is only read.",
+        ),
+    ] = None,
+    rules: Annotated[
+        list[Path] | None,
+        typer.Option(help="Rules that the page of alerts lists; else those shipped."),
     ] = None,
     credentials: Annotated[
         str | None, typer.Option(help="File with the account and TLS for that cluster.")
@@ -67,8 +85,20 @@ def dash(
     hosts = {*LOOPBACK_NAMES, host, *(allow_host or ())}
     number = listener.getsockname()[1]
     shown = f"[{host}]" if ":" in host else host
-    application = build(place, hosts=hosts, cluster=cluster)
+    alerts = alerts_of(place, database, rules or ())
+    application = build(place, hosts=hosts, cluster=cluster, alerts=alerts)
     serve(application, listener, ready=lambda: announce(f"dash http://{shown}:{number}/"))
+
+
+def alerts_of(lake: Lake, database: str | None, rules: Sequence[Path]) -> AlertSource:
+    """Where the pages of a lake learn of alerts."""
+    from dashboards.alerts import AlertSource
+    from pipelines.alerting.board import AlertBoard
+    from pipelines.alerting.rules_read import RulesRead
+
+    # An address may hold a password: then the reader of the page has to know it already.
+    said = "" if database is None or "@" in database else f" --database {shlex.quote(database)}"
+    return AlertSource(AlertBoard(lake.root, database).look, RulesRead(rules).read, said)
 
 
 def announce(line: str) -> None:

@@ -11,12 +11,17 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from dashboards.alerts import AlertSource
 from dashboards.cache import PageCache
 from dashboards.cluster import Cluster
 from dashboards.data import LakeData, Pulse, Seen
 from dashboards.view import Span, View, parse, resolve
+from pipelines.microseconds import micros
+
+if TYPE_CHECKING:
+    from pipelines.alerting.board import Board
 
 Answer = TypeVar("Answer")
 Clock = Callable[[], datetime]
@@ -72,6 +77,17 @@ class Desk:
     clock: Clock
     cluster: Cluster = field(default_factory=Cluster)
     pages: PageCache = field(default_factory=PageCache)
+    alerts: AlertSource | None = None
+    """None: this dashboard knows no database of alerts."""
+
+    @property
+    def now_us(self) -> int:
+        """Now, µs."""
+        return micros(self.clock())
+
+    def board(self) -> Board | None:
+        """What is known of alerts now."""
+        return None if self.alerts is None else self.alerts.look(self.now_us)
 
     def look(self, search: str | None, pulse: Any = None) -> Look:
         """Resolve a URL's query against the lake, at the moment of `pulse`: what a page's parts

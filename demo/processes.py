@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from demo.patience import Patience, work_of
 from engine.foundation.errors import TidemarkError
 
 STOP_PATIENCE_S = 20.0
@@ -101,7 +102,7 @@ class Actor:
 
         Raises StageError when the process ends or stays silent.
         """
-        deadline_s = time.monotonic() + within_s
+        patience = self._patience(within_s)
         while True:
             heed()
             lines = self.log.read_bytes()[offset_bytes:].decode(errors="replace").splitlines()
@@ -112,7 +113,7 @@ class Actor:
                 raise StageError(
                     f"{self.name} ended with exit code {self.exit_code}: {self.last_words()}"
                 )
-            if time.monotonic() > deadline_s:
+            if patience.is_over(time.monotonic()):
                 raise StageError(
                     f"{self.name} did not say {beginning!r} within {within_s:.0f} s; see {self.log}"
                 )
@@ -134,12 +135,16 @@ class Actor:
     def await_end(self, *, within_s: float, heed: Callable[[], None] = _nothing) -> None:
         """Wait until it ends by itself, StageError when it does not; `heed` runs at each look."""
         assert self._process is not None, f"{self.name} has not been started"
-        deadline_s = time.monotonic() + within_s
+        patience = self._patience(within_s)
         while self.running:
             heed()
-            if time.monotonic() > deadline_s:
+            if patience.is_over(time.monotonic()):
                 raise StageError(f"{self.name} did not end within {within_s:.0f} s; see {self.log}")
             time.sleep(POLL_S)
+
+    def _patience(self, within_s: float) -> Patience:
+        """For so many seconds, and again while it works or waits for a processor."""
+        return Patience(time.monotonic(), within_s, lambda: work_of(self.pid))
 
     def kill(self) -> None:
         """SIGKILL to this process alone, as a machine would lose it."""

@@ -150,9 +150,10 @@ def configure(folder: Path, party: Party, properties: Mapping[str, str]) -> None
 
 
 def configure_log(folder: Path, name: str = CLIENT) -> None:
-    """Say where a server, or the programs, log."""
-    _log(folder, name).parent.mkdir(parents=True, exist_ok=True)
-    _log(folder, name).write_text(LOG_CONFIGURATION.format(file=folder / f"{name}.log"))
+    """Say where a server, or the programs, log; also as servers before 5.0 look for it."""
+    for path in (_log(folder, name), folder / "conf" / f"logback_{name}.xml"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(LOG_CONFIGURATION.format(file=folder / f"{name}.log"))
 
 
 def _log(folder: Path, name: str = CLIENT) -> Path:

@@ -24,6 +24,7 @@ from demo.cast import Roles
 from demo.ending import WishToEnd
 from demo.home import fresh_home
 from demo.kinds import OWN, Kind
+from demo.patience import RENEWALS_MAX, Patience, work_of
 from demo.plan import JOINER, Incident, Plan, Scene
 from demo.ports import free_broker_port, free_port_block
 from demo.processes import Actor, StageError, stop_all
@@ -39,7 +40,6 @@ BROKER_DOWN_S = 3.0
 RESET_BACK_S = 20.0
 RESET_PATIENCE_S = 60.0
 POLL_S = 0.25
-TELL_EACH_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,33 +68,6 @@ def perform(
         verdict = Stage(plan, settings, console, home=home, wish=wish).run(show)
         wish.heed()  # It may have come while everything was being stopped.
         return verdict
-
-
-@dataclass(slots=True)
-class Patience:
-    """How long something is waited for: so many seconds, or, when it renews, so many seconds
-    without any movement.
-    """
-
-    began_s: float
-    within_s: float
-    renews: bool
-    _seen: object = None
-    _told_s: float = 0.0
-
-    def is_over(self, now_s: float, moving: object) -> bool:
-        """Is it in vain? `moving`: whatever changes while there is hope."""
-        if self.renews and moving != self._seen:
-            self._seen, self.began_s = moving, now_s
-        return now_s > self.began_s + self.within_s
-
-    def is_tried(self, now_s: float) -> bool:
-        """Is it time for a word to whoever watches? Once each TELL_EACH_S."""
-        self._told_s = self._told_s or now_s
-        if now_s < self._told_s + TELL_EACH_S:
-            return False
-        self._told_s = now_s
-        return True
 
 
 class Stage:
@@ -237,16 +210,25 @@ class Stage:
         return int(max(known).timestamp() * 1_000_000) if known else 0
 
     def _wait(self, what: str, condition: Callable[[], bool], within_s: float) -> None:
-        """Wait for something; where somebody watches, as long as the pipeline says or does more."""
-        patience = Patience(time.monotonic(), within_s, renews=self._settings.linger)
+        """Wait for something, as long as the pipeline says or does more; where nobody watches, not
+        for ever.
+        """
+        pipeline = self._cast.pipeline
+        patience = Patience(
+            time.monotonic(),
+            within_s,
+            lambda: (pipeline.last_words(), self._gold_seen_us(), work_of(pipeline.pid)),
+            renewals_max=None if self._settings.linger else RENEWALS_MAX,
+        )
         while not condition():
             self._look_around()
-            words = self._cast.pipeline.last_words()
-            if patience.is_over(time.monotonic(), (words, self._gold_seen_us())):
+            if patience.is_over(time.monotonic()):
                 logs = self._cast.roles.logs
-                raise StageError(f"{what} did not come within {within_s:.0f} s; see {logs}")
+                raise StageError(
+                    f"{what} did not come in {within_s:.0f} s without news; see {logs}"
+                )
             if patience.is_tried(time.monotonic()):
-                self._say(f"still waiting for {what}; the pipeline says: {words}")
+                self._say(f"still waiting for {what}; the pipeline says: {pipeline.last_words()}")
             time.sleep(POLL_S)
 
     def _sleep_until(self, moment_s: float) -> None:

@@ -9,16 +9,18 @@ the one before ended. Absent on purpose: rows.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from engine.foundation.errors import LakeError
 from expectations.memory import Memory, begun_for
+from pipelines.catalogue import COMPUTED_TABLES
 from pipelines.cycles.cuts import Cut
 from pipelines.cycles.plan import Plan, last_done, plan_of_cycle
 from pipelines.lake import Lake
 
+SHIPMENTS: Final = "shipments"
 ROWS_MAX: Final = 300_000
 """Bronze rows a run judges at most, and gold's of the same cycles: a longer past is judged in
 several runs. One cycle is judged as a whole, however many rows it took.
@@ -116,3 +118,20 @@ def _cut(cut: Cut, memory: Memory) -> Cut:
         min(before.time_to_us, cut.time_to_us),
         cut.time_to_us,
     )
+
+
+def require(lake: Lake) -> None:
+    """LakeError when something that must be there is not."""
+    if not lake.exists(lake.bronze(SHIPMENTS)):
+        raise LakeError(
+            f"{lake.root} holds no shipments: nothing was ever shipped there; start "
+            f"`tidemark engine --lake {lake.root}`, or name another lake"
+        )
+    absent: Sequence[str] = [
+        table.name for table in COMPUTED_TABLES if not lake.exists(lake.gold(table.name))
+    ]
+    if absent:
+        raise LakeError(
+            f"{lake.root} has no gold table {', '.join(absent)}: start "
+            f"`tidemark pipeline run --lake {lake.root}` and check again"
+        )

@@ -21,6 +21,9 @@ import polars as pl
 SAMPLE_ROWS_MAX: Final = 200
 """Failing rows kept of a check and run; of all others only the count."""
 
+NAMED_MAX: Final = 3
+"""Failing rows named in a result's sentence."""
+
 ALL_FACTS: Final = "bronze"
 """The table of a check that speaks of facts of every table: all verdicts rest on it."""
 
@@ -97,6 +100,20 @@ class Finding:
     failures: tuple[Failure, ...] = ()
     summary: str = ""
     """What was seen, in words, when all is well."""
+
+    @property
+    def kept(self) -> str:
+        """The sentence that says so."""
+        return self.summary or f"{self.checked_rows:,} rows hold"
+
+    @property
+    def broken(self) -> str:
+        """The sentence that says how many rows break the law, and names some."""
+        named = [f"{one.row_key} ({one.detail})" for one in self.failures[:NAMED_MAX]]
+        more = self.broken_rows - len(named)
+        rest = [f"and {more} more"] if more > 0 and len(named) == NAMED_MAX else []
+        words = "; ".join([*named, *rest])
+        return f"{self.broken_rows:,} of {self.checked_rows:,} break it: {words}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""One run of the checks: a batch is chosen, executors count, Great Expectations judges.
+"""One run of the checks: a batch is chosen and executors count; then Great Expectations judges.
 
 Place in the walk: `commands` calls it again and again; `results` keeps what it finds.
 
@@ -9,7 +9,7 @@ results. Absent on purpose: writing of results.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -19,7 +19,7 @@ from pyspark.errors import PySparkException
 
 from engine.foundation.errors import LakeError
 from expectations import memory as memories
-from expectations.batch import ROWS_MAX, Batch, next_batch
+from expectations.batch import ROWS_MAX, Batch, next_batch, require
 from expectations.check import Finding, Outcome, Severity
 from expectations.job import Job
 from expectations.judging import Judge
@@ -40,10 +40,22 @@ from pipelines.lake import Lake, first_line
 from pipelines.microseconds import moment_at
 from pipelines.tail import Place
 
-__all__ = ["CheckRun", "require", "run_checks"]
+__all__ = ["CheckRun", "Seen", "look", "run_checks"]
 
-SHIPMENTS: Final = "shipments"
 OWNERS: Final = intervals.EXCLUSIVE.table
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What one run has counted, before it is judged."""
+
+    batch: Batch
+    findings: tuple[Finding, ...]
+    """One a check."""
+    versions: Mapping[str, int]
+    """Delta version by table."""
+    memory: Memory
+    """What it leaves to the next run, once its results are kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,25 +98,31 @@ def run_checks(
 
     Raises LakeError when the lake cannot be judged.
     """
-    require(lake)
-    batch = next_batch(lake, known, rows_max=rows_max)
-    known = memories.begun_for(known, batch.run_id)
-    look_at = _Look(lake, job, known, batch)
-    findings, after = look_at.everything(now)
+    seen = look(lake, job, known, now=now, rows_max=rows_max)
     judge = Judge(docs)
-    in_suites = sorted(findings, key=lambda finding: finding.check.suite)
-    outcomes = judge.judge(in_suites, look_at.versions)
+    in_suites = sorted(seen.findings, key=lambda finding: finding.check.suite)
+    outcomes = judge.judge(in_suites, seen.versions)
     if docs is not None:
         judge.build_docs()
     return CheckRun(
         run_id,
         now,
-        moment_at(batch.judged_to_us),
-        moment_at(batch.judged_from_us),
+        moment_at(seen.batch.judged_to_us),
+        moment_at(seen.batch.judged_from_us),
         tuple(outcomes),
-        batch,
-        after,
+        seen.batch,
+        seen.memory,
     )
+
+
+def look(lake: Lake, job: Job, known: Memory, *, now: datetime, rows_max: int = ROWS_MAX) -> Seen:
+    """Count what is new behind `known`, up to a bound. Raises LakeError as `run_checks` does."""
+    require(lake)
+    batch = next_batch(lake, known, rows_max=rows_max)
+    known = memories.begun_for(known, batch.run_id)
+    look_at = _Look(lake, job, known, batch)
+    findings, after = look_at.everything(now)
+    return Seen(batch, tuple(findings), look_at.versions, after)
 
 
 class _Look:
@@ -223,23 +241,6 @@ class _Look:
         if suite.gold is None:
             return rejoin_facts(self._lake, suite.table, self._batch)
         return rejoin_answers(self._lake, suite.gold, self._batch)
-
-
-def require(lake: Lake) -> None:
-    """LakeError when something that must be there is not."""
-    if not lake.exists(lake.bronze(SHIPMENTS)):
-        raise LakeError(
-            f"{lake.root} holds no shipments: nothing was ever shipped there; start "
-            f"`tidemark engine --lake {lake.root}`, or name another lake"
-        )
-    absent: Sequence[str] = [
-        table.name for table in COMPUTED_TABLES if not lake.exists(lake.gold(table.name))
-    ]
-    if absent:
-        raise LakeError(
-            f"{lake.root} has no gold table {', '.join(absent)}: start "
-            f"`tidemark pipeline run --lake {lake.root}` and check again"
-        )
 
 
 def _lake_error_in(error: PySparkException) -> str:

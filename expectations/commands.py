@@ -23,6 +23,7 @@ from rich.table import Table
 from rich.text import Text
 
 from engine.foundation.errors import ConfigError, LakeError
+from expectations.batch import require
 from expectations.check import Outcome, Severity
 from pipelines.catalogue import DATA_DOCS_FOLDER
 from pipelines.lake import Lake
@@ -76,15 +77,14 @@ def check(
         raise ConfigError("fail-on", fail_on, f"one of {allowed}") from None
     place = Lake.at(lake)
     folder = None if dry_run else _docs_folder(place, docs)
-    # Here and not above: Great Expectations takes seconds to load, which `--help` should not.
-    from expectations.checkpoints import require
-    from expectations.rounds import Wishes
-
-    wishes = Wishes(run_id, not dry_run, again, folder)
     stop = _stop_at_signals(parent) if every_cycles is not None else threading.Event()
     try:
         if every_cycles is None:
-            require(place)  # Before Spark takes its seconds.
+            require(place)  # Before Great Expectations and Spark take their seconds.
+        # Here and not above: Great Expectations takes seconds to load, which `--help` should not.
+        from expectations.rounds import Wishes
+
+        wishes = Wishes(run_id, not dry_run, again, folder)
         job = _job(master, address)
         if every_cycles is not None:
             _go_on(place, job, wishes, every_cycles=every_cycles, stop=stop)

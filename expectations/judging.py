@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import Any, Final
@@ -31,8 +31,6 @@ from expectations.custom import no_breach
 
 ROW: Final = "row"
 OTHERS: Final = "all other rows"
-NAMED_MAX: Final = 3
-"""Failing rows named in a result's sentence."""
 
 
 class Judge:
@@ -57,7 +55,7 @@ class Judge:
         )
         self._context: Any = gx.get_context(project_config=settings, mode="ephemeral")
 
-    def judge(self, findings: Sequence[Finding], versions: dict[str, int]) -> list[Outcome]:
+    def judge(self, findings: Sequence[Finding], versions: Mapping[str, int]) -> list[Outcome]:
         """An outcome for every finding, suite by suite. `versions`: Delta version by table."""
         outcomes = []
         for suite, of_suite in groupby(findings, key=lambda finding: finding.check.suite):
@@ -129,15 +127,8 @@ def _outcome(finding: Finding, result: Any, version: int | None, spent_ms: int) 
     raised = _raised(result.exception_info)
     if raised:
         observed = f"could not be evaluated: {raised}"
-    elif result.success:
-        observed = finding.summary or f"{finding.checked_rows:,} rows hold"
     else:
-        named = [f"{one.row_key} ({one.detail})" for one in finding.failures[:NAMED_MAX]]
-        more = finding.broken_rows - len(named)
-        rest = [f"and {more} more"] if more > 0 and len(named) == NAMED_MAX else []
-        observed = f"{finding.broken_rows:,} of {finding.checked_rows:,} break it: " + "; ".join(
-            [*named, *rest]
-        )
+        observed = finding.kept if result.success else finding.broken
     return Outcome(
         check,
         check.severity,

@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 
 from engine.telemetry.tables import BY_NAME as BRONZE
 from engine.telemetry.tables import TABLES, Column, ColumnType
-from expectations.batch import Batch
+from expectations.batch import SHIPMENTS, Batch
 from expectations.check import Check, Failure, Finding, Severity
 from expectations.new_files import NewFiles
 from expectations.suites import intervals, queue_ends, telemetry
@@ -40,7 +40,6 @@ from pipelines.schemas import arrow_schema
 
 FACTS: Final = "facts"
 """The unit that looks at the numbers of all bronze rows."""
-SHIPMENTS: Final = "shipments"
 LIFECYCLE: Final = "lifecycle"
 ENDS: Final = "ends of queues"
 """The unit that holds queues against what is carried of them."""

@@ -2,7 +2,8 @@
 
 Place in the walk: marts write these tables, expectations check them, dashboards, notebooks and
 the demo's verdict read them. Each mart declares its own (`pipelines.marts`); here are those that
-checks write, and the list of all. Bronze tables are declared in `engine.telemetry.tables`.
+checks and alerting write, and the list of all. Bronze tables are declared in
+`engine.telemetry.tables`.
 
 Invariant: every row names `observed_at`, a moment of data time (the broker's clock), never the
 wall clock of the job; an unknown value is null and the reason column beside it says why. Interval
@@ -19,6 +20,7 @@ from typing import Final
 from engine.telemetry.tables import Column, must
 from pipelines.marts.columns import (
     BOOLEAN,
+    INT,
     LONG,
     OBSERVED_AT,
     OBSERVED_DATE,
@@ -38,7 +40,9 @@ from pipelines.marts.rebalances import REBALANCES
 from pipelines.marts.stalled_windows import STALLED_WINDOWS
 
 __all__ = [
+    "ALERTS",
     "BY_NAME",
+    "CHECK_TABLES",
     "COMPUTED_TABLES",
     "CONSUMER_LAG",
     "DATA_DOCS_FOLDER",
@@ -103,11 +107,61 @@ DQ_FAILURES: Final = GoldTable(
     ("run_id", "expectation", "row_key"),
 )
 
+ALERTS: Final = GoldTable(
+    "alerts",
+    "change of an alert",
+    (
+        OBSERVED_AT,
+        must("history", STRING, "the database that numbered it; one that was lost begins another"),
+        must("seq", LONG, "number of the change, without a gap in its history"),
+        must(
+            "kind",
+            STRING,
+            "BEGUN, FIRED, RESOLVED, DROPPED (it was pending), FLAPPING, RESTED, MUTED, UNMUTED or "
+            "ACKED",
+        ),
+        must("fingerprint", STRING, "rule and labels: the same as long as the alert is the same"),
+        must("rule", STRING, "rule"),
+        must("severity", STRING, "critical, error, warning or info"),
+        must("owner", STRING, "who is to act; empty: the rule names nobody"),
+        must(
+            "state",
+            STRING,
+            "after the change: PENDING, FIRING, RESOLVED, INACTIVE, or of a rule that cannot be "
+            "judged NO_DATA, EVAL_ERROR, WITHHELD",
+        ),
+        Column("cluster", STRING, "of its labels; null when it has no such label"),
+        Column("broker", STRING, "of its labels"),
+        Column("group", STRING, "of its labels"),
+        Column("topic", STRING, "of its labels"),
+        Column("queue_id", INT, "of its labels"),
+        must("labels", STRING, "all its labels, a JSON object"),
+        must("summary", STRING, "what it said; empty when its rule was gone"),
+        must("evidence", STRING, "what was seen; may be empty"),
+        must("reason", STRING, "why it is in this state, if not for the condition itself"),
+        Column("muted", STRING, "why nobody is told of it; null: who should be is told"),
+        must("is_flapping", BOOLEAN, "is it held as firing, for it changed too often?"),
+        must("active_at", TIMESTAMP, "data time since when its condition holds"),
+        Column("fired_at", TIMESTAMP, "data time at which it began to fire; null: never yet"),
+        Column("resolved_at", TIMESTAMP, "data time at which it was resolved; null: not yet"),
+        Column("author", STRING, "who said so; null: no person did"),
+        Column("comment", STRING, "what he said"),
+        must("recorded_at", TIMESTAMP, "clock of the process that noted it"),
+        OBSERVED_DATE,
+    ),
+    ("history", "seq"),
+)
+"""Its `observed_at` is the data time of the look that decided; of ACKED, the clock of who said it.
+"""
+
 COMPUTED_TABLES: Final = gold_tables()
 """What cycles compute: one table a mart."""
 
-DELTA_RS_TABLES: Final = (DQ_RESULTS, DQ_FAILURES)
+CHECK_TABLES: Final = (DQ_RESULTS, DQ_FAILURES)
 """What checks write."""
+
+DELTA_RS_TABLES: Final = (*CHECK_TABLES, ALERTS)
+"""What checks and alerting write, with delta-rs."""
 
 GOLD_TABLES: Final = (*COMPUTED_TABLES, *DELTA_RS_TABLES)
 BY_NAME: Final = {table.name: table for table in GOLD_TABLES}

@@ -21,7 +21,7 @@ import polars as pl
 from pipelines.lake import sql_text
 from pipelines.marts.ended_queues import ENDED_QUEUES
 from pipelines.moment import Moment, sql_time
-from pipelines.reading import LOOK_BACK, STATE_KEYS, Reading
+from pipelines.reading import LOOK_BACK, STATE_KEYS, Reading, order_of
 
 LAG_CELLS: Final = (
     *("observed_at", "seq", "emitter", "cluster", "broker", "group", "topic", "queue_id"),
@@ -51,6 +51,7 @@ class Followed:
         self._lock = threading.Lock()
         self._newest: dict[str, tuple[Moment, pl.DataFrame]] = {}
         self._lag: list[_Held] = []
+        self._recent: dict[str, tuple[Moment, datetime, pl.DataFrame]] = {}
 
     def newest(self, name: str, reading: Reading) -> pl.DataFrame:
         """The newest state of every key that is still there."""
@@ -70,6 +71,23 @@ class Followed:
             self._newest[name] = (moment, frame)
         return frame
 
+    def recent(self, name: str, begin: datetime, reading: Reading) -> pl.DataFrame:
+        """Rows of a table of events from `begin` on, in the order of time. Files that hold nothing
+        new are not opened again."""
+        with self._lock:
+            held = self._recent.get(name)
+        if held is None or held[1] > begin or not follows(held[0], reading.moment):
+            rows = reading.rows(name, since=begin)
+        else:
+            earlier, _, rows = held
+            if earlier != reading.moment:
+                new = reading.rows(name, _beyond(earlier, reading.moment), since=begin)
+                rows = pl.concat([rows, new]).sort(order_of(name), maintain_order=True)
+            rows = rows.filter(pl.col("observed_at") >= begin)
+        with self._lock:
+            self._recent[name] = (reading.moment, begin, rows)
+        return rows
+
     def lag_of(self, groups: Sequence[str], begin: datetime, reading: Reading) -> pl.DataFrame:
         """Lag of some groups from `begin` on, in the order of time."""
         wanted = frozenset(groups)
@@ -85,7 +103,7 @@ class Followed:
         if best is not None and known:
             parts.append(best.rows.filter(pl.col("group").is_in(list(known))))
             if best.moment != reading.moment:
-                new = (_beyond(best.moment), _named(known))
+                new = (_beyond(best.moment, reading.moment), _named(known))
                 parts.append(_lag(reading, *new, since=best.begin))
         strangers = wanted - known
         held_from = best.begin if best is not None and known else begin
@@ -120,7 +138,7 @@ def _advanced(name: str, before: tuple[Moment, pl.DataFrame], reading: Reading) 
     newest = reading.moment.present
     if earlier == reading.moment or newest is None:
         return known
-    new = reading.told_last(name, _beyond(earlier), since=newest - LOOK_BACK)
+    new = reading.told_last(name, _beyond(earlier, reading.moment), since=newest - LOOK_BACK)
     both = reading.held_from(pl.concat([known, new]))
     key = list(STATE_KEYS[name])
     return both.sort("observed_at", "seq").unique(key, keep="last").sort(key)
@@ -135,14 +153,17 @@ def _named(groups: frozenset[str]) -> str:
     return f'"group" IN ({names or "NULL"})'
 
 
-def _beyond(earlier: Moment) -> str:
-    """SQL: rows that were not seen at an earlier moment."""
-    if not earlier.reached:
-        return "true"
-    each = " OR ".join(
+def _beyond(earlier: Moment, now: Moment) -> str:
+    """SQL: rows that were not seen at an earlier moment. Emitters that are new are named: of "all
+    but these" no file could be passed over by its statistics.
+    """
+    known = {one.emitter for one in earlier.reached}
+    each = [
         f"(emitter = {sql_text(one.emitter)} AND (seq > {one.seq_to}"
         f" OR observed_at > {sql_time(one.judged_to)}))"
         for one in earlier.reached
-    )
-    known = ", ".join(sql_text(one.emitter) for one in earlier.reached)
-    return f"({each} OR emitter NOT IN ({known}))"
+    ]
+    each += [
+        f"emitter = {sql_text(one.emitter)}" for one in now.reached if one.emitter not in known
+    ]
+    return f"({' OR '.join(each) or 'true'})"

@@ -50,11 +50,12 @@ def write_jupyter(folder: Path) -> None:
     _write_json(folder / "config" / "labconfig" / "page_config.json", _PAGE)
 
 
-def lab_command(*, port: int, browser: bool) -> list[str]:
-    """Command line of JupyterLab in the notebooks' folder."""
+def lab_command(*, port: int, browser: bool, notebooks: Path = NOTEBOOKS) -> list[str]:
+    """Command line of JupyterLab in a folder of notebooks, to which links of alerts may lead."""
     return [
         *(sys.executable, "-m", "jupyterlab"),
-        f"--ServerApp.root_dir={NOTEBOOKS}",
+        f"--ServerApp.root_dir={notebooks}",
+        "--ServerApp.jpserver_extensions=pipelines.lab_links=True",
         "--ServerApp.ip=127.0.0.1",
         f"--ServerApp.port={port}",
         f"--ServerApp.open_browser={browser}",

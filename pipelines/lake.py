@@ -25,7 +25,7 @@ from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 
 from engine.foundation.errors import ConfigError, LakeError
 from engine.telemetry.tables import BRONZE_FOLDER, LAKE_SCHEMES, Column
-from pipelines.catalogue import DELTA_RS_TABLES, GOLD_FOLDER, STATE_FOLDER
+from pipelines.catalogue import ALERTS, CHECK_TABLES, GOLD_FOLDER, STATE_FOLDER
 from pipelines.schemas import arrow_schema
 
 STORAGE_VARIABLES: Final = ("AWS_",)
@@ -98,8 +98,10 @@ class Lake:
         folder, _, name = address.removeprefix(f"{self.root}/").partition("/")
         if folder == BRONZE_FOLDER:
             return "move it away and let it be shipped again"
-        if folder == GOLD_FOLDER and name in {table.name for table in DELTA_RS_TABLES}:
+        if folder == GOLD_FOLDER and name in {table.name for table in CHECK_TABLES}:
             return "move it away: the next `tidemark check` begins it anew, without earlier runs"
+        if folder == GOLD_FOLDER and name == ALERTS.name:
+            return "move it away: `tidemark alerts run` begins it anew, without what was before"
         return (
             f"move {self.root}/{GOLD_FOLDER} and {self.root}/{STATE_FOLDER} away and let "
             "`tidemark pipeline run` compute them again from bronze"

@@ -144,12 +144,8 @@ class Reading:
         """Rows of a gold table seen at the moment, in the order of their time."""
         wanted = self._where(name, conditions, since)
         sql = f"SELECT {_select(columns or _names(name))} FROM {name} WHERE {wanted}"  # noqa: S608
-        # The table's key last: what is equal to there lies in the order of files, which upkeep
-        # changes.
         shown = columns or _names(name)
-        order = [
-            one for one in dict.fromkeys(("observed_at", "seq", *GOLD[name].key)) if one in shown
-        ]
+        order = [one for one in order_of(name) if one in shown]
         return self.ask(sql, name, columns=columns).sort(order, maintain_order=True)
 
     def facts(self, name: str, *conditions: str, since: datetime | None = None) -> pl.DataFrame:
@@ -518,6 +514,14 @@ def stood_until(windows: pl.DataFrame, lag: pl.DataFrame, moment: Moment) -> pl.
         ),
         lasted.dt.total_milliseconds().clip(lower_bound=0).alias("stood_ms"),
     )
+
+
+def order_of(name: str) -> list[str]:
+    """The columns by which rows of a gold table follow each other. Its key comes last: what is
+    equal to there lies in the order of files, which upkeep changes.
+    """
+    columns = dict.fromkeys(("observed_at", "seq", *GOLD[name].key))
+    return [one for one in columns if one in GOLD[name].column_names]
 
 
 def equals(column: str, value: str | int) -> str:

@@ -1,6 +1,6 @@
 """Entry point: `python3 -m provision run` (what the product needs), `rocketmq` (what a demo on a
-real RocketMQ needs as well), `test` (all that tests need) or `python` (the environment alone: what
-the fast tests and `make check` need).
+real RocketMQ needs as well), `test` (all that tests need), `slow` (what the slow ones need as well)
+or `python` (the environment alone: what the fast tests and `make check` need).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from provision import chromium, commit_hook, environment, jars, java, servers
 from provision.errors import ProvisionError
 from provision.places import CACHE, ROOT
 
-SCOPES = ("python", "run", "rocketmq", "test")
+SCOPES = ("python", "run", "rocketmq", "test", "slow")
 
 
 def main(arguments: list[str]) -> int:
@@ -45,22 +45,25 @@ def main(arguments: list[str]) -> int:
 def provide(scope: str) -> None:
     """Bring the environment; unless that is all, Java and the Delta jars; the compiler and RocketMQ
     where it is played or tested; for tests executors of XXL-Job, a browser, two database servers
-    and Alertmanager too. In a clone git starts the commit hook.
+    and Alertmanager too, for the slow ones an earlier RocketMQ. In a clone git starts the commit
+    hook.
     """
     environment.ensure()
     commit_hook.ensure()
     if scope == "python":
         return
-    with_rocketmq = scope in ("rocketmq", "test")
+    with_rocketmq = scope in ("rocketmq", "test", "slow")
     java_home = java.ensure(with_compiler=with_rocketmq)
     jars.ensure(jars.DELTA, java_home=java_home)
     if with_rocketmq:
         jars.ensure(jars.ROCKETMQ, java_home=java_home)
-    if scope == "test":
+    if scope in ("test", "slow"):
         for jar_set in jars.XXL_JOB.values():
             jars.ensure(jar_set, java_home=java_home)
         chromium.ensure()
         servers.ensure()
+    if scope == "slow":
+        jars.ensure(jars.EARLIER_ROCKETMQ, java_home=java_home)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
 """The pinned jars: two of Delta for Spark, Apache RocketMQ for the interop tests and a demo that is
-played on it, and two executors of XXL-Job for the interop tests.
+played on it, an earlier one for a test alone, and executors of XXL-Job for the interop tests.
 
 They are fetched once by the Ivy that pyspark carries, run as a stand-alone program with a settings
 file of one resolver, so that neither Maven nor a local Maven repository plays a part. Spark's own
@@ -20,7 +20,14 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 from provision.errors import ProvisionError
-from provision.places import CACHE, VENV, delta_jars, rocketmq_jars, xxl_job_jars
+from provision.places import (
+    CACHE,
+    VENV,
+    delta_jars,
+    earlier_rocketmq_jars,
+    rocketmq_jars,
+    xxl_job_jars,
+)
 from provision.shell import run, say
 
 HERE = Path(__file__).resolve().parent
@@ -54,6 +61,11 @@ class Jar:
 
 DELTA = JarSet("the Delta jars for Spark", HERE / "delta-jars.txt", delta_jars())
 ROCKETMQ = JarSet("the RocketMQ jars", HERE / "rocketmq-jars.txt", rocketmq_jars())
+EARLIER_ROCKETMQ = JarSet(
+    "the jars of an earlier RocketMQ",
+    HERE / "earlier-rocketmq-jars.txt",
+    earlier_rocketmq_jars(),
+)
 XXL_JOB = {
     version: JarSet(
         f"the jars of XXL-Job {version}",

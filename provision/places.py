@@ -27,6 +27,11 @@ def rocketmq_jars() -> Path:
     return Path(named).expanduser().resolve() if named else CACHE / "rocketmq-5.5.0"
 
 
+def earlier_rocketmq_jars() -> Path:
+    """Folder of the jars of Apache RocketMQ 4.9.7, which one test watches; see `make test-slow`."""
+    return CACHE / "rocketmq-4.9.7"
+
+
 def xxl_job_jars(version: str) -> Path:
     """Folder of the jars of an XXL-Job executor, which the interop tests talk to."""
     return CACHE / f"xxl-job-{version}"

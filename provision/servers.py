@@ -1,5 +1,5 @@
-"""PostgreSQL, Redis and Alertmanager for the tests of what speaks to them: found, else installed by
-apt for root.
+"""PostgreSQL, Redis, Alertmanager and promtool for the tests of what speaks to them, or is checked
+by them: found, else installed by apt for root.
 
 Only their programs are used: the tests start servers of their own, on free ports of 127.0.0.1, in
 folders of their own. Without them the set-up says so: everything else works, and those tests fail
@@ -25,6 +25,8 @@ ALERTMANAGER_MISSING = MISSING.format(
     program="prometheus-alertmanager", title="Alertmanager", package="prometheus-alertmanager"
 )
 
+PROMTOOL_MISSING = MISSING.format(program="promtool", title="Prometheus", package="prometheus")
+
 
 def ensure() -> None:
     """Install what is missing when we may; otherwise say that it is missing."""
@@ -32,6 +34,7 @@ def ensure() -> None:
         (postgresql_programs, "postgresql", POSTGRESQL_MISSING),
         (redis_server, "redis-server", REDIS_MISSING),
         (alertmanager, "prometheus-alertmanager", ALERTMANAGER_MISSING),
+        (promtool, "prometheus", PROMTOOL_MISSING),
     ):
         if find() is None and can_install_system_packages():
             try:
@@ -59,4 +62,10 @@ def redis_server() -> Path | None:
 def alertmanager() -> Path | None:
     """The program, by Debian's name or its own, or None."""
     found = shutil.which("prometheus-alertmanager") or shutil.which("alertmanager")
+    return Path(found) if found else None
+
+
+def promtool() -> Path | None:
+    """What checks and tests files of Prometheus rules, or None."""
+    found = shutil.which("promtool")
     return Path(found) if found else None

@@ -18,7 +18,8 @@ from deltalake import CommitProperties, Transaction, write_deltalake
 
 from engine.telemetry.tables import BY_NAME as BRONZE
 from engine.telemetry.tables import ColumnType
-from expectations.checkpoints import CheckRun, run_checks
+from expectations.check import Finding
+from expectations.checkpoints import CheckRun, Seen, look, run_checks
 from expectations.memory import Memory
 from expectations.work import Order, UnitDone, carry_out
 from pipelines.catalogue import BY_NAME as GOLD
@@ -159,6 +160,18 @@ class CheckedLake:
             commit_properties=CommitProperties(app_transactions=[done]),
         )
 
+    def look(self, *, later_s: float = 8, rows_max: int = 300_000) -> Seen:
+        """Count what is new, and remember it; Great Expectations judges nothing."""
+        seen = look(
+            self.lake,
+            self._carry_out,
+            self.memory,
+            now=self.moment + timedelta(seconds=later_s),
+            rows_max=rows_max,
+        )
+        self.memory = seen.memory
+        return seen
+
     def check(self, *, later_s: float = 8, rows_max: int = 300_000) -> CheckRun:
         """Check what is new, and remember it."""
         run = run_checks(
@@ -175,6 +188,20 @@ class CheckedLake:
     def _carry_out(self, order: Order) -> list[UnitDone]:
         self.orders.append(order)
         return in_this_process(order)
+
+
+def broken(seen: Seen) -> dict[str, str]:
+    """Checks that rows break, with the sentence that says so."""
+    return {one.check.name: one.broken for one in seen.findings if _breaks(one)}
+
+
+def _breaks(finding: Finding) -> bool:
+    return finding.checked_rows > 0 and finding.broken_rows > 0
+
+
+def checked_rows(seen: Seen) -> dict[str, int]:
+    """How many rows each check has looked at."""
+    return {one.check.name: one.checked_rows for one in seen.findings}
 
 
 def failing(run: CheckRun) -> dict[str, str]:

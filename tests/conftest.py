@@ -76,7 +76,11 @@ BROWSER_ARGUMENTS = (
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Give Spark and every process a test starts the Java and the commands of `.venv`."""
+    """Give Spark and every process a test starts the Java and the commands of `.venv`; what they
+    compile is kept, or a thousand processes would compile the same rooms, each 0.3 s and more.
+    """
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    sys.dont_write_bytecode = False
     environment = Path(sys.prefix)
     if (environment / "java-home").exists():
         os.environ["JAVA_HOME"] = str((environment / "java-home").resolve())

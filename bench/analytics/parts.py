@@ -58,7 +58,11 @@ PARTS: Final = (
     Part("live-10k", "live_ten_thousand", 180, "10,000 keys that move"),
     Part("live-1m", "live_million", 240, "1,000,000 keys known"),
     Part("detect", "detect", 180, "time to detect"),
-    Part("cluster", "two_workers", 360, "two workers"),
+    Part("alert-rules", "alert_rules", 180, "5,000 rules over 10,000 groups"),
+    Part("alert-crowd", "alert_crowd", 120, "10,000 alerts at once"),
+    Part("alert-notice", "alert_notice", 240, "from a stall to the notice"),
+    Part("alert-noise", "alert_noise", 900, "noise and misses of 30 days"),
+    Part("cluster", "two_workers", 900, "two workers"),
 )
 BY_NAME: Final = {part.name: part for part in PARTS}
 

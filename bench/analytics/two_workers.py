@@ -27,7 +27,7 @@ from tests.pipelines.spark_cluster import spark_cluster
 
 KEYS, MINUTES, MINUTES_MIN = 20_000, 8, 4
 """Each key moves each second, and each minute is shipped by itself: two of them are a cycle."""
-PAIRS = 2
+PAIRS = 5
 WITHIN_S = 150.0
 """Of one replay."""
 CYCLE = re.compile(r"^cycle (\d+): (\d+) rows in, .* ([\d.]+) s$")

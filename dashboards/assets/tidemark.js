@@ -86,10 +86,14 @@
   }
 
   const TAGS = new Set(
-    "a b code dd div dl dt h2 h3 li nav ol p small span table tbody td th thead time tr ul".split(" ")
+    ("a b code dd details div dl dt h2 h3 li nav ol p small span summary table tbody td th thead " +
+      "time tr ul").split(" ")
   );
   const RENAMED = { className: "class", tabIndex: "tabindex", dateTime: "datetime" };
   const KEPT = /^(class|href|id|title|role|scope|tabindex|datetime|(aria|data)-[a-z-]+)$/;
+
+  /* Of this application, or of the web: nothing that a browser would run. */
+  const LINK = /^([/?#]|https?:\/\/)/;
 
   /* A link stays inside the application, as those of the frame do. */
   function follow(event) {
@@ -122,17 +126,23 @@
     const node = document.createElement(TAGS.has(tree.tag) ? tree.tag : "span");
     Object.entries(tree.props).forEach(function (entry) {
       const name = RENAMED[entry[0]] || entry[0];
-      if (KEPT.test(name) && entry[1] !== null && (name !== "href" || /^[/?#]/.test(entry[1]))) {
+      if (KEPT.test(name) && entry[1] !== null && (name !== "href" || LINK.test(entry[1]))) {
         node.setAttribute(name, entry[1]);
       }
     });
     if (node.tagName === "A" && node.hasAttribute("href")) {
-      node.addEventListener("click", follow);
+      if (/^https?:/.test(node.getAttribute("href"))) {
+        node.target = "_blank";
+        node.rel = "noopener noreferrer";
+      } else {
+        node.addEventListener("click", follow);
+      }
     }
     node.append.apply(node, nodes(tree.children));
     return [node];
   }
 
+  const LEVEL_SIGNS = { healthy: "✓", warning: "▲", degraded: "✖", unknown: "?" };
   const SIGNS = { fresh: "●", late: "▲", stale: "■", unknown: "?", error: "✖" };
 
   function levelAt(heard, observed, now, lost) {
@@ -184,26 +194,58 @@
     );
   }
 
-  function health(checks, now, lost) {
+  function health(checks, now, lost, search) {
     const age = now - Date.parse(checks.ran_at);
     const old = age >= checks.old_after_ms;
     const level = old || lost ? "unknown" : checks.level;
-    const signs = { healthy: "✓", warning: "▲", degraded: "✖", unknown: "?" };
     const why = lost ? "the dashboard's server does not answer" : "the last run is " + duration(age) + " old";
     return {
       type: "Link",
       namespace: "dash_core_components",
       props: {
-        href: "/checks",
+        href: "/checks" + keptOf(search),
         id: "health-chip",
         className: "pill pill-quality-" + level,
         title: level === checks.level ? checks.sentence : why + "; it said: " + checks.sentence,
         children: [
-          sign(signs[level]),
+          sign(LEVEL_SIGNS[level]),
           "checks " + level + (old && !lost ? ": " + why : ""),
         ],
       },
     };
+  }
+
+  /* How many alerts fire: nothing that is not known is a number. */
+  function firing(alerts, lost, search) {
+    const level = lost ? "unknown" : alerts.level;
+    return {
+      type: "Link",
+      namespace: "dash_core_components",
+      props: {
+        href: "/alerts" + keptOf(search),
+        id: "alerts-chip",
+        className: "pill pill-quality-" + level,
+        title: (lost ? "the dashboard's server does not answer; it said: " : "") + alerts.sentence,
+        children: [
+          sign(LEVEL_SIGNS[level]),
+          lost ? "" : alerts.said,
+          span({ className: "visually-hidden" }, level === "unknown" ? "alerts: unknown" : "firing"),
+        ],
+      },
+    };
+  }
+
+  /* What stays of an address when a reader goes to another page. */
+  function keptOf(search) {
+    const asked = new URLSearchParams(search || "");
+    const kept = new URLSearchParams();
+    ["range", "from", "to", "live", "cluster"].forEach(function (name) {
+      if (asked.has(name)) {
+        kept.set(name, asked.get(name));
+      }
+    });
+    const text = kept.toString();
+    return text ? "?" + text : "";
   }
 
   window.dash_clientside = Object.assign({}, window.dash_clientside, {
@@ -211,7 +253,7 @@
       /* Each second, and with each answer: the age of everything, and whether anybody answers. */
       age: function (ticks, heard, search) {
         if (!heard) {
-          return [[], [], []];
+          return [[], [], [], []];
         }
         if (heard.beat !== last.beat) {
           last.beat = heard.beat;
@@ -242,10 +284,11 @@
         }
         return [
           freshness(heard, now, lost),
-          heard.checks && level !== "error" ? health(heard.checks, now, lost) : [],
+          heard.checks && level !== "error" ? health(heard.checks, now, lost, search) : [],
           said.map(function (text) {
             return span({ className: lost ? "banner banner-lost" : "banner" }, text);
           }),
+          heard.alerts ? firing(heard.alerts, lost, search) : [],
         ];
       },
 
@@ -253,8 +296,20 @@
       draw: function (tree, id) {
         const place = document.getElementById(id);
         if (place) {
+          const opened = Array.from(place.querySelectorAll("details[open]"), (one) => one.id);
           place.replaceChildren.apply(place, nodes(tree));
+          place.querySelectorAll("details").forEach(function (one) {
+            one.open = opened.includes(one.id);
+          });
         }
+      },
+
+      /* Who keeps the alerts up to date: the page of alerts says it beside its name. */
+      alertsProcess: function (heard) {
+        if (!heard || !heard.alerts) {
+          return [];
+        }
+        return span({ className: "card-note", id: "alerts-sentence" }, heard.alerts.process);
       },
 
       /* Groups by a part of their name: a new address, from its first page. */

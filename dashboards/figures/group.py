@@ -1,8 +1,9 @@
 """A group's chart: what happened, time lag and messages behind, on one time axis.
 
 What it is: three panels that share their time. The top one is a lane each for stalls, windows of
-duplicate risk and changes of members; the bands of the first two run on, faint, through the
-panels below. When to use it: to see whether lag followed an event, or an event followed lag.
+duplicate risk and changes of members, and where somebody watches, one for alerts from firing to
+resolved; bands run on, faint, through the panels below. When to use it: to see whether lag followed
+an event, or an event followed lag.
 """
 
 from __future__ import annotations
@@ -30,12 +31,16 @@ OVERLAYS_MAX: Final = 40
 """Bands and lines in view; more would hide the data, then only the lanes show them."""
 LANES: Final = ("members", "duplicate risk", "stalled")
 """Of the top panel, the lowest one first."""
-LANES_RANGE: Final = (-0.55, 2.55)
+ALERTS_LANE: Final = "alerts"
+"""Above them, where an alert process has ever run."""
+LANE_EDGE: Final = 0.55
+"""From the middle of the outer lanes to the panel's edge."""
 BAR_HALF: Final = 0.36
 """From the middle of a bar to its edge, where lanes are 1 apart."""
 HEIGHT: Final = 520
 PANELS: Final = (0.2, 0.46, 0.34)
 """Shares of the height, the top one first."""
+PANELS_WITH_ALERTS: Final = (0.25, 0.43, 0.32)
 PANEL_GAP: Final = 0.045
 LABEL_CHARACTERS: Final = 190
 """Characters of a lane's label that fit across a chart of ordinary width."""
@@ -54,6 +59,18 @@ class Lane:
     pattern: str
 
 
+@dataclass(frozen=True, slots=True)
+class AlertLane:
+    """When alerts of the group fired, as far as it is known."""
+
+    bars: pl.DataFrame
+    """opened_at, closed_at (null: it fires), words."""
+    unknown_since: datetime | None = None
+    """From when on nobody watches."""
+    unknown_until: datetime | None = None
+    """Before this, alerts that are over are not kept."""
+
+
 def lag_timeline(
     lag: pl.DataFrame,
     *,
@@ -64,9 +81,12 @@ def lag_timeline(
     colours: Palette,
     silences: pl.DataFrame = NO_SILENCE,
     brokers: Sequence[BrokerEvent] = (),
+    alerts: AlertLane | None = None,
 ) -> Figure:
     """Rows of one group: consumer_lag of the range and of the look-back before it, and the
     intervals and events that meet it."""
+    lanes = LANES if alerts is None else (*LANES, ALERTS_LANE)
+    fired = _in_range(alerts, span)
     queues = _worst_queues(lag)
     lines = []
     for index, key in enumerate(queues):
@@ -80,15 +100,17 @@ def lag_timeline(
     bars = [
         (Lane(2, colours.stall, "/"), _joined(stalls, span, _stall_words)),
         (Lane(1, colours.risk, "x"), _joined(risks, span, _risk_words)),
+        (Lane(len(LANES), colours.dead, "|"), _joined(fired, span, lambda row: row["words"])),
     ]
     traces = [
         *lines,
         *(_on(1, bar) for lane, joined in bars for bar in _bars(joined, lane)),
         *(_on(1, marks) for marks in _rebalances(rebalances, colours)),
-        *(_on(1, one) for one in broker_lines(brokers, ends=LANES_RANGE, colours=colours)),
+        *(_on(1, one) for one in broker_lines(brokers, ends=_ends_of(lanes), colours=colours)),
         *_silence(lag, span, colours),
+        *_unwatched(alerts, span, colours),
     ]
-    layout = _layout(span, colours)
+    layout = _layout(span, colours, lanes)
     layout["annotations"] = [
         *(
             label
@@ -97,13 +119,55 @@ def lag_timeline(
         ),
         *_silence_label(span, colours),
     ]
-    if stalls.height + risks.height + rebalances.height <= OVERLAYS_MAX:
+    if stalls.height + risks.height + rebalances.height + fired.height <= OVERLAYS_MAX:
         layout["shapes"] = [
             *_bands(stalls, span, colours.stall),
             *_bands(risks, span, colours.risk),
+            *_bands(fired, span, colours.dead),
             *_lines(rebalances, colours),
         ]
     return figure_of(traces, layout)
+
+
+NO_BARS: Final = pl.DataFrame(
+    schema={
+        "opened_at": pl.Datetime("us", "UTC"),
+        "closed_at": pl.Datetime("us", "UTC"),
+        "words": pl.String,
+    }
+)
+
+
+def _in_range(alerts: AlertLane | None, span: Span) -> pl.DataFrame:
+    """The bars that meet the range."""
+    bars = NO_BARS if alerts is None else alerts.bars
+    begun = pl.col("opened_at") <= span.end
+    return bars.filter(
+        begun & (pl.col("closed_at").is_null() | (pl.col("closed_at") >= span.start))
+    )
+
+
+def _unwatched(alerts: AlertLane | None, span: Span, colours: Palette) -> list[Trace]:
+    """The stretches of the alerts' lane of which nobody knows whether anything fired."""
+    if alerts is None:
+        return []
+    until, since = alerts.unknown_until, alerts.unknown_since
+    gaps = [
+        (span.start, min(until or span.start, span.end)),
+        (max(since or span.end, span.start), span.end),
+    ]
+    place, pattern = len(LANES), unknown_pattern(colours)
+    edges = (place - BAR_HALF, place + BAR_HALF)
+    return [
+        _on(1, hatched(begin, end, edges, pattern, showlegend=False))
+        for begin, end in gaps
+        if begin < end
+    ]
+
+
+def _ends_of(lanes: Sequence[str]) -> tuple[float, float]:
+    """The range of the top panel's axis."""
+    return -LANE_EDGE, len(lanes) - 1 + LANE_EDGE
 
 
 QueueKey = tuple[str, str, int]
@@ -385,7 +449,7 @@ def _silence_label(span: Span, colours: Palette) -> list[Layout]:
     ]
 
 
-def _layout(span: Span, colours: Palette) -> Layout:
+def _layout(span: Span, colours: Palette, lanes: Sequence[str]) -> Layout:
     return {
         **frame(colours, height=HEIGHT),
         "margin": {"l": 8, "r": 12, "t": 30, "b": 8},
@@ -398,11 +462,11 @@ def _layout(span: Span, colours: Palette) -> Layout:
             "yanchor": "bottom",
             "font": {"size": 11, "color": colours.muted},
         },
-        **_axes(span, colours),
+        **_axes(span, colours, lanes),
     }
 
 
-def _axes(span: Span, colours: Palette) -> Layout:
+def _axes(span: Span, colours: Palette, names: Sequence[str]) -> Layout:
     """Three panels above each other that share their time, which the lowest one shows."""
     below = {
         "gridcolor": colours.grid,
@@ -414,13 +478,14 @@ def _axes(span: Span, colours: Palette) -> Layout:
     time = {**time_axis(colours), "range": [span.start, span.end], "domain": [0.0, 1.0]}
     title = {"font": {"color": colours.muted, "size": 11}, "standoff": 6}
     lanes = {
-        "tickvals": list(range(len(LANES))),
-        "ticktext": list(LANES),
-        "range": list(LANES_RANGE),
+        "tickvals": list(range(len(names))),
+        "ticktext": list(names),
+        "range": list(_ends_of(names)),
         "showgrid": False,
         "fixedrange": True,
     }
-    ends = _ends(PANELS, gap=PANEL_GAP)
+    shares = PANELS_WITH_ALERTS if ALERTS_LANE in names else PANELS
+    ends = _ends(shares, gap=PANEL_GAP)
     return {
         "xaxis": {**time, "anchor": "y", "matches": "x3", "showticklabels": False},
         "xaxis2": {**time, "anchor": "y2", "matches": "x3", "showticklabels": False},

@@ -5,6 +5,7 @@ A critical failure stays on the page for as long as verdicts are withheld for it
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from datetime import datetime
 from typing import Any, cast
 
@@ -15,6 +16,7 @@ from dashboards import answers
 from dashboards.desk import Desk, Look, beside
 from dashboards.docs import DOCS_PATH, docs_index
 from dashboards.pages.parts import card, failure, first_run, notice, quiet, table
+from dashboards.view import parse
 from dashboards.words import clock, count
 from engine.foundation.errors import LakeError
 from pipelines.check_results import of_each_check
@@ -50,8 +52,10 @@ def layout() -> html.Div:
     )
 
 
-def content(desk: Desk, pulse: Any = None) -> tuple[Any, ...]:
-    """(notice, body class, run, results, failures)."""
+def content(desk: Desk, pulse: Any = None, search: str | None = None) -> tuple[Any, ...]:
+    """(notice, body class, run, results, failures). Checks judge the lake; of one cluster only the
+    rows that are about it, or about nobody alone, are shown."""
+    cluster = parse(search).cluster
     try:
         look = desk.look(None, pulse)
         if look.pulse.first_run:
@@ -71,7 +75,27 @@ def content(desk: Desk, pulse: Any = None) -> tuple[Any, ...]:
     said = f"newest run {newest['run_id'][0]}, started {clock(started, day=True)} UTC, "
     said += f"data to {clock(newest.row(0, named=True)['observed_at'], day=True)} UTC"
     run = [said, f"; {verdict.sentence}" if is_old else "", *_docs(desk)]
-    return None, SHOWN, run, _results(results, is_old=is_old), _failures(failures)
+    elsewhere = _elsewhere(failing, failures, cluster)
+    shown = _results(results, is_old=is_old, elsewhere=elsewhere)
+    return None, SHOWN, run, shown, _failures(failures.filter(_about(cluster)))
+
+
+def _about(cluster: str) -> pl.Expr:
+    """Rows about a cluster, or about nobody alone; all of them without a name."""
+    emitter = pl.col("about_emitter")
+    own = emitter.str.split("/").list.first() == cluster
+    return emitter.is_null() | own if cluster else pl.lit(value=True)
+
+
+def _elsewhere(failing: pl.DataFrame, failures: pl.DataFrame, cluster: str) -> frozenset[str]:
+    """Failing checks of which all rows are known, and none of them is about the cluster."""
+    own = failures.filter(_about(cluster))["expectation"].unique().to_list()
+    known = dict(failures["expectation"].value_counts().iter_rows())
+    return frozenset(
+        name
+        for name, failed in failing.select("expectation", "failed_rows").iter_rows()
+        if cluster and name not in own and known.get(name, 0) == failed
+    )
 
 
 def _rows_of(look: Look, failing: pl.DataFrame) -> pl.DataFrame:
@@ -94,9 +118,11 @@ def _instead(shown: Any) -> tuple[Any, ...]:
     return shown, HIDDEN, "", [], []
 
 
-def _verdict(row: dict[str, Any], *, is_old: bool) -> html.Span:
+def _verdict(row: dict[str, Any], *, is_old: bool, is_elsewhere: bool) -> html.Span:
     if is_old:
         sign, word, css = "?", "unknown", "unknown"
+    elif is_elsewhere:
+        sign, word, css = "○", "fails in other clusters", "unknown"
     elif row["success"]:
         sign, word, css = "✓", "holds", "healthy"
     elif row["checked_rows"] == 0:
@@ -112,7 +138,7 @@ def _verdict(row: dict[str, Any], *, is_old: bool) -> html.Span:
     )
 
 
-def _results(results: pl.DataFrame, *, is_old: bool) -> Any:
+def _results(results: pl.DataFrame, *, is_old: bool, elsewhere: Collection[str]) -> Any:
     order = {"CRITICAL": 0, "WARNING": 1, "INFO": 2}
     rows = sorted(
         results.iter_rows(named=True),
@@ -125,7 +151,7 @@ def _results(results: pl.DataFrame, *, is_old: bool) -> Any:
     )
     cells = [
         [
-            _verdict(row, is_old=is_old),
+            _verdict(row, is_old=is_old, is_elsewhere=row["expectation"] in elsewhere),
             html.Span(row["expectation"], className="exact"),
             row["severity"].lower(),
             html.Span(row["table"], className="exact"),
@@ -164,6 +190,7 @@ def register(app: Dash, desk: Desk) -> None:
         Output("checks-results", "children"),
         Output("checks-failures", "children"),
         Input("pulse", "data"),
+        Input("url", "search"),
     )
-    async def show_checks(pulse: Any) -> Any:
-        return await beside(content, desk, pulse)
+    async def show_checks(pulse: Any, search: str | None) -> Any:
+        return await beside(content, desk, pulse, search)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime
 from functools import partial
 from typing import Any, Final, cast
@@ -11,9 +12,10 @@ import polars as pl
 from dash import Dash, Input, Output, dcc, html
 
 from dashboards import answers
+from dashboards.alerts import lane_of
 from dashboards.answers import GroupLine
 from dashboards.desk import Desk, Look, beside
-from dashboards.figures.group import HEIGHT, lag_timeline
+from dashboards.figures.group import HEIGHT, AlertLane, lag_timeline
 from dashboards.pages.parts import (
     TREND_SIGNS,
     card,
@@ -124,7 +126,10 @@ def layout(name: str) -> html.Div:
     return html.Div(
         [
             html.Div(
-                [dcc.Link("Overview", href="/", className="crumb"), html.H1(visible(name))],
+                [
+                    dcc.Link("Overview", href="/", className="crumb", id="crumb"),
+                    html.H1(visible(name)),
+                ],
                 className="page-head",
             ),
             html.Div(id="group-notice"),
@@ -136,7 +141,8 @@ def layout(name: str) -> html.Div:
                         html.Div(graph, id="group-timeline-text", role="img"),
                         element="group-lag",
                         note="time lag and messages behind of the worst queues; bands: stalled "
-                        "(striped) and duplicate risk (crossed); dashed: members changed",
+                        "(striped), duplicate risk (crossed) and alerts that fire (upright); "
+                        "dashed: members changed",
                     ),
                     card(
                         "Queues",
@@ -211,8 +217,11 @@ def content(
         look = desk.look(search, pulse)
         if look.pulse.first_run:
             return _instead(first_run(desk.data.lake.root))
-        key = ("group", group, look.key, theme, int(look.span.now.timestamp() // 60))
-        return desk.pages.get(key, lambda: _content(group or "", look, theme))
+        board, now_us = desk.board(), desk.now_us
+        version = 0 if board is None else board.version
+        key = ("group", group, look.key, theme, int(look.span.now.timestamp() // 60), version)
+        fired = partial(lane_of, board, group or "", now_us=now_us)
+        return desk.pages.get(key, lambda: _content(group or "", look, theme, fired))
     except LakeError as error:
         return _instead(failure(str(error), desk.clock()))
 
@@ -221,7 +230,9 @@ def _instead(shown: Any) -> tuple[Any, ...]:
     return sent(shown), HIDDEN, [], {}, "", [], [], [], [], []
 
 
-def _content(group: str, look: Look, theme: str | None) -> tuple[Any, ...]:
+def _content(
+    group: str, look: Look, theme: str | None, fired: Callable[[str], AlertLane | None]
+) -> tuple[Any, ...]:
     found = look.among(lambda one: _tells(one, group))
     if isinstance(found, tuple):
         what = f"Group {visible(group)!r}"
@@ -254,6 +265,7 @@ def _content(group: str, look: Look, theme: str | None) -> tuple[Any, ...]:
         colours=palette(theme),
         silences=silences,
         brokers=brokers,
+        alerts=fired(look.view.cluster),
     )
     standing = answers.open_at_end(stalls, span)
     trust = data.trust(span.start)

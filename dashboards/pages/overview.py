@@ -20,6 +20,7 @@ from dashboards.pages.parts import (
     empty_range,
     failure,
     first_run,
+    pager,
     quiet,
     register_drawn,
     sent,
@@ -95,7 +96,6 @@ def layout() -> html.Div:
                                         "Groups",
                                         html.Div(
                                             [
-                                                html.Div(id="overview-clusters"),
                                                 _finding(),
                                                 *drawn("overview-groups"),
                                                 html.Div(id="overview-pager"),
@@ -126,7 +126,7 @@ def content(
     desk: Desk, search: str | None, theme: str | None, pulse: Any = None
 ) -> tuple[Any, ...]:
     """(notice, body class, strip, figure, its size, its summary, groups, changes, links to the
-    pages of groups, how many groups were found, links to clusters), as they are sent."""
+    pages of groups, how many groups were found), as they are sent."""
     try:
         look = desk.look(search, pulse)
         if look.pulse.first_run:
@@ -138,7 +138,7 @@ def content(
 
 
 def _instead(shown: Any) -> tuple[Any, ...]:
-    return sent(shown), HIDDEN, [], {}, {}, "", None, None, None, "", None
+    return sent(shown), HIDDEN, [], {}, {}, "", None, None, None, ""
 
 
 def _checks_age(look: Look) -> int:
@@ -203,9 +203,8 @@ def _content(look: Look, theme: str | None) -> tuple[Any, ...]:
         summary(groups, names_clusters=look.names_clusters),
         tree(_groups(lines, look, risks=answers.open_at_end(risks, span), dead=dead)),
         tree(_feed(changes, look)),
-        sent(_pager(look.view, chosen.height)),
+        sent(pager("/", look.view, chosen.height, size=GROUPS_PER_PAGE, of="groups")),
         f"{chosen.height:,} of {plural(groups.height, 'group')}" if look.view.query else "",
-        sent(_clusters(look)),
     )
 
 
@@ -403,33 +402,6 @@ def _finding() -> html.Div:
     )
 
 
-def _pager(view: View, found: int) -> Any:
-    """Links to the pages of the groups; nothing when one page has them all."""
-    pages = max(1, -(-found // GROUPS_PER_PAGE))
-    if pages == 1:
-        return None
-    here = min(view.page, pages)
-    begin = (here - 1) * GROUPS_PER_PAGE + 1
-    end = min(found, here * GROUPS_PER_PAGE)
-
-    def to(page: int, text: str) -> Any:
-        if not 1 <= page <= pages or page == here:
-            return html.Span(text, className="choice")
-        return dcc.Link(text, href="/" + view.search(page=str(page)), className="choice")
-
-    return html.Nav(
-        [
-            to(1, "first"),
-            to(here - 1, "previous"),
-            html.Span(f"{begin:,} to {end:,} of {found:,}", className="choice here"),
-            to(here + 1, "next"),
-            to(pages, "last"),
-        ],
-        className="choices pager",
-        **{"aria-label": "Pages of groups"},
-    )
-
-
 def _of_first(rows: pl.DataFrame, look: Look, place: str) -> str:
     """The page of the group the newest row is about."""
     return _place(rows.row(-1, named=True), look) + place if rows.height else "/"
@@ -439,27 +411,6 @@ def _place(row: Mapping[str, Any], look: Look) -> str:
     """The page of a row's group, in its cluster where the lake holds several."""
     cluster = row["cluster"] if look.names_clusters else ""
     return group_path(row["group"]) + look.view.around_page.of_cluster(cluster).search()
-
-
-def _clusters(look: Look) -> Any:
-    """Links that keep the groups of one cluster; nothing in a lake that holds one."""
-    if not look.names_clusters:
-        return None
-    here = look.view.cluster
-    links = [
-        dcc.Link(
-            visible(name) if name else "all",
-            href="/" + look.view.search(cluster=name, page="1"),
-            className="choice here" if name == here else "choice",
-        )
-        for name in ("", *look.seen.clusters)
-    ]
-    return html.Div(
-        [html.Span("cluster", className="choices-name"), *links],
-        className="choices",
-        role="group",
-        **{"aria-label": "Cluster"},
-    )
 
 
 def _groups(lines: list[GroupLine], look: Look, *, risks: pl.DataFrame, dead: pl.DataFrame) -> Any:
@@ -575,7 +526,6 @@ def register(app: Dash, desk: Desk) -> None:
         Output("overview-changes-tree", "data"),
         Output("overview-pager", "children"),
         Output("overview-found", "children"),
-        Output("overview-clusters", "children"),
         Input("pulse", "data"),
         Input("url", "search"),
         Input("theme", "data"),

@@ -173,6 +173,33 @@ def sent(shown: Any) -> Any:
     return {**told, "props": props}
 
 
+def pager(path: str, view: View, found: int, *, size: int, of: str) -> Any:
+    """Links to the pages of a list; nothing when one page has it all."""
+    pages = max(1, -(-found // size))
+    if pages == 1:
+        return None
+    here = min(view.page, pages)
+    begin = (here - 1) * size + 1
+    end = min(found, here * size)
+
+    def to(page: int, text: str) -> Any:
+        if not 1 <= page <= pages or page == here:
+            return html.Span(text, className="choice")
+        return dcc.Link(text, href=path + view.search(page=str(page)), className="choice")
+
+    return html.Nav(
+        [
+            to(1, "first"),
+            to(here - 1, "previous"),
+            html.Span(f"{begin:,} to {end:,} of {found:,}", className="choice here"),
+            to(here + 1, "next"),
+            to(pages, "last"),
+        ],
+        className="choices pager",
+        **{"aria-label": f"Pages of {of}"},
+    )
+
+
 def quiet(sentence: Any) -> html.P:
     """What stands where a list would be empty."""
     return html.P(sentence, className="quiet")

@@ -6,15 +6,17 @@ without a line of code.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final, cast
 
 import polars as pl
 from dash import ClientsideFunction, Dash, Input, Output, State, dcc, html, no_update
 
+from dashboards.alerts import heard_of
 from dashboards.answers import quality
 from dashboards.desk import Desk, Look, beside
-from dashboards.pages import checks, group, overview, topic
+from dashboards.pages import alerts, checks, group, overview, topic
 from dashboards.view import (
     CHECKS_OLD_AFTER,
     LATE_AFTER,
@@ -26,13 +28,14 @@ from dashboards.view import (
     parse,
     topic_of,
 )
-from dashboards.words import clock, duration
+from dashboards.words import clock, duration, visible
 from engine.foundation.errors import LakeError
 from pipelines.emitters import skew_sentences
 from pipelines.settings import CLOCK_SKEW_ALLOWED_US
 
 MILLISECOND: Final = timedelta(milliseconds=1)
-PAGES: Final = (("/", "Overview"), ("/checks", "Checks"))
+PAGES: Final = (("/", "Overview"), ("/checks", "Checks"), ("/alerts", "Alerts"))
+"""The last one has its count beside it."""
 IDLE_MS: Final = 15_000
 """Between two looks at the lake when pages are not refreshed: their age and the connection are."""
 LOST_AFTER_BEATS: Final = 3
@@ -48,14 +51,22 @@ def layout() -> html.Div:
             dcc.Store(id="pulse"),
             dcc.Store(id="heard"),
             dcc.Store(id="theme"),
+            dcc.Store(id="clusters"),
             dcc.Interval(id="tick", interval=2000),
             dcc.Interval(id="second", interval=1000),
             html.A("Skip to content", href="#page", className="skip"),
             html.Header(
                 [
-                    dcc.Link([_mark(), "Tidemark"], href="/", className="brand"),
+                    dcc.Link([_mark(), "Tidemark"], href="/", className="brand", id="brand"),
                     html.Nav(id="navigation", **{"aria-label": "Pages"}),
-                    html.Div(id="controls", className="controls"),
+                    html.Div(id="alerts-firing"),
+                    html.Div(
+                        [
+                            html.Div(id="cluster-menu"),
+                            html.Div(id="controls", className="controls"),
+                        ],
+                        className="filters",
+                    ),
                     html.Div(id="health", className="health"),
                     html.Div(id="freshness"),
                     html.Button(
@@ -85,6 +96,8 @@ def page(pathname: str) -> Any:
         return overview.layout()
     if pathname == "/checks":
         return checks.layout()
+    if pathname in alerts.PARTS:
+        return alerts.layout(pathname)
     name = group_of(pathname)
     if name is not None:
         return group.layout(name)
@@ -99,15 +112,44 @@ def page(pathname: str) -> Any:
 
 
 def navigation(pathname: str, view: View) -> list[dcc.Link]:
-    """Links to the pages; the range goes with the reader."""
+    """Links to the pages; range, refresh and cluster go with the reader."""
+    here = "/alerts" if pathname in alerts.PARTS else pathname
     return [
         dcc.Link(
             title,
-            href=path + view.around_page.of_cluster("").search(),
-            className="nav-link here" if path == pathname else "nav-link",
+            href=path + view.around_page.search(),
+            className="nav-link here" if path == here else "nav-link",
         )
         for path, title in PAGES
     ]
+
+
+def cluster_menu(pathname: str, view: View, clusters: Sequence[str]) -> Any:
+    """The clusters of the lake, and the one that is looked at; nothing where there is one."""
+    if len(clusters) < 2 and not view.cluster:
+        return None
+    names = ["", *clusters]
+    if view.cluster not in names:
+        names.append(view.cluster)
+    links = [
+        dcc.Link(
+            visible(name) if name else "all clusters",
+            href=pathname + view.search(cluster=name, page="1"),
+            className="choice here" if name == view.cluster else "choice",
+        )
+        for name in names
+    ]
+    shown = visible(view.cluster) if view.cluster else "all"
+    if view.cluster and view.cluster not in clusters:
+        shown += " (not in this lake)"
+    label = [html.Span("cluster", className="choices-name"), html.B(shown), " ▾"]
+    # Its key: what was open for the choice before is closed.
+    return html.Details(
+        [html.Summary(label), html.Div(links, className="menu-list")],
+        key=view.cluster,
+        className="menu choices",
+        id="cluster-choice",
+    )
 
 
 def controls(pathname: str, view: View) -> list[html.Div]:
@@ -139,12 +181,20 @@ def controls(pathname: str, view: View) -> list[html.Div]:
             **{"aria-label": "Time range"},
         ),
         html.Div(
-            [html.Span("refresh", className="choices-name"), *refreshes],
+            [html.Span("every", className="choices-name"), *refreshes],
             className="choices",
             role="group",
             **{"aria-label": "Refresh interval"},
         ),
     ]
+
+
+def clusters_of(desk: Desk, pulse: Any) -> list[str]:
+    """The clusters that the lake holds; none while it cannot be read."""
+    try:
+        return list(desk.look(None, pulse).seen.clusters)
+    except LakeError:
+        return []
 
 
 def _choice(name: str, href: str, *, here: bool) -> dcc.Link:
@@ -170,22 +220,29 @@ def beat(
         "late_after_ms": LATE_AFTER / MILLISECOND,
         "stale_after_ms": STALE_AFTER / MILLISECOND,
     }
+    board = desk.board()
+    heard["alerts"] = heard_of(board, view.cluster, desk.now_us)
+    version = 0 if board is None else board.version
     try:
         look = desk.look(None)
         look.seen.newest_lag()  # A lake that cannot be read is told here, on every page.
         results = look.seen.checks()
     except LakeError as error:
-        token = {"token": f"error {error}"}
+        token = {"token": f"error {error}", "alerts": str(version)}
         return (no_update if token == known else token), {**heard, "error": str(error)}
     # Silence changes pages too: the hatched edge grows while nothing comes.
     end = look.span.end
     silent = look.pulse.data_end is not None and end > look.pulse.data_end
-    token = {"token": look.pulse.token, "end": end.isoformat() if silent else ""}
+    token = {
+        "token": look.pulse.token,
+        "end": end.isoformat() if silent else "",
+        "alerts": str(version),
+    }
     still = refresh_s is None and known is not None
     pulse = no_update if still or token == known else token
     observed = look.pulse.data_end
     heard["observed_at"] = observed.isoformat() if observed else None
-    emitters = look.seen.emitters()
+    emitters = (look.of_cluster(view.cluster) if view.cluster else look).seen.emitters()
     unknown = emitters.filter(pl.col("state") == "UNKNOWN").to_dicts()
     heard["silent"] = [
         *(f"{row['emitter']} unknown: {row['reason']}" for row in unknown),
@@ -254,6 +311,8 @@ def register(app: Dash, desk: Desk) -> None:
         path = pathname or "/"
         return navigation(path, view), controls(path, view), interval_ms
 
+    _register_filters(app, desk)
+
     @app.callback(
         Output("pulse", "data"),
         Output("heard", "data"),
@@ -273,6 +332,7 @@ def register(app: Dash, desk: Desk) -> None:
         Output("freshness", "children"),
         Output("health", "children"),
         Output("banner", "children"),
+        Output("alerts-firing", "children"),
         Input("second", "n_intervals"),
         Input("heard", "data"),
         State("url", "search"),
@@ -283,6 +343,33 @@ def register(app: Dash, desk: Desk) -> None:
         Input("theme-toggle", "n_clicks"),
     )
     overview.register(app, desk)
+    alerts.register(app, desk)
     group.register(app, desk)
     topic.register(app, desk)
     checks.register(app, desk)
+
+
+def _register_filters(app: Dash, desk: Desk) -> None:
+    """What goes with the reader from page to page, and the choice of a cluster."""
+
+    @app.callback(Output("brand", "href"), Input("url", "search"))
+    def show_home(search: str | None) -> str:
+        return "/" + parse(search).around_page.search()
+
+    @app.callback(Output("crumb", "href"), Input("url", "search"))
+    def show_way_back(search: str | None) -> str:
+        return "/" + parse(search).around_page.search()
+
+    @app.callback(Output("clusters", "data"), Input("pulse", "data"), State("clusters", "data"))
+    async def find_clusters(pulse: Any, known: list[str] | None) -> Any:
+        found = await beside(clusters_of, desk, pulse)
+        return no_update if found == known else found
+
+    @app.callback(
+        Output("cluster-menu", "children"),
+        Input("clusters", "data"),
+        Input("url", "pathname"),
+        Input("url", "search"),
+    )
+    def show_clusters(found: list[str] | None, pathname: str | None, search: str | None) -> Any:
+        return cluster_menu(pathname or "/", parse(search), found or [])

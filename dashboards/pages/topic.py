@@ -49,7 +49,7 @@ def layout(name: str) -> html.Div:
         [
             html.Div(
                 [
-                    dcc.Link("Overview", href="/", className="crumb"),
+                    dcc.Link("Overview", href="/", className="crumb", id="crumb"),
                     html.Span("topic", className="kind"),
                     html.H1(visible(name)),
                 ],

@@ -11,7 +11,7 @@ Invariant: what cannot be believed (`believable`) is not in the look, and is tol
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from typing import Final
 
 from engine.client.admin import Admin
@@ -42,7 +42,7 @@ TOPICS_A_LOOK: Final = 400
 GROUPS_A_LOOK: Final = 200
 TOPICS_AT_FIRST: Final = 2_500
 GROUPS_AT_FIRST: Final = 750
-"""A look, until each was asked once: a large cluster is known within three looks."""
+"""A look, until each was asked once: a large cluster is known within two looks."""
 MEMBERS_A_LOOK: Final = 100
 MESSAGES_A_LOOK: Final = 200
 """Messages that are read for their store time: each costs the broker a read."""
@@ -51,7 +51,7 @@ COPIES_A_QUESTION: Final = 32
 """Copies of failed messages that are read at once."""
 MEMBERS_WATCHED_MAX: Final = 20_000
 """Of one broker; those beyond are not asked what they hold."""
-SHARES: Final = (40, 60, 75, 85, 95)
+SHARES: Final = (50, 70, 80, 90, 97)
 """Percent of a look's time after which each kind of question gives way to the next."""
 MOMENT_DIGITS_MAX: Final = 15
 LISTS_EACH: Final = 6
@@ -85,6 +85,11 @@ class Asking:
         self._copies = CopiesRead()
         self._copy_turns: Turns[Place] = Turns(RETRY_QUEUES_A_LOOK)
 
+    @property
+    def is_catching_up(self) -> bool:
+        """Was a topic or a group, of those that are known, never asked about yet?"""
+        return self.topic_turns.has_new or self._group_turns.has_new
+
     async def look(self, address: str, *, stacks_of: Collection[Member] = ()) -> Look:
         """Ask the broker at this address, and these members for the stacks of their listeners.
         Raises TidemarkError when it does not answer the questions of each look.
@@ -100,11 +105,7 @@ class Asking:
             at_ms=began_ms,
             boot_ms=began_at_ms,
             skew_ms=None if runs_ms is None else began_at_ms + runs_ms - answered_ms,
-            progress=self._believed(
-                await self._admin.groups.broker_consume_stats(
-                    address, timeout_ms=self._patience_ms // 2
-                )
-            ),
+            progress=await self._progress(address),
         )
         if self._looks % LISTS_EACH == 0:
             try:
@@ -147,26 +148,31 @@ class Asking:
         except TidemarkError as error:
             self._questions.failed(asked_for.GROUPS, "", error)
 
-    def _believed(
-        self, told: Mapping[str, Mapping[MessageQueue, QueueProgress]]
-    ) -> dict[str, dict[Place, QueueProgress]]:
+    async def _progress(self, address: str) -> dict[str, dict[Place, QueueProgress]]:
         """What can be believed of how far the groups are."""
-        name, odd_count = self._broker_name, 0
-        topics = {queue.topic for rows in told.values() for queue in rows}
-        named = {topic for topic in topics if is_name(topic)}
         found: dict[str, dict[Place, QueueProgress]] = {}
-        for group, rows in told.items():
-            believed = {
-                (queue.topic, queue.queue_id): one
-                for queue, one in rows.items()
-                if queue.topic in named and is_queue(queue, name) and is_progress(one)
-            }
-            if is_name(group):
-                found[group] = believed
-                odd_count += len(rows) - len(believed)
-            else:
-                odd_count += 1
-        self._count_odd(asked_for.PROGRESS, odd_count)
+        named: dict[str, bool] = {}
+        odd: dict[str, None] = {}
+        odd_count = 0
+        patience_ms = self._patience_ms // 2
+        async for told in self._admin.groups.progress_in_slices(address, timeout_ms=patience_ms):
+            for group, entry in told:
+                if group not in found:
+                    if not is_name(group):
+                        odd[group] = None
+                        continue
+                    found[group] = {}
+                if entry is None:
+                    continue
+                queue, one = entry
+                topic = queue.topic
+                if topic not in named:
+                    named[topic] = is_name(topic)
+                if named[topic] and is_queue(queue, self._broker_name) and is_progress(one):
+                    found[group][topic, queue.queue_id] = one
+                else:
+                    odd_count += 1
+        self._count_odd(asked_for.PROGRESS, odd_count + len(odd))
         return found
 
     def _count_odd(self, kind: Kind, count: int) -> None:

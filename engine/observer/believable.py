@@ -51,8 +51,11 @@ def are_ends(ends: TopicOffset) -> bool:
 
 def is_progress(progress: QueueProgress) -> bool:
     """Can a group be so far? -1 is a broker's word for none."""
-    offsets = progress.broker_offset, progress.consumer_offset, progress.pull_offset
-    return all(-1 <= offset < OFFSET_MAX for offset in offsets)
+    return (
+        -1 <= progress.broker_offset < OFFSET_MAX
+        and -1 <= progress.consumer_offset < OFFSET_MAX
+        and -1 <= progress.pull_offset < OFFSET_MAX
+    )
 
 
 def is_held(told: ProcessQueueInfo) -> bool:

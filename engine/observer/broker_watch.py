@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -19,7 +20,7 @@ from engine.foundation.errors import TidemarkError
 from engine.foundation.observing import LifecycleEvent, ToldUpTo
 from engine.foundation.units import MILLISECOND_US, SECOND_MS
 from engine.observer.asking import Asking
-from engine.observer.facts import QUEUES_WATCHED_MAX, SNAPSHOT_EACH_MS, Facts
+from engine.observer.facts import QUEUES_WATCHED_MAX, SNAPSHOT_EACH_MS, Facts, Key
 from engine.observer.looks import Look
 from engine.observer.questions import why
 from engine.runtime import Runtime
@@ -69,7 +70,7 @@ class BrokerWatch:
         self._patience_ms = max(watched.period_ms, PATIENCE_MS_MIN)
         self._asking = Asking(admin, watched.broker, runtime.clock, patience_ms=self._patience_ms)
         self._telemetry: Telemetry | None = None
-        self._facts = self._new_facts()
+        self._facts = self._new_facts({})
         self._snapshot: _Snapshot | None = None
         """The one under way."""
         self._losses = 0
@@ -92,7 +93,11 @@ class BrokerWatch:
                 self._is_slow = not self._is_slow
                 words = "longer than its period" if self._is_slow else "no longer than its period"
                 _log.warning("%s: a look took %d ms, %s", self._name, took_ms, words)
-            await asyncio.sleep(max(0, period_ms - took_ms) / SECOND_MS)
+            # Until all is known no time is lost, but half of it is left to others.
+            rest_ms = period_ms - took_ms
+            if self._asking.is_catching_up:
+                rest_ms = min(rest_ms, took_ms)
+            await asyncio.sleep(max(0, rest_ms) / SECOND_MS)
 
     async def look(self) -> bool:
         """Ask, and write what is new; was the broker's answer whole enough to count?"""
@@ -107,7 +112,7 @@ class BrokerWatch:
             _log.warning("%s answers again", self._name)
         self._is_answered = True
         telemetry = await self._telemetry_of(look)
-        self._tell(telemetry, look)
+        await self._tell(telemetry, look)
         await telemetry.sync()
         return True
 
@@ -120,9 +125,9 @@ class BrokerWatch:
     def _name(self) -> str:
         return f"{self.watched.cluster}/{self.watched.broker}"
 
-    def _new_facts(self) -> Facts:
+    def _new_facts(self, earlier: Mapping[Key, int]) -> Facts:
         watched = self.watched
-        return Facts(watched.observer, watched.period_ms, watched.broker)
+        return Facts(watched.observer, watched.period_ms, watched.broker, earlier=earlier)
 
     def _tell_silence(self, error: BaseException) -> None:
         kind = self._asking.asked_last
@@ -140,7 +145,7 @@ class BrokerWatch:
             if self._telemetry.broker_epoch == epoch:
                 return self._telemetry
             await self._telemetry.close()
-        self._facts, self._snapshot = self._new_facts(), None
+        self._facts, self._snapshot = self._new_facts(self._facts.offsets()), None
         self._next_snapshot_ms = None
         self._telemetry = Telemetry.open(
             self._runtime,
@@ -153,13 +158,16 @@ class BrokerWatch:
             self._telemetry.observe(LifecycleEvent("BOOT", detail))
         return self._telemetry
 
-    def _tell(self, telemetry: Telemetry, look: Look) -> None:
+    async def _tell(self, telemetry: Telemetry, look: Look) -> None:
         self._begin_snapshot_if_due(telemetry, look.at_ms)
         began_ms = None if self._snapshot is None else self._snapshot.began_ms
         at = telemetry.told_up_to()
         losses = -1 if at is None else at.losses  # What is told now is lost.
         for fact in self._facts.of(look, snapshot_from_ms=began_ms, losses=losses):
-            telemetry.observe(fact)
+            if fact is None:
+                await asyncio.sleep(0)
+            else:
+                telemetry.observe(fact)
         if self._facts.is_full and not self._is_full:
             _log.warning(
                 "%s has more than %d queues: those beyond are not watched",

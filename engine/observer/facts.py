@@ -17,10 +17,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Container, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 from engine.client.admin.groups import QueueProgress
+from engine.foundation.limits import LOOP_STEP_ENTRIES_MAX
 from engine.foundation.observing import (
     ClientWindow,
     ConsumeStats,
@@ -30,13 +31,15 @@ from engine.foundation.observing import (
     OwnedQueue,
     QueueWatermark,
     RebalanceEvent,
+    Redelivery,
     RetryStep,
     committed_state,
 )
-from engine.foundation.units import MINUTE_MS, SECOND_MS
+from engine.foundation.units import MILLISECOND_US, MINUTE_MS, SECOND_MS
 from engine.observer.believable import is_name
 from engine.observer.failed_messages import is_of_failed, steps_of
 from engine.observer.looks import Look, Member, Place
+from engine.observer.seen_offsets import Commits, Pulls
 from engine.protocol.bodies import (
     ConsumerConnection,
     ConsumerRunningInfo,
@@ -49,8 +52,6 @@ from engine.telemetry.members.listener_stacks import consume_threads
 from engine.telemetry.members.told_stats import ToldStats, stats_of
 from engine.telemetry.members.told_windows import ToldWindows
 
-PERSISTED_AFTER_MS: Final = 6 * SECOND_MS
-"""A broker writes its offsets each 5 s, and takes a moment."""
 QUEUES_WATCHED_MAX: Final = 100_000
 """Of one broker; nothing is told of those beyond."""
 SNAPSHOT_EACH_MS: Final = 10 * MINUTE_MS
@@ -73,32 +74,11 @@ Told = (
     | GroupWatermark
     | OffsetReport
     | RebalanceEvent
+    | Redelivery
     | ClientWindow
     | ConsumeStats
     | RetryStep
 )
-
-
-@dataclass(slots=True)
-class _Commits:
-    """A group's consume offsets in a queue, as the looks saw them."""
-
-    offset: int | None
-    moved_ms: int | None = None
-    """The look that saw it first; None: it was there at the first look of all."""
-    persisted: int | None = None
-    seen: deque[tuple[int, int | None]] = field(default_factory=deque)
-    """(moment, offset) of those that the disk may not know yet."""
-
-    def see(self, offset: int | None, at_ms: int) -> bool:
-        """Take note of what a look found; has it moved?"""
-        has_moved = offset != self.offset
-        if has_moved:
-            self.offset, self.moved_ms = offset, at_ms
-            self.seen.append((at_ms, offset))
-        while self.seen and self.seen[0][0] <= at_ms - PERSISTED_AFTER_MS:
-            self.persisted = self.seen.popleft()[1]
-        return has_moved
 
 
 @dataclass(slots=True)
@@ -123,7 +103,17 @@ class _Group:
 class Facts:
     """What was told of one broker, and what comes next."""
 
-    def __init__(self, observed_by: str, period_ms: int, broker_name: str) -> None:
+    def __init__(
+        self,
+        observed_by: str,
+        period_ms: int,
+        broker_name: str,
+        *,
+        earlier: Mapping[Key, int] | None = None,
+    ) -> None:
+        """`earlier`: consume offsets as they were seen last in the broker's life before."""
+        self._earlier = dict(earlier or {})
+        """Of those that were not seen in this life yet."""
         self._observed_by = observed_by
         self._period_ms = period_ms
         self._broker_name = broker_name
@@ -131,9 +121,10 @@ class Facts:
         self._is_told = False
         self._queues: dict[Place, QueueWatermark] = {}
         self._ends: dict[Place, TopicOffset] = {}
-        self._commits: dict[Key, _Commits] = {}
+        self._commits: dict[Key, Commits] = {}
         self._told: dict[Key, GroupWatermark] = {}
         self._owners: dict[Key, _Owner] = {}
+        self._pulls: dict[Key, Pulls] = {}
         self._groups: dict[str, _Group] = {}
         self._listed: frozenset[str] = frozenset()
         """Groups that the broker listed last."""
@@ -149,8 +140,11 @@ class Facts:
         """When each member was asked for its stacks."""
         self._stats = ToldStats(rest_ms=2 * period_ms, interval_ms=SNAPSHOT_EACH_MS)
 
-    def of(self, look: Look, *, snapshot_from_ms: int | None, losses: int = 0) -> Iterator[Told]:
-        """The facts of a look; in a snapshot that began then all marks once, changed or not.
+    def of(
+        self, look: Look, *, snapshot_from_ms: int | None, losses: int = 0
+    ) -> Iterator[Told | None]:
+        """The facts of a look; in a snapshot that began then all marks once, changed or not. None:
+        so many marks were looked at that others should run before the next.
 
         losses: how often told rows were lost so far, -1 while they are: what members said then is
         told again at their next answer.
@@ -172,12 +166,17 @@ class Facts:
             yield from self._membership(group, connection)
         topics = {topic for topic, _ in self._ends}
         for member, info in look.running.items():
-            yield from self._held(member, info, look.at_ms, losses=losses)
+            yield from self._held(member, info, look, losses=losses)
             yield from self._worked(member, info, topics, look.at_ms, losses=losses)
         yield from self._group_marks(look, in_snapshot=snapshot_from_ms is not None)
         yield from self._broadcast_marks(in_snapshot=snapshot_from_ms is not None)
         for failed in look.failed:
             yield from steps_of(failed)
+
+    def offsets(self) -> dict[Key, int]:
+        """Consume offsets as they were seen last, for the broker's next life."""
+        seen = {key: one.offset for key, one in self._commits.items() if one.offset is not None}
+        return {**self._earlier, **seen}
 
     def wanted_stacks(self, now_ms: int) -> list[Member]:
         """Members to be asked where their listeners stand: they count as asked."""
@@ -216,6 +215,8 @@ class Facts:
     def _gone(self, look: Look) -> Iterator[LifecycleEvent | RebalanceEvent | ClientWindow]:
         """Topics and groups that the broker lists no more."""
         if look.topics is not None:
+            listed = look.topics
+            self._earlier = {key: at for key, at in self._earlier.items() if key[1] in listed}
             for topic in sorted({topic for topic, _ in self._ends} - look.topics.keys()):
                 yield LifecycleEvent("TOPIC_GONE", f"{topic} is listed no more", topic=topic)
                 for place in [place for place in self._ends if place[0] == topic]:
@@ -238,11 +239,15 @@ class Facts:
     def _forget(self, keys: Iterable[Key]) -> None:
         for key in keys:
             self._commits.pop(key, None)
+            self._pulls.pop(key, None)
             self._told.pop(key, None)
             self._owners.pop(key, None)
 
-    def _queue_marks(self, look: Look, *, in_snapshot: bool) -> Iterator[QueueWatermark]:
-        for place, ends in (self._ends if in_snapshot else look.ends).items():
+    def _queue_marks(self, look: Look, *, in_snapshot: bool) -> Iterator[QueueWatermark | None]:
+        ends_of = self._ends if in_snapshot else look.ends
+        for count, (place, ends) in enumerate(ends_of.items(), 1):
+            if count % LOOP_STEP_ENTRIES_MAX == 0:
+                yield None
             mark = QueueWatermark(
                 *place,
                 min_offset=ends.min_offset,
@@ -268,16 +273,24 @@ class Facts:
 
     def _group_marks(
         self, look: Look, *, in_snapshot: bool
-    ) -> Iterator[GroupWatermark | OffsetReport]:
+    ) -> Iterator[GroupWatermark | OffsetReport | None]:
+        count = 0
         for group, rows in look.progress.items():
             for place, progress in rows.items():
+                count += 1
+                if count % LOOP_STEP_ENTRIES_MAX == 0:
+                    yield None
                 ends = self._ends.get(place)
                 if ends is None:  # Nobody has asked yet where its queue begins.
                     continue
                 key = (group, *place)
-                before = self._commits[key].offset if key in self._commits else None
+                path, before = "OBSERVED", self._earlier.pop(key, None)
+                if key in self._commits:
+                    before = self._commits[key].offset
+                elif before is not None:
+                    path = "RESTORE"  # The broker has begun with it.
                 mark = self._mark(key, progress, ends, look)
-                fall = _fall(mark, before)
+                fall = _fall(mark, before, path)
                 if fall is not None:
                     yield fall
                 is_due = in_snapshot and key not in self._told_since
@@ -286,13 +299,15 @@ class Facts:
                     self._told_since[key] = None
                     yield mark
 
-    def _broadcast_marks(self, *, in_snapshot: bool) -> Iterator[GroupWatermark]:
+    def _broadcast_marks(self, *, in_snapshot: bool) -> Iterator[GroupWatermark | None]:
         """Of groups whose members keep their own offsets: nobody else knows how far they are."""
         for group, known in self._groups.items():
             if known.message_model != BROADCASTING or not known.members:
                 continue
             wanted = {topic for topic in known.topics if not is_of_failed(topic)}
-            for place, ends in self._ends.items():
+            for count, (place, ends) in enumerate(self._ends.items(), 1):
+                if count % LOOP_STEP_ENTRIES_MAX == 0:
+                    yield None
                 key = (group, *place)
                 if place[0] not in wanted or key in self._commits:
                     continue
@@ -328,7 +343,7 @@ class Facts:
         is_none = progress.consumer_offset <= 0 < ends.min_offset
         committed = None if is_none else max(progress.consumer_offset, 0)
         if key not in self._commits:
-            self._commits[key] = _Commits(committed, seen=deque([(look.at_ms, committed)]))
+            self._commits[key] = Commits(committed, seen=deque([(look.at_ms, committed)]))
         commit = self._commits[key]
         has_moved = commit.see(committed, look.at_ms)
         owner, known = self._owners.get(key), self._groups.get(group)
@@ -417,9 +432,10 @@ class Facts:
         )
 
     def _held(
-        self, member: Member, info: ConsumerRunningInfo, at_ms: int, *, losses: int
-    ) -> Iterator[RebalanceEvent | ClientWindow]:
+        self, member: Member, info: ConsumerRunningInfo, look: Look, *, losses: int
+    ) -> Iterator[RebalanceEvent | ClientWindow | Redelivery]:
         """What a member said: which queues it reads, and what it holds of them."""
+        at_ms, epoch = look.at_ms, look.boot_ms * MILLISECOND_US
         group, client_id = member
         held: dict[Place, None] = {}
         stacks, standing = None, list[Place]()
@@ -436,11 +452,31 @@ class Facts:
                 window.stack = stack_of(told, stacks)
             if not told.dropped:
                 yield from self._read_by((group, *place), client_id, window)
+                yield from self._pulled_again(window, epoch)
             if self._windows.is_news(window, at_ms, losses=losses):
                 yield window
         for gone in self._windows.given_up(group, client_id, held):
             if gone is not None:
                 yield gone
+
+    def _pulled_again(self, window: ClientWindow, epoch: int) -> Iterator[Redelivery]:
+        if window.first_held is None or window.last_held is None:
+            return
+        key = window.group, window.topic, window.queue_id
+        again = self._pulls.setdefault(key, Pulls()).see(
+            *(window.client_id, window.first_held, window.last_held),
+            end=self._ends[key[1:]].max_offset,
+        )
+        if again is not None:
+            yield Redelivery(
+                *key,
+                again.from_offset,
+                again.to_offset,
+                client_id=window.client_id,
+                previous_client_id=again.previous_client_id,
+                broker_epoch_before=epoch,
+                delivered_count=None,
+            )
 
     def _worked(
         self,
@@ -480,9 +516,10 @@ class Facts:
         self._owners[key] = _Owner(client_id, window.last_pull_time_ms, pulled)
 
 
-def _fall(mark: GroupWatermark, before: int | None) -> OffsetReport | None:
-    """That a consume offset is lower than at the look before; None when it is not. Of a queue that
-    ends below where the group was, it is not known what fell: it may be another one.
+def _fall(mark: GroupWatermark, before: int | None, path: str) -> OffsetReport | None:
+    """That a consume offset is lower than at the look before, or than in the broker's life before;
+    None when it is not. Of a queue that ends below where the group was, it is not known what fell:
+    it may be another one.
     """
     committed = mark.committed
     if committed is None or before is None or not committed < before <= mark.max_offset:
@@ -491,7 +528,7 @@ def _fall(mark: GroupWatermark, before: int | None) -> OffsetReport | None:
         *(mark.group, mark.topic, mark.queue_id),
         offset=committed,
         previous_offset=before,
-        path="OBSERVED",
+        path=path,
         trigger="UNKNOWN",
         client_id=None,
         accepted=True,

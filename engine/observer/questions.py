@@ -73,10 +73,11 @@ class Questions:
         until_ms: int,
     ) -> None:
         """Ask about each, until that moment of steady time."""
-        room, due = asyncio.Semaphore(QUESTIONS_AT_ONCE), list(wanted)
+        due = list(wanted)
+        waiting = iter(due)
 
-        async def one(about: Asked) -> None:
-            async with room:
+        async def ask_on() -> None:
+            for about in waiting:
                 turns.begin(about)
                 try:
                     await ask(about)
@@ -88,8 +89,8 @@ class Questions:
                 asyncio.timeout(max(0, until_ms - self._clock.steady_ms()) / SECOND_MS),
                 asyncio.TaskGroup() as questions,
             ):
-                for about in due:
-                    questions.create_task(one(about))
+                for _ in due[:QUESTIONS_AT_ONCE]:
+                    questions.create_task(ask_on())
         except TimeoutError:
             self.doubted(kind, "slow", f"there was no time to ask for all {len(due)}")
 

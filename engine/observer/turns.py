@@ -23,12 +23,14 @@ class Turns(Generic[Name]):
         self._usual_max = count_max
         self._first_max = count_max if first_max is None else first_max
         self._asked: dict[Name, int] = {}
+        self._known_count = 0
         self._look = 0
 
     def due(self, everyone: Collection[Name], urgent: Iterable[Name] = ()) -> list[Name]:
         """Whom to ask in this look."""
         self._look += 1
         known = set(everyone)
+        self._known_count = len(known)
         self._asked = {name: at for name, at in self._asked.items() if name in known}
         first = [name for name in dict.fromkeys(urgent) if name in known]
         count_max = self._usual_max if len(self._asked) == len(known) else self._first_max
@@ -48,6 +50,11 @@ class Turns(Generic[Name]):
     def were_all_asked_since(self, look: int, everyone: Collection[Name]) -> bool:
         """Was each of them asked in a look after this one?"""
         return all(self._asked.get(name, 0) > look for name in everyone)
+
+    @property
+    def has_new(self) -> bool:
+        """Is there somebody, as of the newest look, who was never asked?"""
+        return len(self._asked) < self._known_count
 
     @property
     def look(self) -> int:

@@ -111,8 +111,8 @@ CONSUME_OFFSETS: Final = Table(
         must(
             "path",
             _S,
-            "COMMIT_RPC, PULL_PIGGYBACK, TRANSACTION, RESET, RESTORE or LOCAL; OBSERVED: it was "
-            "higher when an observer looked before",
+            "COMMIT_RPC, PULL_PIGGYBACK, TRANSACTION, RESET or LOCAL; RESTORE: a broker's life "
+            "began with it; OBSERVED: it was higher when an observer looked before",
         ),
         must("trigger", _S, "TIMER, SHUTDOWN, HAND_OVER or UNKNOWN, as the client told"),
         Column(

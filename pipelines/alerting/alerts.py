@@ -91,6 +91,8 @@ class Alert:
     """Newest moment at which the condition was seen to hold, µs of data time."""
     course: Course = Course()
     """To be stored with it: without, a restart would begin its waits anew."""
+    muted: str = ""
+    """Why nobody is told of it now, while it fires; empty: who should be is told."""
 
 
 @dataclass(frozen=True, slots=True)

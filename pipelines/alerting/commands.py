@@ -115,12 +115,22 @@ def run_process(
     ] = None,
     database: DatabaseOption = None,
     for_s: Annotated[float, typer.Option("--for", help="Stop after so many seconds.", min=0)] = 0,
+    metrics_port: Annotated[
+        int | None, typer.Option(help="Serve /metrics there; 0 picks a free port.")
+    ] = None,
+    metrics_host: Annotated[str, typer.Option(help="Address to serve it on.")] = "127.0.0.1",
+    metrics_allow_host: Annotated[
+        list[str] | None, typer.Option(help="Host name it may be asked by; repeat for more.")
+    ] = None,
+    metrics_queues: Annotated[
+        bool, typer.Option("--metrics-queues", help="Tell the lag of each queue, too.")
+    ] = False,
 ) -> None:
     """Watch the gold of a lake and tell people, until stopped. Of several processes one leads."""
     import asyncio
     import logging
 
-    from pipelines.alerting.serving import watch
+    from pipelines.alerting.serving import Metrics, watch
     from pipelines.alerting.state import opened
     from pipelines.lake import Lake
 
@@ -128,9 +138,19 @@ def run_process(
     home = Lake.at(lake)
     state = opened(database)
     try:
-        typer.echo(f"ready lake={home.root}")
-        sys.stdout.flush()
-        asyncio.run(watch(home, rules or (), receivers, state, for_s=for_s))
+        metrics = None
+        if metrics_port is not None:
+            names = tuple(metrics_allow_host or ())
+            metrics = Metrics(metrics_port, metrics_host, names, metrics_queues)
+
+        def ready(address: str) -> None:
+            typer.echo(f"ready lake={home.root}" + (f" metrics={address}" if address else ""))
+            sys.stdout.flush()
+
+        watching = watch(
+            *(home, rules or (), receivers, state), for_s=for_s, metrics=metrics, ready=ready
+        )
+        asyncio.run(watching)
     finally:
         state.close()
 

@@ -15,14 +15,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from pipelines.alerting import grouping, life_cycle
-from pipelines.alerting.alerts import Alert, Notice
+from pipelines.alerting.alerts import Alert, Notice, State
+from pipelines.alerting.crowding import bounded
 from pipelines.alerting.evaluating import Looked, Outcome, evaluate
 from pipelines.alerting.grouping import Group
-from pipelines.alerting.life_cycle import Change, Now
+from pipelines.alerting.life_cycle import Change, ChangeKind, Now
 from pipelines.alerting.routing import Routing
 from pipelines.alerting.rules import Rule
 from pipelines.alerting.silences import Silence
 from pipelines.alerting.steady import Steady
+from pipelines.alerting.store.limits import OPEN_MAX, REMEMBERED_MAX
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +48,8 @@ class Decided:
     """Of the rules that were judged, by name."""
     muted: Mapping[str, str] = field(default_factory=dict)
     """Fingerprints of alerts of which nobody is told now, and why."""
+    left_out: Mapping[str, int] = field(default_factory=dict)
+    """How many alerts of which rules did not begin, since too many are open."""
 
 
 def judge(
@@ -81,8 +85,20 @@ def judge(
     orphans = life_cycle.without_rule((one for ones in of_rule.values() for one in ones), at)
     kept += orphans.alerts
     changes += orphans.changes
-    alerts = tuple(sorted(kept, key=lambda one: one.fingerprint))
-    return Decided(Known(alerts, known.groups, clock), tuple(changes), outcomes=outcomes)
+    held = bounded(
+        kept,
+        changes,
+        before={alert.fingerprint: alert for alert in known.alerts},
+        told={one for group in known.groups.values() for one in group.told},
+        most=(OPEN_MAX, REMEMBERED_MAX),
+    )
+    alerts = tuple(sorted(held.alerts, key=lambda one: one.fingerprint))
+    return Decided(
+        Known(alerts, known.groups, clock),
+        tuple(held.changes),
+        outcomes=outcomes,
+        left_out=held.left_out,
+    )
 
 
 def tell(
@@ -103,9 +119,34 @@ def tell(
         rules={rule.name: rule for rule in rules},
         now_us=now_us,
     )
+    alerts, changes = _with_muted(known.alerts, grouped.muted)
     return replace(
         decided,
-        known=replace(known, groups=grouped.groups),
+        known=replace(known, alerts=alerts, groups=grouped.groups),
+        changes=(*decided.changes, *changes),
         notices=grouped.notices,
         muted=grouped.muted,
     )
+
+
+def _with_muted(
+    alerts: Sequence[Alert], muted: Mapping[str, str]
+) -> tuple[tuple[Alert, ...], list[Change]]:
+    """The alerts with why nobody is told of them. One that fires no more is told as over, muted or
+    not: of it nothing changes here."""
+    kept: list[Alert] = []
+    changes: list[Change] = []
+    for alert in alerts:
+        why = muted.get(alert.fingerprint, "")
+        if why == alert.muted:
+            kept.append(alert)
+            continue
+        shown = replace(alert, muted=why)
+        kept.append(shown)
+        if why:
+            changes.append(Change(ChangeKind.MUTED, shown))
+        elif alert.state not in (State.PENDING, State.RESOLVED):
+            changes.append(Change(ChangeKind.UNMUTED, shown))
+        else:
+            changes.append(Change(ChangeKind.NOTED, shown))
+    return tuple(kept), changes

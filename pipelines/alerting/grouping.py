@@ -7,6 +7,10 @@ waited for what comes with its first alert, then at most once an interval, and t
 something has changed: an alert fires that it has not told, or one that it has told is over. When
 nothing changes it is told again after the repeat interval, as long as something fires.
 
+A route tells at most GROUPS_MAX groups apart. What begins beyond them is one group more, the rest:
+ten thousand groups in trouble at once have one cause, and nobody reads as many notices. An alert
+that was told with the rest stays there until it is over.
+
 Alerts that are silenced, or that others make needless, are left out. That one is over is told all
 the same to whom it was told that it fires: or his pager would have it open for ever.
 
@@ -30,6 +34,9 @@ from pipelines.alerting.matchers import labels_of, values_of
 from pipelines.alerting.routing import Route, Routing, inhibited
 from pipelines.alerting.rules import Rule, Severity
 from pipelines.alerting.silences import Silence, active, silenced_by
+
+GROUPS_MAX: Final = 50
+"""Groups of a route that are told apart; of more, the worst."""
 
 _FIRES: Final = "fires"
 _FLAPS: Final = "flaps"
@@ -78,6 +85,21 @@ class _Members:
     over: dict[str, Alert] = field(default_factory=dict)
     """Those that fire no more, by fingerprint."""
 
+    def add(self, alert: Alert, muted: Mapping[str, str]) -> None:
+        """One alert more."""
+        if alert.state in _QUIET:
+            self.over[alert.fingerprint] = alert
+        elif alert.fingerprint in muted:
+            self.muted.add(alert.fingerprint)
+        else:
+            self.firing.append(alert)
+
+    def take(self, others: _Members) -> None:
+        """Those of another group."""
+        self.firing += others.firing
+        self.muted |= others.muted
+        self.over |= others.over
+
 
 def step(
     groups: Mapping[str, Group],
@@ -105,7 +127,7 @@ def step(
                 muted[alert.fingerprint] = f"silenced by {silence.author}: {silence.comment}"
     kept: dict[str, Group] = {}
     notices = []
-    for key, members in sorted(_members(alerts, routing, muted).items()):
+    for key, members in sorted(_members(alerts, routing, muted, groups).items()):
         group, notice = _looked_at(groups.get(key), key, members, now_us)
         if group is not None:
             kept[key] = group
@@ -119,31 +141,61 @@ def step(
 
 
 def _members(
-    alerts: Sequence[Alert], routing: Routing, muted: Mapping[str, str]
+    alerts: Sequence[Alert],
+    routing: Routing,
+    muted: Mapping[str, str],
+    groups: Mapping[str, Group],
 ) -> dict[str, _Members]:
     """The alerts of each group, by its key."""
     found: dict[str, _Members] = {}
     keys: dict[tuple[int, tuple[str, ...]], str] = {}
-    places = {id(route): place for place, route in enumerate((routing.otherwise, *routing.routes))}
+    routes = (routing.otherwise, *routing.routes)
+    places = {id(route): place for place, route in enumerate(routes)}
+    rests = [_rest_key(route) for route in routes]
     for alert in alerts:
         if alert.state is State.PENDING and alert.resolved_at_us is None:
             continue
         labels = labels_of(alert)
         for route in routing.routes_of(labels):
+            rest = rests[places[id(route)]]
+            if rest in groups and alert.fingerprint in groups[rest].told:
+                found.setdefault(rest, _Members(route, {})).add(alert, muted)
+                continue
             values = values_of(labels, route.group_by)
             place = (places[id(route)], values)
             if place not in keys:
                 named = {name: one for name, one in zip(route.group_by, values, strict=True) if one}
                 keys[place] = _key(route, named)
                 found.setdefault(keys[place], _Members(route, named))
-            members = found[keys[place]]
-            if alert.state in _QUIET:
-                members.over[alert.fingerprint] = alert
-            elif alert.fingerprint in muted:
-                members.muted.add(alert.fingerprint)
-            else:
-                members.firing.append(alert)
+            found[keys[place]].add(alert, muted)
+    for route, rest in zip(routes, rests, strict=True):
+        own = {keys[place] for place in keys if place[0] == places[id(route)]}
+        _put_rest_together(found, sorted(own), route, rest, known=groups)
     return found
+
+
+def _put_rest_together(
+    found: dict[str, _Members],
+    own: Sequence[str],
+    route: Route,
+    rest: str,
+    *,
+    known: Mapping[str, Group],
+) -> None:
+    """Groups of a route that would be too many are one."""
+    begun = sum(key in known for key in own)
+    new = [key for key in own if key not in known and found[key].firing]
+    room = max(0, GROUPS_MAX - begun)
+    if len(new) <= room:
+        return
+    new.sort(key=lambda key: min(map(_worst_first, found[key].firing)))
+    together = found.setdefault(rest, _Members(route, {}))
+    for key in new[room:]:
+        together.take(found.pop(key))
+
+
+def _rest_key(route: Route) -> str:
+    return f"{_key(route, {})}/rest"
 
 
 def _key(route: Route, labels: Mapping[str, str]) -> str:

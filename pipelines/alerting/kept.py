@@ -15,6 +15,7 @@ import msgspec
 from engine.foundation.errors import StorageError
 from pipelines.alerting.alerts import Alert
 from pipelines.alerting.deciding import Decided, Known
+from pipelines.alerting.entries import INACTIVE, Entry, entry_of
 from pipelines.alerting.grouping import Group
 from pipelines.alerting.life_cycle import ChangeKind
 from pipelines.alerting.steady import Steady
@@ -22,7 +23,11 @@ from pipelines.alerting.store.steps import Cursor, GroupAt, Held, Step
 
 Value = TypeVar("Value")
 
-_OVER = (ChangeKind.DROPPED, ChangeKind.FORGOTTEN)
+_TOLD_OF = (
+    ChangeKind.BEGUN, ChangeKind.FIRED, ChangeKind.RESOLVED, ChangeKind.DROPPED,
+    ChangeKind.FLAPPING, ChangeKind.RESTED, ChangeKind.MUTED, ChangeKind.UNMUTED,
+)  # fmt: skip
+"""The changes of which history tells."""
 
 
 def known_of(held: Held) -> Known:
@@ -39,15 +44,17 @@ def step_of(
     place: tuple[str, int] | None,
     *,
     all_figures: bool,
+    now_us: int,
 ) -> Step:
     """What is to be stored of a step.
 
     written: the alerts as they are stored, by fingerprint. Those that are as they were but for
     their figures are stored only with `all_figures`: a thousand that fire would be written anew
-    each cycle. place: run and cycle that were judged; None: none was.
+    each cycle. place: run and cycle that were judged; None: none was. now_us: µs of the clock of
+    this process.
     """
     known = decided.known
-    changed = {change.alert.fingerprint for change in decided.changes if change.kind not in _OVER}
+    changed = {change.alert.fingerprint for change in decided.changes}
     alerts = [
         alert
         for alert in known.alerts
@@ -55,7 +62,7 @@ def step_of(
         or (all_figures and written.get(alert.fingerprint) != alert)
         or alert.fingerprint not in written
     ]
-    there = {alert.fingerprint for alert in known.alerts}
+    there = {alert.fingerprint: alert for alert in known.alerts}
     groups = {
         GroupAt(group.receiver, key): _text(group)
         for key, group in known.groups.items()
@@ -73,7 +80,24 @@ def step_of(
         ended,
         decided.notices,
         None if place is None else Cursor(*place, _text(known.clock)),
+        _entries(decided, there, now_us),
     )
+
+
+def _entries(decided: Decided, alerts: Mapping[str, Alert], now_us: int) -> list[Entry]:
+    """What history says of a step. alerts: as they stand at its end, by fingerprint."""
+    data_us = decided.known.clock.data_us
+    return [
+        entry_of(
+            alerts.get(change.alert.fingerprint, change.alert),
+            change.kind.value,
+            observed_us=now_us if data_us is None else data_us,
+            recorded_us=now_us,
+            state=None if change.alert.fingerprint in alerts else INACTIVE,
+        )
+        for change in decided.changes
+        if change.kind in _TOLD_OF
+    ]
 
 
 def _text(value: Group | Steady) -> str:

@@ -39,6 +39,7 @@ from pipelines.alerting.alerts import (
     fingerprint_of,
 )
 from pipelines.alerting.evaluating import EvalError, NoData, Outcome, Signals, Withheld
+from pipelines.alerting.links import links_of
 from pipelines.alerting.rules import Policy, Rule
 from pipelines.alerting.texts import rendered, since_text
 from pipelines.settings import MINUTE_US
@@ -69,6 +70,9 @@ class ChangeKind(StrEnum):
     FLAPPING = "FLAPPING"
     RESTED = "RESTED"
     """It flaps no more."""
+    MUTED = "MUTED"
+    """Nobody is told of it: it is silenced, or another one makes it needless."""
+    UNMUTED = "UNMUTED"
     NOTED = "NOTED"
     """Its state is the same; what is remembered of it is not."""
 
@@ -368,7 +372,8 @@ def with_texts(rule: Rule, alert: Alert) -> Alert:
         about = alert.labels[OUTCOME].replace("_", " ").lower()
         templates = {"summary": f"the rule {rule.name} cannot be judged: {about}"}
     texts = rendered(templates, labels=alert.labels, figures=alert.figures, given=given)
-    return replace(alert, annotations={**texts, "evidence": evidence})
+    table = "" if OUTCOME in alert.labels else rule.tables[0]
+    return replace(alert, annotations={**links_of(alert, table), **texts, "evidence": evidence})
 
 
 def _reason(signal: Signal) -> str:

@@ -3,9 +3,9 @@
 Place in the walk: gold, read with delta-rs → `Looked` → `evaluating`.
 
 Invariant: all rows are of one `Moment`. A table that cannot be read is named with its reason, and
-holds up no other. Newest states are followed from cycle to cycle; intervals and events are read for
-as long as a rule looks back, and never more than ROWS_MAX of a table. Absent on purpose: rules'
-conditions, and Spark.
+holds up no other. Newest states and events are followed from cycle to cycle, as far back as a rule
+looks; intervals are read anew; and never more than ROWS_MAX of a table are taken. Absent on
+purpose: rules' conditions, and Spark.
 """
 
 from __future__ import annotations
@@ -87,6 +87,9 @@ class Gold:
         since = present - (LOOK_BACK if shape is Shape.STATE else timedelta(microseconds=within_us))
         if shape is Shape.INTERVALS:
             return reading.windows(name, since=since, until=present)
+        if shape is Shape.EVENTS:
+            found = self._followed.recent(name, since, reading)
+            return rows_at(name, found, micros(present), within_us=within_us)
         return rows_at(name, reading.rows(name, since=since), micros(present), within_us=within_us)
 
     def _gone(self, reading: Reading) -> tuple[Mapping[str, str], ...]:

@@ -11,8 +11,10 @@ import random
 import secrets
 import signal
 import socket
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -21,7 +23,12 @@ from pipelines.alerting.alerts import Alert, Notice, State, fingerprint_of
 from pipelines.alerting.channels.opening import channels_of
 from pipelines.alerting.channels.receivers import read_receivers
 from pipelines.alerting.files import read_rules, shipped_files
+from pipelines.alerting.history.carrying import Carrier
+from pipelines.alerting.history.table import HistoryTable
 from pipelines.alerting.looking import Gold
+from pipelines.alerting.metrics.families import Process
+from pipelines.alerting.metrics.page import Page
+from pipelines.alerting.metrics.port import serving
 from pipelines.alerting.outbox.courier import Chances, Courier
 from pipelines.alerting.outbox.outcomes import Failed, Outcome, Trouble
 from pipelines.alerting.state import now_us
@@ -46,11 +53,32 @@ def rule_files(given: Sequence[Path]) -> list[Path]:
     ]
 
 
+@dataclass(frozen=True, slots=True)
+class Metrics:
+    """Where a Prometheus finds the process."""
+
+    port: int
+    """0 takes a free one."""
+    host: str = "127.0.0.1"
+    names: Sequence[str] = ()
+    """Host names by which it may be asked."""
+    queues: bool = False
+    """Tell the lag of each queue as well."""
+
+
 async def watch(
-    lake: Lake, rules: Sequence[Path], receivers: Path | None, database: Database, *, for_s: float
+    lake: Lake,
+    rules: Sequence[Path],
+    receivers: Path | None,
+    database: Database,
+    *,
+    for_s: float,
+    metrics: Metrics | None = None,
+    ready: Callable[[str], None] = lambda _address: None,
 ) -> None:
     """Watch a lake until told to stop, or for so many seconds. Raises ConfigError for files that
-    are wrong at the start; later they are told, and what was in force stays.
+    are wrong at the start; later they are told, and what was in force stays. metrics: None serves
+    none; ready: told the address that they are served at, empty for none.
     """
     faults = read_rules(rule_files(rules)).faults
     if faults:
@@ -68,6 +96,7 @@ async def watch(
         )
         places.read()
         chances = Chances(now_us, random.random, lambda: secrets.token_hex(16))
+        carrier = Carrier(database, name, HistoryTable(lake))
         party = Alerting(
             Gold(lake),
             database,
@@ -77,8 +106,31 @@ async def watch(
             places=places,
             courier=lambda channels: Courier(database, name, channels, chances),
             now_us=now_us,
+            carry=carrier.carry,
         )
-        await party.run(until)
+        async with _served(metrics, lake, database, party) as address:
+            ready(address)
+            await party.run(until)
+
+
+@asynccontextmanager
+async def _served(
+    metrics: Metrics | None, lake: Lake, database: Database, party: Alerting
+) -> AsyncIterator[str]:
+    """Serve the metrics of a process while the block lasts; their address."""
+    if metrics is None:
+        yield ""
+        return
+    page = Page(
+        lake,
+        database,
+        process=lambda: Process(party.leads, party.rules_in_force, party.look_s),
+        now_us=now_us,
+        queues=metrics.queues,
+    )
+    async with serving(page.text, metrics.host, metrics.port, names=metrics.names) as port:
+        shown = f"[{metrics.host}]" if ":" in metrics.host else metrics.host
+        yield f"http://{shown}:{port}/metrics"
 
 
 async def tried(file: Path, receiver: str) -> Outcome:

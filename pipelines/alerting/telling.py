@@ -20,13 +20,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from engine.foundation.errors import ConfigError
+from pipelines.alerting.alerts import Notice
 from pipelines.alerting.channels.opening import channels_of
 from pipelines.alerting.channels.receivers import Receivers, read_receivers
 from pipelines.alerting.files import ROUTING, read_document
+from pipelines.alerting.links import Bases, absolute
+from pipelines.alerting.outbox.courier import Channel
+from pipelines.alerting.outbox.outcomes import Outcome
 from pipelines.alerting.routing import Routing, routing_of
 from pipelines.alerting.rules import Fault
 from pipelines.alerting.watching import Told
@@ -51,7 +56,26 @@ class TellingFile:
         """What it says; raises ConfigError."""
         receivers = read_receivers(self._file)
         channels = channels_of(receivers, self._environment, self._threads)
-        return Told(routing_in(str(self._file), receivers), channels)
+        bases = Bases(receivers.external_url, receivers.lab_url, receivers.runbooks_url)
+        linked = {name: Linked(channel, bases) for name, channel in channels.items()}
+        return Told(routing_in(str(self._file), receivers), linked)
+
+
+@dataclass(frozen=True, slots=True)
+class Linked:
+    """A channel whose notices have links that can be followed from anywhere."""
+
+    channel: Channel
+    bases: Bases
+
+    @property
+    def timeout_s(self) -> float:
+        """The channel's."""
+        return self.channel.timeout_s
+
+    async def send(self, notice: Notice) -> Outcome:
+        """Send it by the channel."""
+        return await self.channel.send(absolute(notice, self.bases))
 
 
 class NobodyToTell:

@@ -21,7 +21,7 @@ from typing import Final
 import polars as pl
 
 from engine.telemetry.tables import Column, must
-from pipelines.catalogue import DELTA_RS_TABLES, EMITTER_HEALTH, GOLD_TABLES
+from pipelines.catalogue import CHECK_TABLES, COMPUTED_TABLES, EMITTER_HEALTH
 from pipelines.marts.columns import BOOLEAN, LONG, OBSERVED_AT, STRING, TIMESTAMP
 from pipelines.marts.mart import GoldTable
 from pipelines.schemas import arrow_schema
@@ -66,7 +66,7 @@ PIPELINE: Final = GoldTable(
     ),
     ("observed_at",),
 )  # fmt: skip
-OF_THE_LAKE: Final = (EMITTERS, PIPELINE, *DELTA_RS_TABLES, EMITTER_HEALTH)
+OF_THE_LAKE: Final = (EMITTERS, PIPELINE, *CHECK_TABLES, EMITTER_HEALTH)
 """They tell of silence, of facts that are missing, and of checks that failed: none of that hides
 them."""
 
@@ -120,7 +120,8 @@ class Watched:
 @cache
 def watched() -> dict[str, Watched]:
     """All tables that a rule may be about, by name."""
-    return {table.name: _watched(table) for table in (*GOLD_TABLES, EMITTERS, PIPELINE)}
+    tables = (*COMPUTED_TABLES, *CHECK_TABLES, EMITTERS, PIPELINE)
+    return {table.name: _watched(table) for table in tables}
 
 
 @cache

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -34,6 +35,7 @@ from pipelines.alerting.store import leads, people, steps
 from pipelines.alerting.store.database import Database
 from pipelines.alerting.store.errors import LeadHeld, LeadLost, StoreUnavailable
 from pipelines.alerting.store.leads import Lead, Sight
+from pipelines.alerting.store.limits import OPEN_MAX
 from pipelines.alerting.store.tidying import tidy
 from pipelines.moment import Moment
 from pipelines.settings import MINUTE_US, SECOND_US
@@ -46,6 +48,8 @@ OF_LAKE_EACH_US: Final = 5 * SECOND_US
 FIGURES_EACH_US: Final = MINUTE_US
 """How often the figures of alerts that go on are stored."""
 TIDY_EACH_US: Final = 10 * MINUTE_US
+CARRY_EACH_US: Final = 5 * SECOND_US
+"""How often changes are brought into the lake: each commit is a file, and nobody waits for it."""
 
 _log = logging.getLogger(__name__)
 
@@ -113,8 +117,11 @@ class Alerting:
         places: Places,
         courier: Callable[[Mapping[str, Channel]], Courier],
         now_us: Callable[[], int],
+        carry: Callable[[], int] = lambda: 0,
     ) -> None:
-        """lake: the name of the lake in the database. holder: of this process, for people."""
+        """lake: the name of the lake in the database. holder: of this process, for people. carry:
+        brings changes of alerts into the lake; LakeError when it takes none.
+        """
         self._gold = gold
         self._database = database
         self._lake = lake
@@ -129,15 +136,24 @@ class Alerting:
         self._told: Told | None = None
         self._courier = courier({})
         self._now_us = now_us
+        self._carry = carry
+        self._carried_us = 0
         self._state: _State | None = None
         self._sight: Sight | None = None
         self._said: dict[str, str] = {}
+        self.look_s: float | None = None
+        """How long the last look took; None before the first one."""
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="alerting")
 
     @property
     def leads(self) -> bool:
         """Does this process lead, as far as it knows?"""
         return self._state is not None
+
+    @property
+    def rules_in_force(self) -> int:
+        """How many rules it judges by."""
+        return len(self._rules.rules)
 
     async def run(self, until: asyncio.Event) -> None:
         """Look, decide and tell until told to stop."""
@@ -147,6 +163,7 @@ class Alerting:
             while not until.is_set():
                 if await loop.run_in_executor(self._thread, self.look):
                     self._courier.wake()
+                await loop.run_in_executor(self._thread, self.keep_history)
                 if delivering is None and self.leads:
                     delivering = asyncio.create_task(self._courier.run(until))
                 if delivering is not None and delivering.done():
@@ -162,11 +179,21 @@ class Alerting:
 
     def look(self) -> bool:
         """Look once; was somebody to be told something new?"""
+        began_s = time.monotonic()
+        try:
+            return self._look()
+        finally:
+            self.look_s = time.monotonic() - began_s
+
+    def _look(self) -> bool:
         self._read_files()
         try:
-            state = self._state or self._begun()
+            state = self._state
             if state is None:
-                return False
+                state = self._begun()
+                if state is None:
+                    return False
+                self._keep_history()  # Before there are new changes: is the database an older copy?
             told = self._step(state)
             self._state = state
         except (StoreUnavailable, LeadLost) as error:
@@ -175,6 +202,22 @@ class Alerting:
             return False
         self._say("store", "")
         return told
+
+    def keep_history(self) -> None:
+        """As the leader, and when it is time: bring changes of alerts into the lake."""
+        now_us = self._now_us()
+        is_time = now_us - self._carried_us >= CARRY_EACH_US or now_us < self._carried_us
+        if self.leads and is_time:
+            self._keep_history()
+            self._carried_us = now_us
+
+    def _keep_history(self) -> None:
+        try:
+            self._carry()
+        except (LakeError, StoreUnavailable) as error:
+            self._say("history", str(error))
+        else:
+            self._say("history", "")
 
     def _begun(self) -> _State | None:
         """Lead, and load what is known; None while another one leads."""
@@ -213,7 +256,9 @@ class Alerting:
                 now_us=now_us,
             )
         all_figures = now_us - state.figures_us >= FIGURES_EACH_US
-        step = step_of(state.known, state.written, decided, place, all_figures=all_figures)
+        step = step_of(
+            *(state.known, state.written, decided, place), all_figures=all_figures, now_us=now_us
+        )
         steps.take(self._database, self._lake, step, lead=state.lead, now_us=now_us)
         state.known = decided.known
         for gone in step.forgotten:
@@ -250,6 +295,8 @@ class Alerting:
         decided = judge(
             state.known, self._rules.rules, looked, now_us=now_us, of_lake_alone=not is_new
         )
+        crowd = f"{OPEN_MAX:,} alerts are open: no more begin of {', '.join(decided.left_out)}"
+        self._say("crowd", crowd if decided.left_out else "")
         return decided, place
 
     def _looked(self, rules: Sequence[Rule], moment: Moment | None, now_us: int) -> Looked:

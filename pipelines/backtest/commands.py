@@ -34,11 +34,15 @@ REPORT_WIDTH = 110
 """Columns of the table where the output is no terminal."""
 
 
+RULES_HELP = (
+    "ours, burrow, thresholds, alerts (the shipped rules), or TOML files of rule sets or of alert "
+    "rules; commas between."
+)
+
+
 @app.command("backtest")
 def backtest(
-    rules: Annotated[
-        str, typer.Argument(help="ours, burrow, thresholds (commas between), or a TOML file.")
-    ],
+    rules: Annotated[str, typer.Argument(help=RULES_HELP)],
     begin: Annotated[str, typer.Option("--from", help="Begin, ISO 8601; UTC unless it says else.")],
     end: Annotated[str, typer.Option("--to", help="End, ISO 8601.")],
     lake: LakeOption = "var/lake",

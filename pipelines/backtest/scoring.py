@@ -8,6 +8,10 @@ told before had another reason. An incident that names a queue is found by what 
 queue, not of its neighbour. A notice is the beginning of a time in which anything of a group is
 told; it is false when it begins within no incident of what it speaks of.
 
+Alerts come in notices of their own, as their routes make them; each that says that something fires
+is counted. What an alert's labels do not name it may mean: one about a group finds the incident of
+its queue. One that names no group finds nothing, and is no false one while its cluster has any.
+
 Invariant: found + missed are all incidents that begin in the range; every notice is counted once.
 Absent on purpose: I/O, clocks, and rules.
 """
@@ -35,15 +39,39 @@ class Told:
     broker: str | None = None
     queue_id: int | None = None
     """None, of all three: of the group."""
+    is_alert: bool = False
+    """What an alert does not name, its group included (an empty text), it may mean."""
 
     def speaks_of(self, incident: Incident) -> bool:
         """Is the incident's place named by it?"""
-        return (
-            self.group == incident.group
-            and incident.cluster in (None, self.cluster)
-            and incident.topic in (None, self.topic)
-            and incident.queue_id in (None, self.queue_id)
+        return self.group == incident.group and self._may_concern(incident)
+
+    def is_needed_at(self, incident: Incident) -> bool:
+        """May it be told because of the incident?"""
+        if self.is_alert and not self.group:
+            return self._may_concern(incident)
+        return self.speaks_of(incident)
+
+    def _may_concern(self, incident: Incident) -> bool:
+        named = (
+            (incident.cluster, self.cluster or None),
+            (incident.topic, self.topic),
+            (incident.queue_id, self.queue_id),
         )
+        return all(
+            wanted in (None, told) or (self.is_alert and told is None) for wanted, told in named
+        )
+
+
+@dataclass(slots=True)
+class Heard:
+    """What rules of alerts told."""
+
+    told: list[Told] = field(default_factory=list)
+    """From the notice that an alert fires until it fires no more."""
+    notices: list[list[Told]] = field(default_factory=list)
+    """Per notice the alerts that it says to fire, from its moment on; one that only says that
+    something is over is left out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,9 +153,20 @@ def add_group(
             score.false += not any(_explains(one, say, over) for one in incidents for say in begun)
 
 
+def add_alerts(score: Score, incidents: Sequence[Incident], heard: Heard, over: Range) -> None:
+    """Count all incidents, and the notices that were made of alerts, into a score."""
+    for incident in oldest_first(incidents):
+        if over.holds(incident.begin_us):
+            score.findings.append(_finding(incident, heard.told, over))
+    for said in heard.notices:
+        if over.holds(said[0].begin_us):
+            score.notices += 1
+            score.false += not any(_explains(one, say, over) for one in incidents for say in said)
+
+
 def _finding(incident: Incident, told: Iterable[Told], over: Range) -> Finding:
     of_place = [one for one in told if one.speaks_of(incident)]
-    within = [one.begin_us for one in of_place if _explains(incident, one, over)]
+    within = [one.begin_us for one in of_place if _is_within(incident, one, over)]
     if within:
         return Finding(incident, found=True, detected_after_us=min(within) - incident.begin_us)
     stood = any(
@@ -138,9 +177,13 @@ def _finding(incident: Incident, told: Iterable[Told], over: Range) -> Finding:
 
 
 def _explains(incident: Incident, one: Told, over: Range) -> bool:
+    """Is it told because of the incident?"""
+    return _is_within(incident, one, over) and one.is_needed_at(incident)
+
+
+def _is_within(incident: Incident, one: Told, over: Range) -> bool:
     """Does it begin while the incident lasts, or leaves its traces?"""
-    last_us = incident.end_us + over.grace_us
-    return one.speaks_of(incident) and incident.begin_us <= one.begin_us <= last_us
+    return incident.begin_us <= one.begin_us <= incident.end_us + over.grace_us
 
 
 def _notices(told: Iterable[Told]) -> Iterator[list[Told]]:

@@ -12,6 +12,11 @@
     [[rules]]
     of = "thresholds"       # lag_max, for_s
 
+    [[rules]]
+    of = "alerts"           # files, routing: rules of alerts, and who is told; else those shipped
+
+A file with [[rule]] is one of alert rules, and is tried as such.
+
 Place in the walk: what `tidemark backtest` is told → `told`. Invariant: names of rule sets differ;
 a setting that a rule set does not know is an error, never passed over. Absent on purpose: defaults
 of its own but for the plain thresholds, which have none.
@@ -26,6 +31,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from engine.foundation.errors import ConfigError
+from pipelines.alerting.files import ROUTING, read_document, read_rules, shipped_files
+from pipelines.alerting.routing import routing_of
+from pipelines.alerting.rules import Fault
+from pipelines.backtest.playing import AlertRules
 from pipelines.rules.burrow.caching import EvaluatorSettings
 from pipelines.rules.burrow.evaluator import Status
 from pipelines.rules.burrow.over_time import BurrowRules
@@ -33,8 +42,8 @@ from pipelines.rules.burrow.storage import StorageSettings
 from pipelines.rules.thresholds import Thresholds
 from pipelines.settings import Evaluation
 
-OURS, BURROW, THRESHOLDS = "ours", "burrow", "thresholds"
-KINDS: Final = (OURS, BURROW, THRESHOLDS)
+OURS, BURROW, THRESHOLDS, ALERTS = "ours", "burrow", "thresholds", "alerts"
+KINDS: Final = (OURS, BURROW, THRESHOLDS, ALERTS)
 LAG_MAX: Final = 1_000
 FOR_S: Final = 300
 """The plain thresholds without settings: what many an alert begins with."""
@@ -44,25 +53,29 @@ _STORAGE: Final = ("intervals", "min_distance_s", "expire_group_s")
 _EVALUATOR: Final = ("allowed_lag", "minimum_complete")
 
 
+RuleSet = Evaluation | BurrowRules | Thresholds | AlertRules
+
+
 @dataclass(frozen=True, slots=True)
 class Tried:
     """One rule set."""
 
     name: str
-    rules: Evaluation | BurrowRules | Thresholds
+    rules: RuleSet
     """Ours are known by their figures: what gold was, or is to be, computed with."""
 
 
 def tried_of(asked: str, own: Evaluation) -> list[Tried]:
-    """The rule sets that are asked for: names with commas between them, or a TOML file.
+    """The rule sets that are asked for: names and TOML files, with commas between them.
 
     `own` are the figures of the lake's own run, which ours start from. Raises ConfigError.
     """
-    names = [name.strip() for name in asked.split(",")]
-    if all(name in KINDS for name in names):
-        found = [_tried({"of": name}, own, "RULES") for name in names]
-    else:
-        found = _from_file(Path(asked), own)
+    found = []
+    for name in (name.strip() for name in asked.split(",")):
+        if name in KINDS:
+            found.append(_tried({"of": name}, own, "RULES"))
+        else:
+            found += _from_file(Path(name), own)
     if len(found) > TRIED_MAX:
         raise ConfigError("RULES", asked, f"at most {TRIED_MAX} rule sets")
     _differ(found, asked)
@@ -70,11 +83,13 @@ def tried_of(asked: str, own: Evaluation) -> list[Tried]:
 
 
 def _from_file(file: Path, own: Evaluation) -> list[Tried]:
-    allowed = f"{', '.join(KINDS)} (with commas between them), or a TOML file with [[rules]]"
+    allowed = f"{', '.join(KINDS)}, or a TOML file with [[rules]] or [[rule]], commas between"
     try:
         found = tomllib.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise ConfigError("RULES", str(file), f"{allowed}: {error}") from None
+    if "rule" in found:
+        return [Tried(file.stem, _alert_rules([file], None, file.name))]
     rules = found.get("rules")
     if not isinstance(rules, list) or not rules:
         raise ConfigError("RULES", str(file), allowed)
@@ -122,12 +137,36 @@ def _burrow(settings: dict[str, Any], _own: Evaluation, where: str) -> BurrowRul
     )
 
 
-_MAKERS: Final[
-    Mapping[
-        str,
-        Callable[[dict[str, Any], Evaluation, str], Evaluation | BurrowRules | Thresholds],
-    ]
-] = {OURS: _ours, BURROW: _burrow, THRESHOLDS: _thresholds}
+def _alerts(settings: dict[str, Any], _own: Evaluation, where: str) -> AlertRules:
+    _only(settings, ("files", "routing"), where)
+    files, routing = settings.get("files", []), settings.get("routing")
+    if not isinstance(files, list) or not all(isinstance(one, str) for one in files):
+        raise ConfigError("files", files, "a list of files of alert rules", where)
+    if not isinstance(routing, str | None):
+        raise ConfigError("routing", routing, "a file of routes", where)
+    named = [Path(one) for one in files]
+    return _alert_rules(named, None if routing is None else Path(routing), where)
+
+
+def _alert_rules(files: Sequence[Path], routing: Path | None, where: str) -> AlertRules:
+    checked = read_rules(files or shipped_files())
+    document = read_document(routing or ROUTING)
+    faults = [*checked.faults]
+    made = None
+    if isinstance(document, Fault):
+        faults.append(document)
+    else:
+        read = routing_of(str(routing or ROUTING), document)
+        faults += read.faults
+        made = read.routing
+    if faults or made is None:
+        raise ConfigError("alerts", len(faults), "; ".join(map(str, faults)), where)
+    return AlertRules(checked.rules, made)
+
+
+_MAKERS: Final[Mapping[str, Callable[[dict[str, Any], Evaluation, str], RuleSet]]] = {
+    OURS: _ours, BURROW: _burrow, THRESHOLDS: _thresholds, ALERTS: _alerts,
+}  # fmt: skip
 
 
 def _only(settings: Mapping[str, Any], known: Sequence[str], where: str) -> None:

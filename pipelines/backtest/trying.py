@@ -9,12 +9,14 @@ long the range and however many groups. Absent on purpose: Spark; the job of a r
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 from engine.foundation.errors import ConfigError, LakeError
-from pipelines.backtest.scoring import Range, Score, Told, add_group
+from pipelines.backtest.playing import AlertRules, left_out_in_words
+from pipelines.backtest.recorded import heard_of
+from pipelines.backtest.scoring import Range, Score, Told, add_alerts, add_group
 from pipelines.backtest.told import (
     BATCH_ROWS,
     Batch,
@@ -69,16 +71,20 @@ def backtest(
 ) -> Outcome:
     """Try rule sets on [over.begin, over.end) of a lake.
 
-    every_us: distance of the ticks at which others speak. warm_up_us: so long before the range
-    facts are read from, so that a rule set knows what came before it. batch_rows: facts that are
-    held at a time; which they are changes no outcome.
+    every_us: distance of the ticks at which others speak, and at which rules of alerts look.
+    warm_up_us: so long before the range facts are read from, so that a rule set knows what came
+    before it. batch_rows: facts that are held at a time; which they are changes no outcome.
 
     ConfigError for an incident of a group that two clusters have; LakeError when gold ends before
     the range begins.
     """
-    over = _judged(over, golds)
-    others = {one.name: one.rules for one in tried if not isinstance(one.rules, Evaluation)}
+    alerts = {one.name: one.rules for one in tried if isinstance(one.rules, AlertRules)}
+    over = _judged(over, [*golds.values(), *([lake] if alerts else [])])
+    others = {
+        one.name: one.rules for one in tried if not isinstance(one.rules, Evaluation | AlertRules)
+    }
     scores = {one.name: Score() for one in tried}
+    by_group = {name: score for name, score in scores.items() if name not in alerts}
     facts_from_us = over.begin_us - warm_up_us
     first_us = over.begin_us // every_us * every_us - every_us
     ticks = Ticks(first_us, over.end_us, every_us)
@@ -87,16 +93,22 @@ def backtest(
     for number, batch in enumerate(batches, 1):
         told = told_by_others(lake, batch, others, ticks, facts_from_us=facts_from_us)
         told |= _told_by_ours(golds, tried, batch, over)
-        for name, score in scores.items():
+        for name, score in by_group.items():
             for group in batch.groups:
                 of_group = [one for one in told[name] if (one.cluster, one.group) == group]
                 add_group(score, truths.get(group, ()), of_group, over)
         if len(batches) > 1:
             tell(f"{number} of {len(batches)} parts of the groups")
     silent = truths.keys() - {group for batch in batches for group in batch.groups}
-    for score in scores.values():
+    for score in by_group.values():
         for group in sorted(silent):
             add_group(score, truths[group], (), over)
+    for name, rules in alerts.items():
+        if rules.left_out:
+            tell(f"{name}: {left_out_in_words(rules.left_out)}")
+        begin_us = over.begin_us - warm_up_us
+        heard = heard_of(lake, rules, begin_us=begin_us, end_us=over.end_us, every_us=every_us)
+        add_alerts(scores[name], incidents or (), heard, over)
     groups = sum(len(batch.groups) for batch in batches)
     unheard = tuple(sorted({group for _, group in silent}))
     return Outcome(over, groups, scores, incidents is not None, unheard)
@@ -141,10 +153,10 @@ def golds_of(
     return found | targets
 
 
-def _judged(over: Range, golds: Golds) -> Range:
+def _judged(over: Range, golds: Iterable[Lake]) -> Range:
     """The part of the range that all gold has come to."""
     end_us = over.end_us
-    for gold in golds.values():
+    for gold in golds:
         judged_us = judged_to_us(gold)
         if judged_us is None or judged_us <= over.begin_us:
             raise LakeError(

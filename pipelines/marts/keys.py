@@ -120,9 +120,11 @@ def _codes(known: pa.Table, rows: pa.Table, key: Sequence[str]) -> tuple[Positio
     radix = 1
     for name in key:
         of_known, of_rows, size = _column_codes(known[name], rows[name])
+        if radix * size >= _RADIX_MAX:  # Values far apart, as those of odd rows are.
+            known_codes, row_codes, radix = _without_gaps(known_codes, row_codes)
+            of_known, of_rows, size = _without_gaps(of_known, of_rows)
         radix *= size
-        if radix >= _RADIX_MAX:
-            raise OverflowError(f"more different keys than can be numbered: {', '.join(key)}")
+        assert radix < _RADIX_MAX, "no table has three milliards of rows"
         known_codes = known_codes * size + of_known
         row_codes = row_codes * size + of_rows
     return known_codes, row_codes
@@ -144,6 +146,12 @@ def _column_codes(
     )
     size = max((len(chunk.dictionary) for chunk in one.chunks), default=0)
     return codes[: len(known)], codes[len(known) :], max(size, 1)
+
+
+def _without_gaps(known: Positions, rows: Positions) -> tuple[Positions, Positions, int]:
+    """The same codes numbered from 0 on, and how many differ."""
+    values, numbers = np.unique(np.concatenate([known, rows]), return_inverse=True)
+    return numbers[: len(known)], numbers[len(known) :], max(len(values), 1)
 
 
 def as_text(column: pa.ChunkedArray) -> pa.ChunkedArray:

@@ -1,4 +1,4 @@
-"""The scheduler, as XXL-Job's: a centre plans runs, executors do them, a wire lies between.
+"""The scheduler: a centre that says when, executors that do it, and the wire between, as XXL-Job.
 
 Place in the walk: beside the other pipelines; the centre shares alerting's database.
 

@@ -15,12 +15,14 @@ from typing import Any, Final
 import polars as pl
 
 from engine.foundation.errors import ConfigError, LakeError
-from pipelines.catalogue import BY_NAME
+from pipelines.alert_history import STATES as ALERT_STATES
+from pipelines.alert_history import open_alerts
+from pipelines.catalogue import ALERTS, BY_NAME
 from pipelines.check_results import of_each_check, recent_results, trust_at
 from pipelines.emitters import emitters_at
 from pipelines.lake import Lake
 from pipelines.long_ranges import ROLLUPS
-from pipelines.moment import cluster_of, cycle_moment, last_complete
+from pipelines.moment import cluster_of, cycle_moment, last_complete, sql_time
 from pipelines.reading import (
     STATE_KEYS,
     OpenTables,
@@ -337,6 +339,42 @@ class LakeHandle:
         if status is not None:
             rows = rows.filter(pl.col("success") == (status == "passed"))
         return as_result(_answer(reading, verdict, rows, "dq_results"))
+
+    def alerts(
+        self,
+        group: str | None = None,
+        *,
+        rule: str | None = None,
+        state: str | None = None,
+        cluster: str | None = None,
+        since: When | None = None,
+        until: When | None = None,
+        as_of: When | Cycle | None = None,
+    ) -> Result:
+        """Every change of alerts, the oldest first, as long as the lake keeps it; the sentence says
+        which are open at the end. `rule` and `state` keep changes of one rule, or to one state."""
+        reading = self._reading(as_of, cluster)
+        asked = asked_of(reading, group=group, since=since, until=until)
+        named = asked.place
+        if reading.moment.cluster is not None:
+            named.append(equals("cluster", reading.moment.cluster))
+        if rule is not None:
+            known = reading.distinct(ALERTS.name, "rule", *named)
+            rule = the_name("rule", rule, known, of="the alerts that there were")
+            named.append(equals("rule", rule))
+        end = asked.until or (None if as_of is None else reading.moment.newest)
+        if end is not None:
+            named.append(f"observed_at <= {sql_time(end)}")
+        rows = reading.rows(ALERTS.name, *named).sort("recorded_at", "seq", maintain_order=True)
+        verdict = sentences.of_alerts(asked, open_alerts(rows), rule)
+        if state is not None:
+            wanted = the_name("state", state, ALERT_STATES, of="the states an alert may have")
+            rows = rows.filter(pl.col("state") == wanted)
+        if asked.since is not None:
+            rows = rows.filter(pl.col("observed_at") >= asked.since)
+        if rows.height > ROWS_MAX:
+            raise ConfigError("since", since, f"a range of at most {ROWS_MAX:,} rows")
+        return as_result(_answer(reading, verdict, rows, ALERTS.name, asked=asked))
 
     def message(
         self,

@@ -74,6 +74,10 @@ FIRST: Final = {
         "reconsume_times",
         "reason",
     ),
+    "alerts": (
+        *("observed_at", "kind", "rule", "severity", "group", "state", "summary", "muted"),
+        *("author", "active_at", "resolved_at", "fingerprint"),
+    ),
     "dq_results": ("expectation", "table", "success", "severity", "failed_rows", "observed_value"),
 }
 """The columns that a person looks at, first in every answer and alone where it is printed."""

@@ -324,6 +324,25 @@ def of_checks(rows: pl.DataFrame) -> str:
     return f"{said}; run of {clock(started, day=True)} UTC."
 
 
+def of_alerts(asked: Asked, alerts: pl.DataFrame, rule: str | None = None) -> str:
+    """Which alerts are open after the changes that were seen, the longest first."""
+    about = asked.words + (f" of rule {rule}" if rule is not None else "")
+    if alerts.is_empty():
+        return f"No alert{about} is open."
+    waits = alerts.filter(pl.col("state") == "PENDING")
+    fires = alerts.filter(pl.col("state") != "PENDING").sort("fired_at", "fingerprint")
+    said = f"{plural(fires.height, 'alert')}{about} {_is(fires.height)} open"
+    names = [f"{row['rule']} since {clock(row['fired_at'])}" for row in fires.to_dicts()]
+    if names:
+        said += f": {_listed(names)}"
+    muted = fires.filter(pl.col("muted").is_not_null()).height
+    acked = fires.filter(pl.col("acked_by").is_not_null()).height
+    beside = [f"{number} {what}" for number, what in ((muted, "muted"), (acked, "acked")) if number]
+    if beside:
+        said += f" ({', '.join(beside)})"
+    return f"{said}; {waits.height} {_is(waits.height)} pending." if waits.height else f"{said}."
+
+
 def of_message(message_id: str, rows: pl.DataFrame) -> str:
     """What became of a message, as far as the lake was told."""
     if rows.is_empty():

@@ -12,7 +12,20 @@ ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("engine", "pipelines", "dashboards", "expectations", "demo", "experiment")
 CODE_FOLDERS = (*PACKAGES, "provision", "bench", "tests")
 TEXT_SUFFIXES = {
-    *(".py", ".md", ".toml", ".xml", ".txt", ".java", ".sh", ".css", ".js", ".ipynb", ".json"),
+    *(
+        ".py",
+        ".md",
+        ".toml",
+        ".xml",
+        ".txt",
+        ".java",
+        ".sh",
+        ".css",
+        ".js",
+        ".ipynb",
+        ".json",
+        ".yml",
+    ),
 }
 HERE = "tests/architecture/"  # These files name what they forbid.
 

@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 
 from playwright.sync_api import Browser, BrowserContext, Dialog, Page
 
+from dashboards.alerts import AlertSource
 from dashboards.app import build
 from dashboards.cluster import Cluster
 from dashboards.commands import listen
@@ -31,13 +32,18 @@ SIZE = {"width": 1440, "height": 900}
 
 @contextmanager
 def serving(
-    lake: Lake, now: datetime, cluster: Cluster | None = None, *, port: int = 0
+    lake: Lake,
+    now: datetime,
+    cluster: Cluster | None = None,
+    *,
+    port: int = 0,
+    alerts: AlertSource | None = None,
 ) -> Iterator[str]:
     """The address of a dashboard over `lake` whose clock stands at `now`."""
     listener: socket.socket = listen("127.0.0.1", port)
     port = listener.getsockname()[1]
     ready = threading.Event()
-    server = server_of(build(lake, clock=lambda: now, cluster=cluster), ready.set)
+    server = server_of(build(lake, clock=lambda: now, cluster=cluster, alerts=alerts), ready.set)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
     thread.start()
     try:
@@ -64,8 +70,10 @@ class Visit:
             f"{path} is answered {answer.status}: is it an address of a page in dashboards/app.py?"
         )
         wanted = f'[data-state="{state}"]' if state else ".card"
+        if state is None and path.startswith("/alerts"):
+            wanted = "#alerts-list > *, .notice"  # The card is there before what it lists.
         self.page.locator(wanted).first.wait_for(state="visible", timeout=PAGE_WITHIN_MS)
-        if state is None and not path.startswith(("/checks", "/topic/")):
+        if state is None and not path.startswith(("/checks", "/topic/", "/alerts")):
             self.page.locator(".graph .main-svg").first.wait_for(timeout=PAGE_WITHIN_MS)
         self.page.wait_for_load_state("networkidle")
 

@@ -17,8 +17,9 @@ from dash import html
 from dashboards.cluster import ClusterStory, Route
 from dashboards.data import LakeData
 from dashboards.desk import Desk
-from dashboards.pages import group, overview, topic, trace
+from dashboards.pages import group, overview, shell, topic, trace
 from dashboards.topics import WriteQueues
+from dashboards.view import parse
 from pipelines.lake import Lake
 from tests.dashboards.served import Windows, serving, visiting
 from tests.pipelines.two_clusters import EAST, END, GROUP, ONLY_WEST, TOPIC, WEST, tell
@@ -156,10 +157,7 @@ class TestOverview:
     def test_it_may_keep_one_cluster(self, lakes: dict[str, Path]) -> None:
         shown = overview.content(desk(lakes["both"]), f"?cluster={EAST}", "dark")
         assert {tuple(_texts(row)[1:3]) for row in _rows(shown[6])} == {(EAST, GROUP)}
-        assert WEST not in plain([*shown[:8], shown[9]])
-        links = plain(shown[10])
-        assert f'"/?cluster={WEST}"' in links
-        assert '"/"' in links
+        assert WEST not in plain(shown)
 
     def test_each_number_says_what_each_cluster_has_of_it(self, lakes: dict[str, Path]) -> None:
         notes = _tiles(lakes["both"])
@@ -188,7 +186,6 @@ class TestOverview:
 
     def test_one_cluster_alone_is_not_named(self, lakes: dict[str, Path]) -> None:
         shown = overview.content(desk(lakes[EAST]), "", "dark")
-        assert shown[10] is None
         assert EAST not in plain(shown)
         assert EAST not in plain(group.content(desk(lakes[EAST]), GROUP, "", "dark"))
         assert EAST not in plain(topic.content(desk(lakes[EAST]), TOPIC, ""))
@@ -199,6 +196,31 @@ class TestOverview:
         feed = plain(overview.content(desk(lakes["both"]), "", "dark")[7])
         assert f"{WEST} / broker-a restarted after a crash" in feed
         assert f"{EAST} / broker-a restarted after a crash" not in feed
+
+
+class TestTheFilterOfTheFrame:
+    def test_leads_to_the_same_page_of_each_cluster_and_of_all(
+        self, lakes: dict[str, Path]
+    ) -> None:
+        found = shell.clusters_of(desk(lakes["both"]), None)
+        menu = plain(shell.cluster_menu("/checks", parse(f"?range=1h&cluster={EAST}"), found))
+        assert found == [EAST, WEST]
+        assert f'"/checks?range=1h&cluster={WEST}"' in menu
+        assert '"/checks?range=1h"' in menu
+
+    def test_is_not_there_in_a_lake_of_one_cluster(self, lakes: dict[str, Path]) -> None:
+        found = shell.clusters_of(desk(lakes[EAST]), None)
+        assert shell.cluster_menu("/", parse(""), found) is None
+
+    def test_says_when_a_lake_does_not_hold_what_an_address_asks_for(self) -> None:
+        menu = plain(shell.cluster_menu("/", parse("?cluster=gone"), [EAST]))
+        assert "gone (not in this lake)" in menu
+        assert '"/"' in menu
+
+    def test_goes_with_the_reader_to_every_page(self) -> None:
+        links = plain(shell.navigation("/checks", parse(f"?cluster={EAST}&q=x&range=1h")))
+        for path in ("/", "/alerts", "/checks"):
+            assert f'"{path}?range=1h&cluster={EAST}"' in links
 
 
 def _tiles(lake: Path, search: str = "") -> dict[str, str]:
@@ -262,7 +284,15 @@ def test_a_browser_leads_to_the_group_of_the_chosen_cluster(origin: str, windows
         assert visit.page.url.endswith(f"/group/{GROUP}?cluster={EAST}")
         assert "stopped" not in visit.page.locator("#group-queues-card").inner_text()
         visit.open(f"/group/{GROUP}", state="clusters")
-        visit.page.get_by_role("link", name=WEST).click()
+        visit.page.locator(".notice-clusters").get_by_role("link", name=WEST).click()
         visit.page.locator("#group-summary .facts").wait_for()
         assert visit.page.url.endswith(f"?cluster={WEST}")
+        visit.page.get_by_role("link", name="Overview").first.click()
+        visit.page.locator("#overview-groups tr", has_text=WEST).first.wait_for()
+        assert visit.page.url.endswith(f"/?cluster={WEST}")
+        visit.page.locator("#cluster-choice summary").click()
+        visit.page.locator("#cluster-choice").get_by_role("link", name=EAST).click()
+        visit.page.locator("#overview-groups tr", has_text=EAST).first.wait_for()
+        assert visit.page.url.endswith(f"/?cluster={EAST}")
+        assert visit.page.locator("#overview-groups tr", has_text=WEST).count() == 0
         assert not visit.faults

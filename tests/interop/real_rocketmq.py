@@ -58,17 +58,21 @@ class RealRocketMQ:
 
 @contextmanager
 def real_rocketmq(
-    work: Path, settings: Mapping[str, str] | None = None, *, clean_stop: bool = False
+    work: Path,
+    settings: Mapping[str, str] | None = None,
+    *,
+    clean_stop: bool = False,
+    jars: Path | None = None,
 ) -> Iterator[RealRocketMQ]:
     """Start name server and broker below `work`, yield when the broker has registered, stop both at
     the end; with `clean_stop` the broker gets the time to close its store, `work`/store.
 
     `settings` are further lines of the broker's configuration, such as `{"flushDiskType":
-    "SYNC_FLUSH"}`.
+    "SYNC_FLUSH"}`; `jars` those of another version.
     """
     java_home = java.find(with_compiler=False)
     assert java_home is not None, java.missing(with_compiler=False)
-    installation = Installation(java_home, rocketmq_jars())
+    installation = Installation(java_home, jars or rocketmq_jars())
     name_server_port, broker_port = free_port_block(1), free_broker_port()
     cluster = RealRocketMQ(
         name_server=f"127.0.0.1:{name_server_port}",

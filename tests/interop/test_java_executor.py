@@ -1,5 +1,5 @@
-"""Unmodified Java executors of XXL-Job under our side of the wire: our client asks them, and they
-tell an admin that stands on our server.
+"""Row F2: unmodified Java executors of XXL-Job under our side of the wire: our client asks
+them, and they tell an admin that stands on our server.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from deltalake import write_deltalake
+from deltalake import DeltaTable, write_deltalake
 
 from engine.telemetry.tables import BY_NAME
 from pipelines.lake import Lake
@@ -49,6 +49,8 @@ class BronzeWriter:
         self._shipped_to = 0
         self._shipment = 0
         self._waiting: dict[str, list[dict[str, Any]]] = {}
+        self._tables: dict[str, DeltaTable] = {}
+        """Once written, they stay open: to read the whole log for each append cost more than it."""
 
     def at(self, second: float) -> None:
         """Set the emitter's clock, in seconds after the story's start."""
@@ -94,12 +96,15 @@ class BronzeWriter:
         }
 
     def _append(self, table: str, rows: list[dict[str, Any]]) -> None:
+        address = self.lake.bronze(table)
         write_deltalake(
-            self.lake.bronze(table),
+            self._tables.get(table, address),
             bronze_table(table, rows),
             mode="append",
             partition_by=["event_date"],
         )
+        if table not in self._tables:
+            self._tables[table] = DeltaTable(address)
 
 
 def bronze_table(table: str, rows: Sequence[Mapping[str, Any]]) -> pa.Table:

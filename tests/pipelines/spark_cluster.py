@@ -40,7 +40,12 @@ class SparkCluster:
 
 @contextmanager
 def spark_cluster(folder: Path, *, workers: int) -> Iterator[SparkCluster]:
-    """A master and so many workers of one core, all registered; logs lie in `folder`."""
+    """A master and so many workers of one core, all registered; logs lie in `folder`.
+
+    Spark's core is a task at a time, whose Java and Python compute side by side: without a
+    processor of its own (as far as there are enough) a worker of one core takes two.
+    """
+    processors = sorted(os.sched_getaffinity(0))
     with separate_hosts(workers + 2) as (first, driver, *others), ExitStack() as stack:
         url = f"spark://{first.address}:{PORT}"
         log = folder / "master.log"
@@ -48,12 +53,24 @@ def spark_cluster(folder: Path, *, workers: int) -> Iterator[SparkCluster]:
         for number, host in enumerate(others):
             place = folder / f"worker-{number}"
             limits = ("--cores", "1", "--memory", "1g", "--work-dir", str(place))
-            _start(stack, host, folder / f"worker-{number}.log", "worker.Worker", *limits, url)
+            with _on_processor(processors[number % len(processors)]):
+                _start(stack, host, folder / f"worker-{number}.log", "worker.Worker", *limits, url)
         deadline_s = time.monotonic() + PATIENCE_S
         while log.read_text().count(REGISTERED) < workers:
             assert time.monotonic() < deadline_s, f"workers do not register:\n{log.read_text()}"
             time.sleep(0.2)
         yield SparkCluster(url, driver)
+
+
+@contextmanager
+def _on_processor(processor: int) -> Iterator[None]:
+    """What is started meanwhile, and all that it starts, computes on this processor alone."""
+    all_of_ours = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {processor})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, all_of_ours)
 
 
 def _start(stack: ExitStack, host: Host, log: Path, party: str, *options: str) -> None:

@@ -194,6 +194,40 @@ def test_groups_are_tried_one_after_the_other_with_the_same_outcome(lake: Path) 
         assert seconds_to_detect(other) == seconds_to_detect(score)
 
 
+def test_rules_of_alerts_stand_beside_the_others_with_the_waits_of_their_notices(
+    lake: Path, tmp_path: Path
+) -> None:
+    alerts = tmp_path / "shop.toml"
+    alerts.write_text(
+        """
+        [[rule]]
+        name = "QueueStands"
+        table = "stalled_windows"
+        when = "lag_messages > 0"
+        for = "10s"
+        [rule.annotations]
+        summary = "{{ labels.group }}"
+        """,
+        encoding="utf-8",
+    )
+    code, said = command(f"ours,{alerts}", "--lake", str(lake), *RANGE, "--json")
+    assert code == 0
+    ours, shop = json.loads(said)["rules"]
+    assert (shop["name"], shop["found"], shop["missed"], shop["false"]) == ("shop", 2, 0, 0)
+    assert shop["notices"] == 2
+    waited_ms = shop["detection_ms_median"] - ours["detection_ms_median"]
+    assert 20_000 <= waited_ms <= 40_000  # 30 s of the group for what may come with it
+
+
+def test_the_shipped_rules_of_alerts_are_tried_by_their_name(lake: Path) -> None:
+    done = invoked("alerts", "--lake", str(lake), *RANGE, "--json")
+    (alerts,) = json.loads(done.stdout)["rules"]
+    # That a group has no consumers is told after a minute, and here it lasts no longer.
+    assert [one["group"] for one in alerts["incidents"] if one["found"]] == ["frozen"]
+    assert "alerts: not played, for they are about the present moment" in done.stderr
+    assert "BrokerSilent" in done.stderr
+
+
 def test_without_incidents_only_notices_are_known(lake: Path) -> None:
     outcome = outcome_of(lake, ALL, incidents=None)
     assert not outcome.has_truth
@@ -285,7 +319,7 @@ def test_a_range_without_facts_is_said_to_be_one_and_no_rules_are_blamed(lake: P
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("barrow",), "ours, burrow, thresholds"),
+        (("barrow",), "ours, burrow, thresholds, alerts"),
         (("ours", "--warm-up-s", "-1"), "--warm-up-s"),
         (("ours", "--truth", "nowhere.csv"), "a file that can be read"),
     ],

@@ -33,6 +33,7 @@ from pipelines.lake import Lake
 from pipelines.settings import Evaluation, Pace
 from pipelines.upkeep.maintainer import Maintainer
 from pipelines.upkeep.settings import Upkeep
+from tests.amounts import kills
 from tests.pipelines.cluster_story import moment
 from tests.pipelines.gold_lake import SHORT, compute, everything, gold
 from tests.pipelines.in_process import driver_of, in_process, run_to_the_end
@@ -41,7 +42,6 @@ pytestmark = pytest.mark.timeout(900)
 
 ROWS_PER_CYCLE = 500
 """Eight cycles for the story."""
-KILLS = [pytest.param(8, id="8 kills"), pytest.param(60, id="60 kills", marks=pytest.mark.slow)]
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def test_executors_of_spark_write_the_rows_that_one_process_writes(
     assert live == everything(told)
 
 
-@pytest.mark.parametrize("kills", KILLS)
+@kills(4, in_full=60)
 def test_a_driver_killed_at_any_moment_again_and_again_ends_with_the_same_rows(
     told: Path, fresh_lake: Callable[[], Path], kills: int
 ) -> None:

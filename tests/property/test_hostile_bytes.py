@@ -12,8 +12,11 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from engine.foundation.units import MIB
+from tests.amounts import examples
 from tests.fuzz.targets import TARGETS, Target
 
+OF_A_STORE = "accepted message"
+"""Each input of this target is a store of its own."""
 MEMORY_PER_BYTE_MAX = 400
 """A byte of JSON may become an object of Python."""
 
@@ -50,7 +53,10 @@ def test_hostile_bytes_end_in_a_declared_error(target: Target) -> None:
         with contextlib.suppress(*target.allowed):
             target.run(sample)
 
-    @settings(max_examples=60, suppress_health_check=list(HealthCheck))
+    @settings(
+        examples(15 if target.name == OF_A_STORE else 60, in_full=60),
+        suppress_health_check=list(HealthCheck),
+    )
     @given(bent(samples))
     @example(b"")
     def one_input(data: bytes) -> None:
@@ -64,7 +70,7 @@ def test_hostile_bytes_end_in_a_declared_error(target: Target) -> None:
 
 @pytest.mark.parametrize(
     "target",
-    [each for each in TARGETS if "store" not in each.name and each.name != "accepted message"],
+    [each for each in TARGETS if "store" not in each.name and each.name != OF_A_STORE],
     ids=lambda target: target.name,
 )
 def test_hostile_bytes_do_not_make_a_decoder_take_much_memory(target: Target) -> None:

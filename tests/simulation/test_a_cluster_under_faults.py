@@ -115,7 +115,7 @@ async def heal(cluster: SimCluster) -> None:
     cluster.world.network.heal()
 
 
-@seeded(50)
+@seeded(25)
 def test_nothing_acknowledged_is_lost_and_no_offset_passes_unfinished_work(seed: int) -> None:
     run_world(seed, scenario)
 

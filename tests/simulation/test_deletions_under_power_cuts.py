@@ -78,7 +78,7 @@ class Story:
 
 
 @pytest.mark.parametrize("flush", list(FlushDiskType), ids=lambda flush: flush.value)
-@seeded(25)
+@seeded(10)
 def test_nothing_of_a_deleted_topic_comes_back(seed: int, flush: FlushDiskType) -> None:
     async def scenario(world: World) -> None:
         story, node = Story(world, flush), world.node("10.0.0.1")

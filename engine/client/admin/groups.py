@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,8 +18,9 @@ from engine.protocol.bodies import (
     encode_document,
 )
 from engine.protocol.bodies_admin import ProducerInfo, ProducerTable
-from engine.protocol.body_codec import by_queue, convert, table_of
+from engine.protocol.body_codec import convert, table_of
 from engine.protocol.codes import RequestCode, ResponseCode
+from engine.protocol.consume_stats_list import consume_stats_in_slices
 from engine.protocol.headers import (
     BrokerConsumeStatsRequestHeader,
     ConsumerRunningInfoRequestHeader,
@@ -70,25 +72,35 @@ class GroupAdmin:
         return dict(sorted(found.items()))
 
     async def broker_consume_stats(
-        self, broker_address: str, *, timeout_ms: int | None = None
+        self, broker_address: str
     ) -> dict[str, dict[MessageQueue, QueueProgress]]:
         """How far every group is in each queue of one broker that it has offsets of, by group."""
+        found: dict[str, dict[MessageQueue, QueueProgress]] = {}
+        async for told in self.progress_in_slices(broker_address):
+            for group, entry in told:
+                rows = found.setdefault(group, {})
+                if entry is not None:
+                    rows[entry[0]] = entry[1]
+        return {group: dict(sorted(rows.items())) for group, rows in sorted(found.items())}
+
+    async def progress_in_slices(
+        self, broker_address: str, *, timeout_ms: int | None = None
+    ) -> AsyncIterator[list[tuple[str, tuple[MessageQueue, QueueProgress] | None]]]:
+        """As `broker_consume_stats`, in the order of the answer, (group, None) where figures of a
+        group begin; between two slices others run, so that no answer holds them up for long.
+        """
         answer = await self._asking.ask(
             broker_address,
             RequestCode.GET_BROKER_CONSUME_STATS,
             BrokerConsumeStatsRequestHeader().encode(),
             timeout_ms=timeout_ms,
         )
-        document = fastjson.loads(answer.body)
-        listed = document.get("consumeStatsList") if isinstance(document, dict) else None
-        found: dict[str, dict[MessageQueue, QueueProgress]] = {}
-        for entry in convert(listed or [], list[dict[str, list[Any]]]):
-            for group, tables in entry.items():
-                rows = found.setdefault(group, {})
-                for told in tables:
-                    table = by_queue(table_of(told, "offsetTable"), OffsetWrapper)
-                    rows |= {queue: _progress(one) for queue, one in table.items()}
-        return {group: dict(sorted(rows.items())) for group, rows in sorted(found.items())}
+        for told in consume_stats_in_slices(answer.body):
+            yield [
+                (group, None if entry is None else (entry[0], _progress(entry[1])))
+                for group, entry in told
+            ]
+            await asyncio.sleep(0)
 
     async def configs(self) -> dict[str, dict[str, Any]]:
         """Settings of every group under RocketMQ's names, by group, sorted; of a group that

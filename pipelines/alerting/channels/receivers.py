@@ -112,6 +112,10 @@ class Receivers(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Of apprise, by what their addresses begin with: tgram, discord."""
     external_url: str = ""
     """Where people find the pages."""
+    lab_url: str = ""
+    """Where people find `tidemark lab`."""
+    runbooks_url: str = ""
+    """Where people find the runbooks: the folder of `docs`, or what stands for it."""
     routing: dict[str, Any] | None = None
     """Which alerts go to whom, as `routing` reads it."""
 

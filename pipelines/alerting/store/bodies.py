@@ -1,4 +1,4 @@
-"""Alerts and notices as JSON, and back.
+"""Alerts, their changes and notices as JSON, and back.
 
 Invariant: what was written is read as the same value, whatever texts others put into it; hence
 escapes for all that is not ASCII. Absent on purpose: versions. A field that is added gets a default
@@ -14,8 +14,9 @@ import msgspec
 
 from engine.foundation.errors import StorageError
 from pipelines.alerting.alerts import Alert, Notice
+from pipelines.alerting.entries import Entry
 
-Value = TypeVar("Value", Alert, Notice)
+Value = TypeVar("Value", Alert, Notice, Entry)
 
 
 def alert_text(alert: Alert) -> str:
@@ -38,7 +39,17 @@ def notice_of(text: str) -> Notice:
     return _value(text, Notice)
 
 
-def _plain(value: Alert | Notice) -> Any:
+def entry_text(entry: Entry) -> str:
+    """The change as it is stored."""
+    return json.dumps(_plain(entry))
+
+
+def entry_of(text: str) -> Entry:
+    """The change that was stored; raises StorageError when it is none."""
+    return _value(text, Entry)
+
+
+def _plain(value: Alert | Notice | Entry) -> Any:
     return msgspec.to_builtins(value)
 
 

@@ -8,6 +8,14 @@ SECOND_US: Final = 1_000_000
 MINUTE_US: Final = 60 * SECOND_US
 DAY_US: Final = 86_400 * SECOND_US
 
+OPEN_MAX: Final = 20_000
+"""Open alerts of one lake, pending ones included. Beyond it only the worst begin that there is
+room for; the log says of which rules."""
+
+REMEMBERED_MAX: Final = 20_000
+"""Resolved alerts by which it is seen whether they flap. Beyond it those go early of which nobody
+was told."""
+
 RESOLVED_KEPT_US: Final = 7 * DAY_US
 """Resolved alerts; the Delta table `alerts` has them for longer."""
 
@@ -40,6 +48,10 @@ ALERTS_PER_NOTICE_MAX: Final = 1_000
 
 GIVE_UP_US: Final = 3 * DAY_US
 """A notice that could not be delivered for so long is given up, and told so in the log."""
+
+CHANGES_WAITING_MAX: Final = 200_000
+"""Changes of alerts that wait until the lake takes them, some 200 MB. Beyond it the oldest go: the
+lake's history has a gap then, which its numbers show, and the log says so."""
 
 TEXT_CHARS_MAX: Final = 500
 """Of an error that is kept beside a notice or a receiver."""

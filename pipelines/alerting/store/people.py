@@ -11,8 +11,11 @@ import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
 from engine.foundation.errors import ConfigError
+from pipelines.alerting.entries import ACKED, entry_of
+from pipelines.alerting.store import changes
+from pipelines.alerting.store.bodies import alert_of
 from pipelines.alerting.store.database import Database
-from pipelines.alerting.store.tables import acks, silences
+from pipelines.alerting.store.tables import acks, alerts, silences
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +99,22 @@ def acknowledge(database: Database, lake: str, ack: Ack) -> None:
             )
         )
         connection.execute(sa.insert(acks).values(lake=lake, **values))
+        body = connection.scalar(
+            sa.select(alerts.c.body).where(
+                alerts.c.lake == lake, alerts.c.fingerprint == ack.fingerprint
+            )
+        )
+        alert = None if body is None else alert_of(body)
+        if alert is not None and alert.active_at_us == ack.active_at_us:
+            said = entry_of(
+                alert,
+                ACKED,
+                observed_us=ack.acked_us,
+                recorded_us=ack.acked_us,
+                author=ack.author,
+                comment=ack.comment,
+            )
+            changes.record(connection, lake, [said])
 
 
 def acks_of(database: Database, lake: str) -> tuple[Ack, ...]:

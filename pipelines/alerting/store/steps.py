@@ -2,9 +2,9 @@
 
 Place in the walk: the last thing that deciding does. The outbox begins where it ends.
 
-Invariant: alerts, groups, notices and cursor change together, for the leader alone. A notice whose
-id is there already is not stored again: whoever does not know whether his step was stored loads,
-decides again, and stores what comes of it. Absent on purpose: deciding.
+Invariant: alerts, groups, notices, history and cursor change together, for the leader alone. A
+notice whose id is there already is not stored again: whoever does not know whether his step was
+stored loads, decides again, and stores what comes of it. Absent on purpose: deciding.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from typing import Final
 import sqlalchemy as sa
 
 from pipelines.alerting.alerts import Alert, Notice
-from pipelines.alerting.store import leads
+from pipelines.alerting.entries import Entry
+from pipelines.alerting.store import changes, leads
 from pipelines.alerting.store.bodies import alert_of, alert_text, notice_of, notice_text
 from pipelines.alerting.store.crowds import Waiting, merged, replacements
 from pipelines.alerting.store.database import Database
@@ -65,6 +66,8 @@ class Step:
     """In the order in which they are to be told."""
     cursor: Cursor | None = None
     """Decided up to here; None leaves it where it is."""
+    entries: Sequence[Entry] = ()
+    """What history says of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +110,7 @@ def take(database: Database, lake: str, step: Step, *, lead: Lead, now_us: int) 
         _take_alerts(connection, lake, step)
         _take_groups(connection, lake, step)
         _take_notices(connection, lake, step.notices, now_us=now_us)
+        changes.record(connection, lake, step.entries)
         if step.cursor is not None:
             told = {name: getattr(step.cursor, name) for name in Cursor.__slots__}
             connection.execute(sa.delete(cursors).where(cursors.c.lake == lake))

@@ -137,6 +137,27 @@ acks = Table(
 )
 """Somebody has seen the alert that began then: the next one of that name is another."""
 
+histories = Table(
+    "histories",
+    metadata,
+    Column("lake", String(512), primary_key=True),
+    Column("history", String(64), nullable=False),
+    Column("last_seq", BigInteger, nullable=False),
+    Column("carried_seq", BigInteger, nullable=False),
+)
+"""How many changes of a lake's alerts there were, and up to which one they are in the lake. A
+transaction that writes changes holds this row, so that their numbers have no gap. `history` names
+this count of them: a database that was lost, or put back from a copy, begins another one."""
+
+changes = Table(
+    "changes",
+    metadata,
+    Column("lake", String(512), primary_key=True),
+    Column("seq", BigInteger, primary_key=True, autoincrement=False),
+    Column("body", Text, nullable=False),
+)
+"""Changes of alerts that are not yet known to be in the lake."""
+
 operations = Table(
     "operations",
     metadata,

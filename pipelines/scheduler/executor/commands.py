@@ -43,6 +43,7 @@ def executor(
         bool,
         typer.Option("--scripts", help="Run scripts from the centre: whoever edits jobs may."),
     ] = False,
+    processes: Annotated[int, typer.Option(help="Runs at work at once.", min=1, max=1000)] = 32,
     log_days: Annotated[int, typer.Option(help="Days that logs stay; < 3: for ever.")] = 30,
     words: Annotated[str, typer.Option(help="Of which XXL-Job: 3.4 and before, or 3.5.")] = "3.4",
 ) -> None:
@@ -71,6 +72,7 @@ def executor(
         address=address,
         token=None if token is None else token.reveal(),
         scripts=scripts,
+        processes=processes,
         log_days=log_days,
         dialect=Dialect(words),
     )

@@ -69,7 +69,7 @@ Ending = Returned | Gone
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Put this run to work."""
+    """Put this run to work, and say `begun` when it has a process."""
 
     run: RunRequest
 
@@ -124,7 +124,7 @@ class JobQueue:
             yield self._at_work
         yield from self._waiting
 
-    def offer(self, run: RunRequest, *, now_ms: int) -> tuple[Answer, list[Step]]:
+    def offer(self, run: RunRequest) -> tuple[Answer, list[Step]]:
         """Take a run, or refuse it. One that is here already is accepted once more and changes
         nothing: the centre had no answer, and asks again.
         """
@@ -141,11 +141,17 @@ class JobQueue:
             elif len(self._waiting) >= self._waiting_max:
                 return refused(f"{self._waiting_max:,} runs of this job wait already"), []
         self._waiting.append(run)
-        return Answer(), steps + self._next(now_ms)
+        return Answer(), steps + self._next()
 
     def kill(self, why: str = KILLED) -> list[Step]:
         """Stop all of the job."""
         return self._clear(Code.FAIL, why)
+
+    def begun(self, *, now_ms: int) -> None:
+        """What is at work has a process from now on: its time runs."""
+        assert self._at_work is not None, "nothing was put to work"
+        timeout_s = self._at_work.timeout_s
+        self._due_ms = now_ms + timeout_s * 1000 if timeout_s else None
 
     def overdue(self, *, now_ms: int) -> list[Step]:
         """Stop what is at work for longer than it may be."""
@@ -154,7 +160,7 @@ class JobQueue:
         self._stopped_for = (Code.TIMED_OUT, LATE)
         return [Stop(self._at_work, LATE)]
 
-    def ended(self, ending: Ending, *, now_ms: int) -> list[Step]:
+    def ended(self, ending: Ending) -> list[Step]:
         """What was at work is not any more."""
         run = self._at_work
         assert run is not None, "nothing was at work"
@@ -166,7 +172,7 @@ class JobQueue:
             case Gone(told):
                 result = _result(run, Code.FAIL, told)
         self._at_work = self._due_ms = self._stopped_for = None
-        return [Report(result), *self._next(now_ms)]
+        return [Report(result), *self._next()]
 
     def _does_something_else(self, run: RunRequest) -> bool:
         """Was the job changed since what is here was asked for?"""
@@ -186,12 +192,11 @@ class JobQueue:
             steps.append(Stop(self._at_work, why))
         return steps
 
-    def _next(self, now_ms: int) -> list[Step]:
+    def _next(self) -> list[Step]:
         if self._at_work is not None or not self._waiting:
             return []
-        run = self._at_work = self._waiting.popleft()
-        self._due_ms = now_ms + run.timeout_s * 1000 if run.timeout_s else None
-        return [Start(run)]
+        self._at_work = self._waiting.popleft()
+        return [Start(self._at_work)]
 
 
 def _result(run: RunRequest, code: int, message: str) -> RunResult:

@@ -11,7 +11,7 @@ import asyncio
 import logging
 import time
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -31,6 +31,7 @@ from pipelines.scheduler.executor.job_queue import (
     key_of,
 )
 from pipelines.scheduler.executor.log_files import LogFile, LogFiles
+from pipelines.scheduler.executor.pool import WorkerPool
 from pipelines.scheduler.executor.reports import Reports
 from pipelines.scheduler.executor.run_files import RunFiles
 from pipelines.scheduler.executor.scripts import LANGUAGES, SWITCHED_OFF
@@ -46,14 +47,12 @@ from pipelines.scheduler.wire.messages import (
 )
 from pipelines.scheduler.wire.server import Asked, Call
 
-WORKERS_MAX: Final = 64
-"""Jobs at work at once, each in a process of its own."""
-IDLE_S: Final = 90.0
-"""A child without a run ends after so long; XXL-Job's figure."""
+RUNS_MAX: Final = 20_000
+"""Runs at work and waiting, of all jobs; more are refused."""
 REMEMBERED_MAX: Final = 10_000
 """Runs that have ended and are still known: a request that comes late does not run them again."""
 BUSY: Final = "job thread is running or has trigger queue."
-FULL: Final = "as many jobs are at work here as may be"
+FULL: Final = "as many runs are here as may be"
 UNTOLD: Final = "too many results here were taken by no admin yet"
 ENDING: Final = "the executor is ending"
 
@@ -62,42 +61,40 @@ _log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class _Job:
-    """What there is of one job."""
+    """What there is of a job that has a run."""
 
     queue: JobQueue = field(default_factory=JobQueue)
     worker: Worker | None = None
+    """Of the run at work, as soon as it has one."""
+    unwanted: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when the run at work is to end."""
     task: asyncio.Task[None] | None = None
     """Of the run at work."""
-    idle: asyncio.TimerHandle | None = None
 
 
 class Executor:
     """Answers the calls of a centre. Belongs to one loop."""
 
-    def __init__(
-        self, home: Path, module: str, *, scripts: bool, environment: Mapping[str, str]
-    ) -> None:
-        """`scripts`: may source from the centre be run? `environment` is that of the handlers."""
+    def __init__(self, home: Path, pool: WorkerPool, *, scripts: bool) -> None:
+        """`scripts`: may source from the centre be run?"""
         self.reports: Final = Reports()
         self.news: Final = asyncio.Event()
         """Set when there is a result to tell."""
-        self._module = module
-        self._environment = environment
+        self._pool = pool
         self._scripts = home / "scripts" if scripts else None
         self._files = RunFiles(home)
         self._logs = LogFiles(home)
         self._jobs: dict[int, _Job] = {}
+        self._runs = 0
+        """Accepted, and without a result."""
         self._ended: OrderedDict[RunKey, None] = OrderedDict()
         self._handlers: frozenset[str] = frozenset()
-        self._spare: Worker | None = None
         self._is_ending = False
-        self._background: set[asyncio.Task[None]] = set()
 
     async def begin(self) -> Sequence[str]:
-        """Import the module in a first child, take over what an earlier process left; return the
-        names of the handlers. Raises ConfigError when the module cannot be imported."""
-        self._spare = await Worker.start(self._module, self._environment)
-        self._handlers = self._spare.handlers
+        """Take over what an earlier process left; return the names of the handlers. Raises
+        ConfigError when the module cannot be imported."""
+        self._handlers = await self._pool.begin()
         for result in self._files.left():
             self._remember((result.log_id, result.log_time_ms))
             self.reports.add(result)
@@ -131,19 +128,13 @@ class Executor:
             self._carry_out(job, job.queue.kill(SHUT_DOWN))
         while tasks := [job.task for job in self._jobs.values() if job.task is not None]:
             await asyncio.wait(tasks)
-        for job_id in list(self._jobs):
-            self._retire(job_id)
-        if self._spare is not None:
-            await self._spare.close()
-        if self._background:
-            await asyncio.wait(self._background)
+        await self._pool.close()
 
     async def _beat(self, _: Asked) -> Answer:
         return refused(ENDING) if self._is_ending else Answer()
 
     async def _idle_beat(self, asked: Asked) -> Answer:
-        job = self._jobs.get(decode_job(asked.body))
-        return Answer() if job is None or job.queue.is_idle else refused(BUSY)
+        return refused(BUSY) if decode_job(asked.body) in self._jobs else Answer()
 
     async def _run(self, asked: Asked) -> Answer:
         run = RunRequest.decode(asked.body)
@@ -152,15 +143,18 @@ class Executor:
             return Answer()
         if (why := self._why_not(run)) is not None:
             return refused(why)
-        job = self._jobs.setdefault(run.job_id, _Job())
+        job = self._jobs.get(run.job_id) or _Job()
         if any(key_of(held) == key for held in job.queue.held()):
             return Answer()
         try:
             self._files.accept(key)
         except OSError as error:
             return refused(f"the executor cannot write it down: {error.strerror}")
-        answer, steps = job.queue.offer(run, now_ms=_steady_ms())
-        if not answer.is_success:
+        answer, steps = job.queue.offer(run)
+        if answer.is_success:
+            self._jobs[run.job_id] = job
+            self._runs += 1
+        else:
             self._files.forget(key)
         self._carry_out(job, steps)
         return answer
@@ -178,22 +172,11 @@ class Executor:
             return SWITCHED_OFF
         if self.reports.is_full:
             return UNTOLD
-        if run.job_id not in self._jobs and not self._has_room():
-            return FULL
-        return None
-
-    def _has_room(self) -> bool:
-        """May one more job have a child? An idle one makes place for it."""
-        if len(self._jobs) < WORKERS_MAX:
-            return True
-        idle = next((at for at, job in self._jobs.items() if job.queue.is_idle), None)
-        if idle is not None:
-            self._retire(idle)
-        return idle is not None
+        return FULL if self._runs >= RUNS_MAX else None
 
     async def _kill(self, asked: Asked) -> Answer:
         job = self._jobs.get(decode_job(asked.body))
-        if job is None or job.queue.is_idle:
+        if job is None:
             return Answer(message="job thread already killed.")
         self._carry_out(job, job.queue.kill())
         return Answer()
@@ -211,17 +194,18 @@ class Executor:
         for step in steps:
             match step:
                 case Report(result):
+                    self._runs -= 1
                     self._keep(result)
                     self._remember((result.log_id, result.log_time_ms))
                     self.reports.add(result)
                     self.news.set()
-                case Stop(_, why):
-                    _log.warning("a run is stopped: %s", why)
+                case Stop(run, why):
+                    _log.warning("run %d of job %d is stopped: %s", run.log_id, run.job_id, why)
+                    job.unwanted.set()
                     if job.worker is not None:
                         job.worker.stop()
                 case Start(run):
-                    if job.idle is not None:
-                        job.idle.cancel()
+                    job.unwanted.clear()
                     job.task = asyncio.create_task(self._work(job, run), name=f"run {run.log_id}")
 
     def _keep(self, result: RunResult) -> None:
@@ -235,35 +219,44 @@ class Executor:
         """One run from its start to its end, and the next after it."""
         ending: Ending = Gone("the executor failed; its log has why")
         try:
-            self._files.start(key_of(run))
             ending = await self._done(job, run)
         except (OSError, TidemarkError) as error:
             ending = Gone(str(error))
         except Exception:  # noqa: BLE001 - the run must have an end, and the job go on
             _log.exception("run %d of job %d", run.log_id, run.job_id)
         job.task = None
-        self._carry_out(job, job.queue.ended(ending, now_ms=_steady_ms()))
-        if job.task is None:
-            loop = asyncio.get_running_loop()
-            job.idle = loop.call_later(IDLE_S, self._retire, run.job_id)
+        self._carry_out(job, job.queue.ended(ending))
+        if job.queue.is_idle:
+            del self._jobs[run.job_id]
 
     async def _done(self, job: _Job, run: RunRequest) -> Ending:
-        log = self._logs.open(run.log_id, run.log_time_ms)
+        if not await self._pool.place(job.unwanted):
+            return Gone("it was stopped before it had a process")
         try:
-            log.say(f"begins: parameters {run.parameters!r}")
-            worker = job.worker = await self._worker_for(job)
-            worker.write = log.write
-            if job.queue.is_stopping:  # It was told so while its child was started.
-                return Gone("")
+            log = self._logs.open(run.log_id, run.log_time_ms)
+            try:
+                return await self._logged(job, run, log)
+            finally:
+                log.close()
+        finally:
+            self._pool.leave()
+
+    async def _logged(self, job: _Job, run: RunRequest, log: LogFile) -> Ending:
+        log.say(f"begins: parameters {run.parameters!r}")
+        worker = job.worker = await self._pool.take(run.job_id)
+        worker.write = log.write
+        try:
+            if job.unwanted.is_set():
+                return Gone("it was stopped before it began")
+            self._files.start(key_of(run))
+            job.queue.begun(now_ms=_steady_ms())
             ending = await self._watched(job, worker, run, log)
-            if worker.is_stopped or isinstance(ending, Gone):
-                job.worker = None
-                await worker.close()
-            worker.write = _nowhere
             log.say(f"ends: {ending}")
             return ending
         finally:
-            log.close()
+            job.worker = None
+            worker.write = _nowhere
+            await self._pool.give(run.job_id, worker)
 
     async def _watched(self, job: _Job, worker: Worker, run: RunRequest, log: LogFile) -> Ending:
         """The run's end; it is stopped when its time is up."""
@@ -276,16 +269,6 @@ class Executor:
                 log.say(f"takes longer than {run.timeout_s} s: its stack, then its end")
                 self._carry_out(job, steps)
         return running.result()
-
-    async def _worker_for(self, job: _Job) -> Worker:
-        if job.worker is not None and job.worker.is_alive:
-            return job.worker
-        if job.worker is not None:
-            await job.worker.close()
-        if self._spare is not None and self._spare.is_alive:
-            worker, self._spare = self._spare, None
-            return worker
-        return await Worker.start(self._module, self._environment)
 
     def _order(self, run: RunRequest) -> dict[str, Any]:
         """What the child is told."""
@@ -311,19 +294,6 @@ class Executor:
             "shard_total": run.shard_total,
             "script": script,
         }
-
-    def _retire(self, job_id: int) -> None:
-        """End the child of a job that has nothing to do."""
-        job = self._jobs.get(job_id)
-        if job is None or not job.queue.is_idle:
-            return
-        del self._jobs[job_id]
-        if job.idle is not None:
-            job.idle.cancel()
-        if job.worker is not None:
-            task = asyncio.create_task(job.worker.close())
-            self._background.add(task)
-            task.add_done_callback(self._background.discard)
 
     def _remember(self, key: RunKey) -> None:
         self._ended[key] = None

@@ -20,6 +20,7 @@ from typing import Final
 
 from engine.foundation.errors import ConfigError, TidemarkError
 from pipelines.scheduler.executor.party import Executor
+from pipelines.scheduler.executor.pool import WorkerPool
 from pipelines.scheduler.executor.run_files import only_one
 from pipelines.scheduler.wire.addresses import Address
 from pipelines.scheduler.wire.client import AdminClient, headers_of, opened_caller
@@ -41,6 +42,7 @@ from pipelines.scheduler.wire.tokens import Tokens
 TOKEN_VARIABLE: Final = "TIDEMARK_JOBS_TOKEN"  # noqa: S105 - a name
 BEAT_S: Final = 30.0
 """XXL-Job's; a centre takes an executor for dead after three."""
+PROCESSES: Final = 32
 TIDY_S: Final = 3600.0
 LAST_WORDS_S: Final = 5.0
 """How long an executor that ends tries to tell its results; they are on disk, too."""
@@ -72,6 +74,8 @@ class Settings:
     """May source that the centre keeps be run here?"""
     log_days: int = 30
     """Logs are removed after so many days; fewer than 3: never."""
+    processes: int = PROCESSES
+    """Runs that may be at work at once; others wait."""
     dialect: Dialect = Dialect.UP_TO_3_4
     beat_s: float = BEAT_S
 
@@ -108,9 +112,8 @@ async def serve(settings: Settings, until: asyncio.Event, ready: Callable[[str],
         listener = held.enter_context(listening(settings.host, settings.port, tokens))
         at = settings.address or _address_of(listener.getsockname())
         registration = Registration(settings.app, Address.parse(at).text)
-        executor = Executor(
-            settings.home, settings.module, scripts=settings.scripts, environment=environment
-        )
+        pool = WorkerPool(settings.module, environment, size=settings.processes)
+        executor = Executor(settings.home, pool, scripts=settings.scripts)
         names = await executor.begin()
         application = WireApplication(executor.calls(), tokens, content_type=EXECUTOR_CONTENT_TYPE)
         async with opened_caller() as caller:

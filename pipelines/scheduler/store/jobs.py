@@ -93,7 +93,7 @@ def add_group(
                 )
                 .returning(job_groups.c.group_id)
             ).scalar_one()
-            note(connection, change, "add", f"group:{group_id}", app_name)
+            note(connection, change, "add", f"group:{group_id}", detail=app_name)
     except IntegrityError as error:
         raise ConfigError("app_name", app_name, "one that no group has yet") from error
     return group_id
@@ -132,7 +132,7 @@ def add_job(database: Database, group_id: int, settings: JobSettings, change: Ch
             .returning(jobs.c.job_id)
         ).scalar_one()
         _keep_glue(connection, job_id, settings, change)
-        note(connection, change, "add", f"job:{job_id}", _told(settings))
+        note(connection, change, "add", f"job:{job_id}", detail=_told(settings))
     return job_id
 
 
@@ -154,7 +154,7 @@ def edit_job(database: Database, job_id: int, settings: JobSettings, change: Cha
         if before.is_active:
             values["next_ms"] = _first_ms(settings, change)
         connection.execute(sa.update(jobs).where(jobs.c.job_id == job_id).values(values))
-        note(connection, change, "edit", f"job:{job_id}", _told(settings))
+        note(connection, change, "edit", f"job:{job_id}", detail=_told(settings))
 
 
 def start_job(database: Database, job_id: int, change: Change) -> int | None:
@@ -169,7 +169,7 @@ def start_job(database: Database, job_id: int, change: Change) -> int | None:
             .where(jobs.c.job_id == job_id)
             .values(is_active=True, next_ms=next_ms, stopped_because=None)
         )
-        note(connection, change, "start", f"job:{job_id}", "")
+        note(connection, change, "start", f"job:{job_id}")
         return next_ms
 
 
@@ -181,7 +181,7 @@ def pause_job(database: Database, job_id: int, change: Change) -> None:
         connection.execute(
             sa.update(jobs).where(jobs.c.job_id == job_id).values(is_active=False, next_ms=None)
         )
-        note(connection, change, "pause", f"job:{job_id}", "")
+        note(connection, change, "pause", f"job:{job_id}")
 
 
 def remove_job(database: Database, job_id: int, change: Change) -> None:
@@ -191,7 +191,7 @@ def remove_job(database: Database, job_id: int, change: Change) -> None:
         cancel_waiting(connection, job_id)
         connection.execute(sa.delete(jobs).where(jobs.c.job_id == job_id))
         connection.execute(sa.delete(glue_versions).where(glue_versions.c.job_id == job_id))
-        note(connection, change, "remove", f"job:{job_id}", _told(job.settings))
+        note(connection, change, "remove", f"job:{job_id}", detail=_told(job.settings))
 
 
 def job_of(database: Database, job_id: int) -> Job:
@@ -236,7 +236,9 @@ def cancel_waiting(connection: sa.Connection, job_id: int) -> None:
     )
 
 
-def note(connection: sa.Connection, change: Change, action: str, subject: str, detail: str) -> None:
+def note(
+    connection: sa.Connection, change: Change, action: str, subject: str, *, detail: str = ""
+) -> None:
     """Write down who did what."""
     connection.execute(
         sa.insert(job_audit).values(

@@ -171,7 +171,7 @@ def run_by_hand(
             log_id: int = connection.execute(
                 sa.insert(runs).values(new).returning(runs.c.log_id)
             ).scalar_one()
-            note(connection, change, "run", f"job:{job_id}", f"run {log_id}")
+            note(connection, change, "run", f"job:{job_id}", detail=f"run {log_id}")
             return log_id
     except IntegrityError:
         with database.reading() as connection:

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from engine.foundation.errors import ConfigError, TidemarkError
 from pipelines.scheduler.wire.fields import BODY_BYTES_MAX, Malformed
@@ -27,8 +28,9 @@ from pipelines.scheduler.wire.tokens import APP_HEADER, TOKEN_HEADER, Speaker, T
 
 CONNECTIONS_MAX: Final = 1_000
 REQUEST_TIMEOUT_S: Final = 30.0
-IDLE_TIMEOUT_S: Final = 90
-"""A connection without a request is closed after so long; the Java side's figure."""
+IDLE_TIMEOUT_S: Final = 30
+"""A connection is closed when it has brought no whole head of a request for so long. The Java side
+waits 90 s; a caller who keeps connections has to give them up before."""
 STOP_WITHIN_S: Final = 3
 PATH_CHARS_SHOWN: Final = 100
 LOOPBACK: Final = frozenset({"127.0.0.1", "::1", "localhost"})
@@ -57,23 +59,29 @@ class WireApplication:
     """Answers POSTs to the paths of a table, for those who have a token."""
 
     def __init__(
-        self, calls: Mapping[str, Call], tokens: Tokens, *, content_type: str = ADMIN_CONTENT_TYPE
+        self,
+        calls: Mapping[str, Call],
+        tokens: Tokens,
+        *,
+        content_type: str = ADMIN_CONTENT_TYPE,
+        request_timeout_s: float = REQUEST_TIMEOUT_S,
     ) -> None:
         """`calls` by path, which begins with a slash."""
         self._calls = dict(calls)
         self._tokens = tokens
+        self._timeout_s = request_timeout_s
         self._content_type = content_type.encode()
 
     async def __call__(self, scope: Mapping[str, Any], receive: Any, send: Any) -> None:
         """One request, as ASGI has it."""
         assert scope["type"] == "http", "lifespan and WebSockets are switched off"
         try:
-            async with asyncio.timeout(REQUEST_TIMEOUT_S):
+            async with asyncio.timeout(self._timeout_s):
                 answer = await self._answer(scope, receive)
         except Malformed as error:
             answer = refused(f"invalid request, {error}")
         except TimeoutError:
-            answer = refused(f"no answer within {REQUEST_TIMEOUT_S:g} s")
+            answer = refused(f"no answer within {self._timeout_s:g} s")
         except TidemarkError as error:
             answer = refused(str(error))
         except Exception:  # noqa: BLE001 - the peer is told no more than that it is our fault
@@ -141,6 +149,31 @@ def listening(host: str, port: int, tokens: Tokens) -> socket.socket:
     return listener
 
 
+class _Connection(H11Protocol):
+    """Bounds what uvicorn does not: how long the head of a request may take. (h11 bounds how long
+    it may be; uvicorn's faster parser bounds neither.)"""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """The first head is awaited."""
+        super().connection_made(transport)
+        self._head_due = self.loop.call_later(self.timeout_keep_alive, self._give_up)
+
+    def on_response_complete(self) -> None:
+        """The next one is."""
+        super().on_response_complete()
+        self._head_due.cancel()
+        self._head_due = self.loop.call_later(self.timeout_keep_alive, self._give_up)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """None is."""
+        super().connection_lost(exc)
+        self._head_due.cancel()
+
+    def _give_up(self) -> None:
+        if self.cycle is None or self.cycle.response_complete:
+            self.transport.close()
+
+
 class _Server(uvicorn.Server):
     """Leaves signals to the process, and says when it serves."""
 
@@ -160,10 +193,13 @@ class _Server(uvicorn.Server):
 
 
 @asynccontextmanager
-async def served(application: WireApplication, listener: socket.socket) -> AsyncIterator[None]:
+async def served(
+    application: WireApplication, listener: socket.socket, *, idle_timeout_s: int = IDLE_TIMEOUT_S
+) -> AsyncIterator[None]:
     """Within, calls are answered; after it, those under way have been, or STOP_WITHIN_S passed."""
     config = uvicorn.Config(
         application,
+        http=_Connection,
         log_level="warning",
         log_config=None,
         access_log=False,
@@ -171,7 +207,7 @@ async def served(application: WireApplication, listener: socket.socket) -> Async
         ws="none",
         server_header=False,
         limit_concurrency=CONNECTIONS_MAX,
-        timeout_keep_alive=IDLE_TIMEOUT_S,
+        timeout_keep_alive=idle_timeout_s,
         timeout_graceful_shutdown=STOP_WITHIN_S,
     )
     server = _Server(config)

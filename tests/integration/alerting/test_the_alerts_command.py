@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -13,7 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
+from deltalake import DeltaTable
 
 from tests.integration.alerting.receiving_server import Ledger, receiving
 from tests.integration.alerting.test_alerting_process import RULES, TELLING, two_groups
@@ -56,7 +59,7 @@ class Desk:
         """`tidemark alerts run`, killed at the end as a machine would lose it."""
         words = ["run", "--lake", str(self.folder / "lake")]
         words += ["--rules", str(self.folder / "rules")]
-        words += ["--receivers", str(self.folder / "telling.toml")]
+        words += ["--receivers", str(self.folder / "telling.toml"), "--metrics-port", "0"]
         with (self.folder / "log").open("a") as log:
             started = subprocess.Popen(
                 [TIDEMARK, "alerts", *words],
@@ -77,6 +80,21 @@ class Desk:
             for request in self.ledger.received
             for one in request.told["alerts"]
         ]
+
+    def history(self, fingerprint: str) -> list[tuple[int, str, str]]:
+        """Number, kind and state of the changes of an alert, as the lake has them."""
+        told = DeltaTable(self.folder / "lake" / "gold" / "alerts").to_pyarrow_table().to_pylist()
+        return sorted(
+            (one["seq"], one["kind"], one["state"])
+            for one in told
+            if one["fingerprint"] == fingerprint
+        )
+
+    def scraped(self) -> str:
+        """What a Prometheus reads of the process that runs."""
+        found = re.search(r"metrics=(\S+)", (self.folder / "log").read_text())
+        assert found is not None
+        return httpx.get(found[1], trust_env=False, timeout=30).text
 
     def await_told(self, count: int) -> list[tuple[str, str]]:
         ends_s = time.monotonic() + 60
@@ -116,12 +134,15 @@ def test_a_process_that_is_killed_again_and_again_tells_a_stall_once(desk: Desk)
     assert desk.told() == [("firing", "stuck")]
     (alert,) = desk.alerts()
     assert (alert["state"], alert["labels"]["group"]) == ("FIRING", "stuck")
+    assert desk.history(alert["fingerprint"])[0] == (1, "FIRED", "FIRING")
 
 
 def test_what_people_say_of_an_alert_is_kept_and_shown(desk: Desk) -> None:
     with desk.party():
         desk.await_told(1)
+        assert 'state="FIRING",muted="no"} 1\n' in desk.scraped()
     (alert,) = desk.alerts()
+    assert alert["annotations"]["page_url"].startswith("/group/stuck?from=")
     name = alert["fingerprint"][:6]
     assert "stuck stands" in desk.tidemark("list")
     assert "labels.group: stuck" in desk.tidemark("show", name)

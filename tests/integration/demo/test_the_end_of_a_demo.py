@@ -15,7 +15,6 @@ import pytest
 
 from demo.ending import WishToEnd
 from demo.processes import POLL_S, Actor, stop_all
-from demo.stage import Patience
 from tests.integration.demo.process_list import demo_in, processes_of
 
 BIRTHS = 60
@@ -51,7 +50,9 @@ def live_until_signal(actor: Actor, *, delay_s: float) -> None:
             stop_all([actor])
 
 
-@pytest.mark.parametrize("newborn", ["broker", "pipeline", "ledger-2"])
+@pytest.mark.parametrize(
+    "newborn", ["broker", pytest.param("pipeline", marks=pytest.mark.slow), "ledger-2"]
+)
 def test_two_signals_at_the_birth_of_a_process_leave_none_of_the_demo(
     tmp_path: Path, newborn: str
 ) -> None:
@@ -102,21 +103,6 @@ def test_a_port_that_somebody_has_is_told_before_anything_else_is_started(tmp_pa
     assert demo.returncode == 1
     assert f"host:port='127.0.0.1:{port}' is not allowed" in refusal
     assert [log.name for log in (home / "logs").iterdir()] == ["dash.log"]
-
-
-def test_who_watches_waits_as_long_as_anything_moves_and_who_does_not_for_so_long_at_most() -> None:
-    watching, alone = Patience(0.0, 180.0, renews=True), Patience(0.0, 180.0, renews=False)
-    for minute in range(10):
-        assert not watching.is_over(minute * 60.0, f"cycle {minute}")
-    assert not watching.is_over(540.0 + 180.0, "cycle 9")
-    assert watching.is_over(540.0 + 181.0, "cycle 9")
-    assert not alone.is_over(180.0, "cycle 3")
-    assert alone.is_over(181.0, "cycle 4")
-
-
-def test_whoever_watches_hears_a_word_each_half_minute() -> None:
-    patience = Patience(0.0, 180.0, renews=True)
-    assert [second for second in range(1, 100) if patience.is_tried(second)] == [31, 61, 91]
 
 
 def test_a_demo_of_no_seconds_is_refused_as_too_short_before_its_folder_is_looked_at(

@@ -19,6 +19,7 @@ from engine.runtime import SystemDisk
 from tests.integration.broker.cluster import eventually
 from tests.integration.broker.spooled import into_the_lake
 from tests.integration.observer.played_cluster import (
+    BORN_MS,
     PlayedBroker,
     PlayedCluster,
     observing,
@@ -270,3 +271,25 @@ async def test_late_answers_count_when_they_come_within_the_time_of_a_question(
         for offset in (11, 12, 13):
             await is_followed(cluster, slow, offset)
             await is_followed(cluster, good, offset)
+
+
+async def test_a_broker_that_comes_back_with_an_old_offset_table_is_told_to_have_fallen(
+    tmp_path: Path,
+) -> None:
+    """A restored backup: its group has gone from 15 to 9 while nobody could look."""
+    broker = PlayedBroker("broker-a")
+    async with played_cluster(tmp_path, broker) as cluster, observing(cluster):
+        await is_followed(cluster, broker, 15)
+
+        def boot(peer: Peer, request: RemotingCommand) -> Any:
+            broker.booted_ms, broker.groups["g"] = BORN_MS + 60_000, {("orders", 0): 9}
+            return broker.usual[Code.GET_BROKER_RUNTIME_INFO](peer, request)
+
+        broker.answers[Code.GET_BROKER_RUNTIME_INFO] = boot
+
+        async def is_told() -> bool:
+            return bool(cluster.told(broker, "consume_offsets"))
+
+        await eventually(is_told, "the fall")
+        (fall,) = cluster.told(broker, "consume_offsets")
+    assert (fall["path"], fall["previous_offset"], fall["offset"]) == ("RESTORE", 15, 9)

@@ -19,10 +19,10 @@ import pytest
 
 from engine.telemetry.tables import LIFECYCLE
 from pipelines.lake import Lake, whole_table
+from tests.amounts import kills
 
 ROOT = Path(__file__).parents[3]
 EMITTERS = ("emitter-a", "emitter-b")
-KILLS = 10
 LINES_MAX = 200_000
 """A process that says more than this goes round in circles."""
 SEED = 20_260_310
@@ -81,8 +81,9 @@ class Fire:
 
 
 @pytest.mark.parametrize("vacuum", [False, True], ids=["kept files", "files vacuumed at once"])
+@kills(4, in_full=20)
 def test_no_row_is_lost_or_doubled_while_the_maintainer_is_killed(
-    tmp_path: Path, *, vacuum: bool
+    tmp_path: Path, *, vacuum: bool, kills: int
 ) -> None:
     lake = Lake.at(str(tmp_path / "lake"))
     with ExitStack() as stack:
@@ -91,7 +92,7 @@ def test_no_row_is_lost_or_doubled_while_the_maintainer_is_killed(
             writer.await_word()
         reader = started(stack, "read", lake.root)
         reader.await_word()
-        tended = tend_and_kill(stack, lake, hostile=vacuum)
+        tended = tend_and_kill(stack, lake, kills, hostile=vacuum)
         for writer in writers:
             writer.end()
         reader.end()
@@ -118,11 +119,11 @@ def started(stack: ExitStack, *arguments: str) -> Fire:
     return process
 
 
-def tend_and_kill(stack: ExitStack, lake: Lake, *, hostile: bool) -> list[str]:
+def tend_and_kill(stack: ExitStack, lake: Lake, kills: int, *, hostile: bool) -> list[str]:
     """What maintainers said that were killed one after another, the last one behind a merge."""
     choice = random.Random(SEED)
     said: list[str] = []
-    for _ in range(KILLS):
+    for _ in range(kills):
         tender = started(stack, "tend", lake.root, *(["vacuum"] if hostile else []))
         tender.await_word()
         time.sleep(choice.uniform(0, 1.5))

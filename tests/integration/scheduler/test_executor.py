@@ -1,8 +1,9 @@
-"""An executor with real children and sockets: how runs end, and what is told of it."""
+"""Row F2: an executor with real children and sockets: how runs end, and what is told of it."""
 
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import json
 from pathlib import Path
 
@@ -143,6 +144,28 @@ async def test_runs_of_a_job_share_a_process_and_never_the_moment(tmp_path: Path
         await admin.result_of(4)
     assert place.read_text() == "1\n2\n4\n"
     assert not list((tmp_path / "x" / "runs").iterdir()), "what was delivered is not kept"
+
+
+async def test_more_jobs_than_processes_wait_their_turn_and_may_be_killed_meanwhile(
+    tmp_path: Path,
+) -> None:
+    place = tmp_path / "marks"
+    async with (
+        receiving_admin() as admin,
+        executor_here(tmp_path / "x", admin.url, processes=1) as executor,
+    ):
+        await executor.run(1, "marks-and-waits", job_id=1, parameters=str(place))
+        await until(place.exists)
+        for job in (2, 3):
+            late = {"timeout_s": 1} if job == 3 else {}
+            await executor.run(job, "marks-and-waits", job_id=job, parameters=str(place), **late)
+            assert not (await executor.client.idle_beat(job)).is_success
+        await executor.client.kill(2)
+        assert "job running, killed" in (await admin.result_of(2)).message
+        place.with_suffix(".go").touch()
+        first, third = await admin.result_of(1), await admin.result_of(3)
+        assert first == dataclasses.replace(third, log_id=1), "done, and by the same process"
+    assert place.read_text() == "1\n3\n"
 
 
 async def test_results_wait_for_an_admin_that_is_gone(tmp_path: Path) -> None:

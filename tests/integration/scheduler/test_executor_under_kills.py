@@ -1,4 +1,4 @@
-"""An executor as its own process, killed with SIGKILL: no result is lost, and none is invented."""
+"""Row F2: an executor as its own process, killed: no result is lost, none invented."""
 
 from __future__ import annotations
 

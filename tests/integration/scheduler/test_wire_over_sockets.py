@@ -1,4 +1,4 @@
-"""Both sides of the wire on real sockets, with peers that behave and peers that do not."""
+"""Row F2: both sides of the wire on real sockets, with peers that behave and peers that do not."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ RESULT = RunResult(101, 1_700_000_000_000, 200)
 
 @asynccontextmanager
 async def answering(
-    *paths: str, tokens: Tokens, answer: Answer | None = None
+    *paths: str, tokens: Tokens, answer: Answer | None = None, timeout_s: float = 30
 ) -> AsyncIterator[tuple[Address, list[Asked]]]:
     """A server that writes down what it is asked."""
     asked: list[Asked] = []
@@ -49,7 +49,8 @@ async def answering(
 
     listener = listening("127.0.0.1", 0, tokens)
     port = listener.getsockname()[1]
-    async with served(WireApplication(dict.fromkeys(paths, call), tokens), listener):
+    application = WireApplication(dict.fromkeys(paths, call), tokens, request_timeout_s=timeout_s)
+    async with served(application, listener, idle_timeout_s=1):
         yield Address.parse(f"http://127.0.0.1:{port}/"), asked
 
 
@@ -148,6 +149,36 @@ async def test_a_body_that_is_too_long_is_refused_announced_or_not() -> None:
         chunk = b"10000\r\n" + b"x" * 65_536 + b"\r\n"
         got = await raw(at, head + b"Transfer-Encoding: chunked\r\n\r\n" + chunk * 81)
         assert b"a body of more than 5,242,880 bytes" in got
+    assert not asked
+
+
+@pytest.mark.parametrize("begun", [b"", b"POST /beat HT", b"POST /beat HTTP/1.1\r\nHost: x\r\n"])
+async def test_who_does_not_come_to_his_request_is_hung_up_on(begun: bytes) -> None:
+    request = b"POST /beat HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n"
+    async with answering("/beat", tokens=Tokens(None)) as (at, _):
+        for before in (b"", request):
+            reader, writer = await asyncio.open_connection(at.host, at.port)
+            writer.write(before + begun)
+            async with asyncio.timeout(20):
+                told = await reader.read()
+            assert (b'{"code":200}' in told) == bool(before)
+            writer.close()
+
+
+async def test_a_head_without_end_is_not_collected() -> None:
+    async with answering("/beat", tokens=Tokens(None)) as (at, asked):
+        reader, writer = await asyncio.open_connection(at.host, at.port)
+        writer.write(b"POST /beat HTTP/1.1\r\nX: " + b"x" * 200_000)
+        async with asyncio.timeout(20):
+            assert b"400 Bad Request" in await reader.readline()
+        writer.close()
+    assert not asked
+
+
+async def test_a_body_that_does_not_come_is_not_waited_for_long() -> None:
+    async with answering("/run", tokens=Tokens(None), timeout_s=0.1) as (at, asked):
+        head = b"POST /run HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n"
+        assert b"no answer within 0.1 s" in await raw(at, head)
     assert not asked
 
 

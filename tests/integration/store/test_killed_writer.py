@@ -15,10 +15,10 @@ import pytest
 
 from engine.protocol.message_record import decode_record
 from engine.store import MessageStore
+from tests.amounts import kills
 from tests.integration.store.appending_process import QUEUES
 from tests.store_support import Listener, messages_of, open_store, small_config
 
-KILLS = 12
 ROOT = Path(__file__).parents[3]
 
 
@@ -51,13 +51,16 @@ def run_and_kill(root: Path, flush_disk_type: str, *, first: int, acks: int) -> 
 
 
 @pytest.mark.parametrize("flush_disk_type", ["ASYNC_FLUSH", "SYNC_FLUSH", "POOL"])
-def test_everything_acknowledged_survives_kill_9(tmp_path: Path, flush_disk_type: str) -> None:
+@kills(5, in_full=30)
+def test_everything_acknowledged_survives_kill_9(
+    tmp_path: Path, flush_disk_type: str, kills: int
+) -> None:
     chance = random.Random(flush_disk_type)
     stored = 0
-    for _ in range(KILLS):
+    for _ in range(kills):
         acked = run_and_kill(tmp_path, flush_disk_type, first=stored, acks=chance.randint(1, 120))
         stored = asyncio.run(check(tmp_path, acked))
-    assert stored > KILLS * 10
+    assert stored > kills * 10
 
 
 async def check(root: Path, acked: int) -> int:

@@ -21,11 +21,11 @@ import pytest
 from engine.foundation.observing import LifecycleEvent
 from engine.telemetry.events import row_of
 from engine.telemetry.tables import TABLES
+from tests.amounts import kills
 from tests.integration.telemetry.bronze_rows import Row, assert_exactly_once, read_all
 from tests.integration.telemetry.spool_writer import IDENTITY, LIFE_SPAN, TURN_FACTS_MAX, fact_of
 
 ROOT = Path(__file__).parents[3]
-KILLS = 20
 SEED = 20_260_301
 SEGMENT_BYTES = 100_000
 """Small, so that many segments are rolled, shipped and dropped."""
@@ -73,15 +73,15 @@ def start_shipper(store: Path, lake: Path) -> subprocess.Popen[bytes]:
     )
 
 
-def run_writers(store: Path, record: Record) -> None:
-    """KILLS lives that end by SIGKILL, then one that ends by SIGTERM."""
+def run_writers(store: Path, record: Record, kills: int) -> None:
+    """So many lives that end by SIGKILL, then one that ends by SIGTERM."""
     choice = random.Random(SEED)
-    for life in range(1, KILLS + 2):
+    for life in range(1, kills + 2):
         process = start_writer(store, life)
         assert process.stdout is not None
         first = process.stdout.readline()
         began = time.monotonic()
-        last = life == KILLS + 1
+        last = life == kills + 1
         timer = threading.Timer(
             choice.uniform(0.1, 1.5),
             process.send_signal,
@@ -95,12 +95,13 @@ def run_writers(store: Path, record: Record) -> None:
         assert process.wait(10) == (0 if last else -signal.SIGKILL)
 
 
-def kill_shippers(store: Path, lake: Path, *, more: threading.Event) -> int:
-    """Shippers that end by SIGKILL, at any moment from start-up on, until `more` is unset; how many
-    that were."""
+def kill_shippers(store: Path, lake: Path, least: int, *, more: threading.Event) -> int:
+    """Shippers, at least so many, that end by SIGKILL, at any moment from start-up on, until `more`
+    is unset; how many that were.
+    """
     choice = random.Random(SEED + 1)
     kills = 0
-    while kills < KILLS or more.is_set():
+    while kills < least or more.is_set():
         process = start_shipper(store, lake)
         assert process.stdout is not None
         if choice.random() < 0.9:  # Some die while they still open the tables.
@@ -121,7 +122,8 @@ def expected_row(number: int) -> tuple[str, Row]:
 
 
 @pytest.mark.timeout(240)
-def test_every_fact_is_shipped_exactly_once_whatever_is_killed(tmp_path: Path) -> None:
+@kills(7, in_full=20)
+def test_every_fact_is_shipped_exactly_once_whatever_is_killed(tmp_path: Path, kills: int) -> None:
     store, lake = tmp_path / "store", tmp_path / "lake"
     record = Record()
     running = threading.Event()
@@ -129,15 +131,15 @@ def test_every_fact_is_shipped_exactly_once_whatever_is_killed(tmp_path: Path) -
 
     def write() -> None:
         try:
-            run_writers(store, record)
+            run_writers(store, record, kills)
         finally:
             running.clear()
 
     writers = threading.Thread(target=write)
     writers.start()
-    shipper_kills = kill_shippers(store, lake, more=running)
+    shipper_kills = kill_shippers(store, lake, kills, more=running)
     writers.join()
-    assert len(record.newest_safe) == KILLS + 1, "every life of the writer said something"
+    assert len(record.newest_safe) == kills + 1, "every life of the writer said something"
 
     last = start_shipper(store, lake)
     assert last.stdout is not None
@@ -150,7 +152,7 @@ def test_every_fact_is_shipped_exactly_once_whatever_is_killed(tmp_path: Path) -
     assert_exactly_once(rows, IDENTITY.emitter)
     compare(rows, record)
     rate = record.safe_count() / record.seconds
-    assert shipper_kills >= KILLS
+    assert shipper_kills >= kills
     assert rate >= 1000, f"{rate:.0f} facts/s: the kills must hit a busy writer"
     assert len(list((store / "spool").glob("*.seg"))) <= 3, "shipped segments are dropped"
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.checked_lake import CheckedLake, failing
+from tests.checked_lake import CheckedLake, broken, failing
 
 GENERIC = ("_schema", "_filled", "_keys_unique", "_fresh")
 
@@ -354,7 +355,7 @@ def test_what_is_planted_is_found_and_nothing_else(lake: CheckedLake, name: str)
     plant(lake)
     lake.complete()
 
-    found = failing(lake.check())
+    found = broken(lake.look())
 
     assert set(found) == expected
     assert any(named in text for text in found.values())
@@ -369,4 +370,22 @@ def test_a_fall_that_an_observer_saw_withholds_nothing(lake: CheckedLake) -> Non
     lake.answer("offset_violations", **queue, **told)
     lake.complete()
 
-    assert failing(lake.check()) == {}
+    assert broken(lake.look()) == {}
+
+
+def test_great_expectations_judges_as_was_counted(
+    checked_story: CheckedLake, tmp_path: Path
+) -> None:
+    lake = checked_story.copied_to(tmp_path / "lake")
+    for plant in (fall_without_reason, owned_by_two, lag_that_is_no_difference, fact_lost):
+        plant(lake)
+    lake.complete()
+    seen = lake.copied_to(tmp_path / "seen").look()
+
+    run = lake.check()
+
+    assert len(broken(seen)) >= 4
+    assert failing(run) == broken(seen)
+    held = {one.check.name for one in seen.findings if one.checked_rows} - set(broken(seen))
+    assert {one.check.name for one in run.outcomes if one.success} == held
+    assert run.memory.emitters == seen.memory.emitters

@@ -19,8 +19,8 @@ from typer.testing import CliRunner
 from engine.foundation.errors import LakeError
 from expectations import commands
 from expectations import memory as memories
-from expectations.check import Severity
-from expectations.checkpoints import CheckRun
+from expectations.check import Finding, Severity
+from expectations.checkpoints import Seen
 from expectations.job import on_spark
 from expectations.memory import Memory, begun_for
 from expectations.results import keep
@@ -29,7 +29,7 @@ from expectations.work import Order
 from pipelines.catalogue import DATA_DOCS_FOLDER
 from pipelines.lake import Lake
 from pipelines.settings import LOOK_BACK_US
-from tests.checked_lake import CheckedLake, failing, in_this_process, rows_of
+from tests.checked_lake import CheckedLake, broken, checked_rows, in_this_process, rows_of
 from tests.gold_lake import END, write_gold_lake
 from tests.lake_story import EMITTER
 
@@ -47,10 +47,20 @@ def read(order: Order) -> tuple[int, int]:
     return len(paths), sum(paths.values())
 
 
-def quiet_cycle(lake: CheckedLake) -> CheckRun:
+def quiet_cycle(lake: CheckedLake) -> Seen:
     lake.watermark()
     lake.complete()
-    return lake.check()
+    return lake.look()
+
+
+def critical(seen: Seen) -> Finding:
+    """The one critical check that does not hold."""
+    [found] = [
+        one
+        for one in seen.findings
+        if one.check.name in broken(seen) and one.check.severity is Severity.CRITICAL
+    ]
+    return found
 
 
 class TestCost:
@@ -60,7 +70,7 @@ class TestCost:
         for _ in range(20):
             lake.watermark()
             lake.complete()
-        lake.check()
+        lake.look()
 
         quiet_cycle(lake)
 
@@ -71,11 +81,11 @@ class TestCost:
     def test_without_news_nothing_is_read_and_nothing_is_held_to_be_checked(
         self, lake: CheckedLake
     ) -> None:
-        again = lake.check()
+        again = lake.look()
 
         assert read(lake.orders[-1]) == (0, 0)
-        assert failing(again) == {}
-        assert {one.check.name for one in again.outcomes if one.success} >= {"emitters_speak"}
+        assert broken(again) == {}
+        assert checked_rows(again)["emitters_speak"] > 0
 
     def test_a_long_past_is_judged_in_batches_of_a_bound(self, tmp_path: Path) -> None:
         lake = CheckedLake(write_gold_lake(tmp_path / "lake"))
@@ -83,15 +93,15 @@ class TestCost:
             for _ in range(10):
                 lake.watermark()
             lake.complete()
-        first = lake.check(rows_max=1)  # The story is one cycle, judged as a whole.
+        first = lake.look(rows_max=1)  # The story is one cycle, judged as a whole.
         assert first.batch.cycle == 1
         assert not first.batch.is_last
 
         batches = []
         while True:
-            run = lake.check(rows_max=25)
+            run = lake.look(rows_max=25)
             batches.append((run.batch.cycle_from, run.batch.cycle, run.batch.rows))
-            assert failing(run) == {}
+            assert broken(run) == {}
             if run.batch.is_last:
                 break
 
@@ -107,10 +117,10 @@ class TestCost:
                 lake.complete()
             counts: dict[str, int] = {}
             while True:
-                run = lake.check(rows_max=rows_max)
-                for one in run.outcomes:
-                    if one.check.name.endswith(("_filled", "_keys_unique")):
-                        counts[one.check.name] = counts.get(one.check.name, 0) + one.checked_rows
+                run = lake.look(rows_max=rows_max)
+                for check, count in checked_rows(run).items():
+                    if check.endswith(("_filled", "_keys_unique")):
+                        counts[check] = counts.get(check, 0) + count
                 if run.batch.is_last:
                     break
             rows[name] = counts
@@ -136,12 +146,11 @@ class TestLogs:
         lake.complete()
         self.forget_the_log(lake.lake)
 
-        run = lake.check()
+        run = lake.look()
 
-        by_name = {one.check.name: one for one in run.outcomes}
-        assert failing(run) == {}
-        assert by_name["group_watermarks_filled"].checked_rows == 2
-        assert by_name["consumer_lag_filled"].checked_rows == 2
+        assert broken(run) == {}
+        assert checked_rows(run)["group_watermarks_filled"] == 2
+        assert checked_rows(run)["consumer_lag_filled"] == 2
         assert not lake.orders[-1].new["consumer_lag"].is_exact
         quiet_cycle(lake)
         assert lake.orders[-1].new["consumer_lag"].is_exact
@@ -155,11 +164,10 @@ class TestLogs:
             DeltaTable(address).optimize.compact()
             DeltaTable(address).vacuum(0, enforce_retention_duration=False, dry_run=False)
 
-        run = lake.check()
+        run = lake.look()
 
-        assert failing(run) == {}
-        checked = {one.check.name: one.checked_rows for one in run.outcomes}
-        assert checked["consumer_lag_filled"] == 3
+        assert broken(run) == {}
+        assert checked_rows(run)["consumer_lag_filled"] == 3
 
     def test_gold_that_was_begun_anew_is_judged_anew(self) -> None:
         known = replace(Memory(), run_id="before", cycle=7)
@@ -172,47 +180,47 @@ class TestEmitters:
     def test_lost_rows_fail_until_a_complete_snapshot_has_come(self, lake: CheckedLake) -> None:
         loss = lake.fact("lifecycle", kind="SPOOL_LOSS", detail="12 rows of 3 segments")
         lake.complete()
-        found = lake.check()
-        assert list(failing(found)) == ["no_rows_lost"]
-        assert "12 rows of 3 segments" in failing(found)["no_rows_lost"]
-        assert found.failed(Severity.CRITICAL)[0].failures[0].emitter == EMITTER
+        found = lake.look()
+        assert list(broken(found)) == ["no_rows_lost"]
+        assert "12 rows of 3 segments" in broken(found)["no_rows_lost"]
+        assert critical(found).failures[0].emitter == EMITTER
 
-        assert list(failing(quiet_cycle(lake))) == ["no_rows_lost"]
+        assert list(broken(quiet_cycle(lake))) == ["no_rows_lost"]
 
         lake.fact("lifecycle", kind="SNAPSHOT", seq_from=loss)
         lake.complete()
-        assert list(failing(lake.check())) == ["no_rows_lost"]
+        assert list(broken(lake.look())) == ["no_rows_lost"]
         lake.fact("lifecycle", kind="SNAPSHOT", seq_from=loss + 1)
         lake.complete()
-        assert failing(lake.check()) == {}
+        assert broken(lake.look()) == {}
 
     def test_an_emitter_that_fell_silent_is_critical_and_one_that_stopped_is_not(
         self, lake: CheckedLake
     ) -> None:
-        assert failing(lake.check(later_s=60)) == {}
-        silent = lake.check(later_s=70)
-        assert list(failing(silent)) == ["emitters_speak"]
-        assert silent.failed(Severity.CRITICAL)[0].failures[0].since == END
-        assert failing(lake.check(later_s=86_401)) == {}  # Nobody waits for it any more.
+        assert broken(lake.look(later_s=60)) == {}
+        silent = lake.look(later_s=70)
+        assert list(broken(silent)) == ["emitters_speak"]
+        assert critical(silent).failures[0].since == END
+        assert broken(lake.look(later_s=86_401)) == {}  # Nobody waits for it any more.
 
         lake.fact("lifecycle", kind="SHUTDOWN")
         lake.complete()
-        assert failing(lake.check(later_s=7_200)) == {}
+        assert broken(lake.look(later_s=7_200)) == {}
 
     def test_a_clock_ahead_of_its_shippers_is_critical(self, lake: CheckedLake) -> None:
         lake.watermark()
         lake.complete(shipped_time=lake.next - timedelta(seconds=6))
-        found = lake.check()
-        assert list(failing(found)) == ["clocks_not_ahead"]
-        assert "its clock is 6.0 s ahead of its shipper's" in failing(found)["clocks_not_ahead"]
+        found = lake.look()
+        assert list(broken(found)) == ["clocks_not_ahead"]
+        assert "its clock is 6.0 s ahead of its shipper's" in broken(found)["clocks_not_ahead"]
 
         lake.watermark()
         lake.complete(shipped_time=lake.next + timedelta(seconds=61))
-        assert list(failing(lake.check())) == ["clocks_not_behind"]
+        assert list(broken(lake.look())) == ["clocks_not_behind"]
 
         lake.watermark()
         lake.complete(shipped_time=lake.next + timedelta(seconds=1))
-        assert failing(lake.check()) == {}
+        assert broken(lake.look()) == {}
 
     def test_gold_far_behind_what_was_shipped_is_late(self, lake: CheckedLake) -> None:
         lake.watermark()
@@ -224,7 +232,7 @@ class TestEmitters:
         row = {"seq": ahead["seq"] + 1, "seq_from": ahead["seq_to"] + 1, "event_time_to": at}
         lake.append_fact("shipments", {**ahead, **row})
 
-        found = failing(lake.check(later_s=118))
+        found = broken(lake.look(later_s=118))
 
         assert emitter.seq_to < lake.seq
         assert "gold_keeps_up" in found
@@ -237,7 +245,7 @@ class TestEmitters:
         lake.watermark()
         lake.complete()
 
-        assert "missing=1" in failing(lake.check())["facts_gapless"]
+        assert "missing=1" in broken(lake.look())["facts_gapless"]
 
 
 class TestQueues:
@@ -246,14 +254,14 @@ class TestQueues:
         if marks:
             lake.fact("queue_watermarks", topic="t", **{"broker_epoch": 1, **marks})
         lake.complete()
-        return failing(lake.check())
+        return broken(lake.look())
 
     def test_an_end_that_falls_is_found_however_long_ago_it_was_told(
         self, lake: CheckedLake
     ) -> None:
         assert self.told(lake, min_offset=5, max_offset=10) == {}
-        assert failing(quiet_cycle(lake)) == {}
-        assert failing(quiet_cycle(lake)) == {}
+        assert broken(quiet_cycle(lake)) == {}
+        assert broken(quiet_cycle(lake)) == {}
         found = self.told(lake, min_offset=4, max_offset=12)
         assert list(found) == ["queue_ends_never_fall_in_a_life"]
         assert "min_before=5, min_offset=4" in found["queue_ends_never_fall_in_a_life"]

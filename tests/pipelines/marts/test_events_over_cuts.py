@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines.marts import (
@@ -16,6 +16,7 @@ from pipelines.marts import (
     rebalances,
 )
 from pipelines.marts.declared import in_order
+from tests.amounts import examples
 from tests.pipelines import partition
 from tests.pipelines.gold_lake import SHORT
 from tests.pipelines.marts.event_stories import Operation, bronze_of, stories, told
@@ -40,7 +41,7 @@ def by_text(rows: list[dict[str, Any]]) -> list[str]:
     return sorted(str(sorted(row.items())) for row in rows)
 
 
-@settings(max_examples=30, deadline=None)
+@examples(12, in_full=60)
 @given(stories(), st.data())
 def test_any_cut_of_the_shipments_gives_the_same_rows(
     story: list[Operation], data: st.DataObject
@@ -54,16 +55,13 @@ def test_any_cut_of_the_shipments_gives_the_same_rows(
         assert by_text(parts[table]) == by_text(rows), table
 
 
-@settings(max_examples=10, deadline=None)
+@examples(10, in_full=60)
 @given(stories())
 def test_brokers_and_clusters_of_equal_names_never_mix(story: list[Operation]) -> None:
     """Each cluster has a broker-a whose groups, topics and clients bear the same names."""
     writers = told(story, (("west", "broker-a"), ("east", "broker-a")))
     together = partition.run(STEPS, bronze_of(*writers), SHORT)
+    alone = [partition.run(STEPS, bronze_of(writer), SHORT) for writer in writers]
     for table, rows in together.items():
-        apart = [
-            row
-            for writer in writers
-            for row in partition.run(STEPS, bronze_of(writer), SHORT)[table]
-        ]
+        apart = [row for gold in alone for row in gold[table]]
         assert by_text(rows) == by_text(apart), table

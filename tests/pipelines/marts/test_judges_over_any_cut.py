@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.amounts import examples
 from tests.pipelines.gold_lake import SHORT
 from tests.pipelines.marts.judges import JUDGES
 from tests.pipelines.marts.told_story import Emitter, Rows, bronze
@@ -145,7 +146,7 @@ class Broker:
         )
 
 
-@settings(max_examples=15, deadline=None)
+@examples(5, in_full=50)
 @given(STORIES, st.sets(st.integers(0, 40)))
 def test_any_cut_gives_the_same_rows(
     story: list[tuple[bool, tuple[Any, ...]]], ends: set[int]

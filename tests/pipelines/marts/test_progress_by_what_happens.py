@@ -11,7 +11,16 @@ import pytest
 
 from pipelines.settings import Evaluation
 from tests.pipelines.marts.judges import JUDGES
-from tests.pipelines.marts.played_group import FIRST, Work, exposed, played, states, steady, windows
+from tests.pipelines.marts.played_group import (
+    FIRST,
+    Work,
+    exposed,
+    played,
+    played_beside,
+    states,
+    steady,
+    windows,
+)
 from tests.pipelines.marts.told_story import Emitter, Rows, bronze, second
 from tests.pipelines.partition import run
 
@@ -39,11 +48,8 @@ STORIES = {
 @pytest.mark.parametrize("story", STORIES)
 def test_the_same_work_gives_the_same_verdicts_however_often_it_is_committed(story: str) -> None:
     work, expected = STORIES[story]
-    told = {}
-    for commit_s in COMMITS_S:
-        gold = played(replace(work, commit_s=commit_s))
-        told[commit_s] = (states(gold), windows(gold))
-    often, *others = told.values()
+    golds = played_beside([replace(work, commit_s=commit_s) for commit_s in COMMITS_S])
+    often, *others = [(states(gold), windows(gold)) for gold in golds]
     assert [state for _, state in often[0]] == expected
     assert others == [often] * len(others)
 
@@ -53,11 +59,11 @@ def test_who_reports_rarely_is_well_and_yet_a_crash_would_repeat_what_was_finish
     assert exposed(replace(HEALTHY, commit_s=1200, seconds=300)) == [(FIRST, HEALTHY.end(296))]
 
 
-@pytest.mark.parametrize("commit_s", COMMITS_S)
-def test_a_healthy_client_that_tells_nothing_is_never_called_stalled(commit_s: float) -> None:
-    gold = played(replace(HEALTHY, tells=False, commit_s=commit_s, seconds=45 * 60))
-    assert [state for _, state in states(gold)] == ["OK"]
-    assert windows(gold) == []
+def test_a_healthy_client_that_tells_nothing_is_never_called_stalled() -> None:
+    mute = replace(HEALTHY, tells=False, seconds=45 * 60)
+    for gold in played_beside([replace(mute, commit_s=commit_s) for commit_s in COMMITS_S]):
+        assert [state for _, state in states(gold)] == ["OK"]
+        assert windows(gold) == []
 
 
 def newest(gold: dict[str, list[dict[str, Any]]], table: str) -> dict[str, Any]:
@@ -112,10 +118,11 @@ def test_a_single_long_stand_is_no_habit(between_s: int) -> None:
 
 
 def test_a_group_that_lost_its_members_is_dead_however_rarely_it_reported() -> None:
-    told = [
-        states(played(replace(HEALTHY, commit_s=commit_s, tells=tells, dies_at=1300)))[-1]
+    works = [
+        replace(HEALTHY, commit_s=commit_s, tells=tells, dies_at=1300)
         for commit_s, tells in ((5, True), (300, False), (1200, True), (1200, False))
     ]
+    told = [states(gold)[-1] for gold in played_beside(works)]
     assert {state for _, state in told} == {"STOPPED"}
     assert max(at for at, _ in told) <= 1300 + 30 + 35
 
@@ -148,21 +155,15 @@ def _finished(ends: list[int], steps: list[int]) -> Iterator[int]:
         yield reached
 
 
-@pytest.mark.parametrize(
-    ("produced", "consumed", "behind", "expected"),
-    [
-        (1000, 990, 100_000, ["UNKNOWN", "SLOW"]),
-        (1000, 1050, 100_000, ["UNKNOWN", "CATCHING_UP", "OK"]),
-        (100, 110, 0, ["OK"]),
-    ],
-    ids=["falls behind", "catches up", "keeps up"],
-)
-@pytest.mark.parametrize("seed", [1, 2])
-def test_chance_makes_no_state_go_to_and_fro(
-    produced: int, consumed: int, behind: int, expected: list[str], seed: int
-) -> None:
-    gold = played(noisy(produced, consumed, behind, seed=seed, seconds=2400))
-    assert [state for _, state in states(gold)] == expected
+def test_chance_makes_no_state_go_to_and_fro() -> None:
+    rates = {
+        (1000, 990, 100_000): ["UNKNOWN", "SLOW"],
+        (1000, 1050, 100_000): ["UNKNOWN", "CATCHING_UP", "OK"],
+        (100, 110, 0): ["OK"],
+    }
+    works = [noisy(*rate, seed=seed, seconds=2400) for rate in rates for seed in (1, 2)]
+    found = [[state for _, state in states(gold)] for gold in played_beside(works)]
+    assert found == [expected for expected in rates.values() for _ in (1, 2)]
 
 
 def test_chance_is_no_course() -> None:

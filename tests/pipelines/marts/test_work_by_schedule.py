@@ -5,14 +5,22 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given, note, settings
 from hypothesis import strategies as st
 
 from pipelines.marts.judging.progress import CADENCES
 from pipelines.settings import Evaluation
 from tests.pipelines.marts.judges import JUDGES
-from tests.pipelines.marts.played_group import FIRST, Work, played, states, steady, told, windows
+from tests.pipelines.marts.played_group import (
+    FIRST,
+    Work,
+    played,
+    played_beside,
+    states,
+    steady,
+    told,
+    windows,
+)
 from tests.pipelines.marts.scheduled_work import Schedule
 from tests.pipelines.marts.told_story import bronze, second
 from tests.pipelines.partition import horizons_of, run
@@ -38,36 +46,31 @@ def batches(each_s: int, **options: Any) -> Schedule:
     return Schedule(10, 0, 0, each_s, in_batches=True, **options)
 
 
-@pytest.mark.parametrize("tells", [True, False])
-@pytest.mark.parametrize("each_s", [60, 120, 300, 1200])
-def test_who_takes_batches_on_the_dot_is_well_once_two_of_them_were_seen(
-    each_s: int, tells: bool
-) -> None:
-    schedule = batches(each_s, tells=tells)
-    seconds = 2 * each_s + (HOUR_S if each_s == 300 else 1500)
-    gold = played(schedule.work(seconds))
-    assert verdicts(rows_from(gold, 2 * each_s + SEEN_S)) == {("OK", "STEADY")}
-    assert states(gold)[-1] == (2 * each_s + 5, "OK")
+def test_who_takes_batches_on_the_dot_is_well_once_two_of_them_were_seen() -> None:
+    schedules = [batches(s, tells=tells) for s in (60, 120, 300, 1200) for tells in (True, False)]
+    works = [one.work(2 * one.period_s + HOUR_S) for one in schedules]
+    for schedule, gold in zip(schedules, played_beside(works), strict=True):
+        begin = 2 * schedule.period_s
+        assert verdicts(rows_from(gold, begin + SEEN_S)) == {("OK", "STEADY")}, schedule
+        assert states(gold)[-1] == (begin + 5, "OK"), schedule
 
 
-@pytest.mark.parametrize("tells", [True, False])
-def test_batches_that_come_no_more_are_a_stall_after_twice_their_period(tells: bool) -> None:
-    work = batches(120, tells=tells).work(1200, dies_at=700)
-    at, state = states(played(work))[-1]
-    assert state == "STALLED"
-    assert 600 + CADENCES * 120 <= at <= 600 + CADENCES * 120 + 15
+def test_batches_that_come_no_more_are_a_stall_after_twice_their_period() -> None:
+    works = [batches(120, tells=tells).work(1200, dies_at=700) for tells in (True, False)]
+    for gold in played_beside(works):
+        at, state = states(gold)[-1]
+        assert state == "STALLED"
+        assert 600 + CADENCES * 120 <= at <= 600 + CADENCES * 120 + 15
 
 
-@pytest.mark.parametrize("tells", [True, False])
-def test_a_group_that_lost_its_members_is_not_waited_for_as_long_as_it_usually_rests(
-    tells: bool,
-) -> None:
+def test_a_group_that_lost_its_members_is_not_waited_for_as_long_as_it_usually_rests() -> None:
     """It takes batches each five minutes, and dies two minutes behind one."""
-    work = replace(batches(300, tells=tells).work(1200), dies_at=1020)
-    dead_at = 1020 + work.expires_after_s
-    at, state = states(played(work))[-1]
-    assert state == "STOPPED"
-    assert dead_at <= at <= dead_at + 15
+    works = [replace(batches(300, tells=tells).work(1200), dies_at=1020) for tells in (True, False)]
+    dead_at = 1020 + works[0].expires_after_s
+    for gold in played_beside(works):
+        at, state = states(gold)[-1]
+        assert state == "STOPPED"
+        assert dead_at <= at <= dead_at + 15
 
 
 def test_a_habit_of_resting_is_forgotten_when_it_is_given_up() -> None:
@@ -86,23 +89,27 @@ def test_a_habit_of_resting_is_forgotten_when_it_is_given_up() -> None:
     assert opened[0] <= 3000 + 45
 
 
-@pytest.mark.parametrize(
-    ("produced", "consumed", "deficit"), [(1000, 999, 3600), (100_000, 99_900, 360_000)]
-)
-def test_a_deficit_within_what_is_allowed_is_shown_when_it_is_certain_and_told_when_it_lasts(
-    produced: int, consumed: int, deficit: int
-) -> None:
+def test_a_deficit_within_what_is_allowed_is_shown_when_it_is_certain_and_told_when_it_lasts() -> (
+    None
+):
+    rates = ((1000, 999), (100_000, 99_900))
+    works = [falling_behind(produced, consumed) for produced, consumed in rates]
+    for (produced, consumed), gold in zip(rates, played_beside(works), strict=True):
+        assert verdicts(rows_from(gold, 400)) == {("OK", "GROWING"), ("SLOW", "GROWING")}
+        assert [state for _, state in states(gold)] == ["OK", "SLOW"]
+        assert states(gold)[-1][0] <= 2100
+        last = rows_from(gold, 400)[-1]
+        deficit = (produced - consumed) * HOUR_S
+        assert abs(last["lag_change_per_hour"] - deficit) <= deficit / 20
+        assert last["unfinished_messages"] < 5 * produced
+        assert "falling behind by" in last["reason"]
+        assert last["retained_until"] is not None
+
+
+def falling_behind(produced: int, consumed: int) -> Work:
+    """An hour of it; what comes is finished a second later at the earliest."""
     work = steady(produced=produced, consumed=consumed, commit_s=5, seconds=HOUR_S)
-    work = replace(work, finished=lambda at: FIRST + int(consumed * max(0, at - 1)))
-    gold = played(work)
-    assert verdicts(rows_from(gold, 400)) == {("OK", "GROWING"), ("SLOW", "GROWING")}
-    assert [state for _, state in states(gold)] == ["OK", "SLOW"]
-    assert states(gold)[-1][0] <= 2100
-    last = rows_from(gold, 400)[-1]
-    assert abs(last["lag_change_per_hour"] - deficit) <= deficit / 20
-    assert last["unfinished_messages"] < 5 * produced
-    assert "falling behind by" in last["reason"]
-    assert last["retained_until"] is not None
+    return replace(work, finished=lambda at: FIRST + int(consumed * max(0, at - 1)))
 
 
 def test_who_keeps_up_with_more_and_more_is_well_though_more_is_on_its_way() -> None:
@@ -140,19 +147,34 @@ SCHEDULES = st.builds(
 )
 
 
-@settings(max_examples=6, deadline=None)
-@given(SCHEDULES)
-@example(SAWTOOTH)
-@example(SHORT_TEETH)
-@example(Schedule(5000, 5000 * 7 / 3 * 0.9, 30, 40, behind=300_000))
-@example(Schedule(10, 9.78, 900, 200, behind=600))
-@example(Schedule(10, 10.2, 600, 120, behind=24_000))
-def test_the_verdict_is_what_an_hour_comes_to(schedule: Schedule) -> None:
+@settings(max_examples=2, deadline=None)
+@given(st.lists(SCHEDULES, min_size=5, max_size=5, unique=True))
+@example(
+    [
+        SAWTOOTH,
+        SHORT_TEETH,
+        Schedule(5000, 5000 * 7 / 3 * 0.9, 30, 40, behind=300_000),
+        Schedule(10, 9.78, 900, 200, behind=600),
+        Schedule(10, 10.2, 600, 120, behind=24_000),
+    ]
+)
+def test_the_verdict_is_what_an_hour_comes_to(schedules: list[Schedule]) -> None:
+    begins = [seen_from(one) for one in schedules]
+    works = [one.work(begin + HOUR_S // 2) for one, begin in zip(schedules, begins, strict=True)]
+    for schedule, begin, gold in zip(schedules, begins, played_beside(works), strict=True):
+        note(str(schedule))
+        check_balance(schedule, [r for r in rows_from(gold, begin) if r["unfinished_messages"] > 0])
+
+
+def seen_from(schedule: Schedule) -> int:
+    """The second from which the verdict is what two periods come to."""
     # Who gains too little while it works turns late or never: three ends of rests are two periods.
     periods = 2 if schedule.turns_within(SEEN_S) else 3
-    begin = max(periods * schedule.period_s + SEEN_S, 900)
-    gold = played(schedule.work(begin + HOUR_S // 2))
-    rows = [row for row in rows_from(gold, begin) if row["unfinished_messages"] > 0]
+    return max(periods * schedule.period_s + SEEN_S, 900)
+
+
+def check_balance(schedule: Schedule, rows: list[dict[str, Any]]) -> None:
+    """Rows in which something is to do tell what the schedule comes to."""
     for row in rows:
         rate = row["lag_change_per_hour"] / HOUR_S
         assert abs(rate - schedule.balance) <= 0.2 * abs(schedule.balance)
@@ -165,29 +187,32 @@ def test_the_verdict_is_what_an_hour_comes_to(schedule: Schedule) -> None:
             assert abs(row["drain_time_ms"] / 1000 - seconds) <= 0.25 * seconds
 
 
-@settings(max_examples=4, deadline=None)
-@given(
+RESTFUL = st.builds(
+    lambda produced, turns, share, tells: Schedule(
+        produced, produced * sum(turns) / turns[0] * share, turns[0], turns[1], tells=tells
+    ),
     st.sampled_from([10, 200, 2000]),
     st.sampled_from([(240, 60), (600, 120), (900, 300)]),
     st.sampled_from([1.1, 1.5]),
     st.booleans(),
 )
-def test_who_is_done_after_each_rest_keeps_up(
-    produced: int, turns: tuple[int, int], share: float, tells: bool
-) -> None:
-    work_s, rest_s = turns
-    speed = produced * (work_s + rest_s) / work_s * share
-    schedule = Schedule(produced, speed, work_s, rest_s, tells=tells)
-    # It begins at rest in what is to do: the third peak is the end of two periods.
-    begin = 3 * schedule.period_s + SEEN_S
-    gold = played(schedule.work(begin + HOUR_S // 2))
-    assert verdicts(rows_from(gold, begin)) == {("OK", "STEADY")}
 
 
-@pytest.mark.parametrize("schedule", [SHORT_TEETH, batches(120), batches(300, tells=False)])
-@pytest.mark.parametrize("every", [1, 37])
-def test_swings_do_not_depend_on_cuts(schedule: Schedule, every: int) -> None:
-    facts = bronze(told(schedule.work(1500)))
+@settings(max_examples=1, deadline=None)
+@given(st.lists(RESTFUL, min_size=6, max_size=6, unique=True))
+def test_who_is_done_after_each_rest_keeps_up(schedules: list[Schedule]) -> None:
+    # Each begins at rest in what is to do: the third peak is the end of two periods.
+    begins = [3 * one.period_s + SEEN_S for one in schedules]
+    works = [one.work(begin + HOUR_S // 2) for one, begin in zip(schedules, begins, strict=True)]
+    for schedule, begin, gold in zip(schedules, begins, played_beside(works), strict=True):
+        note(str(schedule))
+        assert verdicts(rows_from(gold, begin)) == {("OK", "STEADY")}
+
+
+def test_swings_do_not_depend_on_cuts() -> None:
+    schedules = (SHORT_TEETH, batches(120), batches(300, tells=False))
+    facts = bronze(told(*(one.work(1500) for one in schedules)))
     shipments = len(horizons_of(facts))
     whole = run(JUDGES, facts, Evaluation())
-    assert run(JUDGES, facts, Evaluation(), ends=range(0, shipments, every)) == whole
+    for every in (1, 37):
+        assert run(JUDGES, facts, Evaluation(), ends=range(0, shipments, every)) == whole

@@ -1,4 +1,4 @@
-"""One job's runs under every order of run, kill, time-out and end, held against a slow plain model.
+"""Row F5: one job's runs in every order of run, kill, time-out and end, against a plain model.
 
 The laws: each accepted run has one result; no two are at work at once; what waits starts in the
 order in which it came; nothing that was ended starts.
@@ -33,7 +33,7 @@ class OneJob(RuleBasedStateMachine):
         self.now_ms = 0
         self.last_id = 0
         self.at_work: RunRequest | None = None
-        self.started_ms = 0
+        self.begun_ms: int | None = None
         self.is_stopped = False
         self.waiting: list[int] = []
         self.accepted: set[int] = set()
@@ -53,7 +53,7 @@ class OneJob(RuleBasedStateMachine):
         busy = self.at_work is not None or bool(self.waiting)
         head = next(self.queue.held(), None)
         changed = head is not None and head.handler != run.handler
-        answer, steps = self.queue.offer(run, now_ms=self.now_ms)
+        answer, steps = self.queue.offer(run)
         if busy and not changed and blocking is Blocking.DISCARD_LATER:
             assert not answer.is_success
         elif busy and not changed and blocking is Blocking.SERIAL:
@@ -74,7 +74,7 @@ class OneJob(RuleBasedStateMachine):
     def the_same_run_again(self, data: st.DataObject) -> None:
         held = list(self.queue.held())
         if held:
-            answer, steps = self.queue.offer(data.draw(st.sampled_from(held)), now_ms=self.now_ms)
+            answer, steps = self.queue.offer(data.draw(st.sampled_from(held)))
             assert answer.is_success
             assert not steps
 
@@ -83,6 +83,12 @@ class OneJob(RuleBasedStateMachine):
         ended, self.waiting = self.waiting, []
         self.see(self.queue.kill(), ended=ended, stops=True)
 
+    @precondition(lambda self: self.at_work is not None and self.begun_ms is None)
+    @rule()
+    def a_process(self) -> None:
+        self.begun_ms = self.now_ms
+        self.queue.begun(now_ms=self.now_ms)
+
     @rule(passes_ms=st.integers(0, 1500))
     def time_passes(self, passes_ms: int) -> None:
         self.now_ms += passes_ms
@@ -90,7 +96,8 @@ class OneJob(RuleBasedStateMachine):
         is_late = (
             run is not None
             and bool(run.timeout_s)
-            and self.now_ms - self.started_ms >= run.timeout_s * 1000
+            and self.begun_ms is not None
+            and self.now_ms - self.begun_ms >= run.timeout_s * 1000
         )
         steps = self.queue.overdue(now_ms=self.now_ms)
         assert bool(steps) == (is_late and not self.is_stopped)
@@ -103,7 +110,7 @@ class OneJob(RuleBasedStateMachine):
         ended, self.at_work = self.at_work.log_id, None
         was_stopped, self.is_stopped = self.is_stopped, False
         ending = Returned(200) if returns else Gone("died")
-        self.see(self.queue.ended(ending, now_ms=self.now_ms), ended=[ended])
+        self.see(self.queue.ended(ending), ended=[ended])
         assert (self.results[ended] == 200) == returns
         assert returns or was_stopped or self.results[ended] == 500
 
@@ -119,7 +126,7 @@ class OneJob(RuleBasedStateMachine):
                 case Start(run):
                     assert self.at_work is None, "two at work"
                     assert self.waiting.pop(0) == run.log_id, "out of turn"
-                    self.at_work, self.started_ms = run, self.now_ms
+                    self.at_work, self.begun_ms = run, None
                 case Stop(run):
                     assert stops, "stopped without a reason"
                     assert run == self.at_work

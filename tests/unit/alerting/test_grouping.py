@@ -10,7 +10,7 @@ import pytest
 
 from pipelines.alerting.alerts import Alert, Course, Notice, State, fingerprint_of
 from pipelines.alerting.files import ROUTING as ROUTING_FILE
-from pipelines.alerting.grouping import Group, Grouped, step
+from pipelines.alerting.grouping import GROUPS_MAX, Group, Grouped, step
 from pipelines.alerting.matchers import matchers_of
 from pipelines.alerting.routing import Inhibition, Route, Routing, routing_of
 from pipelines.alerting.silences import Silence
@@ -233,6 +233,33 @@ def test_ten_thousand_alerts_at_once_are_one_notice_that_names_a_few() -> None:
     some_over = [resolved(one) for one in alerts[:5_000]] + alerts[5_000:]
     [notice] = desk.after(300, *some_over)
     assert [one.state.value for one in notice.alerts] == ["FIRING"] * 10 + ["RESOLVED"] * 10
+
+
+def test_a_thousand_groups_at_once_are_few_notices_of_which_the_last_counts_the_rest() -> None:
+    alerts = [alert(group=f"g{number}") for number in range(1_000)]
+    alerts[7] = replace(alerts[7], severity="critical")
+    desk = Desk(Routing(Route("mail", alerts_max=20)))
+    assert desk.after(0, *alerts) == []
+    notices = desk.after(30, *alerts)
+    assert len(notices) == GROUPS_MAX + 1
+    (rest,) = [one for one in notices if not one.group_labels]
+    assert len(rest.alerts) + rest.truncated_alerts == 1_000 - GROUPS_MAX
+    assert alerts[7] in [one.alerts[0] for one in notices if one.group_labels]
+    assert desk.after(300, *alerts) == []
+
+
+def test_what_was_told_with_the_rest_is_over_there_whatever_room_there_is_by_then() -> None:
+    alerts = [alert(group=f"g{number:03}") for number in range(GROUPS_MAX + 2)]
+    desk = Desk(Routing(Route("mail", group_wait_us=0)))
+    told = {one.alerts[0].fingerprint: one.group_key for one in desk.after(0, *alerts)}
+    (rest,) = [key for key in told.values() if key.endswith("/rest")]
+    with_rest = [one for one in alerts if told.get(one.fingerprint, rest) == rest]
+    assert len(with_rest) == 2
+    left = [one if one in with_rest else resolved(one) for one in alerts]
+    assert rest not in {one.group_key for one in desk.after(300, *left)}
+    (last,) = desk.after(300, *(resolved(one) for one in alerts))
+    assert (last.group_key, len(last.alerts), last.is_firing) == (rest, 2, False)
+    assert desk.groups == {}
 
 
 ROUTING = {

@@ -163,3 +163,28 @@ def test_a_look_without_any_cycle_keeps_everything() -> None:
     story = Story(rule()).look(BAD)
     story.told(Looked(None, {"group_state": BAD}))
     assert "FIRING" in story.states
+
+
+def test_changes_that_lie_far_apart_are_no_flapping() -> None:
+    story = Story(rule())
+    kinds: list[str] = []
+    for _ in range(4):
+        for frame in (BAD, GOOD):
+            for _ in range(11):
+                kinds += story.look(frame, after_s=60).kinds
+    assert "FLAPPING" not in kinds
+    assert kinds.count("FIRED") == kinds.count("RESOLVED") == 4
+
+
+def test_that_a_rule_cannot_be_judged_for_a_moment_is_told_to_nobody() -> None:
+    story = Story(rule())
+    for _ in range(20):
+        assert story.look(None).state == "PENDING"
+    assert story.look(GOOD).kinds == ["DROPPED"]
+
+
+def test_gold_that_stood_still_and_leaps_has_won_no_time_for_a_wait() -> None:
+    story = Story(rule(**{"for": "5m"})).look(BAD)
+    for _ in range(60):
+        story.look(BAD, after_s=0, process_s=30)
+    assert story.look(BAD, after_s=1800, process_s=5).state == "PENDING"

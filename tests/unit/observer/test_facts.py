@@ -12,15 +12,16 @@ from engine.foundation.observing import (
     OffsetReport,
     QueueWatermark,
     RebalanceEvent,
+    Redelivery,
 )
 from engine.observer.facts import (
-    PERSISTED_AFTER_MS,
     STACKS_A_LOOK,
     STACKS_EACH_MS,
     STANDS_AFTER_MS,
     Facts,
 )
 from engine.observer.looks import Look
+from engine.observer.seen_offsets import PERSISTED_AFTER_MS
 from engine.protocol.bodies import (
     ConsumerConnection,
     ConsumerRunningInfo,
@@ -195,6 +196,30 @@ def test_what_is_listed_no_more_is_gone_and_begins_anew() -> None:
     assert only_mark(back).last_commit_time_ms is None
 
 
+def test_an_offset_that_is_gone_and_comes_back_lower_has_not_fallen() -> None:
+    _, _, back = played(look(0), look(10_000, progress={"g": {}}), look(20_000, committed=5))
+    assert of(OffsetReport, back) == []
+    assert only_mark(back).last_commit_time_ms is None
+
+
+def test_a_topic_that_comes_back_is_told_anew_of_groups_without_offsets() -> None:
+    broadcast = ConsumerConnection(
+        [ClientConnection("a", "127.0.0.1:1", "JAVA", 1)],
+        {"orders": SubscriptionData("orders", "*")},
+        message_model="BROADCASTING",
+    )
+    listed: dict[str, Any] = {"topics": {"orders": TopicConfig("orders")}, "progress": {}}
+    gone: dict[str, Any] = {"topics": {}, "ends": {}, "progress": {}}
+    first, none, back = played(
+        look(0, connections={"b": broadcast}, **listed),
+        look(10_000, **gone),
+        look(20_000, **listed),
+    )
+    assert only_mark(first).committed_state == "NONE"
+    assert of(GroupWatermark, none) == []
+    assert only_mark(back).group == "b"
+
+
 def test_who_observes_and_how_often_is_told_once_and_again_when_the_clocks_part() -> None:
     parted = look(20_000)
     parted.skew_ms = 5_000
@@ -219,6 +244,90 @@ def test_an_offset_that_falls_is_a_report_that_lowered_it() -> None:
 def test_of_a_queue_that_ends_before_the_offset_of_old_nobody_knows_what_fell() -> None:
     _, anew = played(look(0), look(10_000, committed=1, end=5))
     assert of(OffsetReport, anew) == []
+
+
+Held = tuple[str, int, int]
+"""(client id, first, last)"""
+
+
+def came_again(*held: Held | None, ends: tuple[int, ...] = (100,)) -> list[list[Any]]:
+    """Ranges that are told to have been pulled once more, look by look, and who had them first."""
+    looks = [
+        look(
+            10_000 * number,
+            end=ends[min(number, len(ends) - 1)],
+            connections=connected("a", "b"),
+            running={}
+            if one is None
+            else holding(
+                one[0],
+                cached_msg_count=one[2] - one[1] + 1,
+                cached_msg_min_offset=one[1],
+                cached_msg_max_offset=one[2],
+            ),
+        )
+        for number, one in enumerate(held)
+    ]
+    return [
+        [(one.from_offset, one.to_offset, one.previous_client_id) for one in of(Redelivery, told)]
+        for told in played(*looks)
+    ]
+
+
+def test_what_another_member_held_before_was_delivered_again() -> None:
+    again = came_again(("a", 10, 40), ("b", 20, 30), ("b", 28, 60), ("b", 50, 90))
+    assert again == [[], [(20, 31, "a")], [(31, 41, "a")], []]
+
+
+def test_a_member_that_holds_what_it_had_left_behind_has_it_again() -> None:
+    assert came_again(("a", 10, 40), ("a", 30, 50), ("a", 5, 20), ("a", 5, 60)) == [
+        *([], [], [(5, 21, "a")], [(21, 51, "a")])
+    ]
+
+
+def test_two_members_asked_in_turn_while_a_queue_changes_hands_are_no_second_delivery() -> None:
+    again = came_again(("a", 10, 40), ("b", 41, 50), ("a", 12, 40), ("b", 43, 60))
+    assert again == [[], [], [], []]
+
+
+def test_of_another_queue_of_that_name_nothing_was_delivered_before() -> None:
+    assert came_again(("a", 60, 90), ("b", 10, 30), ends=(100, 50)) == [[], []]
+
+
+def after_a_boot(*looks: Look) -> list[list[Any]]:
+    """What is told in the broker's next life; the last look of the life before saw 10."""
+    before = Facts("observer", 10_000, "broker-a")
+    list(before.of(look(0), snapshot_from_ms=None))
+    facts = Facts("observer", 10_000, "broker-a", earlier=before.offsets())
+    return [list(facts.of(one, snapshot_from_ms=None)) for one in looks]
+
+
+def test_a_broker_that_begins_with_a_lower_offset_than_it_had_restored_it() -> None:
+    fell, later = after_a_boot(look(10_000, committed=4), look(20_000, committed=3))
+    (report,) = of(OffsetReport, fell)
+    assert (report.offset, report.previous_offset, report.path) == (4, 10, "RESTORE")
+    (report,) = of(OffsetReport, later)
+    assert (report.offset, report.previous_offset, report.path) == (3, 4, "OBSERVED")
+
+
+def test_an_offset_that_a_broker_lost_and_a_client_sets_anew_is_held_against_the_one_of_old() -> (
+    None
+):
+    nothing: dict[str, Any] = {"g": {}}
+    lost, anew = after_a_boot(look(10_000, progress=nothing), look(20_000, committed=0))
+    assert of(OffsetReport, lost) == []
+    (report,) = of(OffsetReport, anew)
+    assert (report.offset, report.previous_offset, report.path) == (0, 10, "RESTORE")
+
+
+def test_a_boot_after_which_nothing_is_lower_or_the_topic_is_another_is_no_fall() -> None:
+    same, other = look(10_000), look(20_000, committed=1, end=5)
+    assert [of(OffsetReport, told) for told in after_a_boot(same, other)] == [[], []]
+    gone = look(10_000, progress={}, ends={}, topics={})
+    assert [of(OffsetReport, told) for told in after_a_boot(gone, look(20_000, committed=4))] == [
+        [],
+        [],
+    ]
 
 
 STANDS = {"cached_msg_count": 5, "cached_msg_min_offset": 10, "cached_msg_max_offset": 14}

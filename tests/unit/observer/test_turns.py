@@ -38,9 +38,10 @@ def test_nobody_waits_longer_than_two_rounds_whatever_is_urgent(
 ) -> None:
     turns, everyone = Turns[int](count_max), range(count)
     asked: dict[int, int] = dict.fromkeys(everyone, 0)
+    always_urgent = range(data.draw(st.integers(0, count)))
     for look in range(1, 30):
         urgent = data.draw(st.lists(st.sampled_from(everyone), max_size=20))
-        due = ask_all(turns, everyone, urgent)
+        due = ask_all(turns, everyone, [*always_urgent, *urgent])
         assert len(due) == len(set(due)) <= count_max
         for one in due:
             asked[one] = look

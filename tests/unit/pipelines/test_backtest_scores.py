@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines.backtest.report import as_json, as_table
-from pipelines.backtest.scoring import Range, Score, Told, add_group
+from pipelines.backtest.scoring import Heard, Range, Score, Told, add_alerts, add_group
 from pipelines.backtest.truths import Incident
 from pipelines.backtest.trying import Outcome
 from pipelines.settings import DAY_US
@@ -142,3 +142,41 @@ def test_what_nobody_can_know_is_unknown_and_not_nought_or_never() -> None:
 def cells_of(outcome: Outcome) -> list[object]:
     """The only line of its table, without the name."""
     return [next(iter(column.cells)) for column in as_table(outcome).columns[1:]]
+
+
+def alert(begin_s: int, end_s: int | None = None, **place: object) -> Told:
+    """One that names its group, and what else is given."""
+    named = {"group": "orders", **place}
+    ended = None if end_s is None else end_s * S
+    return Told(begin_s * S, ended, "shop", is_alert=True, **named)  # type: ignore[arg-type]
+
+
+def score_of_alerts(incidents: list[Incident], told: list[Told], *notices: list[Told]) -> Score:
+    score = Score()
+    add_alerts(score, incidents, Heard(told, list(notices)), HOUR)
+    return score
+
+
+def test_an_alert_of_a_group_finds_what_befalls_its_queue_and_one_of_another_queue_does_not() -> (
+    None
+):
+    stuck = incident(100, 200, queue_id=3)
+    of_group, of_other = alert(130, 210), alert(130, 210, queue_id=2)
+    assert score_of_alerts([stuck], [of_group], [of_group]).detections_us == [30 * S]
+    score = score_of_alerts([stuck], [of_other], [of_other])
+    assert (score.found, score.missed, score.false, score.notices) == (0, 1, 1, 1)
+
+
+def test_each_notice_of_alerts_counts_and_one_is_false_when_all_that_it_names_are() -> None:
+    stuck, needless = alert(130, 500), alert(130, 500, group="mails")
+    again = alert(400, 500)
+    score = score_of_alerts([incident(100, 200)], [stuck], [stuck, needless], [again])
+    assert (score.found, score.notices, score.false) == (1, 2, 1)
+
+
+def test_an_alert_without_a_group_finds_nothing_and_is_false_when_its_cluster_is_well() -> None:
+    broker = alert(130, group="", broker="broker-a")
+    during = score_of_alerts([incident(100, 200, cluster="shop")], [broker], [broker])
+    elsewhere = score_of_alerts([incident(100, 200, cluster="yard")], [broker], [broker])
+    assert (during.found, during.false) == (0, 0)
+    assert (elsewhere.found, elsewhere.false) == (0, 1)

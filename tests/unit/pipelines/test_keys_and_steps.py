@@ -71,10 +71,19 @@ def test_of_each_key_the_last_row_is_found(rows: list[tuple[str, str, int]]) -> 
     assert all(rows[at] not in rows[at + 1 :] for at in last)
 
 
-def test_keys_that_no_number_could_hold_are_refused() -> None:
-    huge = pa.table({"one": [0, 2**62], "other": [0, 2**62]})
-    with pytest.raises(OverflowError, match="one, other"):
-        numbered(huge, ("one", "other"))
+FAR_APART = st.sampled_from([-(2**63), -1, 0, 1, 2**31, 2**62, 2**63 - 1])
+
+
+@given(st.lists(st.tuples(FAR_APART, FAR_APART, FAR_APART), max_size=12))
+def test_keys_whose_values_lie_far_apart_are_told_apart_like_all(
+    rows: list[tuple[int, int, int]],
+) -> None:
+    columns = list(zip(*rows, strict=True)) or [(), (), ()]
+    names = ("one", "other", "third")
+    told = pa.table([pa.array(column, pa.int64()) for column in columns], names=list(names))
+    numbers, first = numbered(told, names)
+    assert [rows[first[number]] for number in numbers] == rows
+    assert len(first) == len(set(rows))
 
 
 def sums(given: Given) -> Made:

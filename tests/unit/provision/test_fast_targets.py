@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[3]
 NEEDS_MORE = {"spark", "browser", "chromium_path", "apache_rocketmq", "java_checks"}
 """Fixtures that start a JVM or a browser."""
 FAST_FOLDERS = ("unit", "property", "architecture")
-BRINGS_MORE = re.compile(r"-m provision (?:run|rocketmq|test)\b")
+BRINGS_MORE = re.compile(r"-m provision (?:run|rocketmq|test|slow)\b")
 """Commands that bring Java, jars or a browser."""
 STARTS = {"main", "provide", "set_up_again"}
 """Functions that are such a command, by its scope."""

@@ -73,6 +73,7 @@ def test_who_has_no_server_for_tests_is_told_what_to_install() -> None:
     assert servers.POSTGRESQL_MISSING.endswith("`sudo apt-get install postgresql`).")
     assert servers.REDIS_MISSING.endswith("`sudo apt-get install redis-server`).")
     assert servers.ALERTMANAGER_MISSING.endswith("`sudo apt-get install prometheus-alertmanager`).")
+    assert servers.PROMTOOL_MISSING.endswith("`sudo apt-get install prometheus`).")
 
 
 def test_the_stamp_changes_with_lock_and_dependencies_but_not_with_lint_rules(
@@ -108,7 +109,7 @@ def test_the_python_that_runs_set_up_must_be_new_enough() -> None:
 
 def test_an_unknown_scope_is_refused_with_the_usage(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["everything"]) == 2
-    assert "python|run|rocketmq|test" in capsys.readouterr().err
+    assert "python|run|rocketmq|test|slow" in capsys.readouterr().err
 
 
 def test_a_second_set_up_of_python_needs_no_network_and_says_where_it_is() -> None:

@@ -1,4 +1,4 @@
-"""What real XXL-Job parties have said is read without loss, and written in the same bytes."""
+"""Row F2: what real XXL-Job parties have said is read whole and written in the same bytes."""
 
 from __future__ import annotations
 

@@ -1,0 +1,101 @@
+"""Offsets of a group in a queue, as look after look saw them: what moved, and what came again.
+
+Place in the walk: under `facts`, which has one of each for every group and queue. Pure: time comes
+with the looks.
+
+Invariant: of what happened between two looks nothing is made up. Absent on purpose: rows.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from engine.foundation.units import SECOND_MS
+
+PERSISTED_AFTER_MS: Final = 6 * SECOND_MS
+"""A broker writes its offsets each 5 s, and takes a moment."""
+
+READERS_KEPT_MAX: Final = 4
+"""Of a queue: those that read it last."""
+
+
+class Again(NamedTuple):
+    """What was pulled once more."""
+
+    from_offset: int
+    to_offset: int
+    """One past the last."""
+    previous_client_id: str | None
+    """Who was seen to hold most of it."""
+
+
+@dataclass(slots=True)
+class Commits:
+    """A group's consume offsets in a queue, as the looks saw them."""
+
+    offset: int | None
+    moved_ms: int | None = None
+    """The look that saw it first; None: it was there at the first look of all."""
+    persisted: int | None = None
+    seen: deque[tuple[int, int | None]] = field(default_factory=deque)
+    """(moment, offset) of those that the disk may not know yet."""
+
+    def see(self, offset: int | None, at_ms: int) -> bool:
+        """Take note of what a look found; has it moved?"""
+        has_moved = offset != self.offset
+        if has_moved:
+            self.offset, self.moved_ms = offset, at_ms
+            self.seen.append((at_ms, offset))
+        while self.seen and self.seen[0][0] <= at_ms - PERSISTED_AFTER_MS:
+            self.persisted = self.seen.popleft()[1]
+        return has_moved
+
+
+@dataclass(slots=True)
+class Reader:
+    """What a member was seen to hold of a queue."""
+
+    head: int
+    """The lowest offset, at the last look."""
+    below: int
+    """What lies before was pulled by somebody before this one began."""
+    told_to: int
+    """What lies before was told to have come again, or had not."""
+
+
+@dataclass(slots=True)
+class Pulls:
+    """What members were seen to hold of a queue, one after the other."""
+
+    end: int = 0
+    """Where the queue ended."""
+    far: int = 0
+    """One past the furthest that anybody held."""
+    far_by: str | None = None
+    readers: dict[str, Reader] = field(default_factory=dict)
+    """The last ones, as each was seen last."""
+
+    def see(self, client_id: str, first: int, last: int, *, end: int) -> Again | None:
+        """Take note that a member holds this of the queue; what of it was surely pulled before:
+        by another one, or by itself, when it holds what it had left behind. What came and was
+        finished between two looks is not seen.
+        """
+        if end < self.end:  # Another queue of that name.
+            self.far, self.far_by, self.readers = 0, None, {}
+        self.end = end
+        reader = self.readers.pop(client_id, None)
+        if reader is None or first < reader.head:
+            reader = Reader(first, self.far, first)
+        reader.head = first
+        self.readers[client_id] = reader
+        if len(self.readers) > READERS_KEPT_MAX:
+            del self.readers[next(iter(self.readers))]
+        begin, until = max(first, reader.told_to), min(last + 1, reader.below)
+        again = Again(begin, until, self.far_by) if begin < until else None
+        if again is not None:
+            reader.told_to = until
+        if last >= self.far:
+            self.far, self.far_by = last + 1, client_id
+        return again

@@ -1,0 +1,335 @@
+"""A lake's alerts as pages show them: one look at the store, kept for all who look.
+
+Place in the walk: between the store and pages; `asking` is the same for one command. It also says
+whether anybody keeps the alerts up to date: those of a process that has ended say nothing of now.
+
+Invariant: it only reads, and makes no database where there is none. A body that is stored as it was
+is not decoded again; while the leader has stored nothing, nothing is read but a few rows. Absent on
+purpose: deciding, and the files of rules (`rules_read`).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Final
+
+import msgspec
+import sqlalchemy as sa
+
+from engine.foundation.errors import ConfigError, StorageError
+from pipelines.alerting.alerts import Alert, State
+from pipelines.alerting.kept_silences import silence_of
+from pipelines.alerting.life_cycle import KEPT_FOR_US
+from pipelines.alerting.matchers import labels_of
+from pipelines.alerting.rules import Severity
+from pipelines.alerting.silences import Silence, silenced_by
+from pipelines.alerting.state import home_folder, opened
+from pipelines.alerting.steady import Steady
+from pipelines.alerting.store import people
+from pipelines.alerting.store.bodies import alert_of
+from pipelines.alerting.store.database import FILE_NAME, Database
+from pipelines.alerting.store.people import Ack
+from pipelines.alerting.store.tables import acks, alerts, cursors, leads, silences
+from pipelines.alerting.watching import LEASE_US
+from pipelines.microseconds import moment_at
+from pipelines.settings import MINUTE_US, SECOND_US
+from pipelines.wording import clock, duration
+
+JUDGES_WITHIN_US: Final = MINUTE_US
+"""A process that is at work judges each cycle, and the lake itself each few seconds."""
+
+AWAY_US: Final = 10 * SECOND_US
+"""A database that did not answer is left alone for so long: to wait for it holds up every page."""
+
+_STATES: Final = {
+    state: rank
+    for rank, state in enumerate(
+        (
+            *(State.FIRING, State.EVAL_ERROR, State.NO_DATA, State.WITHHELD),
+            *(State.PENDING, State.RESOLVED),
+        )
+    )
+}
+_SEVERITIES: Final = {severity.value: rank for rank, severity in enumerate(Severity)}
+
+
+class Life(StrEnum):
+    """What is known of the process that keeps alerts up to date."""
+
+    NEVER = "never"
+    """None has ever run for this lake."""
+    AWAY = "away"
+    """The database does not answer."""
+    ENDED = "ended"
+    """It was stopped."""
+    SILENT = "silent"
+    """It died, or hangs."""
+    LATE = "late"
+    """It is there, and has judged nothing for a while."""
+    AT_WORK = "at work"
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """The process that keeps alerts up to date, as the store tells of it."""
+
+    life: Life
+    holder: str = ""
+    """Which process, for people."""
+    seen_us: int | None = None
+    """Its last sign of life, by the clock of its machine; None: it ended in order."""
+    judged_us: int | None = None
+    """When it judged last, by the same clock."""
+    data_us: int | None = None
+    """The moment of data time that this was about."""
+    cycle: int | None = None
+    trouble: str = ""
+    """Why the database does not answer."""
+
+    @property
+    def is_believed(self) -> bool:
+        """Is what is stored true of now?"""
+        return self.life is Life.AT_WORK
+
+    def sentence(self, now_us: int) -> str:
+        """The same in words."""
+        judged = "it has judged nothing yet"
+        if self.judged_us is not None:
+            about = "" if self.data_us is None else f", data to {_clock(self.data_us, now_us)}"
+            judged = f"it last judged at {_clock(self.judged_us, now_us)} UTC{about}"
+        match self.life:
+            case Life.NEVER:
+                return "no alert process has ever run for this lake: nobody watches it"
+            case Life.AWAY:
+                return f"the database of alerts cannot be read: {self.trouble}"
+            case Life.ENDED:
+                return f"the alert process was stopped: nobody watches this lake; {judged}"
+            case Life.SILENT:
+                assert self.seen_us is not None
+                ago = duration(max(0, now_us - self.seen_us) / 1000)
+                return f"nothing is heard of the alert process ({self.holder}) for {ago}; {judged}"
+            case Life.LATE:
+                return f"the alert process ({self.holder}) is there and judges nothing; {judged}"
+        return f"{self.holder} is at work; {judged}"
+
+
+class Standing(StrEnum):
+    """Whether a silence holds."""
+
+    ACTIVE = "active"
+    BETWEEN = "between"
+    """It comes back; now is none of its times."""
+    COMING = "coming"
+    EXPIRED = "expired"
+
+
+@dataclass(frozen=True, slots=True)
+class KeptSilence:
+    """A silence, and whether somebody ended it."""
+
+    silence: Silence
+    ended_us: int | None
+    """When somebody ended it early."""
+
+    def standing(self, now_us: int) -> Standing:
+        """Does it hold at this moment?"""
+        if self.ended_us is not None or self.silence.end_us <= now_us:
+            return Standing.EXPIRED
+        if self.silence.begin_us > now_us:
+            return Standing.COMING
+        return Standing.ACTIVE if self.silence.is_active(now_us) else Standing.BETWEEN
+
+
+@dataclass(frozen=True, slots=True)
+class Board:
+    """What was known of a lake's alerts at one look."""
+
+    process: Process
+    alerts: tuple[Alert, ...] = ()
+    """Firing ones first, the worst and newest of them first; then those of rules that cannot be
+    judged, pending ones, those that are for information alone, and resolved ones."""
+    acks: Mapping[tuple[str, int], Ack] = field(default_factory=dict)
+    """By fingerprint and begin."""
+    silences: tuple[KeptSilence, ...] = ()
+    version: int = 0
+    """Another one when alerts, acks or silences are other ones."""
+
+    def ack_of(self, alert: Alert) -> Ack | None:
+        """Who looks after an alert."""
+        return self.acks.get((alert.fingerprint, alert.active_at_us))
+
+    @property
+    def over_kept_us(self) -> int:
+        """For so long after its end an alert that is over is there at least."""
+        return KEPT_FOR_US
+
+    def silenced(self, now_us: int) -> list[Silence]:
+        """The silences that hold."""
+        kept = (one for one in self.silences if one.standing(now_us) is Standing.ACTIVE)
+        return [one.silence for one in kept]
+
+    def silence_of(self, alert: Alert, now_us: int) -> Silence | None:
+        """The silence that an alert falls under now."""
+        return silenced_by(labels_of(alert), self.silenced(now_us))
+
+
+class AlertBoard:
+    """The alerts of one lake, looked at again and again. Safe for use by several threads."""
+
+    def __init__(self, lake: str, address: str | None = None) -> None:
+        """lake: its name in the database. address: of the database; None: that of the home folder,
+        when there is one."""
+        self._lake = lake
+        self._address = address
+        self._database: Database | None = None
+        self._lock = threading.Lock()
+        self._away_us: int | None = None
+        self._signs: Any = None
+        self._bodies: dict[str, str] = {}
+        self._alerts: dict[str, Alert] = {}
+        self._board = Board(Process(Life.NEVER))
+
+    def look(self, now_us: int) -> Board:
+        """What is known at this moment of the clock."""
+        with self._lock:
+            if self._away_us is not None and 0 <= now_us - self._away_us < AWAY_US:
+                return self._board
+            self._away_us = None
+            try:
+                database = self._opened()
+                if database is None:
+                    return self._told(Process(Life.NEVER))
+                with database.reading() as connection:
+                    process = self._read(connection, now_us)
+            except (StorageError, ConfigError) as error:
+                self._away_us = now_us
+                return self._told(Process(Life.AWAY, trouble=str(error)))
+            return self._told(process)
+
+    def _opened(self) -> Database | None:
+        if self._database is None:
+            there = self._address is not None or (home_folder() / FILE_NAME).exists()
+            self._database = opened(self._address) if there else None
+        return self._database
+
+    def _told(self, process: Process) -> Board:
+        kept = self._board
+        is_same = kept.process.life is process.life and kept.process.holder == process.holder
+        version = kept.version if is_same else kept.version + 1
+        self._board = Board(process, kept.alerts, kept.acks, kept.silences, version)
+        return self._board
+
+    def _read(self, connection: sa.Connection, now_us: int) -> Process:
+        # The lease first: whoever stores a step renews it, so alerts are never older than it says.
+        lead = connection.execute(
+            sa.select(leads).where(leads.c.role == f"alerting of {self._lake}")
+        ).one_or_none()
+        signs = (
+            None if lead is None else (lead.token, lead.expires_us),
+            _newest(connection, acks, self._lake, acks.c.acked_us),
+            _newest(connection, silences, self._lake, silences.c.created_us),
+            _newest(connection, silences, self._lake, silences.c.expired_us),
+        )
+        if signs != self._signs:
+            self._read_all(connection)
+            self._signs = signs
+        cursor = connection.execute(
+            sa.select(cursors).where(cursors.c.lake == self._lake)
+        ).one_or_none()
+        return _watcher(lead, cursor, now_us)
+
+    def _read_all(self, connection: sa.Connection) -> None:
+        rows = connection.execute(
+            sa.select(alerts.c.fingerprint, alerts.c.body).where(alerts.c.lake == self._lake)
+        )
+        bodies: dict[str, str] = {row[0]: row[1] for row in rows}
+        kept = self._board
+        shown = kept.alerts
+        if bodies != self._bodies:
+            self._alerts = {
+                fingerprint: self._alerts[fingerprint]
+                if self._bodies.get(fingerprint) == body
+                else _decoded(body)
+                for fingerprint, body in bodies.items()
+            }
+            self._bodies = bodies
+            shown = tuple(sorted(self._alerts.values(), key=_urgent_first))
+        said = {(one.fingerprint, one.active_at_us): one for one in _acks(connection, self._lake)}
+        silenced = tuple(_silences(connection, self._lake))
+        is_same = shown is kept.alerts and said == kept.acks and silenced == kept.silences
+        version = kept.version if is_same else kept.version + 1
+        self._board = Board(kept.process, shown, said, silenced, version)
+
+
+def _newest(
+    connection: sa.Connection, table: sa.Table, lake: str, moment: sa.Column[Any]
+) -> tuple[Any, ...]:
+    asked = sa.select(sa.func.count(), sa.func.max(moment)).where(table.c.lake == lake)
+    return tuple(connection.execute(asked.select_from(table)).one())
+
+
+def _acks(connection: sa.Connection, lake: str) -> list[Ack]:
+    rows = connection.execute(sa.select(acks).where(acks.c.lake == lake))
+    return [Ack(**{name: getattr(row, name) for name in Ack.__slots__}) for row in rows]
+
+
+def _silences(connection: sa.Connection, lake: str) -> list[KeptSilence]:
+    """All that are kept, the one that ends last first."""
+    rows = connection.execute(
+        sa.select(silences)
+        .where(silences.c.lake == lake)
+        .order_by(silences.c.to_us.desc(), silences.c.silence_id)
+    )
+    names: Sequence[str] = people.Silence.__slots__
+    kept = [people.Silence(**{name: getattr(row, name) for name in names}) for row in rows]
+    return [KeptSilence(silence_of(one), one.expired_us) for one in kept]
+
+
+def _decoded(body: str) -> Alert:
+    try:
+        return msgspec.json.decode(body, type=Alert)
+    except msgspec.DecodeError:  # Half of a surrogate pair, which only the slower way takes.
+        return alert_of(body)
+
+
+def _urgent_first(alert: Alert) -> tuple[int, int, int, str]:
+    rank = _STATES[alert.state]
+    if alert.state is State.RESOLVED:
+        return rank + 1, 0, -(alert.resolved_at_us or 0), alert.fingerprint
+    if alert.severity == Severity.INFO.value:
+        rank = _STATES[State.RESOLVED]
+    severity = _SEVERITIES.get(alert.severity, len(_SEVERITIES))
+    began_us = alert.fired_at_us or alert.active_at_us
+    return rank, severity, -began_us, alert.fingerprint
+
+
+def _watcher(lead: Any, cursor: Any, now_us: int) -> Process:
+    if lead is None:
+        return Process(Life.NEVER)
+    judged_us = None if cursor is None else int(cursor.taken_us)
+    data_us = None if cursor is None else _data_us(cursor.clock)
+    cycle = None if cursor is None else int(cursor.cycle)
+    if not lead.holder:
+        return Process(Life.ENDED, "", None, judged_us, data_us, cycle)
+    life = Life.AT_WORK
+    if judged_us is None or now_us - judged_us > JUDGES_WITHIN_US:
+        life = Life.LATE
+    if lead.expires_us <= now_us:
+        life = Life.SILENT
+    seen_us = int(lead.expires_us) - LEASE_US
+    return Process(life, str(lead.holder), seen_us, judged_us, data_us, cycle)
+
+
+def _data_us(kept: str) -> int | None:
+    try:
+        return msgspec.json.decode(kept, type=Steady).data_us
+    except msgspec.DecodeError:
+        return None
+
+
+def _clock(moment_us: int, now_us: int) -> str:
+    is_today = moment_at(moment_us).date() == moment_at(now_us).date()
+    return clock(moment_at(moment_us), day=not is_today)

@@ -1,0 +1,150 @@
+"""The Delta table `alerts`, as the one who writes it sees it: asked how far it is, and appended to.
+
+Invariant: `append` writes through the handle that `taken` has asked. delta-rs refuses a commit when
+another one of the same application came in between: of two processes that would append the same
+rows, one fails. Absent on purpose: retries; who failed asks again.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, Schema, Transaction, write_deltalake
+from deltalake.exceptions import DeltaError
+
+from engine.foundation.errors import LakeError
+from pipelines.alerting.entries import Entry
+from pipelines.catalogue import ALERTS
+from pipelines.evolution import add_declared_columns
+from pipelines.lake import Lake, first_line
+from pipelines.microseconds import moment_at
+from pipelines.schemas import arrow_schema
+
+PARTITION: Final = "observed_date"
+CHECKPOINT_COMMITS: Final = 100
+LOG_RETENTION_DAYS: Final = 2
+"""As the tables of facts have it: a commit each few seconds would leave a folder full of entries.
+"""
+QUEUE_MAX: Final = 2**31 - 1
+
+
+class HistoryTable:
+    """That table of one lake."""
+
+    def __init__(self, lake: Lake) -> None:
+        self._lake = lake
+        self._address = lake.gold(ALERTS.name)
+        self._handle: DeltaTable | None = None
+
+    def taken(self, history: str) -> int:
+        """The number of the newest change of this history that the table has; 0: none. LakeError
+        for a table that cannot be read."""
+        if self._handle is None:
+            self._handle = self._opened()
+        try:
+            self._handle.update_incremental()
+        except (DeltaError, OSError):  # Replaced by another one, or its log was cut meanwhile.
+            self._handle = self._opened()
+        return self._handle.transaction_version(_application(history)) or 0
+
+    def append(self, history: str, entries: Sequence[tuple[int, Entry]]) -> None:
+        """Append changes, with their numbers in order, as one commit. LakeError: perhaps they are
+        in, perhaps not."""
+        assert self._handle is not None, "the table is asked before it is written to"
+        assert entries, "a commit has rows"
+        last = entries[-1][0]
+        try:
+            write_deltalake(
+                self._handle,
+                rows_of(history, entries),
+                mode="append",
+                commit_properties=CommitProperties(
+                    app_transactions=[Transaction(_application(history), last)]
+                ),
+            )
+        except (DeltaError, OSError) as error:
+            self._handle = None
+            raise LakeError(
+                f"{self._address} takes no changes of alerts ({first_line(error)}): they wait in "
+                "the database"
+            ) from error
+
+    def _opened(self) -> DeltaTable:
+        if not self._lake.exists(self._address):
+            self._create()
+        add_declared_columns(self._lake, self._address, ALERTS.columns)
+        return self._lake.table(self._address)
+
+    def _create(self) -> None:
+        try:
+            DeltaTable.create(
+                self._address,
+                schema=Schema.from_arrow(arrow_schema(ALERTS.columns)),
+                mode="ignore",
+                partition_by=[PARTITION],
+                name=ALERTS.name,
+                description=f"One row per {ALERTS.grain}.",
+                configuration={
+                    "delta.checkpointInterval": str(CHECKPOINT_COMMITS),
+                    "delta.logRetentionDuration": f"interval {LOG_RETENTION_DAYS} days",
+                },
+                storage_options=self._lake.storage_options or None,
+            )
+        except (DeltaError, OSError) as error:
+            raise LakeError(f"{self._address} cannot be made ({first_line(error)})") from error
+
+
+def rows_of(history: str, entries: Sequence[tuple[int, Entry]]) -> pa.Table:
+    """Changes as rows, in declared types."""
+    schema = arrow_schema(ALERTS.columns)
+    rows = [_row(history, seq, entry) for seq, entry in entries]
+    arrays = [pa.array([row[one.name] for row in rows], one.type) for one in schema]
+    return pa.Table.from_arrays(arrays, schema=schema)
+
+
+def _row(history: str, seq: int, entry: Entry) -> dict[str, Any]:
+    observed = moment_at(entry.observed_us)
+    labels = {_text(name): _text(value) for name, value in entry.labels.items()}
+    return {
+        "observed_at": observed,
+        "history": history,
+        "seq": seq,
+        "kind": entry.kind,
+        "fingerprint": entry.fingerprint,
+        "rule": entry.rule,
+        "severity": entry.severity,
+        "owner": _text(entry.owner),
+        "state": entry.state,
+        **{name: labels.get(name) for name in ("cluster", "broker", "group", "topic")},
+        "queue_id": _queue(labels),
+        "labels": json.dumps(labels, ensure_ascii=False, sort_keys=True),
+        "summary": _text(entry.summary),
+        "evidence": _text(entry.evidence),
+        "reason": _text(entry.reason),
+        "muted": _text(entry.muted) or None,
+        "is_flapping": entry.is_flapping,
+        "active_at": moment_at(entry.active_at_us),
+        "fired_at": None if entry.fired_at_us is None else moment_at(entry.fired_at_us),
+        "resolved_at": None if entry.resolved_at_us is None else moment_at(entry.resolved_at_us),
+        "author": _text(entry.author) or None,
+        "comment": _text(entry.comment) or None,
+        "recorded_at": moment_at(entry.recorded_us),
+        "observed_date": observed.date(),
+    }
+
+
+def _queue(labels: Mapping[str, str]) -> int | None:
+    told = labels.get("queue_id", "")
+    return int(told) if told.isascii() and told.isdigit() and int(told) <= QUEUE_MAX else None
+
+
+def _text(told: str) -> str:
+    """A text of somebody else's, with what no encoding has as a question mark."""
+    return told.encode("utf-8", "replace").decode("utf-8")
+
+
+def _application(history: str) -> str:
+    return f"{ALERTS.name}/{history}"

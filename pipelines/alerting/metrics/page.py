@@ -1,0 +1,130 @@
+"""The page of a scrape: gold and the database are read, and what they say is written.
+
+Invariant: gold is read once a cycle, however often somebody scrapes; the number of series is
+bounded. A source that cannot be read is told in a series, and the rest of the page stands. Absent
+on purpose: sockets.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Final
+
+import polars as pl
+
+from engine.foundation.errors import LakeError, StorageError
+from pipelines.alerting.metrics.exposition import text_of
+from pipelines.alerting.metrics.families import Gold, Process, Receiver, families
+from pipelines.alerting.outbox import claims
+from pipelines.alerting.store import changes, steps
+from pipelines.alerting.store.database import Database
+from pipelines.check_results import of_each_check, recent_results
+from pipelines.followed import Followed
+from pipelines.lake import Lake
+from pipelines.moment import last_complete
+from pipelines.reading import (
+    OpenTables,
+    Reading,
+    held_to,
+    lag_known,
+    states_at,
+    states_with,
+)
+from pipelines.staging.facts import SHIPPER_SUFFIX
+
+SERIES_MAX: Final = 20_000
+"""Of one family in a scrape; the others are counted in `tidemark_metric_series_left_out`."""
+SHIPPED_WITHIN: Final = timedelta(minutes=2)
+"""An emitter that has shipped nothing for longer has no delay: it is silent."""
+
+
+class Page:
+    """The page of one lake, for scrapes one at a time."""
+
+    def __init__(
+        self,
+        lake: Lake,
+        database: Database,
+        *,
+        process: Callable[[], Process],
+        now_us: Callable[[], int],
+        queues: bool = False,
+        series_max: int = SERIES_MAX,
+    ) -> None:
+        """process: what the process knows of itself. queues: tell the lag of each queue as well."""
+        self._lake = lake
+        self._tables = OpenTables(lake)
+        self._followed = Followed()
+        self._database = database
+        self._process = process
+        self._now_us = now_us
+        self._queues = queues
+        self._series_max = series_max
+        self._lock = threading.Lock()
+        self._gold: Gold | None = None
+
+    def text(self) -> str:
+        """What a scrape is answered."""
+        with self._lock:
+            is_readable = True
+            try:
+                self._gold = self._read()
+            except LakeError:
+                self._gold, is_readable = None, False
+            process = self._with_database(replace(self._process(), readable={"lake": is_readable}))
+            told = families(self._gold, process, now_us=self._now_us())
+            return text_of(told, series_max=self._series_max)
+
+    def _read(self) -> Gold | None:
+        moment = last_complete(self._lake)
+        self._tables.follow(None if moment is None else moment.run_id)
+        if moment is None or moment.present is None:
+            return None
+        if self._gold is not None and self._gold.moment == moment:
+            return self._gold
+        reading = Reading(self._tables, moment)
+        states = states_at(self._followed.newest("group_state", reading), moment)
+        lag = lag_known(held_to(self._followed.newest("consumer_lag", reading), moment), states)
+        present = moment.present
+        is_open = pl.col("state") == "OPEN"
+        stalls = reading.windows("stalled_windows", since=present, until=present)
+        risks = reading.windows("duplicate_risk_windows", since=present, until=present)
+        return Gold(
+            moment,
+            states_with(lag, states),
+            lag if self._queues else lag.clear(),
+            stalls.filter(is_open),
+            risks.filter(is_open & (pl.col("outcome") == "POSSIBLE")),
+            of_each_check(recent_results(reading)),
+            _shipped(reading, present - SHIPPED_WITHIN),
+        )
+
+    def _with_database(self, process: Process) -> Process:
+        lake = self._lake.root
+        try:
+            told = changes.waiting_count(self._database, lake)
+            return replace(
+                process,
+                alerts=steps.load(self._database, lake).alerts,
+                receivers=[
+                    Receiver(one.receiver, one.waiting, one.failures)
+                    for one in claims.states_of(self._database, lake)
+                ],
+                changes_waiting=told,
+                readable={**process.readable, "database": True},
+            )
+        except StorageError:
+            return replace(process, readable={**process.readable, "database": False})
+
+
+def _shipped(reading: Reading, since: datetime) -> pl.DataFrame:
+    facts = reading.facts("shipments", since=since)
+    return (
+        facts.sort("seq")
+        .unique("emitter", keep="last", maintain_order=True)
+        .with_columns(pl.col("emitter").str.strip_suffix(SHIPPER_SUFFIX))
+        .select("emitter", "event_time_to", "shipped_time")
+    )

@@ -1,0 +1,167 @@
+"""Rules of alerts played over the past: the same evaluation, life cycle and grouping as live.
+
+Place in the walk: gold's rows, in the order of their time (`recorded`), → looks → `deciding` → what
+was told, for `scoring`. A look comes at each tick at which gold had new rows, and a minute after
+the last one at the latest, as the clock by which alerts wait needs it.
+
+Invariant: a look sees no row that is later than its tick. What is about the present moment (is a
+broker silent, is gold late) is in no table: such rules are left out, and told (`left_out`).
+Absent on purpose: silences, checks of data quality, and the way from a fact to gold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import polars as pl
+
+from pipelines.alerting.alerts import Alert, State
+from pipelines.alerting.deciding import Decided, Known, judge, tell
+from pipelines.alerting.evaluating import Looked
+from pipelines.alerting.lake_rows import gone
+from pipelines.alerting.life_cycle import ChangeKind
+from pipelines.alerting.routing import Routing
+from pipelines.alerting.rules import Rule, answered
+from pipelines.alerting.steady import GAP_US
+from pipelines.alerting.watched import EMITTERS, PIPELINE, rows_at, watched
+from pipelines.backtest.scoring import Heard, Told
+
+PRESENT: Final = (EMITTERS.name, PIPELINE.name)
+"""Tables of the present moment, which nobody records."""
+STATES, ENDED, LIVING = "group_state", "ended_queues", "consumer_lag"
+"""By which it is known what is gone."""
+
+
+@dataclass(frozen=True)
+class AlertRules:
+    """Rules of alerts, and who is told."""
+
+    rules: tuple[Rule, ...]
+    routing: Routing
+
+    @property
+    def played(self) -> tuple[Rule, ...]:
+        """Those that can be played."""
+        return tuple(rule for rule in self.rules if not set(rule.tables) & set(PRESENT))
+
+    @property
+    def left_out(self) -> tuple[Rule, ...]:
+        """Those that are about the present moment."""
+        return tuple(rule for rule in self.rules if set(rule.tables) & set(PRESENT))
+
+    @property
+    def spans_us(self) -> dict[str, int]:
+        """The tables that are read, and how far back rules look."""
+        spans = dict.fromkeys((STATES, ENDED), 0)
+        for rule in self.played:
+            for name in rule.tables:
+                spans[name] = max(spans.get(name, 0), rule.within_us)
+        return spans
+
+
+class Player:
+    """Plays one set of rules, look after look."""
+
+    def __init__(self, rules: AlertRules, spans_us: Mapping[str, int]) -> None:
+        """spans_us: the tables that rows are told of, and how far back they count."""
+        self._rules = rules.played
+        self._routing = rules.routing
+        self._spans_us = spans_us
+        self._rows = {name: watched()[name].none() for name in self._spans_us}
+        self._of_nothing = {rule.name for rule in self._rules if _is_of_nothing(rule)}
+        self._known = Known()
+        self._open: dict[str, tuple[Alert, int]] = {}
+        self._heard = Heard()
+
+    def look(self, at_us: int, new: Mapping[str, pl.DataFrame]) -> None:
+        """Look at a tick, with the rows that gold has got since the look before."""
+        for name, rows in new.items():
+            if rows.height:
+                both = pl.concat([self._rows[name], rows])
+                self._rows[name] = rows_at(name, both, at_us, within_us=self._spans_us[name])
+        looked = Looked(at_us, self._rows, gone=self._gone())
+        decided = judge(self._known, self._judged(), looked, now_us=at_us)
+        decided = tell(decided, self._rules, self._routing, silences=(), now_us=at_us)
+        self._known = decided.known
+        self._hear(decided, at_us)
+
+    def heard(self) -> Heard:
+        """What was told by now; what fires still is told to the end."""
+        lasting = [_told(alert, since_us, None) for alert, since_us in self._open.values()]
+        return Heard([*self._heard.told, *lasting], self._heard.notices)
+
+    def _judged(self) -> list[Rule]:
+        """A condition over a table without rows holds nowhere; a query may count to something."""
+        lasting = {alert.rule for alert in self._known.alerts}
+        return [
+            rule
+            for rule in self._rules
+            if rule.name in lasting
+            or rule.name in self._of_nothing
+            or any(self._rows[name].height for name in rule.tables)
+        ]
+
+    def _gone(self) -> tuple[Mapping[str, str], ...]:
+        if not self._known.alerts:
+            return ()
+        states, ended = self._rows[STATES], self._rows[ENDED]
+        living = self._rows.get(LIVING, ended.clear())
+        return gone(states, ended, living)
+
+    def _hear(self, decided: Decided, at_us: int) -> None:
+        for notice in decided.notices:
+            firing = [one for one in notice.alerts if one.state is not State.RESOLVED]
+            for alert in firing:
+                self._open.setdefault(alert.fingerprint, (alert, at_us))
+            if firing:
+                self._heard.notices.append([_told(one, at_us, None) for one in firing])
+        for change in decided.changes:
+            if change.kind is ChangeKind.RESOLVED and change.alert.fingerprint in self._open:
+                alert, since_us = self._open.pop(change.alert.fingerprint)
+                self._heard.told.append(_told(alert, since_us, at_us))
+
+
+def ticks_of(moments_us: Iterable[int], begin_us: int, end_us: int, every_us: int) -> list[int]:
+    """The ticks of a grid, after `begin_us` up to `end_us`, at which somebody looks: the first one
+    at or behind each moment, and so many between that no two lie further apart than GAP_US."""
+    wanted = sorted({-(-one // every_us) * every_us for one in moments_us if begin_us < one})
+    step_us = max(every_us, GAP_US // every_us * every_us)
+    ticks: list[int] = []
+    last_us = begin_us // every_us * every_us
+    for tick_us in (*wanted, end_us // every_us * every_us):
+        while tick_us - last_us > step_us:
+            last_us += step_us
+            ticks.append(last_us)
+        if last_us < tick_us <= end_us:
+            ticks.append(tick_us)
+            last_us = tick_us
+    return ticks
+
+
+def _is_of_nothing(rule: Rule) -> bool:
+    """Does its query answer tables without rows with some?"""
+    none = {name: watched()[name].none() for name in rule.tables}
+    return bool(rule.sql) and answered(rule.sql, none).height > 0
+
+
+def _told(alert: Alert, begin_us: int, end_us: int | None) -> Told:
+    labels = alert.labels
+    queue_id = labels.get("queue_id", "")
+    return Told(
+        begin_us,
+        end_us,
+        labels.get("cluster", ""),
+        labels.get("group", ""),
+        labels.get("topic"),
+        labels.get("broker"),
+        int(queue_id) if queue_id.isdigit() else None,
+        is_alert=True,
+    )
+
+
+def left_out_in_words(rules: Sequence[Rule]) -> str:
+    """What a reader of the figures has to know of rules that were not played."""
+    names = ", ".join(rule.name for rule in rules)
+    return f"not played, for they are about the present moment alone: {names}"
