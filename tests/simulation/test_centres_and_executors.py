@@ -28,14 +28,14 @@ from tests.integration.alerting.stores import sqlite_address
 from tests.integration.scheduler.stores import APP, NOW_MS, by, settings
 from tests.simulation.world.loop import VirtualLoop
 
-FAULTS_S = 45
+FAULTS_S = 60
 HEALED_S = 260
 CALL_TIMEOUT_S = 3.0
 SCHEDULES = (
-    ("CRON", "0/10 * * * * ?", "ROUND"),
-    ("FIX_RATE", "17", "LEAST_RECENTLY_USED"),
-    ("CRON", "3/19 * * * * ?", "FAILOVER"),
-    ("FIX_RATE", "29", "SHARDING_BROADCAST"),
+    ("CRON", "0/5 * * * * ?", "ROUND"),
+    ("FIX_RATE", "7", "LEAST_RECENTLY_USED"),
+    ("CRON", "3/11 * * * * ?", "FAILOVER"),
+    ("FIX_RATE", "13", "SHARDING_BROADCAST"),
 )
 
 
@@ -62,7 +62,8 @@ class World:
             address: PlayedExecutor(address) for address in (f"http://e{n}/" for n in (1, 2, 3))
         }
         self.cut: set[tuple[str, str]] = set()
-        self.loss = 0.0
+        self.loss = 0.3
+        self.unanswered = 0
         self.begun: Counter[int] = Counter()
         self.is_locked = False
 
@@ -82,7 +83,7 @@ class World:
 
     async def live(self, executor: PlayedExecutor) -> None:
         """What an executor does: beat, work, tell results."""
-        beat_at = 0.0
+        beat_at = done_at = 0.0
         while True:
             await asyncio.sleep(self.chance.uniform(0.05, 0.4))
             if not executor.is_up or self.is_locked:
@@ -90,12 +91,15 @@ class World:
             if self.loop.time() >= beat_at:
                 registry.beat(self.database, APP, executor.address, now_ms=self.now_ms())
                 beat_at = self.loop.time() + 30
-            if executor.working_on is not None:
+            if executor.working_on is not None and self.loop.time() < done_at:
+                pass
+            elif executor.working_on is not None:
                 log_id, _ = executor.working_on
                 executor.untold[log_id] = self.chance.choice([OK, OK, OK, FAILED])
                 executor.working_on = None
             elif executor.queue:
                 executor.working_on = executor.queue.pop(0)
+                done_at = self.loop.time() + self.chance.uniform(0.2, 2)
                 executor.logs.add(executor.working_on[0])
                 self.begun[executor.working_on[0]] += 1
             for log_id, code in list(executor.untold.items()):
@@ -134,6 +138,7 @@ class Network:
             executor.queue.append((sending.log_id, sending.job_id))
             if await self._reaches(sending.address):
                 return Outcome(RunEvent.ACCEPT, OK)
+            self.world.unanswered += 1
         return Outcome(RunEvent.LOSE_SIGHT, FAILED, "no answer")
 
     async def is_there(self, address: str) -> bool:
@@ -192,7 +197,7 @@ async def break_things(world: World, deaths: dict[str, list[asyncio.Event]]) -> 
                 )
             case "heal":
                 world.cut.clear()
-                world.loss = 0.0
+                world.loss = 0.15
     world.cut.clear()
     world.loss = 0.0
     await asyncio.sleep(45)
@@ -229,6 +234,7 @@ def test_no_run_begins_twice_and_no_time_is_left_out(seed: int, tmp_path: Path) 
     first = {job_id: jobs.start_job(database, job_id, by()) for job_id in made}
     try:
         loop.run_until_complete(played(world))
+        assert world.unanswered > 0, "no answer was lost: nothing was tried"
         assert max(world.begun.values()) == 1, "a run began twice"
         for job_id, schedule in made.items():
             judge(database, job_id, (schedule, first[job_id]), world)

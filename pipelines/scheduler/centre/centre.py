@@ -43,10 +43,12 @@ DATABASE_CALLS_MAX: Final = 4
 """At once; of the connections that the database has, one is left for calls from outside."""
 ASKED_AT_ONCE_MAX: Final = 50
 SILENT_MS: Final = 120_000
-"""So long an executor must be seen idle, or gone, without a result before its run counts as lost:
-results that could not be told are told again each 30 s.
+"""So long after its executor was seen idle, or gone, a run without a result counts as lost: results
+that could not be told are told again each 30 s.
 """
 FORGET_SILENCE_MS: Final = 3_600_000
+_GONE: Final = "gone"
+_IDLE: Final = "idle"
 
 _log = logging.getLogger(__name__)
 Value = TypeVar("Value")
@@ -77,7 +79,7 @@ class Centre:
         self._slowness = Slowness()
         self._ends: deque[CallEnd] = deque()
         self._asked_up_to = 0
-        self._silent_since: dict[int, int] = {}
+        self._silent_since: dict[tuple[int, str], int] = {}
         self._has_ends = asyncio.Event()
         self._calls: set[asyncio.Task[None]] = set()
         self._database_calls = asyncio.Semaphore(DATABASE_CALLS_MAX)
@@ -247,9 +249,10 @@ class Centre:
         # Idle is asked first: what begins between the questions has a log at the second.
         is_idle = await executors.is_idle(doubt.address, doubt.job_id)
         if is_idle is None:
-            if doubt.address in there or not self._is_silent(doubt):
+            if doubt.address in there or not self._is_silent(doubt, _GONE):
                 return None
             return RunEvent.BEREAVE, "its executor is gone, and may have had it"
+        self._silent_since.pop((doubt.log_id, _GONE), None)
         has_log = await executors.has_log(doubt.address, doubt.log_id, doubt.sent_ms)
         if has_log is None:
             return None
@@ -257,22 +260,22 @@ class Centre:
             return RunEvent.SEE, "its executor has a log of it"
         if doubt.state is RunState.UNKNOWN:
             return (RunEvent.MISS, "its executor has none of it") if is_idle else None
-        if not is_idle:
-            self._silent_since.pop(doubt.log_id, None)
-        elif self._is_silent(doubt):
-            return RunEvent.MISS, "its executor is idle, and has told no result"
+        # Once it was idle, the run has ended there; what it is busy with later is another.
+        was_idle = is_idle or (doubt.log_id, _IDLE) in self._silent_since
+        if was_idle and self._is_silent(doubt, _IDLE):
+            return RunEvent.MISS, "its executor was idle, and has told no result"
         return None
 
-    def _is_silent(self, doubt: Doubt) -> bool:
-        """Was it like this for long, as often as this centre looked?"""
+    def _is_silent(self, doubt: Doubt, why: str) -> bool:
+        """Is it long since this centre first saw it so?"""
         now_ms = self._doors.now_ms()
-        return now_ms - self._silent_since.setdefault(doubt.log_id, now_ms) >= SILENT_MS
+        return now_ms - self._silent_since.setdefault((doubt.log_id, why), now_ms) >= SILENT_MS
 
     async def tidy(self) -> None:
         """Forget executors that have not said for long that they are there."""
         old_ms = self._doors.now_ms() - FORGET_SILENCE_MS
         self._silent_since = {
-            log_id: since for log_id, since in self._silent_since.items() if since > old_ms
+            key: since for key, since in self._silent_since.items() if since > old_ms
         }
         await self._stored(registry.forget_silent, now_ms=self._doors.now_ms())
 

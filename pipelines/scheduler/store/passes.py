@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, Final
 
 import sqlalchemy as sa
@@ -20,7 +19,7 @@ from engine.foundation.errors import ConfigError
 from pipelines.alerting.store.database import Database
 from pipelines.scheduler.planning import WINDOW_MS, Plan, plan
 from pipelines.scheduler.run_life import CLAIM_MS, RunState
-from pipelines.scheduler.schedules import MisfirePolicy, Schedule, schedule_of
+from pipelines.scheduler.schedules import MisfirePolicy, schedule_of
 from pipelines.scheduler.store.tables import AnyRow, jobs, runs, schedule_locks
 
 JOBS_PER_PASS: Final = 5_000
@@ -28,8 +27,6 @@ JOBS_PER_PASS: Final = 5_000
 
 RUNS_PER_CLAIM: Final = 2_000
 LOCK: Final = "schedule"
-
-_SCHEDULES_KEPT: Final = 20_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,15 +80,10 @@ def plan_due(database: Database, holder: str, *, now_ms: int) -> Pass:
     return Pass(claims, len(due), missed, stopped)
 
 
-@lru_cache(maxsize=_SCHEDULES_KEPT)
-def _schedule(kind: str, text: str, zone: str) -> Schedule:
-    return schedule_of(kind, text, zone)
-
-
 def _planned(row: AnyRow, now_ms: int) -> Plan | str:
     """The plan of a job, or why it has none: one that cannot be read must not hold up the rest."""
     try:
-        schedule = _schedule(row.schedule_kind, row.schedule_text, row.zone)
+        schedule = schedule_of(row.schedule_kind, row.schedule_text, row.zone)
         misfire = MisfirePolicy(row.misfire)
     except (ConfigError, ValueError) as error:
         return str(error)
@@ -141,7 +133,7 @@ def _move_on(
             stopped.append({"of": row.job_id, "because": one})
         elif one.next_ms is not None:
             moved.append({"of": row.job_id, "next": one.next_ms})
-        elif _schedule(row.schedule_kind, row.schedule_text, row.zone).waits_for_the_end:
+        elif schedule_of(row.schedule_kind, row.schedule_text, row.zone).waits_for_the_end:
             moved.append({"of": row.job_id, "next": None})
         else:
             stopped.append({"of": row.job_id, "because": "its schedule has no time to come"})

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Final
 
 import sqlalchemy as sa
@@ -192,9 +192,8 @@ def _sent(
             sa.insert(runs).returning(runs.c.log_id, runs.c.shard_index, runs.c.address), others
         )
         placed += [(one.log_id, one.shard_index, one.address) for one in made]
-    values = asdict(settings)
     if row.parameters is not None:
-        values["parameters"] = row.parameters
+        settings = replace(settings, parameters=row.parameters)
     return [
         Sending(
             log_id=log_id,
@@ -206,7 +205,7 @@ def _sent(
             shard_index=index,
             shard_total=total,
             claim_until_ms=until_ms,
-            settings=JobSettings(**values),
+            settings=settings,
             glue_changed_ms=job.glue_changed_ms,
         )
         for log_id, index, address in placed
