@@ -65,6 +65,7 @@ MOVING: Final = 10
 PERIOD_S: Final = 10
 WATCHED_S: Final = 100.0
 BORN_MS: Final = 1_700_000_000_000
+ALL_GROUPS: Final = "was asked who is connected of each group"
 
 
 class Played:
@@ -74,6 +75,7 @@ class Played:
         self.name = name
         self.asked: Counter[int] = Counter()
         self._looks = 0
+        self._groups_asked: set[str] = set()
         self._topics = [f"topic-{number:04}" for number in range(TOPICS)]
         self._groups = [f"group-{number:04}" for number in range(GROUPS)]
         self._still = [self._group_as_told(number) for number in range(GROUPS)]
@@ -135,7 +137,12 @@ class Played:
         return self._ok(request, TopicStatsTable(queues).encode())
 
     def _members(self, _peer: Peer, request: RemotingCommand) -> RemotingCommand:
-        client = ClientConnection(request.fields["consumerGroup"], "127.0.0.1:1", "JAVA", 1)
+        group = request.fields["consumerGroup"]
+        if group not in self._groups_asked:
+            self._groups_asked.add(group)
+            if len(self._groups_asked) == GROUPS:
+                print(f"{self.name} {ALL_GROUPS}", flush=True)
+        client = ClientConnection(group, "127.0.0.1:1", "JAVA", 1)
         told = ConsumerConnection([client], message_model="CLUSTERING")
         return self._ok(request, told.encode())
 
@@ -200,7 +207,7 @@ def _figures(
     begun_s, collected_s = time.monotonic(), None
     while collected_s is None and time.monotonic() - begun_s < seconds:
         time.sleep(0.1)
-        if _snapshots(folder) >= BROKERS:
+        if _snapshots(folder) >= BROKERS and _asked_about_groups(folder) >= BROKERS:
             collected_s = time.monotonic() - begun_s
     steady_s, cpu_s = time.monotonic(), cpu_seconds(pid)
     questions = _questions(folder)
@@ -229,11 +236,18 @@ def _snapshots(folder: Path) -> int:
     return found
 
 
+def _asked_about_groups(folder: Path) -> int:
+    """Brokers that were asked about every group."""
+    return (folder / "played.log").read_text().count(ALL_GROUPS)
+
+
 def _questions(folder: Path) -> int:
     """That were asked, over all brokers, as the newest looks tell."""
     newest = {}
     for line in (folder / "played.log").read_text().splitlines()[1:]:
         name, _, counts = line.partition(" ")
+        if "=" not in counts:
+            continue
         newest[name] = sum(int(count) for count in re.findall(r"=(\d+)", counts))
     return sum(newest.values())
 

@@ -15,7 +15,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
 from demo.patience import Patience, work_of
@@ -132,8 +132,16 @@ class Actor:
         """How much it has said so far, over all its lives."""
         return self.log.stat().st_size if self.log.exists() else 0
 
-    def await_end(self, *, within_s: float, heed: Callable[[], None] = _nothing) -> None:
-        """Wait until it ends by itself, StageError when it does not; `heed` runs at each look."""
+    def await_end(
+        self,
+        *,
+        within_s: float,
+        heed: Callable[[], None] = _nothing,
+        exit_codes: Collection[int] | None = None,
+    ) -> None:
+        """Wait until it ends by itself, StageError when it does not, or with another code than one
+        of `exit_codes`, if these are given; `heed` runs at each look.
+        """
         assert self._process is not None, f"{self.name} has not been started"
         patience = self._patience(within_s)
         while self.running:
@@ -141,6 +149,10 @@ class Actor:
             if patience.is_over(time.monotonic()):
                 raise StageError(f"{self.name} did not end within {within_s:.0f} s; see {self.log}")
             time.sleep(POLL_S)
+        if exit_codes is not None and self.exit_code not in exit_codes:
+            raise StageError(
+                f"{self.name} ended with exit code {self.exit_code}: {self.last_words()}"
+            )
 
     def _patience(self, within_s: float) -> Patience:
         """For so many seconds, and again while it works or waits for a processor."""

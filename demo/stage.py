@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -36,6 +36,8 @@ GOLD_PATIENCE_S = 180.0
 DRAIN_PATIENCE_S = 60.0
 CHECK_PATIENCE_S = 180.0
 """It starts a Spark of its own, and may wait for the round of the checks beside the pipeline."""
+JUDGED_EXIT_CODES = (0, 1)
+"""Of a check that has looked at the lake, whatever it found there."""
 BROKER_DOWN_S = 3.0
 RESET_BACK_S = 20.0
 RESET_PATIENCE_S = 60.0
@@ -182,15 +184,19 @@ class Stage:
 
     def _verdict(self) -> Verdict:
         self._say("running the checks")
-        self._play_to_its_end(self._cast.check(), within_s=CHECK_PATIENCE_S)
+        self._play_to_its_end(
+            self._cast.check(), within_s=CHECK_PATIENCE_S, exit_codes=JUDGED_EXIT_CODES
+        )
         return judge(self._plan, read_gold(self._lake), self._settings.kind.looks)
 
-    def _play_to_its_end(self, actor: Actor, *, within_s: float) -> None:
+    def _play_to_its_end(
+        self, actor: Actor, *, within_s: float, exit_codes: Collection[int] | None = None
+    ) -> None:
         """Of one that ends by itself."""
         self._wish.heed()
         actor.start()
         try:
-            actor.await_end(within_s=within_s, heed=self._wish.heed)
+            actor.await_end(within_s=within_s, heed=self._wish.heed, exit_codes=exit_codes)
         finally:
             stop_all([actor])
 

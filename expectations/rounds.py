@@ -35,8 +35,10 @@ from pipelines.small_files import SmallFiles
 from pipelines.trust import OF_THE_PRESENT, STANDS_FOR
 
 ROLE: Final = "checks"
-TURN_PATIENCE_S: Final = 60.0
-"""How long a round waits for another one to end."""
+TURN_PATIENCE_S: Final = 600.0
+"""How long a round waits for another one to end: it is at work, be it slowly; the turn of one that
+is gone ends after half a minute.
+"""
 TURN_POLL_S: Final = 0.5
 
 

@@ -27,7 +27,7 @@ from typing import Any
 from engine.foundation.errors import ConfigError
 from pipelines.alerting.alerts import Notice
 from pipelines.alerting.channels.opening import channels_of
-from pipelines.alerting.channels.receivers import Receivers, read_receivers
+from pipelines.alerting.channels.receivers import Alertmanager, Receivers, read_receivers
 from pipelines.alerting.files import ROUTING, read_document
 from pipelines.alerting.links import Bases, absolute
 from pipelines.alerting.outbox.courier import Channel
@@ -35,6 +35,7 @@ from pipelines.alerting.outbox.outcomes import Outcome
 from pipelines.alerting.routing import Routing, routing_of
 from pipelines.alerting.rules import Fault
 from pipelines.alerting.watching import Told
+from pipelines.settings import SECOND_US
 
 
 class TellingFile:
@@ -103,7 +104,25 @@ def routing_in(file: str, receivers: Receivers) -> Routing:
     checked = routing_of(file, document, names)
     if checked.routing is None:
         raise ConfigError("routing", "***", "; ".join(map(str, checked.faults)), file)
+    _check_that_alerts_outlast_pauses(file, receivers, checked.routing)
     return checked.routing
+
+
+def _check_that_alerts_outlast_pauses(file: str, receivers: Receivers, routing: Routing) -> None:
+    """What goes on is told to Alertmanager again before it takes it for ended, one notice lost or
+    late.
+    """
+    for one in receivers.receivers:
+        if not isinstance(one, Alertmanager):
+            continue
+        for route in (*routing.routes, routing.otherwise):
+            pause_s = route.repeat_interval_us // SECOND_US
+            if route.receiver == one.name and one.valid_for_s <= 2 * pause_s:
+                wanted = (
+                    f"more than {2 * pause_s}, twice the repeat_interval of a route to {one.name}: "
+                    "else what goes on ends there between two notices"
+                )
+                raise ConfigError("valid_for_s", one.valid_for_s, wanted, file)
 
 
 def _shipped_inhibitions() -> list[dict[str, Any]]:

@@ -18,6 +18,7 @@ from typing import Final
 import polars as pl
 
 from pipelines.alerting.alerts import Alert, State
+from pipelines.alerting.conditions import NOW
 from pipelines.alerting.deciding import Decided, Known, judge, tell
 from pipelines.alerting.evaluating import Looked
 from pipelines.alerting.lake_rows import gone
@@ -70,19 +71,32 @@ class Player:
         self._routing = rules.routing
         self._spans_us = spans_us
         self._rows = {name: watched()[name].none() for name in self._spans_us}
-        self._of_nothing = {rule.name for rule in self._rules if _is_of_nothing(rule)}
+        self._waiting: dict[str, list[pl.DataFrame]] = {name: [] for name in self._rows}
+        self._may_hold = {rule.name for rule in self._rules}
         self._known = Known()
         self._open: dict[str, tuple[Alert, int]] = {}
         self._heard = Heard()
 
+    def expect(self, coming: Mapping[str, pl.DataFrame]) -> None:
+        """These rows come next: until then only rules are judged that may hold for one of them, or
+        for what is there. A rule that holds for no row begins no alert."""
+        self._take_waiting(0)
+        self._may_hold = {rule.name for rule in self._rules if self._holds_somewhere(rule, coming)}
+
     def look(self, at_us: int, new: Mapping[str, pl.DataFrame]) -> None:
         """Look at a tick, with the rows that gold has got since the look before."""
         for name, rows in new.items():
-            if rows.height:
-                both = pl.concat([self._rows[name], rows])
-                self._rows[name] = rows_at(name, both, at_us, within_us=self._spans_us[name])
+            self._waiting[name].append(rows)
+        known = self._known
+        lasting = {alert.rule for alert in known.alerts}
+        judged = [
+            rule for rule in self._rules if rule.name in self._may_hold or rule.name in lasting
+        ]
+        if not judged and not known.groups:
+            return
+        self._take_waiting(at_us)
         looked = Looked(at_us, self._rows, gone=self._gone())
-        decided = judge(self._known, self._judged(), looked, now_us=at_us)
+        decided = judge(known, judged, looked, now_us=at_us)
         decided = tell(decided, self._rules, self._routing, silences=(), now_us=at_us)
         self._known = decided.known
         self._hear(decided, at_us)
@@ -92,16 +106,27 @@ class Player:
         lasting = [_told(alert, since_us, None) for alert, since_us in self._open.values()]
         return Heard([*self._heard.told, *lasting], self._heard.notices)
 
-    def _judged(self) -> list[Rule]:
-        """A condition over a table without rows holds nowhere; a query may count to something."""
-        lasting = {alert.rule for alert in self._known.alerts}
-        return [
-            rule
-            for rule in self._rules
-            if rule.name in lasting
-            or rule.name in self._of_nothing
-            or any(self._rows[name].height for name in rule.tables)
-        ]
+    def _take_waiting(self, at_us: int) -> None:
+        """Rows that have come, as they count at a moment; 0: at that of the newest of them."""
+        for name, waiting in self._waiting.items():
+            if not waiting:
+                continue
+            rows = pl.concat([self._rows[name], *waiting])
+            moment_us = at_us or int(rows["observed_at"].cast(pl.Int64).to_numpy().max())
+            self._rows[name] = rows_at(name, rows, moment_us, within_us=self._spans_us[name])
+            waiting.clear()
+
+    def _holds_somewhere(self, rule: Rule, coming: Mapping[str, pl.DataFrame]) -> bool:
+        if rule.when is None:
+            some = any(self._rows[name].height or coming[name].height for name in rule.tables)
+            return some or _is_of_nothing(rule)
+        rows = pl.concat([self._rows[rule.tables[0]], coming[rule.tables[0]]])
+        if NOW in rule.when.expression.meta.root_names():
+            return rows.height > 0
+        try:
+            return rows.filter(rule.when.expression).height > 0
+        except pl.exceptions.PolarsError:
+            return True  # What is wrong with it is told when it is judged.
 
     def _gone(self) -> tuple[Mapping[str, str], ...]:
         if not self._known.alerts:

@@ -55,6 +55,7 @@ def _play(player: Player, stretch: Mapping[str, pl.DataFrame], ticks: Sequence[i
         for name, rows in stretch.items()
     }
     begins = dict.fromkeys(stretch, 0)
+    player.expect(stretch)
     for number, tick_us in enumerate(ticks):
         new = {}
         for name, rows in stretch.items():

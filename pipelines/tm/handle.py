@@ -566,7 +566,10 @@ def _not_there(
 
 
 def _capped(reading: Reading, at: datetime) -> Reading:
-    return replace(reading, moment=reading.moment.capped(at))
+    """The same up to a moment; what lies before the end of what is judged is not about now."""
+    judged_to = reading.moment.judged_to
+    asked_at = None if judged_to is not None and at < judged_to else reading.asked_at
+    return replace(reading, moment=reading.moment.capped(at), asked_at=asked_at)
 
 
 def _windows(reading: Reading, name: str, asked: Asked) -> pl.DataFrame:

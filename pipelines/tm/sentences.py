@@ -195,20 +195,32 @@ def of_causes(asked: Asked, rows: pl.DataFrame, states: pl.DataFrame) -> str:
         behind = "by how much is unknown" if lag is None else f"{plural(lag, 'message')} behind"
         seen = clock(cast("datetime", causes["observed_at"].max()))
         said.append(f"{key[0]} on {key[1]}, {behind}; seen at {seen}: {because(causes)}.")
-    return " ".join(said)
+    rest = _uncaused(states.join(rows, on=["group", "broker"], how="anti"))
+    return " ".join([*said, rest] if rest else said)
 
 
 def _no_causes(asked: Asked, states: pl.DataFrame) -> str:
     if states.is_empty():
         return f"Nothing{asked.words} has been judged, so no cause is known."
-    told = [
-        f"{row['group']} on {row['broker']} is {row['state']} ({row['reason']})"
-        for row in states.iter_rows(named=True)
-        if asked.group or row["state"] not in WELL
-    ]
-    state = f": {_listed(told)}" if told else f"; {plural(_groups(states), 'group')} judged OK"
-    who = f"{asked.group} is not" if asked.group else "No group is"
-    return f"{who} told to be behind{state}."
+    told = _uncaused(states)
+    if told:
+        return told
+    if asked.group is None:
+        return f"No group is told to be behind; {plural(_groups(states), 'group')} judged OK."
+    well = [_in_state(row) for row in states.iter_rows(named=True)]
+    return f"{asked.group} is not told to be behind: {_listed(well)}."
+
+
+def _uncaused(states: pl.DataFrame) -> str:
+    """Of groups that are not well, of which no cause is told: their states; nothing when all of
+    them are well.
+    """
+    bad = [_in_state(row) for row in states.iter_rows(named=True) if row["state"] not in WELL]
+    return f"No cause is told, and yet {_listed(bad)}." if bad else ""
+
+
+def _in_state(row: dict[str, Any]) -> str:
+    return f"{row['group']} on {row['broker']} is {row['state']} ({row['reason']})"
 
 
 def because(causes: pl.DataFrame) -> str:

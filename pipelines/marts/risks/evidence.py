@@ -140,7 +140,7 @@ def _ended(row: Revision) -> str:
         return ""
     if tells_redeliveries(row):
         return "; nothing came again"
-    return "; whether anything came again is not told by an observer"
+    return "; whether anything came again is unknown: an observer sees only what members hold"
 
 
 def tells_redeliveries(row: Revision) -> bool:

@@ -17,7 +17,7 @@ import pytest
 
 from tests.integration.demo.process_list import marked
 
-SEED, DURATION_S = 1, 90
+SEED, DURATION_S = 1, 120
 RUN_TIMEOUT_S = 900
 
 

@@ -456,7 +456,11 @@ def test_a_risk_says_why_more_came_again_than_was_predicted(
     ("emitter", "outcome", "end"),
     [
         ("c/b/0", "PASSED", "; nothing came again"),
-        ("c/b/observer", "POSSIBLE", "; whether anything came again is not told by an observer"),
+        (
+            "c/b/observer",
+            "POSSIBLE",
+            "; whether anything came again is unknown: an observer sees only what members hold",
+        ),
     ],
     ids=["our broker", "observed"],
 )

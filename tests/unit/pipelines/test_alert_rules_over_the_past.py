@@ -36,6 +36,7 @@ def seconds(moment_us: int | None) -> float | None:
     return None if moment_us is None else (moment_us - NOON_US) / SECOND_US
 
 
+ENDED = rows("ended_queues").clear()
 WAITS = AlertRules((rule(**{"for": "30s"}),), routing())
 
 
@@ -65,6 +66,35 @@ def test_alerts_that_a_route_puts_together_are_one_notice() -> None:
     one = heard({20: both}, until_s=300, rules=together)
     assert [len(said) for said in apart.notices] == [1, 1]
     assert [len(said) for said in one.notices] == [2]
+
+
+def test_knowing_what_comes_changes_nothing_of_what_is_told() -> None:
+    calm = rule(name="Calm", when="time_lag_ms > 10h")
+    counts = rule(
+        name="Counts",
+        tables=["group_state"],
+        sql="SELECT count(*) AS groups FROM group_state HAVING count(*) < 1",
+        labels=[],
+        annotations={"summary": "{{ groups }}"},
+    )
+    rules = AlertRules((*WAITS.rules, calm, counts), routing())
+    told = {20: state(20, 5), 300: state(300, 90), 500: state(500, 5), 900: state(900, 90)}
+    expected = Player(rules, rules.spans_us)
+    for at_s in range(0, 1_200, 10):
+        if not at_s % 400:
+            coming = [state for when, state in told.items() if at_s <= when < at_s + 400]
+            none = rows("group_state").clear()
+            stretch = {"group_state": pl.concat([none, *coming]), "ended_queues": ENDED}
+            expected.expect(stretch)
+        new = {"group_state": told[at_s]} if at_s in told else {}
+        expected.look(NOON_US + at_s * SECOND_US, new)
+    found = expected.heard()
+    assert found == heard(told, until_s=1_200, rules=rules)
+    assert [(seconds(one.begin_us), one.group) for one in found.told] == [
+        (10, ""),
+        (340, "orders"),
+        (940, "orders"),
+    ]
 
 
 def test_rules_of_the_present_moment_are_left_out() -> None:

@@ -293,6 +293,15 @@ class TestOneMoment:
         )
         assert "what is now" not in late.groups(as_of=1).verdict
 
+    def test_a_range_that_ended_before_says_nothing_of_what_is_judged_since(
+        self, told: Lake
+    ) -> None:
+        lake = replace(tm.connect(told.root), clock=lambda: END)
+        until = END - timedelta(seconds=90)
+        assert lake.lag("shipping", until=until).verdict.endswith(
+            "Judged to 2026-03-01 12:13:30 UTC."
+        )
+
     def test_an_emitter_that_fell_silent_is_named_and_does_not_hold_back_the_others(
         self, tmp_path: Path
     ) -> None:
