@@ -52,6 +52,8 @@ COMMANDS = {
     "executor": Mount(
         "pipelines.scheduler.executor.commands", "Run the jobs of a module when a centre asks."
     ),
+    "scheduler": Mount("pipelines.scheduler.commands", "Be a centre that runs jobs: run."),
+    "jobs": Mount("pipelines.scheduler.commands", "Look at jobs, or change them: add, run, ..."),
     "check": Mount("expectations.commands", "Check the lake; non-zero when a critical one fails."),
     "dash": Mount("dashboards.commands", "Serve the dashboard."),
     "lab": Mount("pipelines.commands", "Open the notebooks in JupyterLab."),

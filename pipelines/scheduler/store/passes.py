@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, Final
 
 import sqlalchemy as sa
@@ -20,7 +19,7 @@ from engine.foundation.errors import ConfigError
 from pipelines.alerting.store.database import Database
 from pipelines.scheduler.planning import WINDOW_MS, Plan, plan
 from pipelines.scheduler.run_life import CLAIM_MS, RunState
-from pipelines.scheduler.schedules import MisfirePolicy, Schedule, schedule_of
+from pipelines.scheduler.schedules import MisfirePolicy, schedule_of
 from pipelines.scheduler.store.tables import AnyRow, jobs, runs, schedule_locks
 
 JOBS_PER_PASS: Final = 5_000
@@ -29,14 +28,13 @@ JOBS_PER_PASS: Final = 5_000
 RUNS_PER_CLAIM: Final = 2_000
 LOCK: Final = "schedule"
 
-_SCHEDULES_KEPT: Final = 20_000
-
 
 @dataclass(frozen=True, slots=True)
 class Claim:
     """A run that is this centre's to send."""
 
     log_id: int
+    job_id: int
     token: int
     due_ms: int
 
@@ -82,15 +80,10 @@ def plan_due(database: Database, holder: str, *, now_ms: int) -> Pass:
     return Pass(claims, len(due), missed, stopped)
 
 
-@lru_cache(maxsize=_SCHEDULES_KEPT)
-def _schedule(kind: str, text: str, zone: str) -> Schedule:
-    return schedule_of(kind, text, zone)
-
-
 def _planned(row: AnyRow, now_ms: int) -> Plan | str:
     """The plan of a job, or why it has none: one that cannot be read must not hold up the rest."""
     try:
-        schedule = _schedule(row.schedule_kind, row.schedule_text, row.zone)
+        schedule = schedule_of(row.schedule_kind, row.schedule_text, row.zone)
         misfire = MisfirePolicy(row.misfire)
     except (ConfigError, ValueError) as error:
         return str(error)
@@ -123,7 +116,8 @@ def _store_runs(
     if not values:
         return ()
     made = connection.execute(
-        sa.insert(runs).returning(runs.c.log_id, runs.c.token, runs.c.due_ms), values
+        sa.insert(runs).returning(runs.c.log_id, runs.c.job_id, runs.c.token, runs.c.due_ms),
+        values,
     )
     return tuple(Claim(*row) for row in made)
 
@@ -139,7 +133,7 @@ def _move_on(
             stopped.append({"of": row.job_id, "because": one})
         elif one.next_ms is not None:
             moved.append({"of": row.job_id, "next": one.next_ms})
-        elif _schedule(row.schedule_kind, row.schedule_text, row.zone).waits_for_the_end:
+        elif schedule_of(row.schedule_kind, row.schedule_text, row.zone).waits_for_the_end:
             moved.append({"of": row.job_id, "next": None})
         else:
             stopped.append({"of": row.job_id, "because": "its schedule has no time to come"})
@@ -167,7 +161,7 @@ def claim_due(database: Database, holder: str, *, now_ms: int) -> tuple[Claim, .
             row
             for condition in (is_planned, is_left)
             for row in connection.execute(
-                sa.select(runs.c.log_id, runs.c.token, runs.c.due_ms)
+                sa.select(runs.c.log_id, runs.c.job_id, runs.c.token, runs.c.due_ms)
                 .where(condition)
                 .order_by(runs.c.due_ms, runs.c.log_id)
                 .limit(RUNS_PER_CLAIM)
@@ -176,7 +170,9 @@ def claim_due(database: Database, holder: str, *, now_ms: int) -> tuple[Claim, .
         ]
         if not rows:
             return ()
-        claims = tuple(Claim(row.log_id, row.token + 1, max(row.due_ms, now_ms)) for row in rows)
+        claims = tuple(
+            Claim(row.log_id, row.job_id, row.token + 1, max(row.due_ms, now_ms)) for row in rows
+        )
         connection.execute(
             sa.update(runs)
             .where(runs.c.log_id == sa.bindparam("of"))

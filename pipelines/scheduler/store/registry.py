@@ -99,3 +99,17 @@ def addresses_of(
     for app_name, address in there:
         found[apps[app_name]] += (address,)
     return found
+
+
+def everybody(database: Database, *, now_ms: int) -> frozenset[str]:
+    """All addresses of executors that are there: registered, or written by hand."""
+    with database.reading() as connection:
+        seen = connection.scalars(
+            sa.select(executors.c.address).where(executors.c.seen_ms > now_ms - GONE_MS)
+        ).all()
+        manual = connection.scalars(
+            sa.select(job_groups.c.manual_addresses).where(
+                job_groups.c.manual_addresses.is_not(None)
+            )
+        ).all()
+    return frozenset(seen) | {address for text in manual for address in json.loads(text)}

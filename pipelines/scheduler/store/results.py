@@ -9,7 +9,7 @@ late is told apart from lost. Absent on purpose: requests. `doubtful` says which
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -24,8 +24,8 @@ from pipelines.scheduler.store.jobs import Change, note
 from pipelines.scheduler.store.run_rows import Ending, end_all, locked, planned_row
 from pipelines.scheduler.store.tables import AnyRow, jobs, run_reports, runs
 
-LOST_AFTER_MS: Final = 600_000
-"""So long after it was sent a run whose executor is gone, or idle without it, counts as lost."""
+UNHEARD_MS: Final = 30_000
+"""So long after it was sent an executor is asked about a run that it took."""
 
 DOUBTFUL_MAX: Final = 500
 """Runs that one look gives out; the longest in doubt first."""
@@ -33,6 +33,8 @@ DOUBTFUL_MAX: Final = 500
 FORGET_BATCH: Final = 2_000
 SHOWN_MAX: Final = 1_000
 
+UNCLEAR: Final = (RunState.SENT, RunState.UNKNOWN)
+TAKEN: Final = (RunState.ACCEPTED, RunState.RUNNING)
 _DONE: Final = (RunState.DONE.value,)
 _FAILED: Final = (RunState.FAILED.value, RunState.LOST.value, RunState.REFUSED.value)
 
@@ -100,16 +102,32 @@ def note_results(database: Database, results: Iterable[Result], *, now_ms: int) 
 
 
 def doubtful(database: Database, *, now_ms: int) -> tuple[Doubt, ...]:
-    """The runs to ask about: sent under a claim that is over, with nothing heard since."""
-    open_states = (RunState.SENT, RunState.UNKNOWN, RunState.ACCEPTED, RunState.RUNNING)
+    """The runs of which nobody knows what came of them: sent under a claim that is over, and no
+    answer; the longest in doubt first, DOUBTFUL_MAX at most.
+    """
+    is_quiet = runs.c.claim_until_ms + QUIET_MS <= now_ms
+    return _doubts(database, UNCLEAR, is_quiet, runs.c.sent_ms)
+
+
+def unheard(database: Database, *, after: int, now_ms: int) -> tuple[Doubt, ...]:
+    """The runs that an executor took more than UNHEARD_MS ago and that have no result; long ones
+    are among them. By number, those beyond `after`, DOUBTFUL_MAX at most: a caller goes round.
+    """
+    is_next = (runs.c.sent_ms <= now_ms - UNHEARD_MS) & (runs.c.log_id > after)
+    return _doubts(database, TAKEN, is_next, runs.c.log_id)
+
+
+def _doubts(
+    database: Database,
+    states: Sequence[RunState],
+    is_meant: sa.ColumnElement[bool],
+    order: sa.Column[int],
+) -> tuple[Doubt, ...]:
     with database.reading() as connection:
         rows = connection.execute(
             sa.select(runs.c.log_id, runs.c.job_id, runs.c.address, runs.c.state, runs.c.sent_ms)
-            .where(
-                runs.c.state.in_([state.value for state in open_states]),
-                runs.c.claim_until_ms + QUIET_MS <= now_ms,
-            )
-            .order_by(runs.c.sent_ms, runs.c.log_id)
+            .where(runs.c.state.in_([state.value for state in states]), is_meant)
+            .order_by(order, runs.c.log_id)
             .limit(DOUBTFUL_MAX)
         ).all()
     return tuple(

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Final
 
 import sqlalchemy as sa
@@ -54,7 +54,6 @@ class Undecided:
     """A run whose executor is chosen by asking: the first of these that says yes."""
 
     claim: Claim
-    job_id: int
     addresses: tuple[str, ...]
     must_be_idle: bool
     """Ask whether it is idle (busy-over), or only whether it is there (fail-over)."""
@@ -120,8 +119,7 @@ def begin_sending(
                 endings.append(_refusal(row, "no executor of its group is there"))
             elif RouteStrategy(settings.route) in _ASKS_AROUND and row.log_id not in (chosen or {}):
                 is_idle = settings.route == RouteStrategy.BUSYOVER
-                claim = by_id[row.log_id]
-                undecided.append(Undecided(claim, row.job_id, found.addresses, is_idle))
+                undecided.append(Undecided(by_id[row.log_id], found.addresses, is_idle))
             else:
                 asked = (chosen or {}).get(row.log_id, found.addresses[0])
                 if asked is None:
@@ -194,9 +192,8 @@ def _sent(
             sa.insert(runs).returning(runs.c.log_id, runs.c.shard_index, runs.c.address), others
         )
         placed += [(one.log_id, one.shard_index, one.address) for one in made]
-    values = asdict(settings)
     if row.parameters is not None:
-        values["parameters"] = row.parameters
+        settings = replace(settings, parameters=row.parameters)
     return [
         Sending(
             log_id=log_id,
@@ -208,7 +205,7 @@ def _sent(
             shard_index=index,
             shard_total=total,
             claim_until_ms=until_ms,
-            settings=JobSettings(**values),
+            settings=settings,
             glue_changed_ms=job.glue_changed_ms,
         )
         for log_id, index, address in placed

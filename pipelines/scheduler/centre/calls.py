@@ -1,0 +1,105 @@
+"""What a centre asks of executors, as it wants to know it; and the same over the wire.
+
+Invariant: an outcome says what is known. ConnectFailed means that nothing was sent, so the run is
+refused; whatever else goes wrong on the way leaves it unknown.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from engine.foundation.errors import ConfigError, ConnectFailed, TidemarkError
+from pipelines.scheduler.run_life import FAILED, OK, RunEvent
+from pipelines.scheduler.store.sending import Sending
+from pipelines.scheduler.wire.addresses import Address
+from pipelines.scheduler.wire.client import Caller, ExecutorClient
+from pipelines.scheduler.wire.fields import Malformed
+from pipelines.scheduler.wire.messages import Blocking, LogRequest, RunRequest
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a call that sent a run ended."""
+
+    event: RunEvent
+    """ACCEPT, REFUSE or LOSE_SIGHT."""
+    code: int
+    message: str = ""
+
+
+class Executors(Protocol):
+    """The executors, by their addresses. None says that one did not answer."""
+
+    async def run(self, sending: Sending) -> Outcome:
+        """Send a run."""
+
+    async def is_there(self, address: str) -> bool:
+        """Does it answer its beat?"""
+
+    async def is_idle(self, address: str, job_id: int) -> bool | None:
+        """Has it nothing of that job, at work or in its queue?"""
+
+    async def has_log(self, address: str, log_id: int, sent_ms: int) -> bool | None:
+        """Has it begun that run, by its log?"""
+
+
+class WiredExecutors:
+    """Executors over the wire of XXL-Job."""
+
+    def __init__(self, caller: Caller, token: str | None) -> None:
+        self._caller = caller
+        self._token = token
+
+    async def run(self, sending: Sending) -> Outcome:
+        """Send a run."""
+        settings = sending.settings
+        request = RunRequest(
+            job_id=sending.job_id,
+            log_id=sending.log_id,
+            log_time_ms=sending.sent_ms,
+            handler=settings.handler,
+            parameters=settings.parameters,
+            blocking=Blocking(settings.blocking),
+            timeout_s=settings.timeout_s,
+            glue_type=settings.glue_type,
+            glue_source=settings.glue_source,
+            glue_time_ms=sending.glue_changed_ms,
+            shard_index=sending.shard_index,
+            shard_total=sending.shard_total,
+            fire_time_ms=sending.planned_ms,
+        )
+        try:
+            answer = await self._at(sending.address).run(request)
+        except (ConnectFailed, ConfigError) as error:
+            return Outcome(RunEvent.REFUSE, FAILED, str(error))
+        except (TidemarkError, Malformed) as error:
+            return Outcome(RunEvent.LOSE_SIGHT, FAILED, str(error))
+        if answer.is_success:
+            return Outcome(RunEvent.ACCEPT, OK, answer.message)
+        return Outcome(RunEvent.REFUSE, answer.code, answer.message)
+
+    async def is_there(self, address: str) -> bool:
+        """Does it answer its beat?"""
+        try:
+            return (await self._at(address).beat()).is_success
+        except (TidemarkError, Malformed):
+            return False
+
+    async def is_idle(self, address: str, job_id: int) -> bool | None:
+        """Has it nothing of that job, at work or in its queue?"""
+        try:
+            return (await self._at(address).idle_beat(job_id)).is_success
+        except (TidemarkError, Malformed):
+            return None
+
+    async def has_log(self, address: str, log_id: int, sent_ms: int) -> bool | None:
+        """Has it begun that run? An executor without its log says so by a page that ends at 0."""
+        try:
+            page = await self._at(address).log(LogRequest(log_id, sent_ms, 1))
+        except (TidemarkError, Malformed):
+            return None
+        return page.to_line > 0 or not page.is_end
+
+    def _at(self, address: str) -> ExecutorClient:
+        return ExecutorClient(self._caller, Address.parse(address), token=self._token)

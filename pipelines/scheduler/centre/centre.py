@@ -1,0 +1,284 @@
+"""The loops of a centre: plan, send what is due, write how calls ended, ask about what is unclear.
+
+Place in the walk: the process `tidemark scheduler run`, or one of several in a simulation, which
+runs this code on virtual time.
+
+Each loop is a step that may be taken again: what it changes is one transaction of the store, and a
+centre that is killed between two steps leaves nothing that another cannot go on with. For a
+database that does not answer it waits, RETRY_S at a time; meanwhile nothing is sent.
+
+Invariant: a run is sent only by a claim that lasts long enough (`may_send`), once SENT is written.
+Absent on purpose: sockets, clocks and threads, which are handed in.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+from pipelines.alerting.store.database import Database
+from pipelines.alerting.store.errors import StoreUnavailable
+from pipelines.scheduler.centre.calls import Executors, Outcome
+from pipelines.scheduler.centre.pools import Pool, Slowness
+from pipelines.scheduler.run_life import RunEvent, RunState, may_send
+from pipelines.scheduler.store import passes, registry, results, sending
+from pipelines.scheduler.store.passes import JOBS_PER_PASS, Claim
+from pipelines.scheduler.store.results import Doubt
+from pipelines.scheduler.store.sending import CallEnd, Sending, Undecided
+from pipelines.scheduler.time_ring import TimeRing
+
+PLAN_EACH_S: Final = 1.0
+LOOK_EACH_S: Final = 0.05
+"""At the ring: so late at most a run leaves for this reason."""
+ASK_EACH_S: Final = 10.0
+TIDY_EACH_S: Final = 30.0
+RETRY_S: Final = 1.0
+BATCH_MAX: Final = 500
+"""Runs that one transaction writes as SENT."""
+DATABASE_CALLS_MAX: Final = 4
+"""At once; of the connections that the database has, one is left for calls from outside."""
+ASKED_AT_ONCE_MAX: Final = 50
+SILENT_MS: Final = 120_000
+"""So long after its executor was seen idle, or gone, a run without a result counts as lost: results
+that could not be told are told again each 30 s.
+"""
+FORGET_SILENCE_MS: Final = 3_600_000
+_GONE: Final = "gone"
+_IDLE: Final = "idle"
+
+_log = logging.getLogger(__name__)
+Value = TypeVar("Value")
+
+
+@dataclass(frozen=True, slots=True)
+class Doors:
+    """What a centre reaches the world by."""
+
+    executors: Executors
+    now_ms: Callable[[], int]
+    entropy: Callable[[], int]
+    """A number of 0 to 2^32-1, anew for each call."""
+    off_loop: Callable[[Callable[[], Any]], Awaitable[Any]]
+    """Runs what may block, beside the loop."""
+
+
+class Centre:
+    """One centre. `holder` is its name, which no other has."""
+
+    def __init__(self, database: Database, holder: str, doors: Doors) -> None:
+        self._database = database
+        self._holder = holder
+        self._doors = doors
+        self._ring = TimeRing(doors.now_ms())
+        self._claims: dict[int, Claim] = {}
+        self._pools = (Pool.fast(), Pool.slow())
+        self._slowness = Slowness()
+        self._ends: deque[CallEnd] = deque()
+        self._asked_up_to = 0
+        self._silent_since: dict[tuple[int, str], int] = {}
+        self._has_ends = asyncio.Event()
+        self._calls: set[asyncio.Task[None]] = set()
+        self._database_calls = asyncio.Semaphore(DATABASE_CALLS_MAX)
+
+    async def run(self) -> None:
+        """Until it is cancelled."""
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._each(PLAN_EACH_S, self.plan))
+                tasks.create_task(self._each(LOOK_EACH_S, self._give_out))
+                tasks.create_task(self._each(ASK_EACH_S, self.ask_about_doubts))
+                tasks.create_task(self._each(TIDY_EACH_S, self.tidy))
+                tasks.create_task(self._write_ends())
+                for pool in self._pools:
+                    tasks.create_task(self._send_from(pool))
+        finally:
+            for call in self._calls:
+                call.cancel()
+
+    async def _each(self, pause_s: float, step: Callable[[], Awaitable[None]]) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            began = loop.time()
+            try:
+                await step()
+            except StoreUnavailable as error:
+                _log.warning("%s; again in %g s", error, RETRY_S)
+                await asyncio.sleep(RETRY_S)
+            await asyncio.sleep(max(0.0, pause_s - (loop.time() - began)))
+
+    async def _stored(self, work: Callable[..., Value], *told: Any, **named: Any) -> Value:
+        """What an operation of the store gives, beside the loop."""
+        async with self._database_calls:
+            done: Value = await self._doors.off_loop(lambda: work(self._database, *told, **named))
+            return done
+
+    async def plan(self) -> None:
+        """Plan what is due, and take over what nobody sends; both go into the ring."""
+        while True:
+            now_ms = self._doors.now_ms()
+            done = await self._stored(passes.plan_due, self._holder, now_ms=now_ms)
+            self._keep(done.claims)
+            if done.stopped:
+                _log.warning("stopped: %s; `tidemark jobs show` says why", list(done.stopped))
+            if done.read_count < JOBS_PER_PASS:
+                break
+        left = await self._stored(passes.claim_due, self._holder, now_ms=self._doors.now_ms())
+        self._keep(left)
+
+    def _keep(self, claims: Iterable[Claim]) -> None:
+        for claim in claims:
+            self._claims[claim.log_id] = claim
+            self._ring.put(claim.log_id, claim.due_ms)
+
+    async def _give_out(self) -> None:
+        for log_id in self._ring.due(self._doors.now_ms()):
+            claim = self._claims.pop(log_id)
+            is_slow = self._slowness.is_slow(claim.job_id, self._doors.now_ms())
+            self._pools[is_slow].put(claim)
+
+    async def _send_from(self, pool: Pool) -> None:
+        while True:
+            claims = await pool.take(BATCH_MAX)
+            try:
+                await self._send(claims, pool)
+            except StoreUnavailable as error:
+                # The claims end, and who looks then goes on with the runs: perhaps this centre.
+                _log.warning("%s; %d runs wait for their claims to end", error, len(claims))
+                pool.give_back(len(claims))
+                await asyncio.sleep(RETRY_S)
+
+    async def _send(
+        self, claims: list[Claim], pool: Pool, chosen: dict[int, str | None] | None = None
+    ) -> None:
+        batch = await self._stored(
+            sending.begin_sending,
+            claims,
+            now_ms=self._doors.now_ms(),
+            entropy=self._doors.entropy,
+            chosen=chosen,
+        )
+        for one in batch.undecided:
+            self._start(self._choose(one, pool))
+        for sent in batch.sendings:
+            self._start(self._call(sent, pool))
+        pool.give_back(len(claims) - len(batch.undecided) - len(batch.sendings))
+
+    def _start(self, work: Any) -> None:
+        task: asyncio.Task[None] = asyncio.create_task(work)
+        self._calls.add(task)
+        task.add_done_callback(self._calls.discard)
+
+    async def _choose(self, one: Undecided, pool: Pool) -> None:
+        """Ask one after the other, and send to the first that says yes."""
+        executors = self._doors.executors
+        address = None
+        for asked in one.addresses:
+            if one.must_be_idle:
+                says_yes = await executors.is_idle(asked, one.claim.job_id)
+            else:
+                says_yes = await executors.is_there(asked)
+            if says_yes:
+                address = asked
+                break
+        try:
+            await self._send([one.claim], pool, {one.claim.log_id: address})
+        except StoreUnavailable as error:
+            _log.warning("%s; run %d waits for its claim to end", error, one.claim.log_id)
+            pool.give_back(1)
+
+    async def _call(self, sent: Sending, pool: Pool) -> None:
+        """Send a run that is written as SENT, if its claim lasts; keep how the call ended."""
+        try:
+            began_ms = self._doors.now_ms()
+            if not may_send(sent.claim_until_ms, began_ms):
+                return  # Nothing was sent: its executor will say that it has none of it.
+            outcome: Outcome = await self._doors.executors.run(sent)
+            ended_ms = self._doors.now_ms()
+            self._slowness.note(sent.job_id, ended_ms - began_ms, ended_ms)
+            end = CallEnd(sent.log_id, sent.token, outcome.event, outcome.code, outcome.message)
+            self._ends.append(end)
+            self._has_ends.set()
+        finally:
+            pool.give_back(1)
+
+    async def _write_ends(self) -> None:
+        while True:
+            await self._has_ends.wait()
+            self._has_ends.clear()
+            while self._ends:
+                ends = [self._ends.popleft() for _ in range(min(BATCH_MAX, len(self._ends)))]
+                try:
+                    await self._stored(sending.note_call_ends, ends, now_ms=self._doors.now_ms())
+                except StoreUnavailable as error:
+                    _log.warning("%s; %d answers wait", error, len(self._ends) + len(ends))
+                    self._ends.extendleft(reversed(ends))
+                    await asyncio.sleep(RETRY_S)
+
+    async def ask_about_doubts(self) -> None:
+        """Find out about runs that were sent and of which nothing is known, or too little."""
+        now_ms = self._doors.now_ms()
+        there = await self._stored(registry.everybody, now_ms=now_ms)
+        doubts = await self._stored(results.doubtful, now_ms=now_ms)
+        unheard = await self._stored(results.unheard, after=self._asked_up_to, now_ms=now_ms)
+        self._asked_up_to = unheard[-1].log_id if unheard else 0
+        doubts += unheard
+        at_once = asyncio.Semaphore(ASKED_AT_ONCE_MAX)
+
+        async def asked(doubt: Doubt) -> tuple[RunEvent, str] | None:
+            async with at_once:
+                return await self._found_out(doubt, there)
+
+        found = await asyncio.gather(*(asked(doubt) for doubt in doubts))
+        findings = {
+            doubt.log_id: finding
+            for doubt, finding in zip(doubts, found, strict=True)
+            if finding is not None
+        }
+        if findings:
+            await self._stored(results.note_findings, findings, now_ms=self._doors.now_ms())
+
+    async def _found_out(self, doubt: Doubt, there: frozenset[str]) -> tuple[RunEvent, str] | None:
+        """What is to be said of a run; None: nothing yet."""
+        if doubt.state is RunState.SENT:
+            return RunEvent.LOSE_SIGHT, "no answer was stored: its centre is gone, or was too late"
+        executors = self._doors.executors
+        # Idle is asked first: what begins between the questions has a log at the second.
+        is_idle = await executors.is_idle(doubt.address, doubt.job_id)
+        if is_idle is None:
+            if doubt.address in there or not self._is_silent(doubt, _GONE):
+                return None
+            return RunEvent.BEREAVE, "its executor is gone, and may have had it"
+        self._silent_since.pop((doubt.log_id, _GONE), None)
+        has_log = await executors.has_log(doubt.address, doubt.log_id, doubt.sent_ms)
+        if has_log is None:
+            return None
+        if doubt.state is RunState.UNKNOWN and has_log:
+            return RunEvent.SEE, "its executor has a log of it"
+        if doubt.state is RunState.UNKNOWN:
+            return (RunEvent.MISS, "its executor has none of it") if is_idle else None
+        # Once it was idle, the run has ended there; what it is busy with later is another.
+        was_idle = is_idle or (doubt.log_id, _IDLE) in self._silent_since
+        if was_idle and self._is_silent(doubt, _IDLE):
+            return RunEvent.MISS, "its executor was idle, and has told no result"
+        return None
+
+    def _is_silent(self, doubt: Doubt, why: str) -> bool:
+        """Is it long since this centre first saw it so?"""
+        now_ms = self._doors.now_ms()
+        return now_ms - self._silent_since.setdefault((doubt.log_id, why), now_ms) >= SILENT_MS
+
+    async def tidy(self) -> None:
+        """Forget executors that have not said for long that they are there."""
+        old_ms = self._doors.now_ms() - FORGET_SILENCE_MS
+        self._silent_since = {
+            key: since for key, since in self._silent_since.items() if since > old_ms
+        }
+        await self._stored(registry.forget_silent, now_ms=self._doors.now_ms())
+
+    def __repr__(self) -> str:
+        waiting = sum(len(pool) for pool in self._pools)
+        return f"Centre({self._holder}, {len(self._ring)} in the ring, {waiting} waiting)"

@@ -1,0 +1,266 @@
+"""Centres and executors on virtual time, with losses, partitions and kills: each run begins once.
+
+The centres are those of production, over one SQLite file; executors and the network between are
+played. The history is judged at the end, when all faults are healed: each planned time has its run,
+no run began twice, and each ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipelines.alerting.store.database import Database
+from pipelines.alerting.store.errors import StoreUnavailable
+from pipelines.scheduler.centre.calls import Outcome
+from pipelines.scheduler.centre.centre import Centre, Doors
+from pipelines.scheduler.run_life import ENDED, FAILED, OK, RunEvent, RunState
+from pipelines.scheduler.schedules import schedule_of
+from pipelines.scheduler.store import jobs, registry, results
+from pipelines.scheduler.store.sending import Sending
+from tests.integration.alerting.stores import sqlite_address
+from tests.integration.scheduler.stores import APP, NOW_MS, by, settings
+from tests.simulation.world.loop import VirtualLoop
+
+FAULTS_S = 60
+HEALED_S = 260
+CALL_TIMEOUT_S = 3.0
+SCHEDULES = (
+    ("CRON", "0/5 * * * * ?", "ROUND"),
+    ("FIX_RATE", "7", "LEAST_RECENTLY_USED"),
+    ("CRON", "3/11 * * * * ?", "FAILOVER"),
+    ("FIX_RATE", "13", "SHARDING_BROADCAST"),
+)
+
+
+class PlayedExecutor:
+    """An executor: a queue in memory, logs and untold results on its disk."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self.is_up = True
+        self.queue: list[tuple[int, int]] = []
+        self.logs: set[int] = set()
+        self.untold: dict[int, int] = {}
+        self.working_on: tuple[int, int] | None = None
+
+
+class World:
+    """The database, the executors, the network, and what happened."""
+
+    def __init__(self, seed: int, loop: VirtualLoop, database: Database) -> None:
+        self.chance = random.Random(seed)
+        self.loop = loop
+        self.database = database
+        self.executors = {
+            address: PlayedExecutor(address) for address in (f"http://e{n}/" for n in (1, 2, 3))
+        }
+        self.cut: set[tuple[str, str]] = set()
+        self.loss = 0.3
+        self.unanswered = 0
+        self.begun: Counter[int] = Counter()
+        self.is_locked = False
+
+    def now_ms(self) -> int:
+        return NOW_MS + int(self.loop.time() * 1000)
+
+    async def off_loop(self, work: Callable[[], Any]) -> Any:
+        await asyncio.sleep(self.chance.uniform(0.0005, 0.01))
+        if self.is_locked:
+            raise StoreUnavailable("the database is locked")
+        return work()
+
+    def doors(self, centre: str) -> Doors:
+        return Doors(
+            Network(self, centre), self.now_ms, lambda: self.chance.getrandbits(32), self.off_loop
+        )
+
+    async def live(self, executor: PlayedExecutor) -> None:
+        """What an executor does: beat, work, tell results."""
+        beat_at = done_at = 0.0
+        while True:
+            await asyncio.sleep(self.chance.uniform(0.05, 0.4))
+            if not executor.is_up or self.is_locked:
+                continue
+            if self.loop.time() >= beat_at:
+                registry.beat(self.database, APP, executor.address, now_ms=self.now_ms())
+                beat_at = self.loop.time() + 30
+            if executor.working_on is not None and self.loop.time() < done_at:
+                pass
+            elif executor.working_on is not None:
+                log_id, _ = executor.working_on
+                executor.untold[log_id] = self.chance.choice([OK, OK, OK, FAILED])
+                executor.working_on = None
+            elif executor.queue:
+                executor.working_on = executor.queue.pop(0)
+                done_at = self.loop.time() + self.chance.uniform(0.2, 2)
+                executor.logs.add(executor.working_on[0])
+                self.begun[executor.working_on[0]] += 1
+            for log_id, code in list(executor.untold.items()):
+                if self.chance.random() >= self.loss:
+                    told = [results.Result(log_id, code)]
+                    results.note_results(self.database, told, now_ms=self.now_ms())
+                if self.chance.random() >= self.loss:
+                    executor.untold.pop(log_id)
+
+    def kill(self, executor: PlayedExecutor) -> None:
+        executor.is_up, executor.working_on = False, None
+        executor.queue.clear()
+
+
+class Network:
+    """What lies between one centre and the executors."""
+
+    def __init__(self, world: World, centre: str) -> None:
+        self.world = world
+        self.centre = centre
+
+    async def _reaches(self, address: str) -> bool:
+        chance = self.world.chance
+        await asyncio.sleep(chance.uniform(0.001, 0.05))
+        is_lost = (self.centre, address) in self.world.cut or chance.random() < self.world.loss
+        if is_lost or not self.world.executors[address].is_up:
+            await asyncio.sleep(CALL_TIMEOUT_S)
+            return False
+        return True
+
+    async def run(self, sending: Sending) -> Outcome:
+        if await self._reaches(sending.address):
+            executor = self.world.executors[sending.address]
+            if self.world.chance.random() < 0.03:
+                return Outcome(RunEvent.REFUSE, FAILED, "block strategy effect")
+            executor.queue.append((sending.log_id, sending.job_id))
+            if await self._reaches(sending.address):
+                return Outcome(RunEvent.ACCEPT, OK)
+            self.world.unanswered += 1
+        return Outcome(RunEvent.LOSE_SIGHT, FAILED, "no answer")
+
+    async def is_there(self, address: str) -> bool:
+        return await self._reaches(address)
+
+    async def is_idle(self, address: str, job_id: int) -> bool | None:
+        if not await self._reaches(address):
+            return None
+        executor = self.world.executors[address]
+        held = [*executor.queue, *([executor.working_on] if executor.working_on else [])]
+        return all(job != job_id for _, job in held)
+
+    async def has_log(self, address: str, log_id: int, sent_ms: int) -> bool | None:
+        if not await self._reaches(address):
+            return None
+        return log_id in self.world.executors[address].logs
+
+
+async def keep_centre(world: World, name: str, deaths: list[asyncio.Event]) -> None:
+    """A centre that is killed when told, and comes again some seconds later."""
+    for number, death in enumerate(deaths):
+        life = asyncio.create_task(
+            Centre(world.database, f"{name}{number}", world.doors(name)).run()
+        )
+        killed = asyncio.create_task(death.wait())
+        await asyncio.wait({life, killed}, return_when=asyncio.FIRST_COMPLETED)
+        assert not life.done(), "a centre ended by itself"
+        life.cancel()
+        await asyncio.wait({life})
+        await asyncio.sleep(world.chance.uniform(0.1, 4.0))
+
+
+async def break_things(world: World, deaths: dict[str, list[asyncio.Event]]) -> None:
+    """Faults, one after the other; at the end all is healed."""
+    until = world.loop.time() + FAULTS_S
+    while world.loop.time() < until:
+        await asyncio.sleep(world.chance.uniform(0.5, 5))
+        executor = world.chance.choice(list(world.executors.values()))
+        centre = world.chance.choice(sorted(deaths))
+        match world.chance.choice(["kill", "kill", "restart", "loss", "cut", "lock", "heal"]):
+            case "kill":
+                left = [death for death in deaths[centre] if not death.is_set()]
+                if len(left) > 1:
+                    left[0].set()
+            case "restart":
+                world.kill(executor)
+                world.loop.call_later(world.chance.uniform(1, 40), setattr, executor, "is_up", True)
+            case "loss":
+                world.loss = world.chance.uniform(0.05, 0.4)
+            case "cut":
+                world.cut.add((centre, executor.address))
+            case "lock":
+                world.is_locked = True
+                world.loop.call_later(
+                    world.chance.uniform(0.2, 3), setattr, world, "is_locked", False
+                )
+            case "heal":
+                world.cut.clear()
+                world.loss = 0.15
+    world.cut.clear()
+    world.loss = 0.0
+    await asyncio.sleep(45)
+    for executor in world.executors.values():
+        executor.is_up = True
+
+
+async def played(world: World) -> None:
+    """Two centres over three executors, through all faults and the healing after them."""
+    deaths = {name: [asyncio.Event() for _ in range(9)] for name in ("a", "b")}
+    tasks = [asyncio.create_task(world.live(one)) for one in world.executors.values()]
+    tasks += [asyncio.create_task(keep_centre(world, name, deaths[name])) for name in deaths]
+    await break_things(world, deaths)
+    await asyncio.sleep(HEALED_S - 45)
+    failed = [task for task in tasks if task.done()]
+    for task in tasks:
+        task.cancel()
+    await asyncio.wait(tasks)
+    assert not failed, failed[0].exception()
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_no_run_begins_twice_and_no_time_is_left_out(seed: int, tmp_path: Path) -> None:
+    loop = VirtualLoop(random.Random(f"{seed}/interleaving"))
+    database = Database.at(sqlite_address(tmp_path))
+    world = World(seed, loop, database)
+    group_id = jobs.add_group(database, APP, by())
+    made = {}
+    for kind, text, route in SCHEDULES:
+        told = settings(
+            schedule_kind=kind, schedule_text=text, route=route, misfire="FIRE_ONCE_NOW", retries=2
+        )
+        made[jobs.add_job(database, group_id, told, by())] = schedule_of(kind, text)
+    first = {job_id: jobs.start_job(database, job_id, by()) for job_id in made}
+    try:
+        loop.run_until_complete(played(world))
+        assert world.unanswered > 0, "no answer was lost: nothing was tried"
+        assert max(world.begun.values()) == 1, "a run began twice"
+        for job_id, schedule in made.items():
+            judge(database, job_id, (schedule, first[job_id]), world)
+    finally:
+        left = asyncio.all_tasks(loop)
+        for task in left:
+            task.cancel()
+        loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
+        loop.close()
+        database.close()
+
+
+def judge(database: Database, job_id: int, when: Any, world: World) -> None:
+    """The history of one job."""
+    schedule, planned_ms = when
+    shown = results.runs_of(database, job_id)
+    times = {run.planned_ms for run in shown}
+    end_ms = world.now_ms() - 60_000
+    while planned_ms < end_ms:
+        assert planned_ms in times, f"{planned_ms - NOW_MS} ms was left out"
+        planned_ms = schedule.next_ms(planned_ms)
+    old = [run for run in shown if run.planned_ms < end_ms - 30_000]
+    stuck = [run for run in old if run.state not in ENDED]
+    assert not stuck, stuck[0]
+    for run in shown:
+        if run.state in {RunState.DONE, RunState.FAILED}:
+            assert world.begun[run.log_id] == 1, "a result of what never began"
+        if run.state is RunState.REFUSED:
+            assert world.begun[run.log_id] == 0, "refused, and yet it began"
