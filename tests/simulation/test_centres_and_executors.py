@@ -14,8 +14,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from pipelines.alerting.store.database import Database
 from pipelines.alerting.store.errors import StoreUnavailable
 from pipelines.scheduler.centre.calls import Outcome
@@ -26,6 +24,7 @@ from pipelines.scheduler.store import jobs, registry, results
 from pipelines.scheduler.store.sending import Sending
 from tests.integration.alerting.stores import sqlite_address
 from tests.integration.scheduler.stores import APP, NOW_MS, by, settings
+from tests.seeds import seeded
 from tests.simulation.world.loop import VirtualLoop
 
 FAULTS_S = 60
@@ -219,7 +218,7 @@ async def played(world: World) -> None:
     assert not failed, failed[0].exception()
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@seeded(2)
 def test_no_run_begins_twice_and_no_time_is_left_out(seed: int, tmp_path: Path) -> None:
     loop = VirtualLoop(random.Random(f"{seed}/interleaving"))
     database = Database.at(sqlite_address(tmp_path))
