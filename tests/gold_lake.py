@@ -40,7 +40,7 @@ def write_gold_lake(root: Path, *, cast: Cast | None = None, seed: int = 7) -> L
     what was written once is had for a hundredth of the price: to its ids it is the same lake.
     """
     told = _told_once(cast or Cast(), seed)
-    shutil.copytree(told, root)
+    shutil.copytree(told, root, dirs_exist_ok=True)
     return Lake.at(str(root))
 
 

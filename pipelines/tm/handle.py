@@ -527,6 +527,9 @@ class LakeHandle:
     def __getitem__(self, group: str) -> Result:
         return self.lag(group)
 
+    def __dir__(self) -> list[str]:
+        return [*QUESTIONS, "lake"]
+
 
 QUESTIONS: Final = tuple(
     name for name, value in vars(LakeHandle).items() if callable(value) and not name.startswith("_")

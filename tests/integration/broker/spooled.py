@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,30 +16,35 @@ from engine.telemetry.tables import BY_NAME, TABLES
 
 def spooled(store: Path, table: str) -> list[dict[str, Any]]:
     """The rows of one table, oldest first."""
-    directory = store / "spool"
     wanted = TABLES.index(BY_NAME[table])
     rows = []
-    for name in segment_names(SystemDisk(), str(directory)):
-        placed, _ = decode_frames((directory / name).read_bytes())
-        for frame in (one.frame for one in placed):
-            if isinstance(frame, Turn):
-                rows += [values for number, _, values in frame.rows if number == wanted]
+    for turn in _turns(store):
+        rows += [values for number, _, values in turn.rows if number == wanted]
     return [dict(zip(BY_NAME[table].own_names, values, strict=True)) for values in rows]
 
 
 def spooled_in_order(store: Path) -> list[tuple[int, str, dict[str, Any]]]:
     """(seq, table, row) of every row, oldest first."""
-    directory = store / "spool"
     rows = []
-    for name in segment_names(SystemDisk(), str(directory)):
-        placed, _ = decode_frames((directory / name).read_bytes())
-        for frame in (one.frame for one in placed):
-            if isinstance(frame, Turn):
-                for seq, (number, _, values) in enumerate(frame.rows, frame.first_seq):
-                    table = TABLES[number]
-                    row = dict(zip(table.own_names, values, strict=True))
-                    rows.append((seq, table.name, row))
+    for turn in _turns(store):
+        for seq, (number, _, values) in enumerate(turn.rows, turn.first_seq):
+            table = TABLES[number]
+            row = dict(zip(table.own_names, values, strict=True))
+            rows.append((seq, table.name, row))
     return rows
+
+
+def _turns(store: Path) -> Iterator[Turn]:
+    """What the spool has. A segment may go while it is looked at: one that was shipped, or that
+    found no room."""
+    directory = store / "spool"
+    for name in segment_names(SystemDisk(), str(directory)):
+        try:
+            content = (directory / name).read_bytes()
+        except FileNotFoundError:
+            continue
+        placed, _ = decode_frames(content)
+        yield from (one.frame for one in placed if isinstance(one.frame, Turn))
 
 
 def picked(row: dict[str, Any], *names: str) -> tuple[Any, ...]:

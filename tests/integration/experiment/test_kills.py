@@ -18,7 +18,7 @@ from experiment.plan import Flush, Listener, Victim, make_plan
 from pipelines.lake import Lake
 from tests.pipelines.in_process import SHORT, driver_of
 
-KILLS = 4
+KILLS = 6
 pytestmark = pytest.mark.timeout(240)
 
 

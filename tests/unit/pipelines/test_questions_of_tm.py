@@ -443,6 +443,12 @@ class TestStories:
             "n"
         ].to_list() == [9]
 
+    def test_a_connected_lake_offers_the_questions_and_nothing_of_how_they_are_answered(
+        self, lake: tm.LakeHandle
+    ) -> None:
+        assert set(dir(lake)) <= {*dir(tm), "lake"}
+        assert "stalls" in dir(lake)
+
     def test_in_a_text_nothing_is_a_comment_or_another_statement(self, lake: tm.LakeHandle) -> None:
         odd = ("a--b", "c;d", "/*", "*/", "it''s -- not; one")
         query = (
