@@ -62,6 +62,7 @@ class Movers:
         await self._make_topics(client)
         await self._beat(client)
         beating = asyncio.create_task(self._beats(client))
+        self._send(client)  # Whoever reports an offset has got the messages below it before.
         try:
             began_s, number = time.monotonic(), 0
             while not ended.is_set():
@@ -76,7 +77,8 @@ class Movers:
             beating.cancel()
             client.transport.close()
 
-    async def _round(self, client: Client, number: int) -> None:
+    def _send(self, client: Client) -> None:
+        """A message to every queue."""
         for topic in self.topics:
             for queue_id in range(QUEUES):
                 client.tell(
@@ -92,6 +94,9 @@ class Movers:
                     flag=0,
                     properties="",
                 )
+
+    async def _round(self, client: Client, number: int) -> None:
+        self._send(client)
         for place, (group, topic, queue_id) in enumerate(self.keys):
             if self.share_of(place) == number % self.commits_each:
                 client.tell(
