@@ -21,6 +21,7 @@ from pipelines.scheduler.centre.centre import Centre, Doors
 from pipelines.scheduler.run_life import ENDED, FAILED, OK, RunEvent, RunState
 from pipelines.scheduler.schedules import schedule_of
 from pipelines.scheduler.store import jobs, registry, results
+from pipelines.scheduler.store.clock import SharedClock
 from pipelines.scheduler.store.sending import Sending
 from tests.integration.alerting.stores import sqlite_address
 from tests.integration.scheduler.stores import APP, NOW_MS, by, settings
@@ -30,6 +31,8 @@ from tests.simulation.world.loop import VirtualLoop
 FAULTS_S = 60
 HEALED_S = 260
 CALL_TIMEOUT_S = 3.0
+CLOCKS_APART_MS = {"a": -4_000, "b": 6_000}
+"""What the machines of the centres show beside the database's clock."""
 SCHEDULES = (
     ("CRON", "0/5 * * * * ?", "ROUND"),
     ("FIX_RATE", "7", "LEAST_RECENTLY_USED"),
@@ -62,7 +65,7 @@ class World:
         }
         self.cut: set[tuple[str, str]] = set()
         self.loss = 0.3
-        self.unanswered = 0
+        self.unanswered = self.early_ms = 0
         self.begun: Counter[int] = Counter()
         self.is_locked = False
 
@@ -76,8 +79,15 @@ class World:
         return work()
 
     def doors(self, centre: str) -> Doors:
+        apart_ms = CLOCKS_APART_MS[centre]
+        clock = SharedClock(lambda: self.now_ms() + apart_ms, self.now_ms)
+        clock.set()
         return Doors(
-            Network(self, centre), self.now_ms, lambda: self.chance.getrandbits(32), self.off_loop
+            Network(self, centre),
+            clock.now_ms,
+            lambda: self.chance.getrandbits(32),
+            self.off_loop,
+            clock.set,
         )
 
     async def live(self, executor: PlayedExecutor) -> None:
@@ -130,6 +140,7 @@ class Network:
         return True
 
     async def run(self, sending: Sending) -> Outcome:
+        self.world.early_ms = max(self.world.early_ms, sending.planned_ms - self.world.now_ms())
         if await self._reaches(sending.address):
             executor = self.world.executors[sending.address]
             if self.world.chance.random() < 0.03:
@@ -235,6 +246,7 @@ def test_no_run_begins_twice_and_no_time_is_left_out(seed: int, tmp_path: Path) 
         loop.run_until_complete(played(world))
         assert world.unanswered > 0, "no answer was lost: nothing was tried"
         assert max(world.begun.values()) == 1, "a run began twice"
+        assert world.early_ms <= 0, "a centre whose clock is ahead sent early"
         for job_id, schedule in made.items():
             judge(database, job_id, (schedule, first[job_id]), world)
     finally:

@@ -3,8 +3,9 @@
 Place in the walk: `tidemark scheduler run`. Calls are let in by an access token; without one only
 this machine is listened to.
 
-Invariant: an executor registers an address that may be asked (`wire.addresses`), for itself alone
-when its token is its own, and a result is stored before its executor is told that it was heard.
+Invariant: an executor registers an address that may be asked (`wire.addresses`), and speaks for
+itself alone when its token is its own: in registering and in telling results. A result is stored
+before its executor is told that it was heard.
 """
 
 from __future__ import annotations
@@ -13,14 +14,16 @@ import asyncio
 import os
 import secrets
 import socket
-import time
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from pipelines.alerting.store.database import Database
 from pipelines.scheduler.centre.calls import WiredExecutors
 from pipelines.scheduler.centre.centre import Centre, Doors
 from pipelines.scheduler.store import registry, results
+from pipelines.scheduler.store.clock import SharedClock, database_ms, machine_ms
+from pipelines.scheduler.store.upkeep import LOG_DAYS
 from pipelines.scheduler.wire.addresses import Address
 from pipelines.scheduler.wire.client import opened_caller
 from pipelines.scheduler.wire.messages import Answer, Registration, decode_results, refused
@@ -33,11 +36,8 @@ CONTEXT_PATHS: Final = ("", "/xxl-job-admin")
 EXECUTOR_GROUP: Final = "EXECUTOR"
 
 
-def calls_of(
-    database: Database, tokens: Tokens, now_ms: Callable[[], int] | None = None
-) -> dict[str, Call]:
-    """What executors may ask, by path."""
-    clock = now_ms or clock_ms
+def calls_of(database: Database, tokens: Tokens, clock: Callable[[], int]) -> dict[str, Call]:
+    """What executors may ask, by path. `clock` gives the moment, in ms."""
 
     async def register(asked: Asked) -> Answer:
         told = Registration.decode(asked.body)
@@ -60,18 +60,19 @@ def calls_of(
         told = [
             results.Result(one.log_id, one.code, one.message) for one in decode_results(asked.body)
         ]
-        await asyncio.to_thread(results.note_results, database, told, now_ms=clock())
+        await asyncio.to_thread(
+            results.note_results,
+            database,
+            told,
+            now_ms=clock(),
+            may_tell=partial(tokens.may_speak_for, asked.speaker),
+        )
         return Answer()
 
     calls = {"registry": register, "registryRemove": remove, "callback": callback}
     return {
         f"{context}/api/{name}": call for context in CONTEXT_PATHS for name, call in calls.items()
     }
-
-
-def clock_ms() -> int:
-    """ms since 1970, by the clock of this machine."""
-    return time.time_ns() // 1_000_000
 
 
 async def serve(
@@ -82,20 +83,29 @@ async def serve(
     token: str | None,
     on_ready: Callable[[str], None],
     for_s: float = 0,
+    log_days: int = LOG_DAYS,
 ) -> None:
-    """Be a centre until cancelled, or for so many seconds; `on_ready` is told where it listens."""
+    """Be a centre until cancelled, or for so many seconds; `on_ready` is told where it listens.
+    Runs are kept for `log_days`.
+    """
     tokens = Tokens(token)
     listener = listening(host, port, tokens)
-    application = WireApplication(calls_of(database, tokens), tokens)
+    clock = SharedClock(machine_ms, lambda: database_ms(database))
+    await asyncio.to_thread(clock.set)
+    application = WireApplication(calls_of(database, tokens, clock.now_ms), tokens)
     holder = f"{socket.gethostname()[:40]}-{os.getpid()}-{secrets.token_hex(4)}"
     async with served(application, listener), opened_caller() as caller:
         doors = Doors(
-            WiredExecutors(caller, token), clock_ms, lambda: secrets.randbits(32), asyncio.to_thread
+            WiredExecutors(caller, token),
+            clock.now_ms,
+            lambda: secrets.randbits(32),
+            asyncio.to_thread,
+            clock.set,
         )
         bound_host, bound_port = listener.getsockname()[:2]
         on_ready(f"http://{bound_host}:{bound_port}/")
         try:
             async with asyncio.timeout(for_s or None):
-                await Centre(database, holder, doors).run()
+                await Centre(database, holder, doors, log_days=log_days).run()
         except TimeoutError:
             return

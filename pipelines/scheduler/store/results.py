@@ -9,20 +9,20 @@ late is told apart from lost. Absent on purpose: requests. `doubtful` says which
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
-from engine.foundation.errors import ConfigError
+from engine.foundation.errors import ConfigError, TidemarkError
 from pipelines.alerting.store.database import Database
 from pipelines.scheduler.job_settings import PARAMETERS_CHARS_MAX
 from pipelines.scheduler.run_life import FAILED, OK, QUIET_MS, RunEvent, RunState
 from pipelines.scheduler.store.jobs import Change, note
 from pipelines.scheduler.store.run_rows import Ending, end_all, locked, planned_row
-from pipelines.scheduler.store.tables import AnyRow, jobs, run_reports, runs
+from pipelines.scheduler.store.tables import AnyRow, job_groups, jobs, run_reports, runs
 
 UNHEARD_MS: Final = 30_000
 """So long after it was sent an executor is asked about a run that it took."""
@@ -37,6 +37,14 @@ UNCLEAR: Final = (RunState.SENT, RunState.UNKNOWN)
 TAKEN: Final = (RunState.ACCEPTED, RunState.RUNNING)
 _DONE: Final = (RunState.DONE.value,)
 _FAILED: Final = (RunState.FAILED.value, RunState.LOST.value, RunState.REFUSED.value)
+
+
+class NotTheirs(TidemarkError):
+    """Somebody told results of runs that are another application's."""
+
+    def __init__(self, log_ids: Iterable[int]) -> None:
+        shown = ", ".join(map(str, sorted(log_ids)[:10]))
+        super().__init__(f"the access token is another executor's than that of the runs {shown}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,14 +89,28 @@ class Run:
     late_code: int | None
 
 
-def note_results(database: Database, results: Iterable[Result], *, now_ms: int) -> int:
-    """Store results; how many of them ended a run. The first that comes for a run counts."""
+def note_results(
+    database: Database,
+    results: Iterable[Result],
+    *,
+    now_ms: int,
+    may_tell: Callable[[str], bool] = lambda _: True,
+) -> int:
+    """Store results; how many of them ended a run. The first that comes for a run counts.
+
+    `may_tell` says of which applications the teller may tell. Raises NotTheirs when there are
+    results of others, once what is the teller's own is stored.
+    """
     by_id: dict[int, Result] = {}
     for result in results:
         by_id.setdefault(result.log_id, result)
     with database.writing() as connection:
         endings = []
-        for row in locked(connection, by_id):
+        rows = locked(connection, by_id)
+        foreign = _foreign(connection, rows, may_tell)
+        for row in rows:
+            if row.log_id in foreign:
+                continue
             told = by_id[row.log_id]
             if row.state == RunState.LOST.value and row.late_code is None:
                 connection.execute(
@@ -98,7 +120,30 @@ def note_results(database: Database, results: Iterable[Result], *, now_ms: int) 
                 )
             event = RunEvent.SUCCEED if told.code == OK else RunEvent.FAIL
             endings.append(Ending(row, event, told.code, told.message))
-        return len(end_all(connection, endings, now_ms=now_ms))
+        ended = len(end_all(connection, endings, now_ms=now_ms))
+    if foreign:
+        raise NotTheirs(foreign)
+    return ended
+
+
+def _foreign(
+    connection: sa.Connection, rows: Sequence[AnyRow], may_tell: Callable[[str], bool]
+) -> frozenset[int]:
+    """The runs of applications that the teller may not tell of. Those of removed jobs are
+    anybody's: nothing follows from their results.
+    """
+    of_jobs = sorted({row.job_id for row in rows})
+    app_of = {
+        row.job_id: row.app_name
+        for row in connection.execute(
+            sa.select(jobs.c.job_id, job_groups.c.app_name)
+            .join(job_groups, job_groups.c.group_id == jobs.c.group_id)
+            .where(jobs.c.job_id.in_(of_jobs))
+        )
+    }
+    return frozenset(
+        row.log_id for row in rows if row.job_id in app_of and not may_tell(app_of[row.job_id])
+    )
 
 
 def doubtful(database: Database, *, now_ms: int) -> tuple[Doubt, ...]:
@@ -207,17 +252,18 @@ def open_runs(database: Database, job_id: int) -> list[Run]:
 
 def report(database: Database, day: str, *, from_ms: int, to_ms: int) -> tuple[int, int, int]:
     """Count the runs of a day anew and keep that: open, done, and failed, refused or lost."""
-    with database.writing() as connection:
+    with database.reading() as connection:
         counted = connection.execute(
             sa.select(runs.c.state, sa.func.count())
             .where(runs.c.planned_ms >= from_ms, runs.c.planned_ms < to_ms)
             .group_by(runs.c.state)
         ).all()
-        counts: dict[str, int] = {row[0]: row[1] for row in counted}
-        done = sum(counts.get(state, 0) for state in _DONE)
-        failed = sum(counts.get(state, 0) for state in _FAILED)
-        cancelled = counts.get(RunState.CANCELLED.value, 0)
-        open_count = sum(counts.values()) - done - failed - cancelled
+    counts: dict[str, int] = {row[0]: row[1] for row in counted}
+    done = sum(counts.get(state, 0) for state in _DONE)
+    failed = sum(counts.get(state, 0) for state in _FAILED)
+    cancelled = counts.get(RunState.CANCELLED.value, 0)
+    open_count = sum(counts.values()) - done - failed - cancelled
+    with database.writing() as connection:
         connection.execute(sa.delete(run_reports).where(run_reports.c.day == day))
         connection.execute(
             sa.insert(run_reports).values(
