@@ -14,13 +14,16 @@ import asyncio
 import os
 import secrets
 import socket
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack, contextmanager
 from functools import partial
-from typing import Final
+from typing import Any, Final, TypeAlias
 
-from pipelines.alerting.store.database import Database
+from pipelines.alerting.store.database import CONNECTIONS_MAX, Database
 from pipelines.scheduler.centre.calls import WiredExecutors
-from pipelines.scheduler.centre.centre import Centre, Doors
+from pipelines.scheduler.centre.centre import DATABASE_CALLS_MAX, Centre, Doors
+from pipelines.scheduler.centre.inbox import Inbox
 from pipelines.scheduler.store import registry, results
 from pipelines.scheduler.store.clock import SharedClock, database_ms, machine_ms
 from pipelines.scheduler.store.upkeep import LOG_DAYS
@@ -35,9 +38,25 @@ CONTEXT_PATHS: Final = ("", "/xxl-job-admin")
 
 EXECUTOR_GROUP: Final = "EXECUTOR"
 
+OffLoop: TypeAlias = Callable[[Callable[[], Any]], Awaitable[Any]]
+"""Runs what may block, beside the loop."""
 
-def calls_of(database: Database, tokens: Tokens, clock: Callable[[], int]) -> dict[str, Call]:
-    """What executors may ask, by path. `clock` gives the moment, in ms."""
+
+def calls_of(
+    database: Database, tokens: Tokens, clock: Callable[[], int], off_loop: OffLoop
+) -> dict[str, Call]:
+    """What executors may ask, by path. `clock` gives the moment, in ms; `off_loop` runs what may
+    block, beside the loop.
+    """
+
+    async def store(tellings: Sequence[results.Telling]) -> list[frozenset[int]]:
+        def stored() -> list[frozenset[int]]:
+            return results.note_tellings(database, tellings, now_ms=clock())
+
+        found: list[frozenset[int]] = await off_loop(stored)
+        return found
+
+    inbox = Inbox(store)
 
     async def register(asked: Asked) -> Answer:
         told = Registration.decode(asked.body)
@@ -46,27 +65,21 @@ def calls_of(database: Database, tokens: Tokens, clock: Callable[[], int]) -> di
         if not tokens.may_speak_for(asked.speaker, told.app):
             return refused("the access token is another executor's")
         address = Address.parse(told.address).text
-        await asyncio.to_thread(registry.beat, database, told.app, address, now_ms=clock())
+        await off_loop(partial(registry.beat, database, told.app, address, now_ms=clock()))
         return Answer()
 
     async def remove(asked: Asked) -> Answer:
         told = Registration.decode(asked.body)
         if not tokens.may_speak_for(asked.speaker, told.app):
             return refused("the access token is another executor's")
-        await asyncio.to_thread(registry.leave, database, told.app, told.address)
+        await off_loop(partial(registry.leave, database, told.app, told.address))
         return Answer()
 
     async def callback(asked: Asked) -> Answer:
         told = [
             results.Result(one.log_id, one.code, one.message) for one in decode_results(asked.body)
         ]
-        await asyncio.to_thread(
-            results.note_results,
-            database,
-            told,
-            now_ms=clock(),
-            may_tell=partial(tokens.may_speak_for, asked.speaker),
-        )
+        await inbox.tell(results.Telling(told, partial(tokens.may_speak_for, asked.speaker)))
         return Answer()
 
     calls = {"registry": register, "registryRemove": remove, "callback": callback}
@@ -91,17 +104,17 @@ async def serve(
     tokens = Tokens(token)
     listener = listening(host, port, tokens)
     clock = SharedClock(machine_ms, lambda: database_ms(database))
-    await asyncio.to_thread(clock.set)
-    application = WireApplication(calls_of(database, tokens, clock.now_ms), tokens)
     holder = f"{socket.gethostname()[:40]}-{os.getpid()}-{secrets.token_hex(4)}"
-    async with served(application, listener), opened_caller() as caller:
-        doors = Doors(
-            WiredExecutors(caller, token),
-            clock.now_ms,
-            lambda: secrets.randbits(32),
-            asyncio.to_thread,
-            clock.set,
-        )
+    async with AsyncExitStack() as held:
+        own = held.enter_context(_threads("centre", DATABASE_CALLS_MAX))
+        # Executors that storm in wait for each other, and not the centre for them.
+        outside = held.enter_context(_threads("calls", CONNECTIONS_MAX - DATABASE_CALLS_MAX))
+        await own(clock.set)
+        calls = calls_of(database, tokens, clock.now_ms, outside)
+        await held.enter_async_context(served(WireApplication(calls, tokens), listener))
+        caller = await held.enter_async_context(opened_caller())
+        executors = WiredExecutors(caller, token)
+        doors = Doors(executors, clock.now_ms, lambda: secrets.randbits(32), own, clock.set)
         bound_host, bound_port = listener.getsockname()[:2]
         on_ready(f"http://{bound_host}:{bound_port}/")
         try:
@@ -109,3 +122,14 @@ async def serve(
                 await Centre(database, holder, doors, log_days=log_days).run()
         except TimeoutError:
             return
+
+
+@contextmanager
+def _threads(name: str, count: int) -> Iterator[OffLoop]:
+    """Runs what may block in so many threads of its own."""
+    with ThreadPoolExecutor(count, thread_name_prefix=name) as pool:
+
+        async def off_loop(work: Callable[[], Any]) -> Any:
+            return await asyncio.get_running_loop().run_in_executor(pool, work)
+
+        yield off_loop

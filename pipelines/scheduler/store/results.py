@@ -57,6 +57,15 @@ class Result:
 
 
 @dataclass(frozen=True, slots=True)
+class Telling:
+    """What somebody told at once."""
+
+    results: Sequence[Result]
+    may_tell: Callable[[str], bool] = lambda _: True
+    """Of which applications the teller may tell."""
+
+
+@dataclass(frozen=True, slots=True)
 class Doubt:
     """A run that was sent, and of which nothing was heard for a while."""
 
@@ -89,61 +98,72 @@ class Run:
     late_code: int | None
 
 
-def note_results(
-    database: Database,
-    results: Iterable[Result],
-    *,
-    now_ms: int,
-    may_tell: Callable[[str], bool] = lambda _: True,
-) -> int:
-    """Store results; how many of them ended a run. The first that comes for a run counts.
-
-    `may_tell` says of which applications the teller may tell. Raises NotTheirs when there are
-    results of others, once what is the teller's own is stored.
-    """
-    by_id: dict[int, Result] = {}
-    for result in results:
-        by_id.setdefault(result.log_id, result)
-    with database.writing() as connection:
-        endings = []
-        rows = locked(connection, by_id)
-        foreign = _foreign(connection, rows, may_tell)
-        for row in rows:
-            if row.log_id in foreign:
-                continue
-            told = by_id[row.log_id]
-            if row.state == RunState.LOST.value and row.late_code is None:
-                connection.execute(
-                    sa.update(runs)
-                    .where(runs.c.log_id == row.log_id)
-                    .values(late_code=told.code, late_ms=now_ms)
-                )
-            event = RunEvent.SUCCEED if told.code == OK else RunEvent.FAIL
-            endings.append(Ending(row, event, told.code, told.message))
-        ended = len(end_all(connection, endings, now_ms=now_ms))
-    if foreign:
-        raise NotTheirs(foreign)
+def note_results(database: Database, results: Sequence[Result], *, now_ms: int) -> int:
+    """Store results; how many of them ended a run. The first that comes for a run counts."""
+    ended, _ = _noted(database, [Telling(results)], now_ms=now_ms)
     return ended
 
 
-def _foreign(
-    connection: sa.Connection, rows: Sequence[AnyRow], may_tell: Callable[[str], bool]
-) -> frozenset[int]:
-    """The runs of applications that the teller may not tell of. Those of removed jobs are
-    anybody's: nothing follows from their results.
+def note_tellings(
+    database: Database, tellings: Sequence[Telling], *, now_ms: int
+) -> list[frozenset[int]]:
+    """Store what several have told; of each, the runs that are not theirs, of which nothing is
+    stored. The first that comes for a run counts, of those who may tell.
     """
-    of_jobs = sorted({row.job_id for row in rows})
-    app_of = {
+    return _noted(database, tellings, now_ms=now_ms)[1]
+
+
+def _noted(
+    database: Database, tellings: Sequence[Telling], *, now_ms: int
+) -> tuple[int, list[frozenset[int]]]:
+    by_id: dict[int, list[tuple[int, Result]]] = {}
+    for teller, telling in enumerate(tellings):
+        for result in telling.results:
+            by_id.setdefault(result.log_id, []).append((teller, result))
+    foreign: list[set[int]] = [set() for _ in tellings]
+    late: list[dict[str, int]] = []
+    endings = []
+    with database.writing() as connection:
+        rows = locked(connection, by_id)
+        app_of = _apps_of(connection, rows)
+        for row in rows:
+            app = app_of.get(row.job_id)
+            own = []
+            for teller, result in by_id[row.log_id]:
+                if app is None or tellings[teller].may_tell(app):
+                    own.append(result)
+                else:
+                    foreign[teller].add(row.log_id)
+            if not own:
+                continue
+            told = own[0]
+            if row.state == RunState.LOST.value and row.late_code is None:
+                late.append({"of": row.log_id, "code": told.code})
+            event = RunEvent.SUCCEED if told.code == OK else RunEvent.FAIL
+            endings.append(Ending(row, event, told.code, told.message))
+        if late:
+            connection.execute(
+                sa.update(runs)
+                .where(runs.c.log_id == sa.bindparam("of"))
+                .values(late_code=sa.bindparam("code"), late_ms=now_ms),
+                late,
+            )
+        ended = len(end_all(connection, endings, now_ms=now_ms))
+    return ended, [frozenset(one) for one in foreign]
+
+
+def _apps_of(connection: sa.Connection, rows: Sequence[AnyRow]) -> dict[int, str]:
+    """The application of each job. A removed one has none: its runs are anybody's to tell of, for
+    nothing follows from that.
+    """
+    return {
         row.job_id: row.app_name
         for row in connection.execute(
             sa.select(jobs.c.job_id, job_groups.c.app_name)
             .join(job_groups, job_groups.c.group_id == jobs.c.group_id)
-            .where(jobs.c.job_id.in_(of_jobs))
+            .where(jobs.c.job_id.in_(sorted({row.job_id for row in rows})))
         )
     }
-    return frozenset(
-        row.log_id for row in rows if row.job_id in app_of and not may_tell(app_of[row.job_id])
-    )
 
 
 def doubtful(database: Database, *, now_ms: int) -> tuple[Doubt, ...]:

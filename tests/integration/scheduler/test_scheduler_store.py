@@ -334,14 +334,13 @@ def test_the_database_says_what_time_it_is(database: Database) -> None:
 def test_a_result_counts_from_its_own_executor_alone(database: Database) -> None:
     job_id = started(database, a_group(database))
     batch = send(database, passes.plan_due(database, "one", now_ms=DUE_MS).claims, DUE_MS)
-    told_result = [results.Result(batch.sendings[0].log_id, OK)]
-    with pytest.raises(results.NotTheirs, match="another executor's"):
-        results.note_results(
-            database, told_result, now_ms=ENDED_MS, may_tell=lambda app: app != APP
-        )
-    assert states(database, job_id) == [RunState.SENT]
-    results.note_results(database, told_result, now_ms=ENDED_MS, may_tell=lambda app: app == APP)
-    assert states(database, job_id) == [RunState.DONE]
+    log_id = batch.sendings[0].log_id
+    stranger = results.Telling([results.Result(log_id, FAILED)], lambda app: app != APP)
+    owner = results.Telling([results.Result(log_id, OK)], lambda app: app == APP)
+    found = results.note_tellings(database, [stranger], now_ms=ENDED_MS)
+    assert (found, states(database, job_id)) == ([{log_id}], [RunState.SENT])
+    found = results.note_tellings(database, [stranger, owner], now_ms=ENDED_MS)
+    assert (found, states(database, job_id)) == ([{log_id}, frozenset()], [RunState.DONE])
 
 
 def test_a_job_that_cannot_be_read_is_listed_with_its_fault_and_disturbs_no_other(
