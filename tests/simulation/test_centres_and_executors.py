@@ -11,6 +11,7 @@ import asyncio
 import random
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -66,17 +67,28 @@ class World:
         self.cut: set[tuple[str, str]] = set()
         self.loss = 0.3
         self.unanswered = self.early_ms = 0
+        self.awake = {centre: asyncio.Event() for centre in CLOCKS_APART_MS}
+        for event in self.awake.values():
+            event.set()
         self.begun: Counter[int] = Counter()
         self.is_locked = False
 
     def now_ms(self) -> int:
         return NOW_MS + int(self.loop.time() * 1000)
 
-    async def off_loop(self, work: Callable[[], Any]) -> Any:
+    async def stored(self, centre: str, work: Callable[[], Any]) -> Any:
+        """What a centre's work in the database gives. One that is stopped does it when it goes on,
+        as if nothing had been."""
         await asyncio.sleep(self.chance.uniform(0.0005, 0.01))
+        await self.awake[centre].wait()
         if self.is_locked:
             raise StoreUnavailable("the database is locked")
         return work()
+
+    def stop(self, centre: str, for_s: float) -> None:
+        """SIGSTOP, and after a while SIGCONT."""
+        self.awake[centre].clear()
+        self.loop.call_later(for_s, self.awake[centre].set)
 
     def doors(self, centre: str) -> Doors:
         apart_ms = CLOCKS_APART_MS[centre]
@@ -86,7 +98,7 @@ class World:
             Network(self, centre),
             clock.now_ms,
             lambda: self.chance.getrandbits(32),
-            self.off_loop,
+            partial(self.stored, centre),
             clock.set,
         )
 
@@ -133,6 +145,7 @@ class Network:
     async def _reaches(self, address: str) -> bool:
         chance = self.world.chance
         await asyncio.sleep(chance.uniform(0.001, 0.05))
+        await self.world.awake[self.centre].wait()
         is_lost = (self.centre, address) in self.world.cut or chance.random() < self.world.loss
         if is_lost or not self.world.executors[address].is_up:
             await asyncio.sleep(CALL_TIMEOUT_S)
@@ -188,11 +201,13 @@ async def break_things(world: World, deaths: dict[str, list[asyncio.Event]]) -> 
         await asyncio.sleep(world.chance.uniform(0.5, 5))
         executor = world.chance.choice(list(world.executors.values()))
         centre = world.chance.choice(sorted(deaths))
-        match world.chance.choice(["kill", "kill", "restart", "loss", "cut", "lock", "heal"]):
+        match world.chance.choice(["kill", "stop", "restart", "loss", "cut", "lock", "heal"]):
             case "kill":
                 left = [death for death in deaths[centre] if not death.is_set()]
                 if len(left) > 1:
                     left[0].set()
+            case "stop":
+                world.stop(centre, world.chance.uniform(3, 25))
             case "restart":
                 world.kill(executor)
                 world.loop.call_later(world.chance.uniform(1, 40), setattr, executor, "is_up", True)
