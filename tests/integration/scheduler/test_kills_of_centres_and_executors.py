@@ -27,14 +27,14 @@ from pipelines.scheduler.store.clock import machine_ms
 from pipelines.scheduler.store.jobs import Change
 from tests.amounts import kills
 from tests.integration.alerting.stores import postgresql_address, sqlite_address
-from tests.integration.scheduler.parties import CONTEXT, PATIENCE_S
+from tests.integration.scheduler.parties import CONTEXT
 from tests.integration.scheduler.processes import ROOT
 from tests.integration.scheduler.stores import APP, settings
 
 pytestmark = pytest.mark.timeout(3_600)
 
 CENTRES, EXECUTORS = 2, 2
-SETTLED_S = 180
+SETTLED_S = 600
 LOOK_AGAIN_S = 0.5
 SCHEDULES = (
     ("CRON", "* * * * * ?", "ROUND", 1),
@@ -70,7 +70,7 @@ class Nursery:
         assert self._process.stdin is not None
         self._ready[name] = asyncio.Event()
         self._process.stdin.write(json.dumps({"name": name} | told).encode() + b"\n")
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(SETTLED_S):
             await self._ready[name].wait()
 
     def kill(self, name: str, by: signal.Signals = signal.SIGKILL) -> None:
