@@ -80,23 +80,21 @@ def stop_with_the_lock(name: str, database: Database) -> None:
 def main() -> None:
     """Fork whoever is asked for."""
     logging.basicConfig(format="%(asctime)s %(message)s", level=logging.WARNING)
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # Nobody waits for them.
     children: list[int] = []
     for line in sys.stdin:
         told = json.loads(line)
         pid = os.fork()
         if not pid:
-            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             os.close(0)
             asyncio.run(be(told))
             os._exit(0)
+        # None is waited for before the end: until then its number is nobody else's, and a kill that
+        # comes too late meets no stranger.
         children.append(pid)
         say("begun", told["name"], pid)
     for pid in children:
-        try:
-            os.kill(pid, signal.SIGKILL)
-        except ProcessLookupError:
-            continue
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
 
 
 if __name__ == "__main__":
