@@ -19,7 +19,7 @@ from engine.foundation.errors import ConfigError
 
 if TYPE_CHECKING:
     from pipelines.alerting.store.database import Database
-    from pipelines.scheduler.store.jobs import Change
+    from pipelines.scheduler.store.audit import Change
 
 app = typer.Typer(no_args_is_help=True)
 scheduler = typer.Typer(no_args_is_help=True, help="The centre that runs jobs.")
@@ -277,7 +277,7 @@ def _values(texts: list[str]) -> dict[str, Any]:
 
 def _change(author: str) -> Change:
     from pipelines.scheduler.centre.serving import clock_ms
-    from pipelines.scheduler.store.jobs import Change
+    from pipelines.scheduler.store.audit import Change
 
     return Change(author, clock_ms())
 

@@ -80,6 +80,8 @@ class RunEvent(StrEnum):
 
     CLAIM = "CLAIM"
     SEND = "SEND"
+    BEGIN = "BEGIN"
+    """It is a workflow's, and its steps begin: its executor is the centre."""
     ACCEPT = "ACCEPT"
     REFUSE = "REFUSE"
     LOSE_SIGHT = "LOSE_SIGHT"
@@ -101,6 +103,7 @@ _OUTSIDE: Final = (_S.SENT, _S.UNKNOWN, _S.ACCEPTED, _S.RUNNING)
 MOVES: Final[Mapping[RunEvent, Mapping[RunState, RunState]]] = {
     RunEvent.CLAIM: {_S.PLANNED: _S.CLAIMED, _S.CLAIMED: _S.CLAIMED},
     RunEvent.SEND: {_S.CLAIMED: _S.SENT},
+    RunEvent.BEGIN: {_S.CLAIMED: _S.RUNNING},
     RunEvent.ACCEPT: {_S.SENT: _S.ACCEPTED, _S.UNKNOWN: _S.ACCEPTED},
     RunEvent.REFUSE: {_S.CLAIMED: _S.REFUSED, _S.SENT: _S.REFUSED, _S.UNKNOWN: _S.REFUSED},
     RunEvent.LOSE_SIGHT: {_S.SENT: _S.UNKNOWN},
@@ -121,7 +124,7 @@ ENDED: Final = tuple(state for state in _S if state not in OPEN)
 UNSUCCESSFUL: Final = (_S.REFUSED, _S.FAILED, _S.LOST)
 """Ends after which a job that allows retries is tried again."""
 
-_BY_THE_CLAIM: Final = frozenset({RunEvent.SEND, RunEvent.ACCEPT, RunEvent.REFUSE})
+_BY_THE_CLAIM: Final = frozenset({RunEvent.SEND, RunEvent.BEGIN, RunEvent.ACCEPT, RunEvent.REFUSE})
 """Events that only the centre that has the claim can know of."""
 
 assert set(ENDED) == {_S.REFUSED, _S.DONE, _S.FAILED, _S.LOST, _S.CANCELLED}

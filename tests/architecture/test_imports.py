@@ -54,6 +54,7 @@ PURE = (
     "pipelines/scheduler/schedules.py",
     "pipelines/scheduler/time_ring.py",
     "pipelines/scheduler/wall_clock.py",
+    "pipelines/scheduler/workflows.py",
     "pipelines/scheduler/wire/addresses.py",
     "pipelines/scheduler/wire/fields.py",
     "pipelines/scheduler/wire/messages.py",

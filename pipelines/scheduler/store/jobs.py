@@ -18,14 +18,10 @@ from engine.foundation.errors import ConfigError
 from pipelines.alerting.store.database import Database
 from pipelines.scheduler.job_settings import BEAN, JobSettings
 from pipelines.scheduler.run_life import MOVES, RunEvent, RunState
-from pipelines.scheduler.store.tables import (
-    AnyRow,
-    glue_versions,
-    job_audit,
-    job_groups,
-    jobs,
-    runs,
-)
+from pipelines.scheduler.store.audit import Change, note
+from pipelines.scheduler.store.flows import workflows_with
+from pipelines.scheduler.store.tables import AnyRow, glue_versions, job_groups, jobs, runs
+from pipelines.scheduler.workflows import WORKFLOW, workflow_of
 
 GLUE_VERSIONS_MAX: Final = 30
 """Of one job; beyond it the oldest goes. As in XXL-Job."""
@@ -59,14 +55,6 @@ class Group:
     title: str
     manual_addresses: tuple[str, ...] | None
     """Where they are; None: they register themselves."""
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """Who changes something, and when."""
-
-    author: str
-    now_ms: int
 
 
 def add_group(
@@ -119,6 +107,7 @@ def add_job(database: Database, group_id: int, settings: JobSettings, change: Ch
         there = sa.select(job_groups.c.group_id).where(job_groups.c.group_id == group_id)
         if connection.scalar(there) is None:
             raise ConfigError("group", group_id, "a group that there is")
+        _check_steps(connection, settings)
         job_id: int = connection.execute(
             sa.insert(jobs)
             .values(
@@ -142,6 +131,9 @@ def edit_job(database: Database, job_id: int, settings: JobSettings, change: Cha
     """
     with database.writing() as connection:
         before = _locked(connection, job_id)
+        _check_steps(connection, settings)
+        if settings.is_workflow:
+            _refuse_a_step(connection, job_id, "a job: a step is no workflow")
         cancel_waiting(connection, job_id)
         is_new_glue = (before.settings.glue_type, before.settings.glue_source) != (
             settings.glue_type,
@@ -185,9 +177,12 @@ def pause_job(database: Database, job_id: int, change: Change) -> None:
 
 
 def remove_job(database: Database, job_id: int, change: Change) -> None:
-    """Remove a job and its sources. Its runs stay until they are forgotten."""
+    """Remove a job and its sources. Its runs stay until they are forgotten. Raises ConfigError for
+    a step of a workflow.
+    """
     with database.writing() as connection:
         job = _locked(connection, job_id)
+        _refuse_a_step(connection, job_id, "one that no workflow has as a step")
         cancel_waiting(connection, job_id)
         connection.execute(sa.delete(jobs).where(jobs.c.job_id == job_id))
         connection.execute(sa.delete(glue_versions).where(glue_versions.c.job_id == job_id))
@@ -222,6 +217,25 @@ def glue_of(database: Database, job_id: int) -> list[tuple[int, str, str]]:
     return [(row.changed_ms, row.author, row.source) for row in rows]
 
 
+def _check_steps(connection: sa.Connection, settings: JobSettings) -> None:
+    """Raise ConfigError for a workflow with a step that is no job, or a workflow."""
+    if not settings.is_workflow:
+        return
+    workflow = workflow_of(settings.glue_source)
+    rows = connection.execute(
+        sa.select(jobs.c.job_id, jobs.c.glue_type).where(
+            jobs.c.job_id.in_(sorted({step.job_id for step in workflow.steps}))
+        )
+    )
+    workflow.check_jobs({row.job_id: row.glue_type == WORKFLOW for row in rows})
+
+
+def _refuse_a_step(connection: sa.Connection, job_id: int, allowed: str) -> None:
+    if theirs := workflows_with(connection, job_id):
+        told = f"{job_id}, a step of {', '.join(map(str, theirs[:5]))}"
+        raise ConfigError("job", told, allowed)
+
+
 def cancel_waiting(connection: sa.Connection, job_id: int) -> None:
     """Cancel the runs that a job's schedule planned and nobody has sent."""
     connection.execute(
@@ -233,21 +247,6 @@ def cancel_waiting(connection: sa.Connection, job_id: int) -> None:
             runs.c.cause.like("plan:%"),
         )
         .values(state=RunState.CANCELLED.value)
-    )
-
-
-def note(
-    connection: sa.Connection, change: Change, action: str, subject: str, *, detail: str = ""
-) -> None:
-    """Write down who did what."""
-    connection.execute(
-        sa.insert(job_audit).values(
-            at_ms=change.now_ms,
-            author=change.author,
-            action=action,
-            subject=subject,
-            detail=detail,
-        )
     )
 
 

@@ -20,9 +20,9 @@ from engine.foundation.errors import ConfigError
 from pipelines.alerting.store.database import Database
 from pipelines.scheduler.job_settings import PARAMETERS_CHARS_MAX
 from pipelines.scheduler.run_life import FAILED, OK, QUIET_MS, RunEvent, RunState
-from pipelines.scheduler.store.jobs import Change, note
+from pipelines.scheduler.store.audit import Change, note
 from pipelines.scheduler.store.run_rows import Ending, end_all, locked, planned_row
-from pipelines.scheduler.store.tables import AnyRow, jobs, run_reports, runs
+from pipelines.scheduler.store.tables import AnyRow, flow_runs, jobs, run_reports, runs
 
 UNHEARD_MS: Final = 30_000
 """So long after it was sent an executor is asked about a run that it took."""
@@ -82,7 +82,9 @@ class Run:
 
 
 def note_results(database: Database, results: Iterable[Result], *, now_ms: int) -> int:
-    """Store results; how many of them ended a run. The first that comes for a run counts."""
+    """Store results; how many of them ended a run. The first that comes for a run counts. A run
+    that was sent nowhere, as a workflow's, has none to tell.
+    """
     by_id: dict[int, Result] = {}
     for result in results:
         by_id.setdefault(result.log_id, result)
@@ -90,6 +92,8 @@ def note_results(database: Database, results: Iterable[Result], *, now_ms: int) 
         endings = []
         for row in locked(connection, by_id):
             told = by_id[row.log_id]
+            if row.address is None:
+                continue
             if row.state == RunState.LOST.value and row.late_code is None:
                 connection.execute(
                     sa.update(runs)
@@ -228,20 +232,25 @@ def report(database: Database, day: str, *, from_ms: int, to_ms: int) -> tuple[i
 
 
 def forget(database: Database, *, before_ms: int) -> int:
-    """Forget runs that were planned before a moment and have ended, FORGET_BATCH at most; how many
-    went.
+    """Forget runs that were planned before a moment and have ended, but for steps of workflows that
+    have not; FORGET_BATCH at most. How many went.
     """
     with database.writing() as connection:
         old = (
             sa.select(runs.c.log_id)
-            .where(runs.c.planned_ms < before_ms, runs.c.ended_ms.is_not(None))
+            .where(runs.c.planned_ms < before_ms, runs.c.ended_ms.is_not(None), ~_is_needed)
             .order_by(runs.c.planned_ms)
             .limit(FORGET_BATCH)
         )
         gone = connection.scalars(old).all()
         connection.execute(sa.delete(runs).where(runs.c.log_id.in_(gone)))
+        connection.execute(sa.delete(flow_runs).where(flow_runs.c.log_id.in_(gone)))
     return len(gone)
 
+
+_flow = runs.alias()
+_is_needed: Final = sa.exists().where(_flow.c.log_id == runs.c.flow_id, _flow.c.ended_ms.is_(None))
+"""A step of a workflow that is not over: what began is told by the rows."""
 
 _OUTSIDE: Final = (RunState.SENT, RunState.UNKNOWN, RunState.ACCEPTED, RunState.RUNNING)
 _SHOWN: Final = tuple(runs.c[name] for name in Run.__slots__)

@@ -21,6 +21,7 @@ from pipelines.alerting.store.database import Database
 from pipelines.scheduler.job_settings import JobSettings
 from pipelines.scheduler.routing import Counters, Route, RouteStrategy, route
 from pipelines.scheduler.run_life import CLAIM_MS, FAILED, RunEvent, RunState
+from pipelines.scheduler.store import flow_life, flows
 from pipelines.scheduler.store.jobs import settings_of
 from pipelines.scheduler.store.passes import Claim
 from pipelines.scheduler.store.registry import addresses_of
@@ -94,7 +95,12 @@ def begin_sending(
         theirs = _jobs_of(connection, rows)
         there = addresses_of(connection, (job.group_id for job in theirs.values()), now_ms=now_ms)
         counters: dict[int, Counters] = {}
+        for_nothing = flows.over(connection, rows)
         for row in rows:
+            if row.log_id in for_nothing:
+                over = "the workflow's run that it is a step of is over"
+                endings.append(Ending(row, RunEvent.CANCEL, FAILED, over))
+                continue
             job = theirs.get(row.job_id)
             try:
                 settings = None if job is None else settings_of(job)
@@ -103,6 +109,9 @@ def begin_sending(
                 continue
             if job is None or settings is None:
                 endings.append(_refusal(row, "its job was removed"))
+                continue
+            if settings.is_workflow:
+                flow_life.begin(connection, row, settings, now_ms=now_ms)
                 continue
             known = counters.get(row.job_id) or _counters(job.counters)
             found = _route(
@@ -181,7 +190,7 @@ def _sent(
     placed = [(row.log_id, row.shard_index, addresses[0])]
     if len(addresses) > 1:
         kept = ("job_id", "cause", "attempt", "retries_left", "parameters", "planned_ms", "due_ms",
-                "token", "holder")  # fmt: skip
+                "token", "holder", "flow_id", "step")  # fmt: skip
         same = {name: getattr(row, name) for name in kept} | common
         others = [
             same | {"shard_index": index, "address": address}

@@ -10,7 +10,7 @@ from pipelines.alerting.store.database import Database
 from pipelines.scheduler.job_settings import JobSettings
 from pipelines.scheduler.run_life import FAILED, OK, RunEvent
 from pipelines.scheduler.store import jobs, passes, registry, results, sending
-from pipelines.scheduler.store.jobs import Change
+from pipelines.scheduler.store.audit import Change
 
 NOW_MS = 1_780_000_000_000
 SECOND_MS = 1_000

@@ -11,7 +11,7 @@ from pipelines.alerting.store.database import Database
 from pipelines.scheduler.centre.serving import clock_ms, serve
 from pipelines.scheduler.run_life import ENDED, RunState
 from pipelines.scheduler.store import jobs, registry, results
-from pipelines.scheduler.store.jobs import Change
+from pipelines.scheduler.store.audit import Change
 from pipelines.scheduler.wire.addresses import Address
 from pipelines.scheduler.wire.client import AdminClient, Caller, opened_caller
 from pipelines.scheduler.wire.messages import Answer, Registration, RunRequest, RunResult, refused

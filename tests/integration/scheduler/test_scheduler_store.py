@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -12,7 +11,6 @@ from engine.foundation.errors import ConfigError
 from pipelines.alerting.store.database import Database
 from pipelines.scheduler.run_life import CLAIM_MS, FAILED, OK, QUIET_MS, RunEvent, RunState
 from pipelines.scheduler.store import jobs, passes, registry, results, tables
-from tests.integration.alerting.stores import postgresql_address, sqlite_address
 from tests.integration.scheduler.stores import (
     ADDRESSES,
     APP,
@@ -31,32 +29,6 @@ from tests.integration.scheduler.stores import (
 
 DUE_MS = NOW_MS + MINUTE_MS
 ENDED_MS = DUE_MS + 2 * SECOND_MS
-
-
-@pytest.fixture(scope="module")
-def on_sqlite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Database]:
-    opened = Database.at(sqlite_address(tmp_path_factory.mktemp("database")))
-    yield opened
-    opened.close()
-
-
-@pytest.fixture(scope="module")
-def on_postgresql() -> Iterator[Database]:
-    with postgresql_address() as address:
-        opened = Database.at(address)
-        yield opened
-        opened.close()
-
-
-@pytest.fixture(params=["sqlite", "postgresql"])
-def database(request: pytest.FixtureRequest) -> Database:
-    """One database of each kind for all tests, without rows."""
-    opened: Database = request.getfixturevalue(f"on_{request.param}")
-    with opened.writing() as connection:
-        for table in tables.metadata.sorted_tables:
-            if table is not tables.schedule_locks:
-                connection.execute(sa.delete(table))
-    return opened
 
 
 def states(database: Database, job_id: int) -> list[RunState]:
