@@ -98,7 +98,8 @@ class RunEvent(StrEnum):
 
 
 _S = RunState
-_OUTSIDE: Final = (_S.SENT, _S.UNKNOWN, _S.ACCEPTED, _S.RUNNING)
+OUTSIDE: Final = (_S.SENT, _S.UNKNOWN, _S.ACCEPTED, _S.RUNNING)
+"""An executor has it, or may have it."""
 
 MOVES: Final[Mapping[RunEvent, Mapping[RunState, RunState]]] = {
     RunEvent.CLAIM: {_S.PLANNED: _S.CLAIMED, _S.CLAIMED: _S.CLAIMED},
@@ -111,8 +112,8 @@ MOVES: Final[Mapping[RunEvent, Mapping[RunState, RunState]]] = {
     RunEvent.MISS: {_S.UNKNOWN: _S.PLANNED, _S.ACCEPTED: _S.LOST, _S.RUNNING: _S.LOST},
     RunEvent.BEREAVE: {_S.UNKNOWN: _S.LOST, _S.ACCEPTED: _S.LOST, _S.RUNNING: _S.LOST},
     # The result of a run that was sent before, and is planned again, is a result: it ran after all.
-    RunEvent.SUCCEED: dict.fromkeys((*_OUTSIDE, _S.PLANNED, _S.CLAIMED), _S.DONE),
-    RunEvent.FAIL: dict.fromkeys((*_OUTSIDE, _S.PLANNED, _S.CLAIMED), _S.FAILED),
+    RunEvent.SUCCEED: dict.fromkeys((*OUTSIDE, _S.PLANNED, _S.CLAIMED), _S.DONE),
+    RunEvent.FAIL: dict.fromkeys((*OUTSIDE, _S.PLANNED, _S.CLAIMED), _S.FAILED),
     RunEvent.CANCEL: {_S.PLANNED: _S.CANCELLED, _S.CLAIMED: _S.CANCELLED},
 }
 """What each event makes of each state; in a state that it does not name, it changes nothing."""

@@ -49,6 +49,7 @@ PURE = (
     "pipelines/scheduler/executor/scripts.py",
     "pipelines/scheduler/job_settings.py",
     "pipelines/scheduler/planning.py",
+    "pipelines/scheduler/roles.py",
     "pipelines/scheduler/routing.py",
     "pipelines/scheduler/run_life.py",
     "pipelines/scheduler/schedules.py",

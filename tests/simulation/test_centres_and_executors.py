@@ -20,7 +20,7 @@ from pipelines.scheduler.centre.calls import Outcome
 from pipelines.scheduler.centre.centre import Centre, Doors
 from pipelines.scheduler.run_life import ENDED, FAILED, OK, RunEvent, RunState
 from pipelines.scheduler.schedules import schedule_of
-from pipelines.scheduler.store import flows, jobs, registry, results
+from pipelines.scheduler.store import flows, groups, jobs, registry, results
 from pipelines.scheduler.store.sending import Sending
 from pipelines.scheduler.workflows import StepState
 from tests.integration.alerting.stores import sqlite_address
@@ -241,7 +241,7 @@ def test_no_run_begins_twice_and_no_time_is_left_out(seed: int, tmp_path: Path) 
     loop = VirtualLoop(random.Random(f"{seed}/interleaving"))
     database = Database.at(sqlite_address(tmp_path))
     world = World(seed, loop, database)
-    group_id = jobs.add_group(database, APP, by())
+    group_id = groups.add_group(database, APP, by())
     made = {}
     for kind, text, route in SCHEDULES:
         told = settings(

@@ -20,11 +20,19 @@ from typing import Final
 from pipelines.alerting.store.database import Database
 from pipelines.scheduler.centre.calls import WiredExecutors
 from pipelines.scheduler.centre.centre import Centre, Doors
+from pipelines.scheduler.centre.token_book import TokenBook
 from pipelines.scheduler.store import registry, results
 from pipelines.scheduler.wire.addresses import Address
 from pipelines.scheduler.wire.client import opened_caller
 from pipelines.scheduler.wire.messages import Answer, Registration, decode_results, refused
-from pipelines.scheduler.wire.server import Asked, Call, WireApplication, listening, served
+from pipelines.scheduler.wire.server import (
+    LOOPBACK,
+    Asked,
+    Call,
+    WireApplication,
+    listening,
+    served,
+)
 from pipelines.scheduler.wire.tokens import Tokens
 
 CONTEXT_PATHS: Final = ("", "/xxl-job-admin")
@@ -46,6 +54,10 @@ def calls_of(
         if not tokens.may_speak_for(asked.speaker, told.app):
             return refused("the access token is another executor's")
         address = Address.parse(told.address).text
+        if tokens.has_own and await asyncio.to_thread(
+            registry.is_of_another, database, told.app, address, now_ms=clock()
+        ):
+            return refused("the address is another executor's")
         await asyncio.to_thread(registry.beat, database, told.app, address, now_ms=clock())
         return Answer()
 
@@ -60,6 +72,11 @@ def calls_of(
         told = [
             results.Result(one.log_id, one.code, one.message) for one in decode_results(asked.body)
         ]
+        if tokens.has_own:
+            apps = await asyncio.to_thread(results.apps_of, database, [one.log_id for one in told])
+            told = [
+                one for one in told if tokens.may_speak_for(asked.speaker, apps.get(one.log_id, ""))
+            ]
         await asyncio.to_thread(results.note_results, database, told, now_ms=clock())
         return Answer()
 
@@ -84,18 +101,20 @@ async def serve(
     for_s: float = 0,
 ) -> None:
     """Be a centre until cancelled, or for so many seconds; `on_ready` is told where it listens."""
-    tokens = Tokens(token)
-    listener = listening(host, port, tokens)
-    application = WireApplication(calls_of(database, tokens), tokens)
+    book = TokenBook(database, token, asyncio.to_thread, may_be_open=host in LOOPBACK)
+    await asyncio.to_thread(book.read)
+    listener = listening(host, port, book.tokens)
+    application = WireApplication(calls_of(database, book.tokens), book.tokens)
     holder = f"{socket.gethostname()[:40]}-{os.getpid()}-{secrets.token_hex(4)}"
     async with served(application, listener), opened_caller() as caller:
         doors = Doors(
-            WiredExecutors(caller, token), clock_ms, lambda: secrets.randbits(32), asyncio.to_thread
+            WiredExecutors(caller, book), clock_ms, lambda: secrets.randbits(32), asyncio.to_thread
         )
         bound_host, bound_port = listener.getsockname()[:2]
         on_ready(f"http://{bound_host}:{bound_port}/")
         try:
-            async with asyncio.timeout(for_s or None):
-                await Centre(database, holder, doors).run()
+            async with asyncio.timeout(for_s or None), asyncio.TaskGroup() as tasks:
+                tasks.create_task(book.keep_up())
+                tasks.create_task(Centre(database, holder, doors).run())
         except TimeoutError:
             return

@@ -19,10 +19,17 @@ from sqlalchemy.exc import IntegrityError
 from engine.foundation.errors import ConfigError
 from pipelines.alerting.store.database import Database
 from pipelines.scheduler.job_settings import PARAMETERS_CHARS_MAX
-from pipelines.scheduler.run_life import FAILED, OK, QUIET_MS, RunEvent, RunState
+from pipelines.scheduler.run_life import FAILED, OK, OUTSIDE, QUIET_MS, RunEvent, RunState
 from pipelines.scheduler.store.audit import Change, note
 from pipelines.scheduler.store.run_rows import Ending, end_all, locked, planned_row
-from pipelines.scheduler.store.tables import AnyRow, flow_runs, jobs, run_reports, runs
+from pipelines.scheduler.store.tables import (
+    AnyRow,
+    flow_runs,
+    job_groups,
+    jobs,
+    run_reports,
+    runs,
+)
 
 UNHEARD_MS: Final = 30_000
 """So long after it was sent an executor is asked about a run that it took."""
@@ -195,6 +202,18 @@ def runs_of(database: Database, job_id: int, *, before: int | None = None) -> li
     return [_run(row) for row in rows]
 
 
+def apps_of(database: Database, log_ids: Iterable[int]) -> dict[int, str]:
+    """Whose executors these runs are for; without those whose job is no more."""
+    with database.reading() as connection:
+        rows = connection.execute(
+            sa.select(runs.c.log_id, job_groups.c.app_name)
+            .join(jobs, jobs.c.job_id == runs.c.job_id)
+            .join(job_groups, job_groups.c.group_id == jobs.c.group_id)
+            .where(runs.c.log_id.in_(sorted(set(log_ids))))
+        ).all()
+    return {row.log_id: row.app_name for row in rows}
+
+
 def run_of(database: Database, log_id: int) -> Run:
     """A run; raises ConfigError when there is none of that number."""
     with database.reading() as connection:
@@ -206,7 +225,7 @@ def run_of(database: Database, log_id: int) -> Run:
 
 def open_runs(database: Database, job_id: int) -> list[Run]:
     """The runs of a job that an executor has or may have."""
-    return [run for run in runs_of(database, job_id) if run.state in _OUTSIDE]
+    return [run for run in runs_of(database, job_id) if run.state in OUTSIDE]
 
 
 def report(database: Database, day: str, *, from_ms: int, to_ms: int) -> tuple[int, int, int]:
@@ -252,7 +271,6 @@ _flow = runs.alias()
 _is_needed: Final = sa.exists().where(_flow.c.log_id == runs.c.flow_id, _flow.c.ended_ms.is_(None))
 """A step of a workflow that is not over: what began is told by the rows."""
 
-_OUTSIDE: Final = (RunState.SENT, RunState.UNKNOWN, RunState.ACCEPTED, RunState.RUNNING)
 _SHOWN: Final = tuple(runs.c[name] for name in Run.__slots__)
 
 

@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from engine.foundation.errors import ConfigError
 from pipelines.alerting.store.database import Database
 from pipelines.scheduler.run_life import CLAIM_MS, FAILED, OK, QUIET_MS, RunEvent, RunState
-from pipelines.scheduler.store import jobs, passes, registry, results, tables
+from pipelines.scheduler.store import glue, jobs, passes, registry, results, tables
 from tests.integration.scheduler.stores import (
     ADDRESSES,
     APP,
@@ -130,7 +130,9 @@ def test_a_run_that_fails_is_tried_again_with_its_shard(database: Database) -> N
 def test_a_success_begins_the_children_once(database: Database) -> None:
     group_id = a_group(database)
     child = jobs.add_job(database, group_id, settings(schedule_kind="NONE"), by())
-    started(database, group_id, children=(child, 999))
+    gone = jobs.add_job(database, group_id, settings(), by())
+    started(database, group_id, children=(child, gone))
+    jobs.remove_job(database, gone, by())
     batch = send(database, passes.plan_due(database, "one", now_ms=DUE_MS).claims, DUE_MS)
     log_id = batch.sendings[0].log_id
     told(database, log_id, OK, ENDED_MS)
@@ -246,8 +248,8 @@ def test_sources_are_kept_thirty_times(database: Database) -> None:
     for number in range(1, 35):
         changed = settings(glue_type="GLUE_SHELL", glue_source=f"echo {number}")
         jobs.edit_job(database, job_id, changed, by())
-    kept = [source for _, _, source in jobs.glue_of(database, job_id)]
-    assert kept == [f"echo {number}" for number in range(34, 4, -1)]
+    kept = glue.glue_of(database, job_id)
+    assert [one.source for one in kept] == [f"echo {number}" for number in range(34, 4, -1)]
 
 
 def test_centres_that_plan_at_once_plan_each_time_once(database: Database) -> None:
