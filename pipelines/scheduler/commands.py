@@ -21,6 +21,7 @@ from pipelines.scheduler.for_commands import (
     opened_desk,
 )
 from pipelines.scheduler.glue_commands import glue
+from pipelines.scheduler.import_commands import imports
 from pipelines.scheduler.people_commands import groups, show_audit, users
 from pipelines.scheduler.workflow_commands import workflow
 
@@ -31,6 +32,7 @@ app.add_typer(scheduler, name="scheduler")
 app.add_typer(jobs, name="jobs")
 jobs.add_typer(workflow, name="workflow")
 jobs.add_typer(glue, name="glue")
+jobs.add_typer(imports)
 scheduler.add_typer(groups, name="groups")
 scheduler.add_typer(users, name="users")
 scheduler.command("audit")(show_audit)

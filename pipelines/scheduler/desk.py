@@ -14,9 +14,20 @@ from dataclasses import replace
 
 from engine.foundation.errors import ConfigError
 from pipelines.alerting.store.database import Database
+from pipelines.scheduler.importing.xxl_job import TakenRun, Taking
 from pipelines.scheduler.job_settings import JobSettings
 from pipelines.scheduler.roles import Actor, Deed, demand, may
-from pipelines.scheduler.store import audit, flow_life, flows, glue, groups, jobs, people, results
+from pipelines.scheduler.store import (
+    audit,
+    flow_life,
+    flows,
+    glue,
+    groups,
+    imports,
+    jobs,
+    people,
+    results,
+)
 from pipelines.scheduler.store.audit import Change
 from pipelines.scheduler.store.groups import Group
 from pipelines.scheduler.workflows import workflow_of
@@ -271,6 +282,27 @@ class Desk:
         """Who changed what, the newest first."""
         demand(self._actor, Deed.SEE_AUDIT)
         return audit.audit_of(self._database, subject)
+
+    # Imports
+
+    def take_over(
+        self, taking: Taking, source: str, *, is_preview: bool, is_started: bool = False
+    ) -> imports.Import:
+        """Store what is new of another database, or only say what would be."""
+        demand(self._actor, Deed.IMPORT)
+        change = self.change
+        if taking.users and not is_preview:
+            self.keep_administrator()
+        done = imports.take_over(self._database, taking, source, change, is_preview=is_preview)
+        if not is_started or is_preview:
+            return done
+        told = imports.start_taken(self._database, done.took, change)
+        return imports.Import(done.took, (*done.remarks, *told))
+
+    def take_history(self, taken: Iterable[TakenRun], source: str) -> int:
+        """Store runs of jobs that were taken over; how many were new."""
+        demand(self._actor, Deed.IMPORT)
+        return imports.take_history(self._database, taken, source)
 
     # What these need
 

@@ -49,20 +49,40 @@ def add_group(
     token: str | None = None,
 ) -> int:
     """A new group's number; raises ConfigError when the application has one."""
+    try:
+        with database.writing() as connection:
+            return insert_group(
+                connection,
+                app_name,
+                change,
+                title=title,
+                manual_addresses=manual_addresses,
+                token=token,
+            )
+    except IntegrityError as error:
+        raise ConfigError("app_name", app_name, "one that no group has yet") from error
+
+
+def insert_group(
+    connection: sa.Connection,
+    app_name: str,
+    change: Change,
+    *,
+    title: str = "",
+    manual_addresses: Sequence[str] | None = None,
+    token: str | None = None,
+) -> int:
+    """The same within a transaction; raises IntegrityError when the application has one."""
     if not app_name or len(app_name) > 64 or not app_name.isascii() or not app_name.isprintable():
         raise ConfigError("app_name", app_name[:64], "1 to 64 letters of ASCII")
     values = _values(title or app_name, manual_addresses)
-    try:
-        with database.writing() as connection:
-            _check_token(connection, token, None)
-            group_id: int = connection.execute(
-                sa.insert(job_groups)
-                .values(app_name=app_name, access_token=token, changed_ms=change.now_ms, **values)
-                .returning(job_groups.c.group_id)
-            ).scalar_one()
-            note(connection, change, "add", f"group:{group_id}", detail=app_name)
-    except IntegrityError as error:
-        raise ConfigError("app_name", app_name, "one that no group has yet") from error
+    _check_token(connection, token, None)
+    group_id: int = connection.execute(
+        sa.insert(job_groups)
+        .values(app_name=app_name, access_token=token, changed_ms=change.now_ms, **values)
+        .returning(job_groups.c.group_id)
+    ).scalar_one()
+    note(connection, change, "add", f"group:{group_id}", detail=app_name)
     return group_id
 
 

@@ -46,22 +46,29 @@ class Job:
 def add_job(database: Database, group_id: int, settings: JobSettings, change: Change) -> int:
     """A new job's number. It is not active before it is started."""
     with database.writing() as connection:
-        _check_group(connection, group_id)
-        _check_named(connection, settings, ())
-        job_id: int = connection.execute(
-            sa.insert(jobs)
-            .values(
-                **_row(settings),
-                group_id=group_id,
-                glue_changed_ms=change.now_ms,
-                is_active=False,
-                counters="{}",
-                changed_ms=change.now_ms,
-            )
-            .returning(jobs.c.job_id)
-        ).scalar_one()
-        keep_glue(connection, job_id, settings, change)
-        note(connection, change, "add", f"job:{job_id}", detail=_told(settings))
+        return insert_job(connection, group_id, settings, change)
+
+
+def insert_job(
+    connection: sa.Connection, group_id: int, settings: JobSettings, change: Change
+) -> int:
+    """The same within a transaction."""
+    _check_group(connection, group_id)
+    _check_named(connection, settings, ())
+    job_id: int = connection.execute(
+        sa.insert(jobs)
+        .values(
+            **_row(settings),
+            group_id=group_id,
+            glue_changed_ms=change.now_ms,
+            is_active=False,
+            counters="{}",
+            changed_ms=change.now_ms,
+        )
+        .returning(jobs.c.job_id)
+    ).scalar_one()
+    keep_glue(connection, job_id, settings, change)
+    note(connection, change, "add", f"job:{job_id}", detail=_told(settings))
     return job_id
 
 

@@ -13,6 +13,7 @@ from engine.foundation.errors import ConfigError, ConnectFailed
 from pipelines.alerting.store.database import Database
 from pipelines.scheduler.centre.serving import clock_ms, serve
 from pipelines.scheduler.centre.token_book import TokenBook
+from pipelines.scheduler.job_settings import GLUE_TYPES
 from pipelines.scheduler.run_life import ENDED, RunState
 from pipelines.scheduler.store import groups, jobs, registry, results
 from pipelines.scheduler.store.audit import Change
@@ -96,6 +97,19 @@ async def test_a_job_runs_on_an_executor_that_registered(tmp_path: Path) -> None
             refusal = await ended(database, bad)
             assert refusal.state is RunState.REFUSED
             assert refusal.trigger_message == "job handler [report] not found."
+
+            sent = {}
+            for glue_type in GLUE_TYPES[1:]:
+                told = settings(glue_type=glue_type, glue_source=f"a {glue_type}", handler="")
+                of_source = jobs.add_job(database, group_id, told, Change("ann", clock_ms()))
+                sent[glue_type] = results.run_by_hand(
+                    database, of_source, "1", Change("ann", clock_ms())
+                )
+            for log_id in sent.values():
+                assert (await ended(database, log_id)).state is RunState.DONE
+            assert {(one.glue_type, one.glue_source, one.log_id) for one in taken[1:]} == {
+                (glue_type, f"a {glue_type}", log_id) for glue_type, log_id in sent.items()
+            }
 
             assert (await admin.remove(Registration(APP, address))).is_success
             assert registry.registered(database, now_ms=clock_ms()) == {}

@@ -11,11 +11,13 @@ import pytest
 from engine.foundation.errors import ConfigError
 from pipelines.alerting.store.database import Database
 from pipelines.scheduler.desk import Desk
+from pipelines.scheduler.importing.xxl_job import Taking
 from pipelines.scheduler.roles import Actor, NotPermitted
 from pipelines.scheduler.store import groups, people
 from tests.integration.scheduler.stores import NOW_MS, by, settings
 
 PASSWORD = "correct horse battery"
+NOTHING = Taking((), (), (), ())
 TOKEN = "sixteen-or-more-characters"
 ADMIN = Actor("root", is_admin=True)
 
@@ -61,6 +63,8 @@ ASKED: dict[str, Callable[[Desk, int], Any]] = {
     "copy_user": lambda desk, job: desk.copy_user("root", "eve"),
     "set_password": lambda desk, job: desk.set_password("root", PASSWORD),
     "remove_user": lambda desk, job: desk.remove_user("root"),
+    "take_over": lambda desk, job: desk.take_over(NOTHING, "x", is_preview=True),
+    "take_history": lambda desk, job: desk.take_history([], "x"),
     "audit_of": lambda desk, job: desk.audit_of(),
 }
 LISTS = {"jobs_after", "groups"}
