@@ -23,6 +23,7 @@ from pipelines.scheduler.for_commands import (
 from pipelines.scheduler.glue_commands import glue
 from pipelines.scheduler.import_commands import imports
 from pipelines.scheduler.people_commands import groups, show_audit, users
+from pipelines.scheduler.run_commands import one_run
 from pipelines.scheduler.workflow_commands import workflow
 
 app = typer.Typer(no_args_is_help=True)
@@ -33,6 +34,7 @@ app.add_typer(jobs, name="jobs")
 jobs.add_typer(workflow, name="workflow")
 jobs.add_typer(glue, name="glue")
 jobs.add_typer(imports)
+jobs.add_typer(one_run)
 scheduler.add_typer(groups, name="groups")
 scheduler.add_typer(users, name="users")
 scheduler.command("audit")(show_audit)
@@ -51,6 +53,9 @@ def run_centre(
     ] = None,
     database: DatabaseOption = None,
     for_s: Annotated[float, typer.Option("--for", help="Stop after so many seconds.", min=0)] = 0,
+    log_days: Annotated[
+        int, typer.Option(help="So long runs are kept; fewer than 3: for ever.", min=0)
+    ] = 30,
 ) -> None:
     """Be a centre, until stopped. Several may share one database."""
     import asyncio
@@ -66,7 +71,16 @@ def run_centre(
     logging.basicConfig(format="%(asctime)s %(message)s", level=logging.WARNING)
     state = opened(database)
     try:
-        asyncio.run(serve(state, host=host, port=port, token=token, on_ready=ready, for_s=for_s))
+        serving = serve(
+            state,
+            host=host,
+            port=port,
+            token=token,
+            on_ready=ready,
+            for_s=for_s,
+            log_days=log_days,
+        )
+        asyncio.run(serving)
     finally:
         state.close()
 
@@ -87,6 +101,8 @@ def list_jobs(
         told = job.settings
         when = f"{told.schedule_kind} {told.schedule_text}".strip()
         next_one = "paused" if not job.is_active else moment(job.next_ms)
+        if job.wrong_because:
+            next_one += f"  cannot be: {job.wrong_because}"
         typer.echo(f"{job.job_id}  {told.title}  {when}  {next_one}")
 
 
@@ -103,6 +119,8 @@ def show(job_id: JobArgument, database: DatabaseOption = None, as_json: JsonOpti
     typer.echo(f"next: {moment(job.next_ms)}")
     if job.stopped_because:
         typer.echo(f"stopped: {job.stopped_because}")
+    if job.wrong_because:
+        typer.echo(f"cannot be: {job.wrong_because}")
 
 
 @jobs.command("add")
@@ -211,12 +229,10 @@ def next_times(
     as_json: JsonOption = False,
 ) -> None:
     """When its schedule would have it run."""
-    from pipelines.scheduler.centre.serving import clock_ms
-
     with opened_desk(database) as desk:
-        job = desk.job(job_id)
+        job, now_ms = desk.job(job_id), desk.now_ms
     times: list[int] = []
-    next_ms = job.next_ms or job.settings.schedule.next_ms(clock_ms())
+    next_ms = job.next_ms or job.settings.schedule.next_ms(now_ms)
     while next_ms is not None and len(times) < count:
         times.append(next_ms)
         next_ms = job.settings.schedule.next_ms(next_ms)

@@ -14,6 +14,7 @@ from dataclasses import replace
 
 from engine.foundation.errors import ConfigError
 from pipelines.alerting.store.database import Database
+from pipelines.scheduler.centre.run_requests import Killed, RunLog, kill_run, log_of_run
 from pipelines.scheduler.importing.xxl_job import TakenRun, Taking
 from pipelines.scheduler.job_settings import JobSettings
 from pipelines.scheduler.roles import Actor, Deed, demand, may
@@ -41,6 +42,11 @@ class Desk:
         self._database = database
         self._actor = actor
         self._now_ms = now_ms
+
+    @property
+    def now_ms(self) -> int:
+        """The time here."""
+        return self._now_ms()
 
     @property
     def change(self) -> Change:
@@ -137,6 +143,18 @@ class Desk:
         self.demand_job(Deed.CHANGE_JOBS, job_id)
         return results.run_by_hand(
             self._database, job_id, run_key, self.change, parameters=parameters
+        )
+
+    def kill_run(self, log_id: int, *, token: str | None) -> Killed:
+        """Have a run end; `token`: the common one, by which executors are asked."""
+        self._demand_run(Deed.CHANGE_JOBS, log_id)
+        return kill_run(self._database, log_id, self.change, token=token)
+
+    def log_of_run(self, log_id: int, *, from_line: int, token: str | None) -> RunLog:
+        """Lines of its log."""
+        self._demand_run(Deed.SEE_JOBS, log_id)
+        return log_of_run(
+            self._database, log_id, from_line=from_line, now_ms=self._now_ms(), token=token
         )
 
     # Sources and workflows

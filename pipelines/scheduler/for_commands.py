@@ -45,12 +45,12 @@ FILE_BYTES_MAX = 4 * 1024 * 1024
 def opened_desk(database: str | None) -> Iterator[Desk]:
     """The desk at which the user of this process asks."""
     from pipelines.alerting.state import opened
-    from pipelines.scheduler.centre.serving import clock_ms
     from pipelines.scheduler.desk import Desk
+    from pipelines.scheduler.store.clock import database_ms
 
     state = opened(database)
     try:
-        yield Desk(state, acting(state, user_name()), clock_ms)
+        yield Desk(state, acting(state, user_name()), lambda: database_ms(state))
     finally:
         state.close()
 

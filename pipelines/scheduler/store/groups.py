@@ -170,6 +170,17 @@ def tokens_of_apps(database: Database) -> dict[str, str]:
     return {row.app_name: row.access_token for row in rows}
 
 
+def own_token(database: Database, job_id: int) -> tuple[str, str] | None:
+    """The application of a job and its token, if its executors have one of their own."""
+    with database.reading() as connection:
+        row = connection.execute(
+            sa.select(job_groups.c.app_name, job_groups.c.access_token)
+            .join(jobs, jobs.c.group_id == job_groups.c.group_id)
+            .where(jobs.c.job_id == job_id, job_groups.c.access_token.is_not(None))
+        ).one_or_none()
+    return None if row is None else (row.app_name, row.access_token)
+
+
 def _group(row: AnyRow) -> Group:
     manual = None if row.manual_addresses is None else tuple(json.loads(row.manual_addresses))
     return Group(row.group_id, row.app_name, row.title, manual, row.access_token is not None)

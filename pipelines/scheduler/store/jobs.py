@@ -35,12 +35,16 @@ class Job:
     job_id: int
     group_id: int
     settings: JobSettings
+    """As stored, even when `wrong_because` says that it cannot be: then it is only to be shown, and
+    to be changed."""
     is_active: bool
     next_ms: int | None
     """None: it is not active, or its next time is known when its run has ended."""
     stopped_because: str | None
     """Why the scheduler stopped it, if it did."""
     changed_ms: int
+    wrong_because: str | None = None
+    """Why it cannot be what is stored: written by a later version, or by other hands."""
 
 
 def add_job(database: Database, group_id: int, settings: JobSettings, change: Change) -> int:
@@ -89,7 +93,7 @@ def edit_job(
         _check_named(connection, settings, before.settings.children)
         if settings.is_workflow:
             _refuse_a_step(connection, job_id, "a job: a step is no workflow")
-        cancel_waiting(connection, job_id)
+        cancel_waiting(connection, job_id, change)
         is_new_glue = (before.settings.glue_type, before.settings.glue_source) != (
             settings.glue_type,
             settings.glue_source,
@@ -127,7 +131,7 @@ def pause_job(database: Database, job_id: int, change: Change) -> None:
     """Have it run no more, but by hand. What an executor has goes on."""
     with database.writing() as connection:
         _locked(connection, job_id)
-        cancel_waiting(connection, job_id)
+        cancel_waiting(connection, job_id, change)
         connection.execute(
             sa.update(jobs).where(jobs.c.job_id == job_id).values(is_active=False, next_ms=None)
         )
@@ -141,7 +145,7 @@ def remove_job(database: Database, job_id: int, change: Change) -> None:
     with database.writing() as connection:
         job = _locked(connection, job_id)
         _refuse_a_step(connection, job_id, "one that no workflow has as a step")
-        cancel_waiting(connection, job_id)
+        cancel_waiting(connection, job_id, change)
         connection.execute(sa.delete(jobs).where(jobs.c.job_id == job_id))
         forget_glue(connection, job_id)
         note(connection, change, "remove", f"job:{job_id}", detail=_told(job.settings))
@@ -196,7 +200,7 @@ def _refuse_a_step(connection: sa.Connection, job_id: int, allowed: str) -> None
         raise ConfigError("job", told, allowed)
 
 
-def cancel_waiting(connection: sa.Connection, job_id: int) -> None:
+def cancel_waiting(connection: sa.Connection, job_id: int, change: Change) -> None:
     """Cancel the runs that a job's schedule planned and nobody has sent."""
     connection.execute(
         sa.update(runs)
@@ -206,27 +210,47 @@ def cancel_waiting(connection: sa.Connection, job_id: int) -> None:
             runs.c.sendings == 0,
             runs.c.cause.like("plan:%"),
         )
-        .values(state=RunState.CANCELLED.value)
+        .values(state=RunState.CANCELLED.value, ended_ms=change.now_ms)
     )
 
 
 def settings_of(row: AnyRow) -> JobSettings:
     """What the row of a job says that it is; raises ConfigError when that cannot be any more."""
-    values = {name: getattr(row, name) for name in _SETTINGS if name != "children"}
-    return JobSettings(**values, children=tuple(json.loads(row.children)))
+    return JobSettings(**_stored(row), children=children_of(row.children))
+
+
+def children_of(text: str) -> tuple[int, ...]:
+    """The jobs of a stored list; raises ConfigError when it is none."""
+    try:
+        found = json.loads(text)
+    except ValueError:
+        found = None
+    if not isinstance(found, list) or not all(type(one) is int for one in found):
+        raise ConfigError("children", text[:64], "a list of numbers of jobs")
+    return tuple(found)
+
+
+def _stored(row: AnyRow) -> dict[str, Any]:
+    return {name: getattr(row, name) for name in _SETTINGS if name != "children"}
 
 
 def _job(row: AnyRow | None, job_id: int) -> Job:
     if row is None:
         raise ConfigError("job", job_id, "a job that there is")
+    wrong = None
+    try:
+        settings = settings_of(row)
+    except ConfigError as error:
+        settings, wrong = JobSettings.unchecked(**_stored(row)), str(error)
     return Job(
         row.job_id,
         row.group_id,
-        settings_of(row),
+        settings,
         row.is_active,
         row.next_ms,
         row.stopped_because,
         row.changed_ms,
+        wrong,
     )
 
 

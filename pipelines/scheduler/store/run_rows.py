@@ -10,13 +10,13 @@ of its own, so that it cannot be stored twice.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 import sqlalchemy as sa
 
+from engine.foundation.errors import ConfigError
 from pipelines.scheduler.run_life import (
     ENDED,
     FAILED,
@@ -27,8 +27,9 @@ from pipelines.scheduler.run_life import (
     Standing,
     moved,
 )
-from pipelines.scheduler.schedules import ScheduleKind
+from pipelines.scheduler.schedules import ScheduleKind, schedule_of
 from pipelines.scheduler.store.flows import look_again, progressed
+from pipelines.scheduler.store.jobs import children_of
 from pipelines.scheduler.store.tables import AnyRow, jobs, runs
 from pipelines.scheduler.workflows import WORKFLOW
 
@@ -160,7 +161,7 @@ def _follow(
         if state is RunState.DONE:
             new += _children(connection, job, row, now_ms)
         if job.schedule_kind == ScheduleKind.FIX_DELAY and row.cause.startswith("plan:"):
-            next_ms = now_ms + int(job.schedule_text) * 1000
+            next_ms = _after_the_end(job, now_ms)
             connection.execute(
                 sa.update(jobs)
                 .where(jobs.c.job_id == row.job_id, jobs.c.is_active, jobs.c.next_ms.is_(None))
@@ -210,6 +211,16 @@ def _retries(connection: sa.Connection, job_ids: Iterable[int]) -> dict[int, int
     return {row.job_id: row.retries for row in there}
 
 
+def _after_the_end(job: AnyRow, now_ms: int) -> int:
+    """When a job with a delay is due again; now, if its delay cannot be read: planning stops it
+    then, and says why.
+    """
+    try:
+        return schedule_of(job.schedule_kind, job.schedule_text).next_ms(now_ms) or now_ms
+    except ConfigError:
+        return now_ms
+
+
 def _retry(row: AnyRow, now_ms: int) -> dict[str, Any]:
     return planned_row(
         row.job_id,
@@ -229,7 +240,10 @@ def _retry(row: AnyRow, now_ms: int) -> dict[str, Any]:
 def _children(
     connection: sa.Connection, job: AnyRow, row: AnyRow, now_ms: int
 ) -> list[dict[str, Any]]:
-    named = [child for child in json.loads(job.children) if child != row.job_id]
+    try:
+        named = [child for child in children_of(job.children) if child != row.job_id]
+    except ConfigError:
+        return []  # `jobs list` tells of it; the result of the run is stored all the same.
     if not named:
         return []
     return [

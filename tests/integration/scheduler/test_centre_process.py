@@ -11,12 +11,13 @@ import pytest
 
 from engine.foundation.errors import ConfigError, ConnectFailed
 from pipelines.alerting.store.database import Database
-from pipelines.scheduler.centre.serving import clock_ms, serve
+from pipelines.scheduler.centre.serving import serve
 from pipelines.scheduler.centre.token_book import TokenBook
 from pipelines.scheduler.job_settings import GLUE_TYPES
 from pipelines.scheduler.run_life import ENDED, RunState
 from pipelines.scheduler.store import groups, jobs, registry, results
 from pipelines.scheduler.store.audit import Change
+from pipelines.scheduler.store.clock import machine_ms
 from pipelines.scheduler.wire.addresses import Address
 from pipelines.scheduler.wire.client import AdminClient, Caller, opened_caller
 from pipelines.scheduler.wire.messages import Answer, Registration, RunRequest, RunResult, refused
@@ -52,10 +53,12 @@ async def an_executor(
 
 
 @asynccontextmanager
-async def a_centre(database: Database, caller: Caller) -> AsyncIterator[Address]:
+async def a_centre(
+    database: Database, caller: Caller, *, token: str = TOKEN
+) -> AsyncIterator[Address]:
     told: asyncio.Future[str] = asyncio.get_running_loop().create_future()
     serving = asyncio.create_task(
-        serve(database, host="127.0.0.1", port=0, token=TOKEN, on_ready=told.set_result)
+        serve(database, host="127.0.0.1", port=0, token=token, on_ready=told.set_result)
     )
     try:
         yield Address.parse(f"{await told}xxl-job-admin")
@@ -73,8 +76,8 @@ async def ended(database: Database, log_id: int) -> results.Run:
 
 async def test_a_job_runs_on_an_executor_that_registered(tmp_path: Path) -> None:
     database = Database.at(sqlite_address(tmp_path))
-    group_id = groups.add_group(database, APP, Change("ann", clock_ms()))
-    job_id = jobs.add_job(database, group_id, settings(), Change("ann", clock_ms()))
+    group_id = groups.add_group(database, APP, Change("ann", machine_ms()))
+    job_id = jobs.add_job(database, group_id, settings(), Change("ann", machine_ms()))
     async with opened_caller() as caller, a_centre(database, caller) as at:
         stranger = AdminClient(caller, at, token="another", app=APP)
         admin = AdminClient(caller, at, token=TOKEN, app=APP)
@@ -83,16 +86,16 @@ async def test_a_job_runs_on_an_executor_that_registered(tmp_path: Path) -> None
             metadata = Registration(APP, "http://169.254.169.254/")
             assert "can have" in (await admin.register(metadata)).message
             assert (await admin.register(Registration(APP, address))).is_success
-            assert registry.registered(database, now_ms=clock_ms()) == {APP: (address,)}
+            assert registry.registered(database, now_ms=machine_ms()) == {APP: (address,)}
 
-            good = results.run_by_hand(database, job_id, "1", Change("ann", clock_ms()))
+            good = results.run_by_hand(database, job_id, "1", Change("ann", machine_ms()))
             run = await ended(database, good)
             assert (run.state, run.result_message) == (RunState.DONE, "well")
             assert [(one.log_id, one.handler) for one in taken] == [(good, "report")]
             assert taken[0].fire_time_ms == run.planned_ms
 
             bad = results.run_by_hand(
-                database, job_id, "2", Change("ann", clock_ms()), parameters="no"
+                database, job_id, "2", Change("ann", machine_ms()), parameters="no"
             )
             refusal = await ended(database, bad)
             assert refusal.state is RunState.REFUSED
@@ -101,9 +104,9 @@ async def test_a_job_runs_on_an_executor_that_registered(tmp_path: Path) -> None
             sent = {}
             for glue_type in GLUE_TYPES[1:]:
                 told = settings(glue_type=glue_type, glue_source=f"a {glue_type}", handler="")
-                of_source = jobs.add_job(database, group_id, told, Change("ann", clock_ms()))
+                of_source = jobs.add_job(database, group_id, told, Change("ann", machine_ms()))
                 sent[glue_type] = results.run_by_hand(
-                    database, of_source, "1", Change("ann", clock_ms())
+                    database, of_source, "1", Change("ann", machine_ms())
                 )
             for log_id in sent.values():
                 assert (await ended(database, log_id)).state is RunState.DONE
@@ -112,13 +115,13 @@ async def test_a_job_runs_on_an_executor_that_registered(tmp_path: Path) -> None
             }
 
             assert (await admin.remove(Registration(APP, address))).is_success
-            assert registry.registered(database, now_ms=clock_ms()) == {}
+            assert registry.registered(database, now_ms=machine_ms()) == {}
     database.close()
 
 
 async def test_an_executor_with_a_token_of_its_own_is_nobody_elses(tmp_path: Path) -> None:
     database = Database.at(sqlite_address(tmp_path))
-    by_ann = Change("ann", clock_ms())
+    by_ann = Change("ann", machine_ms())
     own = groups.add_group(database, APP, by_ann, token=OWN)
     other = groups.add_group(database, "other", by_ann)
     job_id, their_job = (jobs.add_job(database, one, settings(), by_ann) for one in (own, other))
@@ -136,8 +139,8 @@ async def test_an_executor_with_a_token_of_its_own_is_nobody_elses(tmp_path: Pat
             run = await ended(database, results.run_by_hand(database, job_id, "2", by_ann))
             assert (run.state, len(taken)) == (RunState.DONE, 1), "it was shown its own token"
             theirs = results.run_by_hand(database, their_job, "3", by_ann)
-            forged = RunResult(theirs, clock_ms(), 200, "forged")
-            assert (await admin.report([forged])).is_success
+            forged = RunResult(theirs, machine_ms(), 200, "forged")
+            assert not (await admin.report([forged])).is_success
             refusal = await ended(database, theirs)
             assert (refusal.state, refusal.result_message) == (RunState.REFUSED, None)
 
@@ -151,7 +154,7 @@ async def test_an_executor_with_a_token_of_its_own_is_nobody_elses(tmp_path: Pat
 
 async def test_without_any_token_nobody_is_let_in_from_elsewhere(tmp_path: Path) -> None:
     database = Database.at(sqlite_address(tmp_path))
-    by_ann = Change("ann", clock_ms())
+    by_ann = Change("ann", machine_ms())
     book = TokenBook(database, None, asyncio.to_thread, may_be_open=False)
     assert book.tokens.speaker(APP, "") is None
     group_id = groups.add_group(database, APP, by_ann, token=OWN)

@@ -47,6 +47,8 @@ ASKED: dict[str, Callable[[Desk, int], Any]] = {
     "pause_job": lambda desk, job: desk.pause_job(job),
     "remove_job": lambda desk, job: desk.remove_job(job),
     "run_job": lambda desk, job: desk.run_job(job, "k"),
+    "kill_run": lambda desk, job: desk.kill_run(1, token=None),
+    "log_of_run": lambda desk, job: desk.log_of_run(1, from_line=1, token=None),
     "glue_of": lambda desk, job: desk.glue_of(job),
     "roll_back": lambda desk, job: desk.roll_back(job, 1),
     "steps_of": lambda desk, job: desk.steps_of(1),

@@ -13,6 +13,7 @@ from pipelines.alerting.store.database import Database
 from pipelines.scheduler.job_settings import JobSettings
 from pipelines.scheduler.run_life import CLAIM_MS, FAILED, OK, RunEvent, RunState
 from pipelines.scheduler.store import flow_life, flows, jobs, passes, results
+from pipelines.scheduler.store.kills import begin_kill
 from pipelines.scheduler.store.passes import Claim
 from pipelines.scheduler.store.tables import runs
 from pipelines.scheduler.workflows import StepState
@@ -172,6 +173,7 @@ def test_what_is_stopped_begins_nothing_more(database: Database) -> None:
     run = results.run_of(database, flow_id)
     assert (run.state, run.result_message) == (RunState.FAILED, "stopped by bob")
     assert passes.claim_due(database, "one", now_ms=DUE_MS + CLAIM_MS + 4) == ()
+    assert begin_kill(database, flow_id, by()).message == "", "it is over"
     with pytest.raises(ConfigError, match="a run of a workflow"):
         flow_life.stop_by_hand(database, first["extract"], by())
 
@@ -216,6 +218,13 @@ def test_a_run_goes_on_by_the_workflow_as_it_was_when_it_began(database: Databas
     assert go_on(database, DUE_MS + 4) == {}
     run = results.run_of(database, flow_id)
     assert run.result_message == "3 of 4 steps done; failed: report", "its job was removed"
+
+
+def test_a_workflow_that_is_killed_is_stopped(database: Database) -> None:
+    flow_id, _ = begun(database, a_workflow(database))
+    assert begin_kill(database, flow_id, by("bob")).message == "no further step of it begins"
+    run = results.run_of(database, flow_id)
+    assert (run.state, run.result_message) == (RunState.FAILED, "killed by bob")
 
 
 def test_parameters_are_the_steps_own_or_those_of_the_run(database: Database) -> None:
