@@ -275,7 +275,7 @@ def test_no_run_begins_twice_and_no_time_is_left_out(seed: int, tmp_path: Path) 
         )
         made[jobs.add_job(database, group_id, told, by())] = schedule_of(kind, text)
     flow_id = a_workflow(database, group_id)
-    made[flow_id] = schedule_of("FIX_RATE", "20")
+    made[flow_id] = schedule_of("FIX_RATE", "45")
     first = {job_id: jobs.start_job(database, job_id, by()) for job_id in made}
     try:
         loop.run_until_complete(played(world))
@@ -306,7 +306,7 @@ def a_workflow(database: Database, group_id: int) -> int:
         for route in ("ROUND", "SHARDING_BROADCAST", "FIRST")
     ]
     told = settings(
-        schedule_kind="FIX_RATE", schedule_text="20", misfire="FIRE_ONCE_NOW", handler="",
+        schedule_kind="FIX_RATE", schedule_text="45", misfire="FIRE_ONCE_NOW", handler="",
         glue_type="WORKFLOW", glue_source=STEPS.format(*steps),
     )  # fmt: skip
     return jobs.add_job(database, group_id, told, by())
