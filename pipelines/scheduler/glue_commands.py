@@ -69,8 +69,13 @@ def edit(
     database: DatabaseOption = None,
 ) -> None:
     """Give the job another source."""
+    from engine.foundation.errors import ConfigError
+    from pipelines.scheduler.job_settings import BEAN
+
     with opened_desk(database) as desk:
         settings = desk.job(job_id).settings
+        if (glue_type or settings.glue_type) == BEAN:
+            raise ConfigError("type", BEAN, "--type of the source: the job runs a handler")
         changed = replace(
             settings, glue_type=glue_type or settings.glue_type, glue_source=text_of(file)
         )

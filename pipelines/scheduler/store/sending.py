@@ -98,19 +98,12 @@ def begin_sending(
         counters: dict[int, Counters] = {}
         for_nothing = flows.over(connection, rows)
         for row in rows:
-            if row.log_id in for_nothing:
-                over = "the workflow's run that it is a step of is over"
-                endings.append(Ending(row, RunEvent.CANCEL, FAILED, over))
-                continue
             job = theirs.get(row.job_id)
-            try:
-                settings = None if job is None else settings_of(job)
-            except ConfigError as error:
-                endings.append(_refusal(row, str(error)))
+            settings = _settings_or_end(row, job, is_over=row.log_id in for_nothing)
+            if isinstance(settings, Ending):
+                endings.append(settings)
                 continue
-            if job is None or settings is None:
-                endings.append(_refusal(row, "its job was removed"))
-                continue
+            assert job is not None, "a run without a job ends"
             if settings.is_workflow:
                 flow_life.begin(connection, row, settings, now_ms=now_ms)
                 continue
@@ -137,11 +130,24 @@ def begin_sending(
                 else:
                     written.append(_as_sent(row, found, asked, now_ms))
                     placed = _placed(connection, row, found, written[-1])
-                    sendings += _sendings(row, job, settings, placed, written[-1])
+                    sendings += _sendings(row, job, settings, placed=placed, sent=written[-1])
         _write(connection, written)
         _keep_counters(connection, counters)
         end_all(connection, endings, now_ms=now_ms)
     return Batch(tuple(sendings), tuple(undecided), len(endings))
+
+
+def _settings_or_end(row: AnyRow, job: AnyRow | None, *, is_over: bool) -> JobSettings | Ending:
+    """What a run is to do, or why it is not sent at all."""
+    if is_over:
+        over = "the workflow's run that it is a step of is over"
+        return Ending(row, RunEvent.CANCEL, FAILED, over)
+    if job is None:
+        return _refusal(row, "its job was removed")
+    try:
+        return settings_of(job)
+    except ConfigError as error:
+        return _refusal(row, str(error))
 
 
 def _route(
@@ -209,6 +215,7 @@ def _sendings(
     row: AnyRow,
     job: AnyRow,
     settings: JobSettings,
+    *,
     placed: Iterable[tuple[int, int, str]],
     sent: Mapping[str, Any],
 ) -> list[Sending]:

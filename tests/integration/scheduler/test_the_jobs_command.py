@@ -82,6 +82,10 @@ def test_sources_are_listed_edited_and_go_back(tmp_path: Path) -> None:
     ]  # fmt: skip
     asked(tmp_path, "jobs", "glue", "back", "1", str(versions[1]["glue_id"]))
     assert asked(tmp_path, "jobs", "glue", "show", "1") == "echo 1"
+    asked(tmp_path, "jobs", "add", "--group", "g", "title=b", "handler=b")
+    assert "the job runs a handler" in asked(
+        tmp_path, "jobs", "glue", "edit", "2", "-", told="echo 1", code=1
+    )
 
 
 def test_who_has_no_rights_is_refused_and_the_audit_names_the_systems_user(tmp_path: Path) -> None:
