@@ -66,7 +66,8 @@ def judge(
     changes with the clock.
     """
     clock = known.clock.advanced(looked.data_us, now_us)
-    at = Now(now_us if clock.data_us is None else clock.data_us, clock.total_us)
+    data_us = now_us if clock.data_us is None else clock.data_us
+    at, of_lake = Now(data_us, clock.total_us), Now(data_us, clock.process_us)
     of_rule: defaultdict[str, list[Alert]] = defaultdict(list)
     for alert in known.alerts:
         of_rule[alert.rule].append(alert)
@@ -76,7 +77,9 @@ def judge(
     changes: list[Change] = []
     for rule in judged:
         stepped = life_cycle.step(
-            rule, of_rule.pop(rule.name, ()), outcomes[rule.name], at, gone=looked.gone
+            *(rule, of_rule.pop(rule.name, ()), outcomes[rule.name]),
+            of_lake if rule.is_of_lake else at,
+            gone=looked.gone,
         )
         kept += stepped.alerts
         changes += stepped.changes

@@ -129,6 +129,8 @@ class Alerting:
         self._rules = RuleSet()
         self._judges_anew = True
         """Rules have changed since gold was judged."""
+        self._moment: Moment | None = None
+        """The last complete cycle, as far as the lake could be read."""
         self._rule_paths = rules
         self._rule_files = _Files(rules)
         self._places = places
@@ -274,15 +276,20 @@ class Alerting:
         return bool(decided.notices)
 
     def _decided(self, state: _State, now_us: int) -> tuple[Decided, tuple[str, int] | None]:
-        """What follows from gold as it is now, and which cycle that was if it is a new one."""
+        """What follows from gold as it is now, and which cycle that was; None: no cycle was read.
+
+        While the lake cannot be read, what is said of it is judged by the cycle that was read last:
+        how old gold is can be said without it, and is what people must be told then.
+        """
         rules: Sequence[Rule] = self._rules.rules
+        place = None
         try:
-            moment = self._gold.moment()
+            self._moment = self._gold.moment()
+            if self._moment is not None:
+                place = self._moment.run_id, self._moment.cycle
+            self._say("gold", "")
         except LakeError as error:
             self._say("gold", str(error))
-            return Decided(state.known), None
-        self._say("gold", "")
-        place = None if moment is None else (moment.run_id, moment.cycle)
         is_new = place is not None and (place != state.place or self._judges_anew)
         is_time = now_us - state.judged_us >= OF_LAKE_EACH_US or now_us < state.judged_us
         if not is_new and not is_time:
@@ -291,7 +298,7 @@ class Alerting:
         self._judges_anew = self._judges_anew and not is_new
         if not is_new:
             rules = [rule for rule in rules if rule.is_of_lake]
-        looked = self._looked(rules, moment, now_us)
+        looked = self._looked(rules, self._moment, now_us)
         decided = judge(
             state.known, self._rules.rules, looked, now_us=now_us, of_lake_alone=not is_new
         )

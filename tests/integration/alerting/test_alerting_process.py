@@ -233,3 +233,39 @@ def test_a_broker_that_falls_silent_resolves_nothing(room: Room) -> None:
     for at_s in room.go_on(party, 60, other):
         keeps_up(other, "elsewhere", at_s)
     assert room.states()["stuck"] is State.FIRING
+
+
+LAKE_RULES = """
+[[rule]]
+name = "Late"
+table = "pipeline"
+when = "age_ms > 2m or cycle is null"
+for = "1m"
+[rule.annotations]
+summary = "gold is late"
+"""
+
+
+@pytest.mark.parametrize("damage", ["moved away", "not readable"])
+async def test_that_the_lake_is_gone_is_told_though_nothing_can_be_read(
+    room: Room, damage: str
+) -> None:
+    room.write_rules(LAKE_RULES)
+    (room.folder / "telling.toml").write_text(
+        TELLING.format(url=room.ledger.url).replace('["group"]', '["alertname"]')
+    )
+    party, broker = room.party(), room.story.broker("b")
+    for at_s in room.go_on(party, 30, broker):
+        two_groups(broker, at_s)
+    assert steps.load(room.database(), LAKE).alerts == ()
+    root = Path(str(room.story.lake))
+    if damage == "moved away":
+        root.rename(root.with_name("elsewhere"))
+    else:
+        for log in root.glob("**/_delta_log/*.json"):
+            log.write_text("this is no commit")
+    for _ in range(60):
+        room.now_us += 5 * SECOND_US
+        party.look()
+    [alert] = steps.load(room.database(), LAKE).alerts
+    assert (alert.rule, alert.state) == ("Late", State.FIRING)
