@@ -32,14 +32,16 @@ app.add_typer(alerts, name="alerts")
 def check(
     files: Annotated[
         list[Path] | None,
-        typer.Argument(help="Files of rules, or of routes; none: those that are shipped."),
+        typer.Argument(
+            help="Files of rules, or folders of them, or of routes; none: those that are shipped."
+        ),
     ] = None,
 ) -> None:
     """Say what is wrong with files of rules: file, rule, key, value, and what to do."""
-    from pipelines.alerting.files import ROUTING, faults_of_routing, read_rules, shipped_files
+    from pipelines.alerting.files import ROUTING, faults_of_routing, read_rules, rule_files
     from pipelines.wording import plural
 
-    named = files or [*shipped_files(), ROUTING]
+    named = rule_files(files or ()) + ([] if files else [ROUTING])
     routing = {file: faults for file in named if (faults := faults_of_routing(file)) is not None}
     checked = read_rules(file for file in named if file not in routing)
     _end_at_faults((*checked.faults, *chain(*routing.values())), "alerts check")

@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from pipelines.alerting.commands import app
-from pipelines.alerting.files import SHIPPED, read_rules, shipped_files
+from pipelines.alerting.files import SHIPPED, read_rules, rule_files, shipped_files
 from pipelines.alerting.rule_tests import CheckedCases, cases_of, run
 
 ROOT = Path(__file__).parents[3]
@@ -168,3 +168,13 @@ def test_each_known_incident_has_a_rule_that_tells_it() -> None:
         named = set(re.findall(r"`(\w+)`", rows.get(incident, "")))
         assert named, f"docs/alerting.md names no rule for: {incident}"
         assert named <= rules
+
+
+def test_a_folder_in_which_no_rules_can_be_found_is_a_fault_and_not_a_folder_of_none(
+    written: Path,
+) -> None:
+    assert [file.name for file in rule_files([written])] == ["cases.toml", "rules.toml"]
+    for file in written.glob("*.toml"):
+        file.rename(file.with_suffix(".old"))
+    [fault] = read_rules(rule_files([written])).faults
+    assert str(fault) == f"{written}: it is a folder without a file that ends in .toml"
