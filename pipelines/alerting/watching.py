@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -45,6 +46,10 @@ LOOK_S: Final = 1.0
 LEASE_US: Final = 15 * SECOND_US
 OF_LAKE_EACH_US: Final = 5 * SECOND_US
 """How often rules about the lake itself are judged while no cycle comes."""
+STAY_EACH_S: Final = LEASE_US / SECOND_US / 3
+"""How often a leader says that it is there while it is at work for longer than that."""
+WORK_MAX_S: Final = 600.0
+"""A look that takes longer is stuck: another process may lead."""
 FIGURES_EACH_US: Final = MINUTE_US
 """How often the figures of alerts that go on are stored."""
 TIDY_EACH_US: Final = 10 * MINUTE_US
@@ -145,6 +150,7 @@ class Alerting:
         self._said: dict[str, str] = {}
         self.look_s: float | None = None
         """How long the last look took; None before the first one."""
+        self._at_work_since_s = time.monotonic()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="alerting")
 
     @property
@@ -161,8 +167,10 @@ class Alerting:
         """Look, decide and tell until told to stop."""
         loop = asyncio.get_running_loop()
         delivering: asyncio.Task[None] | None = None
+        staying = asyncio.create_task(self._stay(until))
         try:
             while not until.is_set():
+                self._at_work_since_s = time.monotonic()
                 if await loop.run_in_executor(self._thread, self.look):
                     self._courier.wake()
                 await loop.run_in_executor(self._thread, self.keep_history)
@@ -174,10 +182,25 @@ class Alerting:
                     await asyncio.wait_for(until.wait(), LOOK_S)
         finally:
             until.set()
+            await staying
             if delivering is not None:
                 await delivering
             await loop.run_in_executor(self._thread, self._give_back)
             self._thread.shutdown()
+
+    async def _stay(self, until: asyncio.Event) -> None:
+        """Say that this process leads, however long it looks: else two of them on a slow lake would
+        take the lead from each other, and neither would ever store what it decided."""
+        loop = asyncio.get_running_loop()
+        while not until.is_set():
+            with suppress(TimeoutError):
+                await asyncio.wait_for(until.wait(), STAY_EACH_S)
+            state = self._state
+            if state is None or time.monotonic() - self._at_work_since_s > WORK_MAX_S:
+                continue
+            with suppress(StoreUnavailable, LeadLost):  # Who stores next finds out.
+                staying = partial(leads.renew, self._database, state.lead, now_us=self._now_us())
+                await loop.run_in_executor(None, staying)
 
     def look(self) -> bool:
         """Look once; was somebody to be told something new?"""
@@ -192,14 +215,14 @@ class Alerting:
         try:
             state = self._state
             if state is None:
-                state = self._begun()
+                state = self._state = self._begun()
                 if state is None:
                     return False
                 self._keep_history()  # Before there are new changes: is the database an older copy?
             told = self._step(state)
-            self._state = state
         except (StoreUnavailable, LeadLost) as error:
             self._state = None
+            self._judges_anew = True  # What was judged by new rules is perhaps not stored.
             self._say("store", str(error))
             return False
         self._say("store", "")

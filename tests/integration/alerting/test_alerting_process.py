@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import random
 import secrets
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -18,11 +20,12 @@ from pipelines.alerting.looking import Gold
 from pipelines.alerting.matchers import matcher_of
 from pipelines.alerting.outbox.courier import Chances, Courier
 from pipelines.alerting.silences import Silence
-from pipelines.alerting.store import people, steps
+from pipelines.alerting.store import leads, people, steps
 from pipelines.alerting.store.database import Database
 from pipelines.alerting.telling import TellingFile
 from pipelines.alerting.watching import Alerting
 from pipelines.lake import Lake
+from pipelines.moment import Moment
 from pipelines.settings import Evaluation
 from tests.integration.alerting.alert_process import is_empty
 from tests.integration.alerting.receiving_server import Ledger, receiving
@@ -71,13 +74,13 @@ class Room:
     def write_rules(self, text: str = "", *, waits: str = "10s") -> None:
         (self.folder / "rules.toml").write_text(text or RULES.format(waits=waits))
 
-    def party(self, name: str = "one") -> Alerting:
-        """A process, as it is after its start."""
+    def party(self, name: str = "one", gold: Gold | None = None) -> Alerting:
+        """A process, as it is after its start; gold: another one than that of the lake."""
         database = Database.at(f"sqlite:///{self.folder / 'tidemark.db'}")
         threads = ThreadPoolExecutor(2)
         chances = Chances(lambda: self.now_us, random.random, lambda: secrets.token_hex(16))
         party = Alerting(
-            Gold(Lake.at(str(self.story.lake))),
+            gold or Gold(Lake.at(str(self.story.lake))),
             database,
             lake=LAKE,
             holder=name,
@@ -210,6 +213,39 @@ def test_a_rule_that_is_new_is_held_against_gold_that_stands(room: Room) -> None
     party.look()
     held = steps.load(room.database(), LAKE)
     assert {(one.rule, one.state) for one in held.alerts} >= {("StandsAtOnce", State.FIRING)}
+
+
+class SlowGold(Gold):
+    """A lake that does not answer until it may."""
+
+    def __init__(self, lake: Lake) -> None:
+        super().__init__(lake)
+        self.may = threading.Event()
+
+    def moment(self) -> Moment | None:
+        assert self.may.wait(60)
+        return super().moment()
+
+
+async def test_a_leader_that_looks_for_longer_than_its_lease_goes_on_to_lead(room: Room) -> None:
+    slow = SlowGold(Lake.at(str(room.story.lake)))
+    first, second, until = room.party(gold=slow), room.party("two"), asyncio.Event()
+    running = asyncio.create_task(first.run(until))
+    role = f"alerting of {LAKE}"
+
+    def leads_at(seconds: int) -> bool:
+        now_us = START_US + seconds * SECOND_US
+        return leads.holder_of(room.database(), role, now_us=now_us) == "one"
+
+    await eventually(lambda: leads_at(0), "the first one leads")
+    for at_s in (0, 14):  # Of its clock: the lake is silent for longer than the lease lasts.
+        room.now_us = START_US + at_s * SECOND_US
+        await eventually(partial(leads_at, at_s + 14), "it says that it is there")
+        assert not await asyncio.to_thread(second.look)
+        assert not second.leads
+    slow.may.set()
+    until.set()
+    await running
 
 
 async def test_who_is_silenced_is_not_told(room: Room) -> None:
