@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
@@ -285,7 +286,11 @@ def _silences(connection: sa.Connection, lake: str) -> list[KeptSilence]:
     )
     names: Sequence[str] = people.Silence.__slots__
     kept = [people.Silence(**{name: getattr(row, name) for name in names}) for row in rows]
-    return [KeptSilence(silence_of(one), one.expired_us) for one in kept]
+    found = []
+    for one in kept:
+        with suppress(StorageError):  # The process says what is wrong with it, and goes on.
+            found.append(KeptSilence(silence_of(one), one.expired_us))
+    return found
 
 
 def _decoded(body: str) -> Alert:

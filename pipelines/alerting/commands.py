@@ -228,7 +228,9 @@ def silence(
     lake: LakeOption,
     author: AuthorOption,
     comment: CommentOption,
-    lasts: Annotated[str, typer.Option("--for", help="How long: 2h, 30m, 7d.")] = "2h",
+    lasts: Annotated[
+        str, typer.Option("--for", help="How long: 30m, 7d; else 2h, and with --at a year.")
+    ] = "",
     days: Annotated[str, typer.Option(help="Only on these days: sat,sun.")] = "",
     at: Annotated[str, typer.Option(help="Comes back at this time of day: 22:00.")] = "",
     length: Annotated[str, typer.Option(help="For so long each time.")] = "1h",
@@ -244,6 +246,8 @@ def silence(
     from pipelines.alerting.store import people
 
     begin_us = now_us()
+    recurring = recurring_of(days, at, _span_us("length", length), zone)
+    lasts = lasts or ("365d" if recurring else "2h")
     made = new_silence(
         secrets.token_hex(4),
         matchers,
@@ -251,7 +255,7 @@ def silence(
         end_us=begin_us + _span_us("for", lasts),
         author=author,
         comment=comment,
-        recurring=recurring_of(days, at, _span_us("length", length), zone) if at else None,
+        recurring=recurring,
     )
     with _state(lake, database) as (state, name):
         people.add_silence(state, name, kept_silence(made, created_us=begin_us))
@@ -272,14 +276,16 @@ def list_silences(
 
     at_us = now_us()
     with _state(lake, database) as (state, name):
-        found = silences_of(people.silences_of(state, name, ending_after_us=at_us))
+        found, faults = silences_of(people.silences_of(state, name, ending_after_us=at_us))
+    for fault in faults:
+        typer.echo(f"tidemark alerts silences: {fault}; end it, and write it anew", err=True)
     if as_json:
         rows = [msgspec.to_builtins(kept_silence(one, created_us=0)) for one in found]
         typer.echo(json.dumps(rows, indent=2))
         return
     for one in found:
         typer.echo(silence_in_words(one, at_us))
-    if not found:
+    if not found and not faults:
         typer.echo("nothing is silenced")
 
 

@@ -273,11 +273,13 @@ class Alerting:
         decided, place = self._decided(state, now_us)
         if self._told is not None:
             kept = people.silences_of(self._database, self._lake, ending_after_us=now_us)
+            silences, faults = silences_of(kept)
+            self._say("silences", "; ".join(faults))
             decided = tell(
                 decided,
                 self._rules.rules,
                 self._told.routing,
-                silences=silences_of(kept),
+                silences=silences,
                 now_us=now_us,
             )
         all_figures = now_us - state.figures_us >= FIGURES_EACH_US
