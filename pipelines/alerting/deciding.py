@@ -63,9 +63,11 @@ def judge(
     """Hold the rules in force against a look at gold; nobody is told yet.
 
     of_lake_alone: gold is as it was, only what is said of the lake itself is judged, for that
-    changes with the clock.
+    changes with the clock. So it is while gold is made anew: what it tells of the past ends nothing
+    that goes on, and what was told then is not told again.
     """
     clock = known.clock.advanced(looked.data_us, now_us)
+    of_lake_alone = of_lake_alone or clock.is_of_the_past
     data_us = now_us if clock.data_us is None else clock.data_us
     at, of_lake = Now(data_us, clock.total_us), Now(data_us, clock.process_us)
     of_rule: defaultdict[str, list[Alert]] = defaultdict(list)

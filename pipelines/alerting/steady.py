@@ -27,6 +27,8 @@ GAP_US: Final = MINUTE_US
 SLACK_US: Final = 15 * SECOND_US
 """Data time comes in leaps of a slide, process time does not: so far the first may be ahead. While
 it stands, as between two slow cycles, process time is kept for it up to GAP_US."""
+PAST_US: Final = 5 * MINUTE_US
+"""Gold that is so far behind where it was, and behind now, says nothing of what is now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +43,8 @@ class Steady:
     """Process time that data time has not used yet."""
     process_us: int = 0
     """Process time alone, with the same bound on a leap."""
+    furthest_us: int = 0
+    """The newest moment of data time that gold had, but for moments that had not come yet."""
 
     def advanced(self, data_us: int | None, now_us: int) -> Steady:
         """After a look at gold of that moment of data time, at that moment of this process."""
@@ -50,13 +54,23 @@ class Steady:
         if data_us is not None and self.data_us is not None:
             gained_us = _bounded(data_us - self.data_us, credit_us)
         stands = data_us is None or data_us == self.data_us
+        come_us = 0 if data_us is None else min(data_us, now_us)
         return Steady(
             self.total_us + gained_us,
             self.data_us if data_us is None else data_us,
             now_us,
             min(GAP_US if stands else SLACK_US, credit_us - gained_us),
             self.process_us + passed_us,
+            max(self.furthest_us, come_us),
         )
+
+    @property
+    def is_of_the_past(self) -> bool:
+        """Is gold about what was long ago, and was further before? It is made anew then, or was put
+        back from a copy. A clock that was set back is neither: its gold is about now."""
+        if self.data_us is None or self.now_us is None:
+            return False
+        return self.data_us + PAST_US < min(self.furthest_us, self.now_us)
 
 
 def _bounded(span_us: int, most_us: int) -> int:

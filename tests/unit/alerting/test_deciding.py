@@ -102,6 +102,29 @@ def test_slow_cycles_make_no_wait_longer() -> None:
     assert fired_s == 300
 
 
+def test_gold_that_is_made_anew_ends_nothing_and_tells_nothing_of_its_past_again() -> None:
+    known = judge(Known(), [BEHIND], looked(0), now_us=NOON_US).known
+    for number, ago_s in enumerate(range(-86_400, -300, 3_600)):
+        told = looked(ago_s, lag_s=0 if number % 2 else 90)
+        told = replace(
+            told, rows=told.rows | {"group_state": rows("group_state", behind(90, group="b"))}
+        )
+        now_us = NOON_US + number * SECOND_US
+        decided = judge(known, [BEHIND], told, now_us=now_us)
+        assert decided.changes == ()
+        known = decided.known
+    assert standing(known) == {"Behind": "FIRING"}
+    there = judge(known, [BEHIND], looked(-200, lag_s=0), now_us=NOON_US + 60 * SECOND_US)
+    assert standing(there.known) == {"Behind": "RESOLVED"}
+
+
+def test_a_clock_that_was_ahead_and_is_set_right_makes_gold_not_one_of_the_past() -> None:
+    hour_us = 3_600 * SECOND_US
+    known = judge(Known(), [BEHIND], looked(3_600), now_us=NOON_US + hour_us).known
+    right = judge(known, [BEHIND], looked(5, lag_s=0), now_us=NOON_US + 10 * SECOND_US)
+    assert standing(right.known) == {"Behind": "RESOLVED"}
+
+
 def test_alerts_of_a_rule_that_was_taken_away_end_at_the_next_look() -> None:
     first = judge(Known(), RULES, looked(0, late=True), now_us=NOON_US)
     later = judge(first.known, [LATE], looked(5, late=True), now_us=NOON_US + 5 * SECOND_US)

@@ -178,3 +178,24 @@ def test_a_folder_in_which_no_rules_can_be_found_is_a_fault_and_not_a_folder_of_
         file.rename(file.with_suffix(".old"))
     [fault] = read_rules(rule_files([written])).faults
     assert str(fault) == f"{written}: it is a folder without a file that ends in .toml"
+
+
+@pytest.mark.parametrize("rules", ["", "rules = []", 'rules = "rules.toml"'])
+def test_a_file_of_tests_that_names_no_rules_could_not_fail_and_is_refused(
+    written: Path, rules: str
+) -> None:
+    cases = (written / "cases.toml").read_text()
+    (written / "cases.toml").write_text(cases.replace('rules = ["rules.toml"]', rules))
+    code, output = told("test", str(written / "cases.toml"))
+    assert code == 1
+    assert "must be a list of files of rules" in output
+
+
+def test_rows_of_a_table_that_no_rule_reads_could_not_fail_and_are_told(written: Path) -> None:
+    cases = (written / "cases.toml").read_text().partition('at = "2m"')[0]
+    rows = cases.replace('"group_state"', '"rebalances"').partition("values")[0]
+    expects = 'values = { group = "orders" }\n[[test.expect]]\nat = "1m"\n'
+    (written / "cases.toml").write_text(rows + expects)
+    code, output = told("test", str(written / "cases.toml"))
+    assert code == 1
+    assert "no rule reads rebalances" in output
