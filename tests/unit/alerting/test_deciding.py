@@ -105,10 +105,9 @@ def test_slow_cycles_make_no_wait_longer() -> None:
 def test_gold_that_is_made_anew_ends_nothing_and_tells_nothing_of_its_past_again() -> None:
     known = judge(Known(), [BEHIND], looked(0), now_us=NOON_US).known
     for number, ago_s in enumerate(range(-86_400, -300, 3_600)):
-        told = looked(ago_s, lag_s=0 if number % 2 else 90)
-        told = replace(
-            told, rows=told.rows | {"group_state": rows("group_state", behind(90, group="b"))}
-        )
+        told = looked(ago_s, lag_s=None)
+        of_past = [behind(0 if number % 2 else 90), behind(90, group="b")]
+        told = replace(told, rows={**told.rows, "group_state": rows("group_state", *of_past)})
         now_us = NOON_US + number * SECOND_US
         decided = judge(known, [BEHIND], told, now_us=now_us)
         assert decided.changes == ()
