@@ -40,6 +40,7 @@ from pipelines.alerting.store.leads import Lead, Sight
 from pipelines.alerting.store.limits import OPEN_MAX
 from pipelines.alerting.store.steps import Step
 from pipelines.alerting.store.tidying import tidy
+from pipelines.lake import first_line
 from pipelines.moment import Moment
 from pipelines.settings import MINUTE_US, SECOND_US
 
@@ -244,6 +245,8 @@ class Alerting:
             self._carry()
         except (LakeError, StoreUnavailable) as error:
             self._say("history", str(error))
+        except Exception as error:  # noqa: BLE001 - what history lacks must not end all alerting
+            self._say("history", f"changes wait ({type(error).__name__}: {first_line(error)})")
         else:
             self._say("history", "")
 
