@@ -25,6 +25,7 @@ from pipelines.alerting.channels.receivers import read_receivers
 from pipelines.alerting.files import read_rules, shipped_files
 from pipelines.alerting.history.carrying import Carrier
 from pipelines.alerting.history.table import HistoryTable
+from pipelines.alerting.job_rows import job_rows
 from pipelines.alerting.looking import Gold
 from pipelines.alerting.metrics.families import Process
 from pipelines.alerting.metrics.page import Page
@@ -36,6 +37,7 @@ from pipelines.alerting.store.database import Database
 from pipelines.alerting.telling import NobodyToTell, TellingFile
 from pipelines.alerting.watching import Alerting
 from pipelines.lake import Lake
+from pipelines.scheduler.store.troubles import troubles
 
 TEST_RULE: Final = "ChannelTest"
 SENDERS_MAX: Final = 100
@@ -98,7 +100,7 @@ async def watch(
         chances = Chances(now_us, random.random, lambda: secrets.token_hex(16))
         carrier = Carrier(database, name, HistoryTable(lake))
         party = Alerting(
-            Gold(lake),
+            Gold(lake, lambda at_us: job_rows(troubles(database, now_ms=at_us // 1000), at_us)),
             database,
             lake=name,
             holder=f"process {os.getpid()} on {socket.gethostname()}",

@@ -1,0 +1,102 @@
+"""Our own jobs at a centre: made where they are missing, left as they are where they are there.
+
+Place in the walk: `tidemark jobs install` → the scheduler's database. Invariant: what somebody has
+changed of a job, its times or whether it runs, stays; a second install makes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from pipelines.alerting.store.database import Database
+from pipelines.own_jobs.commands_of import JOBS
+from pipelines.scheduler.job_settings import JobSettings
+from pipelines.scheduler.store.jobs import Change, add_group, add_job, groups, jobs_after, start_job
+
+APP: Final = "tidemark"
+HOUR_S: Final = 3_600
+
+
+@dataclass(frozen=True, slots=True)
+class Installed:
+    """What became of one of them."""
+
+    title: str
+    job_id: int
+    is_new: bool
+
+
+def own_jobs(zone: str, send: Sequence[str]) -> tuple[JobSettings, ...]:
+    """The jobs as they are made. send: receivers of reports and digests."""
+    told = f" send={','.join(send)}" if send else ""
+
+    def job(
+        title: str,
+        handler: str,
+        cron: str,
+        parameters: str = "",
+        *,
+        hours: int = 1,
+        retries: int = 1,
+    ) -> JobSettings:
+        assert handler in JOBS, handler
+        return JobSettings(
+            title=title,
+            author="tidemark",
+            schedule_kind="CRON",
+            schedule_text=cron,
+            zone=zone,
+            misfire="FIRE_ONCE_NOW",
+            route="FAILOVER",
+            handler=handler,
+            parameters=parameters,
+            timeout_s=hours * HOUR_S,
+            retries=retries,
+        )
+
+    return (
+        job("lag report, hourly", "lag-report", "0 5 * * * ?", f"period=hourly zone={zone}"),
+        job(
+            *("lag report, daily", "lag-report", "0 20 0 * * ?"),
+            f"period=daily zone={zone}{told}",
+            hours=3,
+        ),
+        job(
+            *("lag report, weekly", "lag-report", "0 40 0 ? * MON"),
+            f"period=weekly zone={zone}{told}",
+            hours=6,
+        ),
+        # A check that fails is an answer: it is not asked for again.
+        job("expectations", "expectations", "0 30 * * * ?", retries=0),
+        job("table maintenance", "table-maintenance", "0 15 2 * * ?", hours=6),
+        job("backtest", "backtest", "0 30 3 ? * SUN", "days=7", hours=6),
+        job("retention", "retention", "0 45 1 * * ?"),
+        job("alert digest", "alert-digest", "0 0 8 * * ?", f"days=1{told}"),
+    )
+
+
+def install(
+    database: Database, change: Change, *, app: str = APP, zone: str = "UTC",
+    send: Sequence[str] = (), is_started: bool = True,
+) -> list[Installed]:  # fmt: skip
+    """Make what is missing of the jobs, by their titles within the application's group."""
+    wanted = own_jobs(zone, send)
+    there = {one.app_name: one.group_id for one in groups(database)}
+    group_id = there.get(app) or add_group(database, app, change, title="Tidemark's own jobs")
+    known: dict[str, int] = {}
+    last = 0
+    while found := jobs_after(database, last, group_id=group_id):
+        known |= {job.settings.title: job.job_id for job in found}
+        last = found[-1].job_id
+    done = []
+    for settings in wanted:
+        if settings.title in known:
+            done.append(Installed(settings.title, known[settings.title], is_new=False))
+            continue
+        job_id = add_job(database, group_id, settings, change)
+        if is_started:
+            start_job(database, job_id, change)
+        done.append(Installed(settings.title, job_id, is_new=True))
+    return done
