@@ -21,7 +21,7 @@ from pipelines.own_jobs.settings import Settings
 
 RULE_SETS: Final = ("ours", "burrow", "thresholds", "alerts")
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
-_ZONE: Final = re.compile(r"[A-Za-z0-9_+-]+(/[A-Za-z0-9_+-]+)*")
+_ZONE: Final = re.compile(r"[A-Za-z][A-Za-z0-9_+-]*(/[A-Za-z0-9_+-]+)*")
 Command = list[str]
 
 

@@ -83,7 +83,7 @@ def run_report(
     if again is not None:
         window, cut = shelf.named(again).of_window, From.RECORDED
     else:
-        window = _window(period, at, begin, end, zone)
+        window = _window(period, at, begin=begin, end=end, zone=zone)
         cut = From.NEWEST if newest else From.NEW
     wish = Wish(
         window,
@@ -283,7 +283,7 @@ def _shelf(lake: str, folder: Path | None) -> Shelf:
     return Shelf(Lake.at(lake), folder)
 
 
-def _window(period: str, at: str | None, begin: str | None, end: str | None, zone: str) -> Any:
+def _window(period: str, at: str | None, *, begin: str | None, end: str | None, zone: str) -> Any:
     from pipelines.microseconds import given_us, moment_at
     from pipelines.reports.windows import Period, Window, last_of
 

@@ -64,7 +64,9 @@ def courses(
     silent = _unknown_spans(gathered.states)
     rows = gathered.slots.filter((pl.col("slot") > grid.first) & (pl.col("slot") <= grid.last))
     for emitter, cluster, group, told in _groups(rows):
-        one = _course(cluster, group, told, grid, objectives.of(cluster, group).lag_ms)
+        one = _course(
+            cluster, group, told, grid=grid, allowed_ms=objectives.of(cluster, group).lag_ms
+        )
         for begin, end in silent.get((emitter, cluster, group), ()):
             _mark_unknown(one, grid, begin, end)
         judged_to = reached.get(emitter)
@@ -98,7 +100,9 @@ def _groups(rows: pl.DataFrame) -> Iterator[tuple[str, str, str, pl.DataFrame]]:
         yield str(emitter), str(cluster), str(group), told
 
 
-def _course(cluster: str, group: str, told: pl.DataFrame, grid: _Grid, allowed_ms: int) -> Course:
+def _course(
+    cluster: str, group: str, told: pl.DataFrame, *, grid: _Grid, allowed_ms: int
+) -> Course:
     at = told["slot"].to_numpy() - grid.first - 1
     known = told["behind_ms"].fill_null(NOTHING).to_numpy()
     some_unknown = told["unknown_queues"].to_numpy() > 0

@@ -40,6 +40,7 @@ CONF: Final = {"spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStop
 """A dozen queries are each run once: compiling them well costs more than they do."""
 INTERVALS_MAX: Final = 200_000
 """Intervals of one kind in two periods; more are cut, the shortest first, and that is told."""
+_FATES: Final = ("dead_lettered", "redriven", "discarded", "expired")
 _QUEUE: Final = "emitter, cluster, broker, `group`, topic, queue_id"
 
 
@@ -86,7 +87,7 @@ class Gathered:
     failures: pl.DataFrame
     """dq_failures of these runs."""
     known_from: datetime | None
-    """From when on gold tells of lag; None: of no moment."""
+    """From when on gold tells of lag, in these two periods; None: of no moment."""
 
 
 def newest_cut(lake: Lake, now_us: int) -> Cut:
@@ -138,15 +139,37 @@ def gather(
     def ask(sql: str) -> pl.DataFrame:
         return pl.DataFrame(pl.from_arrow(spark.sql(sql).toArrow()))
 
-    return _gathered(ask, reading.moment, window, cut)
+    known_from = _known_from(ask, reading.tables, window)
+    return _gathered(ask, reading.moment, window, cut, known_from=known_from)
+
+
+def _known_from(
+    ask: Callable[[str], pl.DataFrame], tables: OpenTables, window: Window
+) -> datetime | None:
+    """From when on gold tells of lag, looked for from the day on in which the period before begins:
+    what was known of earlier days changes nothing, and goes with retention."""
+    begin = window.before.begin
+    found = []
+    for name in ("consumer_lag", "consumer_lag_rollups"):
+        oldest = tables.oldest_day(name)
+        if oldest is not None and oldest < begin.date():
+            return begin
+        if oldest is not None:
+            of_day = f"SELECT min(observed_at) AS at FROM {name} WHERE observed_date = '{oldest}'"  # noqa: S608
+            found += ask(of_day)["at"].drop_nulls().to_list()
+    return max(begin, min(found)) if found else None
 
 
 def _gathered(
-    ask: Callable[[str], pl.DataFrame], moment: Moment, window: Window, cut: Cut
+    ask: Callable[[str], pl.DataFrame],
+    moment: Moment,
+    window: Window,
+    cut: Cut,
+    *,
+    known_from: datetime | None,
 ) -> Gathered:
     begin, middle, end = window.before.begin, window.begin, window.end
     results = ask(_results(window, cut))
-    first = ask("SELECT min(observed_at) AS known_from FROM consumer_lag")["known_from"][0]
     return Gathered(
         window,
         cut,
@@ -155,7 +178,7 @@ def _gathered(
         stalls=ask(_intervals("stalled_windows", begin, end)),
         risks=ask(_intervals("duplicate_risk_windows", begin, end)),
         dead=ask(_dead(begin, middle, end)),
-        fates=ask(_fates((begin, middle, end))),
+        fates=_edges(ask(_fates((begin, middle, end)))),
         violations=ask(_violations(begin, middle, end)),
         shipped=ask(_shipped(begin, middle, end)),
         reached=pl.DataFrame(
@@ -167,7 +190,7 @@ def _gathered(
         ),
         results=results,
         failures=ask(_failures(results["run_id"].unique().sort().to_list())),
-        known_from=first,
+        known_from=known_from,
     )
 
 
@@ -295,20 +318,31 @@ GROUP BY 1, 2, 3, 4, 5 ORDER BY 1, 2, 3, 4, 5"""  # noqa: S608
 
 
 def _fates(edges: tuple[datetime, datetime, datetime]) -> str:
-    counts = ("dead_lettered", "redriven", "discarded", "expired")
-    parts = [
-        f"""
-SELECT emitter, cluster, `group`, {number} AS edge, {
-            ", ".join(f"sum({one}) AS {one}" for one in counts)
-        } FROM (
-  SELECT emitter, cluster, `group`, origin_topic,
-         {", ".join(f"max_by({one}, struct(observed_at, seq)) AS {one}" for one in counts)}
-  FROM retry_flow WHERE observed_at <= {_at(edge)}
-  GROUP BY emitter, cluster, `group`, origin_topic)
-GROUP BY emitter, cluster, `group`"""  # noqa: S608
+    """A struct of totals an edge, of each group and topic of origin."""
+    counts = ", ".join(_FATES)
+    at = [
+        f"max_by(struct({counts}), struct(observed_at, seq)) "
+        f"FILTER (WHERE observed_at <= {_at(edge)}) AS edge_{number}"
         for number, edge in enumerate(edges)
     ]
-    return " UNION ALL ".join(parts) + " ORDER BY 1, 2, 3, 4"
+    return f"""
+SELECT emitter, cluster, `group`, {", ".join(at)} FROM retry_flow
+WHERE observed_at <= {_at(edges[-1])} GROUP BY emitter, cluster, `group`, origin_topic"""  # noqa: S608
+
+
+def _edges(told: pl.DataFrame) -> pl.DataFrame:
+    """The same as a row a group and edge."""
+    key = ["emitter", "cluster", "group"]
+    parts = [
+        told.filter(pl.col(f"edge_{number}").is_not_null())
+        .select(
+            *key, pl.lit(number, pl.Int32).alias("edge"), pl.col(f"edge_{number}").struct.unnest()
+        )
+        .group_by(*key, "edge")
+        .agg(pl.col(_FATES).sum())
+        for number in range(3)
+    ]
+    return pl.concat(parts).sort(*key, "edge")
 
 
 def _violations(begin: datetime, middle: datetime, end: datetime) -> str:

@@ -209,9 +209,9 @@ class Numbers:
 
     @property
     def digest(self) -> str:
-        """Of everything but the cut: equal numbers have equal digests."""
+        """Of everything but cut and place: equal numbers have equal digests."""
         told = msgspec.to_builtins(self)
-        for name in ("run_id", "cycle", "told_at_us"):
+        for name in ("lake", "run_id", "cycle", "told_at_us"):
             del told[name]
         return hashlib.sha256(msgspec.json.encode(told, order="deterministic")).hexdigest()[:16]
 
