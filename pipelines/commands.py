@@ -92,6 +92,7 @@ def run(
     from pipelines.cycles.driver import Driver, Progress, on_spark
     from pipelines.cycles.live import await_first_shipment, only_driver, poll_s_of, run_live
     from pipelines.lake import Lake
+    from pipelines.periods import Periods
     from pipelines.session import open_session, require_java
     from pipelines.settings import Evaluation, Pace
     from pipelines.upkeep.companion import Companion, checking
@@ -107,12 +108,15 @@ def run(
         spark = open_session(master, address=address, conf=spark_settings_of(conf))
         stop.listen()  # Again: Spark has put its own handler of SIGINT in place.
 
+        def tell_failure(sentence: str) -> None:
+            typer.echo(sentence, err=True)
+
+        periods = Periods(home, evaluation, tell_failure)
+
         def tell(progress: Progress) -> None:
             typer.echo(str(progress))
             sys.stdout.flush()
-
-        def tell_failure(sentence: str) -> None:
-            typer.echo(sentence, err=True)
+            periods.cycle()
 
         def begin() -> Driver:
             return Driver(on_spark(spark), home, home, evaluation=evaluation, pace=pace)
