@@ -63,11 +63,9 @@ def maintenance(settings: Settings, told: Mapping[str, str], fire_time: datetime
 
 
 def retention(settings: Settings, told: Mapping[str, str], fire_time: datetime) -> Command:
-    """`run_days=30`: how long runs of jobs are remembered."""
-    del fire_time
-    days = _days("run_days", told.get("run_days", "30"), 3_650)
-    database = ["--database", settings.database] if settings.database else []
-    return ["reports", "tidy", "--lake", settings.lake, "--run-days", days, *database]
+    """Files of reports. Rows of tables go by the lake's maintainer, runs of jobs by the centre."""
+    del told, fire_time
+    return ["reports", "tidy", "--lake", settings.lake]
 
 
 def backtest(settings: Settings, told: Mapping[str, str], fire_time: datetime) -> Command:
@@ -93,7 +91,7 @@ JOBS: Final[dict[str, tuple[Making, tuple[str, ...]]]] = {
     "expectations": (expectations, ("fail_on",)),
     "table-maintenance": (maintenance, ()),
     "backtest": (backtest, ("rules", "days")),
-    "retention": (retention, ("run_days",)),
+    "retention": (retention, ()),
     "alert-digest": (alert_digest, ("days", "send")),
 }
 """What each handler runs, and the parameters that it knows."""

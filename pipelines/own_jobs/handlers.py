@@ -56,7 +56,7 @@ def backtest(context: JobContext) -> None:
 
 @handler("retention")
 def retention(context: JobContext) -> None:
-    """Remove files of reports, and runs of jobs, whose days are over."""
+    """Remove files of reports whose days are over."""
     _run("retention", context)
 
 

@@ -217,30 +217,12 @@ def send_report(
 def tidy(
     lake: LakeOption = "var/lake",
     folder: FolderOption = None,
-    run_days: Annotated[
-        int | None, typer.Option(help="Runs of jobs of before are forgotten, too.", min=1)
-    ] = None,
-    database: DatabaseOption = None,
 ) -> None:
     """Remove files of reports whose days are over; their rows stay."""
-    from pipelines.alerting.state import now_us, opened
-    from pipelines.scheduler.store.results import forget
-    from pipelines.settings import DAY_US, MS_US
     from pipelines.wording import plural
 
     removed = _shelf(lake, folder).tidy(datetime.now(UTC))
-    told = f"removed the files of {plural(removed, 'report')}"
-    if run_days is not None:
-        state = opened(database)
-        try:
-            gone, some = 0, 1
-            while some:
-                some = forget(state, before_ms=(now_us() - run_days * DAY_US) // MS_US)
-                gone += some
-        finally:
-            state.close()
-        told += f", forgot {plural(gone, 'run')} of jobs"
-    typer.echo(told)
+    typer.echo(f"removed the files of {plural(removed, 'report')}")
 
 
 @reports.command("digest")

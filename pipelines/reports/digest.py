@@ -107,9 +107,14 @@ def counted(
     shown += [f"and {len(lines) - LINES_MAX:,} lines more"] if len(lines) > LINES_MAX else []
     open_count = sum(row["rule"] != "Watchdog" for row in still)
     return Digest(
-        *(utc_text(begin, timespec="seconds"), utc_text(end, timespec="seconds")),
-        *(sum(fired.values()), len(resolved), len(brief), open_count, is_known),
-        tuple(shown),
+        begin=utc_text(begin, timespec="seconds"),
+        end=utc_text(end, timespec="seconds"),
+        fired=fired.total(),
+        resolved=len(resolved),
+        brief=len(brief),
+        open_at_end=open_count,
+        is_known=is_known,
+        lines=tuple(shown),
     )
 
 

@@ -179,7 +179,7 @@ def install_own_jobs(
 
     with _state(database) as state:
         done = install(
-            *(state, _change(author)), app=app_name, zone=zone, send=send or (),
+            *(state, _change(state, author)), app=app_name, zone=zone, send=send or (),
             is_started=not paused,
         )  # fmt: skip
     if as_json:
