@@ -53,6 +53,7 @@ NOTEBOOK: Final = NOTEBOOKS / "reports" / "lag.ipynb"
 BROWSER: Final = "TIDEMARK_CHROMIUM"
 """The variable that names a browser that is not on PATH."""
 _BROWSERS: Final = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+_DRAFT: Final = ".making-"
 PRINT_S: Final = 120
 _SAID_CHARS_MAX: Final = 600
 _PIECES: Final = """{%- for cell in nb.cells if cell.cell_type == "code" -%}
@@ -101,8 +102,11 @@ def make(shelf: Shelf, wish: Wish) -> tuple[ReportRun, bool]:
         keeps_cut = last is not None and wish.cut is not From.NEWEST
         cut = last.cut if last is not None and keeps_cut else newest_cut(shelf.lake, now_us)
         moment_of_cut(shelf.lake, cut)  # Told at once when it is gone, not after a minute.
-        shelf.folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=".making-", dir=shelf.folder) as folder:
+        home = shelf.folder / wish.report
+        home.mkdir(parents=True, exist_ok=True)
+        for left in home.glob(f"{_DRAFT}*"):  # By one who was killed: the lease is ours now.
+            shutil.rmtree(left, ignore_errors=True)
+        with tempfile.TemporaryDirectory(prefix=_DRAFT, dir=home) as folder:
             made = Path(folder) / "made"
             made.mkdir()
             run = _made(shelf, wish, cut, last=last, folder=made)
