@@ -42,6 +42,12 @@ def headline_of(groups: Sequence[GroupFigures], emitters: Sequence[Emitter]) -> 
     elif unclear == len(groups):
         parts.append(f"Of none of {plural(len(groups), 'group')} can be told whether it kept its")
         parts[0] += " objective"
+    elif not unclear:
+        parts.append(
+            f"All {len(groups):,} groups kept their objective"
+            if len(groups) > 1
+            else "The one group kept its objective"
+        )
     elif len(groups) - unclear == 1:
         parts.append("The one group of which it can be told kept its objective")
     else:

@@ -35,6 +35,8 @@ from pipelines.wording import count, duration, plural, spoken
 
 ROWS_MAX: Final = 80
 """Groups with a row of their own; of the others the page tells the names."""
+QUIET_ROWS: Final = 10
+"""Groups with a row when none has anything to tell: those that came nearest to it."""
 NEWS_SHOWN: Final = 6
 """Of a kind; the others are in the numbers."""
 _MARKS: Final = {Verdict.MISSED: "■", Verdict.UNCLEAR: "?", Verdict.KEPT: "✓"}
@@ -212,9 +214,9 @@ def others(numbers: Numbers, *, pages: str = "") -> str:
 
 
 def _with_rows(numbers: Numbers) -> list[GroupFigures]:
-    """The groups that have something to tell; when none has, the first ones."""
+    """The groups that have something to tell; when none has, the first few."""
     told = [one for one in numbers.groups if _has_something(one)]
-    return (told or list(numbers.groups))[:ROWS_MAX]
+    return told[:ROWS_MAX] or list(numbers.groups)[:QUIET_ROWS]
 
 
 def _has_something(one: GroupFigures) -> bool:

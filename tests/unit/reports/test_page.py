@@ -71,6 +71,7 @@ def test_a_quiet_period_says_so_in_sentences() -> None:
         lake="var/lake",
     )
     html = whole(replace(quiet, checks=()))
+    assert quiet.headline == "The one group kept its objective."
     for sentence in (
         "No group was behind its objective at any moment.",
         "Nothing that was not so before.",
