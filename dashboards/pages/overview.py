@@ -35,7 +35,7 @@ from dashboards.theme import palette, state_sign
 from dashboards.view import QUERY_MAX, Span, View, around, group_path, parse
 from dashboards.words import clock, count, duration, plural, visible
 from engine.foundation.errors import LakeError
-from pipelines.came_again import came_again
+from pipelines.came_again import CameAgain, came_again
 from pipelines.reading import LOOK_BACK
 from pipelines.rollbacks import rollbacks
 from pipelines.trust import Trust, Withheld
@@ -358,7 +358,7 @@ def _twice(risks: pl.DataFrame, look: Look) -> Any:
     causes = sorted({answers.cause_words(row) for row in confirmed.iter_rows(named=True)})
     return tile(
         "delivered twice",
-        again.number if again.messages is not None else UNKNOWN,
+        _least(again),
         _divided(
             confirmed,
             look,
@@ -368,6 +368,14 @@ def _twice(risks: pl.DataFrame, look: Look) -> Any:
         href=_of_first(confirmed, look, "#group-duplicates-card"),
         tone="bad" if again.messages else "calm",
     )
+
+
+def _least(again: CameAgain) -> Any:
+    """A number as large as the tiles beside it; that it is the least stands before it."""
+    if again.messages is None:
+        return UNKNOWN
+    said = count(again.messages)
+    return said if again.reason is None else [html.Small("at least"), said]
 
 
 def _dead_letters(dead: pl.DataFrame, look: Look) -> Any:

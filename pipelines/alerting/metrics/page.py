@@ -94,8 +94,8 @@ class Page:
         lag = lag_known(held_to(self._followed.newest("consumer_lag", reading), moment), states)
         present = moment.present
         is_open = pl.col("state") == "OPEN"
-        stalls = reading.windows("stalled_windows", since=present, until=present)
-        risks = reading.windows("duplicate_risk_windows", since=present, until=present)
+        stalls = self._followed.windows("stalled_windows", present, reading)
+        risks = self._followed.windows("duplicate_risk_windows", present, reading)
         return Gold(
             moment,
             states_with(lag, states),
