@@ -54,6 +54,9 @@ COMMANDS = {
     ),
     "scheduler": Mount("pipelines.scheduler.commands", "Be a centre that runs jobs: run."),
     "jobs": Mount("pipelines.scheduler.commands", "Look at jobs, or change them: add, run, ..."),
+    "reports": Mount(
+        "pipelines.reports.commands", "Reports of past periods: run, list, show, open, compare."
+    ),
     "check": Mount("expectations.commands", "Check the lake; non-zero when a critical one fails."),
     "dash": Mount("dashboards.commands", "Serve the dashboard."),
     "lab": Mount("pipelines.commands", "Open the notebooks in JupyterLab."),

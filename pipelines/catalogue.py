@@ -58,6 +58,7 @@ __all__ = [
     "OFFSET_VIOLATIONS",
     "OWNERSHIP",
     "REBALANCES",
+    "REPORTS",
     "STALLED_WINDOWS",
     "STATE_FOLDER",
 ]
@@ -154,14 +155,42 @@ ALERTS: Final = GoldTable(
 """Its `observed_at` is the data time of the look that decided; of ACKED, the clock of who said it.
 """
 
+REPORTS: Final = GoldTable(
+    "reports",
+    "run of a report",
+    (
+        OBSERVED_AT,
+        must("report", STRING, "its name, like lag-daily"),
+        must("window", STRING, "name of the period: its beginning and its length"),
+        must("number", INT, "1 for the first run of the report about this period"),
+        must("period", STRING, "hourly, daily, weekly or custom"),
+        must("began_at", TIMESTAMP, "beginning of the period; observed_at is its end"),
+        must("zone", STRING, "time zone of its days"),
+        must("run_id", STRING, "run of gold that it was made from"),
+        must("cycle", LONG, "the last cycle whose rows it has seen"),
+        must("told_at_us", LONG, "checks that had begun by then were seen, µs since 1970"),
+        must("digest", STRING, "of its numbers, the cut left out: equal numbers, equal digests"),
+        must("headline", STRING, "the report in a sentence"),
+        must("groups", INT, "groups in it"),
+        must("missed", INT, "of these, groups that missed their objective"),
+        must("unclear", INT, "of these, groups of which too little is known"),
+        must("revised", STRING, "what it tells otherwise than the run before; else empty"),
+        must("no_paper", STRING, "why there is no PDF; empty: there is one"),
+        must("made_at", TIMESTAMP, "clock of the process that made it"),
+        must("took_ms", LONG, "how long that took, ms"),
+        OBSERVED_DATE,
+    ),
+    ("report", "window", "number"),
+)
+
 COMPUTED_TABLES: Final = gold_tables()
 """What cycles compute: one table a mart."""
 
 CHECK_TABLES: Final = (DQ_RESULTS, DQ_FAILURES)
 """What checks write."""
 
-DELTA_RS_TABLES: Final = (*CHECK_TABLES, ALERTS)
-"""What checks and alerting write, with delta-rs."""
+DELTA_RS_TABLES: Final = (*CHECK_TABLES, ALERTS, REPORTS)
+"""What checks, alerting and reports write, with delta-rs."""
 
 GOLD_TABLES: Final = (*COMPUTED_TABLES, *DELTA_RS_TABLES)
 BY_NAME: Final = {table.name: table for table in GOLD_TABLES}

@@ -25,7 +25,7 @@ from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 
 from engine.foundation.errors import ConfigError, LakeError
 from engine.telemetry.tables import BRONZE_FOLDER, LAKE_SCHEMES, Column
-from pipelines.catalogue import ALERTS, CHECK_TABLES, GOLD_FOLDER, STATE_FOLDER
+from pipelines.catalogue import ALERTS, CHECK_TABLES, GOLD_FOLDER, REPORTS, STATE_FOLDER
 from pipelines.schemas import arrow_schema
 
 STORAGE_VARIABLES: Final = ("AWS_",)
@@ -102,6 +102,8 @@ class Lake:
             return "move it away: the next `tidemark check` begins it anew, without earlier runs"
         if folder == GOLD_FOLDER and name == ALERTS.name:
             return "move it away: `tidemark alerts run` begins it anew, without what was before"
+        if folder == GOLD_FOLDER and name == REPORTS.name:
+            return "move it away: `tidemark reports run` begins it anew; files of reports stay"
         return (
             f"move {self.root}/{GOLD_FOLDER} and {self.root}/{STATE_FOLDER} away and let "
             "`tidemark pipeline run` compute them again from bronze"

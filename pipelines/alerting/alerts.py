@@ -110,6 +110,10 @@ class Notice:
     """How many more there are than `alerts` names."""
     created_us: int
     """µs of the clock of the process."""
+    subject: str = ""
+    """What it is about, where that is no alert but a report; empty: its alerts say it."""
+    attachment: str = ""
+    """A file that goes with it, where a channel can carry one; a path on the sending machine."""
 
     @property
     def is_firing(self) -> bool:

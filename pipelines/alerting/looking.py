@@ -10,7 +10,7 @@ purpose: rules' conditions, and Spark.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Final
@@ -23,7 +23,7 @@ from engine.foundation.errors import LakeError
 from pipelines.alerting.evaluating import Looked
 from pipelines.alerting.lake_rows import gone, rows_of_lake
 from pipelines.alerting.rules import Rule
-from pipelines.alerting.watched import OF_THE_LAKE, Shape, rows_at, watched
+from pipelines.alerting.watched import JOB_RUNS, OF_THE_LAKE, Shape, no_rows, rows_at, watched
 from pipelines.check_results import of_each_check, recent_results, trust_at
 from pipelines.followed import Followed
 from pipelines.lake import Lake, first_line
@@ -43,8 +43,11 @@ GONE_MAX: Final = 10_000
 class Gold:
     """The gold of one lake, looked at again and again."""
 
-    def __init__(self, lake: Lake) -> None:
+    def __init__(self, lake: Lake, job_runs: Callable[[int], pl.DataFrame] | None = None) -> None:
+        """job_runs: rows of that table at a moment of this process's clock, µs; without it there
+        are none."""
         self._lake = lake
+        self._job_runs = job_runs
         self._tables = OpenTables(lake)
         self._followed = Followed()
 
@@ -58,6 +61,9 @@ class Gold:
     def look(self, rules: Sequence[Rule], moment: Moment | None, *, now_us: int) -> Looked:
         """What rules are about at that moment; `now_us`: µs of the clock of this process."""
         rows = rows_of_lake(moment, now_us)
+        if any(JOB_RUNS.name in rule.tables for rule in rules):
+            told = self._job_runs
+            rows[JOB_RUNS.name] = no_rows(JOB_RUNS.name) if told is None else told(now_us)
         if moment is None or moment.present is None:
             return Looked(None, rows)
         reading = Reading(self._tables, moment)

@@ -18,6 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+import polars as pl
+
 from engine.foundation.errors import ConfigError
 from pipelines.alerting.alerts import Alert, Notice, State, fingerprint_of
 from pipelines.alerting.channels.opening import channels_of
@@ -25,6 +27,7 @@ from pipelines.alerting.channels.receivers import read_receivers
 from pipelines.alerting.files import read_rules, rule_files
 from pipelines.alerting.history.carrying import Carrier
 from pipelines.alerting.history.table import HistoryTable
+from pipelines.alerting.job_rows import job_rows
 from pipelines.alerting.looking import Gold
 from pipelines.alerting.metrics.families import Process
 from pipelines.alerting.metrics.page import Page
@@ -36,8 +39,13 @@ from pipelines.alerting.store.database import Database
 from pipelines.alerting.telling import NobodyToTell, TellingFile
 from pipelines.alerting.watching import Alerting
 from pipelines.lake import Lake
+from pipelines.scheduler.centre.last_lines import LastLines
+from pipelines.scheduler.store.clock import database_ms
+from pipelines.scheduler.store.troubles import troubles
 
 TEST_RULE: Final = "ChannelTest"
+SCHEDULER_TOKEN: Final = "TIDEMARK_SCHEDULER_TOKEN"  # noqa: S105 - a name, no token
+"""The variable that has the token by which executors are asked for logs."""
 SENDERS_MAX: Final = 100
 """Channels that block, at work at the same time: as many as there may be receivers."""
 
@@ -87,7 +95,7 @@ async def watch(
         chances = Chances(now_us, random.random, lambda: secrets.token_hex(16))
         carrier = Carrier(database, name, HistoryTable(lake))
         party = Alerting(
-            Gold(lake),
+            Gold(lake, _job_runs(database)),
             database,
             lake=name,
             holder=f"process {os.getpid()} on {socket.gethostname()}",
@@ -100,6 +108,17 @@ async def watch(
         async with _served(metrics, lake, database, party) as address:
             ready(address)
             await party.run(until)
+
+
+def _job_runs(database: Database) -> Callable[[int], pl.DataFrame]:
+    """Runs of jobs that somebody should hear of, with the last lines of their logs."""
+    lines = LastLines(database, os.environ.get(SCHEDULER_TOKEN))
+
+    def rows(at_us: int) -> pl.DataFrame:
+        now_ms = database_ms(database)
+        return job_rows(lines.added(troubles(database, now_ms=now_ms), now_ms=now_ms), at_us)
+
+    return rows
 
 
 @asynccontextmanager

@@ -66,7 +66,25 @@ PIPELINE: Final = GoldTable(
     ),
     ("observed_at",),
 )  # fmt: skip
-OF_THE_LAKE: Final = (EMITTERS, PIPELINE, *CHECK_TABLES, EMITTER_HEALTH)
+JOB_RUNS: Final = GoldTable(
+    "job_runs",
+    "run of a job that ended badly in the last hour, or that waits for too long",
+    (
+        OBSERVED_AT,
+        must("app", STRING, "application whose executors run it"),
+        must("job", STRING, "title of the job"),
+        must("job_id", LONG, "its number"),
+        must("run", LONG, "number of the run, by which its log is found"),
+        must("outcome", STRING, "FAILED, REFUSED, LOST, RESULT_LATE (it counted as lost) or LATE"),
+        Column("executor", STRING, "address of who had it; null: nobody"),
+        must("planned_at", TIMESTAMP, "when it was to begin"),
+        must("opened_at", TIMESTAMP, "since when it is so"),
+        must("evidence", STRING, "what happened, in a sentence"),
+        Column("last_lines", STRING, "the last lines that its executor told; null: none"),
+    ),
+    ("run",),
+)
+OF_THE_LAKE: Final = (EMITTERS, PIPELINE, JOB_RUNS, *CHECK_TABLES, EMITTER_HEALTH)
 """They tell of silence, of facts that are missing, and of checks that failed: none of that hides
 them."""
 
@@ -120,7 +138,7 @@ class Watched:
 @cache
 def watched() -> dict[str, Watched]:
     """All tables that a rule may be about, by name."""
-    tables = (*COMPUTED_TABLES, *CHECK_TABLES, EMITTERS, PIPELINE)
+    tables = (*COMPUTED_TABLES, *CHECK_TABLES, EMITTERS, PIPELINE, JOB_RUNS)
     return {table.name: _watched(table) for table in tables}
 
 

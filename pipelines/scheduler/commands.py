@@ -139,6 +139,29 @@ def add(
         typer.echo(str(desk.add_job(group, told)))
 
 
+@jobs.command("install")
+def install_own_jobs(
+    app_name: Annotated[str, typer.Option("--app", help="Of the executor.")] = "tidemark",
+    zone: Annotated[str, typer.Option(help="IANA zone of their times.")] = "UTC",
+    send: Annotated[
+        list[str] | None, typer.Option("--send", help="Receiver of reports; repeatable.")
+    ] = None,
+    paused: Annotated[bool, typer.Option("--paused", help="Start none of them.")] = False,
+    database: DatabaseOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Make the platform's own jobs, those that are missing; what is there stays as it is."""
+    from pipelines.own_jobs.installing import install
+
+    with opened_desk(database) as desk:
+        done = install(desk, app=app_name, zone=zone, send=send or (), is_started=not paused)
+    if as_json:
+        echo_json([asdict(one) for one in done])
+        return
+    for one in done:
+        typer.echo(f"{one.job_id}  {one.title}  {'made' if one.is_new else 'there already'}")
+
+
 @jobs.command("edit")
 def edit(
     job_id: JobArgument,

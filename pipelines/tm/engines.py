@@ -7,7 +7,7 @@ complete cycle; neither writes. Absent on purpose: Spark until it is asked for.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import polars as pl
@@ -71,13 +71,21 @@ def _seen(moment: Moment, name: str) -> str:
     return moment.condition(_BY_NAME[name]) if name in _BY_NAME else moment.fact_condition()
 
 
-def views_in_spark(reading: Reading, master: str) -> Any:
-    """A Spark session with a view for every table that is there."""
+def views_in_spark(
+    reading: Reading,
+    master: str,
+    *,
+    names: Sequence[str] = NAMES,
+    address: str | None = None,
+    conf: Mapping[str, str] | None = None,
+) -> Any:
+    """A Spark session with a view for every table that is there; `address` and `conf` as
+    `open_session` takes them."""
     from pipelines.session import SQL, open_session  # noqa: PLC0415 - Spark takes seconds to load
     from pipelines.spark_source import read_table  # noqa: PLC0415
 
-    spark = open_session(master, conf=SQL)
-    for name in NAMES:
+    spark = open_session(master, address=address, conf={**SQL, **(conf or {})})
+    for name in names:
         if reading.tables.opened(name) is None:
             continue
         table: GoldTable | None = _BY_NAME.get(name)

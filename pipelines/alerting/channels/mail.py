@@ -40,8 +40,10 @@ class MailSettings:
     recipients: tuple[str, ...]
 
 
-def mail(notice: Notice, settings: MailSettings) -> EmailMessage:
-    """The mail that tells a notice."""
+def mail(
+    notice: Notice, settings: MailSettings, *, page: tuple[str, bytes] | None = None
+) -> EmailMessage:
+    """The mail that tells a notice. page: name and bytes of an HTML file that goes with it."""
     message = EmailMessage(policy=SMTP)
     domain = settings.sender.rpartition("@")[2]
     shown = worst_first(notice.alerts)[:ALERTS_MAX]
@@ -56,6 +58,8 @@ def mail(notice: Notice, settings: MailSettings) -> EmailMessage:
     message["Auto-Submitted"] = "auto-generated"
     message.set_content(_sound(_text(notice, shown)))
     message.add_alternative(_sound(_html(notice, shown)), subtype="html")
+    if page is not None:
+        message.add_attachment(page[1], maintype="text", subtype="html", filename=page[0])
     return message
 
 

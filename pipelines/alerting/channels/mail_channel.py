@@ -15,6 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from email.message import EmailMessage
 from enum import StrEnum
+from pathlib import Path
 from typing import Final
 
 from engine.foundation.errors import ConfigError, ConnectFailed
@@ -25,6 +26,9 @@ from pipelines.alerting.channels.mail import MailSettings, mail
 from pipelines.alerting.channels.secret import Secret, without_secrets
 from pipelines.alerting.channels.wording import one_line
 from pipelines.alerting.outbox.outcomes import Delivered, Failed, Outcome, Trouble
+
+ATTACHMENT_BYTES_MAX: Final = 5 * 1024 * 1024
+"""Mail servers take some ten megabytes, after base64 has made a third more of them."""
 
 
 class Tls(StrEnum):
@@ -70,15 +74,16 @@ class MailChannel:
 
     async def send(self, notice: Notice) -> Outcome:
         """Tell the receiver once; when time is up, its connection is closed."""
-        message = mail(notice, self._settings)
         connection = _Connection(self._server, self._trust, self.timeout_s)
         loop = asyncio.get_running_loop()
         try:
-            return await loop.run_in_executor(self._threads, self._handed, message, connection)
+            return await loop.run_in_executor(self._threads, self._handed, notice, connection)
         finally:
             connection.cut()
 
-    def _handed(self, message: EmailMessage, connection: _Connection) -> Outcome:
+    def _handed(self, notice: Notice, connection: _Connection) -> Outcome:
+        page, lacking = _attached(notice.attachment)
+        message = mail(notice, self._settings, page=page)
         try:
             found = look_up(self._server.host, self._server.port)
             connection.open(self._hosts.checked(self._server.host, found))
@@ -91,7 +96,8 @@ class MailChannel:
             return self._failed(error)
         finally:
             connection.cut()
-        return Delivered(f"not to {', '.join(refused)}" if refused else "")
+        notes = [f"not to {', '.join(refused)}"] if refused else []
+        return Delivered("; ".join([*notes, *([lacking] if lacking else [])]))
 
     def _failed(self, error: Exception) -> Failed:
         told = f"{self._server.host}: {self._why(error)}"
@@ -121,6 +127,20 @@ class MailChannel:
         if isinstance(error, OSError) and error.strerror:
             return f"{kind}: {one_line(error.strerror, ANSWER_CHARS_MAX)}"
         return kind
+
+
+def _attached(path: str) -> tuple[tuple[str, bytes] | None, str]:
+    """Name and bytes of the file that goes with a mail; or why none does."""
+    if not path:
+        return None, ""
+    try:
+        with Path(path).open("rb") as opened:
+            data = opened.read(ATTACHMENT_BYTES_MAX + 1)
+    except OSError as error:
+        return None, f"without {path} ({error.strerror})"
+    if len(data) > ATTACHMENT_BYTES_MAX:
+        return None, f"without {path}: it has more than {ATTACHMENT_BYTES_MAX:,} bytes"
+    return (Path(path).name, data), ""
 
 
 class _Connection:

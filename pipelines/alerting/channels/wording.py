@@ -53,7 +53,9 @@ def status_of(notice: Notice) -> str:
 
 
 def title_of(notice: Notice, chars_max: int) -> str:
-    """`[FIRING:2] StalledWindow (group=payments)`."""
+    """`[FIRING:2] StalledWindow (group=payments)`; of a report its subject."""
+    if notice.subject:
+        return one_line(notice.subject, chars_max)
     firing = sum(not is_resolved(alert) for alert in notice.alerts)
     if firing:
         firing += notice.truncated_alerts

@@ -114,7 +114,7 @@ def take(database: Database, lake: str, step: Step, *, lead: Lead, now_us: int) 
         leads.fence(connection, lead, now_us=now_us)
         _take_alerts(connection, lake, step)
         _take_groups(connection, lake, step)
-        _take_notices(connection, lake, step.notices, now_us=now_us)
+        add_notices(connection, lake, step.notices, now_us=now_us)
         changes.record(connection, lake, step.entries)
         judgings.record(connection, lake, step.judged, step.rules_gone)
         if step.cursor is not None:
@@ -171,9 +171,10 @@ def _take_groups(connection: sa.Connection, lake: str, step: Step) -> None:
         connection.execute(sa.insert(alert_groups), rows)
 
 
-def _take_notices(
+def add_notices(
     connection: sa.Connection, lake: str, told: Sequence[Notice], *, now_us: int
-) -> None:
+) -> int:
+    """Put notices into the outbox, but those that were put there before; how many are new."""
     there: set[str] = set()
     for some in _in_parts([notice.notice_id for notice in told]):
         there |= set(
@@ -202,6 +203,7 @@ def _take_notices(
         connection.execute(sa.insert(notices), rows)
     for receiver in sorted({notice.receiver for notice in new}):
         _make_room(connection, lake, receiver, now_us=now_us)
+    return len(new)
 
 
 def _make_room(connection: sa.Connection, lake: str, receiver: str, *, now_us: int) -> None:

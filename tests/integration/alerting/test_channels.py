@@ -10,6 +10,7 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from email import message_from_bytes
 from email.policy import SMTP
 from pathlib import Path
@@ -369,6 +370,28 @@ def test_a_mail_server_is_handed_text_and_page_in_one_thread_an_alert() -> None:
     text, page = mails[0].iter_parts()
     assert "<b>  Bcc: evil@example.com" in text.get_content()
     assert "&lt;b&gt;  Bcc: evil@example.com" in page.get_content()
+
+
+def test_a_report_goes_by_mail_with_its_page_under_its_own_subject(tmp_path: Path) -> None:
+    page = tmp_path / "report.html"
+    page.write_text("<html>all groups kept their objective</html>")
+    mailbox = Mailbox()
+    with mail_server(mailbox) as port:
+        subject = "Lag report, Sunday: all is well"
+        notice = replace(a_notice("r1"), subject=subject, attachment=str(page))
+        assert told(a_mail_receiver(port), notice) == Delivered()
+        gone = replace(notice, notice_id="r2", attachment=str(tmp_path / "gone.html"))
+        outcome = told(a_mail_receiver(port), gone)
+    assert isinstance(outcome, Delivered)
+    assert "gone.html (No such file or directory)" in outcome.remark
+    first, second = (
+        message_from_bytes(envelope.content, policy=SMTP) for envelope in mailbox.mails
+    )
+    assert first["Subject"] == "Lag report, Sunday: all is well"
+    (attached,) = first.iter_attachments()
+    assert attached.get_filename() == "report.html"
+    assert "all groups kept" in attached.get_content()
+    assert list(second.iter_attachments()) == []
 
 
 @pytest.mark.parametrize(

@@ -12,11 +12,13 @@ from typer.testing import CliRunner
 
 from engine.foundation.errors import ConnectFailed
 from pipelines.alerting.store.database import Database
+from pipelines.scheduler.centre.last_lines import LastLines
 from pipelines.scheduler.centre.run_requests import kill_run, log_of_run
 from pipelines.scheduler.commands import app
 from pipelines.scheduler.run_life import RunEvent, RunState
 from pipelines.scheduler.store import groups, jobs, passes, registry, results
 from pipelines.scheduler.store.clock import machine_ms
+from pipelines.scheduler.store.troubles import troubles
 from pipelines.scheduler.wire.client import opened_caller
 from tests.integration.alerting.stores import sqlite_address
 from tests.integration.scheduler.parties import (
@@ -83,6 +85,14 @@ async def test_a_run_is_read_while_it_goes_on_killed_alone_and_not_tried_again(
         assert "and tidies up" in await asked(tmp_path, "log", str(first), "--follow")
         run = results.run_of(database, first)
         assert (run.state, run.result_code) == (RunState.FAILED, 500)
+        lines = LastLines(database, TOKEN)
+        now_ms = machine_ms()
+        found = troubles(database, now_ms=now_ms)
+        told_of = {
+            one.run: one for one in await asyncio.to_thread(lines.added, found, now_ms=now_ms)
+        }
+        assert "and tidies up" in told_of[first].last_lines
+        assert "killed" in told_of[second].last_lines, "it has no log: what its executor told"
         assert "nothing to end: FAILED" in await asked(tmp_path, "kill", str(first))
         [log] = (tmp_path / "x").glob(f"logs/*/{first}.log")
         log.unlink()

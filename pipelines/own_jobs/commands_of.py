@@ -1,0 +1,146 @@
+"""The command that a run of one of our own jobs carries out, from its job's parameters.
+
+Place in the walk: parameters as written at the job, `NAME=VALUE` with spaces between, and the
+operator's settings → arguments of `tidemark`, which run in a process of their own: what Spark and
+checks load is gone when they end.
+
+Invariant: pure. A parameter that a job does not know is an error, and each value is one of a kind
+that cannot name a file or a program.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from datetime import datetime, timedelta
+from typing import Final
+
+from engine.foundation.errors import ConfigError
+from pipelines.microseconds import utc_text
+from pipelines.own_jobs.settings import Settings
+
+RULE_SETS: Final = ("ours", "burrow", "thresholds", "alerts")
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
+_ZONE: Final = re.compile(r"[A-Za-z][A-Za-z0-9_+-]*(/[A-Za-z0-9_+-]+)*")
+Command = list[str]
+
+
+def given(text: str, allowed: tuple[str, ...]) -> dict[str, str]:
+    """Parameters by name. ConfigError for one that is not among those allowed."""
+    told = {}
+    for part in text.split():
+        name, sign, value = part.partition("=")
+        if not sign or name not in allowed or name in told:
+            wanted = f"NAME=VALUE, each once; names: {', '.join(allowed) or 'none'}"
+            raise ConfigError("parameters", part, wanted)
+        told[name] = value
+    return told
+
+
+def lag_report(settings: Settings, told: Mapping[str, str], fire_time: datetime) -> Command:
+    """`period=daily zone=Europe/Berlin send=team,boss`."""
+    period = _one_of("period", told.get("period", "daily"), ("hourly", "daily", "weekly"))
+    command = ["reports", "run", "--lake", settings.lake, "--period", period]
+    command += ["--at", utc_text(fire_time), *_zone(told), *_spark(settings)]
+    for name in ("objectives", "pages"):
+        command += [f"--{name}", value] if (value := getattr(settings, name)) else []
+    return [*command, *_sent(settings, told)]
+
+
+def expectations(settings: Settings, told: Mapping[str, str], fire_time: datetime) -> Command:
+    """`fail_on=warning`."""
+    del fire_time
+    least = _one_of("fail_on", told.get("fail_on", "critical"), ("critical", "warning", "info"))
+    address = ["--address", settings.address] if settings.address else []
+    command = ["check", "--lake", settings.lake, "--fail-on", least, "--master", settings.master]
+    return [*command, *address]
+
+
+def maintenance(settings: Settings, told: Mapping[str, str], fire_time: datetime) -> Command:
+    """Without parameters: how long what is kept is settled where the lake's maintainer is."""
+    del told, fire_time
+    return ["lake", "maintain", "--lake", settings.lake, "--once"]
+
+
+def retention(settings: Settings, told: Mapping[str, str], fire_time: datetime) -> Command:
+    """Files of reports. Rows of tables go by the lake's maintainer, runs of jobs by the centre."""
+    del told, fire_time
+    return ["reports", "tidy", "--lake", settings.lake]
+
+
+def backtest(settings: Settings, told: Mapping[str, str], fire_time: datetime) -> Command:
+    """`rules=ours,burrow,thresholds days=7`: the last days, held against planted incidents."""
+    rules = told.get("rules", "ours,burrow,thresholds")
+    for rule in rules.split(","):
+        _one_of("rules", rule, RULE_SETS)
+    span = timedelta(days=int(_days("days", told.get("days", "7"), 92)))
+    begin, end = utc_text(fire_time - span), utc_text(fire_time)
+    return ["backtest", rules, "--lake", settings.lake, "--from", begin, "--to", end]
+
+
+def alert_digest(settings: Settings, told: Mapping[str, str], fire_time: datetime) -> Command:
+    """`days=1 send=team`."""
+    days = _days("days", told.get("days", "1"), 92)
+    command = ["reports", "digest", "--lake", settings.lake, "--at", utc_text(fire_time)]
+    return [*command, "--days", days, *_sent(settings, told)]
+
+
+Making = Callable[[Settings, Mapping[str, str], datetime], Command]
+JOBS: Final[dict[str, tuple[Making, tuple[str, ...]]]] = {
+    "lag-report": (lag_report, ("period", "zone", "send")),
+    "expectations": (expectations, ("fail_on",)),
+    "table-maintenance": (maintenance, ()),
+    "backtest": (backtest, ("rules", "days")),
+    "retention": (retention, ()),
+    "alert-digest": (alert_digest, ("days", "send")),
+}
+"""What each handler runs, and the parameters that it knows."""
+
+
+def command_of(handler: str, parameters: str, settings: Settings, fire_time: datetime) -> Command:
+    """The arguments of `tidemark` for a run. Raises ConfigError."""
+    making, allowed = JOBS[handler]
+    return making(settings, given(parameters, allowed), fire_time)
+
+
+def _spark(settings: Settings) -> Command:
+    command = ["--master", settings.master]
+    command += ["--address", settings.address] if settings.address else []
+    for one in settings.conf:
+        command += ["--conf", one]
+    return command
+
+
+def _zone(told: Mapping[str, str]) -> Command:
+    zone = told.get("zone", "UTC")
+    if not _ZONE.fullmatch(zone):
+        raise ConfigError("zone", zone, "an IANA zone like Europe/Berlin")
+    return ["--zone", zone]
+
+
+def _sent(settings: Settings, told: Mapping[str, str]) -> Command:
+    names = [name for name in told.get("send", "").split(",") if name]
+    for name in names:
+        if not _NAME.fullmatch(name):
+            raise ConfigError("send", name, "names of receivers, commas between")
+    if not names:
+        return []
+    if not settings.receivers:
+        raise ConfigError("send", told["send"], "given where the settings name a receivers file")
+    command = ["--receivers", settings.receivers]
+    command += ["--database", settings.database] if settings.database else []
+    for name in names:
+        command += ["--send", name]
+    return command
+
+
+def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> str:
+    if value not in allowed:
+        raise ConfigError(name, value, f"one of {', '.join(allowed)}")
+    return value
+
+
+def _days(name: str, value: str, most: int) -> str:
+    if not (value.isascii() and value.isdecimal() and 1 <= int(value) <= most):
+        raise ConfigError(name, value, f"days, 1 to {most:,}")
+    return str(int(value))

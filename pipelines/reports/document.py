@@ -1,0 +1,31 @@
+"""A page of its own: pieces of HTML between a head with the style sheet and an end.
+
+Invariant: nothing is fetched, from nowhere, and no script is run: a browser is told so, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import cache
+from html import escape
+from pathlib import Path
+from typing import Final
+
+POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
+
+
+@cache
+def _sheet() -> str:
+    return (Path(__file__).parent / "sheet.css").read_text(encoding="utf-8")
+
+
+def document(title: str, pieces: Iterable[str]) -> str:
+    """The page, whole."""
+    body = "\n".join(pieces)
+    return (
+        "<!DOCTYPE html>\n<html lang='en'><head><meta charset='utf-8'>"
+        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'
+        "<meta name='viewport' content='width=device-width, initial-scale=1'>"
+        f"<title>{escape(title)}</title>\n<style>\n{_sheet()}</style></head>\n"
+        f"<body>\n{body}\n</body></html>\n"
+    )

@@ -1,0 +1,229 @@
+"""Reports that were made: a row each in the Delta table `reports`, and the files beside it.
+
+Place in the walk: `making` adds to it, `tidemark reports` and pages ask it.
+
+A run of a report is named `REPORT/WINDOW/NUMBER`, as lag-daily/20260301T000000Z-86400s/1; a re-run
+has the next number. Files lie in a folder of that name, below the lake when that is on a disk, else
+in the home folder. They are kept for so many days as their period deserves; rows are kept as gold
+is, and say from which cut the files can be made again.
+
+Invariant: a row is written when its files are whole, and never changed. Absent on purpose: Spark.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from dataclasses import dataclass, fields
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import pyarrow as pa
+from deltalake import DeltaTable, Schema, write_deltalake
+from deltalake.exceptions import DeltaError
+
+from engine.foundation.errors import ConfigError, LakeError
+from pipelines.alerting.state import home_folder
+from pipelines.catalogue import REPORTS
+from pipelines.lake import Lake, first_line, sql_over, sql_text
+from pipelines.reports.gathering import Cut
+from pipelines.reports.numbers import Numbers, read_json
+from pipelines.reports.windows import Period, Window
+from pipelines.schemas import arrow_schema
+
+FOLDER: Final = "reports"
+NUMBERS_FILE: Final = "numbers.json"
+PAGE_FILE: Final = "report.html"
+PAPER_FILE: Final = "report.pdf"
+NOTEBOOK_FILE: Final = "report.ipynb"
+DAYS_KEPT: Final = {
+    Period.HOURLY: 14,
+    Period.DAILY: 400,
+    Period.WEEKLY: 1_200,
+    Period.CUSTOM: 90,
+}
+"""Days that files stay after they were made; a row stays as long as gold keeps its day."""
+SHOWN_MAX: Final = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class ReportRun:
+    """One run of a report, as its row has it."""
+
+    report: str
+    window: str
+    number: int
+    period: str
+    begin: datetime
+    end: datetime
+    zone: str
+    run_id: str
+    cycle: int
+    told_at_us: int
+    digest: str
+    headline: str
+    groups: int
+    missed: int
+    unclear: int
+    revised: str
+    """What it tells otherwise than the run before it; empty: it is the first one, or the same."""
+    no_paper: str
+    """Why there is no PDF; empty: there is one."""
+    made_at: datetime
+    took_ms: int
+
+    @property
+    def name(self) -> str:
+        """That people and addresses use."""
+        return f"{self.report}/{self.window}/{self.number}"
+
+    @property
+    def cut(self) -> Cut:
+        """What it was made from."""
+        return Cut(self.run_id, self.cycle, self.told_at_us)
+
+    @property
+    def of_window(self) -> Window:
+        """What it is about."""
+        return Window(Period(self.period), self.begin, self.end, self.zone)
+
+
+class Shelf:
+    """The reports of one lake."""
+
+    def __init__(self, lake: Lake, folder: Path | None = None) -> None:
+        """folder: of files; None: the lake's own, or one in the home folder."""
+        self.lake = lake
+        self.folder = folder or _folder_of(lake)
+        self._address = lake.gold(REPORTS.name)
+
+    def runs(self, *, report: str | None = None, window: str | None = None) -> list[ReportRun]:
+        """Runs, the newest period first, and of a period the newest run; SHOWN_MAX at most."""
+        if not self.lake.exists(self._address):
+            return []
+        wanted = [
+            f"{name} = {sql_text(value)}"
+            for name, value in (("report", report), ('"window"', window))
+            if value is not None
+        ]
+        sql = (
+            f"SELECT {', '.join(_quoted(name) for name in _COLUMNS)} FROM rows_of "  # noqa: S608
+            f"WHERE {' AND '.join(wanted) or 'true'} "
+            f"ORDER BY observed_at DESC, report, number DESC LIMIT {SHOWN_MAX}"
+        )
+        found = sql_over({"rows_of": self.lake.table(self._address)}, sql, what=self._address)
+        return [_run(row) for row in found.to_pylist()]
+
+    def newest(self, report: str, window: str) -> ReportRun | None:
+        """The newest run of a report about a window."""
+        return next(iter(self.runs(report=report, window=window)), None)
+
+    def named(self, name: str) -> ReportRun:
+        """A run by its name; without a number the newest. ConfigError for none."""
+        report, _, rest = name.partition("/")
+        window, _, number = rest.partition("/")
+        found = self.runs(report=report, window=window) if window else self.runs(report=report)
+        chosen = [one for one in found if not number or str(one.number) == number]
+        if not chosen:
+            raise ConfigError("report", name, "one that `tidemark reports list` names")
+        return chosen[0]
+
+    def place(self, run: ReportRun) -> Path:
+        """The folder of its files."""
+        return self.folder / run.report / run.window / str(run.number)
+
+    def file(self, run: ReportRun, name: str) -> Path:
+        """A file of a run; LakeError when it is not there any more."""
+        file = self.place(run) / name
+        if not file.exists():
+            days = DAYS_KEPT[Period(run.period)]
+            raise LakeError(
+                f"{file} is not there: files of {run.period} reports are kept for {days} days; "
+                f"`tidemark reports run --lake {self.lake.root} --again {run.name}` makes them "
+                "again from the same cut"
+            )
+        return file
+
+    def numbers(self, run: ReportRun) -> Numbers:
+        """Its numbers. LakeError when they are gone or cannot be read."""
+        file = self.file(run, NUMBERS_FILE)
+        try:
+            return read_json(file.read_bytes())
+        except (OSError, msgspec.DecodeError) as error:
+            raise LakeError(f"{file} cannot be read ({first_line(error)})") from error
+
+    def add(self, run: ReportRun, made: Path) -> None:
+        """Take the files that lie in a folder, and write the row. LakeError."""
+        place = self.place(run)
+        shutil.rmtree(place, ignore_errors=True)  # Of a run that was killed before its row.
+        place.parent.mkdir(parents=True, exist_ok=True)
+        made.rename(place)
+        try:
+            self._create()
+            schema = arrow_schema(REPORTS.columns)
+            row = _row(run)
+            arrays = [pa.array([row[one.name]], one.type) for one in schema]
+            write_deltalake(
+                self._address,
+                pa.Table.from_arrays(arrays, schema=schema),
+                mode="append",
+                storage_options=self.lake.storage_options or None,
+            )
+        except (DeltaError, OSError) as error:
+            raise LakeError(f"{self._address} takes no row ({first_line(error)})") from error
+
+    def tidy(self, now: datetime) -> int:
+        """Remove files whose days are over; how many runs lost theirs."""
+        removed = 0
+        for run in self.runs():
+            old = now - run.made_at > timedelta(days=DAYS_KEPT[Period(run.period)])
+            if old and self.place(run).exists():
+                shutil.rmtree(self.place(run))
+                removed += 1
+        return removed
+
+    def _create(self) -> None:
+        DeltaTable.create(
+            self._address,
+            schema=Schema.from_arrow(arrow_schema(REPORTS.columns)),
+            mode="ignore",
+            partition_by=["observed_date"],
+            name=REPORTS.name,
+            description=f"One row per {REPORTS.grain}.",
+            storage_options=self.lake.storage_options or None,
+        )
+
+
+def _folder_of(lake: Lake) -> Path:
+    if "://" not in lake.root:
+        return Path(lake.root) / FOLDER
+    name = hashlib.sha256(lake.root.encode()).hexdigest()[:12]
+    return home_folder() / FOLDER / name
+
+
+_COLUMNS: Final = tuple(column.name for column in REPORTS.columns)
+
+
+def _quoted(name: str) -> str:
+    return f'"{name}"'
+
+
+def _row(run: ReportRun) -> dict[str, Any]:
+    told = {field.name: getattr(run, field.name) for field in fields(run)}
+    del told["end"], told["begin"]
+    texts = {
+        name: value.encode("utf-8", "replace").decode() if isinstance(value, str) else value
+        for name, value in told.items()
+    }
+    return texts | {
+        "observed_at": run.end,
+        "began_at": run.begin,
+        "observed_date": run.end.date(),
+    }
+
+
+def _run(row: dict[str, Any]) -> ReportRun:
+    told = {one.name: row[one.name] for one in fields(ReportRun) if one.name in row}
+    return ReportRun(**told, begin=row["began_at"], end=row["observed_at"])

@@ -1,0 +1,239 @@
+"""A report is made: papermill runs its notebook, nbconvert makes a page, Chromium prints it.
+
+Place in the walk: a job or a command → files and a row on the `Shelf`.
+
+The notebook runs in a process of its own, with a kernel that has this environment; it is kept
+beside the page, so that whoever doubts a figure can run it again. Without a Chromium there is no
+PDF, and that is said: `make setup-run` brings none, for a browser is larger than all that it would
+print, and any browser prints the page.
+
+Invariant: a report about a window is made once, unless somebody asks for it again. Made again from
+the recorded cut it has the same numbers; from a newer cut it says what has changed. One process at
+a time makes a report of one name.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from engine.foundation.errors import LakeError
+from pipelines.lab import KERNEL, NOTEBOOKS, lab_environment, write_jupyter
+from pipelines.lease import acquire
+from pipelines.microseconds import utc_text
+from pipelines.reports.comparing import revised
+from pipelines.reports.document import document
+from pipelines.reports.gathering import Cut, moment_of_cut, newest_cut
+from pipelines.reports.kept import (
+    NOTEBOOK_FILE,
+    NUMBERS_FILE,
+    PAGE_FILE,
+    PAPER_FILE,
+    ReportRun,
+    Shelf,
+)
+from pipelines.reports.notebook import Wanted
+from pipelines.reports.numbers import Numbers, Verdict, read_json
+from pipelines.reports.windows import Window
+
+NOTEBOOK: Final = NOTEBOOKS / "reports" / "lag.ipynb"
+BROWSER: Final = "TIDEMARK_CHROMIUM"
+"""The variable that names a browser that is not on PATH."""
+_BROWSERS: Final = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+_DRAFT: Final = ".making-"
+PRINT_S: Final = 120
+_SAID_CHARS_MAX: Final = 600
+_PIECES: Final = """{%- for cell in nb.cells if cell.cell_type == "code" -%}
+{%- for output in cell.outputs if "data" in output and "text/html" in output.data -%}
+{{ output.data["text/html"] }}
+{% endfor -%}{%- endfor -%}"""
+
+
+class From(StrEnum):
+    """From which cut."""
+
+    NEW = "new"
+    """What is known now; a report that is there is not made again."""
+    RECORDED = "recorded"
+    """That of the newest run about the window."""
+    NEWEST = "newest"
+    """What is known now, whether a report is there or not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """A report that somebody wants."""
+
+    window: Window
+    cut: From = From.NEW
+    objectives: str = ""
+    pages: str = ""
+    """Address of the dashboard, for links."""
+    master: str = "local[2]"
+    address: str = ""
+    conf: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def report(self) -> str:
+        """Its name."""
+        return f"lag-{self.window.period.value}"
+
+
+def make(shelf: Shelf, wish: Wish) -> tuple[ReportRun, bool]:
+    """The report, and whether it was made now. Raises LakeError, LeaseHeld, ConfigError."""
+    with acquire(shelf.lake, f"report-{wish.report}"):
+        last = shelf.newest(wish.report, wish.window.name)
+        if last is not None and wish.cut is From.NEW and shelf.place(last).exists():
+            return last, False
+        now_us = time.time_ns() // 1_000
+        keeps_cut = last is not None and wish.cut is not From.NEWEST
+        cut = last.cut if last is not None and keeps_cut else newest_cut(shelf.lake, now_us)
+        moment_of_cut(shelf.lake, cut)  # Told at once when it is gone, not after a minute.
+        home = shelf.folder / wish.report
+        home.mkdir(parents=True, exist_ok=True)
+        for left in home.glob(f"{_DRAFT}*"):  # By one who was killed: the lease is ours now.
+            shutil.rmtree(left, ignore_errors=True)
+        with tempfile.TemporaryDirectory(prefix=_DRAFT, dir=home) as folder:
+            made = Path(folder) / "made"
+            made.mkdir()
+            run = _made(shelf, wish, cut, last=last, folder=made)
+            shelf.add(run, made)
+        shelf.tidy(datetime.now(UTC))
+    return run, True
+
+
+def _made(shelf: Shelf, wish: Wish, cut: Cut, *, last: ReportRun | None, folder: Path) -> ReportRun:
+    began_s = time.monotonic()
+    number = 1 if last is None else last.number + 1
+    before = None if last is None else shelf.place(last) / NUMBERS_FILE
+    wanted = Wanted(
+        lake=shelf.lake.root,
+        period=wish.window.period.value,
+        begin=utc_text(wish.window.begin),
+        end=utc_text(wish.window.end),
+        zone=wish.window.zone,
+        run_id=cut.run_id,
+        cycle=cut.cycle,
+        told_at_us=cut.told_at_us,
+        objectives=wish.objectives and str(Path(wish.objectives).absolute()),
+        numbers=str(folder / NUMBERS_FILE),
+        before=str(before) if before is not None and before.exists() else "",
+        number=number,
+        pages=wish.pages,
+        master=wish.master,
+        address=wish.address,
+        conf=json.dumps(wish.conf),
+    )
+    run_notebook(shelf, wanted, folder)
+    numbers = read_json((folder / NUMBERS_FILE).read_bytes())
+    page = document(f"Lag report: {numbers.title}", [pieces_of(folder / NOTEBOOK_FILE)])
+    (folder / PAGE_FILE).write_text(page, encoding="utf-8", errors="replace")
+    return ReportRun(
+        report=wish.report,
+        window=wish.window.name,
+        number=number,
+        period=wish.window.period.value,
+        begin=wish.window.begin,
+        end=wish.window.end,
+        zone=wish.window.zone,
+        run_id=cut.run_id,
+        cycle=cut.cycle,
+        told_at_us=cut.told_at_us,
+        digest=numbers.digest,
+        headline=numbers.headline,
+        groups=len(numbers.groups),
+        missed=numbers.count(Verdict.MISSED),
+        unclear=numbers.count(Verdict.UNCLEAR),
+        revised=_changed(wanted.before, last, numbers, number),
+        no_paper=printed(folder / PAGE_FILE, folder / PAPER_FILE),
+        made_at=datetime.now(UTC),
+        took_ms=round(1000 * (time.monotonic() - began_s)),
+    )
+
+
+def _changed(before: str, last: ReportRun | None, numbers: Numbers, number: int) -> str:
+    if before:
+        return revised(read_json(Path(before).read_bytes()), numbers, number)
+    if last is None or last.digest == numbers.digest:
+        return ""
+    return "Revised: the numbers are not those of the run before, whose files are gone."
+
+
+def run_notebook(shelf: Shelf, wanted: Wanted, folder: Path) -> None:
+    """Run the notebook into `folder`; LakeError with what its failing cell said."""
+    jupyter = folder.parent / "jupyter"
+    write_jupyter(jupyter)
+    parameters = folder.parent / "parameters.yaml"
+    told = {"PARAMETERS": msgspec.to_builtins(wanted)}
+    parameters.write_text(json.dumps(told), encoding="utf-8")  # JSON is YAML.
+    command = [
+        *(sys.executable, "-m", "papermill", str(NOTEBOOK), str(folder / NOTEBOOK_FILE)),
+        *("-f", str(parameters), "-k", KERNEL, "--no-progress-bar", "--cwd", str(folder.parent)),
+    ]
+    done = subprocess.run(
+        command,
+        env=lab_environment(jupyter, shelf.lake),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        lines = [line for line in _plain(done.stderr).splitlines() if line.strip()]
+        said = " ".join(lines[-1:])[:_SAID_CHARS_MAX]
+        raise LakeError(f"the notebook of the report failed: {said or 'it said nothing'}")
+
+
+def _plain(text: str) -> str:
+    return re.sub(r"\x1b\[[0-9;]*m", "", text)
+
+
+def pieces_of(notebook: Path) -> str:
+    """What the cells of a notebook that was run have shown, as HTML."""
+    import nbformat  # noqa: PLC0415 - half a second, in a process that mostly waits
+    from nbconvert.exporters import TemplateExporter  # noqa: PLC0415
+
+    exporter: Any = TemplateExporter(raw_template=_PIECES)  # type: ignore[no-untyped-call]
+    told: Any = nbformat.read(notebook, as_version=4)  # type: ignore[no-untyped-call]
+    body, _ = exporter.from_notebook_node(told)
+    return str(body)
+
+
+def printed(page: Path, paper: Path) -> str:
+    """Print a page as PDF; why that was not done, or empty."""
+    browser = os.environ.get(BROWSER) or next(filter(None, map(shutil.which, _BROWSERS)), None)
+    if browser is None:
+        return (
+            "no PDF: there is no Chromium here (Debian: `apt install chromium`, or name one in "
+            f"{BROWSER}); any browser prints {PAGE_FILE}"
+        )
+    with tempfile.TemporaryDirectory(prefix="tidemark-print-") as profile:
+        command = [
+            *(browser, "--headless", "--disable-gpu", "--no-first-run", "--disable-sync"),
+            *("--disable-background-networking", "--disable-component-update"),
+            *(f"--user-data-dir={profile}", "--no-pdf-header-footer", f"--print-to-pdf={paper}"),
+            # In a container everybody is root, whom Chromium's sandbox refuses; the page is ours.
+            *(["--no-sandbox"] if os.geteuid() == 0 else []),
+            page.as_uri(),
+        ]
+        try:
+            subprocess.run(command, capture_output=True, timeout=PRINT_S, check=True)
+        except (OSError, subprocess.SubprocessError) as error:
+            paper.unlink(missing_ok=True)
+            return f"no PDF: {browser} did not print ({type(error).__name__})"
+    if not paper.exists():
+        return f"no PDF: {browser} wrote none"
+    return ""

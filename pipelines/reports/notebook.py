@@ -1,0 +1,91 @@
+"""What the notebook of a lag report asks of this room, in few words.
+
+Place in the walk: papermill → the notebook, which calls `told` with its parameters and shows the
+pieces of the page → `making`, which finds numbers and page.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+import msgspec
+
+from engine.foundation.errors import ConfigError
+from pipelines.lake import Lake
+from pipelines.reports.comparing import revised
+from pipelines.reports.gathering import Cut, gather
+from pipelines.reports.lag_report import lag_report
+from pipelines.reports.numbers import Numbers, as_json, read_json
+from pipelines.reports.objectives import read_objectives
+from pipelines.reports.windows import Period, Window
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """The numbers, and what they tell otherwise than the run before."""
+
+    numbers: Numbers
+    revised: str
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """The notebook's parameters, as JSON carries them; empty texts: not told."""
+
+    lake: str
+    period: str
+    begin: str
+    """ISO 8601, as `end`."""
+    end: str
+    zone: str
+    run_id: str
+    cycle: int
+    told_at_us: int
+    objectives: str = ""
+    """A file."""
+    numbers: str = ""
+    """Where the numbers are written."""
+    before: str = ""
+    """The numbers of the run before, of the same window."""
+    number: int = 1
+    pages: str = ""
+    master: str = "local[2]"
+    address: str = ""
+    conf: str = "{}"
+    """Settings of Spark, a JSON object."""
+
+    @property
+    def window(self) -> Window:
+        """What is reported on."""
+        begin, end = (datetime.fromisoformat(one) for one in (self.begin, self.end))
+        return Window(Period(self.period), begin, end, self.zone)
+
+
+def told(parameters: dict[str, object]) -> Told:
+    """Gather, count, compare and write. ConfigError for parameters that are none."""
+    try:
+        wanted = msgspec.convert(parameters, Wanted)
+    except msgspec.ValidationError as error:
+        raise ConfigError("parameters", "***", str(error)) from None
+    gathered = gather(
+        Lake.at(wanted.lake),
+        wanted.window,
+        Cut(wanted.run_id, wanted.cycle, wanted.told_at_us),
+        master=wanted.master,
+        address=wanted.address or None,
+        conf=json.loads(wanted.conf),
+    )
+    objectives = read_objectives(Path(wanted.objectives) if wanted.objectives else None)
+    numbers = lag_report(gathered, objectives, lake=wanted.lake)
+    if wanted.numbers:
+        Path(wanted.numbers).write_bytes(as_json(numbers))
+    return Told(numbers, _revised(wanted, numbers))
+
+
+def _revised(wanted: Wanted, numbers: Numbers) -> str:
+    if not wanted.before:
+        return ""
+    return revised(read_json(Path(wanted.before).read_bytes()), numbers, wanted.number)

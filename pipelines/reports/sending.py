@@ -1,0 +1,110 @@
+"""A report is sent by the channels of alerting: its sentence, a link, and the page where it can go.
+
+Place in the walk: a run of a report → the outbox → `tidemark alerts run`, which sends it with the
+same retries as alerts. Mail carries the page as an attachment, when the machine that sends has it.
+
+Invariant: a run is told to a receiver once, however often it is posted. Absent on purpose:
+receivers that wake people or keep alerts (PagerDuty, Alertmanager): a report is none.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlencode
+
+from engine.foundation.errors import ConfigError, LakeError
+from pipelines.alerting.alerts import Alert, Notice, State, fingerprint_of
+from pipelines.alerting.channels.receivers import Alertmanager, PagerDuty, read_receivers
+from pipelines.alerting.state import now_us, opened
+from pipelines.alerting.store.limits import TEXT_CHARS_MAX
+from pipelines.alerting.store.steps import add_notices
+from pipelines.microseconds import micros, utc_text
+from pipelines.reports.kept import PAGE_FILE, ReportRun, Shelf
+from pipelines.reports.numbers import Numbers
+
+RULE: Final = "LagReport"
+NEWS_TOLD: Final = 5
+
+
+def checked_receivers(file: Path | None, names: Iterable[str]) -> tuple[str, ...]:
+    """Names of receivers that a report may go to. ConfigError for others."""
+    wanted = tuple(names)
+    if not wanted:
+        return ()
+    if file is None:
+        raise ConfigError("--receivers", None, "the file in which the receivers are")
+    known = {one.name: one for one in read_receivers(file).receivers}
+    for name in wanted:
+        if name not in known:
+            raise ConfigError("receiver", name, f"one of {', '.join(sorted(known))}", str(file))
+        if isinstance(known[name], PagerDuty | Alertmanager):
+            allowed = "one for mail, chat or a webhook: a report is no alert, and wakes nobody"
+            raise ConfigError("receiver", name, allowed, str(file))
+    return wanted
+
+
+def post(
+    shelf: Shelf, run: ReportRun, to: Sequence[str], *, pages: str = "", database: str | None
+) -> int:
+    """Have a run sent; how many receivers had not been told of it yet."""
+    try:
+        numbers: Numbers | None = shelf.numbers(run)
+    except LakeError:
+        numbers = None  # Its files are gone: the sentence is there still.
+    page = shelf.place(run) / PAGE_FILE
+    state = opened(database)
+    try:
+        told = [notice_of(run, numbers, one, page=page, pages=pages) for one in to]
+        with state.writing() as connection:
+            return add_notices(connection, shelf.lake.root, told, now_us=now_us())
+    finally:
+        state.close()
+
+
+def notice_of(
+    run: ReportRun, numbers: Numbers | None, receiver: str, *, page: Path, pages: str = ""
+) -> Notice:
+    """What a receiver is told of a run."""
+    labels = {"report": run.name}
+    texts = {"summary": run.headline, "description": _news(run, numbers)}
+    if pages:
+        asked = {"from": utc_text(run.begin), "to": utc_text(run.end)}
+        texts["page_url"] = f"{pages.rstrip('/')}/?{urlencode(asked)}"
+    alert = Alert(
+        fingerprint=fingerprint_of(RULE, labels),
+        rule=RULE,
+        severity="info",
+        owner="",
+        labels=labels,
+        annotations={name: text[:TEXT_CHARS_MAX] for name, text in texts.items()},
+        figures={"groups": run.groups, "missed": run.missed, "unclear": run.unclear},
+        state=State.FIRING,
+        reason="",
+        active_at_us=micros(run.begin),
+        fired_at_us=micros(run.begin),
+        resolved_at_us=None,
+        last_true_us=micros(run.end),
+    )
+    digest = hashlib.sha256(f"{run.name}/{run.digest}/{receiver}".encode()).hexdigest()[:32]
+    return Notice(
+        notice_id=f"report-{digest}",
+        receiver=receiver,
+        group_key=f"report/{run.name}",
+        group_labels=labels,
+        alerts=(alert,),
+        truncated_alerts=0,
+        created_us=micros(run.made_at),
+        subject=f"Lag report, {run.of_window}: {run.headline}",
+        attachment=str(page.absolute()),
+    )
+
+
+def _news(run: ReportRun, numbers: Numbers | None) -> str:
+    told = [run.revised] if run.revised else []
+    if numbers is not None:
+        worse = [one for one in numbers.news if not one.is_better]
+        told += [f"{one.about}: {one.text}." for one in worse[:NEWS_TOLD]]
+    return " ".join(told) or "Nothing that was not so before."

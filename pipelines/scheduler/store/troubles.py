@@ -1,0 +1,110 @@
+"""Runs of which somebody should hear: those that failed for good, were lost, or are late.
+
+Place in the walk: the scheduler's rows → the table `job_runs` of alerting, whose rules tell each
+run once.
+
+What is lost is told apart from what is late. LOST: an executor had the run, or may have had it, and
+nothing is heard any more. RESULT_LATE: it counted as lost, and its result came yet. LATE: it should
+have begun long ago, and no executor has it. A run that is tried again is not told of, its last try
+is.
+
+Invariant: reads alone; bounded; the newest first.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import sqlalchemy as sa
+
+from pipelines.alerting.store.database import Database
+from pipelines.scheduler.run_life import OK, RunState
+from pipelines.scheduler.store.tables import AnyRow, job_groups, jobs, runs
+
+TOLD_FOR_MS: Final = 3_600_000
+"""So long after it ended a run is told of: alerting may have stood still meanwhile."""
+LATE_MS: Final = 60_000
+"""So long after its time a run may wait for its executor."""
+TROUBLES_MAX: Final = 1_000
+LAST_LINES: Final = 5
+_ENDED_BADLY: Final = (RunState.FAILED.value, RunState.REFUSED.value, RunState.LOST.value)
+_NOT_BEGUN: Final = (
+    RunState.PLANNED.value, RunState.CLAIMED.value, RunState.SENT.value, RunState.UNKNOWN.value,
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """A run, and what is wrong with it."""
+
+    run: int
+    job_id: int
+    job: str
+    app: str
+    outcome: str
+    """FAILED, REFUSED, LOST, RESULT_LATE or LATE."""
+    executor: str | None
+    planned_ms: int
+    since_ms: int
+    attempt: int
+    evidence: str
+    last_lines: str
+
+
+def troubles(database: Database, *, now_ms: int) -> list[Trouble]:
+    """The runs of the last hour that ended badly, and those that wait for too long."""
+    ended_badly = (
+        runs.c.state.in_(_ENDED_BADLY)
+        & (runs.c.retries_left == 0)
+        & (runs.c.ended_ms > now_ms - TOLD_FOR_MS)
+    )
+    result_late = (runs.c.state == RunState.LOST.value) & (runs.c.late_ms > now_ms - TOLD_FOR_MS)
+    is_late = runs.c.state.in_(_NOT_BEGUN) & (runs.c.due_ms < now_ms - LATE_MS)
+    wanted = (
+        sa.select(runs, jobs.c.title, job_groups.c.app_name)
+        .join(jobs, jobs.c.job_id == runs.c.job_id)
+        .join(job_groups, job_groups.c.group_id == jobs.c.group_id)
+        .where(ended_badly | result_late | is_late)
+        .order_by(runs.c.log_id.desc())
+        .limit(TROUBLES_MAX)
+    )
+    with database.reading() as connection:
+        return [_trouble(row) for row in connection.execute(wanted)]
+
+
+def _trouble(row: AnyRow) -> Trouble:
+    outcome = row.state if row.state in _ENDED_BADLY else "LATE"
+    if outcome == RunState.LOST.value and row.late_code is not None:
+        outcome = "RESULT_LATE"
+    said = row.result_message or row.trigger_message or ""
+    return Trouble(
+        run=row.log_id,
+        job_id=row.job_id,
+        job=row.title,
+        app=row.app_name,
+        outcome=outcome,
+        executor=row.address,
+        planned_ms=row.planned_ms,
+        since_ms=row.ended_ms or row.due_ms,
+        attempt=row.attempt,
+        evidence=_evidence(outcome, row),
+        last_lines="\n".join(line for line in said.splitlines()[-LAST_LINES:] if line.strip()),
+    )
+
+
+def _evidence(outcome: str, row: AnyRow) -> str:
+    at = f" at {row.address}" if row.address else ""
+    tries = f" after {row.attempt + 1} tries" if row.attempt else ""
+    match outcome:
+        case "FAILED":
+            return f"it failed{at}{tries} with code {row.result_code}"
+        case "REFUSED":
+            return f"no executor has taken it{tries}"
+        case "LOST":
+            return f"its result is lost{tries}: what became of it{at} is not known"
+        case "RESULT_LATE":
+            how = "success" if row.late_code == OK else f"code {row.late_code}"
+            return f"it counted as lost; its result came late{at}: {how}"
+        case _:
+            return "it should have begun, and no executor has it yet"

@@ -1,0 +1,147 @@
+"""Runs of jobs that end badly go the way of alerts: each is told once, lost apart from late."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import secrets
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+
+from pipelines.alerting.files import SHIPPED
+from pipelines.alerting.job_rows import job_rows
+from pipelines.alerting.looking import Gold
+from pipelines.alerting.outbox.claims import is_empty
+from pipelines.alerting.outbox.courier import Chances, Courier
+from pipelines.alerting.store.database import Database
+from pipelines.alerting.telling import TellingFile
+from pipelines.alerting.watching import Alerting
+from pipelines.lake import Lake
+from pipelines.scheduler.job_settings import JobSettings
+from pipelines.scheduler.store.audit import Change
+from pipelines.scheduler.store.groups import add_group
+from pipelines.scheduler.store.jobs import add_job
+from pipelines.scheduler.store.run_rows import planned_row
+from pipelines.scheduler.store.tables import runs
+from pipelines.scheduler.store.troubles import LATE_MS, TOLD_FOR_MS, troubles
+from tests.integration.alerting.receiving_server import Ledger, receiving
+from tests.integration.client.cluster_users import eventually
+
+NOW_MS = 1_772_366_400_000
+AT = "http://10.0.0.5:9999/"
+TELLING = """
+allow_private_hosts = ["127.0.0.1"]
+[[receivers]]
+name = "hook"
+kind = "webhook"
+url = "{url}/hook"
+[routing]
+receiver = "hook"
+group_by = ["run"]
+group_wait = "0s"
+group_interval = "1s"
+send_resolved = false
+"""
+
+
+class Room:
+    """A database of jobs, and a process of alerting by a clock of ours; there is no gold yet."""
+
+    def __init__(self, folder: Path, ledger: Ledger) -> None:
+        self.now_ms = NOW_MS
+        self.ledger = ledger
+        self.lake = Lake.at(str(folder / "lake"))
+        self.database = Database.in_folder(folder)
+        group = add_group(self.database, "reports", Change("me", NOW_MS))
+        settings = JobSettings(title="lag report", handler="lag-report")
+        self.job = add_job(self.database, group, settings, Change("me", NOW_MS))
+        self.telling = folder / "telling.toml"
+        self.telling.write_text(TELLING.format(url=ledger.url))
+
+    def party(self) -> Alerting:
+        """A process, as it is after its start."""
+        now_us = lambda: self.now_ms * 1000  # noqa: E731
+        chances = Chances(now_us, random.random, lambda: secrets.token_hex(16))
+        return Alerting(
+            Gold(self.lake, lambda at: job_rows(troubles(self.database, now_ms=at // 1000), at)),
+            self.database,
+            lake=self.lake.root,
+            holder="one",
+            rules=lambda: [SHIPPED / "jobs.toml"],
+            places=TellingFile(self.telling, {}, ThreadPoolExecutor(2)),
+            courier=lambda to: Courier(self.database, self.lake.root, to, chances),
+            now_us=now_us,
+        )
+
+    def run(self, cause: str, state: str, **told: Any) -> int:
+        """A run that stands there; its number."""
+        row = planned_row(self.job, cause, now_ms=NOW_MS - 90_000, state=state, **told)
+        with self.database.writing() as connection:
+            return int(
+                connection.execute(
+                    sa.insert(runs).values(row).returning(runs.c.log_id)
+                ).scalar_one()
+            )
+
+    async def told(self) -> list[tuple[str, str, dict[str, str]]]:
+        """Rule, run and texts of everything that the receiver was ever told, by a new process."""
+        party = self.party()
+        party.look()
+        until = asyncio.Event()
+        running = asyncio.create_task(party.run(until))
+        await eventually(lambda: is_empty(self.database, self.lake.root), "the outbox is empty")
+        until.set()
+        await running
+        return sorted(
+            (
+                (one["labels"]["alertname"], one["labels"]["run"], one["annotations"])
+                for request in self.ledger.received
+                for one in request.told["alerts"]
+            ),
+            key=lambda one: one[:2],
+        )
+
+
+async def test_each_run_is_told_once_with_job_executor_and_what_was_said(tmp_path: Path) -> None:
+    with receiving() as ledger:
+        room = Room(tmp_path, ledger)
+        ended = {"ended_ms": NOW_MS - 1_000, "address": AT}
+        failed = room.run(
+            "a",
+            "FAILED",
+            result_code=500,
+            result_message="Traceback\n  in x\nLakeError: no",
+            **ended,
+        )
+        room.run("a2", "FAILED", result_code=500, retries_left=2, **ended)
+        lost = room.run("b", "LOST", result_message="its executor is gone", **ended)
+        late = room.run("c", "LOST", late_code=200, late_ms=NOW_MS - 500, **ended)
+        refused = room.run("d", "REFUSED", trigger_message="no executor is there", **ended)
+        waits = room.run("e", "PLANNED", due_ms=NOW_MS - LATE_MS - 1)
+        room.run("f", "DONE", **ended)
+        soon = room.run("g", "PLANNED", due_ms=NOW_MS)
+        room.run("h", "FAILED", ended_ms=NOW_MS - TOLD_FOR_MS - 1)
+        told = await room.told()
+        assert [(rule, run) for rule, run, _ in told] == [
+            ("JobFailed", str(failed)),
+            ("JobFailed", str(refused)),
+            ("JobLate", str(waits)),
+            ("JobResultLate", str(late)),
+            ("JobResultLost", str(lost)),
+        ]
+        texts = {run: annotations for _, run, annotations in told}
+        assert texts[str(failed)]["summary"].startswith(f"lag report: run {failed}, planned for 20")
+        assert "LakeError: no" in texts[str(failed)]["description"]
+        assert AT in texts[str(failed)]["first_step"]
+        assert "success" in texts[str(late)]["description"]
+        assert "what became of it" in texts[str(lost)]["description"]
+        room.now_ms += 600_000
+        later = await room.told()
+        assert [one for one in later if one not in told] == [
+            next(one for one in later if one[:2] == ("JobLate", str(soon)))
+        ]
+        room.now_ms += TOLD_FOR_MS
+        assert await room.told() == later

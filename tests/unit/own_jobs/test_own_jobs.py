@@ -1,0 +1,124 @@
+"""Our own jobs: what a run carries out, and that who edits jobs cannot name files or programs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from engine.foundation.errors import ConfigError
+from pipelines.alerting.store.database import Database
+from pipelines.own_jobs import handlers
+from pipelines.own_jobs.commands_of import JOBS, command_of
+from pipelines.own_jobs.installing import APP, install
+from pipelines.own_jobs.settings import Settings, read_settings
+from pipelines.scheduler.executor.handlers import handlers_in
+from pipelines.scheduler.desk import Desk
+from pipelines.scheduler.roles import Actor
+
+FIRE = datetime(2026, 3, 2, 0, 20, tzinfo=UTC)
+HERE = Settings(lake="/srv/lake")
+CLUSTER = Settings(
+    lake="s3://b/lake",
+    master="spark://m:7077",
+    address="10.0.0.5",
+    conf=("spark.executor.memory=2g",),
+    receivers="/etc/receivers.toml",
+    objectives="/etc/objectives.toml",
+    pages="https://tidemark.example",
+    database="postgresql://db/t",
+)
+
+
+def test_a_report_is_about_what_was_over_when_its_run_was_planned() -> None:
+    command = command_of("lag-report", "period=daily zone=Europe/Berlin", HERE, FIRE)
+    assert command == [
+        *("reports", "run", "--lake", "/srv/lake", "--period", "daily"),
+        *("--at", "2026-03-02T00:20:00Z", "--zone", "Europe/Berlin", "--master", "local[2]"),
+    ]
+
+
+def test_a_spark_job_is_handed_to_the_cluster_that_the_operator_named() -> None:
+    command = command_of("lag-report", "send=team,boss", CLUSTER, FIRE)
+    told = " ".join(command)
+    assert "--master spark://m:7077 --address 10.0.0.5 --conf spark.executor.memory=2g" in told
+    assert "--objectives /etc/objectives.toml --pages https://tidemark.example" in told
+    assert told.endswith(
+        "--receivers /etc/receivers.toml --database postgresql://db/t --send team --send boss"
+    )
+    checked = command_of("expectations", "", CLUSTER, FIRE)
+    assert checked[-4:] == ["--master", "spark://m:7077", "--address", "10.0.0.5"]
+
+
+def test_a_backtest_is_of_the_days_before_its_run() -> None:
+    command = command_of("backtest", "rules=ours,alerts days=2", HERE, FIRE)
+    assert command[1] == "ours,alerts"
+    assert command[-4:] == ["--from", "2026-02-28T00:20:00Z", "--to", "2026-03-02T00:20:00Z"]
+
+
+@pytest.mark.parametrize(
+    ("handler", "parameters"),
+    [
+        ("lag-report", "period=yearly"),
+        ("lag-report", "lake=/etc"),
+        ("lag-report", "--conf spark.jars=evil.jar"),
+        ("lag-report", "zone=--conf"),
+        ("lag-report", "send=../../x"),
+        ("lag-report", "send=team"),
+        ("lag-report", "period=daily period=weekly"),
+        ("backtest", "rules=/etc/passwd"),
+        ("backtest", "days=0"),
+        ("backtest", "days=9999999"),
+        ("table-maintenance", "days=1"),
+        ("expectations", "fail_on=never"),
+    ],
+)
+def test_parameters_choose_among_what_is_known_and_name_nothing_else(
+    handler: str, parameters: str
+) -> None:
+    wrong_send = handler == "lag-report" and parameters == "send=team"
+    with pytest.raises(ConfigError):
+        command_of(handler, parameters, HERE if wrong_send else CLUSTER, FIRE)
+
+
+def test_the_module_has_a_handler_for_each_job() -> None:
+    assert set(handlers_in(handlers)) == set(JOBS)
+
+
+def test_settings_say_what_is_wrong_with_them(tmp_path: Path) -> None:
+    file = tmp_path / "own-jobs.toml"
+    file.write_text('lake = "/srv/lake"\nmaster = "local[4]"\n')
+    assert read_settings(str(file)).master == "local[4]"
+    for text in ("", 'lake = "x"\nlakes = "y"', "lake = 5", "lake"):
+        file.write_text(text)
+        with pytest.raises(ConfigError, match="TIDEMARK_OWN_JOBS"):
+            read_settings(str(file))
+    with pytest.raises(ConfigError, match="TIDEMARK_OWN_JOBS"):
+        read_settings(None)
+
+
+def test_jobs_are_installed_once_and_what_somebody_has_changed_stays(tmp_path: Path) -> None:
+    state = Database.in_folder(tmp_path)
+    desk = Desk(state, Actor("me", is_admin=True), lambda: 1)
+    try:
+        made = install(desk, zone="Europe/Berlin", send=["team"])
+        assert len(made) == 8
+        assert all(one.is_new for one in made)
+        daily = next(one for one in made if one.title == "lag report, daily")
+        job = desk.job(daily.job_id)
+        assert job.is_active
+        assert job.settings.parameters == "period=daily zone=Europe/Berlin send=team"
+        changed = replace(job.settings, schedule_text="0 0 6 * * ?")
+        desk.edit_job(daily.job_id, changed)
+        again = install(desk)
+        assert [(one.title, one.job_id) for one in again] == [
+            (one.title, one.job_id) for one in made
+        ]
+        assert not any(one.is_new for one in again)
+        assert desk.job(daily.job_id).settings.schedule_text == "0 0 6 * * ?"
+        assert [one.app_name for one in desk.groups()] == [APP]
+        assert len(desk.jobs_after()) == 8
+    finally:
+        state.close()

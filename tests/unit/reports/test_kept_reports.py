@@ -1,0 +1,92 @@
+"""Reports that were made: listed, found by name, kept for their days."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from engine.foundation.errors import ConfigError, LakeError
+from pipelines.lake import Lake
+from pipelines.reports.kept import DAYS_KEPT, NUMBERS_FILE, ReportRun, Shelf
+from pipelines.reports.lag_report import lag_report
+from pipelines.reports.numbers import as_json
+from pipelines.reports.objectives import Objectives
+from pipelines.reports.windows import Period
+from tests.unit.reports.gathered import HOUR, course, gathered
+
+NUMBERS = lag_report(gathered(course("orders", [5] * 60)), Objectives(), lake="l")
+RUN = ReportRun(
+    report="lag-hourly",
+    window=HOUR.name,
+    number=1,
+    period="hourly",
+    begin=HOUR.begin,
+    end=HOUR.end,
+    zone="UTC",
+    run_id="run",
+    cycle=7,
+    told_at_us=5,
+    digest=NUMBERS.digest,
+    headline="all \ud800 is well",
+    groups=1,
+    missed=0,
+    unclear=0,
+    revised="",
+    no_paper="",
+    made_at=datetime(2026, 3, 1, 13, 5, tzinfo=UTC),
+    took_ms=40,
+)
+
+
+@pytest.fixture(scope="module")
+def shelf(tmp_path_factory: pytest.TempPathFactory) -> Shelf:
+    shelf = Shelf(Lake.at(str(tmp_path_factory.mktemp("shelf"))))
+    later = replace(RUN, begin=HOUR.end, end=HOUR.end + timedelta(hours=1), window="later")
+    for run in (RUN, replace(RUN, number=2, revised="Revised: one figure."), later):
+        shelf.add(run, folder_with_numbers(shelf.folder / "made"))
+    return shelf
+
+
+def folder_with_numbers(place: Path) -> Path:
+    place.mkdir(parents=True)
+    (place / NUMBERS_FILE).write_bytes(as_json(NUMBERS))
+    return place
+
+
+def test_the_newest_period_comes_first_and_of_it_the_newest_run(shelf: Shelf) -> None:
+    assert [(one.window, one.number) for one in shelf.runs()] == [
+        ("later", 1),
+        (HOUR.name, 2),
+        (HOUR.name, 1),
+    ]
+    assert shelf.runs()[-1] == replace(RUN, headline="all ? is well")
+
+
+def test_a_run_is_found_by_as_much_of_its_name_as_is_given(shelf: Shelf) -> None:
+    assert shelf.named("lag-hourly").window == "later"
+    assert shelf.named(f"lag-hourly/{HOUR.name}").number == 2
+    assert shelf.named(f"lag-hourly/{HOUR.name}/1").number == 1
+    for wrong in ("lag-daily", f"lag-hourly/{HOUR.name}/3", "lag-hourly/x' OR '1'='1"):
+        with pytest.raises(ConfigError, match="reports list"):
+            shelf.named(wrong)
+    assert shelf.numbers(shelf.named("lag-hourly")) == NUMBERS
+
+
+def test_files_go_after_their_days_and_the_row_says_how_they_are_made_again(
+    tmp_path: Path,
+) -> None:
+    shelf = Shelf(Lake.at(str(tmp_path)))
+    shelf.add(RUN, folder_with_numbers(tmp_path / "made"))
+    days = timedelta(days=DAYS_KEPT[Period.HOURLY])
+    assert shelf.tidy(RUN.made_at + days) == 0
+    assert shelf.tidy(RUN.made_at + days + timedelta(seconds=1)) == 1
+    (left,) = shelf.runs()
+    with pytest.raises(LakeError, match=r"kept for 14 days; .* --again lag-hourly/"):
+        shelf.numbers(left)
+
+
+def test_a_lake_without_reports_has_none(tmp_path: Path) -> None:
+    assert Shelf(Lake.at(str(tmp_path))).runs() == []

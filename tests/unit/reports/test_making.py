@@ -1,0 +1,63 @@
+"""What becomes of a report where something is missing: a browser, a cycle, a cut."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from engine.foundation.errors import LakeError
+from pipelines.lake import Lake
+from pipelines.reports.commands import app
+from pipelines.reports.kept import Shelf
+from pipelines.reports.making import BROWSER, From, Wish, make, printed
+from pipelines.reports.sending import post
+from tests.lake_of_days import Size, write_lake_of_days
+from tests.unit.reports.gathered import HOUR
+from tests.unit.reports.test_kept_reports import RUN, folder_with_numbers
+
+
+def test_without_a_browser_there_is_no_pdf_and_one_sentence_says_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = tmp_path / "report.html"
+    page.write_text("<p>well</p>")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv(BROWSER, raising=False)
+    said = printed(page, tmp_path / "report.pdf")
+    assert said.startswith("no PDF: there is no Chromium here")
+    monkeypatch.setenv(BROWSER, str(tmp_path / "gone"))
+    assert "did not print (FileNotFoundError)" in printed(page, tmp_path / "report.pdf")
+
+
+def test_a_lake_without_a_complete_cycle_is_refused_before_anything_starts(tmp_path: Path) -> None:
+    with pytest.raises(LakeError, match=r"no cycle of .* is complete yet"):
+        make(Shelf(Lake.at(str(tmp_path))), Wish(HOUR))
+    assert not (tmp_path / "reports").exists()
+
+
+def test_a_cut_that_is_gone_is_refused_with_the_command_that_computes_it(tmp_path: Path) -> None:
+    lake = write_lake_of_days(tmp_path / "lake", Size(days=1, groups=1, queues=1))
+    shelf = Shelf(lake)
+    shelf.add(RUN, folder_with_numbers(shelf.folder / "made"))
+    with pytest.raises(LakeError, match=r"cycle 7 of run run .* pipeline replay .* --cycle 7"):
+        make(shelf, Wish(HOUR, From.RECORDED))
+    assert [one.number for one in shelf.runs()] == [1]
+
+
+def test_what_was_made_is_listed_compared_and_posted_once(tmp_path: Path) -> None:
+    shelf = Shelf(Lake.at(str(tmp_path / "lake")))
+    shelf.add(RUN, folder_with_numbers(tmp_path / "made"))
+    command, lake = CliRunner(), ["--lake", shelf.lake.root]
+    listed = command.invoke(app, ["reports", "list", *lake])
+    assert listed.stdout == f"{RUN.name}  all ? is well\n"
+    same = command.invoke(app, ["reports", "compare", RUN.name, RUN.name, *lake])
+    assert "have the same numbers" in same.stdout
+    shown = json.loads(command.invoke(app, ["reports", "show", RUN.name, *lake, "--json"]).stdout)
+    assert shown["numbers"]["groups"][0]["group"] == "orders"
+    database = f"sqlite:///{tmp_path / 'tidemark.db'}"
+    run = shelf.named(RUN.name)
+    assert post(shelf, run, ["team", "boss"], database=database) == 2
+    assert post(shelf, run, ["team", "boss"], database=database) == 0
