@@ -203,7 +203,10 @@ class Post:
     async def tidy(self, retention_days: int) -> None:
         """Remove old logs, now and each hour."""
         while True:
-            self._executor.tidy(retention_days=retention_days)
+            try:
+                await asyncio.to_thread(self._executor.tidy, retention_days=retention_days)
+            except OSError as error:  # Runs do not end for the logs of those before.
+                _log.warning("old logs cannot be removed: %s", error)
             await asyncio.sleep(TIDY_S)
 
     async def _tell_once(self) -> bool:
