@@ -10,6 +10,7 @@ import asyncio
 import importlib
 import json
 import sqlite3
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime
@@ -259,6 +260,10 @@ async def each_order_is_told(shop: Shop, engine: OurEngine) -> None:
         ids.setdefault(bytes(message.body).decode(), set()).add(message.uniq_key)
     assert all(len(copies) == 1 for copies in ids.values()), "copies carry one UNIQ_KEY"
     assert len(committed) < len(told) <= claims, "some were sent twice, and all such are counted"
+    sys.stdout.write(
+        f"{deaths_of_business + deaths_of_sender} deaths, {len(committed)} orders, "
+        f"{len(told)} messages\n"
+    )
     for key in KEYS:
         in_order = [number for _, of_key, number in told if of_key == key]
         assert in_order == sorted(in_order), "copies stand beside each other"
