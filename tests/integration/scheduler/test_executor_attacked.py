@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 import time
 from collections.abc import AsyncIterator
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from pipelines.scheduler.wire.server import CONNECTIONS_MAX
 from tests.integration.scheduler.parties import (
     LOG_TIME_MS,
     Admin,
@@ -149,3 +151,31 @@ async def test_a_killed_run_leaves_no_process_even_in_a_session_of_its_own(tmp_p
         assert "killed" in (await admin.result_of(1)).message
         await until(lambda: not is_alive(int(left.read_text())))
         await one_more_is_right(admin, executor)
+
+
+async def test_what_waits_is_bounded_by_what_it_takes_and_given_free_when_it_ends(
+    tmp_path: Path,
+) -> None:
+    source = "#" * (4 * 1024 * 1024)
+    script = {"glue_type": "GLUE_SHELL", "glue_source": f"sleep 600\n{source[10:]}", "job_id": 1}
+    async with attacked(tmp_path, scripts=True) as (admin, executor):
+        told = [await executor.run(log_id, "", **script) for log_id in range(1, 18)]
+        assert [answer.is_success for answer in told] == [True] * 16 + [False]
+        assert told[-1].message == "as many runs are here as may be"
+        await executor.client.kill(1)
+        for log_id in range(1, 17):
+            await admin.result_of(log_id)
+        assert (await executor.run(18, "", **script)).is_success
+
+
+async def test_callers_who_connect_and_say_nothing_shut_nobody_out(tmp_path: Path) -> None:
+    """Many more than may be there: the silent ones make room, and whoever asks is answered."""
+    async with attacked(tmp_path) as (_, executor):
+        silent = []
+        for number in range(CONNECTIONS_MAX + 200):
+            silent.append(await asyncio.open_connection(executor.at.host, executor.at.port))
+            silent[-1][1].write(b"POST /beat HTTP/1.1\r\nHost:" if number % 2 else b"")
+            if number > CONNECTIONS_MAX - 20 and number % 10 == 0:
+                assert (await executor.client.beat()).is_success
+        for _, writer in silent:
+            writer.close()
