@@ -13,7 +13,7 @@ TESTS ?= tests
 export PYTHONHASHSEED := 0
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-python setup-run setup-slow setup-demo demo demo-matrix demo-rocketmq kills test test-fast explore test-slow test-earlier-rocketmq record-mqadmin sim crash-states kill-loop fuzz mutants check format bench clean
+.PHONY: help setup setup-python setup-run setup-slow setup-demo demo demo-matrix demo-rocketmq kills test test-fast explore test-slow test-earlier-rocketmq record-mqadmin sim crash-states kill-loop kill-scheduler fuzz mutants check format bench clean
 
 help:  ## List the targets.
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 22
@@ -71,6 +71,9 @@ crash-states: setup  ## What a power cut may leave, in many more states than the
 
 kill-loop: setup  ## kill -9 of a broker under load, ROUNDS=50 times per flush mode.
 	TIDEMARK_KILL_ROUNDS=$(ROUNDS) TIDEMARK_SEED=$(SEED) .venv/bin/pytest -m "" tests/integration/broker/test_kill_loop.py
+
+kill-scheduler: setup  ## kill -9 of centres and executors, KILLS=102 times on each database.
+	TIDEMARK_KILLS=$(KILLS) .venv/bin/pytest -m slow tests/integration/scheduler/test_kills_of_centres_and_executors.py
 
 fuzz: setup  ## Hostile bytes for every decoder, coverage-guided, SECONDS=60 shared by the targets.
 	.venv/bin/python -m tests.fuzz --seconds $(SECONDS)

@@ -13,7 +13,8 @@ columnar judges), spool, store, paths and filter (micro-benchmarks of the hot pa
 message sent costs our broker), connections (10,000 idle ones and a slow reader), turns (how long
 one step holds the event loop, with 10,000 clients), sampling (what the watermarks of 100,000 queues
 of groups take of it), observer (what it takes to watch 3,500 topics and 1,500 groups from outside),
-start (to ready; takes 12 GiB for a while).
+scheduler (how late runs start when 10,000 jobs are due in a minute), start (to ready; takes 12 GiB
+for a while).
 
 analytics (all bars of the analytics core, each a part that can be run alone: analytics.p13 and so
 on; `--scale 0.1` makes them smaller, for trying them).
@@ -56,6 +57,7 @@ PARTS = (
     "sampling",
     "start",
     "observer",
+    "scheduler",
     "analytics",
 )
 MODULES = {
@@ -72,6 +74,7 @@ MODULES = {
     "turns": "bench.turns",
     "sampling": "bench.sampling",
     "observer": "bench.observer",
+    "scheduler": "bench.scheduler",
 }
 CHOICES = (*PARTS, *(f"analytics.{name}" for name in BY_NAME))
 

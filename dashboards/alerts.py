@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
@@ -25,6 +25,7 @@ from pipelines.microseconds import micros, moment_at
 if TYPE_CHECKING:
     from pipelines.alerting.alerts import Alert
     from pipelines.alerting.board import Board
+    from pipelines.alerting.judged import JudgedRule
     from pipelines.alerting.past import Past
     from pipelines.alerting.rules import Checked
 
@@ -44,6 +45,8 @@ class AlertSource:
     rules: Callable[[], Checked]
     past: Callable[[datetime, datetime], Past]
     """What was over in a range, from the lake."""
+    judged: Callable[[Collection[str]], Mapping[str, JudgedRule]]
+    """How rules fared when they were judged last, by name."""
     database: str = ""
     """What a command needs beside the lake to find the same database."""
 

@@ -25,6 +25,7 @@ from dashboards.words import (
     unknown,
     visible,
 )
+from pipelines.came_again import came_again
 from pipelines.check_results import of_each_check
 from pipelines.moment import Moment, cluster_of, reached_rows
 from pipelines.reading import QUEUE, held_to, lag_known, states_at
@@ -483,8 +484,8 @@ def _over(rows: Sequence[Row], kind: str) -> str:
     lasted = duration((first["closed_at"] - first["opened_at"]).total_seconds() * 1000)
     if kind == "stall":
         return f"{_queues(rows)} no longer {state_sign(first['rule']).word}, after {lasted}"
-    again = sum(row["redelivered_messages"] for row in rows)
-    delivered = f", {plural(again, 'message')} delivered again" if again else ""
+    again = came_again(rows)
+    delivered = f", {again.text} delivered again" if again.messages else ""
     return f"{_queues(rows)}: risk ({cause_words(first)}) {first['outcome'].lower()}{delivered}"
 
 

@@ -100,7 +100,7 @@ def alerts_of(lake: Lake, database: str | None, rules: Sequence[Path]) -> AlertS
     # An address may hold a password: then the reader of the page has to know it already.
     said = "" if database is None or "@" in database else f" --database {shlex.quote(database)}"
     board, past = AlertBoard(lake.root, database), PastAlerts(lake)
-    return AlertSource(board.look, RulesRead(rules).read, past.within, said)
+    return AlertSource(board.look, RulesRead(rules).read, past.within, board.judged, said)
 
 
 def announce(line: str) -> None:

@@ -48,7 +48,7 @@ def _groups(verdict: Verdict) -> Table:
             str(row.stalled_windows),
             str(row.risk_windows),
             str(row.predicted_duplicates),
-            str(row.observed_duplicates),
+            row.observed_duplicates.number,
             str(row.dead_letters),
         )
     return table

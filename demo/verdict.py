@@ -19,9 +19,11 @@ from deltalake import DeltaTable
 
 from demo.looks import STALL_RULES, Gold, Look, of_group, where
 from demo.plan import GROUPS, Incident, Plan, Scene
+from pipelines.came_again import CameAgain, came_again
 from pipelines.catalogue import BY_NAME, GOLD_FOLDER
 from pipelines.lake import whole_table
 from pipelines.marts.mart import GoldTable
+from pipelines.moment import is_observer
 
 READ_TABLES = (
     "consumer_lag",
@@ -43,7 +45,7 @@ class GroupRow:
     stalled_windows: int
     risk_windows: int
     predicted_duplicates: int
-    observed_duplicates: int
+    observed_duplicates: CameAgain
     dead_letters: int
 
 
@@ -107,7 +109,8 @@ def judge(plan: Plan, gold: Gold, looks: Mapping[Incident, Look]) -> Verdict:
 
 
 def _group_row(group: str, gold: Gold) -> GroupRow:
-    newest = _newest_lag(of_group(gold["consumer_lag"], group))
+    lag_rows = of_group(gold["consumer_lag"], group)
+    newest = _newest_lag(lag_rows)
     stalls = of_group(gold["stalled_windows"], group)
     risks = of_group(gold["duplicate_risk_windows"], group)
     lags = _known(newest, "lag_messages")
@@ -118,7 +121,10 @@ def _group_row(group: str, gold: Gold) -> GroupRow:
         stalled_windows=where(stalls, rule=STALL_RULES).height,
         risk_windows=risks.height,
         predicted_duplicates=sum(_known(risks, "at_risk_messages")),
-        observed_duplicates=sum(_known(risks, "redelivered_messages")),
+        observed_duplicates=came_again(
+            risks.iter_rows(named=True),
+            is_observed=any(is_observer(name) for name in lag_rows["emitter"].drop_nulls()),
+        ),
         dead_letters=of_group(gold["dead_letters"], group).height,
     )
 

@@ -27,6 +27,8 @@ from engine.telemetry.commands import lake_address
 
 PERIOD_S_MAX: Final = 60
 """Every mark is told each ten minutes, and must be before it is taken for gone."""
+WINDOW_MS: Final = 30_000
+"""In which the pipeline judges a queue, unless it was told another one."""
 OBSERVER: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
@@ -48,6 +50,9 @@ def observe(
         "var/observer"
     ),
     period: Annotated[float, typer.Option(help="Seconds from one look to the next.")] = 10.0,
+    window_ms: Annotated[
+        int, typer.Option(help="The window by which the pipeline judges (its --window-ms).")
+    ] = WINDOW_MS,
     observer: Annotated[
         str, typer.Option(help="Name of this observer; two of one cluster need two names.")
     ] = "observer",
@@ -62,8 +67,7 @@ def observe(
     """Watch a RocketMQ cluster from outside, until SIGTERM or Ctrl-C; nothing in it is changed."""
 
     async def work(stopping: asyncio.Event) -> None:
-        if not 1 <= period <= PERIOD_S_MAX:
-            raise ConfigError("period", period, f"1 to {PERIOD_S_MAX} seconds")
+        period_ms = period_ms_of(period, window_ms=window_ms)
         if OBSERVER.fullmatch(observer) is None or observer.isdecimal():
             raise ConfigError("observer", observer, "a word of letters, digits, '_', '.' and '-'")
         ship_to = None if lake == NO_LAKE else lake_address(lake)
@@ -77,7 +81,6 @@ def observe(
                 shipper.start()
                 shippers.append(shipper)
 
-        period_ms = round(period * SECOND_MS)
         told = Observation(frozenset(cluster or ()), observer, str(home.absolute()), period_ms)
         watch = ClusterWatch(system_runtime(), admin, told, on_new=ship)
         await admin.cluster.info()  # A wrong address is told at once.
@@ -89,6 +92,24 @@ def observe(
                 await shipper.stop()
 
     run_command("observe", work)
+
+
+def period_ms_of(period_s: float, *, window_ms: int) -> int:
+    """The period in ms, if a window in which queues are judged holds it twice, so that one look may
+    fail: in a window without a look a queue seems to stand, and its verdict would flicker.
+    """
+    if not 1 <= period_s <= PERIOD_S_MAX:
+        raise ConfigError("period", period_s, f"1 to {PERIOD_S_MAX} seconds")
+    if 2 * period_s * SECOND_MS > window_ms:
+        longer_ms = round(2 * period_s * SECOND_MS)
+        raise ConfigError(
+            "period",
+            period_s,
+            f"{window_ms / (2 * SECOND_MS):g} seconds at most, half of the window in which the "
+            f"pipeline judges queues ({window_ms} ms), else verdicts would flicker; look more "
+            f"often, or run the pipeline with --window-ms {longer_ms} and say so here, too",
+        )
+    return round(period_s * SECOND_MS)
 
 
 @app.callback()

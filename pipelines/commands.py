@@ -11,16 +11,20 @@ import os
 import signal
 import sys
 import time
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from enum import StrEnum
 from pathlib import Path
 from types import FrameType
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from engine.foundation.errors import ConfigError
 from pipelines.microseconds import given_us
+
+if TYPE_CHECKING:
+    from pipelines.lake import Lake
 
 app = typer.Typer(no_args_is_help=True)
 pipeline = typer.Typer(no_args_is_help=True, help="Compute the gold tables: run (live) or replay.")
@@ -92,9 +96,9 @@ def run(
     from pipelines.cycles.driver import Driver, Progress, on_spark
     from pipelines.cycles.live import await_first_shipment, only_driver, poll_s_of, run_live
     from pipelines.lake import Lake
+    from pipelines.periods import Periods
     from pipelines.session import open_session, require_java
     from pipelines.settings import Evaluation, Pace
-    from pipelines.upkeep.companion import Companion, checking
 
     if for_s is not None and not for_s > 0:
         raise ConfigError("--for", for_s, "seconds, more than 0")
@@ -107,12 +111,15 @@ def run(
         spark = open_session(master, address=address, conf=spark_settings_of(conf))
         stop.listen()  # Again: Spark has put its own handler of SIGINT in place.
 
+        def tell_failure(sentence: str) -> None:
+            typer.echo(sentence, err=True)
+
+        periods = Periods(home, evaluation, tell_failure)
+
         def tell(progress: Progress) -> None:
             typer.echo(str(progress))
             sys.stdout.flush()
-
-        def tell_failure(sentence: str) -> None:
-            typer.echo(sentence, err=True)
+            periods.cycle()
 
         def begin() -> Driver:
             return Driver(on_spark(spark), home, home, evaluation=evaluation, pace=pace)
@@ -121,13 +128,7 @@ def run(
         sys.stdout.flush()
         patience_ms = pace.first_shipment_wait_ms
         if await_first_shipment(home, patience_ms=patience_ms, wanted=stop.absent):
-            check = checking(home.root, checks_every)
-            with (
-                Companion(home.root, tell_failure) if upkeep else nullcontext(),
-                Companion(home.root, tell_failure, name="checks", command=check)
-                if checks_every
-                else nullcontext(),
-            ):
+            with _beside(home, tell_failure, upkeep=upkeep, checks_every=checks_every):
                 run_live(
                     begin,
                     lease,
@@ -138,6 +139,22 @@ def run(
                     tell_failure=tell_failure,
                 )
         spark.stop()
+
+
+@contextmanager
+def _beside(
+    lake: Lake, tell_failure: Callable[[str], None], *, upkeep: bool, checks_every: int
+) -> Iterator[None]:
+    """The processes that maintain the lake and check it while it is computed."""
+    from pipelines.upkeep.companion import Companion, checking
+
+    with ExitStack() as started:
+        if upkeep:
+            started.enter_context(Companion(lake.root, tell_failure))
+        if checks_every:
+            check = checking(lake.root, checks_every)
+            started.enter_context(Companion(lake.root, tell_failure, name="checks", command=check))
+        yield
 
 
 @pipeline.command("replay")

@@ -1,16 +1,19 @@
-"""Tables of an earlier version: columns that were declared since are added to them.
+"""Tables of an earlier version: columns that were declared since are added to them, and those that
+may be null since, may be.
 
 Place in the walk: whoever opens a lake to write gold, before the first row. The shipper does the
 same for bronze. Readers need neither: a column that a table lacks is null to them.
 
-Invariant: only nullable columns are added, so every row that is there stays true; nothing is ever
-renamed, retyped or taken away. Absent on purpose: rewriting of files.
+Invariant: only nullable columns are added, and a column only becomes nullable, so every row that is
+there stays true; nothing is ever renamed, retyped or taken away. Absent on purpose: rewriting of
+files.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from deltalake import DeltaTable
 from deltalake import Schema as DeltaSchema
 from deltalake.exceptions import DeltaError
 
@@ -21,7 +24,8 @@ from pipelines.schemas import arrow_schema
 
 
 def add_declared_columns(lake: Lake, address: str, columns: Sequence[Column]) -> tuple[str, ...]:
-    """Give the table the declared columns it lacks; return their names.
+    """Give the table the declared columns it lacks; return their names. Columns that are declared
+    as nullable become so.
 
     Columns that nobody declares stay: a newer version has opened this lake before. Raises LakeError
     when a column has another type, or one that is missing may not be null.
@@ -48,4 +52,19 @@ def add_declared_columns(lake: Lake, address: str, columns: Sequence[Column]) ->
                 f"{address} does not take the columns {', '.join(one.name for one in missing)} "
                 f"({first_line(error)}); try again when nobody else changes it"
             ) from error
+    _let_be_null(handle, address, [field.name for field in wanted if field.nullable])
     return tuple(field.name for field in missing)
+
+
+def _let_be_null(handle: DeltaTable, address: str, names: Sequence[str]) -> None:
+    """Columns that were never null, and may be since."""
+    strict = {field.name for field in handle.schema().fields if not field.nullable}
+    try:
+        for name in names:
+            if name in strict:
+                handle.alter.drop_column_not_null(name)
+    except (DeltaError, OSError) as error:
+        raise LakeError(
+            f"{address} does not let its columns be null ({first_line(error)}); "
+            "try again when nobody else changes it"
+        ) from error

@@ -52,6 +52,7 @@ class Followed:
         self._newest: dict[str, tuple[Moment, pl.DataFrame]] = {}
         self._lag: list[_Held] = []
         self._recent: dict[str, tuple[Moment, datetime, pl.DataFrame]] = {}
+        self._windows: dict[str, tuple[Moment, datetime, pl.DataFrame]] = {}
 
     def newest(self, name: str, reading: Reading) -> pl.DataFrame:
         """The newest state of every key that is still there."""
@@ -87,6 +88,29 @@ class Followed:
         with self._lock:
             self._recent[name] = (reading.moment, begin, rows)
         return rows
+
+    def windows(self, name: str, begin: datetime, reading: Reading) -> pl.DataFrame:
+        """The newest revision of every interval that is open, or was closed at `begin` or later,
+        oldest first: `reading.windows(name, since=begin, until=present)`. Read anew, that looks
+        through all intervals there ever were.
+        """
+        moment = reading.moment
+        with self._lock:
+            held = self._windows.get(name)
+        if held is None or held[1] > begin or not follows(held[0], moment):
+            rows = reading.windows(name, since=begin)
+        else:
+            earlier, _, rows = held
+            if earlier != moment:
+                new = reading.rows(
+                    name, _beyond(earlier, moment), since=_new_since(earlier, moment)
+                )
+                newest = pl.concat([rows, new]).sort("revision", maintain_order=True)
+                rows = newest.unique("window_id", keep="last").sort("opened_at", "window_id")
+            rows = rows.filter(pl.col("closed_at").is_null() | (pl.col("closed_at") >= begin))
+        with self._lock:
+            self._windows[name] = (moment, begin, rows)
+        return rows.filter(pl.col("opened_at") <= moment.present)
 
     def lag_of(self, groups: Sequence[str], begin: datetime, reading: Reading) -> pl.DataFrame:
         """Lag of some groups from `begin` on, in the order of time."""
@@ -151,6 +175,18 @@ def _lag(reading: Reading, *conditions: str, since: datetime) -> pl.DataFrame:
 def _named(groups: frozenset[str]) -> str:
     names = ", ".join(sql_text(group) for group in sorted(groups))
     return f'"group" IN ({names or "NULL"})'
+
+
+def _new_since(earlier: Moment, now: Moment) -> datetime | None:
+    """Before this, nothing is new: older files are not looked at. None: nobody knows, as of the
+    rows of an emitter that is new. One that has told nothing more since has nothing new.
+    """
+    before = {one.emitter: one for one in earlier.reached}
+    moved = [one.emitter for one in now.reached if before.get(one.emitter) != one]
+    if not all(emitter in before for emitter in moved):
+        return None
+    ends = [before[emitter].judged_to for emitter in moved]
+    return min(ends) - LOOK_BACK if ends else now.present
 
 
 def _beyond(earlier: Moment, now: Moment) -> str:

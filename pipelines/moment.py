@@ -67,6 +67,11 @@ class Moment:
         """The clusters that the lake holds, sorted, whichever one this is about."""
         return tuple(sorted({cluster_of(one.emitter) for one in self._everybody}))
 
+    @property
+    def is_observed(self) -> bool:
+        """Is any broker that it is about watched from outside?"""
+        return any(is_observer(one.emitter) for one in self.reached)
+
     def of_cluster(self, cluster: str) -> Moment:
         """The same moment, of one cluster: rows of others are not seen."""
         own = tuple(one for one in self._everybody if cluster_of(one.emitter) == cluster)

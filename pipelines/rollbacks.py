@@ -22,6 +22,7 @@ from typing import Any, Final, cast
 
 import polars as pl
 
+from pipelines.came_again import came_again
 from pipelines.wording import clock, plural, spoken
 
 CAUSES: Final = ("BROKER_CRASH", "OFFSET_STORE_LOST", "REPLAY_AFTER_TRUNCATION", "REWIND")
@@ -51,7 +52,8 @@ def rollbacks(windows: pl.DataFrame, boots: pl.DataFrame) -> pl.DataFrame:
     """One row per roll-back, oldest first; `windows` has the newest revision of each, `boots` the
     rows of lifecycle that tell of them.
 
-    at_risk_messages, redelivered_messages: the largest that any window tells of each queue, summed.
+    at_risk_messages, redelivered_messages: the largest that any window tells of each queue, summed;
+    as for a window, the latter is null, or the least, where redelivered_unknown_reason says why.
     group_names: by their names. window_ids: the windows that it is told of.
     """
     fell = _fallen(windows, boots).sort(*_BROKER, "fell_at")
@@ -63,6 +65,7 @@ def rollbacks(windows: pl.DataFrame, boots: pl.DataFrame) -> pl.DataFrame:
         pl.col("fell_at").min(),
         pl.col("at_risk_messages").max(),
         pl.col("redelivered_messages").max(),
+        pl.col("redelivered_unknown_reason").drop_nulls().first(),
         pl.col("cause").unique(),
         pl.col("state").eq("OPEN").any().alias("is_open"),
         pl.col("window_id"),
@@ -73,12 +76,19 @@ def rollbacks(windows: pl.DataFrame, boots: pl.DataFrame) -> pl.DataFrame:
         pl.len().alias("queues"),
         pl.col("at_risk_messages").sum(),
         pl.col("redelivered_messages").sum(),
+        pl.col("redelivered_unknown_reason").drop_nulls().first(),
         pl.col("is_open").sum().alias("queues_open"),
         pl.col("cause").explode().unique().sort().alias("causes"),
         pl.col("group").unique().sort().alias("group_names"),
         pl.col("window_id").explode().sort().alias("window_ids"),
     )
-    many = found.filter(pl.col("groups") >= GROUPS_MIN).drop("together")
+    is_unknown = pl.col("redelivered_unknown_reason").is_not_null()
+    again = pl.col("redelivered_messages")
+    many = (
+        found.filter(pl.col("groups") >= GROUPS_MIN)
+        .drop("together")
+        .with_columns(pl.when(~(is_unknown & (again == 0))).then(again))
+    )
     return many.sort("began_at", *_BROKER)
 
 
@@ -121,9 +131,11 @@ def in_words(rollback: Mapping[str, Any]) -> str:
     names = rollback["group_names"]
     more = len(names) - NAMED_MAX
     listed = ", ".join(names[:NAMED_MAX]) + (f" and {more} more" if more > 0 else "")
-    again = rollback["redelivered_messages"]
-    has_fallen = again > 0 or any(cause != "BROKER_CRASH" for cause in rollback["causes"])
-    came = f"{plural(again, 'message')} delivered again so far" if again else "none again so far"
+    again = came_again([rollback])
+    has_fallen = bool(again.messages) or any(one != "BROKER_CRASH" for one in rollback["causes"])
+    came = "none again so far" if again.messages == 0 else f"{again.text} delivered again so far"
+    if again.messages is None:
+        came = f"whether any came again is {again.number}"
     causes = ", ".join(spoken(cause) for cause in rollback["causes"])
     went = "went" if has_fallen else "may have gone"
     return (

@@ -17,6 +17,7 @@ REASONS: Final = {
     "BEYOND_END": "the consume offset lies beyond the end of the queue",
     "PURGED": "the message at the offset is deleted already",
     "STORED_AHEAD": "it was stored after now: the broker's clock was set, or runs wrong",
+    "OBSERVED": "an observer sees only what members hold",
     "WORD_NOT_KNOWN": "a later version of the broker wrote it",
 }
 
@@ -44,6 +45,12 @@ def duration(milliseconds: float | None, *, reason: str | None = None) -> str:
 def count(number: int | None, *, reason: str | None = None) -> str:
     """A whole number with thousands separated; None is unknown."""
     return unknown(reason) if number is None else f"{number:,}"
+
+
+def at_least(number: int | None, *, reason: str | None) -> str:
+    """A number that is exact without a reason, the least with one; None is unknown."""
+    said = count(number, reason=reason)
+    return said if number is None or not reason else f"at least {said}"
 
 
 def unknown(reason: str | None) -> str:

@@ -6,6 +6,8 @@ The suite takes a few of the kills and examples that prove a law; `make test-slo
 
 from __future__ import annotations
 
+import os
+
 import pytest
 from hypothesis import settings
 
@@ -14,7 +16,10 @@ EXPLORING = "explore"
 
 
 def kills(in_the_suite: int, *, in_full: int) -> pytest.MarkDecorator:
-    """Play a story with so many kills, its parameter `kills`; the full number is marked slow."""
+    """Play a story with so many kills, its parameter `kills`; the full number is marked slow, and
+    is what TIDEMARK_KILLS says, if it says so.
+    """
+    in_full = int(os.environ.get("TIDEMARK_KILLS", in_full))
     few = pytest.param(in_the_suite, id=f"{in_the_suite} kills")
     many = pytest.param(in_full, id=f"{in_full} kills", marks=pytest.mark.slow)
     return pytest.mark.parametrize("kills", [few, many])

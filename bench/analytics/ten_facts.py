@@ -1,12 +1,13 @@
 """The part `p13`: a million keys with ten facts each, judged, gold of all tables written.
 
-One cycle of the real driver over bronze that lies there, on two cores. Spark has judged a small
-lake before: the bar is for a pipeline that runs, not for the start of a JVM. Scaled, there are
-fewer keys.
+One cycle of the real driver over bronze that lies there, on two cores; several lakes one after the
+other, the middle one by CPU time is told. Spark has judged a small lake before: the bar is for a
+pipeline that runs, not for the start of a JVM. Scaled, there are fewer keys.
 """
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +26,7 @@ KEYS = 1_000_000
 FACTS = 10
 SLIDE_S = 5
 """A fact of each key at each tick."""
+RUNS = 5
 WARM_KEYS = 2_000
 BUCKETS = 8
 """Four for each core, so that the columns of one bucket fit where they are computed."""
@@ -36,15 +38,25 @@ def measure(folder: Path, scale: float) -> list[Figure]:
     spark = open_session()
     for number in range(2):
         judged(spark, folder / f"warm-{number}", WARM_KEYS)
-    progress, spent = judged(spark, folder / "lake", keys)
+    runs = []
+    for number in range(RUNS):
+        lake = folder / f"lake-{number}"
+        runs.append(judged(spark, lake, keys))
+        shutil.rmtree(lake)
     spark.stop()
+    progress, spent = sorted(runs, key=lambda run: run[1].cpu_s)[RUNS // 2]
+    between = " to ".join(f"{end(run[1].cpu_s for run in runs):.1f}" for end in (min, max))
     gold_rows = sum(progress.gold_rows.values())
     what = f"{keys:,} keys, ten facts each, judged, gold written"
     note = f"{progress.bronze_rows:,} rows in, {gold_rows:,} out"
     wall_s, cpu_s = spent.wall_s, spent.cpu_s
     return [
         Figure(f"{what}: wall", wall_s, "s", TEN_FACTS_WALL, wall_s, cpu_s, note),
-        Figure(f"{what}: CPU", cpu_s, "CPU s", TEN_FACTS_CPU, wall_s, cpu_s),
+        Figure(
+            f"{what}: CPU",
+            *(cpu_s, "CPU s", TEN_FACTS_CPU, wall_s, cpu_s),
+            f"the middle one of {RUNS} runs of {between}",
+        ),
     ]
 
 

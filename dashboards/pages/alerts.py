@@ -48,6 +48,7 @@ from pipelines.microseconds import moment_at
 if TYPE_CHECKING:
     from pipelines.alerting.alerts import Alert
     from pipelines.alerting.board import Board, KeptSilence
+    from pipelines.alerting.judged import JudgedRule
     from pipelines.alerting.rules import Rule
     from pipelines.alerting.silences import Silence
 
@@ -375,9 +376,10 @@ class _Shown:
         judged_us = self._board.process.judged_us
         last = "never" if judged_us is None else f"at {self._clock(judged_us)} UTC"
         note = f"{plural(len(checked.rules), 'rule')} in the files; last judged {last}"
+        shown = _page(chosen, self._asked.view)
+        judged = self._source.judged([one.name for one in shown])
         rows = [
-            self._rule_row(one, of_rule.get(one.name, []))
-            for one in _page(chosen, self._asked.view)
+            self._rule_row(one, of_rule.get(one.name, []), judged.get(one.name)) for one in shown
         ]
         headings = (
             "judging",
@@ -388,12 +390,14 @@ class _Shown:
             "for",
             "firing",
             "pending",
-            "says",
+            "last judged",
         )
         listed = table(headings, rows, label="Rules") if rows else quiet("No rule holds that.")
         return note, [*faults_of(checked.faults), listed], len(chosen)
 
-    def _rule_row(self, rule: Rule, standing: Sequence[Alert]) -> list[Any]:
+    def _rule_row(
+        self, rule: Rule, standing: Sequence[Alert], judged: JudgedRule | None
+    ) -> list[Any]:
         hindered = [one for one in standing if "outcome" in one.labels]
         own = [one for one in standing if "outcome" not in one.labels]
         firing = sum(one.state.value == "FIRING" for one in own)
@@ -430,8 +434,22 @@ class _Shown:
             html.Span(lasting(rule.for_us) if rule.for_us else "at once", className="number"),
             html.Span(count(firing), className="number"),
             html.Span(count(len(own) - firing), className="number"),
-            html.Span(visible(said) if said else "", className="reason"),
+            self._last_judged(judged, said),
         ]
+
+    def _last_judged(self, judged: JudgedRule | None, said: str) -> Any:
+        """When a rule was judged last, and what came of it. said: why it cannot be judged now."""
+        if judged is None:
+            never = "never: no process has judged it yet"
+            return html.Span(visible(said) if said else never, className="reason")
+        came = judged.came_to(self._now_us)
+        lines = [came] if not said or said in came else [came, said]
+        return html.Div(
+            [
+                html.Div(self._clock(judged.judged_us), className="exact"),
+                *(html.Div(visible(line), className="reason") for line in lines),
+            ]
+        )
 
     def _clock(self, moment_us: int) -> str:
         moment = moment_at(moment_us)

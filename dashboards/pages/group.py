@@ -39,6 +39,7 @@ from dashboards.theme import palette
 from dashboards.view import Span, View, group_of, group_path, topic_path
 from dashboards.words import clock, count, duration, plural, spoken, visible
 from engine.foundation.errors import LakeError
+from pipelines.came_again import came_again
 from pipelines.reading import LOOK_BACK, held_to, lag_known, states_at
 from pipelines.wording import cause_text
 
@@ -394,7 +395,7 @@ def _risk_table(risks: pl.DataFrame, view: View) -> Any:
             html.Span([topic_link(row["topic"], view), f" {row['queue_id']}"]),
             html.Span(f"[{row['from_offset']}, {row['to_offset']})", className="exact"),
             html.Span(_predicted(row), className="number"),
-            html.Span(count(row["redelivered_messages"]), className="number"),
+            html.Span(came_again([row]).number, className="number"),
             _outcome(row),
             html.Span(row["evidence"], className="reason"),
         ]

@@ -35,9 +35,11 @@ from dashboards.theme import palette, state_sign
 from dashboards.view import QUERY_MAX, Span, View, around, group_path, parse
 from dashboards.words import clock, count, duration, plural, visible
 from engine.foundation.errors import LakeError
+from pipelines.came_again import CameAgain, came_again
 from pipelines.reading import LOOK_BACK
 from pipelines.rollbacks import rollbacks
 from pipelines.trust import Trust, Withheld
+from pipelines.wording import REASONS, UNKNOWN
 
 GROUPS_PER_PAGE: Final = 25
 """Rows of the heatmap and of the table; further groups are on further pages."""
@@ -350,20 +352,30 @@ def _at_risk(risks: pl.DataFrame, look: Look, held: Withheld | None) -> Any:
 def _twice(risks: pl.DataFrame, look: Look) -> Any:
     """Messages that were delivered a second time in the range: never good news, over or not."""
     confirmed = risks.filter(pl.col("outcome") == "CONFIRMED").sort("opened_at")
-    messages = int(confirmed["redelivered_messages"].sum())
+    is_observed = look.data.moment.is_observed
+    again = came_again(confirmed.iter_rows(named=True), is_observed=is_observed)
+    none = "none seen" if again.reason is None else REASONS[again.reason]
     causes = sorted({answers.cause_words(row) for row in confirmed.iter_rows(named=True)})
     return tile(
         "delivered twice",
-        count(messages),
+        _least(again),
         _divided(
             confirmed,
             look,
-            f"after a {', a '.join(causes)}" if causes else "none seen",
+            f"after a {', a '.join(causes)}" if causes else none,
             number="redelivered_messages",
         ),
         href=_of_first(confirmed, look, "#group-duplicates-card"),
-        tone="bad" if messages else "calm",
+        tone="bad" if again.messages else "calm",
     )
+
+
+def _least(again: CameAgain) -> Any:
+    """A number as large as the tiles beside it; that it is the least stands before it."""
+    if again.messages is None:
+        return UNKNOWN
+    said = count(again.messages)
+    return said if again.reason is None else [html.Small("at least"), said]
 
 
 def _dead_letters(dead: pl.DataFrame, look: Look) -> Any:

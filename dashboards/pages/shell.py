@@ -140,9 +140,13 @@ def cluster_menu(pathname: str, view: View, clusters: Sequence[str]) -> Any:
         for name in names
     ]
     shown = visible(view.cluster) if view.cluster else "all"
-    if view.cluster and view.cluster not in clusters:
-        shown += " (not in this lake)"
-    label = [html.Span("cluster", className="choices-name"), html.B(shown), " ▾"]
+    is_strange = bool(view.cluster) and view.cluster not in clusters
+    # A long name is cut, what stands beside it never is.
+    label = [
+        html.Span("cluster", className="choices-name"),
+        html.B(shown, title=view.cluster or None),
+        html.Span("(not in this lake) ▾" if is_strange else "▾"),
+    ]
     # Its key: what was open for the choice before is closed.
     return html.Details(
         [html.Summary(label), html.Div(links, className="menu-list")],

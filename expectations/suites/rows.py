@@ -186,8 +186,9 @@ ANSWERS: Final = (
     _critical(
         "duplicate_risk_windows",
         "risks_possible",
-        "to_offset < from_offset OR (outcome = 'CONFIRMED' AND redelivered_messages < 1) "
-        "OR certain_messages < 0 OR uncertain_messages < 0",
+        "to_offset < from_offset OR certain_messages < 0 OR uncertain_messages < 0 "
+        "OR (outcome = 'CONFIRMED' AND coalesce(redelivered_messages, 0) < 1) "
+        "OR (redelivered_messages IS NULL AND redelivered_unknown_reason IS NULL)",
         *("from_offset", "to_offset", "outcome", "redelivered_messages"),
     ),
     _warning(

@@ -11,7 +11,8 @@ purpose: deciding, and the files of rules (`rules_read`).
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
@@ -21,6 +22,7 @@ import sqlalchemy as sa
 
 from engine.foundation.errors import ConfigError, StorageError
 from pipelines.alerting.alerts import Alert, State
+from pipelines.alerting.judged import JudgedRule, clock_of
 from pipelines.alerting.kept_silences import silence_of
 from pipelines.alerting.life_cycle import KEPT_FOR_US
 from pipelines.alerting.matchers import labels_of
@@ -28,15 +30,14 @@ from pipelines.alerting.rules import Severity
 from pipelines.alerting.silences import Silence, silenced_by
 from pipelines.alerting.state import home_folder, opened
 from pipelines.alerting.steady import Steady
-from pipelines.alerting.store import people
+from pipelines.alerting.store import judgings, people
 from pipelines.alerting.store.bodies import alert_of
 from pipelines.alerting.store.database import FILE_NAME, Database
 from pipelines.alerting.store.people import Ack
 from pipelines.alerting.store.tables import acks, alerts, cursors, leads, silences
 from pipelines.alerting.watching import LEASE_US
-from pipelines.microseconds import moment_at
 from pipelines.settings import MINUTE_US, SECOND_US
-from pipelines.wording import clock, duration
+from pipelines.wording import duration
 
 JUDGES_WITHIN_US: Final = MINUTE_US
 """A process that is at work judges each cycle, and the lake itself each few seconds."""
@@ -98,8 +99,8 @@ class Process:
         """The same in words."""
         judged = "it has judged nothing yet"
         if self.judged_us is not None:
-            about = "" if self.data_us is None else f", data to {_clock(self.data_us, now_us)}"
-            judged = f"it last judged at {_clock(self.judged_us, now_us)} UTC{about}"
+            about = "" if self.data_us is None else f", data to {clock_of(self.data_us, now_us)}"
+            judged = f"it last judged at {clock_of(self.judged_us, now_us)} UTC{about}"
         match self.life:
             case Life.NEVER:
                 return "no alert process has ever run for this lake: nobody watches it"
@@ -208,6 +209,17 @@ class AlertBoard:
                 self._away_us = now_us
                 return self._told(Process(Life.AWAY, trouble=str(error)))
             return self._told(process)
+
+    def judged(self, rules: Collection[str]) -> dict[str, JudgedRule]:
+        """How these rules fared when they were judged last; none of them while the database does
+        not answer, which `look` tells.
+        """
+        with self._lock:
+            if self._database is None or self._away_us is not None:
+                return {}
+            with suppress(StorageError):
+                return judgings.judged_of(self._database, self._lake, rules)
+            return {}
 
     def _opened(self) -> Database | None:
         if self._database is None:
@@ -328,8 +340,3 @@ def _data_us(kept: str) -> int | None:
         return msgspec.json.decode(kept, type=Steady).data_us
     except msgspec.DecodeError:
         return None
-
-
-def _clock(moment_us: int, now_us: int) -> str:
-    is_today = moment_at(moment_us).date() == moment_at(now_us).date()
-    return clock(moment_at(moment_us), day=not is_today)

@@ -188,9 +188,12 @@ def show(
     import msgspec
 
     from pipelines.alerting.asking import one_alert
+    from pipelines.alerting.store import judgings
 
     with _state(lake, database) as (state, name):
-        told = msgspec.to_builtins(one_alert(state, name, fingerprint))
+        alert = one_alert(state, name, fingerprint)
+        judged = judgings.judged_of(state, name, [alert.rule]).get(alert.rule)
+    told = {**msgspec.to_builtins(alert), "rule_judged": msgspec.to_builtins(judged)}
     if as_json:
         typer.echo(json.dumps(told, indent=2))
         return
@@ -198,6 +201,27 @@ def show(
         parts = value.items() if isinstance(value, dict) else [("", value)]
         for part, what in parts:
             typer.echo(f"{key}{'.' * bool(part)}{part}: {what}")
+
+
+@alerts.command("rules")
+def list_rules(
+    lake: LakeOption, database: DatabaseOption = None, as_json: JsonOption = False
+) -> None:
+    """The rules in force: when each was judged last, and what came of it."""
+    import msgspec
+
+    from pipelines.alerting.state import now_us
+    from pipelines.alerting.store import judgings
+
+    with _state(lake, database) as (state, name):
+        found = judgings.judged_of(state, name).values()
+    if as_json:
+        typer.echo(json.dumps(msgspec.to_builtins(list(found)), indent=2))
+        return
+    for one in found:
+        typer.echo(one.in_words(now_us()))
+    if not found:
+        typer.echo("no rule was ever judged: `tidemark alerts run` does it")
 
 
 @alerts.command("ack")

@@ -3,8 +3,8 @@
 Place in the walk: gold, read with delta-rs → `Looked` → `evaluating`.
 
 Invariant: all rows are of one `Moment`. A table that cannot be read is named with its reason, and
-holds up no other. Newest states and events are followed from cycle to cycle, as far back as a rule
-looks; intervals are read anew; and never more than ROWS_MAX of a table are taken. Absent on
+holds up no other. Newest states, events and intervals are followed from cycle to cycle, as far back
+as a rule looks, and never more than ROWS_MAX of a table are taken. Absent on
 purpose: rules' conditions, and Spark.
 """
 
@@ -86,7 +86,7 @@ class Gold:
         shape = watched()[name].shape
         since = present - (LOOK_BACK if shape is Shape.STATE else timedelta(microseconds=within_us))
         if shape is Shape.INTERVALS:
-            return reading.windows(name, since=since, until=present)
+            return self._followed.windows(name, since, reading)
         if shape is Shape.EVENTS:
             found = self._followed.recent(name, since, reading)
             return rows_at(name, found, micros(present), within_us=within_us)

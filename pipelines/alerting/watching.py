@@ -16,26 +16,28 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, Protocol
 
 from engine.foundation.errors import ConfigError, LakeError
 from pipelines.alerting.alerts import Alert
 from pipelines.alerting.deciding import Decided, Known, judge, tell
-from pipelines.alerting.evaluating import Looked, Outcome
+from pipelines.alerting.evaluating import Looked
 from pipelines.alerting.files import read_rules
+from pipelines.alerting.judged import JudgedRule, judged_rules
 from pipelines.alerting.kept import known_of, step_of
 from pipelines.alerting.kept_silences import silences_of
 from pipelines.alerting.looking import Gold
 from pipelines.alerting.outbox.courier import Channel, Courier
 from pipelines.alerting.routing import Routing
 from pipelines.alerting.rules import Rule, RuleSet
-from pipelines.alerting.store import leads, people, steps
+from pipelines.alerting.store import judgings, leads, people, steps
 from pipelines.alerting.store.database import Database
 from pipelines.alerting.store.errors import LeadHeld, LeadLost, StoreUnavailable
 from pipelines.alerting.store.leads import Lead, Sight
 from pipelines.alerting.store.limits import OPEN_MAX
+from pipelines.alerting.store.steps import Step
 from pipelines.alerting.store.tidying import tidy
 from pipelines.moment import Moment
 from pipelines.settings import MINUTE_US, SECOND_US
@@ -97,7 +99,8 @@ class _State:
     known: Known
     written: dict[str, Alert]
     place: tuple[str, int] | None
-    outcomes: Mapping[str, Outcome] = field(default_factory=dict)
+    judged: dict[str, JudgedRule]
+    """How rules fared when they were judged last, as it is stored."""
     judged_us: int = 0
     figures_us: int = 0
     tidied_us: int = 0
@@ -241,6 +244,7 @@ class Alerting:
             known_of(held_there),
             {alert.fingerprint: alert for alert in held_there.alerts},
             None if at is None else (at.run, at.cycle),
+            judgings.judged_of(self._database, self._lake),
         )
 
     def _step(self, state: _State) -> bool:
@@ -259,12 +263,15 @@ class Alerting:
         step = step_of(
             *(state.known, state.written, decided, place), all_figures=all_figures, now_us=now_us
         )
+        step = self._with_judged(step, decided, state.judged, now_us)
         steps.take(self._database, self._lake, step, lead=state.lead, now_us=now_us)
         state.known = decided.known
         for gone in step.forgotten:
             state.written.pop(gone, None)
         state.written |= {alert.fingerprint: alert for alert in step.alerts}
-        state.outcomes = {**state.outcomes, **decided.outcomes}
+        state.judged |= {one.rule: one for one in step.judged}
+        for gone in step.rules_gone:
+            state.judged.pop(gone)
         state.place = place or state.place
         if all_figures:
             state.figures_us = now_us
@@ -272,6 +279,16 @@ class Alerting:
             tidy(self._database, self._lake, now_us=now_us)
             state.tidied_us = now_us
         return bool(decided.notices)
+
+    def _with_judged(
+        self, step: Step, decided: Decided, before: Mapping[str, JudgedRule], now_us: int
+    ) -> Step:
+        """The step, with how the rules fared; those that are in force no more are forgotten."""
+        data_us = decided.known.clock.data_us
+        judged = judged_rules(decided.outcomes, before, data_us=data_us, now_us=now_us)
+        in_force = {rule.name for rule in self._rules.rules}
+        gone = [name for name in before if name not in in_force]
+        return replace(step, judged=judged, rules_gone=gone)
 
     def _decided(self, state: _State, now_us: int) -> tuple[Decided, tuple[str, int] | None]:
         """What follows from gold as it is now, and which cycle that was if it is a new one."""

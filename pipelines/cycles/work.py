@@ -165,6 +165,7 @@ def _facts(ordered: Sequence[Step], parts: Iterable[Part]) -> dict[str, pa.Table
         told[table].append(rows)
     facts = {}
     for name, tables in told.items():
+        tables.sort(key=_begin)  # Then most are in order as they are.
         if name == ROW_NUMBERS:
             numbers = [NUMBERS.empty_table(), *(table.cast(NUMBERS) for table in tables)]
             facts[name] = in_order(pa.concat_tables(numbers))
@@ -172,6 +173,13 @@ def _facts(ordered: Sequence[Step], parts: Iterable[Part]) -> dict[str, pa.Table
             whole = pa.concat_tables(tables, promote_options="default") if tables else None
             facts[name] = no_facts(name) if whole is None else as_facts(name, whole)
     return facts
+
+
+def _begin(rows: pa.Table) -> tuple[str, int]:
+    """Emitter and seq of the first row."""
+    if not rows.num_rows:
+        return "", 0
+    return rows["emitter"][0].as_py(), rows["seq"][0].as_py()
 
 
 def _numbered(table: str, rows: pa.Table) -> tuple[pa.Table, list[Odd]]:

@@ -18,6 +18,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from engine.telemetry.tables import Column, ColumnType, must
+from pipelines.came_again import OBSERVED
 from pipelines.marts.columns import (
     BROKER,
     CLUSTER,
@@ -96,10 +97,10 @@ DUPLICATE_RISK_WINDOWS: Final = GoldTable(
         ),
         Column("redelivered_from", LONG, "first offset delivered again; null unless CONFIRMED"),
         Column("redelivered_to", LONG, "one past the last; null unless CONFIRMED"),
-        must(
+        Column(
             "redelivered_messages",
             LONG,
-            "observed re-deliveries so far, inside or outside the predicted range",
+            "observed re-deliveries so far, inside or outside the predicted range; null: unknown",
         ),
         Column("message_id", STRING, "message concerned, for SEND_BACK and SEND_RETRY"),
         must("evidence", STRING, "one sentence with the figures"),
@@ -123,6 +124,11 @@ DUPLICATE_RISK_WINDOWS: Final = GoldTable(
             LONG,
             "from_offset when the window opened: of a DEPARTURE what was committed then, so what "
             "comes again from below it does so since the committed offset fell; null when unknown",
+        ),
+        Column(
+            "redelivered_unknown_reason",
+            STRING,
+            "why redelivered_messages is null, or only the least: OBSERVED; null when it is exact",
         ),
     ),
     ("window_id", "revision"),
@@ -169,6 +175,7 @@ def duplicate_risk_windows(given: Given) -> Made:
 def _row(revision: Revision) -> dict[str, Any]:
     """A revision under the table's names."""
     is_closed = revision["state"] == "CLOSED"
+    is_exact = tells_redeliveries(revision)
     return {
         **revision,
         "window_id": _window_id(revision),
@@ -178,7 +185,8 @@ def _row(revision: Revision) -> dict[str, Any]:
         "at_risk_messages": revision["to_offset"] - revision["from_offset"],
         "certain_messages": revision["certain"],
         "uncertain_messages": revision["uncertain"],
-        "redelivered_messages": revision["redelivered"],
+        "redelivered_messages": revision["redelivered"] or (0 if is_exact else None),
+        "redelivered_unknown_reason": None if is_exact else OBSERVED,
         "certain_ranges": _as_ranges(revision.get("certain_ranges")),
         "all_from_offset": revision.get("all_from_offset"),
         "first_from_offset": revision.get("first_from_offset"),

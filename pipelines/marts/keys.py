@@ -39,18 +39,27 @@ def positions_of(
     if not rows.num_rows:
         return np.empty(0, np.int64), np.empty(0, np.int64)
     known_codes, row_codes = _codes(known, rows, key)
+    if not known.num_rows:
+        return _by_appearance(row_codes)
     found = pc.index_in(pa.array(row_codes), value_set=pa.array(known_codes))
     is_new = np.asarray(pc.is_null(found))
     positions = np.asarray(pc.fill_null(found, 0)).astype(np.int64)
     if not is_new.any():
         return positions, np.empty(0, np.int64)
     new_rows = np.flatnonzero(is_new)
-    news = pa.array(row_codes[new_rows]).dictionary_encode()  # In the order of appearance.
-    rank = np.asarray(news.indices)
+    rank, first = _by_appearance(row_codes[new_rows])
     positions[new_rows] = known.num_rows + rank
-    first = np.empty(len(news.dictionary), np.int64)
-    first[rank[::-1]] = new_rows[::-1]  # Of several assignments to one place the last stays.
-    return positions, first
+    return positions, new_rows[first]
+
+
+def _by_appearance(codes: Positions) -> tuple[Positions, Positions]:
+    """Per code its number, from 0 in the order of appearance, and where each appears first."""
+    different = pa.array(codes).dictionary_encode()
+    rank = np.asarray(different.indices).astype(np.int64)
+    first = np.empty(len(different.dictionary), np.int64)
+    # Of several assignments to one place the last stays.
+    first[rank[::-1]] = np.arange(len(codes))[::-1]
+    return rank, first
 
 
 def numbered(rows: pa.Table, key: Sequence[str]) -> tuple[Positions, Positions]:

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -38,6 +39,15 @@ DatabaseOption = Annotated[
 JsonOption = Annotated[bool, typer.Option("--json", help="As JSON.")]
 AuthorOption = Annotated[str, typer.Option(envvar="USER", help="Who says so.")]
 JobArgument = Annotated[int, typer.Argument(help="The number of the job.")]
+RunArgument = Annotated[int, typer.Argument(help="The number of the run, as `history` has it.")]
+TokenOption = Annotated[
+    str | None,
+    typer.Option(
+        envvar="TIDEMARK_SCHEDULER_TOKEN", help="What executors and centre show each other."
+    ),
+]
+
+FOLLOW_EACH_S: Final = 1.0
 
 
 @scheduler.callback()
@@ -58,6 +68,9 @@ def run_centre(
     ] = None,
     database: DatabaseOption = None,
     for_s: Annotated[float, typer.Option("--for", help="Stop after so many seconds.", min=0)] = 0,
+    log_days: Annotated[
+        int, typer.Option(help="So long runs are kept; fewer than 3: for ever.", min=0)
+    ] = 30,
 ) -> None:
     """Be a centre, until stopped. Several may share one database."""
     import asyncio
@@ -73,7 +86,16 @@ def run_centre(
     logging.basicConfig(format="%(asctime)s %(message)s", level=logging.WARNING)
     state = opened(database)
     try:
-        asyncio.run(serve(state, host=host, port=port, token=token, on_ready=ready, for_s=for_s))
+        serving = serve(
+            state,
+            host=host,
+            port=port,
+            token=token,
+            on_ready=ready,
+            for_s=for_s,
+            log_days=log_days,
+        )
+        asyncio.run(serving)
     finally:
         state.close()
 
@@ -96,6 +118,8 @@ def list_jobs(
         told = job.settings
         when = f"{told.schedule_kind} {told.schedule_text}".strip()
         next_one = "paused" if not job.is_active else _moment(job.next_ms)
+        if job.wrong_because:
+            next_one += f"  cannot be: {job.wrong_because}"
         typer.echo(f"{job.job_id}  {told.title}  {when}  {next_one}")
 
 
@@ -114,6 +138,8 @@ def show(job_id: JobArgument, database: DatabaseOption = None, as_json: JsonOpti
     typer.echo(f"next: {_moment(job.next_ms)}")
     if job.stopped_because:
         typer.echo(f"stopped: {job.stopped_because}")
+    if job.wrong_because:
+        typer.echo(f"cannot be: {job.wrong_because}")
 
 
 @jobs.command("add")
@@ -132,8 +158,8 @@ def add(
     with _state(database) as state:
         told = JobSettings(**{"title": "", "author": author} | _values(settings))
         there = {one.app_name: one.group_id for one in groups(state)}
-        group_id = there.get(group) or add_group(state, group, _change(author))
-        typer.echo(str(add_job(state, group_id, told, _change(author))))
+        group_id = there.get(group) or add_group(state, group, _change(state, author))
+        typer.echo(str(add_job(state, group_id, told, _change(state, author))))
 
 
 @jobs.command("edit")
@@ -148,7 +174,7 @@ def edit(
 
     with _state(database) as state:
         changed = replace(job_of(state, job_id).settings, **_values(settings))
-        edit_job(state, job_id, changed, _change(author))
+        edit_job(state, job_id, changed, _change(state, author))
 
 
 @jobs.command("start")
@@ -157,7 +183,7 @@ def start(job_id: JobArgument, database: DatabaseOption = None, author: AuthorOp
     from pipelines.scheduler.store.jobs import start_job
 
     with _state(database) as state:
-        typer.echo(_moment(start_job(state, job_id, _change(author))))
+        typer.echo(_moment(start_job(state, job_id, _change(state, author))))
 
 
 @jobs.command("pause")
@@ -166,7 +192,7 @@ def pause(job_id: JobArgument, database: DatabaseOption = None, author: AuthorOp
     from pipelines.scheduler.store.jobs import pause_job
 
     with _state(database) as state:
-        pause_job(state, job_id, _change(author))
+        pause_job(state, job_id, _change(state, author))
 
 
 @jobs.command("remove")
@@ -175,7 +201,7 @@ def remove(job_id: JobArgument, database: DatabaseOption = None, author: AuthorO
     from pipelines.scheduler.store.jobs import remove_job
 
     with _state(database) as state:
-        remove_job(state, job_id, _change(author))
+        remove_job(state, job_id, _change(state, author))
 
 
 @jobs.command("run")
@@ -192,7 +218,66 @@ def run_once(
 
     with _state(database) as state:
         key = secrets.token_hex(8)
-        typer.echo(str(run_by_hand(state, job_id, key, _change(author), parameters=parameters)))
+        typer.echo(
+            str(run_by_hand(state, job_id, key, _change(state, author), parameters=parameters))
+        )
+
+
+@jobs.command("kill")
+def kill(
+    log_id: RunArgument,
+    database: DatabaseOption = None,
+    author: AuthorOption = "",
+    token: TokenOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """End a run: cancel it, or have its executor end it. An executor of XXL-Job ends all runs of
+    the job that it has. A killed run is not tried again."""
+    from pipelines.scheduler.centre.run_requests import kill_run
+    from pipelines.scheduler.run_life import RunState
+
+    with _state(database) as state:
+        killed = kill_run(state, log_id, _change(state, author), token=token)
+    if as_json:
+        _echo(asdict(killed))
+    elif killed.address is not None:
+        typer.echo(f"{killed.address} was told; {killed.message}".rstrip("; "))
+    elif killed.state is RunState.CANCELLED:
+        typer.echo("cancelled: it was not sent")
+    else:
+        typer.echo(f"nothing to end: {killed.state}")
+
+
+@jobs.command("log")
+def log(
+    log_id: RunArgument,
+    from_line: Annotated[int, typer.Option(help="The first is 1.", min=1)] = 1,
+    follow: Annotated[bool, typer.Option("--follow", help="Until the run has ended.")] = False,
+    database: DatabaseOption = None,
+    token: TokenOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """The log of a run, from its executor. With --json one object a page."""
+    from pipelines.scheduler.centre.run_requests import NO_LOG, log_of_run
+    from pipelines.scheduler.store.clock import database_ms
+
+    with _state(database) as state:
+        while True:
+            page = log_of_run(
+                state, log_id, from_line=from_line, now_ms=database_ms(state), token=token
+            )
+            is_new = page.to_line >= from_line
+            if as_json and (is_new or page.is_end or not follow):
+                _echo(asdict(page))
+            elif not as_json:
+                typer.echo(page.text, nl=False)
+            from_line = max(from_line, page.to_line + 1)
+            if page.is_end or not (is_new or follow):
+                break
+            if not is_new:
+                time.sleep(FOLLOW_EACH_S)
+    if page.to_line == 0:
+        typer.echo(f"{NO_LOG}; the run is {page.state}", err=True)
 
 
 @jobs.command("history")
@@ -221,13 +306,13 @@ def next_times(
     as_json: JsonOption = False,
 ) -> None:
     """When its schedule would have it run."""
-    from pipelines.scheduler.centre.serving import clock_ms
+    from pipelines.scheduler.store.clock import database_ms
     from pipelines.scheduler.store.jobs import job_of
 
     with _state(database) as state:
-        job = job_of(state, job_id)
+        job, now_ms = job_of(state, job_id), database_ms(state)
     times: list[int] = []
-    next_ms = job.next_ms or job.settings.schedule.next_ms(clock_ms())
+    next_ms = job.next_ms or job.settings.schedule.next_ms(now_ms)
     while next_ms is not None and len(times) < count:
         times.append(next_ms)
         next_ms = job.settings.schedule.next_ms(next_ms)
@@ -275,11 +360,11 @@ def _values(texts: list[str]) -> dict[str, Any]:
     return values
 
 
-def _change(author: str) -> Change:
-    from pipelines.scheduler.centre.serving import clock_ms
+def _change(state: Database, author: str) -> Change:
+    from pipelines.scheduler.store.clock import database_ms
     from pipelines.scheduler.store.jobs import Change
 
-    return Change(author, clock_ms())
+    return Change(author, database_ms(state))
 
 
 def _moment(moment_ms: int | None) -> str:

@@ -1,13 +1,14 @@
 """What a job is told to be, read and found right before it is stored.
 
-Invariant: a value of JobSettings can be planned, routed and sent. Absent on purpose: where a job
-stands (its next time, its runs), which the store knows.
+Invariant: a value of JobSettings can be planned, routed and sent, unless it was made `unchecked`,
+to be shown and mended. Absent on purpose: where a job stands (its next time, its runs), which the
+store knows.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, fields
+from typing import Any, Final
 
 from engine.foundation.errors import ConfigError
 from pipelines.scheduler.routing import RouteStrategy
@@ -83,6 +84,14 @@ class JobSettings:
         if any(child < 1 for child in self.children):
             raise ConfigError("children", self.children, "numbers of jobs")
         _ = self.schedule
+
+    @classmethod
+    def unchecked(cls, **values: Any) -> JobSettings:
+        """Settings that cannot be, as somebody has stored them. `replace` checks what it makes."""
+        made = object.__new__(cls)
+        for field in fields(cls):
+            object.__setattr__(made, field.name, values.get(field.name, field.default))
+        return made
 
     @property
     def schedule(self) -> Schedule:

@@ -12,6 +12,7 @@ from typing import Any, Final, cast
 
 import polars as pl
 
+from pipelines.came_again import came_again
 from pipelines.emitters import skew_sentences
 from pipelines.moment import Moment
 from pipelines.revisions import Revision
@@ -251,10 +252,13 @@ def of_duplicates(asked: Asked, rows: pl.DataFrame, together: pl.DataFrame) -> s
     if rows.is_empty():
         return f"No window of duplicate risk{asked.words}{_range(asked)}."
     confirmed = rows.filter(pl.col("outcome") == "CONFIRMED")
-    again = int(rows["redelivered_messages"].sum())
+    again = came_again(rows.iter_rows(named=True))
     at_risk = rows.filter(pl.col("state") == "OPEN")
     said = f"{plural(rows.height, 'window')} of duplicate risk{asked.words}, "
-    said += f"{confirmed.height} confirmed: {plural(again, 'message')} delivered twice"
+    said += f"{confirmed.height} confirmed: {again.text} delivered twice"
+    if again.messages is None:
+        said = f"{plural(rows.height, 'window')} of duplicate risk{asked.words}; "
+        said += f"whether any message was delivered twice is {again.number}"
     if at_risk.height:
         messages = plural(int(at_risk["at_risk_messages"].sum()), "message")
         said += f"; {messages} at risk in {plural(at_risk.height, 'window')} still open"

@@ -13,6 +13,7 @@ from typing import Any, Final
 import polars as pl
 
 from engine.foundation.errors import ConfigError
+from pipelines.came_again import came_again
 from pipelines.catalogue import GOLD_TABLES
 from pipelines.lake import sql_text
 from pipelines.moment import Moment, sql_time
@@ -189,8 +190,8 @@ def _replaced(row: Row) -> str:
 
 
 def _risk(row: Row) -> str:
-    again = row["redelivered_messages"]
-    seen = f", {plural(again, 'message')} of its range delivered again" if again else ""
+    again = came_again([row])
+    seen = f", {again.text} of its range delivered again" if again.messages else ""
     return (
         f"risk of a second delivery ({spoken(row['cause'])}), {row['outcome'].lower()}{seen}: "
         f"{row['evidence']}"

@@ -10,6 +10,7 @@ from typing import Any
 from dashboards.alerts import AlertSource
 from pipelines.alerting.alerts import Alert, State, fingerprint_of
 from pipelines.alerting.board import AlertBoard
+from pipelines.alerting.judged import JudgedRule
 from pipelines.alerting.kept_silences import kept_silence
 from pipelines.alerting.matchers import matcher_of
 from pipelines.alerting.past import PastAlerts
@@ -111,7 +112,14 @@ def tell(
     role = f"alerting of {lake}"
     lead = leads.acquire(database, role, "process 7 on alpha", now_us=at_us, lasts_us=LEASE_US)
     clock = f'{{"total_us": 1, "data_us": {micros(at)}, "now_us": {at_us}, "credit_us": 0}}'
-    step = steps.Step(list(told), cursor=steps.Cursor("run", cycle, clock))
+    failed_us = at_us - 100 * SECOND_US
+    judged = (
+        JudgedRule("QueueFrozen", at_us, micros(at), "JUDGED", 3, "", at_us),
+        JudgedRule(
+            "DeadLetters", at_us, micros(at), "EVAL_ERROR", None, "no column lag", failed_us
+        ),
+    )
+    step = steps.Step(list(told), cursor=steps.Cursor("run", cycle, clock), judged=judged)
     steps.take(database, lake, step, lead=lead, now_us=at_us)
     return lead
 
@@ -145,7 +153,7 @@ def source_of(file: Path, lake: str, *rules: Path) -> AlertSource:
     """Where pages learn of alerts, when they are in this file."""
     board, past = AlertBoard(lake, f"sqlite:///{file}"), PastAlerts(Lake.at(lake))
     said = f" --database sqlite:///{file}"
-    return AlertSource(board.look, RulesRead(rules).read, past.within, said)
+    return AlertSource(board.look, RulesRead(rules).read, past.within, board.judged, said)
 
 
 def later(seconds: float) -> datetime:

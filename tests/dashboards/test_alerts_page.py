@@ -212,7 +212,12 @@ class TestOtherParts:
         page = seen(desk(story, file), "/alerts/rules", "?q=DeadLetters")
         assert "withheld: rows_are_unique failed at 12:14:55 UTC" in page
         assert "last judged at 12:15:01 UTC" in page
-        assert "no trouble told" in seen(desk(story, file), "/alerts/rules", "?q=QueueFrozen")
+        assert "eval error: no column lag (judged last at 12:13:21)" in page
+        frozen = seen(desk(story, file), "/alerts/rules", "?q=QueueFrozen")
+        assert "no trouble told" in frozen
+        assert "3 rows" in frozen
+        never = seen(desk(story, file), "/alerts/rules", "?q=OrderlyQueueBlocked")
+        assert "never: no process has judged it yet" in never
 
     def test_a_broken_file_of_rules_is_told(self, story: Lake, file: Path, tmp_path: Path) -> None:
         broken = tmp_path / "mine.toml"

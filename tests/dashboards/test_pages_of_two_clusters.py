@@ -21,7 +21,7 @@ from dashboards.pages import group, overview, shell, topic, trace
 from dashboards.topics import WriteQueues
 from dashboards.view import parse
 from pipelines.lake import Lake
-from tests.dashboards.served import Windows, serving, visiting
+from tests.dashboards.served import SIZE, Windows, serving, visiting
 from tests.pipelines.two_clusters import EAST, END, GROUP, ONLY_WEST, TOPIC, WEST, tell
 
 NOW = END + timedelta(seconds=5)
@@ -214,7 +214,8 @@ class TestTheFilterOfTheFrame:
 
     def test_says_when_a_lake_does_not_hold_what_an_address_asks_for(self) -> None:
         menu = plain(shell.cluster_menu("/", parse("?cluster=gone"), [EAST]))
-        assert "gone (not in this lake)" in menu
+        assert '"gone"' in menu
+        assert "(not in this lake)" in menu
         assert '"/"' in menu
 
     def test_goes_with_the_reader_to_every_page(self) -> None:
@@ -296,3 +297,42 @@ def test_a_browser_leads_to_the_group_of_the_chosen_cluster(origin: str, windows
         assert visit.page.url.endswith(f"/?cluster={EAST}")
         assert visit.page.locator("#overview-groups tr", has_text=WEST).count() == 0
         assert not visit.faults
+
+
+OVERLAPS = """() => {
+  const shown = [...document.querySelectorAll('header *')].filter(one => {
+    const box = one.getBoundingClientRect();
+    return !one.children.length && box.width > 1 && box.height > 1 && one.checkVisibility()
+      && !one.closest('.menu-list');
+  });
+  const met = [];
+  shown.forEach((one, n) => shown.slice(n + 1).forEach(other => {
+    const a = one.getBoundingClientRect(), b = other.getBoundingClientRect();
+    const wide = Math.min(a.right, b.right) - Math.max(a.left, b.left);
+    const high = Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top);
+    if (wide > 1 && high > 1) met.push([one.textContent, other.textContent]);
+  }));
+  return met;
+}"""
+
+
+def test_a_frame_of_1440_pixels_has_room_for_any_name_of_a_cluster(
+    origin: str, windows: Windows
+) -> None:
+    """And for a range that was named by its ends, beside it."""
+    long = "production-eu-central-1-payments-and-orders-of-the-north"
+    ends = "from=2026-03-01T12:00:00Z&to=2026-03-01T12:02:00Z"
+    with visiting(windows, origin) as visit:
+        for search in ("", f"?cluster={WEST}&{ends}", f"?cluster={long}&{ends}"):
+            visit.page.goto(f"{origin}/alerts{search}")
+            visit.page.locator("#cluster-choice").wait_for()
+            visit.page.locator("#freshness .pill-sign").wait_for()
+            assert visit.page.evaluate(OVERLAPS) == []
+            assert visit.page.evaluate("document.documentElement.scrollWidth") <= SIZE["width"]
+        summary = visit.page.locator("#cluster-choice summary")
+        beside = summary.locator("span").last
+        assert beside.inner_text() == "(not in this lake) ▾"
+        ends_at, box = beside.bounding_box(), summary.bounding_box()
+        assert ends_at is not None
+        assert box is not None
+        assert ends_at["x"] + ends_at["width"] <= box["x"] + box["width"] + 1

@@ -23,7 +23,7 @@ def fuzz_one(name: str, seconds: int) -> None:
     """Never returns: libFuzzer ends the process, with 0 when the time was up."""
     import atheris  # noqa: PLC0415 - only here, for it is not installed everywhere
 
-    with atheris.instrument_imports(include=["engine"]):
+    with atheris.instrument_imports(include=["engine", "pipelines.scheduler"]):
         from tests.fuzz.targets import TARGETS  # noqa: PLC0415 - instrumented while imported
 
     (target,) = [each for each in TARGETS if each.name == name]

@@ -23,6 +23,7 @@ from engine.foundation.errors import (
     ConfigError,
     CorruptRecord,
     ProtocolError,
+    RemoteProtocolError,
     RequestRefused,
     StorageError,
 )
@@ -40,6 +41,7 @@ from engine.store.record import check_record
 from engine.store.table_file import _parse
 from engine.store.upkeep.checkpoint import decode_checkpoint
 from engine.telemetry.frames import decode_frames
+from tests.fuzz import jobs
 from tests.fuzz.accepted import SAMPLES, accepted_message
 from tests.simulation.crash_states.recording import RecordingDisk
 from tests.simulation.crash_states.workloads import runtime_on, settings_of
@@ -257,6 +259,9 @@ TARGETS = [
     ),
     Target("spool", decode_frames, (CorruptRecord,), [bytes(64)]),
     Target("accepted message", accepted_message, (), SAMPLES),
+    Target("jobs wire", jobs.wire_message, (RemoteProtocolError,), jobs.WIRE_SAMPLES),
+    Target("executor address", jobs.executor_address, (ConfigError,), jobs.ADDRESS_SAMPLES),
+    Target("cron rule", jobs.cron_text, (ConfigError,), jobs.CRON_SAMPLES),
     *(
         Target(
             f"store with a hostile {path}",

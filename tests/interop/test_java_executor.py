@@ -26,6 +26,9 @@ from tests.integration.scheduler.parties import (
     receiving_admin,
 )
 
+OLDEST, *NEWER = jars.XXL_JOB
+"""The suite plays the newest one under a whole centre: test_java_under_our_centre."""
+
 SOURCE = Path(__file__).parent / "java_xxl" / "JobExecutor.java"
 
 
@@ -60,7 +63,9 @@ async def java_executor(version: str, folder: Path, admin: str) -> AsyncIterator
             await process.wait()
 
 
-@pytest.mark.parametrize("version", jars.XXL_JOB)
+@pytest.mark.parametrize(
+    "version", [OLDEST, *(pytest.param(one, marks=pytest.mark.slow) for one in NEWER)]
+)
 async def test_a_java_executor_does_what_it_is_asked_and_tells_how_it_ended(
     version: str, tmp_path: Path
 ) -> None:

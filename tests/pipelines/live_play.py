@@ -82,12 +82,14 @@ class Stage:
             yield consumer
 
 
-async def send_evenly(producer: Producer, topic: str, *, a_second: int, for_s: float) -> None:
-    """So many messages a second, in small lots."""
-    ends_s = time.monotonic() + for_s
+async def send_evenly(producer: Producer, topic: str, *, a_second: int, for_s: float) -> int:
+    """So many messages a second, in small lots; how many they were."""
+    ends_s, sent = time.monotonic() + for_s, 0
     while time.monotonic() < ends_s:
         await send_at_once(producer, topic, max(1, a_second // 10))
+        sent += max(1, a_second // 10)
         await asyncio.sleep(0.1)
+    return sent
 
 
 async def send_at_once(producer: Producer, topic: str, count: int) -> None:

@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import polars as pl
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -33,6 +34,7 @@ def window(group: str, at: float = 0, **told: Any) -> dict[str, Any]:
         "observed_at": NOON + timedelta(seconds=at + 5),
         "at_risk_messages": 10,
         "redelivered_messages": 0,
+        "redelivered_unknown_reason": None,
         "redelivered_from": None,
         "first_from_offset": 25,
         "window_id": f"{cluster} {broker} {group} {told.get('queue_id', 0)} {at} {told}",
@@ -40,7 +42,13 @@ def window(group: str, at: float = 0, **told: Any) -> dict[str, Any]:
     }
 
 
-SCHEMA = {"opened_at": MOMENT, "observed_at": MOMENT, "redelivered_from": pl.Int64}
+SCHEMA = {
+    "opened_at": MOMENT,
+    "observed_at": MOMENT,
+    "redelivered_from": pl.Int64,
+    "redelivered_messages": pl.Int64,
+    "redelivered_unknown_reason": pl.String,
+}
 
 
 def left(group: str, redelivered_from: int | None = 10, **told: Any) -> dict[str, Any]:
@@ -101,6 +109,25 @@ def test_a_crash_after_which_nothing_came_again_may_have_cost_something() -> Non
     [one] = found(window("a"), window("b"))
     assert in_words(one).startswith("broker-a may have gone back on 2 queues of 2 groups")
     assert "at risk, none again so far" in in_words(one)
+
+
+@pytest.mark.parametrize(
+    ("seen", "total", "said"),
+    [
+        ((None, None), None, "whether any came again is unknown: an observer sees only what"),
+        ((None, 3), 3, "at risk, at least 3 messages delivered again so far"),
+    ],
+)
+def test_what_came_again_of_a_broker_that_is_watched_is_the_least_or_unknown(
+    seen: tuple[int | None, int | None], total: int | None, said: str
+) -> None:
+    watched = {"emitter": "c/broker-a/watcher", "redelivered_unknown_reason": "OBSERVED"}
+    [one] = found(
+        window("a", redelivered_messages=seen[0], **watched),
+        window("b", redelivered_messages=seen[1], **watched),
+    )
+    assert one["redelivered_messages"] == total
+    assert said in in_words(one)
 
 
 def test_one_group_alone_is_no_finding_about_its_broker() -> None:

@@ -29,6 +29,7 @@ from tests.integration.broker.cluster import Cluster, broker_config, cluster
 from tests.integration.client.cluster_users import (
     LATER,
     SUCCESS,
+    eventually,
     producing,
     text,
 )
@@ -51,6 +52,8 @@ LARGE_BYTES = 40 << 10
 PLAY_S = 9
 LAST_S = 1.5
 """The play goes on for so long when most is sent."""
+BURST_QUEUES, BURST_OF_QUEUE = 4, 75
+CAUGHT_UP_S = 40
 LEFT_OUT_S = 30
 """A member is given some time to be given queues before it is told to be left out."""
 
@@ -167,12 +170,18 @@ async def slow_and_short(stage: Troubles) -> None:
 
 
 async def over_soon(stage: Troubles) -> None:
-    """A lot at once, and caught up with before the end."""
-    await stage.join("ends", Working(0.03), consume_concurrency=2)
+    """A lot at once, whatever else the machine does, and caught up with before the end."""
+    listener = Working(0.03)
+    await stage.join("ends", listener, consume_concurrency=2)
     sending = asyncio.create_task(send_evenly(stage.producer, "ends", a_second=20, for_s=PLAY_S))
     await asyncio.sleep(2.5)
-    await send_at_once(stage.producer, "ends", 300)
-    await sending
+    lot = [text("ends", str(number)) for number in range(BURST_OF_QUEUE)]
+    for queue_id in range(BURST_QUEUES):
+        await stage.producer.send_batch(lot, queue=stage.queue("ends", queue_id))
+    sent = await sending + BURST_QUEUES * len(lot)
+    await eventually(
+        lambda: len(listener.taken) >= sent, "all of the burst is taken", within_s=CAUGHT_UP_S
+    )
 
 
 async def deserted(stage: Troubles) -> None:

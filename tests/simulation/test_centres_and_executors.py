@@ -11,6 +11,7 @@ import asyncio
 import random
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from pipelines.scheduler.centre.centre import Centre, Doors
 from pipelines.scheduler.run_life import ENDED, FAILED, OK, RunEvent, RunState
 from pipelines.scheduler.schedules import schedule_of
 from pipelines.scheduler.store import jobs, registry, results
+from pipelines.scheduler.store.clock import SharedClock
 from pipelines.scheduler.store.sending import Sending
 from tests.integration.alerting.stores import sqlite_address
 from tests.integration.scheduler.stores import APP, NOW_MS, by, settings
@@ -30,6 +32,8 @@ from tests.simulation.world.loop import VirtualLoop
 FAULTS_S = 60
 HEALED_S = 260
 CALL_TIMEOUT_S = 3.0
+CLOCKS_APART_MS = {"a": -4_000, "b": 6_000}
+"""What the machines of the centres show beside the database's clock."""
 SCHEDULES = (
     ("CRON", "0/5 * * * * ?", "ROUND"),
     ("FIX_RATE", "7", "LEAST_RECENTLY_USED"),
@@ -62,22 +66,40 @@ class World:
         }
         self.cut: set[tuple[str, str]] = set()
         self.loss = 0.3
-        self.unanswered = 0
+        self.unanswered = self.early_ms = 0
+        self.awake = {centre: asyncio.Event() for centre in CLOCKS_APART_MS}
+        for event in self.awake.values():
+            event.set()
         self.begun: Counter[int] = Counter()
         self.is_locked = False
 
     def now_ms(self) -> int:
         return NOW_MS + int(self.loop.time() * 1000)
 
-    async def off_loop(self, work: Callable[[], Any]) -> Any:
+    async def stored(self, centre: str, work: Callable[[], Any]) -> Any:
+        """What a centre's work in the database gives. One that is stopped does it when it goes on,
+        as if nothing had been."""
         await asyncio.sleep(self.chance.uniform(0.0005, 0.01))
+        await self.awake[centre].wait()
         if self.is_locked:
             raise StoreUnavailable("the database is locked")
         return work()
 
+    def stop(self, centre: str, for_s: float) -> None:
+        """SIGSTOP, and after a while SIGCONT."""
+        self.awake[centre].clear()
+        self.loop.call_later(for_s, self.awake[centre].set)
+
     def doors(self, centre: str) -> Doors:
+        apart_ms = CLOCKS_APART_MS[centre]
+        clock = SharedClock(lambda: self.now_ms() + apart_ms, self.now_ms)
+        clock.set()
         return Doors(
-            Network(self, centre), self.now_ms, lambda: self.chance.getrandbits(32), self.off_loop
+            Network(self, centre),
+            clock.now_ms,
+            lambda: self.chance.getrandbits(32),
+            partial(self.stored, centre),
+            clock.set,
         )
 
     async def live(self, executor: PlayedExecutor) -> None:
@@ -123,6 +145,7 @@ class Network:
     async def _reaches(self, address: str) -> bool:
         chance = self.world.chance
         await asyncio.sleep(chance.uniform(0.001, 0.05))
+        await self.world.awake[self.centre].wait()
         is_lost = (self.centre, address) in self.world.cut or chance.random() < self.world.loss
         if is_lost or not self.world.executors[address].is_up:
             await asyncio.sleep(CALL_TIMEOUT_S)
@@ -130,6 +153,7 @@ class Network:
         return True
 
     async def run(self, sending: Sending) -> Outcome:
+        self.world.early_ms = max(self.world.early_ms, sending.planned_ms - self.world.now_ms())
         if await self._reaches(sending.address):
             executor = self.world.executors[sending.address]
             if self.world.chance.random() < 0.03:
@@ -177,11 +201,13 @@ async def break_things(world: World, deaths: dict[str, list[asyncio.Event]]) -> 
         await asyncio.sleep(world.chance.uniform(0.5, 5))
         executor = world.chance.choice(list(world.executors.values()))
         centre = world.chance.choice(sorted(deaths))
-        match world.chance.choice(["kill", "kill", "restart", "loss", "cut", "lock", "heal"]):
+        match world.chance.choice(["kill", "stop", "restart", "loss", "cut", "lock", "heal"]):
             case "kill":
                 left = [death for death in deaths[centre] if not death.is_set()]
                 if len(left) > 1:
                     left[0].set()
+            case "stop":
+                world.stop(centre, world.chance.uniform(3, 25))
             case "restart":
                 world.kill(executor)
                 world.loop.call_later(world.chance.uniform(1, 40), setattr, executor, "is_up", True)
@@ -235,6 +261,7 @@ def test_no_run_begins_twice_and_no_time_is_left_out(seed: int, tmp_path: Path) 
         loop.run_until_complete(played(world))
         assert world.unanswered > 0, "no answer was lost: nothing was tried"
         assert max(world.begun.values()) == 1, "a run began twice"
+        assert world.early_ms <= 0, "a centre whose clock is ahead sent early"
         for job_id, schedule in made.items():
             judge(database, job_id, (schedule, first[job_id]), world)
     finally:

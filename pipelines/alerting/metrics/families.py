@@ -40,6 +40,10 @@ class Gold:
     checks: pl.DataFrame
     shipped: pl.DataFrame
     """The newest shipment of each emitter: emitter, event_time_to, shipped_time."""
+    rebalances: pl.DataFrame
+    """Changes of members since the first look: cluster, broker, group, changes."""
+    collect_s: float
+    """How long all this took to read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +135,12 @@ def _of_lag(gold: Gold) -> Iterator[Family]:
         [(labels, 1.0) for labels in _labels(gold.groups, (*_PLACE, "state"))],
     )
     yield _gauge("group_members", "Members of a group.", _column(gold.groups, _PLACE, "members"))
+    yield Family(
+        "tidemark_rebalances_total",
+        "counter",
+        "Members that joined a group, left it or were lost, since this process serves metrics.",
+        _column(gold.rebalances, _PLACE, "changes"),
+    )
 
 
 def _of_trouble(gold: Gold) -> Iterator[Family]:
@@ -166,6 +176,11 @@ def _of_pipeline(gold: Gold, now_us: int) -> Iterator[Family]:
         "counter",
         "Number of the last complete cycle: 1 / rate is how long a cycle takes.",
         [({}, moment.cycle)],
+    )
+    yield _gauge(
+        "collect_seconds",
+        "How long it took to read what this page tells of gold: once a cycle.",
+        [({}, gold.collect_s)],
     )
     silent = moment.silent
     reached = moment.reached

@@ -8,6 +8,7 @@ on purpose: sockets.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -16,6 +17,7 @@ from typing import Final
 import polars as pl
 
 from engine.foundation.errors import LakeError, StorageError
+from pipelines.alerting.metrics.counting import Rebalances
 from pipelines.alerting.metrics.exposition import text_of
 from pipelines.alerting.metrics.families import Gold, Process, Receiver, families
 from pipelines.alerting.outbox import claims
@@ -63,6 +65,7 @@ class Page:
         self._now_us = now_us
         self._queues = queues
         self._series_max = series_max
+        self._rebalances = Rebalances()
         self._lock = threading.Lock()
         self._gold: Gold | None = None
 
@@ -79,6 +82,7 @@ class Page:
             return text_of(told, series_max=self._series_max)
 
     def _read(self) -> Gold | None:
+        began_s = time.monotonic()
         moment = last_complete(self._lake)
         self._tables.follow(None if moment is None else moment.run_id)
         if moment is None or moment.present is None:
@@ -90,8 +94,8 @@ class Page:
         lag = lag_known(held_to(self._followed.newest("consumer_lag", reading), moment), states)
         present = moment.present
         is_open = pl.col("state") == "OPEN"
-        stalls = reading.windows("stalled_windows", since=present, until=present)
-        risks = reading.windows("duplicate_risk_windows", since=present, until=present)
+        stalls = self._followed.windows("stalled_windows", present, reading)
+        risks = self._followed.windows("duplicate_risk_windows", present, reading)
         return Gold(
             moment,
             states_with(lag, states),
@@ -100,6 +104,8 @@ class Page:
             risks.filter(is_open & (pl.col("outcome") == "POSSIBLE")),
             of_each_check(recent_results(reading)),
             _shipped(reading, present - SHIPPED_WITHIN),
+            self._rebalances.count(self._followed, reading, states),
+            collect_s=time.monotonic() - began_s,
         )
 
     def _with_database(self, process: Process) -> Process:

@@ -19,7 +19,8 @@ import sqlalchemy as sa
 
 from pipelines.alerting.alerts import Alert, Notice
 from pipelines.alerting.entries import Entry
-from pipelines.alerting.store import changes, leads
+from pipelines.alerting.judged import JudgedRule
+from pipelines.alerting.store import changes, judgings, leads
 from pipelines.alerting.store.bodies import alert_of, alert_text, notice_of, notice_text
 from pipelines.alerting.store.crowds import Waiting, merged, replacements
 from pipelines.alerting.store.database import Database
@@ -68,6 +69,10 @@ class Step:
     """Decided up to here; None leaves it where it is."""
     entries: Sequence[Entry] = ()
     """What history says of it."""
+    judged: Sequence[JudgedRule] = ()
+    """How the rules fared that were judged."""
+    rules_gone: Collection[str] = ()
+    """Rules that are in force no more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +116,7 @@ def take(database: Database, lake: str, step: Step, *, lead: Lead, now_us: int) 
         _take_groups(connection, lake, step)
         _take_notices(connection, lake, step.notices, now_us=now_us)
         changes.record(connection, lake, step.entries)
+        judgings.record(connection, lake, step.judged, step.rules_gone)
         if step.cursor is not None:
             told = {name: getattr(step.cursor, name) for name in Cursor.__slots__}
             connection.execute(sa.delete(cursors).where(cursors.c.lake == lake))

@@ -137,6 +137,20 @@ acks = Table(
 )
 """Somebody has seen the alert that began then: the next one of that name is another."""
 
+judged_rules = Table(
+    "judged_rules",
+    metadata,
+    Column("lake", String(512), primary_key=True),
+    Column("rule", String(128), primary_key=True),
+    Column("judged_us", BigInteger, nullable=False),
+    Column("data_us", BigInteger),
+    Column("outcome", String(16), nullable=False),
+    Column("matched", BigInteger),
+    Column("reason", Escaped, nullable=False),
+    Column("sound_us", BigInteger),
+)
+"""How each rule in force fared when it was judged last."""
+
 histories = Table(
     "histories",
     metadata,

@@ -103,8 +103,9 @@ def _seen(row: Revision) -> str:
     if count <= 0 or row["basis"] in OF_ONE_MESSAGE:
         return ""
     verb = "was" if count == 1 else "were"
+    least = "" if tells_redeliveries(row) else "at least "
     return (
-        f"; {messages(count)} of [{row['redelivered_from']}, {row['redelivered_to']}) "
+        f"; {least}{messages(count)} of [{row['redelivered_from']}, {row['redelivered_to']}) "
         f"{verb} delivered again to {_client(row['next_client_id'])}"
     )
 
@@ -144,8 +145,9 @@ def _ended(row: Revision) -> str:
 
 
 def tells_redeliveries(row: Revision) -> bool:
-    """Is its emitter a broker, `cluster/broker/NUMBER`? An observer's ends in a name, and what a
-    pull brought again cannot be asked for.
+    """Is it known how many messages came again? Of one message it is. Else its emitter is a
+    broker, `cluster/broker/NUMBER`: an observer's ends in a name, and what a pull brought again
+    cannot be asked for.
     """
     *_, last = row["emitter"].split("/")
-    return last.isdecimal() or "/" not in row["emitter"]
+    return row["basis"] in OF_ONE_MESSAGE or last.isdecimal() or "/" not in row["emitter"]

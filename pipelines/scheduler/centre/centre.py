@@ -25,7 +25,7 @@ from pipelines.alerting.store.errors import StoreUnavailable
 from pipelines.scheduler.centre.calls import Executors, Outcome
 from pipelines.scheduler.centre.pools import Pool, Slowness
 from pipelines.scheduler.run_life import RunEvent, RunState, may_send
-from pipelines.scheduler.store import passes, registry, results, sending
+from pipelines.scheduler.store import passes, registry, results, sending, upkeep
 from pipelines.scheduler.store.passes import JOBS_PER_PASS, Claim
 from pipelines.scheduler.store.results import Doubt
 from pipelines.scheduler.store.sending import CallEnd, Sending, Undecided
@@ -36,6 +36,11 @@ LOOK_EACH_S: Final = 0.05
 """At the ring: so late at most a run leaves for this reason."""
 ASK_EACH_S: Final = 10.0
 TIDY_EACH_S: Final = 30.0
+REPORT_EACH_S: Final = 60.0
+REPORT_REST: Final = 20
+"""So many times as long as counting took it rests: no more than a twentieth of a core is for it."""
+FORGOTTEN_BATCHES_MAX: Final = 50
+"""In one go: 200,000 runs a minute, more than a centre sends."""
 RETRY_S: Final = 1.0
 BATCH_MAX: Final = 500
 """Runs that one transaction writes as SENT."""
@@ -64,12 +69,19 @@ class Doors:
     """A number of 0 to 2^32-1, anew for each call."""
     off_loop: Callable[[Callable[[], Any]], Awaitable[Any]]
     """Runs what may block, beside the loop."""
+    set_clock: Callable[[], None] = lambda: None
+    """Has `now_ms` follow the database's clock; may block."""
 
 
 class Centre:
     """One centre. `holder` is its name, which no other has."""
 
-    def __init__(self, database: Database, holder: str, doors: Doors) -> None:
+    def __init__(
+        self, database: Database, holder: str, doors: Doors, *, log_days: int = upkeep.LOG_DAYS
+    ) -> None:
+        """`log_days`: so long runs are kept; fewer than LOG_DAYS_MIN: for ever."""
+        self._log_days = log_days
+        self._reported_hour: int | None = None
         self._database = database
         self._holder = holder
         self._doors = doors
@@ -92,6 +104,7 @@ class Centre:
                 tasks.create_task(self._each(LOOK_EACH_S, self._give_out))
                 tasks.create_task(self._each(ASK_EACH_S, self.ask_about_doubts))
                 tasks.create_task(self._each(TIDY_EACH_S, self.tidy))
+                tasks.create_task(self._each(REPORT_EACH_S, self.report))
                 tasks.create_task(self._write_ends())
                 for pool in self._pools:
                     tasks.create_task(self._send_from(pool))
@@ -118,6 +131,7 @@ class Centre:
 
     async def plan(self) -> None:
         """Plan what is due, and take over what nobody sends; both go into the ring."""
+        await self._stored(lambda _: self._doors.set_clock())
         while True:
             now_ms = self._doors.now_ms()
             done = await self._stored(passes.plan_due, self._holder, now_ms=now_ms)
@@ -272,12 +286,27 @@ class Centre:
         return now_ms - self._silent_since.setdefault((doubt.log_id, why), now_ms) >= SILENT_MS
 
     async def tidy(self) -> None:
-        """Forget executors that have not said for long that they are there."""
+        """Forget executors that have not said for long that they are there, and old runs."""
         old_ms = self._doors.now_ms() - FORGET_SILENCE_MS
         self._silent_since = {
             key: since for key, since in self._silent_since.items() if since > old_ms
         }
         await self._stored(registry.forget_silent, now_ms=self._doors.now_ms())
+        for _ in range(FORGOTTEN_BATCHES_MAX):
+            now_ms = self._doors.now_ms()
+            if not await self._stored(upkeep.forget_batch, log_days=self._log_days, now_ms=now_ms):
+                break
+
+    async def report(self) -> None:
+        """Count the runs of today, and each hour those of the days before. What takes long is done
+        less often.
+        """
+        began_ms = self._doors.now_ms()
+        hour = began_ms // 3_600_000
+        days = 1 if hour == self._reported_hour else upkeep.REPORTED_DAYS
+        await self._stored(upkeep.report_days, days=days, now_ms=began_ms)
+        self._reported_hour = hour
+        await asyncio.sleep((self._doors.now_ms() - began_ms) / 1000 * REPORT_REST)
 
     def __repr__(self) -> str:
         waiting = sum(len(pool) for pool in self._pools)

@@ -3,8 +3,9 @@
 Place in the walk: `tidemark scheduler run`. Calls are let in by an access token; without one only
 this machine is listened to.
 
-Invariant: an executor registers an address that may be asked (`wire.addresses`), for itself alone
-when its token is its own, and a result is stored before its executor is told that it was heard.
+Invariant: an executor registers an address that may be asked (`wire.addresses`), and speaks for
+itself alone when its token is its own: in registering and in telling results. A result is stored
+before its executor is told that it was heard.
 """
 
 from __future__ import annotations
@@ -13,14 +14,19 @@ import asyncio
 import os
 import secrets
 import socket
-import time
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack, contextmanager
+from functools import partial
+from typing import Any, Final, TypeAlias
 
-from pipelines.alerting.store.database import Database
+from pipelines.alerting.store.database import CONNECTIONS_MAX, Database
 from pipelines.scheduler.centre.calls import WiredExecutors
-from pipelines.scheduler.centre.centre import Centre, Doors
+from pipelines.scheduler.centre.centre import DATABASE_CALLS_MAX, Centre, Doors
+from pipelines.scheduler.centre.inbox import Inbox
 from pipelines.scheduler.store import registry, results
+from pipelines.scheduler.store.clock import SharedClock, database_ms, machine_ms
+from pipelines.scheduler.store.upkeep import LOG_DAYS
 from pipelines.scheduler.wire.addresses import Address
 from pipelines.scheduler.wire.client import opened_caller
 from pipelines.scheduler.wire.messages import Answer, Registration, decode_results, refused
@@ -32,12 +38,25 @@ CONTEXT_PATHS: Final = ("", "/xxl-job-admin")
 
 EXECUTOR_GROUP: Final = "EXECUTOR"
 
+OffLoop: TypeAlias = Callable[[Callable[[], Any]], Awaitable[Any]]
+"""Runs what may block, beside the loop."""
+
 
 def calls_of(
-    database: Database, tokens: Tokens, now_ms: Callable[[], int] | None = None
+    database: Database, tokens: Tokens, clock: Callable[[], int], off_loop: OffLoop
 ) -> dict[str, Call]:
-    """What executors may ask, by path."""
-    clock = now_ms or clock_ms
+    """What executors may ask, by path. `clock` gives the moment, in ms; `off_loop` runs what may
+    block, beside the loop.
+    """
+
+    async def store(tellings: Sequence[results.Telling]) -> list[frozenset[int]]:
+        def stored() -> list[frozenset[int]]:
+            return results.note_tellings(database, tellings, now_ms=clock())
+
+        found: list[frozenset[int]] = await off_loop(stored)
+        return found
+
+    inbox = Inbox(store)
 
     async def register(asked: Asked) -> Answer:
         told = Registration.decode(asked.body)
@@ -46,32 +65,27 @@ def calls_of(
         if not tokens.may_speak_for(asked.speaker, told.app):
             return refused("the access token is another executor's")
         address = Address.parse(told.address).text
-        await asyncio.to_thread(registry.beat, database, told.app, address, now_ms=clock())
+        await off_loop(partial(registry.beat, database, told.app, address, now_ms=clock()))
         return Answer()
 
     async def remove(asked: Asked) -> Answer:
         told = Registration.decode(asked.body)
         if not tokens.may_speak_for(asked.speaker, told.app):
             return refused("the access token is another executor's")
-        await asyncio.to_thread(registry.leave, database, told.app, told.address)
+        await off_loop(partial(registry.leave, database, told.app, told.address))
         return Answer()
 
     async def callback(asked: Asked) -> Answer:
         told = [
             results.Result(one.log_id, one.code, one.message) for one in decode_results(asked.body)
         ]
-        await asyncio.to_thread(results.note_results, database, told, now_ms=clock())
+        await inbox.tell(results.Telling(told, partial(tokens.may_speak_for, asked.speaker)))
         return Answer()
 
     calls = {"registry": register, "registryRemove": remove, "callback": callback}
     return {
         f"{context}/api/{name}": call for context in CONTEXT_PATHS for name, call in calls.items()
     }
-
-
-def clock_ms() -> int:
-    """ms since 1970, by the clock of this machine."""
-    return time.time_ns() // 1_000_000
 
 
 async def serve(
@@ -82,20 +96,40 @@ async def serve(
     token: str | None,
     on_ready: Callable[[str], None],
     for_s: float = 0,
+    log_days: int = LOG_DAYS,
 ) -> None:
-    """Be a centre until cancelled, or for so many seconds; `on_ready` is told where it listens."""
+    """Be a centre until cancelled, or for so many seconds; `on_ready` is told where it listens.
+    Runs are kept for `log_days`.
+    """
     tokens = Tokens(token)
     listener = listening(host, port, tokens)
-    application = WireApplication(calls_of(database, tokens), tokens)
+    clock = SharedClock(machine_ms, lambda: database_ms(database))
     holder = f"{socket.gethostname()[:40]}-{os.getpid()}-{secrets.token_hex(4)}"
-    async with served(application, listener), opened_caller() as caller:
-        doors = Doors(
-            WiredExecutors(caller, token), clock_ms, lambda: secrets.randbits(32), asyncio.to_thread
-        )
+    async with AsyncExitStack() as held:
+        own = held.enter_context(_threads("centre", DATABASE_CALLS_MAX))
+        # Executors that storm in wait for each other, and not the centre for them.
+        outside = held.enter_context(_threads("calls", CONNECTIONS_MAX - DATABASE_CALLS_MAX))
+        await own(clock.set)
+        calls = calls_of(database, tokens, clock.now_ms, outside)
+        await held.enter_async_context(served(WireApplication(calls, tokens), listener))
+        caller = await held.enter_async_context(opened_caller())
+        executors = WiredExecutors(caller, token)
+        doors = Doors(executors, clock.now_ms, lambda: secrets.randbits(32), own, clock.set)
         bound_host, bound_port = listener.getsockname()[:2]
         on_ready(f"http://{bound_host}:{bound_port}/")
         try:
             async with asyncio.timeout(for_s or None):
-                await Centre(database, holder, doors).run()
+                await Centre(database, holder, doors, log_days=log_days).run()
         except TimeoutError:
             return
+
+
+@contextmanager
+def _threads(name: str, count: int) -> Iterator[OffLoop]:
+    """Runs what may block in so many threads of its own."""
+    with ThreadPoolExecutor(count, thread_name_prefix=name) as pool:
+
+        async def off_loop(work: Callable[[], Any]) -> Any:
+            return await asyncio.get_running_loop().run_in_executor(pool, work)
+
+        yield off_loop

@@ -143,9 +143,9 @@ class JobQueue:
         self._waiting.append(run)
         return Answer(), steps + self._next()
 
-    def kill(self, why: str = KILLED) -> list[Step]:
-        """Stop all of the job."""
-        return self._clear(Code.FAIL, why)
+    def kill(self, why: str = KILLED, *, log_id: int | None = None) -> list[Step]:
+        """Stop all of the job, or one run alone."""
+        return self._clear(Code.FAIL, why, only=log_id)
 
     def begun(self, *, now_ms: int) -> None:
         """What is at work has a process from now on: its time runs."""
@@ -183,11 +183,13 @@ class JobQueue:
             other.glue_time_ms * (other.glue_type != "BEAN"),
         )
 
-    def _clear(self, code: int, why: str) -> list[Step]:
+    def _clear(self, code: int, why: str, *, only: int | None = None) -> list[Step]:
         never = f"{why} [job not executed, in the job queue, killed.]"
-        steps: list[Step] = [Report(_result(run, code, never)) for run in self._waiting]
-        self._waiting.clear()
-        if self._at_work is not None and self._stopped_for is None:
+        ends = [run for run in self._waiting if only in {None, run.log_id}]
+        steps: list[Step] = [Report(_result(run, code, never)) for run in ends]
+        self._waiting = deque(run for run in self._waiting if only not in {None, run.log_id})
+        is_meant = self._at_work is not None and only in {None, self._at_work.log_id}
+        if self._at_work is not None and is_meant and self._stopped_for is None:
             self._stopped_for = (code, f"{why} [job running, killed]")
             steps.append(Stop(self._at_work, why))
         return steps

@@ -43,6 +43,7 @@ from pipelines.scheduler.wire.messages import (
     RunRequest,
     RunResult,
     decode_job,
+    decode_kill,
     refused,
 )
 from pipelines.scheduler.wire.server import Asked, Call
@@ -183,10 +184,11 @@ class Executor:
         return FULL if is_full else None
 
     async def _kill(self, asked: Asked) -> Answer:
-        job = self._jobs.get(decode_job(asked.body))
+        job_id, log_id = decode_kill(asked.body)
+        job = self._jobs.get(job_id)
         if job is None:
             return Answer(message="job thread already killed.")
-        self._carry_out(job, job.queue.kill())
+        self._carry_out(job, job.queue.kill(log_id=log_id))
         return Answer()
 
     async def _log_page(self, asked: Asked) -> Answer:

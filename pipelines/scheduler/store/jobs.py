@@ -42,12 +42,16 @@ class Job:
     job_id: int
     group_id: int
     settings: JobSettings
+    """As stored, even when `wrong_because` says that it cannot be: then it is only to be shown, and
+    to be changed."""
     is_active: bool
     next_ms: int | None
     """None: it is not active, or its next time is known when its run has ended."""
     stopped_because: str | None
     """Why the scheduler stopped it, if it did."""
     changed_ms: int
+    wrong_because: str | None = None
+    """Why it cannot be what is stored: written by a later version, or by other hands."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +146,7 @@ def edit_job(database: Database, job_id: int, settings: JobSettings, change: Cha
     """
     with database.writing() as connection:
         before = _locked(connection, job_id)
-        cancel_waiting(connection, job_id)
+        cancel_waiting(connection, job_id, change)
         is_new_glue = (before.settings.glue_type, before.settings.glue_source) != (
             settings.glue_type,
             settings.glue_source,
@@ -177,7 +181,7 @@ def pause_job(database: Database, job_id: int, change: Change) -> None:
     """Have it run no more, but by hand. What an executor has goes on."""
     with database.writing() as connection:
         _locked(connection, job_id)
-        cancel_waiting(connection, job_id)
+        cancel_waiting(connection, job_id, change)
         connection.execute(
             sa.update(jobs).where(jobs.c.job_id == job_id).values(is_active=False, next_ms=None)
         )
@@ -188,7 +192,7 @@ def remove_job(database: Database, job_id: int, change: Change) -> None:
     """Remove a job and its sources. Its runs stay until they are forgotten."""
     with database.writing() as connection:
         job = _locked(connection, job_id)
-        cancel_waiting(connection, job_id)
+        cancel_waiting(connection, job_id, change)
         connection.execute(sa.delete(jobs).where(jobs.c.job_id == job_id))
         connection.execute(sa.delete(glue_versions).where(glue_versions.c.job_id == job_id))
         note(connection, change, "remove", f"job:{job_id}", detail=_told(job.settings))
@@ -222,7 +226,7 @@ def glue_of(database: Database, job_id: int) -> list[tuple[int, str, str]]:
     return [(row.changed_ms, row.author, row.source) for row in rows]
 
 
-def cancel_waiting(connection: sa.Connection, job_id: int) -> None:
+def cancel_waiting(connection: sa.Connection, job_id: int, change: Change) -> None:
     """Cancel the runs that a job's schedule planned and nobody has sent."""
     connection.execute(
         sa.update(runs)
@@ -232,7 +236,7 @@ def cancel_waiting(connection: sa.Connection, job_id: int) -> None:
             runs.c.sendings == 0,
             runs.c.cause.like("plan:%"),
         )
-        .values(state=RunState.CANCELLED.value)
+        .values(state=RunState.CANCELLED.value, ended_ms=change.now_ms)
     )
 
 
@@ -253,21 +257,41 @@ def note(
 
 def settings_of(row: AnyRow) -> JobSettings:
     """What the row of a job says that it is; raises ConfigError when that cannot be any more."""
-    values = {name: getattr(row, name) for name in _SETTINGS if name != "children"}
-    return JobSettings(**values, children=tuple(json.loads(row.children)))
+    return JobSettings(**_stored(row), children=children_of(row.children))
+
+
+def children_of(text: str) -> tuple[int, ...]:
+    """The jobs of a stored list; raises ConfigError when it is none."""
+    try:
+        found = json.loads(text)
+    except ValueError:
+        found = None
+    if not isinstance(found, list) or not all(type(one) is int for one in found):
+        raise ConfigError("children", text[:64], "a list of numbers of jobs")
+    return tuple(found)
+
+
+def _stored(row: AnyRow) -> dict[str, Any]:
+    return {name: getattr(row, name) for name in _SETTINGS if name != "children"}
 
 
 def _job(row: AnyRow | None, job_id: int) -> Job:
     if row is None:
         raise ConfigError("job", job_id, "a job that there is")
+    wrong = None
+    try:
+        settings = settings_of(row)
+    except ConfigError as error:
+        settings, wrong = JobSettings.unchecked(**_stored(row)), str(error)
     return Job(
         row.job_id,
         row.group_id,
-        settings_of(row),
+        settings,
         row.is_active,
         row.next_ms,
         row.stopped_because,
         row.changed_ms,
+        wrong,
     )
 
 

@@ -9,20 +9,20 @@ late is told apart from lost. Absent on purpose: requests. `doubtful` says which
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
-from engine.foundation.errors import ConfigError
+from engine.foundation.errors import ConfigError, TidemarkError
 from pipelines.alerting.store.database import Database
 from pipelines.scheduler.job_settings import PARAMETERS_CHARS_MAX
 from pipelines.scheduler.run_life import FAILED, OK, QUIET_MS, RunEvent, RunState
 from pipelines.scheduler.store.jobs import Change, note
 from pipelines.scheduler.store.run_rows import Ending, end_all, locked, planned_row
-from pipelines.scheduler.store.tables import AnyRow, jobs, run_reports, runs
+from pipelines.scheduler.store.tables import AnyRow, job_groups, jobs, run_reports, runs
 
 UNHEARD_MS: Final = 30_000
 """So long after it was sent an executor is asked about a run that it took."""
@@ -39,6 +39,14 @@ _DONE: Final = (RunState.DONE.value,)
 _FAILED: Final = (RunState.FAILED.value, RunState.LOST.value, RunState.REFUSED.value)
 
 
+class NotTheirs(TidemarkError):
+    """Somebody told results of runs that are another application's."""
+
+    def __init__(self, log_ids: Iterable[int]) -> None:
+        shown = ", ".join(map(str, sorted(log_ids)[:10]))
+        super().__init__(f"the access token is another executor's than that of the runs {shown}")
+
+
 @dataclass(frozen=True, slots=True)
 class Result:
     """How a run ended, by its executor."""
@@ -46,6 +54,15 @@ class Result:
     log_id: int
     code: int
     message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Telling:
+    """What somebody told at once."""
+
+    results: Sequence[Result]
+    may_tell: Callable[[str], bool] = lambda _: True
+    """Of which applications the teller may tell."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,24 +98,72 @@ class Run:
     late_code: int | None
 
 
-def note_results(database: Database, results: Iterable[Result], *, now_ms: int) -> int:
+def note_results(database: Database, results: Sequence[Result], *, now_ms: int) -> int:
     """Store results; how many of them ended a run. The first that comes for a run counts."""
-    by_id: dict[int, Result] = {}
-    for result in results:
-        by_id.setdefault(result.log_id, result)
+    ended, _ = _noted(database, [Telling(results)], now_ms=now_ms)
+    return ended
+
+
+def note_tellings(
+    database: Database, tellings: Sequence[Telling], *, now_ms: int
+) -> list[frozenset[int]]:
+    """Store what several have told; of each, the runs that are not theirs, of which nothing is
+    stored. The first that comes for a run counts, of those who may tell.
+    """
+    return _noted(database, tellings, now_ms=now_ms)[1]
+
+
+def _noted(
+    database: Database, tellings: Sequence[Telling], *, now_ms: int
+) -> tuple[int, list[frozenset[int]]]:
+    by_id: dict[int, list[tuple[int, Result]]] = {}
+    for teller, telling in enumerate(tellings):
+        for result in telling.results:
+            by_id.setdefault(result.log_id, []).append((teller, result))
+    foreign: list[set[int]] = [set() for _ in tellings]
+    late: list[dict[str, int]] = []
+    endings = []
     with database.writing() as connection:
-        endings = []
-        for row in locked(connection, by_id):
-            told = by_id[row.log_id]
+        rows = locked(connection, by_id)
+        app_of = _apps_of(connection, rows)
+        for row in rows:
+            app = app_of.get(row.job_id)
+            own = []
+            for teller, result in by_id[row.log_id]:
+                if app is None or tellings[teller].may_tell(app):
+                    own.append(result)
+                else:
+                    foreign[teller].add(row.log_id)
+            if not own:
+                continue
+            told = own[0]
             if row.state == RunState.LOST.value and row.late_code is None:
-                connection.execute(
-                    sa.update(runs)
-                    .where(runs.c.log_id == row.log_id)
-                    .values(late_code=told.code, late_ms=now_ms)
-                )
+                late.append({"of": row.log_id, "code": told.code})
             event = RunEvent.SUCCEED if told.code == OK else RunEvent.FAIL
             endings.append(Ending(row, event, told.code, told.message))
-        return len(end_all(connection, endings, now_ms=now_ms))
+        if late:
+            connection.execute(
+                sa.update(runs)
+                .where(runs.c.log_id == sa.bindparam("of"))
+                .values(late_code=sa.bindparam("code"), late_ms=now_ms),
+                late,
+            )
+        ended = len(end_all(connection, endings, now_ms=now_ms))
+    return ended, [frozenset(one) for one in foreign]
+
+
+def _apps_of(connection: sa.Connection, rows: Sequence[AnyRow]) -> dict[int, str]:
+    """The application of each job. A removed one has none: its runs are anybody's to tell of, for
+    nothing follows from that.
+    """
+    return {
+        row.job_id: row.app_name
+        for row in connection.execute(
+            sa.select(jobs.c.job_id, job_groups.c.app_name)
+            .join(job_groups, job_groups.c.group_id == jobs.c.group_id)
+            .where(jobs.c.job_id.in_(sorted({row.job_id for row in rows})))
+        )
+    }
 
 
 def doubtful(database: Database, *, now_ms: int) -> tuple[Doubt, ...]:
@@ -207,17 +272,18 @@ def open_runs(database: Database, job_id: int) -> list[Run]:
 
 def report(database: Database, day: str, *, from_ms: int, to_ms: int) -> tuple[int, int, int]:
     """Count the runs of a day anew and keep that: open, done, and failed, refused or lost."""
-    with database.writing() as connection:
+    with database.reading() as connection:
         counted = connection.execute(
             sa.select(runs.c.state, sa.func.count())
             .where(runs.c.planned_ms >= from_ms, runs.c.planned_ms < to_ms)
             .group_by(runs.c.state)
         ).all()
-        counts: dict[str, int] = {row[0]: row[1] for row in counted}
-        done = sum(counts.get(state, 0) for state in _DONE)
-        failed = sum(counts.get(state, 0) for state in _FAILED)
-        cancelled = counts.get(RunState.CANCELLED.value, 0)
-        open_count = sum(counts.values()) - done - failed - cancelled
+    counts: dict[str, int] = {row[0]: row[1] for row in counted}
+    done = sum(counts.get(state, 0) for state in _DONE)
+    failed = sum(counts.get(state, 0) for state in _FAILED)
+    cancelled = counts.get(RunState.CANCELLED.value, 0)
+    open_count = sum(counts.values()) - done - failed - cancelled
+    with database.writing() as connection:
         connection.execute(sa.delete(run_reports).where(run_reports.c.day == day))
         connection.execute(
             sa.insert(run_reports).values(

@@ -9,15 +9,16 @@ next time. Each is a row with a cause of its own, so that it cannot be stored tw
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 import sqlalchemy as sa
 
+from engine.foundation.errors import ConfigError
 from pipelines.scheduler.run_life import ENDED, UNSUCCESSFUL, RunEvent, RunState, Standing, moved
-from pipelines.scheduler.schedules import ScheduleKind
+from pipelines.scheduler.schedules import ScheduleKind, schedule_of
+from pipelines.scheduler.store.jobs import children_of
 from pipelines.scheduler.store.tables import AnyRow, jobs, runs
 
 MESSAGE_CHARS_MAX: Final = 15_000
@@ -146,7 +147,7 @@ def _follow(
         if state is RunState.DONE:
             new += _children(connection, job, row, now_ms)
         if job.schedule_kind == ScheduleKind.FIX_DELAY and row.cause.startswith("plan:"):
-            next_ms = now_ms + int(job.schedule_text) * 1000
+            next_ms = _after_the_end(job, now_ms)
             connection.execute(
                 sa.update(jobs)
                 .where(jobs.c.job_id == row.job_id, jobs.c.is_active, jobs.c.next_ms.is_(None))
@@ -154,6 +155,16 @@ def _follow(
             )
     if new:
         connection.execute(sa.insert(runs), new)
+
+
+def _after_the_end(job: AnyRow, now_ms: int) -> int:
+    """When a job with a delay is due again; now, if its delay cannot be read: planning stops it
+    then, and says why.
+    """
+    try:
+        return schedule_of(job.schedule_kind, job.schedule_text).next_ms(now_ms) or now_ms
+    except ConfigError:
+        return now_ms
 
 
 def _retry(row: AnyRow, now_ms: int) -> dict[str, Any]:
@@ -173,7 +184,10 @@ def _retry(row: AnyRow, now_ms: int) -> dict[str, Any]:
 def _children(
     connection: sa.Connection, job: AnyRow, row: AnyRow, now_ms: int
 ) -> list[dict[str, Any]]:
-    named = [child for child in json.loads(job.children) if child != row.job_id]
+    try:
+        named = [child for child in children_of(job.children) if child != row.job_id]
+    except ConfigError:
+        return []  # `jobs list` tells of it; the result of the run is stored all the same.
     if not named:
         return []
     there = connection.execute(

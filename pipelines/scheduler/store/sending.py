@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Final
+from typing import Any, Final
 
 import sqlalchemy as sa
 
@@ -85,6 +85,7 @@ def begin_sending(
     sendings: list[Sending] = []
     undecided: list[Undecided] = []
     endings: list[Ending] = []
+    written: list[dict[str, Any]] = []
     with database.writing() as connection:
         rows = [
             row
@@ -125,7 +126,10 @@ def begin_sending(
                 if asked is None:
                     endings.append(_refusal(row, "no executor said that it is there and ready"))
                 else:
-                    sendings += _sent(connection, row, job, (settings, found, asked, now_ms))
+                    written.append(_as_sent(row, found, asked, now_ms))
+                    placed = _placed(connection, row, found, written[-1])
+                    sendings += _sendings(row, job, settings, placed, written[-1])
+        _write(connection, written)
         _keep_counters(connection, counters)
         end_all(connection, endings, now_ms=now_ms)
     return Batch(tuple(sendings), tuple(undecided), len(endings))
@@ -155,43 +159,50 @@ def _route(
     return Route(found.addresses[:1], found.counters) if found.is_broadcast and is_one else found
 
 
-def _sent(
-    connection: sa.Connection,
-    row: AnyRow,
-    job: AnyRow,
-    how: tuple[JobSettings, Route, str, int],
-) -> list[Sending]:
-    """Write a run as SENT, and for a broadcast the runs of the other shards beside it."""
-    settings, found, asked, now_ms = how
-    until_ms = now_ms + CLAIM_MS
-    addresses = found.addresses if found.is_broadcast else (asked,)
-    total = len(addresses) if found.is_broadcast else row.shard_total
-    common = {
-        "shard_total": total,
+def _as_sent(row: AnyRow, found: Route, asked: str, now_ms: int) -> dict[str, Any]:
+    """What a run becomes when it is written as SENT, by column; `log_id` says which run."""
+    return {
+        "log_id": row.log_id,
+        "shard_total": len(found.addresses) if found.is_broadcast else row.shard_total,
         "state": RunState.SENT.value,
-        "claim_until_ms": until_ms,
+        "claim_until_ms": now_ms + CLAIM_MS,
         "sendings": row.sendings + 1,
         "sent_ms": now_ms,
+        "address": found.addresses[0] if found.is_broadcast else asked,
     }
-    connection.execute(
-        sa.update(runs)
-        .where(runs.c.log_id == row.log_id)
-        .values(common | {"address": addresses[0]})
-    )
-    placed = [(row.log_id, row.shard_index, addresses[0])]
-    if len(addresses) > 1:
+
+
+def _placed(
+    connection: sa.Connection, row: AnyRow, found: Route, sent: Mapping[str, Any]
+) -> list[tuple[int, int, str]]:
+    """The number, shard and address of the run, and of those of the other shards of a broadcast,
+    which are made beside it.
+    """
+    placed = [(row.log_id, row.shard_index, sent["address"])]
+    if found.is_broadcast and len(found.addresses) > 1:
         kept = ("job_id", "cause", "attempt", "retries_left", "parameters", "planned_ms", "due_ms",
                 "token", "holder")  # fmt: skip
-        same = {name: getattr(row, name) for name in kept} | common
+        same = {name: getattr(row, name) for name in kept} | dict(sent)
+        del same["log_id"]
         others = [
             same | {"shard_index": index, "address": address}
-            for index, address in enumerate(addresses)
+            for index, address in enumerate(found.addresses)
             if index
         ]
         made = connection.execute(
             sa.insert(runs).returning(runs.c.log_id, runs.c.shard_index, runs.c.address), others
         )
         placed += [(one.log_id, one.shard_index, one.address) for one in made]
+    return placed
+
+
+def _sendings(
+    row: AnyRow,
+    job: AnyRow,
+    settings: JobSettings,
+    placed: Iterable[tuple[int, int, str]],
+    sent: Mapping[str, Any],
+) -> list[Sending]:
     if row.parameters is not None:
         settings = replace(settings, parameters=row.parameters)
     return [
@@ -201,15 +212,30 @@ def _sent(
             job_id=row.job_id,
             address=address,
             planned_ms=row.planned_ms,
-            sent_ms=now_ms,
+            sent_ms=sent["sent_ms"],
             shard_index=index,
-            shard_total=total,
-            claim_until_ms=until_ms,
+            shard_total=sent["shard_total"],
+            claim_until_ms=sent["claim_until_ms"],
             settings=settings,
             glue_changed_ms=job.glue_changed_ms,
         )
         for log_id, index, address in placed
     ]
+
+
+def _write(connection: sa.Connection, written: Sequence[Mapping[str, Any]]) -> None:
+    """All runs that are sent, in one call of the database."""
+    if written:
+        names = [name for name in written[0] if name != "log_id"]
+        connection.execute(
+            sa.update(runs)
+            .where(runs.c.log_id == sa.bindparam("of"))
+            .values({name: sa.bindparam(f"new_{name}") for name in names}),
+            [
+                {"of": one["log_id"]} | {f"new_{name}": one[name] for name in names}
+                for one in written
+            ],
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,7 +274,11 @@ def _jobs_of(connection: sa.Connection, rows: Sequence[AnyRow]) -> dict[int, Any
 
 
 def _counters(text: str) -> Counters:
-    return Counters(**json.loads(text))
+    """What routing remembers; nothing, when another version has written what this cannot read."""
+    try:
+        return Counters(**json.loads(text))
+    except (ValueError, TypeError):
+        return Counters()
 
 
 def _keep_counters(connection: sa.Connection, counters: Mapping[int, Counters]) -> None:

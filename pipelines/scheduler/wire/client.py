@@ -41,6 +41,7 @@ from pipelines.scheduler.wire.messages import (
     RunRequest,
     RunResult,
     encode_job,
+    encode_kill,
     encode_results,
 )
 from pipelines.scheduler.wire.tokens import APP_HEADER, TOKEN_HEADER
@@ -161,9 +162,9 @@ class ExecutorClient:
         """Run this. Success means that it was accepted."""
         return await self._call(self._run_path, request.encode())
 
-    async def kill(self, job_id: int) -> Answer:
-        """Stop all of this job."""
-        return await self._call("kill", encode_job(job_id))
+    async def kill(self, job_id: int, log_id: int | None = None) -> Answer:
+        """Stop one run of this job, or all; an executor of XXL-Job stops all."""
+        return await self._call("kill", encode_kill(job_id, log_id))
 
     async def log(self, request: LogRequest) -> LogPage:
         """Lines of a run's log. Raises RequestRefused when the executor says no."""

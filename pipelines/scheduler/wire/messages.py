@@ -5,7 +5,7 @@
 | beat         | centre   | none                                                  | nothing      |
 | idleBeat     | centre   | {"jobId":7}                                           | nothing      |
 | run, trigger | centre   | RunRequest; 200 means accepted, the result comes later| nothing      |
-| kill         | centre   | {"jobId":7}                                           | nothing      |
+| kill         | centre   | {"jobId":7}; ours with the "logId" that is meant      | nothing      |
 | log          | centre   | LogRequest                                            | LogPage      |
 | registry     | executor | Registration; registryRemove likewise                 | nothing      |
 | callback     | executor | results, an array (≤ 3.4) or {"callbackList":[…]}     | nothing      |
@@ -330,13 +330,24 @@ def is_app_name(text: str) -> bool:
 
 
 def encode_job(job_id: int) -> bytes:
-    """The body of idleBeat and kill."""
+    """The body of idleBeat."""
     return written({"jobId": job_id})
 
 
 def decode_job(body: bytes) -> int:
-    """The job that idleBeat or kill is about. Raises Malformed."""
+    """The job that idleBeat is about. Raises Malformed."""
     return _job_id(Fields.of(parsed(body)))
+
+
+def encode_kill(job_id: int, log_id: int | None = None) -> bytes:
+    """The body of kill. XXL-Job's executors read past the run, and stop all of the job."""
+    return written({"jobId": job_id} | ({} if log_id is None else {"logId": log_id}))
+
+
+def decode_kill(body: bytes) -> tuple[int, int | None]:
+    """The job that is to end, and the one run of it; None: all of them. Raises Malformed."""
+    told = Fields.of(parsed(body))
+    return _job_id(told), None if told.value("logId") is None else _log_id(told)
 
 
 def _result(told: Fields) -> RunResult:

@@ -18,7 +18,7 @@ from pipelines.alerting.looking import Gold
 from pipelines.alerting.matchers import matcher_of
 from pipelines.alerting.outbox.courier import Chances, Courier
 from pipelines.alerting.silences import Silence
-from pipelines.alerting.store import people, steps
+from pipelines.alerting.store import judgings, people, steps
 from pipelines.alerting.store.database import Database
 from pipelines.alerting.telling import TellingFile
 from pipelines.alerting.watching import Alerting
@@ -43,6 +43,14 @@ severity = "critical"
 owner = "shop"
 [rule.annotations]
 summary = "{{{{ labels.group }}}} stands, {{{{ lag_messages }}}} messages wait"
+"""
+BROKEN = """
+[[rule]]
+name = "Broken"
+tables = ["group_state"]
+sql = "SELECT cluster, broker FROM group_state WHERE CAST(state AS INT) > 0"
+[rule.annotations]
+summary = "no state is a number"
 """
 TELLING = """
 allow_private_hosts = ["127.0.0.1"]
@@ -210,6 +218,27 @@ def test_a_rule_that_is_new_is_held_against_gold_that_stands(room: Room) -> None
     party.look()
     held = steps.load(room.database(), LAKE)
     assert {(one.rule, one.state) for one in held.alerts} >= {("StandsAtOnce", State.FIRING)}
+
+
+def test_how_each_rule_fared_last_survives_a_restart(room: Room) -> None:
+    """And goes with its rule."""
+    room.write_rules(RULES.format(waits="10s") + BROKEN)
+    party, broker = room.party(), room.story.broker("b")
+    for at_s in room.go_on(party, 60, broker):
+        two_groups(broker, at_s)
+    before = judgings.judged_of(room.database(), LAKE)
+    assert before["GroupStands"].matched == 1
+    assert before["GroupStands"].judged_us == room.now_us
+    assert (before["Broken"].outcome, before["Broken"].sound_us) == ("EVAL_ERROR", None)
+    second = room.party("two")
+    second.look()
+    assert judgings.judged_of(room.database(), LAKE) == before
+    room.write_rules()
+    for at_s in room.go_on(second, 20, broker):
+        two_groups(broker, at_s)
+    now = judgings.judged_of(room.database(), LAKE)
+    assert now.keys() == {"GroupStands"}
+    assert now["GroupStands"].judged_us == room.now_us
 
 
 async def test_who_is_silenced_is_not_told(room: Room) -> None:

@@ -86,6 +86,9 @@ def test_a_scrape_tells_lag_states_stalls_alerts_and_ages(lake: Lake, database: 
     assert all(value >= 0 for value in delays.values())
     assert sum(told_of(text, "tidemark_metric_series_left_out", "metric").values()) == 0
     assert "queue_lag" not in text
+    rebalances = told_of(text, "tidemark_rebalances", "group")
+    assert rebalances == {("billing",): 0, ("shipping",): 0, ("ledger",): 0}
+    assert 0 < told_of(text, "tidemark_collect_seconds")[()] < 60
 
 
 def test_queues_are_told_when_asked_for_and_what_finds_no_room_is_counted(

@@ -19,6 +19,11 @@ from tests.alert_stories import NOON, NOON_US, rows
 
 FOLDER = SHIPPED / "prometheus"
 RUNBOOKS = Path(__file__).parents[3] / "docs" / "runbooks.md"
+OWN_NAMES = (
+    *("group_state", "rebalances_total", "duplicate_risk_messages", "stalled_windows"),
+    *("dq_check_failed", "pipeline_freshness_seconds", "collect_seconds"),
+)
+"""Names that boards of others may rest on: they stay."""
 NAME = re.compile(r"\btidemark_\w+")
 
 
@@ -56,10 +61,13 @@ def test_they_name_metrics_that_we_tell_and_runbooks_that_there_are() -> None:
         empty,
         rows("dq_results"),
         shipped,
+        rows("rebalances").with_columns(changes=0),
+        collect_s=0.1,
     )
     told = {one.name for one in families(gold, Process(leads=True, rules=1), now_us=NOON_US)}
     text = (FOLDER / "rules.yml").read_text()
     named = set(NAME.findall(text))
+    assert {f"tidemark_{name}" for name in OWN_NAMES} <= told
     assert named <= told | {LEFT_OUT}
     sections = re.findall(r"^## (\w+)$", RUNBOOKS.read_text(), re.MULTILINE)
     assert set(re.findall(r"runbooks\.md#(\w+)", text)) <= {one.lower() for one in sections}

@@ -146,6 +146,8 @@ def test_what_people_say_of_an_alert_is_kept_and_shown(desk: Desk) -> None:
     name = alert["fingerprint"][:6]
     assert "stuck stands" in desk.tidemark("list")
     assert "labels.group: stuck" in desk.tidemark("show", name)
+    assert "rule_judged.outcome: JUDGED" in desk.tidemark("show", name)
+    assert re.search(r"GroupStands +\d\d:\d\d:\d\d  1 row$", desk.tidemark("rules"), re.MULTILINE)
     assert "acked" in desk.tidemark("ack", name, "--author", "ann", "--comment", "on it")
     told = desk.tidemark(
         "silence", 'group="stuck"', "--author", "bob", "--comment", "known", "--for", "1h"

@@ -44,6 +44,14 @@ def marks_and_waits(context: JobContext) -> None:
     context.handle_success(f"process {os.getpid()}")
 
 
+@handler("marks-its-begin")
+def marks_its_begin(context: JobContext) -> None:
+    """Adds its id to a file, and works for a moment, by its id short or long."""
+    with Path(context.parameters).open("a") as file:
+        file.write(f"{context.log_id}\n")
+    time.sleep(context.log_id % 7 * 0.05)
+
+
 @handler("waits-for-ever")
 def waits_for_ever(context: JobContext) -> None:
     context.log("will not come back")

@@ -8,9 +8,10 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from pipelines.alerting.store.database import Database
-from pipelines.scheduler.centre.serving import clock_ms, serve
+from pipelines.scheduler.centre.serving import serve
 from pipelines.scheduler.run_life import ENDED, RunState
 from pipelines.scheduler.store import jobs, registry, results
+from pipelines.scheduler.store.clock import machine_ms
 from pipelines.scheduler.store.jobs import Change
 from pipelines.scheduler.wire.addresses import Address
 from pipelines.scheduler.wire.client import AdminClient, Caller, opened_caller
@@ -44,10 +45,12 @@ async def an_executor(admin: AdminClient) -> AsyncIterator[tuple[str, list[RunRe
 
 
 @asynccontextmanager
-async def a_centre(database: Database, caller: Caller) -> AsyncIterator[Address]:
+async def a_centre(
+    database: Database, caller: Caller, *, token: str = TOKEN
+) -> AsyncIterator[Address]:
     told: asyncio.Future[str] = asyncio.get_running_loop().create_future()
     serving = asyncio.create_task(
-        serve(database, host="127.0.0.1", port=0, token=TOKEN, on_ready=told.set_result)
+        serve(database, host="127.0.0.1", port=0, token=token, on_ready=told.set_result)
     )
     try:
         yield Address.parse(f"{await told}xxl-job-admin")
@@ -65,8 +68,8 @@ async def ended(database: Database, log_id: int) -> results.Run:
 
 async def test_a_job_runs_on_an_executor_that_registered(tmp_path: Path) -> None:
     database = Database.at(sqlite_address(tmp_path))
-    group_id = jobs.add_group(database, APP, Change("ann", clock_ms()))
-    job_id = jobs.add_job(database, group_id, settings(), Change("ann", clock_ms()))
+    group_id = jobs.add_group(database, APP, Change("ann", machine_ms()))
+    job_id = jobs.add_job(database, group_id, settings(), Change("ann", machine_ms()))
     async with opened_caller() as caller, a_centre(database, caller) as at:
         stranger = AdminClient(caller, at, token="another", app=APP)
         admin = AdminClient(caller, at, token=TOKEN, app=APP)
@@ -75,21 +78,21 @@ async def test_a_job_runs_on_an_executor_that_registered(tmp_path: Path) -> None
             metadata = Registration(APP, "http://169.254.169.254/")
             assert "can have" in (await admin.register(metadata)).message
             assert (await admin.register(Registration(APP, address))).is_success
-            assert registry.registered(database, now_ms=clock_ms()) == {APP: (address,)}
+            assert registry.registered(database, now_ms=machine_ms()) == {APP: (address,)}
 
-            good = results.run_by_hand(database, job_id, "1", Change("ann", clock_ms()))
+            good = results.run_by_hand(database, job_id, "1", Change("ann", machine_ms()))
             run = await ended(database, good)
             assert (run.state, run.result_message) == (RunState.DONE, "well")
             assert [(one.log_id, one.handler) for one in taken] == [(good, "report")]
             assert taken[0].fire_time_ms == run.planned_ms
 
             bad = results.run_by_hand(
-                database, job_id, "2", Change("ann", clock_ms()), parameters="no"
+                database, job_id, "2", Change("ann", machine_ms()), parameters="no"
             )
             refusal = await ended(database, bad)
             assert refusal.state is RunState.REFUSED
             assert refusal.trigger_message == "job handler [report] not found."
 
             assert (await admin.remove(Registration(APP, address))).is_success
-            assert registry.registered(database, now_ms=clock_ms()) == {}
+            assert registry.registered(database, now_ms=machine_ms()) == {}
     database.close()

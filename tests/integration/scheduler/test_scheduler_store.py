@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import pytest
 import sqlalchemy as sa
 
-from engine.foundation.errors import ConfigError
 from pipelines.alerting.store.database import Database
 from pipelines.scheduler.run_life import CLAIM_MS, FAILED, OK, QUIET_MS, RunEvent, RunState
-from pipelines.scheduler.store import jobs, passes, registry, results, tables
+from pipelines.scheduler.store import jobs, passes, registry, results, tables, upkeep
+from pipelines.scheduler.store.clock import database_ms, machine_ms
 from tests.integration.alerting.stores import postgresql_address, sqlite_address
 from tests.integration.scheduler.stores import (
     ADDRESSES,
@@ -253,8 +254,7 @@ def test_a_schedule_that_cannot_be_read_stops_its_job_alone(database: Database) 
     done = passes.plan_due(database, "one", now_ms=DUE_MS)
     assert done.stopped == (broken,)
     assert states(database, sound) == [RunState.CLAIMED]
-    with pytest.raises(ConfigError, match="a day that its months have"):
-        jobs.job_of(database, broken)
+    assert "a day that its months have" in (jobs.job_of(database, broken).stopped_because or "")
 
 
 def test_a_moment_that_has_been_stops_its_job(database: Database) -> None:
@@ -299,3 +299,80 @@ def test_a_report_counts_a_day_and_what_is_old_is_forgotten(database: Database) 
     assert results.forget(database, before_ms=DUE_MS) == 0
     assert results.forget(database, before_ms=DUE_MS + 1) == 1
     assert states(database, job_id) == []
+
+
+def test_upkeep_counts_the_last_days_and_forgets_what_is_older_than_it_is_told(
+    database: Database,
+) -> None:
+    job_id = started(database, a_group(database))
+    batch = send(database, passes.plan_due(database, "one", now_ms=DUE_MS).claims, DUE_MS)
+    told(database, batch.sendings[0].log_id, OK, ENDED_MS)
+    passes.plan_due(database, "one", now_ms=DUE_MS + MINUTE_MS)
+    jobs.pause_job(database, job_id, by())
+    assert states(database, job_id) == [RunState.DONE, RunState.CANCELLED]
+
+    upkeep.report_days(database, days=3, now_ms=DUE_MS + upkeep.DAY_MS)
+    assert [(one.day, one.done_count) for one in upkeep.reports(database)] == [
+        ("2026-05-29", 0),
+        ("2026-05-28", 1),
+        ("2026-05-27", 0),
+    ]
+    old_ms = DUE_MS + MINUTE_MS + 4 * upkeep.DAY_MS
+    for log_days in (5, 2):  # Fewer than three days mean: for ever.
+        assert not upkeep.forget_batch(database, log_days=log_days, now_ms=old_ms)
+        assert len(states(database, job_id)) == 2
+    upkeep.forget_batch(database, log_days=4, now_ms=old_ms + 1)
+    assert states(database, job_id) == []
+
+
+def test_the_database_says_what_time_it_is(database: Database) -> None:
+    before_ms = machine_ms()
+    told_ms = database_ms(database)
+    assert before_ms - 1_000 <= told_ms <= machine_ms() + 1_000, "it is this machine's too"
+
+
+def test_a_result_counts_from_its_own_executor_alone(database: Database) -> None:
+    job_id = started(database, a_group(database))
+    batch = send(database, passes.plan_due(database, "one", now_ms=DUE_MS).claims, DUE_MS)
+    log_id = batch.sendings[0].log_id
+    stranger = results.Telling([results.Result(log_id, FAILED)], lambda app: app != APP)
+    owner = results.Telling([results.Result(log_id, OK)], lambda app: app == APP)
+    found = results.note_tellings(database, [stranger], now_ms=ENDED_MS)
+    assert (found, states(database, job_id)) == ([{log_id}], [RunState.SENT])
+    found = results.note_tellings(database, [stranger, owner], now_ms=ENDED_MS)
+    assert (found, states(database, job_id)) == ([{log_id}, frozenset()], [RunState.DONE])
+
+
+def test_a_job_that_cannot_be_read_is_listed_with_its_fault_and_disturbs_no_other(
+    database: Database,
+) -> None:
+    group_id = a_group(database)
+    sound, child = started(database, group_id), started(database, group_id)
+    broken = started(database, group_id, children=(child,), schedule_kind="FIX_DELAY", retries=1)
+    claims = passes.plan_due(database, "one", now_ms=DUE_MS).claims
+    batch = send(database, claims, DUE_MS)
+    with database.writing() as connection:
+        connection.execute(
+            sa.update(tables.jobs)
+            .where(tables.jobs.c.job_id == broken)
+            .values(route="NEAREST", children="{", schedule_text="soon", counters='{"odd": 1}')
+        )
+    results.note_results(
+        database, [results.Result(one.log_id, OK) for one in batch.sendings], now_ms=ENDED_MS
+    )
+    assert states(database, sound) == states(database, broken) == [RunState.DONE]
+
+    listed = {job.job_id: job for job in jobs.jobs_after(database)}
+    assert listed[sound].wrong_because is None
+    assert "a list of numbers of jobs" in (listed[broken].wrong_because or "")
+    assert listed[broken].settings.route == "NEAREST"
+    by_hand = [results.run_by_hand(database, of, "now", by()) for of in (sound, broken)]
+    again = send(database, passes.claim_due(database, "one", now_ms=ENDED_MS), ENDED_MS)
+    assert [one.log_id for one in again.sendings] == by_hand[:1]
+    assert "numbers of jobs" in (results.run_of(database, by_hand[1]).trigger_message or "")
+    assert broken in passes.plan_due(database, "one", now_ms=ENDED_MS + MINUTE_MS).stopped
+
+    jobs.pause_job(database, broken, by())
+    mended = replace(listed[broken].settings, route="FIRST", schedule_text="60")
+    jobs.edit_job(database, broken, mended, by())
+    assert jobs.job_of(database, broken).wrong_because is None

@@ -446,6 +446,7 @@ def test_a_risk_says_why_more_came_again_than_was_predicted(
         "redelivered_to": redelivered_to,
         "told_by": "AGAIN",
         "redelivered": redelivered_to - 100,
+        "emitter": "c/b/0",
     }
     assert evidence(window) == (
         f"the broker died when the group was at 140; who asks where to begin is told 100; {ending}"
@@ -453,19 +454,20 @@ def test_a_risk_says_why_more_came_again_than_was_predicted(
 
 
 @pytest.mark.parametrize(
-    ("emitter", "outcome", "end"),
+    ("emitter", "outcome", "again", "end"),
     [
-        ("c/b/0", "PASSED", "; nothing came again"),
+        ("c/b/0", "PASSED", (0, None), "; nothing came again"),
         (
             "c/b/observer",
             "POSSIBLE",
+            (None, "OBSERVED"),
             "; whether anything came again is unknown: an observer sees only what members hold",
         ),
     ],
     ids=["our broker", "observed"],
 )
 def test_that_nothing_came_again_is_said_only_where_redeliveries_are_told(
-    emitter: str, outcome: str, end: str
+    emitter: str, outcome: str, again: tuple[int | None, str | None], end: str
 ) -> None:
     rows, _ = risks(
         rebalance_events=[gone(1, "a", "LEFT", emitter=emitter)],
@@ -474,4 +476,19 @@ def test_that_nothing_came_again_is_said_only_where_redeliveries_are_told(
         ],
     )
     assert only(rows, "state", "outcome") == [("OPEN", "POSSIBLE"), ("CLOSED", outcome)]
+    assert only(rows, "redelivered_messages", "redelivered_unknown_reason") == [again, again]
     assert rows[-1]["evidence"].endswith(end)
+
+
+def test_what_an_observer_saw_come_again_is_the_least_that_did() -> None:
+    watched = {"emitter": "c/b/observer"}
+    again = {"at": 5, "seq": 6, "from_offset": 80, "to_offset": 84, **watched}
+    told = {"client_id": "b", "previous_client_id": "a", "broker_epoch_before": 1}
+    rows, _ = risks(
+        rebalance_events=[gone(1, "a", "EXPIRED", **watched)], redeliveries=[{**again, **told}]
+    )
+    assert only(rows, "outcome", "redelivered_messages", "redelivered_unknown_reason") == [
+        ("POSSIBLE", None, "OBSERVED"),
+        ("CONFIRMED", 4, "OBSERVED"),
+    ]
+    assert "; at least 4 messages of [80, 84) were delivered again to b" in rows[-1]["evidence"]

@@ -19,6 +19,7 @@ from pipelines.scheduler.wire.messages import (
     RunRequest,
     RunResult,
     decode_job,
+    decode_kill,
     decode_results,
     encode_results,
 )
@@ -35,6 +36,7 @@ DECODERS = (
     Registration.decode,
     Answer.decode,
     decode_job,
+    decode_kill,
     decode_results,
 )
 SAMPLES = tuple(

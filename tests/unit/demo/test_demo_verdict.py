@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import datetime as dt
+from io import StringIO
 from typing import Any
 
 import polars as pl
 import pytest
+from rich.console import Console
 
 from demo.looks import LOOKS
 from demo.plan import BROKER_NAME, OWN_INCIDENTS, Incident, Plan, make_plan
+from demo.report import print_verdict
 from demo.verdict import READ_TABLES, Verdict, judge
+from pipelines.came_again import CameAgain
 from pipelines.catalogue import BY_NAME
 
 PLAN = make_plan(1, 120)
@@ -199,5 +203,13 @@ def test_predicted_and_observed_duplicates_are_told_apart() -> None:
     assert (ledger.risk_windows, ledger.predicted_duplicates, ledger.observed_duplicates) == (
         2,
         7,
-        3,
+        CameAgain(3),
     )
+
+
+def test_what_came_again_of_an_observed_broker_is_unknown_and_no_number() -> None:
+    gold = rows(consumer_lag=[{"group": "ledger", "emitter": "c/b/watcher", "queue_id": 0}])
+    shown = Console(width=150, record=True, file=StringIO())
+    print_verdict(judged(PLAN, gold), shown)
+    [line] = [line for line in shown.export_text().splitlines() if line.startswith("│ ledger")]
+    assert "unknown: an" in line

@@ -96,6 +96,16 @@ def test_the_time_of_a_handler_is_of_no_matter() -> None:
     assert queue.offer(replace(a_run(2), glue_time_ms=99)) == (Answer(), [])
 
 
+def test_a_kill_of_one_run_leaves_the_others() -> None:
+    queue = JobQueue()
+    for log_id in (1, 2, 3):
+        queue.offer(a_run(log_id))
+    assert [step.result.log_id for step in queue.kill(log_id=2) if isinstance(step, Report)] == [2]
+    assert queue.kill(log_id=9) == []
+    assert queue.kill(log_id=1) == [Stop(a_run(1), "scheduling center kill job.")]
+    assert queue.ended(Gone(""))[1:] == [Start(a_run(3))]
+
+
 def test_a_kill_is_told_in_the_words_of_the_java_executor() -> None:
     queue = JobQueue()
     queue.offer(a_run(1))

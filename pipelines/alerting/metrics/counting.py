@@ -1,0 +1,58 @@
+"""Changes of members, counted since this process serves metrics: gold tells events, and a counter
+goes up.
+
+Place in the walk: gold rebalances, cycle by cycle → a number a group and broker.
+
+Invariant: a row counts once, by its emitter's own numbers, however often gold is read, and though a
+run of gold begins anew. What was told before the first look is no part of it: whoever scrapes
+sees a counter that begins at 0, as after each restart. Absent on purpose: how often it is asked.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import timedelta
+from typing import Final
+
+import polars as pl
+
+from pipelines.followed import Followed
+from pipelines.marts.rebalances import MEMBERSHIP
+from pipelines.reading import Reading
+
+GROUP_AT: Final = ("cluster", "broker", "group")
+FOLLOWED_FOR: Final = timedelta(minutes=15)
+"""Rows are looked for so far back: an emitter that comes later than others is counted, too."""
+
+
+class Rebalances:
+    """Changes of members of each group."""
+
+    def __init__(self) -> None:
+        self._counted: dict[str, int] = {}
+        """Up to which of its numbers an emitter's rows are counted."""
+        self._totals: Counter[tuple[str, ...]] = Counter()
+        self._has_begun = False
+
+    def count(self, followed: Followed, reading: Reading, groups: pl.DataFrame) -> pl.DataFrame:
+        """By cluster, broker and group: changes so far. Those of groups that gold has no state of
+        any more are told no longer.
+        """
+        present = reading.moment.present
+        assert present is not None, "there is gold"
+        rows = followed.recent("rebalances", present - FOLLOWED_FOR, reading)
+        self._take(rows)
+        places = groups.select(GROUP_AT).unique().sort(GROUP_AT)
+        totals = [self._totals[place] for place in places.iter_rows()]
+        return places.with_columns(pl.Series("changes", totals, pl.Int64))
+
+    def _take(self, rows: pl.DataFrame) -> None:
+        told = rows.filter(pl.col("kind").is_in(MEMBERSHIP))
+        if self._has_begun:
+            for emitter, seq, *place in told.select("emitter", "seq", *GROUP_AT).iter_rows():
+                if seq > self._counted.get(emitter, -1):
+                    self._totals[tuple(place)] += 1
+        newest = told.group_by("emitter").agg(pl.col("seq").max()).iter_rows()
+        for emitter, seq in newest:
+            self._counted[emitter] = max(seq, self._counted.get(emitter, -1))
+        self._has_begun = True

@@ -1,0 +1,74 @@
+"""Results on their way into the database: those that come while others are stored go together.
+
+A transaction costs about the same for one result as for hundreds. So whoever comes while one is
+under way waits in line, and the next transaction takes the line; a storm of callbacks becomes a few
+transactions, and holds up planning no longer than one of them.
+
+Invariant: `tell` comes back once its results are stored. What a failed transaction had is told
+again by the executors, as ever. Absent on purpose: threads and the database, which are handed in.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from pipelines.scheduler.store.results import NotTheirs, Telling
+
+RESULTS_MAX: Final = 5_000
+"""In one transaction, but for what one callback has."""
+
+Store = Callable[[Sequence[Telling]], Awaitable[Sequence[frozenset[int]]]]
+"""Stores what was told; of each telling, the runs that are not the teller's."""
+
+
+@dataclass(slots=True)
+class _Waiting:
+    telling: Telling
+    foreign: frozenset[int] | None = None
+    """None until it is stored."""
+
+
+class Inbox:
+    """Results that wait for the transaction under way to end."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._line: deque[_Waiting] = deque()
+        self._turn = asyncio.Lock()
+
+    async def tell(self, telling: Telling) -> None:
+        """Have results stored. Raises NotTheirs when some are of others' runs, and as the store
+        does.
+        """
+        mine = _Waiting(telling)
+        self._line.append(mine)
+        try:
+            async with self._turn:
+                while mine.foreign is None:
+                    await self._store_next()
+        finally:
+            if mine.foreign is None:
+                self._line.remove(mine)
+        if mine.foreign:
+            raise NotTheirs(mine.foreign)
+
+    async def _store_next(self) -> None:
+        """Store the head of the line. When that fails the line is as before: who asked is told, and
+        the others try when their turns come.
+        """
+        taken: list[_Waiting] = []
+        count = 0
+        while self._line and count < RESULTS_MAX:
+            taken.append(self._line.popleft())
+            count += len(taken[-1].telling.results)
+        try:
+            found = await self._store([one.telling for one in taken])
+        except BaseException:
+            self._line.extendleft(reversed(taken))
+            raise
+        for one, foreign in zip(taken, found, strict=True):
+            one.foreign = foreign

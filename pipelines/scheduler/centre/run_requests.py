@@ -1,0 +1,108 @@
+"""What people ask about one run: that it ends, and what its log says. For commands and pages.
+
+Place in the walk: beside the centre, which has no part in it: who asks reaches the database and the
+executors.
+
+Invariant: a request goes only to an address that is in the registry, or was written by hand in the
+run's group. Each call is one question, bounded by the wire's time-out, and blocks so long.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+from engine.foundation.errors import ConnectFailed, RequestRefused
+from pipelines.alerting.store.database import Database
+from pipelines.scheduler.run_life import ENDED, RunState
+from pipelines.scheduler.store import registry, results
+from pipelines.scheduler.store.jobs import Change
+from pipelines.scheduler.store.kills import begin_kill
+from pipelines.scheduler.wire.addresses import Address
+from pipelines.scheduler.wire.client import ExecutorClient, opened_caller
+from pipelines.scheduler.wire.messages import LogRequest
+
+NO_LOG: Final = "there is no log of it, or no more"
+Value = TypeVar("Value")
+
+
+@dataclass(frozen=True, slots=True)
+class Killed:
+    """What became of the wish to end a run."""
+
+    log_id: int
+    state: RunState
+    """CANCELLED: it was not sent yet. Ended otherwise: there was nothing to do. Else its executor
+    was told, and the result comes as ever.
+    """
+    address: str | None
+    """The executor that was told, if one was. Ours ends this run; one of XXL-Job ends all runs of
+    the job that it has."""
+    message: str = ""
+    """What it said."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunLog:
+    """Lines of the log of a run."""
+
+    log_id: int
+    state: RunState
+    from_line: int
+    to_line: int
+    """The last line that is here; the next question begins behind it. 0: there is no log."""
+    text: str
+    is_end: bool
+    """Nothing will follow: the run has ended, and no line is left."""
+
+
+def kill_run(database: Database, log_id: int, change: Change, *, token: str | None) -> Killed:
+    """Have a run end: cancelled before it is sent, else by its executor. It is not tried again.
+
+    Raises ConfigError for a run that there is not, ConnectFailed when its executor is not there,
+    RequestRefused when that says no, and as the wire does when it does not answer.
+    """
+    kill = begin_kill(database, log_id, change)
+    if kill.address is None:
+        return Killed(log_id, kill.state, None)
+    _check_is_there(database, kill.address, now_ms=change.now_ms)
+    answer = _asked(kill.address, token, lambda client: client.kill(kill.job_id, log_id))
+    if not answer.is_success:
+        raise RequestRefused(answer.code, answer.message)
+    return Killed(log_id, kill.state, kill.address, answer.message)
+
+
+def log_of_run(
+    database: Database, log_id: int, *, from_line: int = 1, now_ms: int, token: str | None
+) -> RunLog:
+    """Lines of a run's log from one on, as many as its executor gives at once; none of a run that
+    was not sent. Raises as `kill_run` does.
+    """
+    run = results.run_of(database, log_id)
+    if run.address is None or run.sent_ms is None:
+        return RunLog(log_id, run.state, from_line, 0, "", is_end=run.state in ENDED)
+    _check_is_there(database, run.address, now_ms=now_ms)
+    request = LogRequest(log_id, run.sent_ms, from_line)
+    page = _asked(run.address, token, lambda client: client.log(request))
+    has_ended = run.state in ENDED
+    if page.to_line == 0 and page.is_end:
+        return RunLog(log_id, run.state, from_line, 0, "", is_end=has_ended)
+    is_end = has_ended and (page.is_end or page.to_line < from_line)
+    return RunLog(log_id, run.state, from_line, page.to_line, page.text, is_end)
+
+
+def _check_is_there(database: Database, address: str, *, now_ms: int) -> None:
+    if address not in registry.everybody(database, now_ms=now_ms):
+        raise ConnectFailed(f"{address} is not registered (any more): it is not asked")
+
+
+def _asked(
+    address: str, token: str | None, ask: Callable[[ExecutorClient], Awaitable[Value]]
+) -> Value:
+    async def call() -> Value:
+        async with opened_caller() as caller:
+            return await ask(ExecutorClient(caller, Address.parse(address), token=token))
+
+    return asyncio.run(call())

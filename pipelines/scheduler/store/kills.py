@@ -1,0 +1,51 @@
+"""A run that somebody wants to end, as far as the database is concerned.
+
+Place in the walk: before `centre.run_requests`, which asks the executor.
+
+Invariant: a run that was not sent yet is not sent any more; one that is killed is not tried again,
+whatever its job allows: who ends a run means it. Absent on purpose: requests.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import sqlalchemy as sa
+
+from engine.foundation.errors import ConfigError
+from pipelines.alerting.store.database import Database
+from pipelines.scheduler.run_life import ENDED, FAILED, RunEvent, RunState
+from pipelines.scheduler.store.jobs import Change, note
+from pipelines.scheduler.store.run_rows import Ending, end_all, locked
+from pipelines.scheduler.store.tables import runs
+
+
+@dataclass(frozen=True, slots=True)
+class Kill:
+    """What is left to do about a run that is to end."""
+
+    log_id: int
+    job_id: int
+    state: RunState
+    """As it stands now."""
+    address: str | None
+    """The executor to ask; None: nobody has it, or not any more."""
+
+
+def begin_kill(database: Database, log_id: int, change: Change) -> Kill:
+    """Note who wants the run to end, and cancel it if it was not sent. Raises ConfigError for a run
+    that there is not.
+    """
+    with database.writing() as connection:
+        row = next(iter(locked(connection, [log_id])), None)
+        if row is None:
+            raise ConfigError("run", log_id, "a run that there is")
+        state = RunState(row.state)
+        if state in ENDED:
+            return Kill(log_id, row.job_id, state, None)
+        note(connection, change, "kill", f"run:{log_id}", detail=f"job:{row.job_id}")
+        ending = Ending(row, RunEvent.CANCEL, FAILED, f"killed by {change.author}")
+        for _, state in end_all(connection, [ending], now_ms=change.now_ms):
+            return Kill(log_id, row.job_id, state, None)
+        connection.execute(sa.update(runs).where(runs.c.log_id == log_id).values(retries_left=0))
+        return Kill(log_id, row.job_id, state, row.address)

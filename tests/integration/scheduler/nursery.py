@@ -1,0 +1,81 @@
+"""Centres and executors as processes that cost no start of an interpreter: one process has imported
+all, and forks whoever is asked for. To be run as `python -m tests.integration.scheduler.nursery`.
+
+On standard input comes a line of JSON each: `{"name": …, "database": …, "port": …}` begins a
+centre, `{"name": …, "home": …, "admins": […], "port": …}` an executor. On
+standard output come `begun NAME PID` from the nursery and `ready NAME` from its children. When the
+input ends, all children are killed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+from pipelines.alerting.store.database import Database
+from pipelines.scheduler.centre.serving import serve as serve_centre
+from pipelines.scheduler.executor.serving import Settings
+from pipelines.scheduler.executor.serving import serve as serve_executor
+from tests.integration.scheduler.parties import MODULE, TOKEN
+from tests.integration.scheduler.stores import APP
+
+
+def say(*words: object) -> None:
+    """One line, in one write: several processes share the output."""
+    os.write(1, f"{' '.join(map(str, words))}\n".encode())
+
+
+async def be(told: dict[str, Any]) -> None:
+    """A centre or an executor, until it is killed."""
+    name = told["name"]
+    if "database" in told:
+        await serve_centre(
+            Database.at(told["database"]),
+            host="127.0.0.1",
+            port=told["port"],
+            token=TOKEN,
+            on_ready=lambda _: say("ready", name),
+        )
+    else:
+        settings = Settings(
+            app=APP,
+            module=MODULE,
+            admins=tuple(told["admins"]),
+            home=Path(told["home"]),
+            port=told["port"],
+            token=TOKEN,
+            processes=4,
+        )
+        await serve_executor(settings, asyncio.Event(), lambda _: say("ready", name))
+
+
+def main() -> None:
+    """Fork whoever is asked for."""
+    logging.basicConfig(format="%(asctime)s %(message)s", level=logging.WARNING)
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # Nobody waits for them.
+    children: list[int] = []
+    for line in sys.stdin:
+        told = json.loads(line)
+        pid = os.fork()
+        if not pid:
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            os.close(0)
+            asyncio.run(be(told))
+            os._exit(0)
+        children.append(pid)
+        say("begun", told["name"], pid)
+    for pid in children:
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            continue
+
+
+if __name__ == "__main__":
+    main()

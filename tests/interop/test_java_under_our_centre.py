@@ -1,0 +1,184 @@
+"""Unmodified Java executors of XXL-Job under `tidemark scheduler run`: they register, run, are
+read, killed, timed out and asked; what they tell while no centre is there comes when one is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from pipelines.alerting.store.database import Database
+from pipelines.scheduler.centre.run_requests import kill_run, log_of_run
+from pipelines.scheduler.job_settings import JobSettings
+from pipelines.scheduler.run_life import RunState
+from pipelines.scheduler.store import jobs, registry, results, tables
+from pipelines.scheduler.store.clock import machine_ms
+from pipelines.scheduler.store.jobs import Change
+from provision import jars
+from tests.integration.alerting.stores import sqlite_address
+from tests.integration.scheduler.parties import LOOK_AGAIN_S, PATIENCE_S, TOKEN, until
+from tests.integration.scheduler.processes import centre_process
+from tests.integration.scheduler.test_centre_process import ended
+from tests.interop.test_java_executor import java_executor
+
+APP = "java-sample"
+NEWEST = list(jars.XXL_JOB)[-1]
+
+
+@dataclass
+class Scheduler:
+    """Jobs in the database of a centre that is another process."""
+
+    database: Database
+    group_id: int
+    _keys: count[int] = field(default_factory=count)
+
+    def job(self, **told: Any) -> int:
+        """A new job of the Java handler, each with a number of its own: kills end all of a job."""
+        settings = JobSettings(title="java", handler="demo", **told)
+        return jobs.add_job(self.database, self.group_id, settings, now())
+
+    def run(self, job_id: int, parameters: str) -> int:
+        key = str(next(self._keys))
+        return results.run_by_hand(self.database, job_id, key, now(), parameters=parameters)
+
+    async def end_of(self, parameters: str, **told: Any) -> results.Run:
+        """How one run of a new job ended."""
+        return await ended(self.database, self.run(self.job(**told), parameters))
+
+    async def log_with(self, log_id: int, text: str) -> str:
+        """The run's log, as soon as it has this."""
+        async with asyncio.timeout(PATIENCE_S):
+            told = await asyncio.to_thread(self._log, log_id)
+            while text not in told:
+                await asyncio.sleep(LOOK_AGAIN_S)
+                told = await asyncio.to_thread(self._log, log_id)
+        return told
+
+    def _log(self, log_id: int) -> str:
+        return log_of_run(self.database, log_id, now_ms=machine_ms(), token=TOKEN).text
+
+    async def kill(self, log_id: int) -> None:
+        await asyncio.to_thread(kill_run, self.database, log_id, now(), token=TOKEN)
+
+
+def now() -> Change:
+    return Change("ann", machine_ms())
+
+
+@asynccontextmanager
+async def scheduling(folder: Path) -> AsyncIterator[Scheduler]:
+    database = Database.at(sqlite_address(folder))
+    try:
+        yield Scheduler(database, jobs.add_group(database, APP, now()))
+    finally:
+        database.close()
+
+
+def is_there(database: Database) -> bool:
+    return APP in registry.registered(database, now_ms=machine_ms())
+
+
+async def runs_end_as_their_handlers_do(scheduler: Scheduler) -> None:
+    """By hand, by a schedule, and by each of the ways that ask around."""
+    each_second = scheduler.job(schedule_kind="FIX_RATE", schedule_text="1", parameters="p1")
+    jobs.start_job(scheduler.database, each_second, now())
+    good = await scheduler.end_of("p2", route="SHARDING_BROADCAST")
+    assert (good.state, good.result_code) == (RunState.DONE, 200)
+    assert "hello p2 shard 0/1" in await scheduler.log_with(good.log_id, "finish")
+    failed = await scheduler.end_of("fail", route="FAILOVER")
+    assert (failed.state, failed.result_message) == (RunState.FAILED, "bad")
+    broken = await scheduler.end_of("boom", route="BUSYOVER")
+    assert "IllegalStateException: boom" in (broken.result_message or "")
+    refused = await ended(scheduler.database, missing_handler(scheduler))
+    assert refused.state is RunState.REFUSED
+    assert refused.trigger_message == "job handler [missing] not found."
+    await until(lambda: len(done(scheduler, each_second)) >= 2)
+    jobs.pause_job(scheduler.database, each_second, now())
+
+
+def missing_handler(scheduler: Scheduler) -> int:
+    settings = JobSettings(title="no handler", handler="missing")
+    job_id = jobs.add_job(scheduler.database, scheduler.group_id, settings, now())
+    return scheduler.run(job_id, "")
+
+
+def done(scheduler: Scheduler, job_id: int) -> list[results.Run]:
+    return [
+        run for run in results.runs_of(scheduler.database, job_id) if run.state is RunState.DONE
+    ]
+
+
+async def runs_are_killed_refused_and_time_out(scheduler: Scheduler) -> None:
+    """A Java executor kills all of a job, what waits too. What nobody wanted to end is tried again,
+    the run that was meant is not.
+    """
+    late = scheduler.run(scheduler.job(timeout_s=1), "sleep60000")
+    job_id = scheduler.job(retries=1)
+    at_work = scheduler.run(job_id, "sleep60000")
+    await scheduler.log_with(at_work, "hello")
+    waiting = scheduler.run(job_id, "sleep60000")
+    await until(lambda: results.run_of(scheduler.database, waiting).state is RunState.ACCEPTED)
+    await scheduler.kill(at_work)
+    killed = [await ended(scheduler.database, log_id) for log_id in (at_work, waiting)]
+    assert "job running, killed" in (killed[0].result_message or "")
+    assert "in the job queue, killed" in (killed[1].result_message or "")
+    again, *others = results.runs_of(scheduler.database, job_id)
+    assert (again.cause, again.attempt, len(others)) == (killed[1].cause, 1, 2)
+    await scheduler.kill(again.log_id)
+    timed_out = await ended(scheduler.database, late)
+    assert (timed_out.state, timed_out.result_code) == (RunState.FAILED, 502)
+
+
+async def test_a_java_executor_lives_under_our_centre(tmp_path: Path) -> None:
+    async with scheduling(tmp_path) as scheduler:
+        database = scheduler.database
+        async with centre_process(sqlite_address(tmp_path)) as (_, at):
+            async with java_executor(NEWEST, tmp_path, at.text):
+                await until(lambda: is_there(database))
+                await runs_end_as_their_handlers_do(scheduler)
+                await runs_are_killed_refused_and_time_out(scheduler)
+            await until(lambda: not is_there(database))
+            gone = await scheduler.end_of("p3")
+            assert gone.trigger_message == "no executor of its group is there"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("version", jars.XXL_JOB)
+async def test_a_java_executor_outlives_its_centre_and_beats(version: str, tmp_path: Path) -> None:
+    """The centre is killed while a run is at work, and another listens where it did: the result
+    comes when the executor tells it again, each 30 s.
+    """
+    async with scheduling(tmp_path) as scheduler:
+        database = scheduler.database
+        async with (
+            centre_process(sqlite_address(tmp_path)) as (process, at),
+            java_executor(version, tmp_path, at.text),
+        ):
+            await until(lambda: is_there(database))
+            await runs_end_as_their_handlers_do(scheduler)
+            await runs_are_killed_refused_and_time_out(scheduler)
+            first_beat_ms = seen_ms(database)
+            at_work = scheduler.run(scheduler.job(), "sleep3000")
+            await scheduler.log_with(at_work, "hello")
+            process.kill()
+            await process.wait()
+            await scheduler.log_with(at_work, "finish")  # And no centre hears of it.
+            async with centre_process(sqlite_address(tmp_path), port=at.port):
+                run = await ended(database, at_work)
+                assert (run.state, run.result_code) == (RunState.DONE, 200)
+                await until(lambda: seen_ms(database) > first_beat_ms)
+
+
+def seen_ms(database: Database) -> int:
+    """When the executor said last that it is there."""
+    with database.reading() as connection:
+        return int(connection.execute(sa.select(tables.executors.c.seen_ms)).scalar_one())
