@@ -88,11 +88,12 @@ class Executor:
         self._files = RunFiles(home)
         self._logs = LogFiles(home)
         self._jobs: dict[int, _Job] = {}
-        self._chars = 0
         self._runs = 0
         """Accepted, and without a result."""
         self._held_chars: dict[RunKey, int] = {}
-        """Of each of these runs."""
+        """Of the parameters and the source of each of these runs."""
+        self._chars = 0
+        """Their sum."""
         self._ended: OrderedDict[RunKey, None] = OrderedDict()
         self._handlers: frozenset[str] = frozenset()
         self._is_ending = False

@@ -22,10 +22,11 @@ from obstore.store import S3Store
 
 from demo.ports import free_port_block
 from pipelines.alerting.store.database import Database
-from pipelines.scheduler.centre.serving import clock_ms, serve
+from pipelines.scheduler.centre.serving import serve
 from pipelines.scheduler.executor.serving import TOKEN_VARIABLE
 from pipelines.scheduler.job_settings import JobSettings
 from pipelines.scheduler.store import jobs, registry
+from pipelines.scheduler.store.clock import machine_ms
 from pipelines.scheduler.store.jobs import Change
 from tests.amounts import kills as kill_so_many
 from tests.integration.alerting.stores import postgresql_address, sqlite_address
@@ -180,7 +181,7 @@ async def a_centre(database: Database) -> AsyncIterator[str]:
 
 def start_jobs(database: Database) -> None:
     """The three jobs of the case, each as often as a schedule may be."""
-    group = jobs.add_group(database, APP, Change("ann", clock_ms()))
+    group = jobs.add_group(database, APP, Change("ann", machine_ms()))
     stuck = {"route": "FIRST", "parameters": json.dumps({"stuck_after_s": STUCK_AFTER_S})}
     hopeless = {"route": "FIRST", "blocking": "DISCARD_LATER"}
     broadcast = {"route": "SHARDING_BROADCAST", "blocking": "DISCARD_LATER"}
@@ -197,8 +198,8 @@ def start_jobs(database: Database) -> None:
             misfire="DO_NOTHING",
             **told,  # type: ignore[arg-type]
         )
-        job = jobs.add_job(database, group, settings, Change("ann", clock_ms()))
-        jobs.start_job(database, job, Change("ann", clock_ms()))
+        job = jobs.add_job(database, group, settings, Change("ann", machine_ms()))
+        jobs.start_job(database, job, Change("ann", machine_ms()))
 
 
 @kill_so_many(1, in_full=30)
@@ -265,7 +266,7 @@ async def one_leaves(business: Business, fleet: Fleet, database: Database) -> No
     before = fleet.logs().count("shard 1 of 2")
     await fleet.leave(1)
     await until(lambda: fleet.logs().count("shard 1 of 2") > before)
-    assert len(registry.registered(database, now_ms=clock_ms())[APP]) == 2
+    assert len(registry.registered(database, now_ms=machine_ms())[APP]) == 2
     business.add_files(FILES)
 
 
