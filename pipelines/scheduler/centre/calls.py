@@ -7,7 +7,8 @@ refused; whatever else goes wrong on the way leaves it unknown.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from functools import lru_cache
+from typing import Final, Protocol
 
 from engine.foundation.errors import ConfigError, ConnectFailed, TidemarkError
 from pipelines.scheduler.run_life import FAILED, OK, RunEvent
@@ -16,6 +17,9 @@ from pipelines.scheduler.wire.addresses import Address
 from pipelines.scheduler.wire.client import Caller, ExecutorClient
 from pipelines.scheduler.wire.fields import Malformed
 from pipelines.scheduler.wire.messages import Blocking, LogRequest, RunRequest
+
+ADDRESSES_KEPT: Final = 4_096
+"""Read ones: to read one takes as long as to send a run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,4 +106,7 @@ class WiredExecutors:
         return page.to_line > 0 or not page.is_end
 
     def _at(self, address: str) -> ExecutorClient:
-        return ExecutorClient(self._caller, Address.parse(address), token=self._token)
+        return ExecutorClient(self._caller, _address(address), token=self._token)
+
+
+_address = lru_cache(maxsize=ADDRESSES_KEPT)(Address.parse)

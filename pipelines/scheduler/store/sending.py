@@ -128,7 +128,9 @@ def begin_sending(
                 else:
                     written.append(_as_sent(row, found, asked, now_ms))
                     placed = _placed(connection, row, found, written[-1])
-                    sendings += _sendings(row, job, settings, placed, written[-1])
+                    if row.parameters is not None:
+                        settings = replace(settings, parameters=row.parameters)
+                    sendings += _sendings((row, job, settings), placed, written[-1])
         _write(connection, written)
         _keep_counters(connection, counters)
         end_all(connection, endings, now_ms=now_ms)
@@ -197,14 +199,12 @@ def _placed(
 
 
 def _sendings(
-    row: AnyRow,
-    job: AnyRow,
-    settings: JobSettings,
+    what: tuple[AnyRow, AnyRow, JobSettings],
     placed: Iterable[tuple[int, int, str]],
     sent: Mapping[str, Any],
 ) -> list[Sending]:
-    if row.parameters is not None:
-        settings = replace(settings, parameters=row.parameters)
+    """A run, its job and what that is to be; where its shards go, and what was written of it."""
+    row, job, settings = what
     return [
         Sending(
             log_id=log_id,

@@ -84,6 +84,11 @@ async def test_a_run_is_read_while_it_goes_on_killed_alone_and_not_tried_again(
         run = results.run_of(database, first)
         assert (run.state, run.result_code) == (RunState.FAILED, 500)
         assert "nothing to end: FAILED" in await asked(tmp_path, "kill", str(first))
+        [log] = (tmp_path / "x").glob(f"logs/*/{first}.log")
+        log.unlink()
+        told_of_it = await asked(tmp_path, "log", str(first), "--follow", "--json")
+        gone = json.loads(told_of_it.splitlines()[0])
+        assert (gone["text"], gone["to_line"], gone["is_end"]) == ("", 0, True)
         assert len(results.runs_of(database, job_id)) == 2, "a killed run is not tried again"
     database.close()
 
