@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from pipelines.alerting.store.database import Database
 from pipelines.scheduler.centre.calls import WiredExecutors
 from pipelines.scheduler.run_life import OK, RunEvent, RunState
-from pipelines.scheduler.store import jobs, passes, registry, results, tables
+from pipelines.scheduler.store import groups, jobs, passes, registry, results, tables
 from pipelines.scheduler.store.clock import machine_ms
 from pipelines.scheduler.store.run_rows import planned_row
 from pipelines.scheduler.store.sending import Sending
@@ -98,7 +98,7 @@ async def test_a_storm_of_callbacks_is_stored_and_beats_are_heard_in_it(tmp_path
     """Each result is told four times over, by forty callers at once."""
     database = Database.at(sqlite_address(tmp_path))
     now = by("ann", machine_ms())
-    group_id = jobs.add_group(database, APP, now)
+    group_id = groups.add_group(database, APP, now)
     job_id = jobs.add_job(database, group_id, settings(), now)
     sent = [
         planned_row(job_id, f"hand:{number}", now_ms=now.now_ms)
