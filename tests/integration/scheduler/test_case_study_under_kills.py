@@ -25,9 +25,9 @@ from pipelines.alerting.store.database import Database
 from pipelines.scheduler.centre.serving import serve
 from pipelines.scheduler.executor.serving import TOKEN_VARIABLE
 from pipelines.scheduler.job_settings import JobSettings
-from pipelines.scheduler.store import jobs, registry
+from pipelines.scheduler.store import groups, jobs, registry
+from pipelines.scheduler.store.audit import Change
 from pipelines.scheduler.store.clock import machine_ms
-from pipelines.scheduler.store.jobs import Change
 from tests.amounts import kills as kill_so_many
 from tests.integration.alerting.stores import postgresql_address, sqlite_address
 from tests.integration.pipelines.s3_server import BUCKET, s3_server
@@ -181,7 +181,7 @@ async def a_centre(database: Database) -> AsyncIterator[str]:
 
 def start_jobs(database: Database) -> None:
     """The three jobs of the case, each as often as a schedule may be."""
-    group = jobs.add_group(database, APP, Change("ann", machine_ms()))
+    group = groups.add_group(database, APP, Change("ann", machine_ms()))
     stuck = {"route": "FIRST", "parameters": json.dumps({"stuck_after_s": STUCK_AFTER_S})}
     hopeless = {"route": "FIRST", "blocking": "DISCARD_LATER"}
     broadcast = {"route": "SHARDING_BROADCAST", "blocking": "DISCARD_LATER"}
