@@ -23,7 +23,8 @@ import sys
 from collections.abc import Awaitable
 
 from engine.client import ClientConfig, ConsumeFromWhere, ConsumerConfig, Producer, PushConsumer
-from engine.client.consuming.idempotence import SqlDialect, SqlGuard, once_per_key
+from engine.client.consuming.idempotence import SqlGuard, once_per_key
+from engine.client.sql import SqlDialect
 from engine.protocol.message import Message, MessageExt
 from engine.runtime import system_runtime
 

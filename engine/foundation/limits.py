@@ -269,6 +269,28 @@ again. Longer than messages are kept (72 h) and all their retries together.
 GUARD_KEYS_PER_CLEANING: Final = 10_000
 """Keys noted between two deletions of those that are too old."""
 
+OUTBOX_ROWS_PER_RUN: Final = 10_000
+"""Rows of an outbox that one run sends; the next run goes on."""
+
+OUTBOX_ROWS_AT_ONCE: Final = 64
+"""Rows under way together, each of another business key."""
+
+OUTBOX_SEND_WITHIN_MS: Final = 10 * SECOND_MS
+"""So long one row may take to be sent; what became of it is unknown then, and it is sent again."""
+
+OUTBOX_LEASE_MS: Final = 30 * SECOND_MS
+"""A row that a sender took is nobody else's for so long; then that sender is taken for dead."""
+
+OUTBOX_RETRY_MS_MIN: Final = 1 * SECOND_MS
+OUTBOX_RETRY_MS_MAX: Final = 1 * MINUTE_MS
+"""A row that was not sent waits, twice as long each time, from the one to the other."""
+
+OUTBOX_REFUSALS_MAX: Final = 3
+"""Refusals that speak of the message itself, after which its row is poison."""
+
+OUTBOX_SENT_KEPT_MS: Final = 7 * 24 * HOUR_MS
+"""Rows that were sent are kept so long, to be looked at."""
+
 DEAD_LETTERS_READ_MAX: Final = 10_000
 """Dead letters one listing, re-drive or discard looks at; narrow the filters for more."""
 
@@ -605,3 +627,4 @@ assert (
 ), "one frame holds every mark, every reported offset and every tail"
 assert TRANSACTIONS_RENEWED_HELD * 2 <= TRANSACTIONS_HELD_MAX
 assert SPOOL_SEGMENT_BYTES * 4 <= SPOOL_BYTES_MAX
+assert OUTBOX_SEND_WITHIN_MS * 2 <= OUTBOX_LEASE_MS, "no row is sent by two at once"

@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from enum import Enum
 from functools import partial
 from hashlib import blake2b
 from typing import Any, Protocol
@@ -33,6 +32,7 @@ from engine.client.consuming.listeners import (
     ListenerAnswer,
     MessageListener,
 )
+from engine.client.sql import SqlConnection, SqlDialect
 from engine.foundation.errors import ClusterError, ConfigError, KeyReused
 from engine.foundation.limits import GUARD_KEYS_KEPT_MS, GUARD_KEYS_PER_CLEANING
 from engine.foundation.units import MINUTE_MS
@@ -40,38 +40,6 @@ from engine.protocol.message import MessageExt
 from engine.runtime import Runtime
 
 _log = logging.getLogger(__name__)
-
-
-class SqlDialect(Enum):
-    """The databases whose rules this module knows."""
-
-    SQLITE = "?"
-    POSTGRESQL = "%s"
-
-    @property
-    def parameter(self) -> str:
-        """How a statement's parameter is written."""
-        return self.value
-
-
-class SqlConnection(Protocol):
-    """A DB-API connection that is not in autocommit mode: `sqlite3` or `psycopg`."""
-
-    def cursor(self) -> Any:
-        """A new cursor of this connection's transaction."""
-        ...
-
-    def commit(self) -> object:
-        """End the transaction, keep what it wrote."""
-        ...
-
-    def rollback(self) -> object:
-        """End the transaction, drop what it wrote."""
-        ...
-
-    def close(self) -> object:
-        """Give the connection back."""
-        ...
 
 
 class Guard(Protocol):
@@ -106,14 +74,13 @@ class SqlGuard:
 
     def prepare(self) -> None:
         """Make the table of keys when it is missing; once, before the first message."""
-        content_type = "BLOB" if self._dialect is SqlDialect.SQLITE else "BYTEA"
         connection = self._connect()
         try:
             cursor = connection.cursor()
             cursor.execute(
                 "CREATE TABLE IF NOT EXISTS consumed_keys ("
                 "scope TEXT NOT NULL, business_key TEXT NOT NULL, "
-                f"content {content_type} NOT NULL, consumed_ms BIGINT NOT NULL, "
+                f"content {self._dialect.bytes_type} NOT NULL, consumed_ms BIGINT NOT NULL, "
                 "PRIMARY KEY (scope, business_key))"
             )
             cursor.execute(

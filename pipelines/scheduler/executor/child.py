@@ -14,6 +14,7 @@ would otherwise be at work beside the one that the centre starts in its place.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import faulthandler
 import importlib
@@ -30,16 +31,19 @@ from typing import Any, Final, NoReturn
 import orjson
 
 from pipelines.scheduler.executor.handlers import Handler, JobContext, RunStopped, handlers_in
+from pipelines.scheduler.wire.messages import Code
 
 PR_SET_PDEATHSIG: Final = 1
 MESSAGE_CHARS_MAX: Final = 15_000
 """Of a result; of a traceback its end, which says what was raised."""
+CODE_MAX: Final = 2**31 - 1
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def main(arguments: list[str]) -> int:
     """Serve one executor until its end of the socket is closed."""
-    control = socket.socket(fileno=int(arguments[0]))
+    descriptor = int(arguments[0])
+    control = socket.socket(fileno=descriptor)
     control.set_inheritable(False)
     _die_with_parent(int(arguments[2]))
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -52,6 +56,7 @@ def main(arguments: list[str]) -> int:
         _say(control, {"failed": _in_a_line(error)})
         return 1
     _say(control, {"handlers": sorted(handlers)})
+    os.register_at_fork(after_in_child=lambda: _let_go(descriptor))
     try:
         _serve(control, handlers)
     except RunStopped:
@@ -60,12 +65,16 @@ def main(arguments: list[str]) -> int:
 
 
 def _serve(control: socket.socket, handlers: dict[str, Handler]) -> None:
+    served_by = os.getpid()
     with control.makefile("rb") as orders:
         for line in orders:
-            code, message = _run(orjson.loads(line), handlers)
+            order = orjson.loads(line)
+            code, message = _run(order, handlers)
             sys.stdout.flush()
             sys.stderr.flush()
-            _say(control, {"code": code, "message": message})
+            if os.getpid() != served_by:  # A fork of the handler's has come back: it ends here.
+                os._exit(0)
+            _say(control, {"code": code, "message": message, "word": order["word"]})
 
 
 def _run(order: dict[str, Any], handlers: dict[str, Handler]) -> tuple[int, str]:
@@ -83,23 +92,42 @@ def _run(order: dict[str, Any], handlers: dict[str, Handler]) -> tuple[int, str]
     )
     try:
         handlers[order["handler"]](context)
+        return _told(context)
     except (Exception, SystemExit):  # noqa: BLE001 - whatever it raises, the run has failed
         told = traceback.format_exc()
         context.log(told.rstrip())
         return 500, told[-MESSAGE_CHARS_MAX:]
-    return context.code, str(context.message)[:MESSAGE_CHARS_MAX]
+
+
+def _told(context: JobContext) -> tuple[int, str]:
+    """What the handler has said of its run, as far as an admin can read it."""
+    code, message = context.code, str(context.message)[:MESSAGE_CHARS_MAX]
+    if type(code) is not Code and (type(code) is not int or not 0 < code <= CODE_MAX):
+        return 500, f"the handler has set the code {str(code)[:100]!r}, which is none; {message}"
+    return int(code), message
 
 
 def _run_script(script: dict[str, str], order: dict[str, Any]) -> tuple[int, str]:
     """It is given the parameters, the shard's index and how many there are. A stop ends it, for
     `subprocess.run` kills what it waits for when something is raised."""
     arguments = [order["parameters"], str(order["shard_index"]), str(order["shard_total"])]
+    parent = os.getpid()
     Path(script["file"]).write_text(script["source"], encoding="utf-8")
     try:
-        done = subprocess.run([script["command"], script["file"], *arguments], check=False)
+        done = subprocess.run(
+            [script["command"], script["file"], *arguments],
+            check=False,
+            preexec_fn=lambda: _die_with_parent(parent),
+        )
     except (OSError, ValueError) as error:
         return 500, f"{script['command']} cannot be run: {error}"
     return (200, "") if done.returncode == 0 else (500, f"script exit value({done.returncode})")
+
+
+def _let_go(descriptor: int) -> None:
+    """A fork does not speak with the executor, nor keep it waiting."""
+    with contextlib.suppress(OSError):
+        os.close(descriptor)
 
 
 def _stopped(*_: object) -> NoReturn:

@@ -7,6 +7,7 @@ goes on after the last line that he has sees each line once and whole.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from typing import Final
 
 from pipelines.scheduler.wire.messages import LogPage
@@ -24,9 +25,11 @@ def page_of(chunks: Iterable[bytes], *, from_line: int, is_finished: bool) -> Lo
     """
     begin = max(1, from_line)
     shown: list[bytes] = []
-    shown_bytes = last = 0
+    shown_bytes = 0
     is_cut = False
-    for line, is_whole in _lines(chunks):
+    rest = iter(chunks)
+    last, first = _passed(rest, begin - 1)
+    for line, is_whole in _lines(chain((first,), rest)):
         if not is_whole and not is_finished:
             break
         if shown_bytes >= PAGE_BYTES_MAX:
@@ -47,6 +50,19 @@ def page_of(chunks: Iterable[bytes], *, from_line: int, is_finished: bool) -> Lo
 def not_there(from_line: int) -> LogPage:
     """The page of a log that is not there, or not any more."""
     return LogPage(from_line, 0, NOT_THERE, is_end=True)
+
+
+def _passed(chunks: Iterator[bytes], lines: int) -> tuple[int, bytes]:
+    """Pass over chunks in which none but the first `lines` lines begin, counting alone: a log may
+    have millions of them. How many lines those had, and with which bytes to go on."""
+    passed, begun = 0, b""
+    for chunk in chunks:
+        count = chunk.count(b"\n")
+        if passed + count >= lines:
+            return passed, chunk
+        passed += count
+        begun = chunk.rpartition(b"\n")[2] if count else begun or chunk
+    return passed, begun  # Of a line that has no end: that it is there is what counts.
 
 
 def _lines(chunks: Iterable[bytes]) -> Iterator[tuple[bytes, bool]]:

@@ -50,6 +50,8 @@ from pipelines.scheduler.wire.server import Asked, Call
 
 RUNS_MAX: Final = 20_000
 """Runs at work and waiting, of all jobs; more are refused."""
+HELD_CHARS_MAX: Final = 64 * 1024 * 1024
+"""Of their parameters and sources together; a run that would bring more is refused."""
 REMEMBERED_MAX: Final = 10_000
 """Runs that have ended and are still known: a request that comes late does not run them again."""
 BUSY: Final = "job thread is running or has trigger queue."
@@ -88,6 +90,10 @@ class Executor:
         self._jobs: dict[int, _Job] = {}
         self._runs = 0
         """Accepted, and without a result."""
+        self._held_chars: dict[RunKey, int] = {}
+        """Of the parameters and the source of each of these runs."""
+        self._chars = 0
+        """Their sum."""
         self._ended: OrderedDict[RunKey, None] = OrderedDict()
         self._handlers: frozenset[str] = frozenset()
         self._is_ending = False
@@ -155,6 +161,8 @@ class Executor:
         if answer.is_success:
             self._jobs[run.job_id] = job
             self._runs += 1
+            self._held_chars[key] = _chars_of(run)
+            self._chars += self._held_chars[key]
         else:
             self._files.forget(key)
         self._carry_out(job, steps)
@@ -173,7 +181,8 @@ class Executor:
             return SWITCHED_OFF
         if self.reports.is_full:
             return UNTOLD
-        return FULL if self._runs >= RUNS_MAX else None
+        is_full = self._runs >= RUNS_MAX or self._chars + _chars_of(run) > HELD_CHARS_MAX
+        return FULL if is_full else None
 
     async def _kill(self, asked: Asked) -> Answer:
         job_id, log_id = decode_kill(asked.body)
@@ -197,8 +206,10 @@ class Executor:
             match step:
                 case Report(result):
                     self._runs -= 1
+                    key = (result.log_id, result.log_time_ms)
+                    self._chars -= self._held_chars.pop(key)
                     self._keep(result)
-                    self._remember((result.log_id, result.log_time_ms))
+                    self._remember(key)
                     self.reports.add(result)
                     self.news.set()
                 case Stop(run, why):
@@ -301,6 +312,10 @@ class Executor:
         self._ended[key] = None
         while len(self._ended) > REMEMBERED_MAX:
             self._ended.popitem(last=False)
+
+
+def _chars_of(run: RunRequest) -> int:
+    return len(run.parameters) + len(run.glue_source)
 
 
 def _nowhere(_: bytes) -> None:

@@ -140,9 +140,10 @@ async def serve(settings: Settings, until: asyncio.Event, ready: Callable[[str],
 
 
 async def _until(until: asyncio.Event, post: Post, settings: Settings) -> None:
-    """Beat, tell and tidy until the event."""
+    """Beat, tell and tidy until the event; a beat that is under way then is waited for."""
+    beats = asyncio.create_task(post.beat(settings.beat_s, until), name="beats")
     tasks = [
-        asyncio.create_task(post.beat(settings.beat_s), name="beats"),
+        beats,
         asyncio.create_task(post.tell(), name="results"),
         asyncio.create_task(post.tidy(settings.log_days), name="tidying"),
         asyncio.create_task(until.wait(), name="until"),
@@ -151,6 +152,7 @@ async def _until(until: asyncio.Event, post: Post, settings: Settings) -> None:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         for task in done:
             task.result()
+        await beats
     finally:
         for task in tasks:
             task.cancel()
@@ -167,11 +169,14 @@ class Post:
         self._admins = admins
         self._registration = registration
 
-    async def beat(self, period_s: float) -> None:
-        """Say again and again that the executor is there."""
-        while True:
+    async def beat(self, period_s: float, until: asyncio.Event) -> None:
+        """Say again and again that the executor is there, until the event. A beat that has begun is
+        not left alone: an admin that reads it after the farewell would send runs for 90 s more."""
+        while not until.is_set():
             await self._first(lambda admin: admin.register(self._registration), "registry")
-            await asyncio.sleep(period_s)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(period_s):
+                    await until.wait()
 
     async def remove(self) -> None:
         """Say that it is there no more."""
@@ -198,7 +203,10 @@ class Post:
     async def tidy(self, retention_days: int) -> None:
         """Remove old logs, now and each hour."""
         while True:
-            self._executor.tidy(retention_days=retention_days)
+            try:
+                await asyncio.to_thread(self._executor.tidy, retention_days=retention_days)
+            except OSError as error:  # Runs do not end for the logs of those before.
+                _log.warning("old logs cannot be removed: %s", error)
             await asyncio.sleep(TIDY_S)
 
     async def _tell_once(self) -> bool:

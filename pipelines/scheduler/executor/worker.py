@@ -1,8 +1,11 @@
 """The executor's side of one child: started, given one run at a time, stopped, killed.
 
 A stop is SIGTERM to the child, which writes its stack into the log and raises RunStopped in the
-handler; after STOP_GRACE_S its whole process group is killed. A child that was told to stop is
-never used again.
+handler; after STOP_GRACE_S it is killed, with its process group and all else that it has started.
+A child that was told to stop is never used again.
+
+Each order has a word of its own, which its answer repeats: what a fork or a handler writes into the
+socket is no other run's result. The end of the process ends its run, whoever else holds the socket.
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import secrets
 import signal
 import socket
 import sys
@@ -19,12 +23,15 @@ from typing import Any, Final, Self
 import orjson
 
 from engine.foundation.errors import ConfigError
+from pipelines.scheduler.executor.descendants import MARK_VARIABLE, kill_marked
 from pipelines.scheduler.executor.job_queue import Ending, Gone, Returned
 
 STOP_GRACE_S: Final = 3.0
 START_TIMEOUT_S: Final = 60.0
 """For a module that imports much."""
 ANSWER_BYTES_MAX: Final = 1024 * 1024
+LAST_ANSWER_S: Final = 1.0
+"""An answer that was given before the process ended has come by then."""
 READ_BYTES: Final = 65_536
 READS_MAX: Final = 16
 """More than a pipe holds."""
@@ -39,6 +46,7 @@ class Worker:
         process: asyncio.subprocess.Process,
         streams: tuple[asyncio.StreamReader, asyncio.StreamWriter],
         output: int,
+        mark: str,
     ) -> None:
         self.handlers: frozenset[str] = frozenset()
         self.is_stopped = False
@@ -46,6 +54,7 @@ class Worker:
         self._process = process
         self._reader, self._writer = streams
         self._output = output
+        self._mark = mark
         self._grace: asyncio.TimerHandle | None = None
         asyncio.get_running_loop().add_reader(output, self._drain)
 
@@ -53,6 +62,7 @@ class Worker:
     async def start(cls, module: str, environment: Mapping[str, str]) -> Self:
         """A child that has imported its module. Raises ConfigError, which says why, when it
         could not."""
+        mark = secrets.token_hex(8)
         ours, theirs = socket.socketpair()
         output, printed = os.pipe()
         try:
@@ -63,7 +73,7 @@ class Worker:
                 stderr=printed,
                 pass_fds=(theirs.fileno(),),
                 start_new_session=True,
-                env=dict(environment),
+                env={**environment, MARK_VARIABLE: mark},
             )
         except BaseException:
             ours.close()
@@ -74,7 +84,7 @@ class Worker:
             os.close(printed)
         os.set_blocking(output, False)
         streams = await asyncio.open_unix_connection(sock=ours, limit=ANSWER_BYTES_MAX)
-        worker = cls(process, streams, output)
+        worker = cls(process, streams, output, mark)
         try:
             async with asyncio.timeout(START_TIMEOUT_S):
                 told = await worker._answer()
@@ -102,13 +112,15 @@ class Worker:
 
     async def run(self, order: Mapping[str, Any]) -> Ending:
         """Have a run done; return how it ended, which includes that the child is no more."""
+        word = secrets.token_hex(8)
         with contextlib.suppress(ConnectionError):
-            self._writer.write(orjson.dumps(order) + b"\n")
+            self._writer.write(orjson.dumps({**order, "word": word}) + b"\n")
             await self._writer.drain()
-        told = await self._answer()
+        told = await self._answer_of_the_living(word)
         self._drain()
-        if told is not None:
-            return Returned(int(told["code"]), str(told["message"]))
+        match told:
+            case {"code": int(code), "message": str(message)} if code > 0:
+                return Returned(code, message)
         await self.close()
         status = self._process.returncode or 0
         how = f"by {signal.Signals(-status).name}" if status < 0 else f"with status {status}"
@@ -130,6 +142,7 @@ class Worker:
         await self._process.wait()
         if self._grace is not None:
             self._grace.cancel()
+            await asyncio.to_thread(kill_marked, self._mark)
         if self._output >= 0:
             self._drain()
             asyncio.get_running_loop().remove_reader(self._output)
@@ -137,13 +150,32 @@ class Worker:
             self._output = -1
         self._writer.close()
 
-    async def _answer(self) -> dict[str, Any] | None:
-        """The next line of the child; None when there will be none."""
+    async def _answer_of_the_living(self, word: str) -> dict[str, Any] | None:
+        """As `_answer`, as long as the process lives; what it has said before counts."""
+        answering = asyncio.create_task(self._answer(word))
+        ending = asyncio.create_task(self._process.wait())
         try:
-            line = await self._reader.readline()
-        except (ConnectionError, ValueError):  # ValueError: a line beyond the limit.
-            return None
-        return orjson.loads(line) if line.endswith(b"\n") else None
+            await asyncio.wait({answering, ending}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({answering}, timeout=LAST_ANSWER_S)
+        finally:
+            for task in (answering, ending):
+                task.cancel()
+            await asyncio.wait({answering, ending})
+        return None if answering.cancelled() else answering.result()
+
+    async def _answer(self, word: str | None = None) -> dict[str, Any] | None:
+        """The next line of the child with this word; None when there will be none, or what comes is
+        no answer at all."""
+        try:
+            while (line := await self._reader.readline()).endswith(b"\n"):
+                told = orjson.loads(line)
+                if not isinstance(told, dict):
+                    return None
+                if told.get("word") == word:
+                    return told
+        except (ConnectionError, ValueError):  # ValueError: no JSON, or a line beyond the limit.
+            pass
+        return None
 
     def _drain(self) -> None:
         """Take all that was printed until now, and not what is printed meanwhile for ever."""

@@ -4,8 +4,9 @@ Every answer has HTTP status 200 and says in its body what came of it, as XXL-Jo
 looked at before the body is read: a stranger makes us hold nothing of what he sends.
 
 Invariant: a body is never held beyond BODY_BYTES_MAX, a request never waited for longer than
-REQUEST_TIMEOUT_S, and no more than CONNECTIONS_MAX connections are served at once. Absent on
-purpose: what the calls do.
+REQUEST_TIMEOUT_S, and no more than CONNECTIONS_MAX connections are there at once. When there would
+be more, the one that has said nothing for the longest time goes: whoever opens many and is silent
+shuts nobody out. Absent on purpose: what the calls do.
 """
 
 from __future__ import annotations
@@ -154,23 +155,42 @@ class _Connection(H11Protocol):
     it may be; uvicorn's faster parser bounds neither.)"""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """The first head is awaited."""
+        """The first head is awaited; for this one another may have to go."""
         super().connection_made(transport)
-        self._head_due = self.loop.call_later(self.timeout_keep_alive, self._give_up)
+        self._await_head()
+        if len(self.connections) >= CONNECTIONS_MAX:
+            silent = [one for one in self.connections if isinstance(one, _Connection)]
+            silent = [one for one in silent if one.is_silent and one is not self]
+            if silent:
+                min(silent, key=lambda one: one.silent_since_s).give_way()
 
     def on_response_complete(self) -> None:
         """The next one is."""
         super().on_response_complete()
         self._head_due.cancel()
-        self._head_due = self.loop.call_later(self.timeout_keep_alive, self._give_up)
+        self._await_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """None is."""
         super().connection_lost(exc)
         self._head_due.cancel()
 
+    @property
+    def is_silent(self) -> bool:
+        """Is no request under way?"""
+        return self.cycle is None or self.cycle.response_complete
+
+    def give_way(self) -> None:
+        """End it now, and do not count it any more."""
+        self.connections.discard(self)
+        self.transport.abort()
+
+    def _await_head(self) -> None:
+        self.silent_since_s = self.loop.time()
+        self._head_due = self.loop.call_later(self.timeout_keep_alive, self._give_up)
+
     def _give_up(self) -> None:
-        if self.cycle is None or self.cycle.response_complete:
+        if self.is_silent:
             self.transport.close()
 
 

@@ -24,11 +24,11 @@ from engine.client import ConsumeContext
 from engine.client.consuming.idempotence import (
     Guard,
     RedisGuard,
-    SqlDialect,
     SqlGuard,
     once_per_key,
 )
 from engine.client.consuming.listeners import ListenerAnswer
+from engine.client.sql import SqlDialect
 from engine.protocol.message import MessageExt
 from engine.runtime import system_runtime
 from tests.integration.client.cluster_users import consuming

@@ -42,7 +42,11 @@ class Admin:
     registered: list[Registration] = field(default_factory=list)
     removed: list[Registration] = field(default_factory=list)
     results: list[RunResult] = field(default_factory=list)
+    order: list[str] = field(default_factory=list)
+    """In which order it was told of beats and farewells."""
     refuses: bool = False
+    reads_beats: asyncio.Event | None = None
+    """A beat is not read before this."""
     _news: asyncio.Condition = field(default_factory=asyncio.Condition)
 
     async def until(self, happened: Callable[[Admin], Any]) -> None:
@@ -56,9 +60,13 @@ class Admin:
         return next(one for one in self.results if one.log_id == log_id)
 
     async def registry(self, asked: Asked) -> Answer:
+        if self.reads_beats is not None:
+            await self.reads_beats.wait()
+        self.order.append("beat")
         return await self._tell(self.registered, [Registration.decode(asked.body)])
 
     async def remove(self, asked: Asked) -> Answer:
+        self.order.append("farewell")
         return await self._tell(self.removed, [Registration.decode(asked.body)])
 
     async def callback(self, asked: Asked) -> Answer:

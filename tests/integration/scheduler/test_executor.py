@@ -197,6 +197,18 @@ async def test_an_executor_that_ends_tells_what_it_has_stopped(tmp_path: Path) -
     assert len(admin.removed) == 1
 
 
+async def test_a_farewell_comes_after_the_last_beat_however_slowly_that_is_read(
+    tmp_path: Path,
+) -> None:
+    """An admin that read them the other way round would send runs to nobody for 90 s."""
+    async with receiving_admin() as admin:
+        admin.reads_beats = asyncio.Event()
+        async with executor_here(tmp_path, admin.url) as executor:
+            assert (await executor.client.beat()).is_success
+            asyncio.get_running_loop().call_later(0.3, admin.reads_beats.set)
+        assert admin.order == ["beat", "farewell"]
+
+
 async def test_scripts_are_refused_unless_they_were_switched_on(tmp_path: Path) -> None:
     script = {"handler": "", "glue_type": "GLUE_SHELL", "glue_source": 'echo "$@"; exit 4'}
     async with receiving_admin() as admin:

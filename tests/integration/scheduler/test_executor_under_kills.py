@@ -34,12 +34,12 @@ KILLS = 20
 
 @asynccontextmanager
 async def executor_process(
-    home: Path, admin: str
+    home: Path, admin: str, *options: str
 ) -> AsyncIterator[tuple[asyncio.subprocess.Process, Party]]:
     """`tidemark executor`, ended by SIGTERM unless it is dead before."""
     process = await asyncio.create_subprocess_exec(
         *(COMMAND, "executor", "--admin", admin, "--app", "tests", "--module", MODULE),
-        *("--home", home, "--port", "0"),
+        *("--home", home, "--port", "0", *options),
         stdout=asyncio.subprocess.PIPE,
         env=os.environ | {TOKEN_VARIABLE: TOKEN},
         cwd=ROOT,
@@ -92,6 +92,19 @@ async def test_after_kill_9_what_had_finished_is_delivered_and_what_had_not_is_t
         process.terminate()
         assert await process.wait() == 0
     assert place.read_text() == "2\n4\n"
+
+
+async def test_a_script_dies_with_its_executor(tmp_path: Path) -> None:
+    """Else it would be at work beside the run that the centre starts in its place."""
+    place = tmp_path / "pid"
+    async with receiving_admin() as admin:
+        async with executor_process(tmp_path / "x", admin.url, "--scripts") as (process, executor):
+            source = f"echo $$ > {place}; exec sleep 600"
+            await executor.run(1, "", glue_type="GLUE_SHELL", glue_source=source)
+            await until(lambda: place.exists() and place.read_text().strip())
+            process.kill()
+            await process.wait()
+        await until(lambda: not is_alive(int(place.read_text())))
 
 
 @pytest.mark.slow

@@ -14,8 +14,9 @@ from typing import Any
 
 import pytest
 
-from engine.client.consuming.idempotence import RedisGuard, SqlDialect, SqlGuard, once_per_key
+from engine.client.consuming.idempotence import RedisGuard, SqlGuard, once_per_key
 from engine.client.consuming.listeners import ConsumeConcurrentlyStatus, ConsumeContext
+from engine.client.sql import SqlDialect
 from engine.foundation.errors import ClusterError, ConfigError, KeyReused
 from engine.foundation.limits import GUARD_KEYS_KEPT_MS
 from engine.protocol.message import MessageExt, MessageQueue

@@ -14,8 +14,8 @@ from pipelines.own_jobs import handlers
 from pipelines.own_jobs.commands_of import JOBS, command_of
 from pipelines.own_jobs.installing import APP, install
 from pipelines.own_jobs.settings import Settings, read_settings
-from pipelines.scheduler.executor.handlers import handlers_in
 from pipelines.scheduler.desk import Desk
+from pipelines.scheduler.executor.handlers import handlers_in
 from pipelines.scheduler.roles import Actor
 
 FIRE = datetime(2026, 3, 2, 0, 20, tzinfo=UTC)
