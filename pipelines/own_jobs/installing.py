@@ -10,10 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from pipelines.alerting.store.database import Database
 from pipelines.own_jobs.commands_of import JOBS
+from pipelines.scheduler.desk import Desk
 from pipelines.scheduler.job_settings import JobSettings
-from pipelines.scheduler.store.jobs import Change, add_group, add_job, groups, jobs_after, start_job
 
 APP: Final = "tidemark"
 HOUR_S: Final = 3_600
@@ -78,25 +77,28 @@ def own_jobs(zone: str, send: Sequence[str]) -> tuple[JobSettings, ...]:
 
 
 def install(
-    database: Database, change: Change, *, app: str = APP, zone: str = "UTC",
-    send: Sequence[str] = (), is_started: bool = True,
-) -> list[Installed]:  # fmt: skip
-    """Make what is missing of the jobs, by their titles within the application's group."""
-    wanted = own_jobs(zone, send)
-    there = {one.app_name: one.group_id for one in groups(database)}
-    group_id = there.get(app) or add_group(database, app, change, title="Tidemark's own jobs")
+    desk: Desk,
+    *,
+    app: str = APP,
+    zone: str = "UTC",
+    send: Sequence[str] = (),
+    is_started: bool = True,
+) -> list[Installed]:
+    """Make what is missing of the jobs, by their titles within the application's group; as the
+    desk raises for who may not."""
+    group_ids = {one.group_id for one in desk.groups() if one.app_name == app}
     known: dict[str, int] = {}
     last = 0
-    while found := jobs_after(database, last, group_id=group_id):
-        known |= {job.settings.title: job.job_id for job in found}
+    while found := desk.jobs_after(last):
+        known |= {one.settings.title: one.job_id for one in found if one.group_id in group_ids}
         last = found[-1].job_id
     done = []
-    for settings in wanted:
+    for settings in own_jobs(zone, send):
         if settings.title in known:
             done.append(Installed(settings.title, known[settings.title], is_new=False))
             continue
-        job_id = add_job(database, group_id, settings, change)
+        job_id = desk.add_job(app, settings)
         if is_started:
-            start_job(database, job_id, change)
+            desk.start_job(job_id)
         done.append(Installed(settings.title, job_id, is_new=True))
     return done

@@ -59,7 +59,8 @@ def plan(schedule: Schedule, misfire: MisfirePolicy, *, next_ms: int, now_ms: in
         if misfire is MisfirePolicy.FIRE_ONCE_NOW:
             runs.append(PlannedRun(next_ms, now_ms))
         is_over = schedule.waits_for_the_end and bool(runs)
-        ahead_ms = None if is_over else schedule.after_missing_ms(next_ms, now_ms)
+        missed_until_ms = now_ms - (0 if schedule.waits_for_the_end else WINDOW_MS + 1)
+        ahead_ms = None if is_over else schedule.after_missing_ms(next_ms, missed_until_ms)
     while ahead_ms is not None and ahead_ms <= now_ms + WINDOW_MS and len(runs) < RUNS_MAX:
         runs.append(PlannedRun(ahead_ms, max(ahead_ms, now_ms)))
         ahead_ms = None if schedule.waits_for_the_end else schedule.next_ms(ahead_ms)

@@ -79,15 +79,15 @@ class Schedule:
             case ScheduleKind.ONCE:
                 return self.once_ms if self.once_ms > after_ms else None
 
-    def after_missing_ms(self, planned_ms: int, now_ms: int) -> int | None:
-        """The first planned time after now, when the one of `planned_ms` was missed.
+    def after_missing_ms(self, planned_ms: int, missed_until_ms: int) -> int | None:
+        """The first planned time after those that were missed, the first of which is `planned_ms`.
 
         A rate keeps its beat: the times stay whole intervals apart. XXL-Job counts from now on.
         """
         if self.kind is ScheduleKind.FIX_RATE:
-            missed = (now_ms - planned_ms) // self.interval_ms
+            missed = (missed_until_ms - planned_ms) // self.interval_ms
             return planned_ms + (missed + 1) * self.interval_ms
-        return self.next_ms(now_ms)
+        return self.next_ms(missed_until_ms)
 
     @property
     def waits_for_the_end(self) -> bool:

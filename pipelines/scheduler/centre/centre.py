@@ -41,6 +41,8 @@ REPORT_REST: Final = 20
 """So many times as long as counting took it rests: no more than a twentieth of a core is for it."""
 FORGOTTEN_BATCHES_MAX: Final = 50
 """In one go: 200,000 runs a minute, more than a centre sends."""
+STOPPED_SHOWN_MAX: Final = 10
+"""Jobs that one line of the log names."""
 RETRY_S: Final = 1.0
 BATCH_MAX: Final = 500
 """Runs that one transaction writes as SENT."""
@@ -137,7 +139,9 @@ class Centre:
             done = await self._stored(passes.plan_due, self._holder, now_ms=now_ms)
             self._keep(done.claims)
             if done.stopped:
-                _log.warning("stopped: %s; `tidemark jobs show` says why", list(done.stopped))
+                shown = ", ".join(map(str, done.stopped[:STOPPED_SHOWN_MAX]))
+                count = len(done.stopped)
+                _log.warning("%d stopped: %s; `tidemark jobs show` says why", count, shown)
             if done.read_count < JOBS_PER_PASS:
                 break
         left = await self._stored(passes.claim_due, self._holder, now_ms=self._doors.now_ms())

@@ -1,7 +1,7 @@
 """The side of the wire that asks: one pool of connections, and the calls of both parties over it.
 
-It uses httpx's transport without its client: no redirects, no cookies, no proxies from the
-environment. A call goes once; who calls decides whether it goes again, by the error:
+No redirects, no cookies, no proxies from the environment. A call goes once; who calls decides
+whether it goes again, by the error:
 
     ConnectFailed        nothing was sent
     RequestTimedOut      whether it was done is unknown
@@ -19,7 +19,7 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import Final
 
-import httpx
+import h11
 
 from engine.foundation.errors import (
     ConfigError,
@@ -31,7 +31,7 @@ from engine.foundation.errors import (
 )
 from pipelines.alerting.channels.addresses import look_up
 from pipelines.scheduler.wire.addresses import Address
-from pipelines.scheduler.wire.fields import BODY_BYTES_MAX
+from pipelines.scheduler.wire.connections import Connections, Place
 from pipelines.scheduler.wire.messages import (
     Answer,
     Dialect,
@@ -48,20 +48,15 @@ from pipelines.scheduler.wire.tokens import APP_HEADER, TOKEN_HEADER
 
 TIMEOUT_S: Final = 3.0
 """Of one call; XXL-Job's figure."""
-CONNECTIONS_MAX: Final = 500
-CONNECTIONS_IDLE_MAX: Final = 100
-IDLE_EXPIRY_S: Final = 20.0
-"""Below what the other side waits before it closes an idle connection."""
 LOOK_UPS_MAX: Final = 8
+OK_STATUS: Final = 200
 
 
 class Caller:
     """Sends requests over one pool. Belongs to the loop that opened it."""
 
-    def __init__(
-        self, transport: httpx.AsyncHTTPTransport, threads: Executor, *, timeout_s: float
-    ) -> None:
-        self._transport = transport
+    def __init__(self, connections: Connections, threads: Executor, *, timeout_s: float) -> None:
+        self._connections = connections
         self._threads = threads
         self._timeout_s = timeout_s
 
@@ -70,67 +65,54 @@ class Caller:
     ) -> Answer:
         """POST a body to a path below an address. Raises as the module says, and ConfigError for a
         name that leads where it may not."""
+        head = h11.Request(
+            method="POST",
+            target=at.path + path,
+            headers=[
+                ("Host", at.authority),
+                ("Content-Type", "application/json;charset=UTF-8"),
+                ("Content-Length", str(len(body))),
+                *headers.items(),
+            ],
+        )
+        give_up_s = asyncio.get_running_loop().time() + self._timeout_s
         try:
-            async with asyncio.timeout(self._timeout_s):
-                return Answer.decode(await self._posted(at, path, body, headers))
-        except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout) as error:
-            raise ConnectFailed(f"{at.text} cannot be reached ({_why(error)})") from error
-        except (TimeoutError, httpx.TimeoutException) as error:
+            async with asyncio.timeout_at(give_up_s):
+                place = await self._place_of(at)
+                connection = await self._connections.take(place)
+        except TimeoutError as error:
+            raise ConnectFailed(f"{at.text}: not reached in {self._timeout_s:g} s") from error
+        try:
+            async with asyncio.timeout_at(give_up_s):
+                reply = await connection.ask(head, body)
+        except TimeoutError as error:
             raise RequestTimedOut(f"{at.text}: no answer in {self._timeout_s:g} s") from error
-        except httpx.TransportError as error:
-            raise ConnectionLost(f"{at.text}: the connection ended ({_why(error)})") from error
+        except (ConnectionLost, RemoteProtocolError) as error:
+            raise type(error)(f"{at.text}: {error}") from error
+        finally:
+            self._connections.give_back(place, connection)
+        if reply.status != OK_STATUS:
+            raise RemoteProtocolError(f"{at.text} answered HTTP status {reply.status}")
+        return Answer.decode(reply.body)
 
-    async def _posted(
-        self, at: Address, path: str, body: bytes, headers: Mapping[str, str]
-    ) -> bytes:
+    async def _place_of(self, at: Address) -> Place:
         host = at.host
         if at.is_name:
             loop = asyncio.get_running_loop()
             found = await loop.run_in_executor(self._threads, partial(look_up, host, at.port))
             host = at.chosen(found)
-        request = httpx.Request(
-            "POST",
-            httpx.URL(scheme=at.scheme, host=host, port=at.port, path=at.path + path),
-            headers={
-                "Host": at.authority,
-                "Content-Type": "application/json;charset=UTF-8",
-                **headers,
-            },
-            content=body,
-            extensions={
-                "sni_hostname": at.host,
-                "timeout": httpx.Timeout(self._timeout_s).as_dict(),
-            },
-        )
-        answer = await self._transport.handle_async_request(request)
-        try:
-            if answer.status_code != 200:
-                raise RemoteProtocolError(f"{at.text} answered HTTP status {answer.status_code}")
-            read = bytearray()
-            async for part in answer.aiter_raw():
-                read += part
-                if len(read) > BODY_BYTES_MAX:
-                    raise RemoteProtocolError(f"{at.text} answered more than may be read")
-        finally:
-            await answer.aclose()
-        return bytes(read)
+        return Place(host, at.port, at.host if at.scheme == "https" else None)
 
 
 @asynccontextmanager
 async def opened_caller(*, timeout_s: float = TIMEOUT_S) -> AsyncIterator[Caller]:
     """A caller, and its connections closed at the end."""
-    limits = httpx.Limits(
-        max_connections=CONNECTIONS_MAX,
-        max_keepalive_connections=CONNECTIONS_IDLE_MAX,
-        keepalive_expiry=IDLE_EXPIRY_S,
-    )
     threads = ThreadPoolExecutor(LOOK_UPS_MAX, thread_name_prefix="look-up")
+    connections = Connections(ssl.create_default_context())
     try:
-        async with httpx.AsyncHTTPTransport(
-            verify=ssl.create_default_context(), trust_env=False, limits=limits
-        ) as transport:
-            yield Caller(transport, threads, timeout_s=timeout_s)
+        yield Caller(connections, threads, timeout_s=timeout_s)
     finally:
+        connections.close()
         threads.shutdown(wait=False, cancel_futures=True)
 
 
@@ -143,11 +125,13 @@ class ExecutorClient:
         at: Address,
         *,
         token: str | None,
+        app: str | None = None,
         dialect: Dialect = Dialect.UP_TO_3_4,
     ) -> None:
+        """`app`: whose token it is, when it is the executor's own."""
         self._caller = caller
         self._at = at
-        self._headers = headers_of(token, None)
+        self._headers = headers_of(token, app)
         self._run_path = "run" if dialect is Dialect.UP_TO_3_4 else "trigger"
 
     async def beat(self) -> Answer:
@@ -221,7 +205,3 @@ def headers_of(token: str | None, app: str | None) -> dict[str, str]:
                 raise ConfigError(name, "***", "printable ASCII")
             headers[name] = value
     return headers
-
-
-def _why(error: httpx.TransportError) -> str:
-    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__

@@ -21,7 +21,9 @@ from pipelines.alerting.telling import TellingFile
 from pipelines.alerting.watching import Alerting
 from pipelines.lake import Lake
 from pipelines.scheduler.job_settings import JobSettings
-from pipelines.scheduler.store.jobs import Change, add_group, add_job
+from pipelines.scheduler.store.audit import Change
+from pipelines.scheduler.store.groups import add_group
+from pipelines.scheduler.store.jobs import add_job
 from pipelines.scheduler.store.run_rows import planned_row
 from pipelines.scheduler.store.tables import runs
 from pipelines.scheduler.store.troubles import LATE_MS, TOLD_FOR_MS, troubles

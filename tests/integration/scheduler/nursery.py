@@ -1,10 +1,11 @@
 """Centres and executors as processes that cost no start of an interpreter: one process has imported
 all, and forks whoever is asked for. To be run as `python -m tests.integration.scheduler.nursery`.
 
-On standard input comes a line of JSON each: `{"name": …, "database": …, "port": …}` begins a
-centre, `{"name": …, "home": …, "admins": […], "port": …}` an executor. On
-standard output come `begun NAME PID` from the nursery and `ready NAME` from its children. When the
-input ends, all children are killed.
+On standard input comes a line of JSON each. `{"name": …, "database": …, "port": …}` begins a
+centre, `{"name": …, "home": …, "admins": […], "port": …}` an executor, `{"name": …, "holds": …}`
+somebody who takes the schedule lock of that database and stops. On standard output come `begun NAME
+PID` from the nursery, `ready NAME` from its children, and `kept NAME` or `lost NAME` from one who
+went on and has, or has not, the lock still. When the input ends, all children are killed.
 """
 
 from __future__ import annotations
@@ -18,10 +19,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import sqlalchemy as sa
+
 from pipelines.alerting.store.database import Database
+from pipelines.alerting.store.errors import StoreUnavailable
 from pipelines.scheduler.centre.serving import serve as serve_centre
 from pipelines.scheduler.executor.serving import Settings
 from pipelines.scheduler.executor.serving import serve as serve_executor
+from pipelines.scheduler.store.tables import schedule_locks
 from tests.integration.scheduler.parties import MODULE, TOKEN
 from tests.integration.scheduler.stores import APP
 
@@ -34,7 +39,9 @@ def say(*words: object) -> None:
 async def be(told: dict[str, Any]) -> None:
     """A centre or an executor, until it is killed."""
     name = told["name"]
-    if "database" in told:
+    if "holds" in told:
+        stop_with_the_lock(name, Database.at(told["holds"]))
+    elif "database" in told:
         await serve_centre(
             Database.at(told["database"]),
             host="127.0.0.1",
@@ -55,26 +62,39 @@ async def be(told: dict[str, Any]) -> None:
         await serve_executor(settings, asyncio.Event(), lambda _: say("ready", name))
 
 
+def stop_with_the_lock(name: str, database: Database) -> None:
+    """Take it, and stop until SIGCONT."""
+    its_row = sa.select(schedule_locks).with_for_update()
+    try:
+        with database.writing() as connection:
+            connection.execute(its_row)
+            say("ready", name)
+            os.kill(os.getpid(), signal.SIGSTOP)
+            connection.execute(its_row)
+    except StoreUnavailable:
+        say("lost", name)
+    else:
+        say("kept", name)
+
+
 def main() -> None:
     """Fork whoever is asked for."""
     logging.basicConfig(format="%(asctime)s %(message)s", level=logging.WARNING)
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # Nobody waits for them.
     children: list[int] = []
     for line in sys.stdin:
         told = json.loads(line)
         pid = os.fork()
         if not pid:
-            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             os.close(0)
             asyncio.run(be(told))
             os._exit(0)
+        # None is waited for before the end: until then its number is nobody else's, and a kill that
+        # comes too late meets no stranger.
         children.append(pid)
         say("begun", told["name"], pid)
     for pid in children:
-        try:
-            os.kill(pid, signal.SIGKILL)
-        except ProcessLookupError:
-            continue
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from pipelines.scheduler.centre.last_lines import LastLines
 from pipelines.scheduler.centre.run_requests import kill_run, log_of_run
 from pipelines.scheduler.commands import app
 from pipelines.scheduler.run_life import RunEvent, RunState
-from pipelines.scheduler.store import jobs, passes, registry, results
+from pipelines.scheduler.store import groups, jobs, passes, registry, results
 from pipelines.scheduler.store.clock import machine_ms
 from pipelines.scheduler.store.troubles import troubles
 from pipelines.scheduler.wire.client import opened_caller
@@ -57,7 +57,7 @@ async def test_a_run_is_read_while_it_goes_on_killed_alone_and_not_tried_again(
 ) -> None:
     database = Database.at(sqlite_address(tmp_path))
     now = by("ann", machine_ms())
-    group_id = jobs.add_group(database, "tests", now)
+    group_id = groups.add_group(database, "tests", now)
     told = settings(handler="waits-for-ever", retries=3)
     job_id = jobs.add_job(database, group_id, told, now)
     async with (
@@ -94,6 +94,11 @@ async def test_a_run_is_read_while_it_goes_on_killed_alone_and_not_tried_again(
         assert "and tidies up" in told_of[first].last_lines
         assert "killed" in told_of[second].last_lines, "it has no log: what its executor told"
         assert "nothing to end: FAILED" in await asked(tmp_path, "kill", str(first))
+        [log] = (tmp_path / "x").glob(f"logs/*/{first}.log")
+        log.unlink()
+        told_of_it = await asked(tmp_path, "log", str(first), "--follow", "--json")
+        gone = json.loads(told_of_it.splitlines()[0])
+        assert (gone["text"], gone["to_line"], gone["is_end"]) == ("", 0, True)
         assert len(results.runs_of(database, job_id)) == 2, "a killed run is not tried again"
     database.close()
 

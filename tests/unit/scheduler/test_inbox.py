@@ -57,14 +57,14 @@ async def test_what_comes_while_others_are_stored_goes_together() -> None:
 async def test_each_hears_of_its_own_foreign_results() -> None:
     stored = Stored()
     stored.foreign = frozenset({2})
-    stored.may_go.set()
     inbox = Inbox(stored.store)
-    found = await asyncio.gather(
-        *await begun(inbox, telling(1), telling(2, 3)), return_exceptions=True
-    )
-    assert found[0] is None
-    assert isinstance(found[1], NotTheirs)
-    assert "runs 2" in str(found[1])
+    tasks = await begun(inbox, telling(0), telling(1), telling(2, 3))
+    stored.may_go.set()
+    found = await asyncio.gather(*tasks, return_exceptions=True)
+    assert stored.batches == [[0], [1, 2, 3]]
+    assert found[:2] == [None, None]
+    assert isinstance(found[2], NotTheirs)
+    assert "runs 2" in str(found[2])
 
 
 async def test_a_transaction_that_fails_is_told_to_one_and_tried_for_the_others() -> None:

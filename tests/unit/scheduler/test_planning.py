@@ -36,6 +36,14 @@ def test_what_is_missed_is_left_or_made_up_for_once() -> None:
     assert made_up == Plan((PlannedRun(missed, NOW),), missed + 60_000, missed_from_ms=missed)
 
 
+def test_what_is_late_by_less_than_the_window_has_its_run_even_behind_what_was_missed() -> None:
+    each_ten = schedule_of("FIX_RATE", "10")
+    for misfire, made_up in ((NOTHING, []), (ONCE_NOW, [NOW - 54_000])):
+        planned = plan(each_ten, misfire, next_ms=NOW - 54_000, now_ms=NOW)
+        assert [run.planned_ms for run in planned.runs] == [*made_up, NOW - 4_000]
+        assert planned.next_ms == NOW + 6_000
+
+
 def test_a_delay_has_one_run_until_its_end_is_known() -> None:
     delay = schedule_of("FIX_DELAY", "1")
     assert plan(delay, NOTHING, next_ms=NOW, now_ms=NOW) == Plan((PlannedRun(NOW, NOW),), None)
@@ -73,7 +81,7 @@ def test_no_time_is_planned_twice_and_none_left_out_but_what_was_missed(
         assert all(0 <= run.due_ms - now <= WINDOW_MS for run in found.runs)
         planned += [run.planned_ms for run in found.runs]
         if found.missed_from_ms is not None:
-            missed |= set(range(found.missed_from_ms, now + 1))
+            missed |= set(range(found.missed_from_ms, now - WINDOW_MS))
         next_ms = found.next_ms
     wanted = []
     while first is not None and next_ms is not None and first < next_ms:
