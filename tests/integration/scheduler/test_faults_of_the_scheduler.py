@@ -11,6 +11,7 @@ import sqlalchemy as sa
 
 from pipelines.alerting.store.database import Database
 from pipelines.scheduler.centre.calls import WiredExecutors
+from pipelines.scheduler.centre.token_book import TokenBook
 from pipelines.scheduler.run_life import OK, RunEvent, RunState
 from pipelines.scheduler.store import groups, jobs, passes, registry, results, tables
 from pipelines.scheduler.store.clock import machine_ms
@@ -60,7 +61,13 @@ def response(body: bytes) -> bytes:
     return b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body) + body
 
 
-async def test_an_executor_that_answers_late_or_never_leaves_it_unknown() -> None:
+def open_book(folder: Path) -> TokenBook:
+    """No executor has a token, and none is needed."""
+    database = Database.at(sqlite_address(folder))
+    return TokenBook(database, None, asyncio.to_thread, may_be_open=True)
+
+
+async def test_an_executor_that_answers_late_or_never_leaves_it_unknown(tmp_path: Path) -> None:
     is_late = asyncio.Event()
 
     async def late(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -73,14 +80,14 @@ async def test_an_executor_that_answers_late_or_never_leaves_it_unknown() -> Non
         opened_caller(timeout_s=0.2) as hasty,
         opened_caller(timeout_s=20) as patient,
     ):
-        outcome = await WiredExecutors(hasty, None).run(a_sending(at.text))
+        outcome = await WiredExecutors(hasty, open_book(tmp_path)).run(a_sending(at.text))
         assert outcome.event is RunEvent.LOSE_SIGHT
         is_late.set()
-        again = await WiredExecutors(patient, None).run(a_sending(at.text))
+        again = await WiredExecutors(patient, open_book(tmp_path)).run(a_sending(at.text))
         assert (again.event, again.message) == (RunEvent.REFUSE, "busy")
 
 
-async def test_a_second_answer_is_not_taken_for_that_of_the_next_call() -> None:
+async def test_a_second_answer_is_not_taken_for_that_of_the_next_call(tmp_path: Path) -> None:
     async def twice(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await whole_request(reader)
         writer.write(response(b'{"code":200,"msg":"first"}') * 2)
@@ -88,7 +95,7 @@ async def test_a_second_answer_is_not_taken_for_that_of_the_next_call() -> None:
         writer.write(response(b'{"code":500,"msg":"second"}'))
 
     async with strange_peer(twice) as at, opened_caller(timeout_s=20) as caller:
-        executors = WiredExecutors(caller, None)
+        executors = WiredExecutors(caller, open_book(tmp_path))
         for _ in range(3):
             outcome = await executors.run(a_sending(at.text))
             assert (outcome.event, outcome.message) == (RunEvent.ACCEPT, "first")
