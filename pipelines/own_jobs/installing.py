@@ -84,21 +84,16 @@ def install(
     send: Sequence[str] = (),
     is_started: bool = True,
 ) -> list[Installed]:
-    """Make what is missing of the jobs, by their titles within the application's group. Raises
-    NotPermitted.
-    """
-    wanted = own_jobs(zone, send)
-    there = {one.app_name: one.group_id for one in desk.groups()}
-    group_id = there.get(app)
-    if group_id is None:
-        group_id = desk.add_group(app, title="Tidemark's own jobs")
+    """Make what is missing of the jobs, by their titles within the application's group; as the
+    desk raises for who may not."""
+    group_ids = {one.group_id for one in desk.groups() if one.app_name == app}
     known: dict[str, int] = {}
     last = 0
     while found := desk.jobs_after(last):
-        known |= {job.settings.title: job.job_id for job in found if job.group_id == group_id}
+        known |= {one.settings.title: one.job_id for one in found if one.group_id in group_ids}
         last = found[-1].job_id
     done = []
-    for settings in wanted:
+    for settings in own_jobs(zone, send):
         if settings.title in known:
             done.append(Installed(settings.title, known[settings.title], is_new=False))
             continue

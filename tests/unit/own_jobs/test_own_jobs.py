@@ -16,7 +16,8 @@ from pipelines.own_jobs.installing import APP, install
 from pipelines.own_jobs.settings import Settings, read_settings
 from pipelines.scheduler.desk import Desk
 from pipelines.scheduler.executor.handlers import handlers_in
-from pipelines.scheduler.roles import Actor
+from pipelines.scheduler.for_commands import acting
+from pipelines.scheduler.store.jobs import edit_job, job_of
 
 FIRE = datetime(2026, 3, 2, 0, 20, tzinfo=UTC)
 HERE = Settings(lake="/srv/lake")
@@ -101,23 +102,23 @@ def test_settings_say_what_is_wrong_with_them(tmp_path: Path) -> None:
 
 def test_jobs_are_installed_once_and_what_somebody_has_changed_stays(tmp_path: Path) -> None:
     state = Database.in_folder(tmp_path)
-    desk = Desk(state, Actor("me", is_admin=True), lambda: 1)
     try:
+        desk = Desk(state, acting(state, "ann"), lambda: 1)
         made = install(desk, zone="Europe/Berlin", send=["team"])
         assert len(made) == 8
         assert all(one.is_new for one in made)
         daily = next(one for one in made if one.title == "lag report, daily")
-        job = desk.job(daily.job_id)
+        job = job_of(state, daily.job_id)
         assert job.is_active
         assert job.settings.parameters == "period=daily zone=Europe/Berlin send=team"
         changed = replace(job.settings, schedule_text="0 0 6 * * ?")
-        desk.edit_job(daily.job_id, changed)
+        edit_job(state, daily.job_id, changed, desk.change)
         again = install(desk)
         assert [(one.title, one.job_id) for one in again] == [
             (one.title, one.job_id) for one in made
         ]
         assert not any(one.is_new for one in again)
-        assert desk.job(daily.job_id).settings.schedule_text == "0 0 6 * * ?"
+        assert job_of(state, daily.job_id).settings.schedule_text == "0 0 6 * * ?"
         assert [one.app_name for one in desk.groups()] == [APP]
         assert len(desk.jobs_after()) == 8
     finally:
