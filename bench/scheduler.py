@@ -31,9 +31,9 @@ from bench.analytics.cost import cpu_seconds
 from bench.bars import SCHEDULER_LOST, SCHEDULER_P99, SCHEDULER_TWICE, Bar
 from pipelines.alerting.store.database import Database
 from pipelines.scheduler.run_life import ENDED, OK
-from pipelines.scheduler.store import jobs, registry, tables
+from pipelines.scheduler.store import groups, registry, tables
+from pipelines.scheduler.store.audit import Change
 from pipelines.scheduler.store.clock import machine_ms
-from pipelines.scheduler.store.jobs import Change
 from pipelines.scheduler.wire.addresses import Address
 from pipelines.scheduler.wire.client import AdminClient, opened_caller
 from pipelines.scheduler.wire.messages import LogRequest, RunRequest, RunResult
@@ -143,7 +143,7 @@ async def executing(arrivals: Arrivals, admins: list[AdminClient]) -> AsyncItera
 def with_jobs(database: Database, count: int, first_ms: int) -> None:
     """So many jobs, each due once a minute from `first_ms` on, spread over its seconds."""
     change = Change("bench", machine_ms())
-    group_id = jobs.add_group(database, APP, change)
+    group_id = groups.add_group(database, APP, change)
     rows = [
         {
             "group_id": group_id,

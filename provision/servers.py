@@ -1,5 +1,5 @@
-"""PostgreSQL, Redis, Alertmanager and promtool for the tests of what speaks to them, or is checked
-by them: found, else installed by apt for root.
+"""PostgreSQL, Redis, MariaDB, Alertmanager and promtool for the tests of what speaks to them, or is
+checked by them: found, else installed by apt for root.
 
 Only their programs are used: the tests start servers of their own, on free ports of 127.0.0.1, in
 folders of their own. Without them the set-up says so: everything else works, and those tests fail
@@ -21,6 +21,9 @@ MISSING = (
 )
 POSTGRESQL_MISSING = MISSING.format(program="initdb", title="PostgreSQL", package="postgresql")
 REDIS_MISSING = MISSING.format(program="redis-server", title="Redis", package="redis-server")
+MARIADB_MISSING = MISSING.format(
+    program="mariadbd", title="MariaDB", package="mariadb-server-core mariadb-client"
+)
 ALERTMANAGER_MISSING = MISSING.format(
     program="prometheus-alertmanager", title="Alertmanager", package="prometheus-alertmanager"
 )
@@ -33,6 +36,8 @@ def ensure() -> None:
     for find, package, missing in (
         (postgresql_programs, "postgresql", POSTGRESQL_MISSING),
         (redis_server, "redis-server", REDIS_MISSING),
+        (mariadb_server, "mariadb-server-core", MARIADB_MISSING),
+        (mariadb_dump, "mariadb-client", MARIADB_MISSING),
         (alertmanager, "prometheus-alertmanager", ALERTMANAGER_MISSING),
         (promtool, "prometheus", PROMTOOL_MISSING),
     ):
@@ -56,6 +61,18 @@ def postgresql_programs() -> Path | None:
 def redis_server() -> Path | None:
     """The program, or None."""
     found = shutil.which("redis-server")
+    return Path(found) if found else None
+
+
+def mariadb_server() -> Path | None:
+    """The program, which Debian keeps off the PATH of most, or None."""
+    found = shutil.which("mariadbd") or shutil.which("mariadbd", path="/usr/sbin:/usr/libexec")
+    return Path(found) if found else None
+
+
+def mariadb_dump() -> Path | None:
+    """What writes a database of MariaDB as SQL, or None."""
+    found = shutil.which("mariadb-dump")
     return Path(found) if found else None
 
 

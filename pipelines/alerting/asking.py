@@ -31,9 +31,8 @@ def listed(database: Database, lake: str, *, now_us: int, all_of_them: bool = Fa
     are kept."""
     held = steps.load(database, lake)
     acks = {(one.fingerprint, one.active_at_us): one for one in people.acks_of(database, lake)}
-    standing = active(
-        silences_of(people.silences_of(database, lake, ending_after_us=now_us)), now_us
-    )
+    silences, _ = silences_of(people.silences_of(database, lake, ending_after_us=now_us))
+    standing = active(silences, now_us)
     rows = []
     for alert in held.alerts:
         if alert.state not in OPEN and not all_of_them:
@@ -93,8 +92,13 @@ def new_silence(
         raise ConfigError("silence", ", ".join(matchers), str(error)) from error
 
 
-def recurring_of(days: str, at: str, length_us: int, zone: str) -> Recurring:
-    """When a silence comes back: days like `mon,tue`, or none for every day; a time like 22:00."""
+def recurring_of(days: str, at: str, length_us: int, zone: str) -> Recurring | None:
+    """When a silence comes back: days like `mon,tue`, or none for every day; a time like 22:00.
+    None: neither is given."""
+    if not days and not at:
+        return None
+    if not at:
+        raise ConfigError("at", at, "given with --days: the time of day at which it begins")
     try:
         numbers = frozenset(DAYS.index(day) for day in days.lower().split(",") if day)
         hour, minute = (int(part) for part in at.split(":"))

@@ -297,7 +297,11 @@ def _silences(connection: sa.Connection, lake: str) -> list[KeptSilence]:
     )
     names: Sequence[str] = people.Silence.__slots__
     kept = [people.Silence(**{name: getattr(row, name) for name in names}) for row in rows]
-    return [KeptSilence(silence_of(one), one.expired_us) for one in kept]
+    found = []
+    for one in kept:
+        with suppress(StorageError):  # The process says what is wrong with it, and goes on.
+            found.append(KeptSilence(silence_of(one), one.expired_us))
+    return found
 
 
 def _decoded(body: str) -> Alert:

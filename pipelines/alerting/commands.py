@@ -32,14 +32,16 @@ app.add_typer(alerts, name="alerts")
 def check(
     files: Annotated[
         list[Path] | None,
-        typer.Argument(help="Files of rules, or of routes; none: those that are shipped."),
+        typer.Argument(
+            help="Files of rules, or folders of them, or of routes; none: those that are shipped."
+        ),
     ] = None,
 ) -> None:
     """Say what is wrong with files of rules: file, rule, key, value, and what to do."""
-    from pipelines.alerting.files import ROUTING, faults_of_routing, read_rules, shipped_files
+    from pipelines.alerting.files import ROUTING, faults_of_routing, read_rules, rule_files
     from pipelines.wording import plural
 
-    named = files or [*shipped_files(), ROUTING]
+    named = rule_files(files or ()) + ([] if files else [ROUTING])
     routing = {file: faults for file in named if (faults := faults_of_routing(file)) is not None}
     checked = read_rules(file for file in named if file not in routing)
     _end_at_faults((*checked.faults, *chain(*routing.values())), "alerts check")
@@ -250,7 +252,9 @@ def silence(
     lake: LakeOption,
     author: AuthorOption,
     comment: CommentOption,
-    lasts: Annotated[str, typer.Option("--for", help="How long: 2h, 30m, 7d.")] = "2h",
+    lasts: Annotated[
+        str, typer.Option("--for", help="How long: 30m, 7d; else 2h, and with --at a year.")
+    ] = "",
     days: Annotated[str, typer.Option(help="Only on these days: sat,sun.")] = "",
     at: Annotated[str, typer.Option(help="Comes back at this time of day: 22:00.")] = "",
     length: Annotated[str, typer.Option(help="For so long each time.")] = "1h",
@@ -266,6 +270,8 @@ def silence(
     from pipelines.alerting.store import people
 
     begin_us = now_us()
+    recurring = recurring_of(days, at, _span_us("length", length), zone)
+    lasts = lasts or ("365d" if recurring else "2h")
     made = new_silence(
         secrets.token_hex(4),
         matchers,
@@ -273,7 +279,7 @@ def silence(
         end_us=begin_us + _span_us("for", lasts),
         author=author,
         comment=comment,
-        recurring=recurring_of(days, at, _span_us("length", length), zone) if at else None,
+        recurring=recurring,
     )
     with _state(lake, database) as (state, name):
         people.add_silence(state, name, kept_silence(made, created_us=begin_us))
@@ -294,14 +300,16 @@ def list_silences(
 
     at_us = now_us()
     with _state(lake, database) as (state, name):
-        found = silences_of(people.silences_of(state, name, ending_after_us=at_us))
+        found, faults = silences_of(people.silences_of(state, name, ending_after_us=at_us))
+    for fault in faults:
+        typer.echo(f"tidemark alerts silences: {fault}; end it, and write it anew", err=True)
     if as_json:
         rows = [msgspec.to_builtins(kept_silence(one, created_us=0)) for one in found]
         typer.echo(json.dumps(rows, indent=2))
         return
     for one in found:
         typer.echo(silence_in_words(one, at_us))
-    if not found:
+    if not found and not faults:
         typer.echo("nothing is silenced")
 
 

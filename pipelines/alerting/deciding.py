@@ -63,10 +63,13 @@ def judge(
     """Hold the rules in force against a look at gold; nobody is told yet.
 
     of_lake_alone: gold is as it was, only what is said of the lake itself is judged, for that
-    changes with the clock.
+    changes with the clock. So it is while gold is made anew: what it tells of the past ends nothing
+    that goes on, and what was told then is not told again.
     """
     clock = known.clock.advanced(looked.data_us, now_us)
-    at = Now(now_us if clock.data_us is None else clock.data_us, clock.total_us)
+    of_lake_alone = of_lake_alone or clock.is_of_the_past
+    data_us = now_us if clock.data_us is None else clock.data_us
+    at, of_lake = Now(data_us, clock.total_us), Now(data_us, clock.process_us)
     of_rule: defaultdict[str, list[Alert]] = defaultdict(list)
     for alert in known.alerts:
         of_rule[alert.rule].append(alert)
@@ -76,7 +79,9 @@ def judge(
     changes: list[Change] = []
     for rule in judged:
         stepped = life_cycle.step(
-            rule, of_rule.pop(rule.name, ()), outcomes[rule.name], at, gone=looked.gone
+            *(rule, of_rule.pop(rule.name, ()), outcomes[rule.name]),
+            of_lake if rule.is_of_lake else at,
+            gone=looked.gone,
         )
         kept += stepped.alerts
         changes += stepped.changes

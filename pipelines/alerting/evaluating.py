@@ -15,7 +15,7 @@ Absent on purpose: time that passes, and reading.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Final
 
@@ -23,7 +23,7 @@ import numpy as np
 import polars as pl
 
 from pipelines.alerting.alerts import Alert, Signal, fingerprint_of
-from pipelines.alerting.conditions import NOW
+from pipelines.alerting.conditions import NOW, read_condition
 from pipelines.alerting.rules import Rule, Severity, answered
 from pipelines.alerting.watched import Shape, watched
 from pipelines.microseconds import moment_at
@@ -266,11 +266,11 @@ class _Rows:
             return
         names = self._shown.columns
         rows = self._shown[chosen].rows()
-        for number, row in enumerate(rows):
+        places = _label_sets(self._frame[chosen], rule.label_columns)
+        for number, (row, place) in enumerate(zip(rows, places, strict=True)):
             figures = dict(zip(names, row, strict=True))
-            labels = {
-                name: str(figures[name]) for name in rule.label_columns if figures[name] is not None
-            }
+            told = zip(rule.label_columns, place, strict=True)
+            labels = {name: value for name, value in told if value is not None}
             evidence = figures.get(rule.evidence) if rule.evidence else None
             begin = None if begins is None else begins[number]
             figures.setdefault("matched", int(counts[number]))
@@ -311,12 +311,8 @@ class _Rows:
             column = pl.col(name)
             if kind.is_nested() or name == NOW:
                 continue
-            if isinstance(kind, pl.Datetime):
-                column = column.dt.strftime("%Y-%m-%dT%H:%M:%S%.3fZ")
-            elif kind.is_temporal():
-                column = column.cast(pl.String)
-            elif kind == pl.String:
-                column = column.str.slice(0, FIGURE_MAX)
+            if kind.is_temporal() or kind == pl.String:
+                column = _text_of(name, kind)
             made.append(column.alias(name))
         return self._frame.select(made)
 
@@ -358,10 +354,19 @@ def _truth_of(column: pl.Series) -> _Truth:
 
 
 def _label_sets(frame: pl.DataFrame, names: Sequence[str]) -> list[tuple[str | None, ...]]:
-    """The label set of each row; without labels they all have the same one."""
+    """The label set of each row; without labels they all have the same one. Here alone values
+    become labels: an alert is known by them again."""
     if not names:
         return [()] * frame.height
-    return frame.select(pl.col(name).cast(pl.String).alias(name) for name in names).rows()
+    return frame.select(_text_of(name, frame.schema[name]).alias(name) for name in names).rows()
+
+
+def _text_of(name: str, kind: pl.DataType) -> pl.Expr:
+    """A column's values as texts."""
+    if isinstance(kind, pl.Datetime):
+        return pl.col(name).dt.strftime("%Y-%m-%dT%H:%M:%S%.3fZ")
+    text = pl.col(name).cast(pl.String)
+    return text.str.slice(0, FIGURE_MAX) if kind == pl.String else text
 
 
 def _rows_of(rule: Rule, looked: Looked) -> _Rows:
@@ -410,7 +415,30 @@ def _of_query(rule: Rule, looked: Looked, alerts: Sequence[Alert], left: int) ->
     answer = answered(rule.sql, rows)
     judged = _Rows(answer, answer.clear())
     everything = _Truth(np.arange(answer.height, dtype=np.int64), _NONE)
-    return judged.signals(rule, everything, alerts, left)
+    told = judged.signals(rule, everything, alerts, left)
+    return replace(told, unknown=_unknown_to_query(rule, rows, told, alerts)) if alerts else told
+
+
+def _unknown_to_query(
+    rule: Rule, rows: Mapping[str, pl.DataFrame], told: Signals, alerts: Sequence[Alert]
+) -> dict[str, str]:
+    """Alerts that a query's answer lacks, where gold says that nothing is known of what they name:
+    the query has seen no figures of it."""
+    shown = {fingerprint_of(rule.name, one.labels) for one in told.holds}
+    found: dict[str, str] = {}
+    for name, frame in rows.items():
+        names = [one for one in rule.label_columns if one in frame.columns]
+        text = watched()[name].unknown
+        if text is None or not names:
+            continue
+        condition = read_condition(text, watched()[name].table.columns)
+        vague = set(_label_sets(frame.filter(condition.expression), names))
+        for alert in alerts:
+            if alert.fingerprint in shown:
+                continue
+            if tuple(alert.labels.get(one) for one in names) in vague:
+                found[alert.fingerprint] = _UNKNOWN
+    return found
 
 
 def _with_doubts(rule: Rule, outcome: Signals, looked: Looked, alerts: Sequence[Alert]) -> Signals:

@@ -8,7 +8,7 @@ watching; who wants to follow files reads them again.
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -28,6 +28,19 @@ ROUTING: Final = SHIPPED / "routing" / "default.toml"
 def shipped_files() -> list[Path]:
     """The files of the rules that come with Tidemark."""
     return sorted(SHIPPED.glob("*.toml"))
+
+
+def rule_files(given: Sequence[Path]) -> list[Path]:
+    """Files of rules: of a folder all that end in .toml; of nothing given, those that are shipped.
+
+    A folder in which none can be found stands for itself, and cannot be read: that there are no
+    rules any more would end all alerts.
+    """
+    if not given:
+        return shipped_files()
+    return [
+        file for path in given for file in (path.is_dir() and sorted(path.glob("*.toml"))) or [path]
+    ]
 
 
 def read_rules(files: Iterable[Path]) -> Checked:
@@ -60,6 +73,8 @@ def read_document(file: Path) -> dict[str, Any] | Fault:
         if len(data) > FILE_BYTES_MAX:
             return _fault(file, f"it is larger than {FILE_BYTES_MAX >> 20} MiB: divide it")
         return tomllib.loads(data.decode("utf-8"))
+    except IsADirectoryError:
+        return _fault(file, "it is a folder without a file that ends in .toml")
     except OSError as error:
         return _fault(file, f"it cannot be read: {error.strerror}")
     except (ValueError, RecursionError) as error:

@@ -12,7 +12,10 @@ ten thousand groups in trouble at once have one cause, and nobody reads as many 
 that was told with the rest stays there until it is over.
 
 Alerts that are silenced, or that others make needless, are left out. That one is over is told all
-the same to whom it was told that it fires: or his pager would have it open for ever.
+the same to whom it was told that it fires: or his pager would have it open for ever. For the same
+reason an alert that leaves its group, since routes or its labels were changed, is over there at
+once; and one that a notice left out is told again when it is heard again, for a pager may have
+taken that notice for the end.
 
 Invariant: the same groups, alerts and moment give the same notices with the same ids, so that what
 was decided and not stored is decided again. A clock that leaps brings a notice forward at most, and
@@ -40,6 +43,8 @@ GROUPS_MAX: Final = 50
 
 _FIRES: Final = "fires"
 _FLAPS: Final = "flaps"
+_LEFT_OUT: Final = "left out"
+_ELSEWHERE: Final = "it is told elsewhere since its labels, or the routes, were changed"
 _SEVERITIES: Final = {severity.value: rank for rank, severity in enumerate(Severity)}
 _QUIET: Final = (State.PENDING, State.RESOLVED)
 
@@ -60,7 +65,8 @@ class Group:
     number: int = 0
     """Notices so far."""
     told: Mapping[str, str] = field(default_factory=dict)
-    """Fingerprints of the alerts that its receiver knows as firing, and whether they flap."""
+    """Fingerprints of the alerts that its receiver knows as firing, and how it knows them: whether
+    they flap, or that the last notice left them out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +90,8 @@ class _Members:
     muted: set[str] = field(default_factory=set)
     over: dict[str, Alert] = field(default_factory=dict)
     """Those that fire no more, by fingerprint."""
+    has_left: bool = False
+    """Is one of these told elsewhere? Then its end here is told first."""
 
     def add(self, alert: Alert, muted: Mapping[str, str]) -> None:
         """One alert more."""
@@ -127,7 +135,9 @@ def step(
                 muted[alert.fingerprint] = f"silenced by {silence.author}: {silence.comment}"
     kept: dict[str, Group] = {}
     notices = []
-    for key, members in sorted(_members(alerts, routing, muted, groups).items()):
+    members_of = _members(alerts, routing, muted, groups)
+    _add_those_that_left(members_of, alerts, routing, groups, now_us=now_us)
+    for key, members in sorted(members_of.items(), key=lambda one: (not one[1].has_left, one[0])):
         group, notice = _looked_at(groups.get(key), key, members, now_us)
         if group is not None:
             kept[key] = group
@@ -174,6 +184,32 @@ def _members(
     return found
 
 
+def _add_those_that_left(
+    found: dict[str, _Members],
+    alerts: Sequence[Alert],
+    routing: Routing,
+    groups: Mapping[str, Group],
+    *,
+    now_us: int,
+) -> None:
+    """Alerts that a receiver knows by a group in which they are no more: they are over there."""
+    known = {alert.fingerprint: alert for alert in alerts}
+    for key, group in groups.items():
+        members = found.get(key)
+        there = set() if members is None else {*members.over, *members.muted}
+        there |= set() if members is None else {one.fingerprint for one in members.firing}
+        left = [known[one] for one in group.told if one not in there and one in known]
+        if not left or not routing.has(group.receiver):
+            continue
+        if members is None:
+            members = found[key] = _Members(Route(group.receiver), group.labels)
+        members.has_left = True
+        for alert in left:
+            ended_us = now_us if alert.resolved_at_us is None else alert.resolved_at_us
+            reason = alert.reason if alert.state in _QUIET else _ELSEWHERE
+            members.over[alert.fingerprint] = replace(alert, resolved_at_us=ended_us, reason=reason)
+
+
 def _put_rest_together(
     found: dict[str, _Members],
     own: Sequence[str],
@@ -216,7 +252,7 @@ def _looked_at(
         group = Group(key, route.receiver, members.labels, now_us, due_us)
     # A clock that was set back delays nothing beyond the longest wait that there is.
     wait_us = route.group_wait_us if group.told_us is None else route.group_interval_us
-    if now_us < min(group.due_us, now_us + wait_us):
+    if not members.has_left and now_us < min(group.due_us, now_us + wait_us):
         latest_us = now_us + wait_us
         return (group if group.due_us <= latest_us else replace(group, due_us=latest_us)), None
     told = {alert.fingerprint: _how(alert) for alert in members.firing}
@@ -230,7 +266,8 @@ def _looked_at(
     later = replace(group, due_us=now_us + route.group_interval_us, told={**still, **told})
     notice = None
     if is_new or is_due or (over and route.send_resolved):
-        later = replace(later, number=group.number + 1, told_us=now_us)
+        left_out = dict.fromkeys(still, _LEFT_OUT)
+        later = replace(later, number=group.number + 1, told_us=now_us, told={**left_out, **told})
         notice = _notice(later, members, over if route.send_resolved else [], now_us)
     is_over = not later.told and not members.firing
     return (None if is_over else later), notice

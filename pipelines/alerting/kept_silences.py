@@ -16,9 +16,18 @@ from pipelines.alerting.silences import Recurring, Silence
 from pipelines.alerting.store import people
 
 
-def silences_of(kept: Iterable[people.Silence]) -> list[Silence]:
-    """Silences that are stored; StorageError for a body that says nothing."""
-    return [silence_of(one) for one in kept if one.expired_us is None]
+def silences_of(kept: Iterable[people.Silence]) -> tuple[list[Silence], list[str]]:
+    """Silences that are stored, and what is wrong with those that cannot be understood: by these
+    nobody is silenced, and nothing else is held up."""
+    understood, faults = [], []
+    for one in kept:
+        if one.expired_us is not None:
+            continue
+        try:
+            understood.append(silence_of(one))
+        except StorageError as error:
+            faults.append(str(error))
+    return understood, faults
 
 
 def silence_of(kept: people.Silence) -> Silence:

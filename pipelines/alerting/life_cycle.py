@@ -92,6 +92,7 @@ class Now:
     data_us: int
     """µs of data time; of a look that found no cycle, that of the one before."""
     steady_us: int
+    """Of the clock that the rule waits by: `steady` says which."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -381,11 +382,13 @@ def _reason(signal: Signal) -> str:
 
 
 def _known_again(course: Course, now: Now) -> Course:
-    """Time in which nobody knew counts for nothing."""
-    if course.unknown_us is None:
-        return course
-    lost_us = now.steady_us - course.unknown_us
-    return replace(course, unknown_us=None, phase_us=course.phase_us + lost_us)
+    """Time in which nobody knew counts for nothing. A wait that would begin later than now, by a
+    clock that is another one by now, begins now.
+    """
+    phase_us = course.phase_us
+    if course.unknown_us is not None:
+        phase_us += max(0, now.steady_us - course.unknown_us)
+    return replace(course, unknown_us=None, phase_us=min(phase_us, now.steady_us))
 
 
 def _resolved(alert: Alert, now: Now, reason: str) -> Alert:

@@ -10,11 +10,14 @@ purpose: rules' conditions, and Spark.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import Final
 
 import polars as pl
+import pyarrow as pa
+from deltalake.exceptions import DeltaError
 
 from engine.foundation.errors import LakeError
 from pipelines.alerting.evaluating import Looked
@@ -23,7 +26,7 @@ from pipelines.alerting.rules import Rule
 from pipelines.alerting.watched import OF_THE_LAKE, Shape, rows_at, watched
 from pipelines.check_results import of_each_check, recent_results, trust_at
 from pipelines.followed import Followed
-from pipelines.lake import Lake
+from pipelines.lake import Lake, first_line
 from pipelines.marts.ended_queues import ENDED_QUEUES
 from pipelines.marts.group_state import GONE
 from pipelines.microseconds import micros
@@ -47,9 +50,10 @@ class Gold:
 
     def moment(self) -> Moment | None:
         """The last complete cycle; None when there is none. Raises LakeError."""
-        moment = last_complete(self._lake)
-        self._tables.follow(None if moment is None else moment.run_id)
-        return moment
+        with _as_lake_errors():
+            moment = last_complete(self._lake)
+            self._tables.follow(None if moment is None else moment.run_id)
+            return moment
 
     def look(self, rules: Sequence[Rule], moment: Moment | None, *, now_us: int) -> Looked:
         """What rules are about at that moment; `now_us`: µs of the clock of this process."""
@@ -62,15 +66,17 @@ class Gold:
             if name in rows:
                 continue
             try:
-                rows[name] = _bounded(name, self._rows(name, reading, within_us))
+                with _as_lake_errors():
+                    rows[name] = _bounded(name, self._rows(name, reading, within_us))
             except LakeError as error:
                 unreadable[name] = str(error)
         if all(rule.is_of_lake for rule in rules):
             return Looked(micros(moment.present), rows, moment.unknown, unreadable=unreadable)
         trust, ended = Trust(), tuple[Mapping[str, str], ...]()
         try:
-            trust = trust_at(reading)
-            ended = self._gone(reading)
+            with _as_lake_errors():
+                trust = trust_at(reading)
+                ended = self._gone(reading)
         except LakeError as error:
             unreadable |= dict.fromkeys(rows, f"what it rests on cannot be read: {error}")
             rows = {one.name: rows[one.name] for one in OF_THE_LAKE if one.name in rows}
@@ -98,6 +104,15 @@ class Gold:
         ended = reading.told_last(ENDED_QUEUES.name).head(GONE_MAX)
         living = self._followed.newest("consumer_lag", reading) if ended.height else ended
         return gone(states.head(GONE_MAX), ended, living)
+
+
+@contextmanager
+def _as_lake_errors() -> Iterator[None]:
+    """A lake that goes away while it is read may fail in any library: that ends no alerting."""
+    try:
+        yield
+    except (DeltaError, OSError, pa.ArrowException, pl.exceptions.PolarsError) as error:
+        raise LakeError(f"the lake cannot be read ({first_line(error)})") from error
 
 
 def _spans(rules: Sequence[Rule]) -> dict[str, int]:

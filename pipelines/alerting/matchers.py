@@ -5,17 +5,21 @@ Place in the walk: below silences, inhibition and routes, all of which choose al
 An alert's labels are those of its own, with alertname, severity and owner. A label that it lacks is
 an empty text, as in Alertmanager; a pattern speaks of the whole value.
 
-Invariant: pure; a matcher that was read cannot fail. Patterns are bounded in length, and refused
-when they could take long on hostile names: one repetition within another, and back references.
+Invariant: pure; a matcher that was read cannot fail. Patterns are those of RE2, as Alertmanager's
+are: no look-around and no back references, and time that grows with the name alone, whatever name
+somebody gives a group.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from pipelines.alerting.alerts import ALERT_NAME, Alert
 
@@ -27,7 +31,6 @@ MATCHERS_MAX: Final = 20
 """Matchers of one silence, route or inhibition."""
 
 _WRITTEN: Final = re.compile(r"\s*([A-Za-z_][A-Za-z0-9_]*)\s*(=~|!~|!=|=)\s*(.*?)\s*", re.DOTALL)
-_NESTED: Final = re.compile(r"[*+?}]\)*[)][*+{]|\\[1-9]|\(\?P=")
 
 
 class MatcherFault(Exception):
@@ -42,15 +45,13 @@ class Matcher:
     sign: str
     """=, !=, =~ or !~."""
     value: str
-    _pattern: re.Pattern[str] | None = field(default=None, compare=False, repr=False)
 
     def matches(self, labels: Mapping[str, str]) -> bool:
         """Does it hold for these labels?"""
         value = labels.get(self.label, "")
-        if self._pattern is None:
+        if self.sign in ("=", "!="):
             return (value == self.value) is (self.sign == "=")
-        found = self._pattern.fullmatch(value[:VALUE_MAX]) is not None
-        return found is (self.sign == "=~")
+        return _found(self.value, value[:VALUE_MAX]) is (self.sign == "=~")
 
     def __str__(self) -> str:
         quoted = self.value.replace("\\", "\\\\").replace('"', '\\"')
@@ -74,18 +75,25 @@ def matcher(label: str, sign: str, value: str) -> Matcher:
         return Matcher(label, sign, value)
     if len(value) > PATTERN_MAX:
         raise MatcherFault(f"the pattern has {len(value)} characters; at most {PATTERN_MAX}")
-    if _NESTED.search(value):
-        what = "repeats a repetition, or refers back: it could take for ever"
-        raise MatcherFault(f"the pattern {value!r} {what}")
     try:
-        return Matcher(label, sign, value, _compiled(value))
-    except re.error as error:
-        raise MatcherFault(f"the pattern {value!r} cannot be read: {error}") from None
+        _contains(value, "")  # As it stands: within the whole it could end its own group.
+        _found(value, "")
+    except pa.ArrowException as error:
+        why = str(error).removeprefix("Invalid regular expression: ")
+        raise MatcherFault(f"the pattern {value!r} cannot be read: {why}") from None
+    return Matcher(label, sign, value)
 
 
-@lru_cache(maxsize=1_024)
-def _compiled(value: str) -> re.Pattern[str]:
-    return re.compile(value, re.DOTALL)
+@lru_cache(maxsize=65_536)
+def _found(pattern: str, value: str) -> bool:
+    """Does the pattern describe the whole value?"""
+    return _contains(rf"\A(?s:{pattern})\z", value.encode("utf-8", "replace").decode())
+
+
+def _contains(pattern: str, value: str) -> bool:
+    options = pc.MatchSubstringOptions(pattern)
+    found = pc.call_function("match_substring_regex", [pa.scalar(value)], options)
+    return bool(found.as_py())
 
 
 def matchers_of(texts: Any) -> tuple[Matcher, ...]:

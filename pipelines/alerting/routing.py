@@ -15,7 +15,7 @@ Place in the walk: a document (TOML that somebody has read) → routing → grou
 
 Invariant: of a document with faults nothing is taken; each names file, place, key, value and what
 to do. An alert that is source and target of the same inhibition is not muted by it, or two would
-mute each other. Absent on purpose: what receivers are.
+mute each other; nor do two of different ones. Absent on purpose: what receivers are.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from pipelines.alerting.alerts import ALERT_NAME, Alert
+from pipelines.alerting.alerts import ALERT_NAME, Alert, State
 from pipelines.alerting.conditions import span_us, unknown_name
 from pipelines.alerting.matchers import (
     Matcher,
@@ -80,6 +80,15 @@ class Routing:
     otherwise: Route
     routes: tuple[Route, ...] = ()
     inhibitions: tuple[Inhibition, ...] = ()
+    receivers: frozenset[str] = frozenset()
+    """All that there are, those without a route as well."""
+
+    def has(self, receiver: str) -> bool:
+        """Is there such a receiver?"""
+        return receiver in self.receivers or receiver in {
+            self.otherwise.receiver,
+            *(route.receiver for route in self.routes),
+        }
 
     def routes_of(self, labels: Mapping[str, str]) -> list[Route]:
         """The routes that alerts with these labels take."""
@@ -101,15 +110,20 @@ class CheckedRouting:
 
 
 def inhibited(firing: Iterable[Alert], inhibitions: Sequence[Inhibition]) -> dict[str, str]:
-    """Fingerprints of the alerts that others make needless, and the name of one of these."""
+    """Fingerprints of the alerts that others make needless, and the name of one of these.
+
+    Only what fires makes others needless, not that its rule cannot be judged; and nothing that is
+    needless itself by an inhibition before: so each chain ends at one that somebody is told of.
+    """
     labelled = [(alert, labels_of(alert)) for alert in firing]
     found: dict[str, str] = {}
     for one in inhibitions:
         sources: dict[tuple[str, ...], str] = {}
         fingerprints = set()
         for alert, labels in labelled:
-            if all_match(one.source, labels):
-                sources.setdefault(values_of(labels, one.equal), alert.rule)
+            if alert.state is State.FIRING and all_match(one.source, labels):
+                if alert.fingerprint not in found:
+                    sources.setdefault(values_of(labels, one.equal), alert.rule)
                 fingerprints.add(alert.fingerprint)
         if not sources:
             continue
@@ -159,7 +173,8 @@ def routing_of(
         )
     if given.faults:
         return CheckedRouting(None, tuple(given.faults))
-    return CheckedRouting(Routing(otherwise, tuple(routes), tuple(inhibitions)))
+    named = frozenset(receivers or ())
+    return CheckedRouting(Routing(otherwise, tuple(routes), tuple(inhibitions), named))
 
 
 class _Given:

@@ -72,6 +72,9 @@ class CheckedCases:
 
 def run(case: Case, rules: Sequence[Rule]) -> list[str]:
     """What differs from what the case expects; nothing when it passes."""
+    unread = sorted(set(case.rows) - {name for rule in rules for name in rule.tables})
+    if unread:
+        return [f"no rule reads {', '.join(unread)}: whatever its rows say, nothing comes of them"]
     # A condition over a table without rows holds nowhere; a query may count to nothing.
     rules = [rule for rule in rules if rule.sql or set(rule.tables) & set(case.rows)]
     by_name = {rule.name: rule for rule in rules}
@@ -166,6 +169,9 @@ def cases_of(file: str, document: Mapping[str, Any]) -> CheckedCases:
     """The cases of a document, and all that is wrong with it."""
     given = _Given(file)
     given.only(document, ("rules", "every", "test"), "")
+    rules = document.get("rules")
+    if not rules or not isinstance(rules, list) or not all(isinstance(one, str) for one in rules):
+        given.fault(document, "rules", "", "must be a list of files of rules, like ['rules.toml']")
     every_us = given.span(document, "every", "", usual=10 * SECOND_US)
     if not 0 < every_us <= GAP_US:
         given.fault(document, "every", "", f"must be 1s to {GAP_US // SECOND_US}s")

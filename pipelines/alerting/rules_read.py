@@ -11,9 +11,8 @@ import threading
 from collections.abc import Sequence
 from pathlib import Path
 
-from pipelines.alerting.files import read_rules
+from pipelines.alerting.files import read_rules, rule_files
 from pipelines.alerting.rules import Checked
-from pipelines.alerting.serving import rule_files
 
 
 class RulesRead:

@@ -22,7 +22,7 @@ from engine.foundation.errors import ConfigError
 from pipelines.alerting.alerts import Alert, Notice, State, fingerprint_of
 from pipelines.alerting.channels.opening import channels_of
 from pipelines.alerting.channels.receivers import read_receivers
-from pipelines.alerting.files import read_rules, shipped_files
+from pipelines.alerting.files import read_rules, rule_files
 from pipelines.alerting.history.carrying import Carrier
 from pipelines.alerting.history.table import HistoryTable
 from pipelines.alerting.looking import Gold
@@ -40,17 +40,6 @@ from pipelines.lake import Lake
 TEST_RULE: Final = "ChannelTest"
 SENDERS_MAX: Final = 100
 """Channels that block, at work at the same time: as many as there may be receivers."""
-
-
-def rule_files(given: Sequence[Path]) -> list[Path]:
-    """Files of rules: of a folder all that end in .toml; without any, those that are shipped."""
-    if not given:
-        return shipped_files()
-    return [
-        file
-        for path in given
-        for file in (sorted(path.glob("*.toml")) if path.is_dir() else [path])
-    ]
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +32,7 @@ from pipelines.alerting.files import ROUTING, read_document
 from pipelines.alerting.links import Bases, absolute
 from pipelines.alerting.outbox.courier import Channel
 from pipelines.alerting.outbox.outcomes import Outcome
-from pipelines.alerting.routing import Routing, routing_of
+from pipelines.alerting.routing import NAMED_MAX, Routing, routing_of
 from pipelines.alerting.rules import Fault
 from pipelines.alerting.watching import Told
 from pipelines.settings import SECOND_US
@@ -47,19 +47,30 @@ class TellingFile:
         self._file = file
         self._environment = environment
         self._threads = threads
+        self._secrets: tuple[Path, ...] = ()
 
     @property
     def files(self) -> Sequence[Path]:
-        """The file."""
-        return (self._file,)
+        """The file, and those of the secrets that it names: they are changed by others."""
+        return (self._file, *self._secrets)
 
     def read(self) -> Told:
         """What it says; raises ConfigError."""
         receivers = read_receivers(self._file)
+        self._secrets = _files_of_secrets(receivers)
         channels = channels_of(receivers, self._environment, self._threads)
         bases = Bases(receivers.external_url, receivers.lab_url, receivers.runbooks_url)
         linked = {name: Linked(channel, bases) for name, channel in channels.items()}
         return Told(routing_in(str(self._file), receivers), linked)
+
+
+def _files_of_secrets(receivers: Receivers) -> tuple[Path, ...]:
+    named = (
+        getattr(receiver, key, None)
+        for receiver in receivers.receivers
+        for key in ("url_file", "bearer_file", "routing_key_file", "password_file")
+    )
+    return tuple(Path(one).expanduser() for one in named if one is not None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +116,17 @@ def routing_in(file: str, receivers: Receivers) -> Routing:
     if checked.routing is None:
         raise ConfigError("routing", "***", "; ".join(map(str, checked.faults)), file)
     _check_that_alerts_outlast_pauses(file, receivers, checked.routing)
-    return checked.routing
+    return _told_whole(receivers, checked.routing)
+
+
+def _told_whole(receivers: Receivers, routing: Routing) -> Routing:
+    """Alertmanager opens and closes each alert by itself: what is not named there does not fire."""
+    whole = {one.name for one in receivers.receivers if isinstance(one, Alertmanager)}
+    otherwise, *routes = (
+        replace(route, alerts_max=NAMED_MAX) if route.receiver in whole else route
+        for route in (routing.otherwise, *routing.routes)
+    )
+    return replace(routing, otherwise=otherwise, routes=tuple(routes))
 
 
 def _check_that_alerts_outlast_pauses(file: str, receivers: Receivers, routing: Routing) -> None:

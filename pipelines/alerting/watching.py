@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -39,6 +40,7 @@ from pipelines.alerting.store.leads import Lead, Sight
 from pipelines.alerting.store.limits import OPEN_MAX
 from pipelines.alerting.store.steps import Step
 from pipelines.alerting.store.tidying import tidy
+from pipelines.lake import first_line
 from pipelines.moment import Moment
 from pipelines.settings import MINUTE_US, SECOND_US
 
@@ -47,6 +49,10 @@ LOOK_S: Final = 1.0
 LEASE_US: Final = 15 * SECOND_US
 OF_LAKE_EACH_US: Final = 5 * SECOND_US
 """How often rules about the lake itself are judged while no cycle comes."""
+STAY_EACH_S: Final = LEASE_US / SECOND_US / 3
+"""How often a leader says that it is there while it is at work for longer than that."""
+WORK_MAX_S: Final = 600.0
+"""A look that takes longer is stuck: another process may lead."""
 FIGURES_EACH_US: Final = MINUTE_US
 """How often the figures of alerts that go on are stored."""
 TIDY_EACH_US: Final = 10 * MINUTE_US
@@ -132,6 +138,8 @@ class Alerting:
         self._rules = RuleSet()
         self._judges_anew = True
         """Rules have changed since gold was judged."""
+        self._moment: Moment | None = None
+        """The last complete cycle, as far as the lake could be read."""
         self._rule_paths = rules
         self._rule_files = _Files(rules)
         self._places = places
@@ -146,6 +154,7 @@ class Alerting:
         self._said: dict[str, str] = {}
         self.look_s: float | None = None
         """How long the last look took; None before the first one."""
+        self._at_work_since_s = time.monotonic()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="alerting")
 
     @property
@@ -162,8 +171,10 @@ class Alerting:
         """Look, decide and tell until told to stop."""
         loop = asyncio.get_running_loop()
         delivering: asyncio.Task[None] | None = None
+        staying = asyncio.create_task(self._stay(until))
         try:
             while not until.is_set():
+                self._at_work_since_s = time.monotonic()
                 if await loop.run_in_executor(self._thread, self.look):
                     self._courier.wake()
                 await loop.run_in_executor(self._thread, self.keep_history)
@@ -175,10 +186,25 @@ class Alerting:
                     await asyncio.wait_for(until.wait(), LOOK_S)
         finally:
             until.set()
+            await staying
             if delivering is not None:
                 await delivering
             await loop.run_in_executor(self._thread, self._give_back)
             self._thread.shutdown()
+
+    async def _stay(self, until: asyncio.Event) -> None:
+        """Say that this process leads, however long it looks: else two of them on a slow lake would
+        take the lead from each other, and neither would ever store what it decided."""
+        loop = asyncio.get_running_loop()
+        while not until.is_set():
+            with suppress(TimeoutError):
+                await asyncio.wait_for(until.wait(), STAY_EACH_S)
+            state = self._state
+            if state is None or time.monotonic() - self._at_work_since_s > WORK_MAX_S:
+                continue
+            with suppress(StoreUnavailable, LeadLost):  # Who stores next finds out.
+                staying = partial(leads.renew, self._database, state.lead, now_us=self._now_us())
+                await loop.run_in_executor(None, staying)
 
     def look(self) -> bool:
         """Look once; was somebody to be told something new?"""
@@ -193,14 +219,14 @@ class Alerting:
         try:
             state = self._state
             if state is None:
-                state = self._begun()
+                state = self._state = self._begun()
                 if state is None:
                     return False
                 self._keep_history()  # Before there are new changes: is the database an older copy?
             told = self._step(state)
-            self._state = state
         except (StoreUnavailable, LeadLost) as error:
             self._state = None
+            self._judges_anew = True  # What was judged by new rules is perhaps not stored.
             self._say("store", str(error))
             return False
         self._say("store", "")
@@ -219,6 +245,8 @@ class Alerting:
             self._carry()
         except (LakeError, StoreUnavailable) as error:
             self._say("history", str(error))
+        except Exception as error:  # noqa: BLE001 - what history lacks must not end all alerting
+            self._say("history", f"changes wait ({type(error).__name__}: {first_line(error)})")
         else:
             self._say("history", "")
 
@@ -252,11 +280,13 @@ class Alerting:
         decided, place = self._decided(state, now_us)
         if self._told is not None:
             kept = people.silences_of(self._database, self._lake, ending_after_us=now_us)
+            silences, faults = silences_of(kept)
+            self._say("silences", "; ".join(faults))
             decided = tell(
                 decided,
                 self._rules.rules,
                 self._told.routing,
-                silences=silences_of(kept),
+                silences=silences,
                 now_us=now_us,
             )
         all_figures = now_us - state.figures_us >= FIGURES_EACH_US
@@ -291,15 +321,20 @@ class Alerting:
         return replace(step, judged=judged, rules_gone=gone)
 
     def _decided(self, state: _State, now_us: int) -> tuple[Decided, tuple[str, int] | None]:
-        """What follows from gold as it is now, and which cycle that was if it is a new one."""
+        """What follows from gold as it is now, and which cycle that was; None: no cycle was read.
+
+        While the lake cannot be read, what is said of it is judged by the cycle that was read last:
+        how old gold is can be said without it, and is what people must be told then.
+        """
         rules: Sequence[Rule] = self._rules.rules
+        place = None
         try:
-            moment = self._gold.moment()
+            self._moment = self._gold.moment()
+            if self._moment is not None:
+                place = self._moment.run_id, self._moment.cycle
+            self._say("gold", "")
         except LakeError as error:
             self._say("gold", str(error))
-            return Decided(state.known), None
-        self._say("gold", "")
-        place = None if moment is None else (moment.run_id, moment.cycle)
         is_new = place is not None and (place != state.place or self._judges_anew)
         is_time = now_us - state.judged_us >= OF_LAKE_EACH_US or now_us < state.judged_us
         if not is_new and not is_time:
@@ -308,7 +343,7 @@ class Alerting:
         self._judges_anew = self._judges_anew and not is_new
         if not is_new:
             rules = [rule for rule in rules if rule.is_of_lake]
-        looked = self._looked(rules, moment, now_us)
+        looked = self._looked(rules, self._moment, now_us)
         decided = judge(
             state.known, self._rules.rules, looked, now_us=now_us, of_lake_alone=not is_new
         )

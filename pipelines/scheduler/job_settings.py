@@ -13,6 +13,7 @@ from typing import Any, Final
 from engine.foundation.errors import ConfigError
 from pipelines.scheduler.routing import RouteStrategy
 from pipelines.scheduler.schedules import MisfirePolicy, Schedule, schedule_of
+from pipelines.scheduler.workflows import WORKFLOW, workflow_of
 
 BLOCKING: Final = ("SERIAL_EXECUTION", "DISCARD_LATER", "COVER_EARLY")
 """What an executor does with a run while it has another of the job; XXL-Job's words."""
@@ -28,7 +29,7 @@ GLUE_TYPES: Final = (
     "GLUE_POWERSHELL",
     "GLUE_PHP",
 )
-"""What runs: a handler of the executor, or a source that is sent to it."""
+"""What an executor runs: a handler of its own, or a source that is sent to it."""
 
 NAME_CHARS_MAX: Final = 255
 PARAMETERS_CHARS_MAX: Final = 65_535
@@ -63,12 +64,13 @@ class JobSettings:
     """Jobs that run once this one has succeeded."""
     glue_type: str = BEAN
     glue_source: str = ""
+    """What is sent to the executor; of a workflow, its steps."""
 
     def __post_init__(self) -> None:
         _one_of("misfire", self.misfire, tuple(MisfirePolicy))
         _one_of("route", self.route, tuple(RouteStrategy))
         _one_of("blocking", self.blocking, BLOCKING)
-        _one_of("glue_type", self.glue_type, GLUE_TYPES)
+        _one_of("glue_type", self.glue_type, (*GLUE_TYPES, WORKFLOW))
         _within("timeout_s", self.timeout_s, TIMEOUT_S_MAX)
         _within("retries", self.retries, RETRIES_MAX)
         _within("children", len(self.children), CHILDREN_MAX)
@@ -81,6 +83,10 @@ class JobSettings:
             raise ConfigError("title", self.title, "a name that people know it by")
         if self.glue_type == BEAN and not self.handler:
             raise ConfigError("handler", "", "the name of a handler: the job runs no source")
+        if self.is_workflow:
+            workflow_of(self.glue_source)
+            _one_of("handler", self.handler, ("",))
+            _within("timeout_s", self.timeout_s, 0)
         if any(child < 1 for child in self.children):
             raise ConfigError("children", self.children, "numbers of jobs")
         _ = self.schedule
@@ -92,6 +98,11 @@ class JobSettings:
         for field in fields(cls):
             object.__setattr__(made, field.name, values.get(field.name, field.default))
         return made
+
+    @property
+    def is_workflow(self) -> bool:
+        """Are its runs the steps of a graph, and not an executor's?"""
+        return self.glue_type == WORKFLOW
 
     @property
     def schedule(self) -> Schedule:

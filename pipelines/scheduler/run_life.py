@@ -80,6 +80,8 @@ class RunEvent(StrEnum):
 
     CLAIM = "CLAIM"
     SEND = "SEND"
+    BEGIN = "BEGIN"
+    """It is a workflow's, and its steps begin: its executor is the centre."""
     ACCEPT = "ACCEPT"
     REFUSE = "REFUSE"
     LOSE_SIGHT = "LOSE_SIGHT"
@@ -96,11 +98,13 @@ class RunEvent(StrEnum):
 
 
 _S = RunState
-_OUTSIDE: Final = (_S.SENT, _S.UNKNOWN, _S.ACCEPTED, _S.RUNNING)
+OUTSIDE: Final = (_S.SENT, _S.UNKNOWN, _S.ACCEPTED, _S.RUNNING)
+"""An executor has it, or may have it."""
 
 MOVES: Final[Mapping[RunEvent, Mapping[RunState, RunState]]] = {
     RunEvent.CLAIM: {_S.PLANNED: _S.CLAIMED, _S.CLAIMED: _S.CLAIMED},
     RunEvent.SEND: {_S.CLAIMED: _S.SENT},
+    RunEvent.BEGIN: {_S.CLAIMED: _S.RUNNING},
     RunEvent.ACCEPT: {_S.SENT: _S.ACCEPTED, _S.UNKNOWN: _S.ACCEPTED},
     RunEvent.REFUSE: {_S.CLAIMED: _S.REFUSED, _S.SENT: _S.REFUSED, _S.UNKNOWN: _S.REFUSED},
     RunEvent.LOSE_SIGHT: {_S.SENT: _S.UNKNOWN},
@@ -108,8 +112,8 @@ MOVES: Final[Mapping[RunEvent, Mapping[RunState, RunState]]] = {
     RunEvent.MISS: {_S.UNKNOWN: _S.PLANNED, _S.ACCEPTED: _S.LOST, _S.RUNNING: _S.LOST},
     RunEvent.BEREAVE: {_S.UNKNOWN: _S.LOST, _S.ACCEPTED: _S.LOST, _S.RUNNING: _S.LOST},
     # The result of a run that was sent before, and is planned again, is a result: it ran after all.
-    RunEvent.SUCCEED: dict.fromkeys((*_OUTSIDE, _S.PLANNED, _S.CLAIMED), _S.DONE),
-    RunEvent.FAIL: dict.fromkeys((*_OUTSIDE, _S.PLANNED, _S.CLAIMED), _S.FAILED),
+    RunEvent.SUCCEED: dict.fromkeys((*OUTSIDE, _S.PLANNED, _S.CLAIMED), _S.DONE),
+    RunEvent.FAIL: dict.fromkeys((*OUTSIDE, _S.PLANNED, _S.CLAIMED), _S.FAILED),
     RunEvent.CANCEL: {_S.PLANNED: _S.CANCELLED, _S.CLAIMED: _S.CANCELLED},
 }
 """What each event makes of each state; in a state that it does not name, it changes nothing."""
@@ -121,7 +125,7 @@ ENDED: Final = tuple(state for state in _S if state not in OPEN)
 UNSUCCESSFUL: Final = (_S.REFUSED, _S.FAILED, _S.LOST)
 """Ends after which a job that allows retries is tried again."""
 
-_BY_THE_CLAIM: Final = frozenset({RunEvent.SEND, RunEvent.ACCEPT, RunEvent.REFUSE})
+_BY_THE_CLAIM: Final = frozenset({RunEvent.SEND, RunEvent.BEGIN, RunEvent.ACCEPT, RunEvent.REFUSE})
 """Events that only the centre that has the claim can know of."""
 
 assert set(ENDED) == {_S.REFUSED, _S.DONE, _S.FAILED, _S.LOST, _S.CANCELLED}

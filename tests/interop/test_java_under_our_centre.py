@@ -19,9 +19,9 @@ from pipelines.alerting.store.database import Database
 from pipelines.scheduler.centre.run_requests import kill_run, log_of_run
 from pipelines.scheduler.job_settings import JobSettings
 from pipelines.scheduler.run_life import RunState
-from pipelines.scheduler.store import jobs, registry, results, tables
+from pipelines.scheduler.store import groups, jobs, registry, results, tables
+from pipelines.scheduler.store.audit import Change
 from pipelines.scheduler.store.clock import machine_ms
-from pipelines.scheduler.store.jobs import Change
 from provision import jars
 from tests.integration.alerting.stores import sqlite_address
 from tests.integration.scheduler.parties import LOOK_AGAIN_S, PATIENCE_S, TOKEN, until
@@ -78,7 +78,7 @@ def now() -> Change:
 async def scheduling(folder: Path) -> AsyncIterator[Scheduler]:
     database = Database.at(sqlite_address(folder))
     try:
-        yield Scheduler(database, jobs.add_group(database, APP, now()))
+        yield Scheduler(database, groups.add_group(database, APP, now()))
     finally:
         database.close()
 

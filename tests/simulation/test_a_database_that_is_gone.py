@@ -10,7 +10,7 @@ from pipelines.alerting.store.database import Database
 from pipelines.scheduler.centre.centre import Centre
 from pipelines.scheduler.planning import WINDOW_MS
 from pipelines.scheduler.run_life import ENDED
-from pipelines.scheduler.store import jobs, results
+from pipelines.scheduler.store import groups, jobs, results
 from tests.integration.alerting.stores import sqlite_address
 from tests.integration.scheduler.stores import APP, NOW_MS, by, settings
 from tests.simulation.test_centres_and_executors import World
@@ -27,7 +27,7 @@ def test_after_a_minute_without_a_database_missed_times_go_by_the_policy_of_thei
     database = Database.at(sqlite_address(tmp_path))
     world = World(1, loop, database)
     world.loss = 0.0
-    group_id = jobs.add_group(database, APP, by())
+    group_id = groups.add_group(database, APP, by())
     made = {
         misfire: jobs.add_job(
             database,

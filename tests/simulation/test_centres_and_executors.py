@@ -2,7 +2,7 @@
 
 The centres are those of production, over one SQLite file; executors and the network between are
 played. The history is judged at the end, when all faults are healed: each planned time has its run,
-no run began twice, and each ended.
+no run began twice, and each ended; of a workflow, each step began once, after all before it.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ from pipelines.scheduler.centre.calls import Outcome
 from pipelines.scheduler.centre.centre import Centre, Doors
 from pipelines.scheduler.run_life import ENDED, FAILED, OK, RunEvent, RunState
 from pipelines.scheduler.schedules import schedule_of
-from pipelines.scheduler.store import jobs, registry, results
+from pipelines.scheduler.store import flows, groups, jobs, registry, results
 from pipelines.scheduler.store.clock import SharedClock
 from pipelines.scheduler.store.sending import Sending
+from pipelines.scheduler.workflows import StepState
 from tests.integration.alerting.stores import sqlite_address
 from tests.integration.scheduler.stores import APP, NOW_MS, by, settings
 from tests.seeds import seeded
@@ -40,6 +41,23 @@ SCHEDULES = (
     ("CRON", "3/11 * * * * ?", "FAILOVER"),
     ("FIX_RATE", "13", "SHARDING_BROADCAST"),
 )
+STEPS = """
+[steps.split]
+job = {0}
+[steps.left]
+job = {1}
+after = ["split"]
+[steps.right]
+job = {2}
+after = ["split"]
+[steps.join]
+job = {0}
+after = ["left", "right"]
+[steps.tidy]
+job = {1}
+after = ["split", "join"]
+always = true
+"""
 
 
 class PlayedExecutor:
@@ -250,13 +268,15 @@ def test_no_run_begins_twice_and_no_time_is_left_out(seed: int, tmp_path: Path) 
     loop = VirtualLoop(random.Random(f"{seed}/interleaving"))
     database = Database.at(sqlite_address(tmp_path))
     world = World(seed, loop, database)
-    group_id = jobs.add_group(database, APP, by())
+    group_id = groups.add_group(database, APP, by())
     made = {}
     for kind, text, route in SCHEDULES:
         told = settings(
             schedule_kind=kind, schedule_text=text, route=route, misfire="FIRE_ONCE_NOW", retries=2
         )
         made[jobs.add_job(database, group_id, told, by())] = schedule_of(kind, text)
+    flow_id = a_workflow(database, group_id)
+    made[flow_id] = schedule_of("FIX_RATE", "45")
     first = {job_id: jobs.start_job(database, job_id, by()) for job_id in made}
     try:
         loop.run_until_complete(played(world))
@@ -265,6 +285,7 @@ def test_no_run_begins_twice_and_no_time_is_left_out(seed: int, tmp_path: Path) 
         assert world.early_ms <= 0, "a centre whose clock is ahead sent early"
         for job_id, schedule in made.items():
             judge(database, job_id, (schedule, first[job_id]), world)
+        judge_steps(database, flow_id)
     finally:
         left = asyncio.all_tasks(loop)
         for task in left:
@@ -272,6 +293,55 @@ def test_no_run_begins_twice_and_no_time_is_left_out(seed: int, tmp_path: Path) 
         loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
         loop.close()
         database.close()
+
+
+def a_workflow(database: Database, group_id: int) -> int:
+    """A diamond with an end that begins always; one of its sides is a broadcast."""
+    steps = [
+        jobs.add_job(
+            database,
+            group_id,
+            settings(schedule_kind="NONE", schedule_text="", retries=1, route=route),
+            by(),
+        )
+        for route in ("ROUND", "SHARDING_BROADCAST", "FIRST")
+    ]
+    told = settings(
+        schedule_kind="FIX_RATE", schedule_text="45", misfire="FIRE_ONCE_NOW", handler="",
+        glue_type="WORKFLOW", glue_source=STEPS.format(*steps),
+    )  # fmt: skip
+    return jobs.add_job(database, group_id, told, by())
+
+
+def judge_steps(database: Database, job_id: int) -> None:
+    """The history of a workflow's runs that are over."""
+    ended = [one for one in results.runs_of(database, job_id) if one.state in ENDED]
+    assert any(run.state is RunState.DONE for run in ended), "none was ever done"
+    for run in ended:
+        if run.state is RunState.REFUSED:
+            continue  # As many as may wait did.
+        shown = {step.name: step for step in flows.steps_of(database, run.log_id)}
+        theirs = {
+            name: [results.run_of(database, one) for one in step.log_ids]
+            for name, step in shown.items()
+        }
+        for name, step in shown.items():
+            if step.state is StepState.LEFT_OUT:
+                assert not theirs[name]
+                assert any(shown[one].state is not StepState.DONE for one in step.after)
+                continue
+            assert len({(one.shard_index, one.attempt) for one in theirs[name]}) == len(
+                theirs[name]
+            ), "a step began twice"
+            assert {one.planned_ms for one in theirs[name]} == {run.planned_ms}
+            latest_before = max(
+                (one.ended_ms or 0 for before in step.after for one in theirs[before]), default=0
+            )
+            for one in theirs[name]:
+                assert one.state in ENDED, "the workflow is over"
+                assert one.sent_ms is None or one.sent_ms >= latest_before, "it did not wait"
+        all_done = all(step.state is StepState.DONE for step in shown.values())
+        assert all_done is (run.state is RunState.DONE)
 
 
 def judge(database: Database, job_id: int, when: Any, world: World) -> None:
@@ -287,7 +357,7 @@ def judge(database: Database, job_id: int, when: Any, world: World) -> None:
     stuck = [run for run in old if run.state not in ENDED]
     assert not stuck, stuck[0]
     for run in shown:
-        if run.state in {RunState.DONE, RunState.FAILED}:
+        if run.state in {RunState.DONE, RunState.FAILED} and run.address is not None:
             assert world.begun[run.log_id] == 1, "a result of what never began"
         if run.state is RunState.REFUSED:
             assert world.begun[run.log_id] == 0, "refused, and yet it began"

@@ -2,8 +2,8 @@
 
 A name is allowed by the receivers' file or it is not asked. Its addresses are looked up once; all
 of them must be allowed, and the connection is made to one that was checked, so that a name which
-answers differently a moment later leads nowhere else. Private and loopback addresses are for names
-that the file lists as private.
+answers differently a moment later leads nowhere else. Nobody at the first one: the next is asked.
+Private and loopback addresses are for names that the file lists as private.
 
 Invariant: pure but for `look_up`. Link-local addresses (there live the credentials of clouds),
 multicast and unspecified ones are never allowed.
@@ -20,6 +20,8 @@ from typing import Final
 from engine.foundation.errors import ConfigError, ConnectFailed
 
 ADDRESSES_MAX: Final = 16
+TRIED_MAX: Final = 3
+"""Of a name's addresses: each has its share of the time that a try may take."""
 _NAT64: Final = ipaddress.ip_network("64:ff9b::/96")
 
 _Address = ipaddress.IPv4Address | ipaddress.IPv6Address
@@ -42,8 +44,9 @@ class Hosts:
         """May this name have private addresses?"""
         return plain_host(host) in self.private
 
-    def chosen(self, host: str, addresses: Sequence[str]) -> str:
-        """The address to connect to; raises ConfigError when one of them is not allowed."""
+    def checked(self, host: str, addresses: Sequence[str]) -> tuple[str, ...]:
+        """The addresses to connect to, the first that answers; raises ConfigError when one of them
+        is not allowed."""
         self.check(host)
         assert addresses, "a name that was found has an address"
         for address in addresses:
@@ -54,7 +57,7 @@ class Hosts:
                     f"a name without the address {address}: private ones are for names of "
                     "allow_private_hosts, link-local ones for none",
                 )
-        return addresses[0]
+        return tuple(addresses[:TRIED_MAX])
 
 
 def plain_host(host: str) -> str:

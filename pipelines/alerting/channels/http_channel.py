@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import os
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
+from contextlib import suppress
 from functools import partial
 from typing import Final
 
@@ -24,9 +25,11 @@ from pipelines.alerting.channels.http_request import (
     HttpRequest,
     outcome_of,
 )
-from pipelines.alerting.outbox.outcomes import Failed, Outcome, Trouble
+from pipelines.alerting.outbox.outcomes import Delivered, Failed, Outcome, Trouble
 
 ANSWER_BYTES_MAX: Final = 65_536
+ANSWER_S: Final = 1.0
+"""For so long the words of a refusal are listened to."""
 
 
 class HttpChannel:
@@ -34,21 +37,31 @@ class HttpChannel:
 
     def __init__(
         self,
-        encode: Callable[[Notice], HttpRequest],
+        encode: Callable[[Notice], Sequence[HttpRequest]],
         hosts: Hosts,
         *,
         timeout_s: float,
         threads: Executor,
+        names: Callable[[str, int], list[str]] = look_up,
     ) -> None:
+        """encode: the requests that tell a notice, in order. names: the addresses of a name."""
         self.timeout_s: Final = timeout_s
         self._encode = encode
         self._hosts = hosts
         self._threads = threads
+        self._names = names
         self._trust = ssl.create_default_context()
 
     async def send(self, notice: Notice) -> Outcome:
         """Tell the receiver once."""
-        request = self._encode(notice)
+        outcome: Outcome = Delivered()
+        for request in self._encode(notice):
+            outcome = await self._sent(request)
+            if isinstance(outcome, Failed):
+                break
+        return outcome
+
+    async def _sent(self, request: HttpRequest) -> Outcome:
         if len(request.body) > BODY_BYTES_MAX:
             told = f"a request of {len(request.body):,} bytes; {BODY_BYTES_MAX:,} are the most"
             return Failed(Trouble.REFUSED, told)
@@ -57,15 +70,25 @@ class HttpChannel:
             host = url.raw_host.decode()
             port = url.port or (443 if url.scheme == "https" else 80)
             loop = asyncio.get_running_loop()
-            found = await loop.run_in_executor(self._threads, partial(look_up, host, port))
-            address = self._hosts.chosen(host, found)
+            found = await loop.run_in_executor(self._threads, partial(self._names, host, port))
+            addresses = self._hosts.checked(host, found)
         except ConnectFailed as error:
             return Failed(Trouble.UNREACHABLE, str(error))
         except ConfigError as error:
             return Failed(Trouble.NOT_SET_UP, str(error))
-        return await self._posted(request, url, address)
+        share_s = self.timeout_s / len(addresses)
+        for address in addresses[:-1]:
+            with suppress(httpx.ConnectError, httpx.ConnectTimeout):  # Nothing was sent: the next.
+                return await self._posted(request, url, address, connect_s=share_s)
+        try:
+            return await self._posted(request, url, addresses[-1], connect_s=share_s)
+        except httpx.TransportError as error:
+            return Failed(Trouble.UNREACHABLE, f"{host} cannot be reached ({_why(error)})")
 
-    async def _posted(self, request: HttpRequest, url: httpx.URL, address: str) -> Outcome:
+    async def _posted(
+        self, request: HttpRequest, url: httpx.URL, address: str, *, connect_s: float
+    ) -> Outcome:
+        """Tell it at one of its addresses. Raises what httpx does when there is no answer."""
         host = url.raw_host.decode()
         headers = {
             "Host": url.netloc.decode(),
@@ -82,15 +105,15 @@ class HttpChannel:
             content=request.body,
             extensions={
                 "sni_hostname": host,
-                "timeout": httpx.Timeout(self.timeout_s).as_dict(),
+                "timeout": httpx.Timeout(self.timeout_s, connect=connect_s).as_dict(),
             },
         )
-        try:
-            async with httpx.AsyncHTTPTransport(verify=self._trust, trust_env=False) as transport:
-                answer = await transport.handle_async_request(pinned)
-                text = await _beginning(answer)
-        except httpx.TransportError as error:
-            return Failed(Trouble.UNREACHABLE, f"{host} cannot be reached ({_why(error)})")
+        async with httpx.AsyncHTTPTransport(verify=self._trust, trust_env=False) as transport:
+            answer = await transport.handle_async_request(pinned)
+            if answer.is_success:  # Said is said: a text that does not end would make it a no.
+                await answer.aclose()
+                return Delivered()
+            text = await _beginning(answer)
         return outcome_of(answer.status_code, answer.headers, text, host=host, request=request)
 
 
@@ -112,13 +135,17 @@ def checked_url(url: str, hosts: Hosts, *, origin: str) -> httpx.URL:
 
 
 async def _beginning(answer: httpx.Response) -> str:
-    """As much of an answer as an error may show, and no more than this is read of it."""
+    """As much of an answer as an error may show, and no more than this is read of it. That it broke
+    off, or did not end in time, changes nothing of what its status says."""
     read = bytearray()
     try:
-        async for part in answer.aiter_raw():
-            read += part
-            if len(read) > ANSWER_BYTES_MAX:
-                break
+        async with asyncio.timeout(ANSWER_S):
+            async for part in answer.aiter_raw():
+                read += part
+                if len(read) > ANSWER_BYTES_MAX:
+                    break
+    except (httpx.TransportError, TimeoutError):
+        pass
     finally:
         await answer.aclose()
     return bytes(read[:ANSWER_BYTES_MAX]).decode("utf-8", "replace")

@@ -1,12 +1,17 @@
-"""A request to a channel that speaks HTTP, and what its answer means. Pure."""
+"""A request to a channel that speaks HTTP, how it is made to fit, and what its answer means. Pure.
+
+No notice is too long for its channel: one that says more than fits names fewer alerts and counts
+the others, or, where each alert is told for itself, is told in parts.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Final
 
+from pipelines.alerting.alerts import Notice
 from pipelines.alerting.channels.secret import Secret, without_secrets
 from pipelines.alerting.channels.wording import one_line
 from pipelines.alerting.outbox.outcomes import Delivered, Failed, Outcome, Trouble
@@ -35,6 +40,41 @@ class HttpRequest:
     def secrets(self) -> tuple[Secret | None, ...]:
         """What no error may show."""
         return (self.url, self.bearer, *self.hidden)
+
+
+Encode = Callable[[Notice], HttpRequest]
+
+
+def shortened_to(bytes_max: int, encode: Encode) -> Callable[[Notice], list[HttpRequest]]:
+    """One request that fits: it names as many alerts as there is room for, and counts the rest."""
+
+    def requests(notice: Notice) -> list[HttpRequest]:
+        request = encode(notice)
+        while len(request.body) > bytes_max and len(notice.alerts) > 1:
+            named = notice.alerts[: len(notice.alerts) // 2]
+            left_out = notice.truncated_alerts + len(notice.alerts) - len(named)
+            notice = replace(notice, alerts=named, truncated_alerts=left_out)
+            request = encode(notice)
+        return [request]
+
+    return requests
+
+
+def in_parts_of(bytes_max: int, encode: Encode) -> Callable[[Notice], list[HttpRequest]]:
+    """As many requests as are needed for all alerts: told again, each is the same alert."""
+
+    def requests(notice: Notice) -> list[HttpRequest]:
+        request = encode(notice)
+        half = len(notice.alerts) // 2
+        if len(request.body) <= bytes_max or not half:
+            return [request]
+        first, second = notice.alerts[:half], notice.alerts[half:]
+        return [
+            *requests(replace(notice, alerts=first)),
+            *requests(replace(notice, alerts=second)),
+        ]
+
+    return requests
 
 
 def json_bytes(told: object) -> bytes:

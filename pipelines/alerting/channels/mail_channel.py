@@ -9,6 +9,7 @@ import asyncio
 import smtplib
 import socket
 import ssl
+from collections.abc import Sequence
 from concurrent.futures import Executor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -80,7 +81,7 @@ class MailChannel:
     def _handed(self, message: EmailMessage, connection: _Connection) -> Outcome:
         try:
             found = look_up(self._server.host, self._server.port)
-            connection.open(self._hosts.chosen(self._server.host, found))
+            connection.open(self._hosts.checked(self._server.host, found))
             refused = connection.hand(message, self._settings)
         except ConfigError as error:
             return Failed(Trouble.NOT_SET_UP, str(error))
@@ -132,10 +133,10 @@ class _Connection:
         self._smtp: _AtAddress | None = None
         self._is_cut = False
 
-    def open(self, address: str) -> None:
-        """Connect, make the connection safe, and log in."""
+    def open(self, addresses: Sequence[str]) -> None:
+        """Connect to the first that answers, make the connection safe, and log in."""
         trust = self._trust if self._server.tls is Tls.IMPLICIT else None
-        self._smtp = _AtAddress(self._server, address, self._timeout_s, trust)
+        self._smtp = _AtAddress(self._server, addresses, self._timeout_s, trust)
         self._smtp.connect(self._server.host, self._server.port)
         if self._is_cut:
             raise OSError("time is up")
@@ -163,9 +164,13 @@ class _AtAddress(smtplib.SMTP):
     """Connects to an address that was checked, and is known to TLS by its name."""
 
     def __init__(
-        self, server: MailServer, address: str, timeout_s: float, trust: ssl.SSLContext | None
+        self,
+        server: MailServer,
+        addresses: Sequence[str],
+        timeout_s: float,
+        trust: ssl.SSLContext | None,
     ) -> None:
-        self._address = address
+        self._addresses = addresses
         self._implicit = trust
         # A name of our own: the library would ask the resolver for one. Without a host it does not
         # connect yet, so that the connection can be cut from its first moment on.
@@ -173,7 +178,8 @@ class _AtAddress(smtplib.SMTP):
         self._host = server.host  # The name that the certificate must have.
 
     def _get_socket(self, host: str, port: int, timeout: float) -> socket.socket:
-        plain = socket.create_connection((self._address, port), timeout)
+        plain = self._reached(port, timeout / len(self._addresses))
+        plain.settimeout(timeout)
         if self._implicit is None:
             return plain
         try:
@@ -181,6 +187,12 @@ class _AtAddress(smtplib.SMTP):
         except BaseException:
             plain.close()
             raise
+
+    def _reached(self, port: int, share_s: float) -> socket.socket:
+        for address in self._addresses[:-1]:
+            with suppress(OSError):  # Nobody is there: the next.
+                return socket.create_connection((address, port), share_s)
+        return socket.create_connection((self._addresses[-1], port), share_s)
 
     def cut(self) -> None:
         """Close the socket, and whatever was read of it."""

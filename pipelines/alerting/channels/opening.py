@@ -11,7 +11,12 @@ from pipelines.alerting.alerts import Notice
 from pipelines.alerting.channels import alertmanager, pagerduty, slack
 from pipelines.alerting.channels.addresses import Hosts, plain_host
 from pipelines.alerting.channels.http_channel import HttpChannel, checked_url
-from pipelines.alerting.channels.http_request import HttpRequest
+from pipelines.alerting.channels.http_request import (
+    BODY_BYTES_MAX,
+    HttpRequest,
+    in_parts_of,
+    shortened_to,
+)
 from pipelines.alerting.channels.mail import MailSettings
 from pipelines.alerting.channels.mail_channel import MailChannel, MailServer, Tls
 from pipelines.alerting.channels.others import OthersChannel, OthersSettings
@@ -71,12 +76,12 @@ def channels_of(
 
 def _encoder(
     receiver: Receiver, external_url: str, environment: Environment
-) -> tuple[Secret, Callable[[Notice], HttpRequest]]:
+) -> tuple[Secret, Callable[[Notice], list[HttpRequest]]]:
     if isinstance(receiver, Alertmanager):
         url = Secret(f"{receiver.url.rstrip('/')}/api/v2/alerts", "the receivers' file")
         bearer = secret_from(receiver.bearer_env, receiver.bearer_file, environment, key="bearer")
         push = alertmanager.AlertmanagerSettings(url, bearer, receiver.valid_for_s)
-        return url, partial(alertmanager.pushed, settings=push)
+        return url, in_parts_of(BODY_BYTES_MAX, partial(alertmanager.pushed, settings=push))
     if isinstance(receiver, Webhook):
         given = (receiver.url, receiver.url_env, receiver.url_file)
         if sum(one is not None for one in given) != 1:
@@ -87,15 +92,17 @@ def _encoder(
             url = _wanted("url", receiver.url_env, receiver.url_file, environment)
         bearer = secret_from(receiver.bearer_env, receiver.bearer_file, environment, key="bearer")
         hook = alertmanager.WebhookSettings(url, bearer, external_url)
-        return url, partial(alertmanager.webhook, settings=hook)
+        return url, shortened_to(BODY_BYTES_MAX, partial(alertmanager.webhook, settings=hook))
     if isinstance(receiver, Slack):
         url = _wanted("url", receiver.url_env, receiver.url_file, environment)
-        return url, partial(slack.message, settings=slack.SlackSettings(url))
+        message = partial(slack.message, settings=slack.SlackSettings(url))
+        return url, shortened_to(BODY_BYTES_MAX, message)
     assert isinstance(receiver, PagerDuty), "all other kinds are served"
     url = Secret(receiver.url, "the receivers' file")
     key = _wanted("routing_key", receiver.routing_key_env, receiver.routing_key_file, environment)
     events = pagerduty.PagerDutySettings(url, key, external_url)
-    return url, partial(pagerduty.event, settings=events)
+    event = partial(pagerduty.event, settings=events)
+    return url, shortened_to(pagerduty.EVENT_BYTES_MAX, event)
 
 
 def _mail(receiver: Mail, hosts: Hosts, environment: Environment, threads: Executor) -> MailChannel:

@@ -82,7 +82,7 @@ class OthersChannel:
 
         if self._host is not None:
             try:
-                self._hosts.chosen(self._host, look_up(self._host, 0))
+                self._hosts.checked(self._host, look_up(self._host, 0))
             except ConnectFailed as error:
                 return Failed(Trouble.UNREACHABLE, str(error))
             except ConfigError as error:

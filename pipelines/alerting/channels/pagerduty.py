@@ -26,6 +26,8 @@ from pipelines.alerting.channels.wording import (
     worst_first,
 )
 
+EVENT_BYTES_MAX: Final = 512 * 1024
+"""PagerDuty refuses a longer event."""
 SUMMARY_CHARS_MAX: Final = 1_024
 ALERTS_MAX: Final = 20
 TEXT_CHARS_MAX: Final = 1_000

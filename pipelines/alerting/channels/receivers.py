@@ -124,7 +124,7 @@ def receivers_of(text: str, place: str) -> Receivers:
     """What the file says; raises ConfigError with the place of what is wrong."""
     try:
         told = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise ConfigError("receivers", "***", f"TOML: {error}", place) from error
     try:
         found = msgspec.convert(told, Receivers)

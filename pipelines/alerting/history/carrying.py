@@ -28,7 +28,7 @@ _log = logging.getLogger(__name__)
 class Table(Protocol):
     """Where history is kept, as `history.table` has it in the lake."""
 
-    def taken(self, history: str) -> int:
+    def taken(self, history: str, *, was_there: bool = False) -> int:
         """The number of the newest change of this history that it has; 0: none."""
         ...
 
@@ -62,7 +62,7 @@ class Carrier:
         return total
 
     def _carried(self, waits: Waiting) -> int:
-        taken = self._table.taken(waits.history)
+        taken = self._table.taken(waits.history, was_there=waits.carried_seq > 0)
         if taken > waits.last_seq:
             _log.warning(
                 "the lake has %d changes of this database's alerts, which knows of %d: it was put "

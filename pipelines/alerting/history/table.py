@@ -18,6 +18,7 @@ from deltalake.exceptions import DeltaError
 from engine.foundation.errors import LakeError
 from pipelines.alerting.entries import Entry
 from pipelines.catalogue import ALERTS
+from pipelines.cycles.plan import PLANS
 from pipelines.evolution import add_declared_columns
 from pipelines.lake import Lake, first_line
 from pipelines.microseconds import moment_at
@@ -39,16 +40,23 @@ class HistoryTable:
         self._address = lake.gold(ALERTS.name)
         self._handle: DeltaTable | None = None
 
-    def taken(self, history: str) -> int:
+    def taken(self, history: str, *, was_there: bool = False) -> int:
         """The number of the newest change of this history that the table has; 0: none. LakeError
-        for a table that cannot be read."""
-        if self._handle is None:
-            self._handle = self._opened()
+        for a table that cannot be read, and for one that is gone with all gold though it was there:
+        a lake that comes back must not find another table in its place.
+        """
         try:
-            self._handle.update_incremental()
-        except (DeltaError, OSError):  # Replaced by another one, or its log was cut meanwhile.
-            self._handle = self._opened()
-        return self._handle.transaction_version(_application(history)) or 0
+            if self._handle is None:
+                self._handle = self._opened(was_there=was_there)
+            try:
+                self._handle.update_incremental()
+            except (DeltaError, OSError):  # Replaced by another one, or its log was cut meanwhile.
+                self._handle = None
+                self._handle = self._opened(was_there=was_there)
+            return self._handle.transaction_version(_application(history)) or 0
+        except (DeltaError, OSError) as error:
+            self._handle = None
+            raise LakeError(f"{self._address} cannot be read ({first_line(error)})") from error
 
     def append(self, history: str, entries: Sequence[tuple[int, Entry]]) -> None:
         """Append changes, with their numbers in order, as one commit. LakeError: perhaps they are
@@ -72,8 +80,10 @@ class HistoryTable:
                 "the database"
             ) from error
 
-    def _opened(self) -> DeltaTable:
+    def _opened(self, *, was_there: bool) -> DeltaTable:
         if not self._lake.exists(self._address):
+            if was_there and not self._lake.exists(self._lake.state(PLANS)):
+                raise LakeError(f"{self._address} is gone, and all gold: changes of alerts wait")
             self._create()
         add_declared_columns(self._lake, self._address, ALERTS.columns)
         return self._lake.table(self._address)

@@ -88,7 +88,7 @@ class Courier:
         self._at_work: set[str] = set()
         self._missed: set[str] = set()
         """Something was due for them while they were at work: perhaps they did not see it."""
-        self._threads = ThreadPoolExecutor(CONNECTIONS_MAX - 1, thread_name_prefix="outbox")
+        self._threads = ThreadPoolExecutor(CONNECTIONS_MAX - 2, thread_name_prefix="outbox")
 
     def wake(self) -> None:
         """Something new is stored: look at once."""

@@ -11,6 +11,7 @@ from functools import lru_cache
 from typing import Final, Protocol
 
 from engine.foundation.errors import ConfigError, ConnectFailed, TidemarkError
+from pipelines.scheduler.centre.token_book import TokenBook
 from pipelines.scheduler.run_life import FAILED, OK, RunEvent
 from pipelines.scheduler.store.sending import Sending
 from pipelines.scheduler.wire.addresses import Address
@@ -51,9 +52,9 @@ class Executors(Protocol):
 class WiredExecutors:
     """Executors over the wire of XXL-Job."""
 
-    def __init__(self, caller: Caller, token: str | None) -> None:
+    def __init__(self, caller: Caller, keys: TokenBook) -> None:
         self._caller = caller
-        self._token = token
+        self._keys = keys
 
     async def run(self, sending: Sending) -> Outcome:
         """Send a run."""
@@ -74,7 +75,7 @@ class WiredExecutors:
             fire_time_ms=sending.planned_ms,
         )
         try:
-            answer = await self._at(sending.address).run(request)
+            answer = await (await self._at(sending.address)).run(request)
         except (ConnectFailed, ConfigError) as error:
             return Outcome(RunEvent.REFUSE, FAILED, str(error))
         except (TidemarkError, Malformed) as error:
@@ -86,27 +87,28 @@ class WiredExecutors:
     async def is_there(self, address: str) -> bool:
         """Does it answer its beat?"""
         try:
-            return (await self._at(address).beat()).is_success
+            return (await (await self._at(address)).beat()).is_success
         except (TidemarkError, Malformed):
             return False
 
     async def is_idle(self, address: str, job_id: int) -> bool | None:
         """Has it nothing of that job, at work or in its queue?"""
         try:
-            return (await self._at(address).idle_beat(job_id)).is_success
+            return (await (await self._at(address)).idle_beat(job_id)).is_success
         except (TidemarkError, Malformed):
             return None
 
     async def has_log(self, address: str, log_id: int, sent_ms: int) -> bool | None:
         """Has it begun that run? An executor without its log says so by a page that ends at 0."""
         try:
-            page = await self._at(address).log(LogRequest(log_id, sent_ms, 1))
+            page = await (await self._at(address)).log(LogRequest(log_id, sent_ms, 1))
         except (TidemarkError, Malformed):
             return None
         return page.to_line > 0 or not page.is_end
 
-    def _at(self, address: str) -> ExecutorClient:
-        return ExecutorClient(self._caller, _address(address), token=self._token)
+    async def _at(self, address: str) -> ExecutorClient:
+        key = await self._keys.key_for(address)
+        return ExecutorClient(self._caller, _address(address), token=key.token, app=key.app)
 
 
 _address = lru_cache(maxsize=ADDRESSES_KEPT)(Address.parse)

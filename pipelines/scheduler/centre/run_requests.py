@@ -17,8 +17,8 @@ from typing import Final, TypeVar
 from engine.foundation.errors import ConnectFailed, RequestRefused
 from pipelines.alerting.store.database import Database
 from pipelines.scheduler.run_life import ENDED, RunState
-from pipelines.scheduler.store import registry, results
-from pipelines.scheduler.store.jobs import Change
+from pipelines.scheduler.store import groups, registry, results
+from pipelines.scheduler.store.audit import Change
 from pipelines.scheduler.store.kills import begin_kill
 from pipelines.scheduler.wire.addresses import Address
 from pipelines.scheduler.wire.client import ExecutorClient, opened_caller
@@ -41,7 +41,7 @@ class Killed:
     """The executor that was told, if one was. Ours ends this run; one of XXL-Job ends all runs of
     the job that it has."""
     message: str = ""
-    """What it said."""
+    """What it said, or what was done without one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +66,10 @@ def kill_run(database: Database, log_id: int, change: Change, *, token: str | No
     """
     kill = begin_kill(database, log_id, change)
     if kill.address is None:
-        return Killed(log_id, kill.state, None)
+        return Killed(log_id, kill.state, None, kill.message)
     _check_is_there(database, kill.address, now_ms=change.now_ms)
-    answer = _asked(kill.address, token, lambda client: client.kill(kill.job_id, log_id))
+    key = groups.own_token(database, kill.job_id) or (None, token)
+    answer = _asked(kill.address, key, lambda client: client.kill(kill.job_id, log_id))
     if not answer.is_success:
         raise RequestRefused(answer.code, answer.message)
     return Killed(log_id, kill.state, kill.address, answer.message)
@@ -85,7 +86,8 @@ def log_of_run(
         return RunLog(log_id, run.state, from_line, 0, "", is_end=run.state in ENDED)
     _check_is_there(database, run.address, now_ms=now_ms)
     request = LogRequest(log_id, run.sent_ms, from_line)
-    page = _asked(run.address, token, lambda client: client.log(request))
+    key = groups.own_token(database, run.job_id) or (None, token)
+    page = _asked(run.address, key, lambda client: client.log(request))
     has_ended = run.state in ENDED
     if page.to_line == 0 and page.is_end:
         return RunLog(log_id, run.state, from_line, 0, "", is_end=has_ended)
@@ -99,10 +101,13 @@ def _check_is_there(database: Database, address: str, *, now_ms: int) -> None:
 
 
 def _asked(
-    address: str, token: str | None, ask: Callable[[ExecutorClient], Awaitable[Value]]
+    address: str,
+    key: tuple[str | None, str | None],
+    ask: Callable[[ExecutorClient], Awaitable[Value]],
 ) -> Value:
     async def call() -> Value:
         async with opened_caller() as caller:
-            return await ask(ExecutorClient(caller, Address.parse(address), token=token))
+            app, token = key
+            return await ask(ExecutorClient(caller, Address.parse(address), token=token, app=app))
 
     return asyncio.run(call())

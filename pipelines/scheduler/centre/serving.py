@@ -24,13 +24,21 @@ from pipelines.alerting.store.database import CONNECTIONS_MAX, Database
 from pipelines.scheduler.centre.calls import WiredExecutors
 from pipelines.scheduler.centre.centre import DATABASE_CALLS_MAX, Centre, Doors
 from pipelines.scheduler.centre.inbox import Inbox
+from pipelines.scheduler.centre.token_book import TokenBook
 from pipelines.scheduler.store import registry, results
 from pipelines.scheduler.store.clock import SharedClock, database_ms, machine_ms
 from pipelines.scheduler.store.upkeep import LOG_DAYS
 from pipelines.scheduler.wire.addresses import Address
 from pipelines.scheduler.wire.client import opened_caller
 from pipelines.scheduler.wire.messages import Answer, Registration, decode_results, refused
-from pipelines.scheduler.wire.server import Asked, Call, WireApplication, listening, served
+from pipelines.scheduler.wire.server import (
+    LOOPBACK,
+    Asked,
+    Call,
+    WireApplication,
+    listening,
+    served,
+)
 from pipelines.scheduler.wire.tokens import Tokens
 
 CONTEXT_PATHS: Final = ("", "/xxl-job-admin")
@@ -65,7 +73,12 @@ def calls_of(
         if not tokens.may_speak_for(asked.speaker, told.app):
             return refused("the access token is another executor's")
         address = Address.parse(told.address).text
-        await off_loop(partial(registry.beat, database, told.app, address, now_ms=clock()))
+        now_ms = clock()
+        if tokens.has_own and await off_loop(
+            partial(registry.is_of_another, database, told.app, address, now_ms=now_ms)
+        ):
+            return refused("the address is another executor's")
+        await off_loop(partial(registry.beat, database, told.app, address, now_ms=now_ms))
         return Answer()
 
     async def remove(asked: Asked) -> Answer:
@@ -101,25 +114,27 @@ async def serve(
     """Be a centre until cancelled, or for so many seconds; `on_ready` is told where it listens.
     Runs are kept for `log_days`.
     """
-    tokens = Tokens(token)
-    listener = listening(host, port, tokens)
     clock = SharedClock(machine_ms, lambda: database_ms(database))
     holder = f"{socket.gethostname()[:40]}-{os.getpid()}-{secrets.token_hex(4)}"
     async with AsyncExitStack() as held:
         own = held.enter_context(_threads("centre", DATABASE_CALLS_MAX))
         # Executors that storm in wait for each other, and not the centre for them.
         outside = held.enter_context(_threads("calls", CONNECTIONS_MAX - DATABASE_CALLS_MAX))
+        book = TokenBook(database, token, outside, may_be_open=host in LOOPBACK)
+        await outside(book.read)
+        listener = listening(host, port, book.tokens)
         await own(clock.set)
-        calls = calls_of(database, tokens, clock.now_ms, outside)
-        await held.enter_async_context(served(WireApplication(calls, tokens), listener))
+        calls = calls_of(database, book.tokens, clock.now_ms, outside)
+        await held.enter_async_context(served(WireApplication(calls, book.tokens), listener))
         caller = await held.enter_async_context(opened_caller())
-        executors = WiredExecutors(caller, token)
+        executors = WiredExecutors(caller, book)
         doors = Doors(executors, clock.now_ms, lambda: secrets.randbits(32), own, clock.set)
         bound_host, bound_port = listener.getsockname()[:2]
         on_ready(f"http://{bound_host}:{bound_port}/")
         try:
-            async with asyncio.timeout(for_s or None):
-                await Centre(database, holder, doors, log_days=log_days).run()
+            async with asyncio.timeout(for_s or None), asyncio.TaskGroup() as tasks:
+                tasks.create_task(book.keep_up())
+                tasks.create_task(Centre(database, holder, doors, log_days=log_days).run())
         except TimeoutError:
             return
 

@@ -1,4 +1,4 @@
-"""Jobs and their groups: made, changed, started, paused, removed; each change is in the audit.
+"""Jobs: made, copied, changed, started, paused, removed; each change is in the audit.
 
 Invariant: a job that is not active has no next time and no run that waits to be sent. Whatever
 changes a job cancels those that were planned by what it was; a next time is planned anew.
@@ -7,28 +7,21 @@ changes a job cancels those that were planned by what it was; a next time is pla
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Final
 
 import sqlalchemy as sa
-from sqlalchemy.exc import IntegrityError
 
 from engine.foundation.errors import ConfigError
 from pipelines.alerting.store.database import Database
-from pipelines.scheduler.job_settings import BEAN, JobSettings
+from pipelines.scheduler.job_settings import JobSettings
 from pipelines.scheduler.run_life import MOVES, RunEvent, RunState
-from pipelines.scheduler.store.tables import (
-    AnyRow,
-    glue_versions,
-    job_audit,
-    job_groups,
-    jobs,
-    runs,
-)
-
-GLUE_VERSIONS_MAX: Final = 30
-"""Of one job; beyond it the oldest goes. As in XXL-Job."""
+from pipelines.scheduler.store.audit import Change, note
+from pipelines.scheduler.store.flows import workflows_with
+from pipelines.scheduler.store.glue import forget_glue, keep_glue
+from pipelines.scheduler.store.tables import AnyRow, job_groups, jobs, runs
+from pipelines.scheduler.workflows import WORKFLOW, workflow_of
 
 JOBS_SHOWN_MAX: Final = 1_000
 CANCELLABLE: Final = tuple(state.value for state in MOVES[RunEvent.CANCEL])
@@ -54,98 +47,52 @@ class Job:
     """Why it cannot be what is stored: written by a later version, or by other hands."""
 
 
-@dataclass(frozen=True, slots=True)
-class Group:
-    """Executors that run the same handlers."""
-
-    group_id: int
-    app_name: str
-    title: str
-    manual_addresses: tuple[str, ...] | None
-    """Where they are; None: they register themselves."""
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """Who changes something, and when."""
-
-    author: str
-    now_ms: int
-
-
-def add_group(
-    database: Database,
-    app_name: str,
-    change: Change,
-    *,
-    title: str = "",
-    manual_addresses: Sequence[str] | None = None,
-) -> int:
-    """A new group's number; raises ConfigError when the application has one."""
-    if not app_name or len(app_name) > 64 or not app_name.isascii() or not app_name.isprintable():
-        raise ConfigError("app_name", app_name[:64], "1 to 64 letters of ASCII")
-    manual = None if manual_addresses is None else json.dumps(list(manual_addresses))
-    try:
-        with database.writing() as connection:
-            group_id: int = connection.execute(
-                sa.insert(job_groups)
-                .values(
-                    app_name=app_name,
-                    title=title or app_name,
-                    manual_addresses=manual,
-                    changed_ms=change.now_ms,
-                )
-                .returning(job_groups.c.group_id)
-            ).scalar_one()
-            note(connection, change, "add", f"group:{group_id}", detail=app_name)
-    except IntegrityError as error:
-        raise ConfigError("app_name", app_name, "one that no group has yet") from error
-    return group_id
-
-
-def groups(database: Database) -> tuple[Group, ...]:
-    """All groups, by number."""
-    with database.reading() as connection:
-        rows = connection.execute(sa.select(job_groups).order_by(job_groups.c.group_id)).all()
-    return tuple(
-        Group(row.group_id, row.app_name, row.title, _addresses(row.manual_addresses))
-        for row in rows
-    )
-
-
-def _addresses(text: str | None) -> tuple[str, ...] | None:
-    return None if text is None else tuple(json.loads(text))
-
-
 def add_job(database: Database, group_id: int, settings: JobSettings, change: Change) -> int:
     """A new job's number. It is not active before it is started."""
     with database.writing() as connection:
-        there = sa.select(job_groups.c.group_id).where(job_groups.c.group_id == group_id)
-        if connection.scalar(there) is None:
-            raise ConfigError("group", group_id, "a group that there is")
-        job_id: int = connection.execute(
-            sa.insert(jobs)
-            .values(
-                **_row(settings),
-                group_id=group_id,
-                glue_changed_ms=change.now_ms,
-                is_active=False,
-                counters="{}",
-                changed_ms=change.now_ms,
-            )
-            .returning(jobs.c.job_id)
-        ).scalar_one()
-        _keep_glue(connection, job_id, settings, change)
-        note(connection, change, "add", f"job:{job_id}", detail=_told(settings))
+        return insert_job(connection, group_id, settings, change)
+
+
+def insert_job(
+    connection: sa.Connection, group_id: int, settings: JobSettings, change: Change
+) -> int:
+    """The same within a transaction."""
+    _check_group(connection, group_id)
+    _check_named(connection, settings, ())
+    job_id: int = connection.execute(
+        sa.insert(jobs)
+        .values(
+            **_row(settings),
+            group_id=group_id,
+            glue_changed_ms=change.now_ms,
+            is_active=False,
+            counters="{}",
+            changed_ms=change.now_ms,
+        )
+        .returning(jobs.c.job_id)
+    ).scalar_one()
+    keep_glue(connection, job_id, settings, change)
+    note(connection, change, "add", f"job:{job_id}", detail=_told(settings))
     return job_id
 
 
-def edit_job(database: Database, job_id: int, settings: JobSettings, change: Change) -> None:
-    """Make a job what it is told to be. What waits to be sent is cancelled; an active job is
-    planned anew, from now on.
+def edit_job(
+    database: Database,
+    job_id: int,
+    settings: JobSettings,
+    change: Change,
+    *,
+    group_id: int | None = None,
+    remark: str = "",
+) -> None:
+    """Make a job what it is told to be, in another group if one is given. What waits to be sent is
+    cancelled; an active job is planned anew, from now on. `remark`: of a new source.
     """
     with database.writing() as connection:
         before = _locked(connection, job_id)
+        _check_named(connection, settings, before.settings.children)
+        if settings.is_workflow:
+            _refuse_a_step(connection, job_id, "a job: a step is no workflow")
         cancel_waiting(connection, job_id, change)
         is_new_glue = (before.settings.glue_type, before.settings.glue_source) != (
             settings.glue_type,
@@ -154,7 +101,10 @@ def edit_job(database: Database, job_id: int, settings: JobSettings, change: Cha
         values = _row(settings) | {"changed_ms": change.now_ms, "stopped_because": None}
         if is_new_glue:
             values["glue_changed_ms"] = change.now_ms
-            _keep_glue(connection, job_id, settings, change)
+            keep_glue(connection, job_id, settings, change, remark=remark)
+        if group_id is not None:
+            _check_group(connection, group_id)
+            values["group_id"] = group_id
         if before.is_active:
             values["next_ms"] = _first_ms(settings, change)
         connection.execute(sa.update(jobs).where(jobs.c.job_id == job_id).values(values))
@@ -189,12 +139,15 @@ def pause_job(database: Database, job_id: int, change: Change) -> None:
 
 
 def remove_job(database: Database, job_id: int, change: Change) -> None:
-    """Remove a job and its sources. Its runs stay until they are forgotten."""
+    """Remove a job and its sources. Its runs stay until they are forgotten. Raises ConfigError for
+    a step of a workflow.
+    """
     with database.writing() as connection:
         job = _locked(connection, job_id)
+        _refuse_a_step(connection, job_id, "one that no workflow has as a step")
         cancel_waiting(connection, job_id, change)
         connection.execute(sa.delete(jobs).where(jobs.c.job_id == job_id))
-        connection.execute(sa.delete(glue_versions).where(glue_versions.c.job_id == job_id))
+        forget_glue(connection, job_id)
         note(connection, change, "remove", f"job:{job_id}", detail=_told(job.settings))
 
 
@@ -205,25 +158,46 @@ def job_of(database: Database, job_id: int) -> Job:
     return _job(row, job_id)
 
 
-def jobs_after(database: Database, job_id: int = 0, *, group_id: int | None = None) -> list[Job]:
-    """The jobs with greater numbers, JOBS_SHOWN_MAX at most."""
+def jobs_after(
+    database: Database, job_id: int = 0, *, group_ids: Collection[int] | None = None
+) -> list[Job]:
+    """The jobs with greater numbers, of these groups or of all; JOBS_SHOWN_MAX at most."""
     wanted = sa.select(jobs).where(jobs.c.job_id > job_id).order_by(jobs.c.job_id)
-    if group_id is not None:
-        wanted = wanted.where(jobs.c.group_id == group_id)
+    if group_ids is not None:
+        wanted = wanted.where(jobs.c.group_id.in_(sorted(group_ids)))
     with database.reading() as connection:
         rows = connection.execute(wanted.limit(JOBS_SHOWN_MAX)).all()
     return [_job(row, row.job_id) for row in rows]
 
 
-def glue_of(database: Database, job_id: int) -> list[tuple[int, str, str]]:
-    """The sources that a job had: when each was stored, by whom, and the text; the newest first."""
-    with database.reading() as connection:
-        rows = connection.execute(
-            sa.select(glue_versions)
-            .where(glue_versions.c.job_id == job_id)
-            .order_by(glue_versions.c.glue_id.desc())
-        ).all()
-    return [(row.changed_ms, row.author, row.source) for row in rows]
+def _check_group(connection: sa.Connection, group_id: int) -> None:
+    there = sa.select(job_groups.c.group_id).where(job_groups.c.group_id == group_id)
+    if connection.scalar(there) is None:
+        raise ConfigError("group", group_id, "a group that there is")
+
+
+def _check_named(connection: sa.Connection, settings: JobSettings, known: Collection[int]) -> None:
+    """Raise ConfigError for a child that is no job, but for those that the job has had (a child may
+    be removed), and for a step of a workflow that is no job, or a workflow.
+    """
+    steps = workflow_of(settings.glue_source).steps if settings.is_workflow else ()
+    new = {child for child in settings.children if child not in known}
+    rows = connection.execute(
+        sa.select(jobs.c.job_id, jobs.c.glue_type).where(
+            jobs.c.job_id.in_(sorted(new | {step.job_id for step in steps}))
+        )
+    )
+    there = {row.job_id: row.glue_type == WORKFLOW for row in rows}
+    if unknown := sorted(new - set(there)):
+        raise ConfigError("children", unknown[0], "a job that there is")
+    if settings.is_workflow:
+        workflow_of(settings.glue_source).check_jobs(there)
+
+
+def _refuse_a_step(connection: sa.Connection, job_id: int, allowed: str) -> None:
+    if theirs := workflows_with(connection, job_id):
+        told = f"{job_id}, a step of {', '.join(map(str, theirs[:5]))}"
+        raise ConfigError("job", told, allowed)
 
 
 def cancel_waiting(connection: sa.Connection, job_id: int, change: Change) -> None:
@@ -237,21 +211,6 @@ def cancel_waiting(connection: sa.Connection, job_id: int, change: Change) -> No
             runs.c.cause.like("plan:%"),
         )
         .values(state=RunState.CANCELLED.value, ended_ms=change.now_ms)
-    )
-
-
-def note(
-    connection: sa.Connection, change: Change, action: str, subject: str, *, detail: str = ""
-) -> None:
-    """Write down who did what."""
-    connection.execute(
-        sa.insert(job_audit).values(
-            at_ms=change.now_ms,
-            author=change.author,
-            action=action,
-            subject=subject,
-            detail=detail,
-        )
     )
 
 
@@ -317,31 +276,3 @@ def _first_ms(settings: JobSettings, change: Change) -> int:
     if next_ms is None:
         raise ConfigError("schedule", settings.schedule_text, "one that has a time to come")
     return next_ms
-
-
-def _keep_glue(
-    connection: sa.Connection, job_id: int, settings: JobSettings, change: Change
-) -> None:
-    if settings.glue_type == BEAN:
-        return
-    connection.execute(
-        sa.insert(glue_versions).values(
-            job_id=job_id,
-            glue_type=settings.glue_type,
-            source=settings.glue_source,
-            remark="",
-            author=change.author,
-            changed_ms=change.now_ms,
-        )
-    )
-    kept = (
-        sa.select(glue_versions.c.glue_id)
-        .where(glue_versions.c.job_id == job_id)
-        .order_by(glue_versions.c.glue_id.desc())
-    )
-    newest = connection.scalars(kept.limit(GLUE_VERSIONS_MAX)).all()
-    connection.execute(
-        sa.delete(glue_versions).where(
-            glue_versions.c.job_id == job_id, glue_versions.c.glue_id < newest[-1]
-        )
-    )

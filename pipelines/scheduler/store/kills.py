@@ -15,7 +15,8 @@ import sqlalchemy as sa
 from engine.foundation.errors import ConfigError
 from pipelines.alerting.store.database import Database
 from pipelines.scheduler.run_life import ENDED, FAILED, RunEvent, RunState
-from pipelines.scheduler.store.jobs import Change, note
+from pipelines.scheduler.store.audit import Change, note
+from pipelines.scheduler.store.flow_life import stop
 from pipelines.scheduler.store.run_rows import Ending, end_all, locked
 from pipelines.scheduler.store.tables import runs
 
@@ -30,11 +31,13 @@ class Kill:
     """As it stands now."""
     address: str | None
     """The executor to ask; None: nobody has it, or not any more."""
+    message: str = ""
+    """What was done, if it was done at once."""
 
 
 def begin_kill(database: Database, log_id: int, change: Change) -> Kill:
-    """Note who wants the run to end, and cancel it if it was not sent. Raises ConfigError for a run
-    that there is not.
+    """Note who wants the run to end, and cancel it if it was not sent; that of a workflow begins no
+    further step. Raises ConfigError for a run that there is not.
     """
     with database.writing() as connection:
         row = next(iter(locked(connection, [log_id])), None)
@@ -44,8 +47,11 @@ def begin_kill(database: Database, log_id: int, change: Change) -> Kill:
         if state in ENDED:
             return Kill(log_id, row.job_id, state, None)
         note(connection, change, "kill", f"run:{log_id}", detail=f"job:{row.job_id}")
+        if state is RunState.RUNNING and row.address is None:
+            stop(connection, log_id, f"killed by {change.author}", now_ms=change.now_ms)
+            return Kill(log_id, row.job_id, RunState.FAILED, None, "no further step of it begins")
         ending = Ending(row, RunEvent.CANCEL, FAILED, f"killed by {change.author}")
         for _, state in end_all(connection, [ending], now_ms=change.now_ms):
-            return Kill(log_id, row.job_id, state, None)
+            return Kill(log_id, row.job_id, state, None, "cancelled: it was not sent")
         connection.execute(sa.update(runs).where(runs.c.log_id == log_id).values(retries_left=0))
         return Kill(log_id, row.job_id, state, row.address)

@@ -14,7 +14,8 @@ import sqlalchemy as sa
 
 from engine.foundation.errors import ConfigError
 from pipelines.alerting.store.database import Database
-from pipelines.scheduler.store.tables import executors, job_groups
+from pipelines.scheduler.run_life import OUTSIDE
+from pipelines.scheduler.store.tables import executors, job_groups, jobs, runs
 
 BEAT_MS: Final = 30_000
 GONE_MS: Final = 90_000
@@ -98,6 +99,50 @@ def addresses_of(
     )
     for app_name, address in there:
         found[apps[app_name]] += (address,)
+    return found
+
+
+def is_of_another(database: Database, app_name: str, address: str, *, now_ms: int) -> bool:
+    """Is an executor of another application there at this address?"""
+    with database.reading() as connection:
+        other = connection.scalar(
+            sa.select(executors.c.app_name)
+            .where(
+                executors.c.address == address,
+                executors.c.app_name != app_name,
+                executors.c.seen_ms > now_ms - GONE_MS,
+            )
+            .limit(1)
+        )
+        manual = connection.execute(
+            sa.select(job_groups.c.app_name, job_groups.c.manual_addresses).where(
+                job_groups.c.app_name != app_name, job_groups.c.manual_addresses.is_not(None)
+            )
+        ).all()
+    return other is not None or any(address in json.loads(row.manual_addresses) for row in manual)
+
+
+def apps_by_address(database: Database) -> dict[str, str]:
+    """Whose executor is at each address that a centre may ask: one that has a run, that has
+    registered, or that was written by hand; the last of these counts.
+    """
+    found: dict[str, str] = {}
+    with database.reading() as connection:
+        has_run = (
+            sa.select(runs.c.address, job_groups.c.app_name)
+            .join(jobs, jobs.c.job_id == runs.c.job_id)
+            .join(job_groups, job_groups.c.group_id == jobs.c.group_id)
+            .where(runs.c.state.in_([state.value for state in OUTSIDE]))
+            .distinct()
+        )
+        found.update((row.address, row.app_name) for row in connection.execute(has_run))
+        there = connection.execute(sa.select(executors.c.address, executors.c.app_name))
+        found.update((row.address, row.app_name) for row in there)
+        manual = connection.execute(
+            sa.select(job_groups).where(job_groups.c.manual_addresses.is_not(None))
+        )
+        for row in manual:
+            found.update((one, row.app_name) for one in json.loads(row.manual_addresses))
     return found
 
 

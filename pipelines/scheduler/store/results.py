@@ -19,10 +19,17 @@ from sqlalchemy.exc import IntegrityError
 from engine.foundation.errors import ConfigError, TidemarkError
 from pipelines.alerting.store.database import Database
 from pipelines.scheduler.job_settings import PARAMETERS_CHARS_MAX
-from pipelines.scheduler.run_life import FAILED, OK, QUIET_MS, RunEvent, RunState
-from pipelines.scheduler.store.jobs import Change, note
+from pipelines.scheduler.run_life import FAILED, OK, OUTSIDE, QUIET_MS, RunEvent, RunState
+from pipelines.scheduler.store.audit import Change, note
 from pipelines.scheduler.store.run_rows import Ending, end_all, locked, planned_row
-from pipelines.scheduler.store.tables import AnyRow, job_groups, jobs, run_reports, runs
+from pipelines.scheduler.store.tables import (
+    AnyRow,
+    flow_runs,
+    job_groups,
+    jobs,
+    run_reports,
+    runs,
+)
 
 UNHEARD_MS: Final = 30_000
 """So long after it was sent an executor is asked about a run that it took."""
@@ -134,8 +141,8 @@ def _noted(
                     own.append(result)
                 else:
                     foreign[teller].add(row.log_id)
-            if not own:
-                continue
+            if not own or row.address is None:
+                continue  # What was sent nowhere, as a workflow's run, has no result to tell.
             told = own[0]
             if row.state == RunState.LOST.value and row.late_code is None:
                 late.append({"of": row.log_id, "code": told.code})
@@ -267,7 +274,7 @@ def run_of(database: Database, log_id: int) -> Run:
 
 def open_runs(database: Database, job_id: int) -> list[Run]:
     """The runs of a job that an executor has or may have."""
-    return [run for run in runs_of(database, job_id) if run.state in _OUTSIDE]
+    return [run for run in runs_of(database, job_id) if run.state in OUTSIDE]
 
 
 def report(database: Database, day: str, *, from_ms: int, to_ms: int) -> tuple[int, int, int]:
@@ -294,22 +301,26 @@ def report(database: Database, day: str, *, from_ms: int, to_ms: int) -> tuple[i
 
 
 def forget(database: Database, *, before_ms: int) -> int:
-    """Forget runs that were planned before a moment and have ended, FORGET_BATCH at most; how many
-    went.
+    """Forget runs that were planned before a moment and have ended, but for steps of workflows that
+    have not; FORGET_BATCH at most. How many went.
     """
     with database.writing() as connection:
         old = (
             sa.select(runs.c.log_id)
-            .where(runs.c.planned_ms < before_ms, runs.c.ended_ms.is_not(None))
+            .where(runs.c.planned_ms < before_ms, runs.c.ended_ms.is_not(None), ~_is_needed)
             .order_by(runs.c.planned_ms)
             .limit(FORGET_BATCH)
         )
         gone = connection.scalars(old).all()
         connection.execute(sa.delete(runs).where(runs.c.log_id.in_(gone)))
+        connection.execute(sa.delete(flow_runs).where(flow_runs.c.log_id.in_(gone)))
     return len(gone)
 
 
-_OUTSIDE: Final = (RunState.SENT, RunState.UNKNOWN, RunState.ACCEPTED, RunState.RUNNING)
+_flow = runs.alias()
+_is_needed: Final = sa.exists().where(_flow.c.log_id == runs.c.flow_id, _flow.c.ended_ms.is_(None))
+"""A step of a workflow that is not over: what began is told by the rows."""
+
 _SHOWN: Final = tuple(runs.c[name] for name in Run.__slots__)
 
 

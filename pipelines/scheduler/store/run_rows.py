@@ -4,7 +4,8 @@ Place in the walk: below `sending` and `results`, which say what happened.
 
 What follows, in the same transaction: an unsuccessful run is tried again while it has retries, with
 the same shard; a success begins the job's children; the end of a job with a fixed delay sets its
-next time. Each is a row with a cause of its own, so that it cannot be stored twice.
+next time; the end of a workflow's step begins those that waited for it. Each is a row with a cause
+of its own, so that it cannot be stored twice.
 """
 
 from __future__ import annotations
@@ -16,10 +17,21 @@ from typing import Any, Final
 import sqlalchemy as sa
 
 from engine.foundation.errors import ConfigError
-from pipelines.scheduler.run_life import ENDED, UNSUCCESSFUL, RunEvent, RunState, Standing, moved
+from pipelines.scheduler.run_life import (
+    ENDED,
+    FAILED,
+    OK,
+    UNSUCCESSFUL,
+    RunEvent,
+    RunState,
+    Standing,
+    moved,
+)
 from pipelines.scheduler.schedules import ScheduleKind, schedule_of
+from pipelines.scheduler.store.flows import look_again, progressed
 from pipelines.scheduler.store.jobs import children_of
 from pipelines.scheduler.store.tables import AnyRow, jobs, runs
+from pipelines.scheduler.workflows import WORKFLOW
 
 MESSAGE_CHARS_MAX: Final = 15_000
 """Of what is kept of an answer or a result, as in XXL-Job."""
@@ -118,6 +130,8 @@ def planned_row(job_id: int, cause: str, *, now_ms: int, **told: Any) -> dict[st
         "holder": "",
         "claim_until_ms": 0,
         "sendings": 0,
+        "flow_id": None,
+        "step": None,
     } | told
 
 
@@ -132,7 +146,7 @@ def _follow(
         for row in connection.execute(
             sa.select(
                 jobs.c.job_id, jobs.c.children, jobs.c.schedule_kind, jobs.c.schedule_text,
-                jobs.c.is_active,
+                jobs.c.is_active, jobs.c.glue_type,
             ).where(jobs.c.job_id.in_(sorted({row.job_id for row, _ in ended})))
         )
     }  # fmt: skip
@@ -155,6 +169,46 @@ def _follow(
             )
     if new:
         connection.execute(sa.insert(runs), new)
+    look_again(connection, (of for of, job in theirs.items() if job.glue_type == WORKFLOW))
+    advance(connection, {row.flow_id for row, _ in ended if row.flow_id}, now_ms=now_ms)
+
+
+def advance(connection: sa.Connection, flow_ids: Iterable[int], *, now_ms: int) -> None:
+    """Begin the steps whose turn it is in these runs of workflows, and end those that are over."""
+    begun: list[dict[str, Any]] = []
+    endings: list[Ending] = []
+    for flow, found in progressed(connection, flow_ids):
+        retries = _retries(connection, (step.job_id for step in found.begin))
+        begun += [
+            planned_row(
+                step.job_id,
+                f"flow:{flow.log_id}:{step.name}",
+                now_ms=now_ms,
+                retries_left=retries.get(step.job_id, 0),
+                parameters=flow.parameters if step.parameters is None else step.parameters,
+                planned_ms=flow.planned_ms,
+                flow_id=flow.log_id,
+                step=step.name,
+            )
+            for step in found.begin
+        ]
+        if found.is_over:
+            event = RunEvent.SUCCEED if found.is_done else RunEvent.FAIL
+            endings.append(Ending(flow, event, OK if found.is_done else FAILED, found.told))
+    if begun:
+        connection.execute(sa.insert(runs), begun)
+    if endings:
+        end_all(connection, endings, now_ms=now_ms)
+
+
+def _retries(connection: sa.Connection, job_ids: Iterable[int]) -> dict[int, int]:
+    wanted = sorted(set(job_ids))
+    if not wanted:
+        return {}
+    there = connection.execute(
+        sa.select(jobs.c.job_id, jobs.c.retries).where(jobs.c.job_id.in_(wanted))
+    )
+    return {row.job_id: row.retries for row in there}
 
 
 def _after_the_end(job: AnyRow, now_ms: int) -> int:
@@ -178,6 +232,8 @@ def _retry(row: AnyRow, now_ms: int) -> dict[str, Any]:
         retries_left=row.retries_left - 1,
         parameters=row.parameters,
         planned_ms=row.planned_ms,
+        flow_id=row.flow_id,
+        step=row.step,
     )
 
 
@@ -190,16 +246,13 @@ def _children(
         return []  # `jobs list` tells of it; the result of the run is stored all the same.
     if not named:
         return []
-    there = connection.execute(
-        sa.select(jobs.c.job_id, jobs.c.retries).where(jobs.c.job_id.in_(named))
-    )
     return [
         planned_row(
-            child.job_id,
+            child,
             f"after:{row.log_id}",
             now_ms=now_ms,
-            retries_left=child.retries,
+            retries_left=retries,
             planned_ms=row.planned_ms,
         )
-        for child in there
+        for child, retries in _retries(connection, named).items()
     ]

@@ -21,6 +21,7 @@ from pipelines.alerting.store.database import Database
 from pipelines.scheduler.job_settings import JobSettings
 from pipelines.scheduler.routing import Counters, Route, RouteStrategy, route
 from pipelines.scheduler.run_life import CLAIM_MS, FAILED, RunEvent, RunState
+from pipelines.scheduler.store import flow_life, flows
 from pipelines.scheduler.store.jobs import settings_of
 from pipelines.scheduler.store.passes import Claim
 from pipelines.scheduler.store.registry import addresses_of
@@ -95,15 +96,16 @@ def begin_sending(
         theirs = _jobs_of(connection, rows)
         there = addresses_of(connection, (job.group_id for job in theirs.values()), now_ms=now_ms)
         counters: dict[int, Counters] = {}
+        for_nothing = flows.over(connection, rows)
         for row in rows:
             job = theirs.get(row.job_id)
-            try:
-                settings = None if job is None else settings_of(job)
-            except ConfigError as error:
-                endings.append(_refusal(row, str(error)))
+            settings = _settings_or_end(row, job, is_over=row.log_id in for_nothing)
+            if isinstance(settings, Ending):
+                endings.append(settings)
                 continue
-            if job is None or settings is None:
-                endings.append(_refusal(row, "its job was removed"))
+            assert job is not None, "a run without a job ends"
+            if settings.is_workflow:
+                flow_life.begin(connection, row, settings, now_ms=now_ms)
                 continue
             known = counters.get(row.job_id) or _counters(job.counters)
             found = _route(
@@ -135,6 +137,19 @@ def begin_sending(
         _keep_counters(connection, counters)
         end_all(connection, endings, now_ms=now_ms)
     return Batch(tuple(sendings), tuple(undecided), len(endings))
+
+
+def _settings_or_end(row: AnyRow, job: AnyRow | None, *, is_over: bool) -> JobSettings | Ending:
+    """What a run is to do, or why it is not sent at all."""
+    if is_over:
+        over = "the workflow's run that it is a step of is over"
+        return Ending(row, RunEvent.CANCEL, FAILED, over)
+    if job is None:
+        return _refusal(row, "its job was removed")
+    try:
+        return settings_of(job)
+    except ConfigError as error:
+        return _refusal(row, str(error))
 
 
 def _route(
@@ -183,7 +198,7 @@ def _placed(
     placed = [(row.log_id, row.shard_index, sent["address"])]
     if found.is_broadcast and len(found.addresses) > 1:
         kept = ("job_id", "cause", "attempt", "retries_left", "parameters", "planned_ms", "due_ms",
-                "token", "holder")  # fmt: skip
+                "token", "holder", "flow_id", "step")  # fmt: skip
         same = {name: getattr(row, name) for name in kept} | dict(sent)
         del same["log_id"]
         others = [

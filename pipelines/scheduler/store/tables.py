@@ -40,11 +40,13 @@ job_groups = Table(
     Column("app_name", String(64), nullable=False),
     Column("title", Escaped, nullable=False),
     Column("manual_addresses", Text),
+    Column("access_token", Escaped),
     Column("changed_ms", BigInteger, nullable=False),
     UniqueConstraint("app_name", name="one_group_an_app"),
 )
 """Executors that run the same handlers. `manual_addresses`: a JSON list, or NULL for those that
-register themselves."""
+register themselves. `access_token`: their own, or NULL for the common one; it is sent to them, so
+it is kept as it is."""
 
 executors = Table(
     "executors",
@@ -116,14 +118,36 @@ runs = Table(
     Column("result_message", Escaped),
     Column("late_code", Integer),
     Column("late_ms", BigInteger),
+    Column("flow_id", BigInteger),
+    Column("step", String(32)),
     UniqueConstraint("job_id", "cause", "shard_index", "attempt", name="one_run_a_cause"),
     Index("runs_by_state", "state", "due_ms"),
     Index("runs_by_job", "job_id", "log_id"),
     Index("runs_by_time", "planned_ms"),
+    Index("runs_by_flow", "flow_id"),
 )
 """A row is the claim on a planned trigger and the log of what came of it: see `run_life`.
-`cause`: `plan:<planned_ms>`, `hand:<id>` or `after:<log_id>` of a parent. `parameters`: instead of
-the job's. `late_code`: of a result that came after the run had counted as lost."""
+`cause`: `plan:<planned_ms>`, `hand:<id>`, `after:<log_id>` of a parent, `flow:<log_id>:<step>`
+of a workflow's run, which `flow_id` and `step` say again. `parameters`: instead of the job's.
+`late_code`: of a result that came after the run had counted as lost."""
+
+flow_runs = Table(
+    "flow_runs",
+    metadata,
+    Column("log_id", BigInteger, primary_key=True, autoincrement=False),
+    Column("definition", Escaped, nullable=False),
+)
+"""The workflow as it was when its run began: a change of the job is for runs to come."""
+
+job_imports = Table(
+    "job_imports",
+    metadata,
+    Column("source", String(64), primary_key=True),
+    Column("kind", String(16), primary_key=True),
+    Column("their_id", BigInteger, primary_key=True, autoincrement=False),
+    Column("our_id", BigInteger, nullable=False),
+)
+"""What of another database became what here: it is not taken over again."""
 
 run_reports = Table(
     "run_reports",

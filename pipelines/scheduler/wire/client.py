@@ -125,11 +125,13 @@ class ExecutorClient:
         at: Address,
         *,
         token: str | None,
+        app: str | None = None,
         dialect: Dialect = Dialect.UP_TO_3_4,
     ) -> None:
+        """`app`: whose token it is, when it is the executor's own."""
         self._caller = caller
         self._at = at
-        self._headers = headers_of(token, None)
+        self._headers = headers_of(token, app)
         self._run_path = "run" if dialect is Dialect.UP_TO_3_4 else "trigger"
 
     async def beat(self) -> Answer:

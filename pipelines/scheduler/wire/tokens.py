@@ -32,23 +32,45 @@ class Speaker:
 class Tokens:
     """The tokens that a party lets in. Printed, it shows none."""
 
-    def __init__(self, common: str | None, of_apps: Mapping[str, str] | None = None) -> None:
-        """`common` None and no token of an executor: everybody may speak. Raises ConfigError for
-        an empty token, and for one that two have: it would not say who speaks.
+    def __init__(
+        self,
+        common: str | None,
+        of_apps: Mapping[str, str] | None = None,
+        *,
+        may_be_open: bool = True,
+    ) -> None:
+        """`common` None and no token of an executor: everybody may speak, if it `may_be_open`, and
+        else nobody. Raises ConfigError for an empty token, and for one that two have: it would not
+        say who speaks.
         """
-        own = dict(of_apps or {})
-        given = [*own.values(), *([] if common is None else [common])]
-        if any(not token.strip() or len(token) > TOKEN_CHARS_MAX for token in given):
-            raise ConfigError("access token", "***", f"1 to {TOKEN_CHARS_MAX} characters")
+        self._common = None if common is None else _digest(common)
+        self._may_be_open = may_be_open
+        self._of_apps: dict[str, bytes] = {}
+        self.renew({} if of_apps is None else of_apps)
+        if common is not None:
+            _check(common)
+
+    def renew(self, of_apps: Mapping[str, str]) -> None:
+        """From now on these executors have tokens of their own, and no others. Raises ConfigError
+        as above, and then changes nothing.
+        """
+        for token in of_apps.values():
+            _check(token)
+        own = {app: _digest(token) for app, token in of_apps.items()}
+        given = [*own.values(), *([] if self._common is None else [self._common])]
         if len(set(given)) < len(given):
             raise ConfigError("access token", "***", "one that nobody else has")
-        self._common = None if common is None else _digest(common)
-        self._of_apps = {app: _digest(token) for app, token in own.items()}
+        self._of_apps = own
 
     @property
     def is_open(self) -> bool:
-        """May everybody speak?"""
+        """Is there no token that could be asked for?"""
         return self._common is None and not self._of_apps
+
+    @property
+    def has_own(self) -> bool:
+        """Has an executor a token of its own?"""
+        return bool(self._of_apps)
 
     def speaker(self, app: str, token: str) -> Speaker | None:
         """Who says so, by the two headers (empty when absent); None: nobody who may.
@@ -57,7 +79,7 @@ class Tokens:
         there are.
         """
         if self.is_open:
-            return Speaker(app=None)
+            return Speaker(app=None) if self._may_be_open else None
         told = _digest(token[: TOKEN_CHARS_MAX + 1])
         matches = [name for name, kept in self._of_apps.items() if hmac.compare_digest(kept, told)]
         is_common = self._common is not None and hmac.compare_digest(self._common, told)
@@ -70,6 +92,11 @@ class Tokens:
         if speaker.app is not None:
             return speaker.app == app
         return app not in self._of_apps
+
+
+def _check(token: str) -> None:
+    if not token.strip() or len(token) > TOKEN_CHARS_MAX:
+        raise ConfigError("access token", "***", f"1 to {TOKEN_CHARS_MAX} characters")
 
 
 def _digest(token: str) -> bytes:

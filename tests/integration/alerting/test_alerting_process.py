@@ -5,24 +5,29 @@ from __future__ import annotations
 import asyncio
 import random
 import secrets
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from pipelines.alerting.alerts import State
+from pipelines.alerting.history.carrying import Carrier
+from pipelines.alerting.history.table import HistoryTable
 from pipelines.alerting.kept_silences import kept_silence
 from pipelines.alerting.looking import Gold
 from pipelines.alerting.matchers import matcher_of
 from pipelines.alerting.outbox.courier import Chances, Courier
 from pipelines.alerting.silences import Silence
-from pipelines.alerting.store import judgings, people, steps
+from pipelines.alerting.store import judgings, leads, people, steps
 from pipelines.alerting.store.database import Database
 from pipelines.alerting.telling import TellingFile
 from pipelines.alerting.watching import Alerting
 from pipelines.lake import Lake
+from pipelines.moment import Moment
 from pipelines.settings import Evaluation
 from tests.integration.alerting.alert_process import is_empty
 from tests.integration.alerting.receiving_server import Ledger, receiving
@@ -79,13 +84,13 @@ class Room:
     def write_rules(self, text: str = "", *, waits: str = "10s") -> None:
         (self.folder / "rules.toml").write_text(text or RULES.format(waits=waits))
 
-    def party(self, name: str = "one") -> Alerting:
-        """A process, as it is after its start."""
+    def party(self, name: str = "one", gold: Gold | None = None) -> Alerting:
+        """A process, as it is after its start; gold: another one than that of the lake."""
         database = Database.at(f"sqlite:///{self.folder / 'tidemark.db'}")
         threads = ThreadPoolExecutor(2)
         chances = Chances(lambda: self.now_us, random.random, lambda: secrets.token_hex(16))
         party = Alerting(
-            Gold(Lake.at(str(self.story.lake))),
+            gold or Gold(Lake.at(str(self.story.lake))),
             database,
             lake=LAKE,
             holder=name,
@@ -93,6 +98,7 @@ class Room:
             places=TellingFile(self.folder / "telling.toml", {}, threads),
             courier=lambda channels: Courier(database, LAKE, channels, chances),
             now_us=lambda: self.now_us,
+            carry=Carrier(database, LAKE, HistoryTable(Lake.at(str(self.story.lake)))).carry,
         )
         self.parties.append(party)
         return party
@@ -106,6 +112,7 @@ class Room:
             run_to_the_end(driver_of(self.story.lake, evaluation=Evaluation()))
             self.now_us = START_US + at_s * SECOND_US
             party.look()
+            party.keep_history()
 
     def database(self) -> Database:
         return Database.at(f"sqlite:///{self.folder / 'tidemark.db'}")
@@ -220,6 +227,39 @@ def test_a_rule_that_is_new_is_held_against_gold_that_stands(room: Room) -> None
     assert {(one.rule, one.state) for one in held.alerts} >= {("StandsAtOnce", State.FIRING)}
 
 
+class SlowGold(Gold):
+    """A lake that does not answer until it may."""
+
+    def __init__(self, lake: Lake) -> None:
+        super().__init__(lake)
+        self.may = threading.Event()
+
+    def moment(self) -> Moment | None:
+        assert self.may.wait(60)
+        return super().moment()
+
+
+async def test_a_leader_that_looks_for_longer_than_its_lease_goes_on_to_lead(room: Room) -> None:
+    slow = SlowGold(Lake.at(str(room.story.lake)))
+    first, second, until = room.party(gold=slow), room.party("two"), asyncio.Event()
+    running = asyncio.create_task(first.run(until))
+    role = f"alerting of {LAKE}"
+
+    def leads_at(seconds: int) -> bool:
+        now_us = START_US + seconds * SECOND_US
+        return leads.holder_of(room.database(), role, now_us=now_us) == "one"
+
+    await eventually(lambda: leads_at(0), "the first one leads")
+    for at_s in (0, 14):  # Of its clock: the lake is silent for longer than the lease lasts.
+        room.now_us = START_US + at_s * SECOND_US
+        await eventually(partial(leads_at, at_s + 14), "it says that it is there")
+        assert not await asyncio.to_thread(second.look)
+        assert not second.leads
+    slow.may.set()
+    until.set()
+    await running
+
+
 def test_how_each_rule_fared_last_survives_a_restart(room: Room) -> None:
     """And goes with its rule."""
     room.write_rules(RULES.format(waits="10s") + BROKEN)
@@ -262,3 +302,41 @@ def test_a_broker_that_falls_silent_resolves_nothing(room: Room) -> None:
     for at_s in room.go_on(party, 60, other):
         keeps_up(other, "elsewhere", at_s)
     assert room.states()["stuck"] is State.FIRING
+
+
+LAKE_RULES = """
+[[rule]]
+name = "Late"
+table = "pipeline"
+when = "age_ms > 2m or cycle is null"
+for = "1m"
+[rule.annotations]
+summary = "gold is late"
+"""
+
+
+@pytest.mark.parametrize("damage", ["moved away", "not readable"])
+async def test_that_the_lake_is_gone_is_told_though_nothing_can_be_read(
+    room: Room, damage: str
+) -> None:
+    room.write_rules(RULES.format(waits="0s") + LAKE_RULES)
+    (room.folder / "telling.toml").write_text(
+        TELLING.format(url=room.ledger.url).replace('["group"]', '["alertname"]')
+    )
+    party, broker = room.party(), room.story.broker("b")
+    for at_s in room.go_on(party, 60, broker):
+        two_groups(broker, at_s)
+    root = Path(str(room.story.lake))
+    if damage == "moved away":
+        root.rename(root.with_name("elsewhere"))
+    else:
+        for log in root.glob("**/_delta_log/*.json"):
+            log.write_text("this is no commit")
+    for _ in range(60):
+        room.now_us += 5 * SECOND_US
+        party.look()
+        party.keep_history()
+    there = {one.rule: one.state for one in steps.load(room.database(), LAKE).alerts}
+    assert there == {"GroupStands": State.FIRING, "Late": State.FIRING}
+    # Where the lake was, nothing is made that it would find when it comes back.
+    assert root.exists() is (damage == "not readable")

@@ -22,8 +22,12 @@ from aiosmtpd.smtp import AuthResult, Envelope, LoginPassword, Session
 from demo.ports import free_port_block
 from engine.foundation.errors import ConfigError
 from pipelines.alerting.alerts import Notice
+from pipelines.alerting.channels.addresses import Hosts
+from pipelines.alerting.channels.http_channel import HttpChannel
+from pipelines.alerting.channels.http_request import HttpRequest
 from pipelines.alerting.channels.opening import channels_of
 from pipelines.alerting.channels.receivers import receivers_of
+from pipelines.alerting.channels.secret import Secret
 from pipelines.alerting.outbox.courier import tried
 from pipelines.alerting.outbox.outcomes import Delivered, Failed, Outcome, Trouble
 from tests.certificates import authority
@@ -226,6 +230,85 @@ def test_nobody_there_is_told_and_so_is_one_who_hangs() -> None:
     assert isinstance(refused, Failed)
     assert refused.trouble is Trouble.UNREACHABLE
     assert refused.error == "127.0.0.1 cannot be reached (ConnectError: Connection refused)"
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nonly the begin",
+        b"HTTP/1.1 202 Accepted\r\nTransfer-Encoding: chunked\r\n\r\nnonsense",
+    ],
+)
+@pytest.mark.parametrize("is_closed", [True, False])
+def test_who_says_yes_has_it_though_the_rest_of_the_answer_never_comes(
+    answer: bytes, *, is_closed: bool
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        ended = threading.Event()
+
+        def says_half() -> None:
+            peer, _ = server.accept()
+            with peer:
+                peer.recv(65_536)
+                peer.sendall(answer)
+                if not is_closed:
+                    ended.wait(10)
+
+        speaking = threading.Thread(target=says_half)
+        speaking.start()
+        try:
+            url = f"http://127.0.0.1:{server.getsockname()[1]}/"
+            assert told(a_receiver("webhook", url=url, timeout_s=3), a_notice()) == Delivered()
+        finally:
+            ended.set()
+            speaking.join()
+
+
+def test_nobody_at_the_first_address_of_a_name_is_no_reason_not_to_ask_the_second() -> None:
+    hosts = Hosts(frozenset(), frozenset(["two.example"]))
+    with receiving() as ledger, ThreadPoolExecutor(1) as threads:
+        url = Secret(ledger.url.replace("127.0.0.1", "two.example"), "a test")
+        channel = HttpChannel(
+            lambda _notice: [HttpRequest(url, b"{}")],
+            hosts,
+            timeout_s=5,
+            threads=threads,
+            names=lambda _host, _port: ["127.0.0.2", "127.0.0.1"],
+        )
+        assert asyncio.run(channel.send(a_notice())) == Delivered()
+
+    assert len(ledger.received) == 1
+
+
+def test_ten_thousand_alerts_are_told_whatever_fits_into_one_request() -> None:
+    texts = {"summary": "s" * 500, "evidence": "é" * 100}
+    alerts = tuple(an_alert(queue, annotations=texts) for queue in range(10_000))
+    notice = a_notice(alerts=alerts)
+    with receiving() as ledger:
+        pushed = told(a_receiver("alertmanager", url=ledger.url), notice)
+        parts = list(ledger.received)
+        hooked = told(a_receiver("webhook", url=ledger.url), notice)
+
+    assert pushed == hooked == Delivered()
+    assert len(parts) > 1
+    assert [one["labels"]["queue"] for part in parts for one in part.told] == [
+        str(queue) for queue in range(10_000)
+    ]
+    hook = ledger.received[-1].told
+    assert len(hook["alerts"]) + hook["truncatedAlerts"] == 10_000
+    assert len(hook["alerts"]) > 1_000
+
+
+def test_the_longest_event_is_one_that_pagerduty_takes() -> None:
+    long = "\U0001f4a5" * 1_000
+    texts = dict.fromkeys(["summary", "evidence", "description", "first_step"], long)
+    alerts = tuple(an_alert(queue, annotations=texts, reason=long) for queue in range(50))
+    with receiving() as ledger:
+        text = a_receiver("pagerduty", url=ledger.url, routing_key_env="KEY")
+        assert told(text, a_notice(alerts=alerts)) == Delivered()
+
+    assert len(ledger.received[0].body) <= 512 * 1024
+    assert ledger.received[0].told["event_action"] == "trigger"
 
 
 class Mailbox:

@@ -20,6 +20,7 @@ from pipelines.alerting.history.table import HistoryTable
 from pipelines.alerting.store import changes, leads, people
 from pipelines.alerting.store.database import Database
 from pipelines.alerting.store.steps import Step, take
+from pipelines.cycles.plan import PLANS
 from pipelines.lake import Lake
 from pipelines.upkeep.plan import Writer
 from pipelines.upkeep.settings import Upkeep
@@ -120,6 +121,7 @@ import os, signal, sys
 from pipelines.alerting.history import carrying
 from pipelines.alerting.history.table import HistoryTable
 from pipelines.alerting.store.database import Database
+from pipelines.cycles.plan import PLANS
 from pipelines.lake import Lake
 
 class Table(HistoryTable):
@@ -186,8 +188,27 @@ def test_a_table_that_was_moved_away_begins_with_what_waits(database: Database, 
     Carrier(database, LAKE, HistoryTable(lake)).carry()
     other = Lake.at(f"{lake.root}-anew")
     note(database, entry(2))
+    pl.DataFrame({"cycle": [1]}).write_delta(other.state(PLANS))
     Carrier(database, LAKE, HistoryTable(other)).carry()
     assert numbers(other) == [2]
+
+
+def test_where_a_lake_is_gone_no_table_is_made_and_changes_wait_until_it_is_back(
+    database: Database, lake: Lake
+) -> None:
+    note(database, entry(1))
+    carrier = Carrier(database, LAKE, HistoryTable(lake))
+    carrier.carry()
+    root = Path(lake.root)
+    root.rename(root.with_name("away"))
+    note(database, entry(2))
+    for one in (carrier, Carrier(database, LAKE, HistoryTable(lake))):
+        with pytest.raises(LakeError, match="gone"):
+            one.carry()
+    assert not root.exists()
+    root.with_name("away").rename(root)
+    carrier.carry()
+    assert numbers(lake) == [1, 2]
 
 
 def test_a_step_and_an_ack_write_their_changes_in_the_same_transaction(

@@ -1,5 +1,5 @@
-"""PostgreSQL and Redis as a test needs them: on a free port of 127.0.0.1, in a folder of their own,
-gone when the test ends.
+"""PostgreSQL, Redis and MariaDB as a test needs them: on a free port of 127.0.0.1, in a folder of
+their own, gone when the test ends.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import psycopg
+import pymysql
 import redis
 
 from demo.ports import free_port_block
@@ -81,6 +82,34 @@ def redis_server() -> Iterator[int]:
 
 
 @contextmanager
+def mariadb() -> Iterator[int]:
+    """A running MariaDB that lets `root` in without a password; yields its port."""
+    program = servers.mariadb_server()
+    assert program is not None, servers.MARIADB_MISSING
+    folder = Path(tempfile.mkdtemp(prefix="tidemark-mariadb-"))
+    data = folder / "data"
+    as_root = ["--user=root"] if os.geteuid() == 0 else []
+    try:
+        make = ["mariadb-install-db", "--no-defaults", f"--datadir={data}", *as_root]
+        make += ["--auth-root-authentication-method=normal", "--skip-test-db"]
+        made = subprocess.run(make, cwd=folder, capture_output=True, text=True, check=False)
+        assert made.returncode == 0, made.stdout + made.stderr
+        port = free_port_block(1)
+        serve = [*DIES_WITH_THE_TESTS, str(program), "--no-defaults", f"--datadir={data}", *as_root]
+        serve += ["--bind-address=127.0.0.1", f"--port={port}", f"--socket={folder / 'socket'}"]
+        serve += [f"--pid-file={folder / 'pid'}", "--innodb-buffer-pool-size=16M"]
+        serve += ["--innodb-flush-log-at-trx-commit=0", "--skip-name-resolve"]
+
+        def ask() -> None:
+            pymysql.connect(host="127.0.0.1", port=port, user="root").close()
+
+        with running(serve, folder, ask):
+            yield port
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
 def running(command: list[str], folder: Path, ask: Callable[[], None]) -> Iterator[None]:
     """Run a server until the end; it is up when `ask` raises no more."""
     log = folder / "server.log"
@@ -104,6 +133,10 @@ def answers(ask: Callable[[], None]) -> bool:
     """Did `ask` get an answer?"""
     try:
         ask()
-    except (psycopg.OperationalError, redis.exceptions.ConnectionError):
+    except (
+        psycopg.OperationalError,
+        pymysql.OperationalError,
+        redis.exceptions.ConnectionError,
+    ):
         return False
     return True

@@ -9,8 +9,8 @@ from typing import Any
 from pipelines.alerting.store.database import Database
 from pipelines.scheduler.job_settings import JobSettings
 from pipelines.scheduler.run_life import FAILED, OK, RunEvent
-from pipelines.scheduler.store import jobs, passes, registry, results, sending
-from pipelines.scheduler.store.jobs import Change
+from pipelines.scheduler.store import groups, jobs, passes, registry, results, sending
+from pipelines.scheduler.store.audit import Change
 
 NOW_MS = 1_780_000_000_000
 SECOND_MS = 1_000
@@ -31,7 +31,7 @@ def by(author: str = "ann", now_ms: int = NOW_MS) -> Change:
 
 def a_group(database: Database, addresses: Iterable[str] = ADDRESSES) -> int:
     """A group whose executors have just registered."""
-    group_id = jobs.add_group(database, APP, by())
+    group_id = groups.add_group(database, APP, by())
     for address in addresses:
         registry.beat(database, APP, address, now_ms=NOW_MS)
     return group_id

@@ -7,25 +7,33 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import pytest
+
+from engine.foundation.errors import ConfigError, ConnectFailed
 from pipelines.alerting.store.database import Database
 from pipelines.scheduler.centre.serving import serve
+from pipelines.scheduler.centre.token_book import TokenBook
+from pipelines.scheduler.job_settings import GLUE_TYPES
 from pipelines.scheduler.run_life import ENDED, RunState
-from pipelines.scheduler.store import jobs, registry, results
+from pipelines.scheduler.store import groups, jobs, registry, results
+from pipelines.scheduler.store.audit import Change
 from pipelines.scheduler.store.clock import machine_ms
-from pipelines.scheduler.store.jobs import Change
 from pipelines.scheduler.wire.addresses import Address
 from pipelines.scheduler.wire.client import AdminClient, Caller, opened_caller
 from pipelines.scheduler.wire.messages import Answer, Registration, RunRequest, RunResult, refused
 from pipelines.scheduler.wire.server import Asked, WireApplication, listening, served
-from pipelines.scheduler.wire.tokens import Tokens
+from pipelines.scheduler.wire.tokens import Speaker, Tokens
 from tests.integration.alerting.stores import sqlite_address
 from tests.integration.scheduler.stores import APP, settings
 
 TOKEN = "a token"
+OWN = "a-token-of-its-own"
 
 
 @asynccontextmanager
-async def an_executor(admin: AdminClient) -> AsyncIterator[tuple[str, list[RunRequest]]]:
+async def an_executor(
+    admin: AdminClient, tokens: Tokens | None = None
+) -> AsyncIterator[tuple[str, list[RunRequest]]]:
     """One that accepts what it is sent, and tells its success at once."""
     taken: list[RunRequest] = []
 
@@ -38,7 +46,7 @@ async def an_executor(admin: AdminClient) -> AsyncIterator[tuple[str, list[RunRe
         assert (await admin.report([done, done])).is_success
         return Answer()
 
-    tokens = Tokens(TOKEN)
+    tokens = tokens or Tokens(TOKEN)
     listener = listening("127.0.0.1", 0, tokens)
     async with served(WireApplication({"/run": run}, tokens), listener):
         yield f"http://127.0.0.1:{listener.getsockname()[1]}/", taken
@@ -68,7 +76,7 @@ async def ended(database: Database, log_id: int) -> results.Run:
 
 async def test_a_job_runs_on_an_executor_that_registered(tmp_path: Path) -> None:
     database = Database.at(sqlite_address(tmp_path))
-    group_id = jobs.add_group(database, APP, Change("ann", machine_ms()))
+    group_id = groups.add_group(database, APP, Change("ann", machine_ms()))
     job_id = jobs.add_job(database, group_id, settings(), Change("ann", machine_ms()))
     async with opened_caller() as caller, a_centre(database, caller) as at:
         stranger = AdminClient(caller, at, token="another", app=APP)
@@ -93,6 +101,73 @@ async def test_a_job_runs_on_an_executor_that_registered(tmp_path: Path) -> None
             assert refusal.state is RunState.REFUSED
             assert refusal.trigger_message == "job handler [report] not found."
 
+            sent = {}
+            for glue_type in GLUE_TYPES[1:]:
+                told = settings(glue_type=glue_type, glue_source=f"a {glue_type}", handler="")
+                of_source = jobs.add_job(database, group_id, told, Change("ann", machine_ms()))
+                sent[glue_type] = results.run_by_hand(
+                    database, of_source, "1", Change("ann", machine_ms())
+                )
+            for log_id in sent.values():
+                assert (await ended(database, log_id)).state is RunState.DONE
+            assert {(one.glue_type, one.glue_source, one.log_id) for one in taken[1:]} == {
+                (glue_type, f"a {glue_type}", log_id) for glue_type, log_id in sent.items()
+            }
+
             assert (await admin.remove(Registration(APP, address))).is_success
             assert registry.registered(database, now_ms=machine_ms()) == {}
+    database.close()
+
+
+async def test_an_executor_with_a_token_of_its_own_is_nobody_elses(tmp_path: Path) -> None:
+    database = Database.at(sqlite_address(tmp_path))
+    by_ann = Change("ann", machine_ms())
+    own = groups.add_group(database, APP, by_ann, token=OWN)
+    other = groups.add_group(database, "other", by_ann)
+    job_id, their_job = (jobs.add_job(database, one, settings(), by_ann) for one in (own, other))
+    async with opened_caller() as caller, a_centre(database, caller) as at:
+        common = AdminClient(caller, at, token=TOKEN, app=APP)
+        admin = AdminClient(caller, at, token=OWN, app=APP)
+        async with an_executor(admin, Tokens(None, {APP: OWN})) as (address, taken):
+            assert not (await common.register(Registration(APP, address))).is_success
+            assert not (await admin.register(Registration("other", address))).is_success
+            assert (await admin.register(Registration(APP, address))).is_success
+            stranger = AdminClient(caller, at, token=TOKEN, app="other")
+            stolen = await stranger.register(Registration("other", address))
+            assert stolen.message == "the address is another executor's"
+
+            run = await ended(database, results.run_by_hand(database, job_id, "2", by_ann))
+            assert (run.state, len(taken)) == (RunState.DONE, 1), "it was shown its own token"
+            theirs = results.run_by_hand(database, their_job, "3", by_ann)
+            forged = RunResult(theirs, machine_ms(), 200, "forged")
+            assert not (await admin.report([forged])).is_success
+            refusal = await ended(database, theirs)
+            assert (refusal.state, refusal.result_message) == (RunState.REFUSED, None)
+
+            groups.set_token(database, own, None, by_ann)
+            async with asyncio.timeout(60):
+                while not (await common.register(Registration(APP, address))).is_success:  # noqa: ASYNC110 - of another process
+                    await asyncio.sleep(0.2)
+            assert not (await admin.register(Registration(APP, address))).is_success
+    database.close()
+
+
+async def test_without_any_token_nobody_is_let_in_from_elsewhere(tmp_path: Path) -> None:
+    database = Database.at(sqlite_address(tmp_path))
+    by_ann = Change("ann", machine_ms())
+    book = TokenBook(database, None, asyncio.to_thread, may_be_open=False)
+    assert book.tokens.speaker(APP, "") is None
+    group_id = groups.add_group(database, APP, by_ann, token=OWN)
+    book.read()
+    assert book.tokens.speaker(APP, OWN) == Speaker(APP)
+    with pytest.raises(ConnectFailed, match="shown no token"):
+        await book.key_for("http://10.0.0.9:1/")
+    groups.set_token(database, group_id, None, by_ann)
+    book.read()
+    assert book.tokens.speaker(APP, "") is None
+    groups.set_token(database, group_id, OWN, by_ann)
+    clash = TokenBook(database, OWN, asyncio.to_thread, may_be_open=True)
+    with pytest.raises(ConfigError, match="nobody else has"):
+        clash.read()
+    assert OWN not in repr(await clash.key_for("http://10.0.0.9:1/"))
     database.close()

@@ -11,8 +11,9 @@ import sqlalchemy as sa
 
 from pipelines.alerting.store.database import Database
 from pipelines.scheduler.centre.calls import WiredExecutors
+from pipelines.scheduler.centre.token_book import TokenBook
 from pipelines.scheduler.run_life import OK, RunEvent, RunState
-from pipelines.scheduler.store import jobs, passes, registry, results, tables
+from pipelines.scheduler.store import groups, jobs, passes, registry, results, tables
 from pipelines.scheduler.store.clock import machine_ms
 from pipelines.scheduler.store.run_rows import planned_row
 from pipelines.scheduler.store.sending import Sending
@@ -60,7 +61,13 @@ def response(body: bytes) -> bytes:
     return b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body) + body
 
 
-async def test_an_executor_that_answers_late_or_never_leaves_it_unknown() -> None:
+def open_book(folder: Path) -> TokenBook:
+    """No executor has a token, and none is needed."""
+    database = Database.at(sqlite_address(folder))
+    return TokenBook(database, None, asyncio.to_thread, may_be_open=True)
+
+
+async def test_an_executor_that_answers_late_or_never_leaves_it_unknown(tmp_path: Path) -> None:
     is_late = asyncio.Event()
 
     async def late(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -73,14 +80,14 @@ async def test_an_executor_that_answers_late_or_never_leaves_it_unknown() -> Non
         opened_caller(timeout_s=0.2) as hasty,
         opened_caller(timeout_s=20) as patient,
     ):
-        outcome = await WiredExecutors(hasty, None).run(a_sending(at.text))
+        outcome = await WiredExecutors(hasty, open_book(tmp_path)).run(a_sending(at.text))
         assert outcome.event is RunEvent.LOSE_SIGHT
         is_late.set()
-        again = await WiredExecutors(patient, None).run(a_sending(at.text))
+        again = await WiredExecutors(patient, open_book(tmp_path)).run(a_sending(at.text))
         assert (again.event, again.message) == (RunEvent.REFUSE, "busy")
 
 
-async def test_a_second_answer_is_not_taken_for_that_of_the_next_call() -> None:
+async def test_a_second_answer_is_not_taken_for_that_of_the_next_call(tmp_path: Path) -> None:
     async def twice(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await whole_request(reader)
         writer.write(response(b'{"code":200,"msg":"first"}') * 2)
@@ -88,7 +95,7 @@ async def test_a_second_answer_is_not_taken_for_that_of_the_next_call() -> None:
         writer.write(response(b'{"code":500,"msg":"second"}'))
 
     async with strange_peer(twice) as at, opened_caller(timeout_s=20) as caller:
-        executors = WiredExecutors(caller, None)
+        executors = WiredExecutors(caller, open_book(tmp_path))
         for _ in range(3):
             outcome = await executors.run(a_sending(at.text))
             assert (outcome.event, outcome.message) == (RunEvent.ACCEPT, "first")
@@ -98,7 +105,7 @@ async def test_a_storm_of_callbacks_is_stored_and_beats_are_heard_in_it(tmp_path
     """Each result is told four times over, by forty callers at once."""
     database = Database.at(sqlite_address(tmp_path))
     now = by("ann", machine_ms())
-    group_id = jobs.add_group(database, APP, now)
+    group_id = groups.add_group(database, APP, now)
     job_id = jobs.add_job(database, group_id, settings(), now)
     sent = [
         planned_row(job_id, f"hand:{number}", now_ms=now.now_ms)

@@ -22,9 +22,9 @@ from pipelines.alerting.store.database import Database
 from pipelines.scheduler.planning import WINDOW_MS
 from pipelines.scheduler.run_life import ENDED, RunState
 from pipelines.scheduler.schedules import schedule_of
-from pipelines.scheduler.store import jobs, results
+from pipelines.scheduler.store import groups, jobs, results
+from pipelines.scheduler.store.audit import Change
 from pipelines.scheduler.store.clock import machine_ms
-from pipelines.scheduler.store.jobs import Change
 from tests.amounts import kills
 from tests.integration.alerting.stores import postgresql_address, sqlite_address
 from tests.integration.scheduler.parties import CONTEXT, is_alive, until
@@ -240,7 +240,7 @@ def now() -> Change:
 
 def with_jobs(database: Database, marks: Path) -> dict[int, Any]:
     """A group and its jobs, with the schedule of each."""
-    group_id = jobs.add_group(database, APP, now())
+    group_id = groups.add_group(database, APP, now())
     made = {}
     for kind, text, route, retries in SCHEDULES:
         told = settings(

@@ -15,7 +15,7 @@ from pipelines.alerting.store.database import Database
 from pipelines.scheduler.centre.run_requests import kill_run, log_of_run
 from pipelines.scheduler.commands import app
 from pipelines.scheduler.run_life import RunEvent, RunState
-from pipelines.scheduler.store import jobs, passes, registry, results
+from pipelines.scheduler.store import groups, jobs, passes, registry, results
 from pipelines.scheduler.store.clock import machine_ms
 from pipelines.scheduler.wire.client import opened_caller
 from tests.integration.alerting.stores import sqlite_address
@@ -55,7 +55,7 @@ async def test_a_run_is_read_while_it_goes_on_killed_alone_and_not_tried_again(
 ) -> None:
     database = Database.at(sqlite_address(tmp_path))
     now = by("ann", machine_ms())
-    group_id = jobs.add_group(database, "tests", now)
+    group_id = groups.add_group(database, "tests", now)
     told = settings(handler="waits-for-ever", retries=3)
     job_id = jobs.add_job(database, group_id, told, now)
     async with (

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
-import pytest
 import sqlalchemy as sa
 
 from pipelines.alerting.store.database import Database
 from pipelines.scheduler.run_life import CLAIM_MS, FAILED, OK, QUIET_MS, RunEvent, RunState
-from pipelines.scheduler.store import jobs, passes, registry, results, tables, upkeep
+from pipelines.scheduler.store import glue, jobs, passes, registry, results, tables, upkeep
 from pipelines.scheduler.store.clock import database_ms, machine_ms
-from tests.integration.alerting.stores import postgresql_address, sqlite_address
 from tests.integration.scheduler.stores import (
     ADDRESSES,
     APP,
@@ -32,32 +29,6 @@ from tests.integration.scheduler.stores import (
 
 DUE_MS = NOW_MS + MINUTE_MS
 ENDED_MS = DUE_MS + 2 * SECOND_MS
-
-
-@pytest.fixture(scope="module")
-def on_sqlite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Database]:
-    opened = Database.at(sqlite_address(tmp_path_factory.mktemp("database")))
-    yield opened
-    opened.close()
-
-
-@pytest.fixture(scope="module")
-def on_postgresql() -> Iterator[Database]:
-    with postgresql_address() as address:
-        opened = Database.at(address)
-        yield opened
-        opened.close()
-
-
-@pytest.fixture(params=["sqlite", "postgresql"])
-def database(request: pytest.FixtureRequest) -> Database:
-    """One database of each kind for all tests, without rows."""
-    opened: Database = request.getfixturevalue(f"on_{request.param}")
-    with opened.writing() as connection:
-        for table in tables.metadata.sorted_tables:
-            if table is not tables.schedule_locks:
-                connection.execute(sa.delete(table))
-    return opened
 
 
 def states(database: Database, job_id: int) -> list[RunState]:
@@ -159,7 +130,9 @@ def test_a_run_that_fails_is_tried_again_with_its_shard(database: Database) -> N
 def test_a_success_begins_the_children_once(database: Database) -> None:
     group_id = a_group(database)
     child = jobs.add_job(database, group_id, settings(schedule_kind="NONE"), by())
-    started(database, group_id, children=(child, 999))
+    gone = jobs.add_job(database, group_id, settings(), by())
+    started(database, group_id, children=(child, gone))
+    jobs.remove_job(database, gone, by())
     batch = send(database, passes.plan_due(database, "one", now_ms=DUE_MS).claims, DUE_MS)
     log_id = batch.sendings[0].log_id
     told(database, log_id, OK, ENDED_MS)
@@ -274,8 +247,8 @@ def test_sources_are_kept_thirty_times(database: Database) -> None:
     for number in range(1, 35):
         changed = settings(glue_type="GLUE_SHELL", glue_source=f"echo {number}")
         jobs.edit_job(database, job_id, changed, by())
-    kept = [source for _, _, source in jobs.glue_of(database, job_id)]
-    assert kept == [f"echo {number}" for number in range(34, 4, -1)]
+    kept = glue.glue_of(database, job_id)
+    assert [one.source for one in kept] == [f"echo {number}" for number in range(34, 4, -1)]
 
 
 def test_centres_that_plan_at_once_plan_each_time_once(database: Database) -> None:

@@ -8,16 +8,19 @@ from pathlib import Path
 from typer.testing import CliRunner
 
 from pipelines.scheduler.commands import app
+from pipelines.scheduler.for_commands import user_name
 from tests.integration.alerting.stores import sqlite_address
+
+
+def asked(folder: Path, *words: str, code: int = 0, told: str | None = None) -> str:
+    done = CliRunner().invoke(app, [*words, "--database", sqlite_address(folder)], input=told)
+    assert done.exit_code == code, done.output
+    return done.output.strip() or str(done.exception)
 
 
 def test_a_job_is_added_started_changed_run_and_shown(tmp_path: Path) -> None:
     def ask(*words: str, code: int = 0) -> str:
-        done = CliRunner().invoke(
-            app, ["jobs", *words, "--database", sqlite_address(tmp_path)], env={"USER": "ann"}
-        )
-        assert done.exit_code == code, done.output
-        return done.output.strip() or str(done.exception)
+        return asked(tmp_path, "jobs", *words, code=code)
 
     added = ask(
         "add", "--group", "reports", "title=the lag report", "handler=lag", "schedule_kind=CRON",
@@ -27,7 +30,7 @@ def test_a_job_is_added_started_changed_run_and_shown(tmp_path: Path) -> None:
     assert ask("list") == "1  the lag report  CRON 0 0 8 * * ?  paused"
     assert ask("start", "1").endswith("Z")
     assert len(json.loads(ask("next", "1", "--count", "3", "--json"))) == 3
-    ask("edit", "1", "schedule_text=0 0 9 * * ?", "children=1,2")
+    ask("edit", "1", "schedule_text=0 0 9 * * ?", "children=1")
     assert "a day that its months have" in ask("edit", "1", "schedule_text=0 0 0 30 2 ?", code=1)
     assert "NAME=VALUE" in ask("edit", "1", "scheduled=daily", code=1)
     shown = json.loads(ask("show", "1", "--json"))
@@ -38,3 +41,73 @@ def test_a_job_is_added_started_changed_run_and_shown(tmp_path: Path) -> None:
     ask("pause", "1")
     ask("remove", "1")
     assert "a job that there is" in ask("show", "1", code=1)
+
+
+def test_settings_go_by_the_names_of_xxl_job_too_and_jobs_are_copied(tmp_path: Path) -> None:
+    asked(tmp_path, "jobs", "add", "--group", "reports", "jobDesc=lag", "executorHandler=lag",
+          "scheduleType=CRON", "scheduleConf=0 0 8 * * ?", "executorFailRetryCount=2")  # fmt: skip
+    assert asked(tmp_path, "jobs", "copy", "1", "executor_timeout=60") == "2"
+    copied = json.loads(asked(tmp_path, "jobs", "show", "2", "--json"))["settings"]
+    assert (copied["title"], copied["timeout_s"], copied["retries"]) == ("copy of lag", 60, 2)
+    told = asked(tmp_path, "jobs", "edit", "2", "alarmEmail=a@b", code=1)
+    assert "alarms go through" in told
+
+
+def test_a_workflow_is_made_of_a_file_and_its_steps_are_shown(tmp_path: Path) -> None:
+    flow = tmp_path / "nightly.toml"
+    flow.write_text("[steps.b]\njob = 1\nafter = ['a']\n[steps.a]\njob = 1\n")
+    assert "a job that there is" in asked(
+        tmp_path, "jobs", "workflow", "add", "--group", "g", str(flow), code=1
+    )
+    asked(tmp_path, "jobs", "add", "--group", "g", "title=a", "handler=a")
+    assert CliRunner().invoke(app, ["jobs", "workflow", "check", str(flow)]).output == (
+        "a: job 1\nb: job 1 after a\n"
+    )
+    assert asked(tmp_path, "jobs", "workflow", "add", "--group", "g", str(flow)) == "2"
+    assert asked(tmp_path, "jobs", "list").endswith("2  nightly  NONE  paused")
+    flow.write_text("[steps.only]\njob = 1\n")
+    asked(tmp_path, "jobs", "workflow", "edit", "2", str(flow), "--remark", "less")
+    assert asked(tmp_path, "jobs", "glue", "show", "2") == "[steps.only]\njob = 1"
+    assert asked(tmp_path, "jobs", "run", "2") == "1"
+    assert "that has begun" in asked(tmp_path, "jobs", "workflow", "steps", "1", code=1)
+
+
+def test_sources_are_listed_edited_and_go_back(tmp_path: Path) -> None:
+    asked(tmp_path, "jobs", "add", "--group", "g", "title=a", "glueType=GLUE_SHELL",
+          "glueSource=echo 1")  # fmt: skip
+    asked(tmp_path, "jobs", "glue", "edit", "1", "-", "--remark", "two", told="echo 2\n")
+    versions = json.loads(asked(tmp_path, "jobs", "glue", "list", "1", "--json"))
+    assert [(one["source"], one["remark"]) for one in versions] == [
+        ("echo 2\n", "two"), ("echo 1", "")
+    ]  # fmt: skip
+    asked(tmp_path, "jobs", "glue", "back", "1", str(versions[1]["glue_id"]))
+    assert asked(tmp_path, "jobs", "glue", "show", "1") == "echo 1"
+    asked(tmp_path, "jobs", "add", "--group", "g", "title=b", "handler=b")
+    assert "the job runs a handler" in asked(
+        tmp_path, "jobs", "glue", "edit", "2", "-", told="echo 1", code=1
+    )
+
+
+def test_who_has_no_rights_is_refused_and_the_audit_names_the_systems_user(tmp_path: Path) -> None:
+    me = user_name()
+    assert asked(tmp_path, "scheduler", "groups", "add", "reports", "--title", "Reports") == "1"
+    asked(tmp_path, "scheduler", "users", "add", "ann", "--group", "reports")
+    told = asked(tmp_path, "scheduler", "users", "list").splitlines()
+    assert told == sorted(["ann  reports  no password", f"{me}  administrator  no password"])
+    password = tmp_path / "password"
+    password.write_text("correct horse battery\n")
+    asked(tmp_path, "scheduler", "users", "password", "ann", "--password-file", str(password))
+    token = asked(tmp_path, "scheduler", "groups", "token", "reports")
+    assert len(token) > 40
+    assert asked(tmp_path, "scheduler", "groups", "list") == (
+        "1  reports  Reports  registered  own token"
+    )
+    audit = json.loads(asked(tmp_path, "scheduler", "audit", "--json"))
+    assert {one["author"] for one in audit} == {me}
+    assert [one["subject"] for one in audit[:2]] == ["group:1", "user:ann"]
+    assert token not in str(audit)
+
+    asked(tmp_path, "scheduler", "users", "edit", "ann", "--admin")
+    asked(tmp_path, "scheduler", "users", "remove", me)
+    assert "may not change users" in asked(tmp_path, "scheduler", "users", "list", code=1)
+    assert "may not see the jobs" in asked(tmp_path, "jobs", "show", "1", code=1)

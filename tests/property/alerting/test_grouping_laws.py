@@ -23,6 +23,10 @@ ROUTING = Routing(
     Route("pager", group_by=("cluster",), alerts_max=10_000),
     inhibitions=(Inhibition(matchers_of(["group=dead"]), matchers_of(["group=b"])),),
 )
+OTHER_ROUTING = Routing(
+    Route("pager", group_by=("cluster", "group"), alerts_max=10_000),
+    inhibitions=ROUTING.inhibitions,
+)
 QUIET = Silence("1", matchers_of(["group=a"]), NOON_US - HOUR_US, NOON_US * 2, "ann", "release")
 
 
@@ -36,7 +40,10 @@ class Pager(RuleBasedStateMachine):
         self.now_us = NOON_US
         self.open: set[str] = set()
         self.ids: set[str] = set()
+        self.incidents: dict[str, bool] = {}
+        """Of groups: did their last notice name anything that fires?"""
         self.is_quiet = False
+        self.routing = ROUTING
 
     @action(name=st.sampled_from(NAMES), state=st.sampled_from(STATES))
     def becomes(self, name: str, state: State) -> None:
@@ -57,6 +64,11 @@ class Pager(RuleBasedStateMachine):
     def is_silenced(self, *, quiet: bool) -> None:
         self.is_quiet = quiet
 
+    @action(routing=st.sampled_from([ROUTING, OTHER_ROUTING]))
+    def is_routed_otherwise(self, routing: Routing) -> None:
+        """Somebody writes other routes to the same receiver."""
+        self.routing = routing
+
     @action(seconds=st.sampled_from([1, 29, 30, 299, 300, 4 * 3600, -3600]))
     def passes(self, seconds: int) -> None:
         """Time passes, or the clock is set back; the alerts are looked at, twice."""
@@ -64,11 +76,12 @@ class Pager(RuleBasedStateMachine):
         alerts = sorted(self.alerts.values(), key=lambda one: one.fingerprint)
         silences = (QUIET,) if self.is_quiet else ()
         before = self.groups
-        done = step(before, alerts, ROUTING, silences=silences, now_us=self.now_us)
-        again = step(before, alerts, ROUTING, silences=silences, now_us=self.now_us)
+        done = step(before, alerts, self.routing, silences=silences, now_us=self.now_us)
+        again = step(before, alerts, self.routing, silences=silences, now_us=self.now_us)
         assert [one.notice_id for one in again.notices] == [one.notice_id for one in done.notices]
         self.groups = dict(done.groups)
         for notice in done.notices:
+            self.incidents[notice.group_key] = notice.is_firing
             assert notice.notice_id not in self.ids
             assert notice.alerts
             self.ids.add(notice.notice_id)
@@ -84,6 +97,13 @@ class Pager(RuleBasedStateMachine):
     def the_groups_know_what_the_receiver_has_open(self) -> None:
         told = {one for group in self.groups.values() for one in group.told}
         assert told == self.open
+
+    @invariant()
+    def what_nobody_mutes_and_a_group_has_told_is_not_behind_a_closed_incident(self) -> None:
+        fires = {one.fingerprint for one in self.alerts.values() if one.state is State.FIRING}
+        for key, group in self.groups.items():
+            if any(one in fires and how != "left out" for one, how in group.told.items()):
+                assert self.incidents[key]
 
     def teardown(self) -> None:
         """When all is over, and time passes, nothing is open anywhere."""

@@ -53,10 +53,10 @@ def test_an_address_is_asked_only_where_its_kind_is_allowed(
 
 def test_a_name_with_one_bad_address_among_good_ones_is_not_asked() -> None:
     hosts = Hosts(frozenset({"a.example"}), frozenset({"b.example"}))
-    assert hosts.chosen("A.example.", ["93.184.216.34"]) == "93.184.216.34"
-    assert hosts.chosen("b.example", ["10.0.0.1", "93.184.216.34"]) == "10.0.0.1"
+    assert hosts.checked("A.example.", ["93.184.216.34"]) == ("93.184.216.34",)
+    assert hosts.checked("b.example", ["10.0.0.1", "1.1.1.1"]) == ("10.0.0.1", "1.1.1.1")
     with pytest.raises(ConfigError, match=r"without the address 10\.0\.0\.1"):
-        hosts.chosen("a.example", ["93.184.216.34", "10.0.0.1"])
+        hosts.checked("a.example", ["93.184.216.34", "10.0.0.1"])
     for other in ("sub.a.example", "example", "a.example.evil", ""):
         with pytest.raises(ConfigError, match="allow_hosts"):
             hosts.check(other)

@@ -78,6 +78,28 @@ def test_a_figure_that_is_not_known_resolves_nothing() -> None:
     assert story.look(rows("group_state", behind(None))).state == "FIRING"
 
 
+def test_a_moment_among_the_labels_does_not_hide_that_nothing_is_known() -> None:
+    story = Story(rule(labels=["group", "retained_until"]))
+    story.look(rows("group_state", behind(90, retained_until=moment(60))))
+    assert story.alerts[0].labels["retained_until"] == "2026-03-01T12:01:00.000Z"
+    unknown, good = (behind(lag, retained_until=moment(60)) for lag in (None, 0))
+    assert story.look(rows("group_state", unknown)).state == "FIRING"
+    assert story.look(rows("group_state", good)).state == "RESOLVED"
+
+
+def test_a_query_that_gold_gives_no_figures_resolves_nothing() -> None:
+    asked = rule(
+        tables=["group_state"],
+        sql='select cluster, "group" from group_state where time_lag_ms > 60000',
+        labels=["cluster", "group"],
+    )
+    story = Story(asked).look(rows("group_state", behind(90)))
+    assert story.state == "FIRING"
+    unknown = behind(None, state="UNKNOWN")
+    assert story.look(rows("group_state", unknown, behind(0, group="b"))).state == "FIRING"
+    assert story.look(rows("group_state", behind(0))).state == "RESOLVED"
+
+
 def test_what_a_silent_emitter_told_last_is_not_believed_and_resolves_nothing() -> None:
     story = Story(rule())
     silent = {"c/b/0": "nothing comes from c/b/0 any more"}

@@ -200,6 +200,78 @@ def test_two_alerts_never_mute_each_other() -> None:
     assert len(desk.after(0, alert(), alert("Other"))) == 2
 
 
+def test_two_inhibitions_do_not_mute_two_alerts_by_each_other() -> None:
+    one, other = matchers_of(["alertname=Stalled"]), matchers_of(["alertname=Other"])
+    both = (Inhibition(one, other), Inhibition(other, one))
+    desk = Desk(Routing(Route("chat", group_wait_us=0), inhibitions=both))
+    [notice] = desk.after(0, alert(), alert("Other"))
+    assert [one.rule for one in notice.alerts] == ["Stalled"]
+
+
+def test_that_a_rule_cannot_be_judged_mutes_nothing() -> None:
+    inhibition = Inhibition(matchers_of(["alertname=ClusterDown"]), matchers_of(['group!=""']))
+    desk = Desk(Routing(Route("chat", group_wait_us=0), inhibitions=(inhibition,)))
+    down = alert("ClusterDown", group="", outcome="NO_DATA", state=State.NO_DATA)
+    told = [one.rule for notice in desk.after(0, down, alert()) for one in notice.alerts]
+    assert sorted(told) == ["ClusterDown", "Stalled"]
+
+
+def test_what_goes_on_under_a_silence_is_told_again_when_the_rest_was_told_as_over() -> None:
+    desk = Desk(Routing(Route("pager", group_wait_us=0)))
+    first, second = alert(queue_id="0"), alert(queue_id="1")
+    desk.after(0, first, second)
+    quiet = (silence("queue_id=0"),)
+    [notice] = desk.after(300, first, resolved(second), silences=quiet)
+    assert not notice.is_firing  # A pager closes the incident of the group.
+    [notice] = desk.after(300, first)
+    assert told(notice) == [("0", "FIRING")]
+
+
+def test_a_silence_that_ends_tells_nothing_again_of_which_nothing_was_told_since() -> None:
+    desk = Desk(Routing(Route("pager", group_wait_us=0)))
+    desk.after(0, alert())
+    assert desk.after(300, alert(), silences=(silence("group=orders"),)) == []
+    assert desk.after(300, alert()) == []
+
+
+@pytest.mark.parametrize(
+    ("routes", "now_told_to"),
+    [
+        (Routing(Route("team", group_wait_us=0), receivers=frozenset(["pager", "team"])), "team"),
+        (Routing(Route("pager", group_by=("cluster",), group_wait_us=0)), "pager"),
+    ],
+)
+def test_what_was_told_by_a_route_that_is_no_more_is_over_there_and_told_anew(
+    routes: Routing, now_told_to: str
+) -> None:
+    desk = Desk(Routing(Route("pager", group_wait_us=0)))
+    [begun] = desk.after(0, alert())
+    desk.routing = routes
+    over, anew = desk.after(1, alert())
+    assert (over.receiver, over.group_key, over.is_firing) == ("pager", begun.group_key, False)
+    assert "elsewhere" in over.alerts[0].reason
+    assert (anew.receiver, anew.is_firing) == (now_told_to, True)
+    assert desk.after(1, alert()) == []
+
+
+def test_an_alert_whose_severity_takes_another_route_is_over_at_the_first() -> None:
+    critical = Route("pager", matchers_of(["severity=critical"]), group_wait_us=0)
+    desk = Desk(Routing(Route("mail", group_wait_us=0), (critical,)))
+    desk.after(0, alert(severity="critical"))
+    over, anew = desk.after(1, alert())
+    assert [(over.receiver, over.is_firing), (anew.receiver, anew.is_firing)] == [
+        ("pager", False),
+        ("mail", True),
+    ]
+
+
+def test_a_receiver_that_is_no_more_is_told_nothing() -> None:
+    desk = Desk(Routing(Route("pager", group_wait_us=0)))
+    desk.after(0, alert())
+    desk.routing = Routing(Route("mail"))
+    assert desk.after(1, alert()) == []
+
+
 def test_routes_are_asked_in_order_and_may_go_on() -> None:
     routing = Routing(
         Route("mail", group_wait_us=0),

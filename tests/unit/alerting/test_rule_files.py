@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from pipelines.alerting.commands import app
-from pipelines.alerting.files import SHIPPED, read_rules, shipped_files
+from pipelines.alerting.files import SHIPPED, read_rules, rule_files, shipped_files
 from pipelines.alerting.rule_tests import CheckedCases, cases_of, run
 
 ROOT = Path(__file__).parents[3]
@@ -168,3 +168,34 @@ def test_each_known_incident_has_a_rule_that_tells_it() -> None:
         named = set(re.findall(r"`(\w+)`", rows.get(incident, "")))
         assert named, f"docs/alerting.md names no rule for: {incident}"
         assert named <= rules
+
+
+def test_a_folder_in_which_no_rules_can_be_found_is_a_fault_and_not_a_folder_of_none(
+    written: Path,
+) -> None:
+    assert [file.name for file in rule_files([written])] == ["cases.toml", "rules.toml"]
+    for file in written.glob("*.toml"):
+        file.rename(file.with_suffix(".old"))
+    [fault] = read_rules(rule_files([written])).faults
+    assert str(fault) == f"{written}: it is a folder without a file that ends in .toml"
+
+
+@pytest.mark.parametrize("rules", ["", "rules = []", 'rules = "rules.toml"'])
+def test_a_file_of_tests_that_names_no_rules_could_not_fail_and_is_refused(
+    written: Path, rules: str
+) -> None:
+    cases = (written / "cases.toml").read_text()
+    (written / "cases.toml").write_text(cases.replace('rules = ["rules.toml"]', rules))
+    code, output = told("test", str(written / "cases.toml"))
+    assert code == 1
+    assert "must be a list of files of rules" in output
+
+
+def test_rows_of_a_table_that_no_rule_reads_could_not_fail_and_are_told(written: Path) -> None:
+    cases = (written / "cases.toml").read_text().partition('at = "2m"')[0]
+    rows = cases.replace('"group_state"', '"rebalances"').partition("values")[0]
+    expects = 'values = { group = "orders" }\n[[test.expect]]\nat = "1m"\n'
+    (written / "cases.toml").write_text(rows + expects)
+    code, output = told("test", str(written / "cases.toml"))
+    assert code == 1
+    assert "no rule reads rebalances" in output

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
 import pytest
 
 from engine.foundation.errors import ConfigError
 from pipelines.alerting.channels.receivers import receivers_of
-from pipelines.alerting.telling import routing_in
+from pipelines.alerting.routing import Routing
+from pipelines.alerting.telling import TellingFile, routing_in
 
 RECEIVER = """
 [[receivers]]
@@ -27,9 +31,9 @@ repeat_interval = "{pause}"
 """
 
 
-def read(valid_for_s: int, pause: str = "4h", receiver: str = "am") -> None:
+def read(valid_for_s: int, pause: str = "4h", receiver: str = "am") -> Routing:
     text = RECEIVER.format(valid_for_s=valid_for_s, pause=pause, receiver=receiver)
-    routing_in("receivers.toml", receivers_of(text, "receivers.toml"))
+    return routing_in("receivers.toml", receivers_of(text, "receivers.toml"))
 
 
 def test_alerts_hold_longer_at_alertmanager_than_two_pauses_between_notices() -> None:
@@ -46,3 +50,21 @@ def test_alerts_that_would_end_between_two_notices_are_refused(
         ConfigError, match=r"more than .* twice the repeat_interval of a route to am"
     ):
         read(valid_for_s, pause)
+
+
+def test_alertmanager_is_told_of_all_alerts_of_a_group_and_people_of_some() -> None:
+    routing = read(9 * 3600, receiver="mail")
+    assert routing.otherwise.alerts_max == 10_000
+    assert [route.alerts_max for route in routing.routes] == [50]
+
+
+def test_a_secret_that_somebody_changed_in_its_file_is_read_again(tmp_path: Path) -> None:
+    secret = tmp_path / "key"
+    secret.write_text("https://hooks.internal/first")
+    named = f'[[receivers]]\nname = "a"\nkind = "slack"\nurl_file = "{secret}"\n'
+    file = tmp_path / "receivers.toml"
+    file.write_text('allow_private_hosts = ["hooks.internal"]\n' + named)
+    with ThreadPoolExecutor(1) as threads:
+        told = TellingFile(file, {}, threads)
+        told.read()
+    assert set(told.files) == {file, secret}

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from datetime import datetime
+from pathlib import Path
+from time import process_time
 from zoneinfo import ZoneInfo
 
 import pytest
+from typer.testing import CliRunner
 
+from pipelines.alerting.commands import app
+from pipelines.alerting.kept_silences import kept_silence, silences_of
 from pipelines.alerting.matchers import MatcherFault, all_match, matcher_of, matchers_of
 from pipelines.alerting.silences import Recurring, Silence, active, silenced_by
 from pipelines.microseconds import micros
@@ -41,12 +48,26 @@ def test_a_matcher_says_which_labels_are_meant(
 
 
 @pytest.mark.parametrize(
-    "text", ["group", "", "=x", 'group=~"("', 'group=~"(a+)+"', 'group=~"' + "a" * 201 + '"',
-             'group=~"(a)\\\\1"', "gr up=x"],
+    "text", ["group", "", "=x", 'group=~"("', 'group=~"a)|(b"', 'group=~"' + "a" * 201 + '"',
+             'group=~"(a)\\\\1"', 'group=~"(?=a)a"', 'group=~"(a{1000}){1000}"', "gr up=x"],
 )  # fmt: skip
 def test_a_matcher_that_cannot_be_used_is_refused(text: str) -> None:
     with pytest.raises(MatcherFault):
         matcher_of(text)
+
+
+@pytest.mark.parametrize(
+    "pattern", ["(a+)+b", "(a|a)*b", ".*.*.*.*.*.*.*b", "(a|a)(a|a)" * 18 + "b", "a?" * 90 + "b"]
+)
+def test_no_pattern_takes_long_whatever_a_group_is_named(pattern: str) -> None:
+    made = matcher_of(f'group=~"{pattern}"')
+    began_s = process_time()
+    assert not made.matches({"group": "a" * 255})
+    assert process_time() - began_s < 0.5
+
+
+def test_a_name_that_is_no_text_is_held_against_a_pattern_like_any_other() -> None:
+    assert matcher_of('group=~"a.b"').matches({"group": "a\udc80b"})
 
 
 def test_all_matchers_must_hold_and_there_is_one_at_least() -> None:
@@ -137,6 +158,40 @@ def test_a_recurrence_that_cannot_be_is_refused(
 ) -> None:
     with pytest.raises(ValueError, match=r"\S"):
         Recurring(frozenset(days), minute, length_us, zone)
+
+
+def test_a_silence_that_cannot_be_understood_silences_nobody_and_holds_up_no_other() -> None:
+    kept = kept_silence(silence("2026-03-01T12:00", "2026-03-01T13:00"), created_us=0)
+    strange = [
+        replace(kept, silence_id="older", body=kept.body.replace("group=", "group=~(?=x)")),
+        replace(kept, silence_id="torn", body='{"matchers": ["gr'),
+    ]
+    understood, faults = silences_of([*strange, kept])
+    assert [one.silence_id for one in understood] == ["s"]
+    assert ["older" in faults[0], "torn" in faults[1]] == [True, True]
+
+
+def asked_for(folder: Path, *words: str) -> tuple[int, str]:
+    """The code of `tidemark alerts silence …`, and what is silenced after it."""
+    where = ["--lake", str(folder), "--database", f"sqlite:///{folder / 'state.db'}"]
+    said = ["silence", "group=pay", "--author", "ann", "--comment", "release", *words]
+    done = CliRunner().invoke(app, ["alerts", *said, *where])
+    listed = CliRunner().invoke(app, ["alerts", "silences", "--json", *where])
+    return done.exit_code, listed.output
+
+
+def test_a_silence_of_days_says_at_what_time_or_it_is_none(tmp_path: Path) -> None:
+    code, listed = asked_for(tmp_path, "--days", "sat,sun", "--for", "30d")
+    assert (code, json.loads(listed)) == (1, [])
+
+
+def test_a_silence_that_comes_back_does_so_for_a_year_unless_somebody_says_how_long(
+    tmp_path: Path,
+) -> None:
+    code, listed = asked_for(tmp_path, "--days", "sat,sun", "--at", "22:00", "--length", "8h")
+    [made] = json.loads(listed)
+    assert code == 0
+    assert made["to_us"] - made["from_us"] == 365 * DAY_US
 
 
 def test_a_silence_of_everything_or_of_no_time_is_refused() -> None:

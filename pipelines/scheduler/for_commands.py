@@ -1,0 +1,98 @@
+"""What the commands of the scheduler have in common: who asks, of which database, and the answer.
+
+Who asks is the user of the operating system: his name is in the audit, and the rights of the user
+of that name hold. Before there is an administrator, whoever has the database is one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pwd
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from engine.foundation.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pipelines.alerting.store.database import Database
+    from pipelines.scheduler.desk import Desk
+    from pipelines.scheduler.roles import Actor
+
+DatabaseOption = Annotated[
+    str | None,
+    typer.Option(
+        envvar="TIDEMARK_DATABASE",
+        help="sqlite:///PATH or postgresql://USER@HOST/NAME; else a file in ~/.tidemark, "
+        "or in the folder that TIDEMARK_HOME names.",
+    ),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="As JSON.")]
+JobArgument = Annotated[int, typer.Argument(help="The number of the job.")]
+SettingsArgument = Annotated[
+    list[str] | None,
+    typer.Argument(help="NAME=VALUE, by our names or XXL-Job's, as handler=… executorTimeout=60."),
+]
+FILE_BYTES_MAX = 4 * 1024 * 1024
+
+
+@contextmanager
+def opened_desk(database: str | None) -> Iterator[Desk]:
+    """The desk at which the user of this process asks."""
+    from pipelines.alerting.state import opened
+    from pipelines.scheduler.desk import Desk
+    from pipelines.scheduler.store.clock import database_ms
+
+    state = opened(database)
+    try:
+        yield Desk(state, acting(state, user_name()), lambda: database_ms(state))
+    finally:
+        state.close()
+
+
+def acting(state: Database, name: str) -> Actor:
+    """Who asks, with his rights: none, when there are users and he is none of them."""
+    from pipelines.scheduler.roles import Actor
+    from pipelines.scheduler.store.people import actor_of, has_administrator
+
+    if not has_administrator(state):
+        return Actor(name, is_admin=True)
+    return actor_of(state, name) or Actor(name)
+
+
+def user_name() -> str:
+    """The user of the operating system as whom this process runs, whatever the environment says."""
+    number = os.geteuid()
+    try:
+        return pwd.getpwuid(number).pw_name
+    except KeyError:
+        return f"uid-{number}"
+
+
+def text_of(file: Path) -> str:
+    """The text of a file, or of the standard input for `-`; raises ConfigError."""
+    try:
+        if str(file) == "-":
+            return typer.get_text_stream("stdin").read(FILE_BYTES_MAX + 1)
+        if file.stat().st_size > FILE_BYTES_MAX:
+            raise ConfigError("file", str(file), f"at most {FILE_BYTES_MAX:,} bytes")
+        return file.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError("file", str(file), f"a readable text in UTF-8 ({error})") from error
+
+
+def moment(moment_ms: int | None) -> str:
+    """A moment in UTC."""
+    if moment_ms is None:
+        return "none"
+    return datetime.fromtimestamp(moment_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def echo_json(value: object) -> None:
+    """One line of JSON."""
+    typer.echo(json.dumps(value))

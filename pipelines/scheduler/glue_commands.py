@@ -1,0 +1,94 @@
+"""`tidemark jobs glue`: the sources of a job, listed, shown, edited and rolled back.
+
+Absent on purpose: work.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pipelines.scheduler.for_commands import (
+    DatabaseOption,
+    JobArgument,
+    JsonOption,
+    echo_json,
+    moment,
+    opened_desk,
+    text_of,
+)
+
+glue = typer.Typer(no_args_is_help=True, help="Sources that are sent to executors; versions.")
+
+RemarkOption = Annotated[str, typer.Option(help="Why, for the list of versions.")]
+VersionArgument = Annotated[int, typer.Argument(help="The number of the version.")]
+
+
+@glue.command("list")
+def list_versions(
+    job_id: JobArgument, database: DatabaseOption = None, as_json: JsonOption = False
+) -> None:
+    """The versions that are kept, thirty at most; the newest, which the job has, first."""
+    with opened_desk(database) as desk:
+        found = desk.glue_of(job_id)
+    if as_json:
+        echo_json([asdict(version) for version in found])
+        return
+    for one in found:
+        told = f"{one.glue_id}  {moment(one.changed_ms)}  {one.author}  {one.glue_type}"
+        typer.echo(f"{told}  {len(one.source):,} characters  {one.remark}".rstrip())
+
+
+@glue.command("show")
+def show(
+    job_id: JobArgument,
+    version: Annotated[int | None, typer.Argument(help="Else the newest.")] = None,
+    database: DatabaseOption = None,
+) -> None:
+    """The source itself, as it is sent."""
+    from engine.foundation.errors import ConfigError
+
+    with opened_desk(database) as desk:
+        found = [one for one in desk.glue_of(job_id) if version in {None, one.glue_id}]
+    if not found:
+        raise ConfigError("version", version, f"one that job {job_id} has")
+    typer.echo(found[0].source, nl=False)
+
+
+@glue.command("edit")
+def edit(
+    job_id: JobArgument,
+    file: Annotated[Path, typer.Argument(help="The new source; `-`: standard input.")],
+    glue_type: Annotated[
+        str | None, typer.Option("--type", help="GLUE_SHELL, GLUE_PYTHON, ...; else as it is.")
+    ] = None,
+    remark: RemarkOption = "",
+    database: DatabaseOption = None,
+) -> None:
+    """Give the job another source."""
+    from engine.foundation.errors import ConfigError
+    from pipelines.scheduler.job_settings import BEAN
+
+    with opened_desk(database) as desk:
+        settings = desk.job(job_id).settings
+        if (glue_type or settings.glue_type) == BEAN:
+            raise ConfigError("type", BEAN, "--type of the source: the job runs a handler")
+        changed = replace(
+            settings, glue_type=glue_type or settings.glue_type, glue_source=text_of(file)
+        )
+        desk.edit_job(job_id, changed, remark=remark)
+
+
+@glue.command("back")
+def back(
+    job_id: JobArgument,
+    version: VersionArgument,
+    remark: RemarkOption = "",
+    database: DatabaseOption = None,
+) -> None:
+    """Give it a source again that it had, as a new version."""
+    with opened_desk(database) as desk:
+        desk.roll_back(job_id, version, remark=remark)

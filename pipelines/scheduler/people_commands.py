@@ -1,0 +1,217 @@
+"""`tidemark scheduler groups|users|audit`: executors' groups, who may do what, and who did what.
+
+Absent on purpose: work.
+"""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pipelines.scheduler.for_commands import (
+    DatabaseOption,
+    JsonOption,
+    echo_json,
+    moment,
+    opened_desk,
+    text_of,
+)
+
+groups = typer.Typer(no_args_is_help=True, help="Groups of executors: add, edit, token, ...")
+users = typer.Typer(no_args_is_help=True, help="Users and their rights: add, edit, password, ...")
+
+AppArgument = Annotated[str, typer.Argument(help="The name of the application.")]
+UserArgument = Annotated[str, typer.Argument(help="The name of the user.")]
+AddressOption = Annotated[
+    list[str] | None,
+    typer.Option("--address", help="Where an executor is; may be given again. Else they register."),
+]
+AppsOption = Annotated[
+    list[str] | None,
+    typer.Option("--group", help="Whose jobs he may see and change; may be given again."),
+]
+PasswordFileOption = Annotated[
+    Path | None, typer.Option(help="File whose first line is the password; else it is asked for.")
+]
+
+
+@groups.command("list")
+def list_groups(database: DatabaseOption = None, as_json: JsonOption = False) -> None:
+    """Groups: their number, application, where their executors are, and whose token they show."""
+    with opened_desk(database) as desk:
+        found = desk.groups()
+    if as_json:
+        echo_json([asdict(group) for group in found])
+        return
+    for group in found:
+        manual = group.manual_addresses
+        where = "registered" if manual is None else ",".join(manual)
+        token = "own token" if group.has_token else "common token"
+        typer.echo(f"{group.group_id}  {group.app_name}  {group.title}  {where}  {token}")
+
+
+@groups.command("add")
+def add_group(
+    app_name: AppArgument,
+    title: Annotated[str, typer.Option(help="What people call it.")] = "",
+    address: AddressOption = None,
+    database: DatabaseOption = None,
+) -> None:
+    """Make a group. Says its number."""
+    with opened_desk(database) as desk:
+        typer.echo(str(desk.add_group(app_name, title=title, addresses=address)))
+
+
+@groups.command("edit")
+def edit_group(
+    app_name: AppArgument,
+    title: Annotated[str | None, typer.Option(help="What people call it.")] = None,
+    address: AddressOption = None,
+    registered: Annotated[
+        bool, typer.Option("--registered", help="Executors register; no addresses by hand.")
+    ] = False,
+    database: DatabaseOption = None,
+) -> None:
+    """Give a group another title, or other addresses."""
+    from engine.foundation.errors import ConfigError
+
+    if address and registered:
+        raise ConfigError("address", address[0], "not together with --registered")
+    with opened_desk(database) as desk:
+        before = next((one for one in desk.groups() if one.app_name == app_name), None)
+        kept = None if before is None or registered else before.manual_addresses
+        desk.edit_group(app_name, title=title, addresses=address or kept)
+
+
+@groups.command("copy")
+def copy_group(app_name: AppArgument, to: AppArgument, database: DatabaseOption = None) -> None:
+    """Make a group like another, without jobs and token. Says its number."""
+    with opened_desk(database) as desk:
+        typer.echo(str(desk.copy_group(app_name, to)))
+
+
+@groups.command("remove")
+def remove_group(app_name: AppArgument, database: DatabaseOption = None) -> None:
+    """Remove a group that has no jobs."""
+    with opened_desk(database) as desk:
+        desk.remove_group(app_name)
+
+
+@groups.command("token")
+def token(
+    app_name: AppArgument,
+    common: Annotated[bool, typer.Option("--common", help="The common one from now on.")] = False,
+    file: Annotated[
+        Path | None, typer.Option(help="File whose first line is the token; else one is made.")
+    ] = None,
+    database: DatabaseOption = None,
+) -> None:
+    """Give a group's executors an access token of their own, and say it, this once.
+
+    Centres that run know of it within seconds; executors have to be started with it.
+    """
+    made = None if common else _first_line(file) if file else secrets.token_urlsafe(32)
+    with opened_desk(database) as desk:
+        desk.set_token(app_name, made)
+    if made is not None and file is None:
+        typer.echo(made)
+
+
+@users.command("list")
+def list_users(database: DatabaseOption = None, as_json: JsonOption = False) -> None:
+    """Users and their rights."""
+    with opened_desk(database) as desk:
+        found = desk.users()
+        names = {group.group_id: group.app_name for group in desk.groups()}
+    if as_json:
+        echo_json([asdict(user) for user in found])
+        return
+    for user in found:
+        apps = ",".join(names.get(one, str(one)) for one in user.group_ids) or "no group"
+        rights = "administrator" if user.is_admin else apps
+        typer.echo(f"{user.name}  {rights}" + ("" if user.has_password else "  no password"))
+
+
+@users.command("add")
+def add_user(
+    name: UserArgument,
+    admin: Annotated[bool, typer.Option("--admin", help="He may do everything.")] = False,
+    group: AppsOption = None,
+    database: DatabaseOption = None,
+) -> None:
+    """Make a user, who cannot sign in to pages before he has a password. With the first one,
+    whoever makes him becomes an administrator.
+    """
+    with opened_desk(database) as desk:
+        desk.add_user(name, is_admin=admin, apps=group or [])
+
+
+@users.command("edit")
+def edit_user(
+    name: UserArgument,
+    admin: Annotated[bool | None, typer.Option("--admin/--no-admin", help="All rights.")] = None,
+    group: AppsOption = None,
+    no_group: Annotated[bool, typer.Option("--no-group", help="The jobs of none.")] = False,
+    database: DatabaseOption = None,
+) -> None:
+    """Change the rights of a user: the groups that are named are all that he has then."""
+    with opened_desk(database) as desk:
+        desk.edit_user(name, is_admin=admin, apps=[] if no_group else group or None)
+
+
+@users.command("copy")
+def copy_user(name: UserArgument, to: UserArgument, database: DatabaseOption = None) -> None:
+    """Make a user with the rights of another, and no password yet."""
+    with opened_desk(database) as desk:
+        desk.copy_user(name, to)
+
+
+@users.command("password")
+def password(
+    name: UserArgument,
+    none: Annotated[bool, typer.Option("--none", help="Have him sign in no more.")] = False,
+    password_file: PasswordFileOption = None,
+    database: DatabaseOption = None,
+) -> None:
+    """Give a user another password."""
+    with opened_desk(database) as desk:
+        desk.set_password(name, None if none else _password(password_file))
+
+
+@users.command("remove")
+def remove_user(name: UserArgument, database: DatabaseOption = None) -> None:
+    """Remove a user; never the last administrator."""
+    with opened_desk(database) as desk:
+        desk.remove_user(name)
+
+
+def show_audit(
+    subject: Annotated[str | None, typer.Argument(help="job:7, group:2, user:ann; all.")] = None,
+    database: DatabaseOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Who changed what, the newest first; a thousand at most."""
+    with opened_desk(database) as desk:
+        found = desk.audit_of(subject)
+    if as_json:
+        echo_json([asdict(one) for one in found])
+        return
+    for one in found:
+        told = f"{moment(one.at_ms)}  {one.author}  {one.action}  {one.subject}  {one.detail}"
+        typer.echo(told.rstrip())
+
+
+def _password(file: Path | None) -> str:
+    if file is not None:
+        return _first_line(file)
+    given: str = typer.prompt("Password", hide_input=True, confirmation_prompt=True)
+    return given
+
+
+def _first_line(file: Path) -> str:
+    lines = text_of(file).splitlines()
+    return lines[0] if lines else ""

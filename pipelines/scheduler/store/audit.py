@@ -1,0 +1,58 @@
+"""Who changed what, and how: a row in the transaction of the change."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import sqlalchemy as sa
+
+from pipelines.alerting.store.database import Database
+from pipelines.scheduler.store.tables import job_audit
+
+AUDIT_SHOWN_MAX: Final = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """Who changes something, and when."""
+
+    author: str
+    now_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Noted:
+    """A change that was made."""
+
+    at_ms: int
+    author: str
+    action: str
+    subject: str
+    """`job:7`, `group:2`, `user:ann`, `run:9`."""
+    detail: str
+
+
+def note(
+    connection: sa.Connection, change: Change, action: str, subject: str, *, detail: str = ""
+) -> None:
+    """Write down who did what."""
+    connection.execute(
+        sa.insert(job_audit).values(
+            at_ms=change.now_ms,
+            author=change.author,
+            action=action,
+            subject=subject,
+            detail=detail,
+        )
+    )
+
+
+def audit_of(database: Database, subject: str | None = None) -> list[Noted]:
+    """The changes of one subject, or of all; the newest first, AUDIT_SHOWN_MAX at most."""
+    wanted = sa.select(job_audit).order_by(job_audit.c.audit_id.desc()).limit(AUDIT_SHOWN_MAX)
+    if subject is not None:
+        wanted = wanted.where(job_audit.c.subject == subject)
+    with database.reading() as connection:
+        rows = connection.execute(wanted).all()
+    return [Noted(row.at_ms, row.author, row.action, row.subject, row.detail) for row in rows]

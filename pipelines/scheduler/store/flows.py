@@ -1,0 +1,199 @@
+"""Runs of workflows: how far each has come, which may begin, and which are stopped.
+
+Place in the walk: below `run_rows`, which begins steps and ends runs by what is said here.
+
+Invariant: whoever looks how far a run has come holds the lock on its row, so that of two steps that
+end at once the second sees the end of the first. Rows of steps are locked before that of their
+run, never after.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import sqlalchemy as sa
+
+from engine.foundation.errors import ConfigError
+from pipelines.alerting.store.database import Database
+from pipelines.scheduler.run_life import RunState
+from pipelines.scheduler.store.tables import AnyRow, flow_runs, jobs, runs
+from pipelines.scheduler.workflows import (
+    WORKFLOW,
+    Progress,
+    ShardEnd,
+    StepState,
+    progress,
+    workflow_of,
+)
+
+WAITING_MAX: Final = 100
+"""Runs of one workflow that wait for another of it to end; a further one is refused."""
+
+_WAITS: Final = (RunState.PLANNED.value, RunState.CLAIMED.value)
+
+
+def progressed(connection: sa.Connection, flow_ids: Iterable[int]) -> list[tuple[AnyRow, Progress]]:
+    """How far those of these runs have come that are under way; their rows are locked."""
+    wanted = sorted(flow_ids)
+    if not wanted:
+        return []
+    flows = connection.execute(
+        sa.select(runs)
+        .where(runs.c.log_id.in_(wanted), runs.c.state == RunState.RUNNING.value)
+        .order_by(runs.c.log_id)
+        .with_for_update()
+    ).all()
+    there = [flow.log_id for flow in flows]
+    texts = {
+        row.log_id: row.definition
+        for row in connection.execute(sa.select(flow_runs).where(flow_runs.c.log_id.in_(there)))
+    }
+    ends = _ends(connection, there)
+    return [
+        (flow, progress(workflow_of(texts[flow.log_id]), ends.get(flow.log_id, ())))
+        for flow in flows
+    ]
+
+
+def _ends(connection: sa.Connection, flow_ids: Sequence[int]) -> dict[int, list[ShardEnd]]:
+    found: dict[int, list[ShardEnd]] = {}
+    for row in connection.execute(
+        sa.select(
+            runs.c.flow_id, runs.c.step, runs.c.shard_index, runs.c.attempt, runs.c.state
+        ).where(runs.c.flow_id.in_(flow_ids))
+    ):
+        end = ShardEnd(row.step, row.shard_index, row.attempt, RunState(row.state))
+        found.setdefault(row.flow_id, []).append(end)
+    return found
+
+
+def over(connection: sa.Connection, rows: Iterable[AnyRow]) -> frozenset[int]:
+    """Of these runs, the steps of workflows' runs that are over: nothing is sent for them."""
+    steps = [row for row in rows if row.flow_id is not None]
+    if not steps:
+        return frozenset()
+    under_way = connection.scalars(
+        sa.select(runs.c.log_id).where(
+            runs.c.log_id.in_(sorted({row.flow_id for row in steps})),
+            runs.c.state == RunState.RUNNING.value,
+        )
+    ).all()
+    return frozenset(row.log_id for row in steps if row.flow_id not in under_way)
+
+
+def others_under_way(connection: sa.Connection, row: AnyRow) -> Sequence[AnyRow]:
+    """The runs of the same workflow that are under way. No other begins before this transaction
+    ends: the job's row is locked. Theirs are not: whoever ends one looks for those that wait.
+    """
+    connection.execute(
+        sa.select(jobs.c.job_id).where(jobs.c.job_id == row.job_id).with_for_update()
+    )
+    return connection.execute(
+        sa.select(runs)
+        .where(
+            runs.c.job_id == row.job_id,
+            runs.c.log_id != row.log_id,
+            runs.c.state == RunState.RUNNING.value,
+            runs.c.address.is_(None),
+        )
+        .order_by(runs.c.log_id)
+    ).all()
+
+
+def waiting_before(connection: sa.Connection, row: AnyRow) -> int:
+    """How many runs of the same job wait that came before this one."""
+    waiting = sa.select(sa.func.count()).where(
+        runs.c.job_id == row.job_id, runs.c.log_id < row.log_id, runs.c.state.in_(_WAITS)
+    )
+    return connection.scalar(waiting) or 0
+
+
+def look_again(connection: sa.Connection, job_ids: Iterable[int]) -> None:
+    """Have the runs of these workflows that wait for another to end be claimed anew, at once. One
+    that somebody is just looking at is looked at again when its claim has ended.
+    """
+    wanted = sorted(job_ids)
+    if not wanted:
+        return
+    waiting = connection.scalars(
+        sa.select(runs.c.log_id)
+        .where(runs.c.job_id.in_(wanted), runs.c.state == RunState.CLAIMED.value)
+        .with_for_update(skip_locked=True)
+    ).all()
+    connection.execute(sa.update(runs).where(runs.c.log_id.in_(waiting)).values(claim_until_ms=0))
+
+
+def give_up_retries(connection: sa.Connection, log_id: int) -> None:
+    """What is stopped is not tried again."""
+    connection.execute(sa.update(runs).where(runs.c.log_id == log_id).values(retries_left=0))
+
+
+def begin_run(connection: sa.Connection, log_id: int, definition: str) -> None:
+    """Keep the workflow as it is at the beginning of its run."""
+    connection.execute(sa.insert(flow_runs).values(log_id=log_id, definition=definition))
+    connection.execute(sa.update(runs).where(runs.c.log_id == log_id).values(sendings=1))
+
+
+def workflows_with(connection: sa.Connection, job_id: int) -> list[int]:
+    """The workflows of which a job is a step."""
+    found = connection.execute(
+        sa.select(jobs.c.job_id, jobs.c.glue_source)
+        .where(jobs.c.glue_type == WORKFLOW)
+        .order_by(jobs.c.job_id)
+    )
+    return [
+        row.job_id
+        for row in found
+        if any(step.job_id == job_id for step in workflow_of(row.glue_source).steps)
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class StepShown:
+    """A step of a workflow's run as it is shown."""
+
+    name: str
+    job_id: int
+    after: tuple[str, ...]
+    state: StepState
+    log_ids: tuple[int, ...]
+    """Its runs: shards and attempts, in order."""
+
+
+def steps_of(database: Database, log_id: int) -> list[StepShown]:
+    """The steps of a workflow's run that has begun; raises ConfigError when it is none."""
+    with database.reading() as connection:
+        text = connection.scalar(
+            sa.select(flow_runs.c.definition).where(flow_runs.c.log_id == log_id)
+        )
+        if text is None:
+            raise ConfigError("run", log_id, "a run of a workflow that has begun")
+        flow_state = connection.scalar(sa.select(runs.c.state).where(runs.c.log_id == log_id))
+        ends = _ends(connection, [log_id]).get(log_id, [])
+        numbers: dict[str, list[int]] = {}
+        for row in connection.execute(
+            sa.select(runs.c.log_id, runs.c.step)
+            .where(runs.c.flow_id == log_id)
+            .order_by(runs.c.log_id)
+        ):
+            numbers.setdefault(row.step, []).append(row.log_id)
+    workflow = workflow_of(text)
+    found = progress(workflow, ends)
+    is_under_way = flow_state == RunState.RUNNING.value
+    return [
+        StepShown(
+            step.name,
+            step.job_id,
+            step.after,
+            _shown(found.states[step.name], step.name in numbers, is_under_way),
+            tuple(numbers.get(step.name, ())),
+        )
+        for step in workflow.steps
+    ]
+
+
+def _shown(state: StepState, has_rows: bool, is_under_way: bool) -> StepState:
+    """What a run that was stopped had not begun is left out."""
+    return state if has_rows or is_under_way else StepState.LEFT_OUT

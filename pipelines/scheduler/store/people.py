@@ -1,0 +1,176 @@
+"""Users: who may do what, and how their passwords are kept; each change is in the audit.
+
+Invariant: once there is an administrator, there is always one: the last cannot be removed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+import sqlalchemy as sa
+
+from engine.foundation.errors import ConfigError
+from pipelines.alerting.store.database import Database
+from pipelines.scheduler.passwords import NO_PASSWORD, is_password, password_hash
+from pipelines.scheduler.roles import Actor
+from pipelines.scheduler.store.audit import Change, note
+from pipelines.scheduler.store.tables import AnyRow, job_groups, job_users
+
+USERS_MAX: Final = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    """A user as he is shown."""
+
+    name: str
+    is_admin: bool
+    group_ids: tuple[int, ...]
+    """Groups whose jobs he may see and change; an administrator those of all."""
+    has_password: bool
+    """Without one he cannot sign in to pages; the command line asks for none."""
+
+
+def users(database: Database) -> list[User]:
+    """All users, by name."""
+    with database.reading() as connection:
+        rows = connection.execute(sa.select(job_users).order_by(job_users.c.name)).all()
+    return [
+        User(row.name, row.is_admin, _groups(row), row.password_hash != NO_PASSWORD) for row in rows
+    ]
+
+
+def actor_of(database: Database, name: str) -> Actor | None:
+    """Whom the name means, and his rights; None: nobody."""
+    with database.reading() as connection:
+        row = connection.execute(sa.select(job_users).where(job_users.c.name == name)).one_or_none()
+    return None if row is None else Actor(row.name, row.is_admin, frozenset(_groups(row)))
+
+
+def has_administrator(database: Database) -> bool:
+    """Is there one? Before there is, nobody has rights to be asked for."""
+    with database.reading() as connection:
+        return _admin_count(connection) > 0
+
+
+def signed_in(database: Database, name: str, password: str) -> Actor | None:
+    """Who shows this password; None: nobody. It takes as long whether there is such a user."""
+    with database.reading() as connection:
+        kept = connection.scalar(
+            sa.select(job_users.c.password_hash).where(job_users.c.name == name)
+        )
+    if not is_password(password, kept or NO_PASSWORD):
+        return None
+    return actor_of(database, name)
+
+
+def add_user(
+    database: Database,
+    name: str,
+    change: Change,
+    *,
+    is_admin: bool = False,
+    group_ids: Iterable[int] = (),
+    password: str | None = None,
+) -> None:
+    """Make a user. Raises ConfigError for a name that there is, and for a group that is not."""
+    if not name or len(name) > 64 or not name.isascii() or not name.isprintable() or " " in name:
+        raise ConfigError("user", name[:64], "1 to 64 letters of ASCII, without spaces")
+    kept = NO_PASSWORD if password is None else password_hash(password)
+    with database.writing() as connection:
+        there = connection.execute(sa.select(job_users.c.name)).scalars().all()
+        if name in there or len(there) >= USERS_MAX:
+            raise ConfigError("user", name, f"one that is not there yet, of {USERS_MAX:,} at most")
+        listed = _checked(connection, group_ids)
+        connection.execute(
+            sa.insert(job_users).values(
+                name=name, password_hash=kept, is_admin=is_admin, group_ids=json.dumps(listed)
+            )
+        )
+        note(connection, change, "add", f"user:{name}", detail=_told(is_admin, listed))
+
+
+def edit_user(
+    database: Database,
+    name: str,
+    change: Change,
+    *,
+    is_admin: bool | None = None,
+    group_ids: Iterable[int] | None = None,
+) -> None:
+    """Change his rights; None leaves them. Raises ConfigError for the last administrator's."""
+    with database.writing() as connection:
+        row = _locked(connection, name)
+        becomes = row.is_admin if is_admin is None else is_admin
+        listed = list(_groups(row)) if group_ids is None else _checked(connection, group_ids)
+        if row.is_admin and not becomes:
+            _keep_one(connection, name)
+        connection.execute(
+            sa.update(job_users)
+            .where(job_users.c.name == name)
+            .values(is_admin=becomes, group_ids=json.dumps(listed))
+        )
+        note(connection, change, "edit", f"user:{name}", detail=_told(becomes, listed))
+
+
+def set_password(database: Database, name: str, password: str | None, change: Change) -> None:
+    """Give him another password; None: none, so that he cannot sign in."""
+    kept = NO_PASSWORD if password is None else password_hash(password)
+    with database.writing() as connection:
+        _locked(connection, name)
+        connection.execute(
+            sa.update(job_users).where(job_users.c.name == name).values(password_hash=kept)
+        )
+        note(connection, change, "password", f"user:{name}", detail="" if kept else "none")
+
+
+def remove_user(database: Database, name: str, change: Change) -> None:
+    """Remove him. Raises ConfigError for the last administrator."""
+    with database.writing() as connection:
+        if _locked(connection, name).is_admin:
+            _keep_one(connection, name)
+        connection.execute(sa.delete(job_users).where(job_users.c.name == name))
+        note(connection, change, "remove", f"user:{name}")
+
+
+def _locked(connection: sa.Connection, name: str) -> AnyRow:
+    """His row. All are locked, so that of two administrators one stays."""
+    rows = connection.execute(
+        sa.select(job_users).order_by(job_users.c.name).with_for_update()
+    ).all()
+    found = next((row for row in rows if row.name == name), None)
+    if found is None:
+        raise ConfigError("user", name, "a user that there is")
+    return found
+
+
+def _keep_one(connection: sa.Connection, name: str) -> None:
+    if _admin_count(connection) == 1:
+        raise ConfigError("user", name, "not the last administrator")
+
+
+def _admin_count(connection: sa.Connection) -> int:
+    admins = sa.select(sa.func.count()).select_from(job_users).where(job_users.c.is_admin)
+    return connection.scalar(admins) or 0
+
+
+def _checked(connection: sa.Connection, group_ids: Iterable[int]) -> list[int]:
+    wanted = sorted(set(group_ids))
+    there = connection.scalars(
+        sa.select(job_groups.c.group_id).where(job_groups.c.group_id.in_(wanted))
+    ).all()
+    unknown = [one for one in wanted if one not in there]
+    if unknown:
+        raise ConfigError("group", unknown[0], "a group that there is")
+    return wanted
+
+
+def _groups(row: AnyRow) -> tuple[int, ...]:
+    return tuple(json.loads(row.group_ids))
+
+
+def _told(is_admin: bool, group_ids: list[int]) -> str:
+    return "administrator" if is_admin else f"groups {', '.join(map(str, group_ids)) or 'none'}"

@@ -1,0 +1,183 @@
+"""Groups, users, sources and their rights, as somebody asks for them at the desk."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from engine.foundation.errors import ConfigError
+from pipelines.alerting.store.database import Database
+from pipelines.scheduler.desk import Desk
+from pipelines.scheduler.importing.xxl_job import Taking
+from pipelines.scheduler.roles import Actor, NotPermitted
+from pipelines.scheduler.store import groups, people
+from tests.integration.scheduler.stores import NOW_MS, by, settings
+
+PASSWORD = "correct horse battery"
+NOTHING = Taking((), (), (), ())
+TOKEN = "sixteen-or-more-characters"
+ADMIN = Actor("root", is_admin=True)
+
+
+def a_desk(database: Database, actor: Actor | None = ADMIN) -> Desk:
+    return Desk(database, actor, lambda: NOW_MS)
+
+
+def shop(database: Database) -> tuple[Desk, Desk, int, int]:
+    """An administrator and Ann, who has the jobs of one group; a job of hers, one of another."""
+    root = a_desk(database)
+    hers = root.add_job("hers", settings(title="hers"))
+    other = root.add_job("other", settings(title="other"))
+    root.add_user("ann", apps=["hers"])
+    ann = a_desk(database, people.actor_of(database, "ann"))
+    return root, ann, hers, other
+
+
+ASKED: dict[str, Callable[[Desk, int], Any]] = {
+    "demand_job": lambda desk, job: desk.job(job),
+    "job": lambda desk, job: desk.job(job),
+    "runs_of": lambda desk, job: desk.runs_of(job),
+    "add_job": lambda desk, job: desk.add_job("other", settings()),
+    "edit_job": lambda desk, job: desk.edit_job(job, settings()),
+    "copy_job": lambda desk, job: desk.copy_job(job, settings()),
+    "start_job": lambda desk, job: desk.start_job(job),
+    "pause_job": lambda desk, job: desk.pause_job(job),
+    "remove_job": lambda desk, job: desk.remove_job(job),
+    "run_job": lambda desk, job: desk.run_job(job, "k"),
+    "kill_run": lambda desk, job: desk.kill_run(1, token=None),
+    "log_of_run": lambda desk, job: desk.log_of_run(1, from_line=1, token=None),
+    "glue_of": lambda desk, job: desk.glue_of(job),
+    "roll_back": lambda desk, job: desk.roll_back(job, 1),
+    "steps_of": lambda desk, job: desk.steps_of(1),
+    "stop_run": lambda desk, job: desk.stop_run(1),
+    "add_group": lambda desk, job: desk.add_group("new"),
+    "edit_group": lambda desk, job: desk.edit_group("other", title="x", addresses=None),
+    "copy_group": lambda desk, job: desk.copy_group("other", "new"),
+    "set_token": lambda desk, job: desk.set_token("other", TOKEN),
+    "remove_group": lambda desk, job: desk.remove_group("other"),
+    "users": lambda desk, job: desk.users(),
+    "add_user": lambda desk, job: desk.add_user("eve", is_admin=True),
+    "keep_administrator": lambda desk, job: desk.keep_administrator(),
+    "edit_user": lambda desk, job: desk.edit_user("ann", is_admin=True),
+    "copy_user": lambda desk, job: desk.copy_user("root", "eve"),
+    "set_password": lambda desk, job: desk.set_password("root", PASSWORD),
+    "remove_user": lambda desk, job: desk.remove_user("root"),
+    "take_over": lambda desk, job: desk.take_over(NOTHING, "x", is_preview=True),
+    "take_history": lambda desk, job: desk.take_history([], "x"),
+    "audit_of": lambda desk, job: desk.audit_of(),
+}
+LISTS = {"jobs_after", "groups"}
+
+
+def test_nobody_gets_at_what_is_not_his(database: Database) -> None:
+    public = {name for name, _ in inspect.getmembers(Desk, inspect.isfunction) if name[0] != "_"}
+    assert public == set(ASKED) | LISTS, "each thing that can be asked for is asked for here"
+    _, ann, hers, other = shop(database)
+    before = people.users(database), groups.groups(database)
+    for who in (ann, a_desk(database, None), a_desk(database, Actor("bob"))):
+        for name, ask in ASKED.items():
+            for job_id in (other, 999):
+                with pytest.raises(NotPermitted):
+                    raise AssertionError(f"{name} answers {ask(who, job_id)}")
+        assert (people.users(database), groups.groups(database)) == before
+    assert [job.job_id for job in ann.jobs_after()] == [hers]
+    assert [group.app_name for group in ann.groups()] == ["hers"]
+    assert a_desk(database, None).jobs_after() == []
+
+
+def test_no_job_begins_others_than_its_author_may(database: Database) -> None:
+    root, ann, hers, other = shop(database)
+    flow = f"[steps.a]\njob = {other}"
+    for told in (
+        settings(children=(other,)),
+        settings(handler="", glue_type="WORKFLOW", glue_source=flow),
+    ):
+        with pytest.raises(NotPermitted):
+            ann.edit_job(hers, told)
+        with pytest.raises(NotPermitted):
+            ann.add_job("hers", told)
+    with pytest.raises(NotPermitted):
+        ann.edit_job(hers, settings(), app_name="other")
+    root.edit_job(hers, settings(children=(other,)))
+    ann.edit_job(hers, settings(title="renamed", children=(other,)))
+    with pytest.raises(NotPermitted):
+        ann.copy_job(hers, ann.job(hers).settings)
+
+
+def test_a_job_is_copied_paused_and_sources_go_back(database: Database) -> None:
+    root, ann, hers, _ = shop(database)
+    for number in range(3):
+        told = settings(glue_type="GLUE_SHELL", glue_source=f"echo {number}", handler="")
+        ann.edit_job(hers, told, remark=f"change {number}")
+    oldest = ann.glue_of(hers)[-1]
+    ann.roll_back(hers, oldest.glue_id)
+    assert ann.job(hers).settings.glue_source == "echo 0"
+    back = ann.glue_of(hers)[0]
+    assert (back.remark, back.author) == (f"as version {oldest.glue_id}", "ann")
+    with pytest.raises(ConfigError, match="one that job"):
+        ann.roll_back(hers, 999)
+    ann.start_job(hers)
+    copied = ann.job(ann.copy_job(hers, ann.job(hers).settings))
+    assert (copied.is_active, copied.settings.glue_source) == (False, "echo 0")
+    actions = [(one.author, one.action) for one in root.audit_of(f"job:{hers}")]
+    assert actions == [("ann", "start"), ("ann", "edit"), *[("ann", "edit")] * 3, ("root", "add")]
+
+
+def test_the_first_user_leaves_whoever_made_him_an_administrator(database: Database) -> None:
+    root = a_desk(database)
+    root.add_user("ann")
+    assert {user.name: user.is_admin for user in root.users()} == {"ann": False, "root": True}
+    for attempt in (
+        lambda: root.remove_user("root"),
+        lambda: root.edit_user("root", is_admin=False),
+    ):
+        with pytest.raises(ConfigError, match="not the last administrator"):
+            attempt()
+    root.edit_user("ann", is_admin=True)
+    root.remove_user("root")
+    with pytest.raises(ConfigError, match="a user that there is"):
+        root.edit_user("root", is_admin=True)
+
+
+def test_who_has_a_password_signs_in_with_the_rights_of_now(database: Database) -> None:
+    root, ann, _, _ = shop(database)
+    assert people.signed_in(database, "ann", "") is None
+    ann.set_password("ann", PASSWORD)
+    actor = people.signed_in(database, "ann", PASSWORD)
+    assert actor == people.actor_of(database, "ann")
+    assert people.signed_in(database, "ann", PASSWORD + "!") is None
+    assert people.signed_in(database, "eve", PASSWORD) is None
+    root.copy_user("ann", "eve")
+    assert {user.name: user.has_password for user in root.users()} == {
+        "ann": True, "eve": False, "root": False
+    }  # fmt: skip
+    assert PASSWORD not in str(root.audit_of("user:ann"))
+
+
+def test_a_group_is_made_changed_copied_and_removed_with_its_token(database: Database) -> None:
+    root, ann, hers, _ = shop(database)
+    manual = ["http://10.0.0.7:9999/"]
+    root.edit_group("hers", title="Hers", addresses=manual)
+    root.set_token("hers", TOKEN)
+    [group] = ann.groups()
+    assert (group.title, group.manual_addresses, group.has_token) == ("Hers", tuple(manual), True)
+    assert TOKEN not in f"{group} {root.audit_of()}"
+    assert groups.tokens_of_apps(database) == {"hers": TOKEN}
+    with pytest.raises(ConfigError, match="no other group"):
+        root.set_token("other", TOKEN)
+    with pytest.raises(ConfigError, match="16 to"):
+        root.set_token("other", "short")
+    with pytest.raises(ConfigError, match="an address that an executor can have"):
+        root.edit_group("hers", title=None, addresses=["http://169.254.169.254/"])
+    copied = groups.group_of(database, root.copy_group("hers", "hers-2"))
+    assert (copied.manual_addresses, copied.has_token) == (tuple(manual), False)
+    with pytest.raises(ConfigError, match="one without jobs"):
+        root.remove_group("hers")
+    root.remove_job(hers)
+    root.remove_group("hers")
+    assert people.actor_of(database, "ann") == Actor("ann")
+    with pytest.raises(ConfigError, match="no group has yet"):
+        groups.add_group(database, "other", by())
