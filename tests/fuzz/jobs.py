@@ -38,7 +38,12 @@ WIRE_SAMPLES = [
         if body
     )
 ]
-ADDRESS_SAMPLES = [b"http://10.0.0.1:9999/", b"http://[::1]:9999/x/", b"https://jobs.example:443"]
+ADDRESS_SAMPLES = [
+    b"http://10.0.0.1:9999/",
+    b"http://[::1]:9999/x/",
+    b"https://jobs.example:443",
+    b"http://.",
+]
 CRON_SAMPLES = [b"0 0/5 8-18 ? * MON-FRI", b"0 0 0 L-3 2 ? 2028", b"5,7/9 * * 15W * ?"]
 
 

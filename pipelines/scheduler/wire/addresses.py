@@ -43,6 +43,8 @@ class Address:
         if not _is_plain(text, parts) or port == 0:
             raise _wrong(text, "http://HOST:PORT/, without user, query and fragment")
         host = (parts.hostname or "").removesuffix(".")
+        if not host.strip("."):
+            raise _wrong(text, "http://HOST:PORT/, with a host")
         if _is_number(host) and not is_allowed(host, may_be_private=True):
             raise _wrong(text, "an address that an executor can have")
         return cls(

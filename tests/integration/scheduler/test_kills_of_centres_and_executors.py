@@ -27,7 +27,7 @@ from pipelines.scheduler.store.audit import Change
 from pipelines.scheduler.store.clock import machine_ms
 from tests.amounts import kills
 from tests.integration.alerting.stores import postgresql_address, sqlite_address
-from tests.integration.scheduler.parties import CONTEXT
+from tests.integration.scheduler.parties import CONTEXT, is_alive, until
 from tests.integration.scheduler.processes import ROOT
 from tests.integration.scheduler.stores import APP, settings
 
@@ -66,8 +66,12 @@ class Nursery:
                 self.said.put_nowait(line[0])
 
     async def begin(self, name: str, **told: Any) -> None:
-        """Begin a process, and wait until it serves."""
+        """Begin a process, and wait until it serves. What was killed under that name has its port
+        and its folder until it is dead, which takes a moment on a busy machine.
+        """
         assert self._process.stdin is not None
+        if name in self._pids:
+            await until(lambda: not is_alive(self._pids[name]))
         self._ready[name] = asyncio.Event()
         self._process.stdin.write(json.dumps({"name": name} | told).encode() + b"\n")
         async with asyncio.timeout(SETTLED_S):

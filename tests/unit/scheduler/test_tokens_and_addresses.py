@@ -104,6 +104,7 @@ def test_where_executors_are_is_read(text: str, host: str, port: int, path: str)
         "http://" + "a" * 250 + "/",
         "http://ex\u00e4mple/",
         "http:///x",
+        "http://./",
     ],
 )
 def test_what_is_no_place_of_an_executor_is_refused(text: str) -> None:
