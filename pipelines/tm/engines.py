@@ -41,8 +41,7 @@ def sql_answer(reading: Reading, query: str) -> tuple[pl.DataFrame, str]:
     named = [name for name in NAMES if re.search(rf"\b{name}\b", bare)]
     opened = {name: reading.tables.at(name, reading.moment) for name in named}
     present = {name: table for name, table in opened.items() if table is not None}
-    missing = [name for name in named if name not in present]
-    if missing or not named:
+    if not present:  # A name of a table that is not there may be a column's.
         there = [name for name in NAMES if reading.tables.opened(name) is not None]
         raise ConfigError("query", query, f"a SELECT from one of {', '.join(there)}")
     asked = QueryBuilder()
@@ -60,7 +59,7 @@ def sql_answer(reading: Reading, query: str) -> tuple[pl.DataFrame, str]:
         raise ConfigError(
             "query", query, f"SQL that the engine takes: {first_line(error)}"
         ) from error
-    return pl.DataFrame(pl.from_arrow(found)), named[0]
+    return pl.DataFrame(pl.from_arrow(found)), next(iter(present))
 
 
 def _columns(name: str) -> Sequence[Column]:

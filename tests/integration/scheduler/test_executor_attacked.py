@@ -122,12 +122,10 @@ async def test_logs_may_be_removed_at_any_time(tmp_path: Path) -> None:
 async def test_who_prints_without_an_end_fills_a_log_and_nothing_else(tmp_path: Path) -> None:
     async with attacked(tmp_path) as (admin, executor):
         await executor.run(1, "prints-much", job_id=1, parameters="100")
-        beats = 0
+        assert (await executor.client.beat()).is_success
         while not admin.results:
             assert (await executor.client.beat()).is_success
-            beats += 1
         assert (await admin.result_of(1)).message == "all printed"
-        assert beats > 1
         size = (tmp_path / "logs" / DAY / "1.log").stat().st_size
         assert 16 * 1024 * 1024 <= size < 16 * 1024 * 1024 + 1000
 

@@ -19,6 +19,7 @@ from pipelines.catalogue import BY_NAME, CONSUMER_LAG
 from pipelines.lake import Lake, whole_table
 from pipelines.marts.group_state import SEVERITY
 from pipelines.tm.asking import STATES, NoSuchName
+from pipelines.tm.engines import NAMES
 from tests.gold_lake import END, write_gold_lake
 from tests.lake_story import EMITTER, append_rows, complete_cycle
 
@@ -432,6 +433,10 @@ class TestStories:
         assert "was handed [" in " ".join(ways[0].df["what"])
         assert ways[0].plot().data
         assert len(lake.explain(lake.stalls("ledger"))) > 1
+
+    @pytest.mark.parametrize("name", NAMES)
+    def test_a_column_may_be_called_as_any_table_is(self, lake: tm.LakeHandle, name: str) -> None:
+        assert lake.sql(f"SELECT 7 AS {name} FROM group_state LIMIT 1").rows.item() == 7
 
     def test_sql_joins_gold_and_bronze(self, lake: tm.LakeHandle) -> None:
         found = lake.sql(
