@@ -1,4 +1,4 @@
-"""`tidemark scheduler` and `tidemark jobs`: the centre's process; jobs looked at and changed.
+"""`tidemark scheduler`: the centre's process, and what it knows of days and executors.
 
 Absent on purpose: work.
 """
@@ -6,35 +6,25 @@ Absent on purpose: work.
 from __future__ import annotations
 
 import sys
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import Annotated
 
 import typer
 
 from pipelines.scheduler.for_commands import (
     DatabaseOption,
-    JobArgument,
     JsonOption,
-    SettingsArgument,
     echo_json,
     moment,
     opened_desk,
 )
-from pipelines.scheduler.glue_commands import glue
-from pipelines.scheduler.import_commands import imports
+from pipelines.scheduler.job_commands import jobs
 from pipelines.scheduler.people_commands import groups, show_audit, users
-from pipelines.scheduler.run_commands import one_run
-from pipelines.scheduler.workflow_commands import workflow
 
 app = typer.Typer(no_args_is_help=True)
 scheduler = typer.Typer(no_args_is_help=True, help="The centre that runs jobs.")
-jobs = typer.Typer(no_args_is_help=True, help="Jobs: list, show, add, start, pause, run, ...")
 app.add_typer(scheduler, name="scheduler")
 app.add_typer(jobs, name="jobs")
-jobs.add_typer(workflow, name="workflow")
-jobs.add_typer(glue, name="glue")
-jobs.add_typer(imports)
-jobs.add_typer(one_run)
 scheduler.add_typer(groups, name="groups")
 scheduler.add_typer(users, name="users")
 scheduler.command("audit")(show_audit)
@@ -85,184 +75,31 @@ def run_centre(
         state.close()
 
 
-@jobs.command("list")
-def list_jobs(
-    database: DatabaseOption = None,
-    after: Annotated[int, typer.Option(help="Those with greater numbers.")] = 0,
-    as_json: JsonOption = False,
-) -> None:
-    """The jobs, by number; a thousand at a time."""
-    with opened_desk(database) as desk:
-        found = desk.jobs_after(after)
-    if as_json:
-        echo_json([asdict(job) for job in found])
-        return
-    for job in found:
-        told = job.settings
-        when = f"{told.schedule_kind} {told.schedule_text}".strip()
-        next_one = "paused" if not job.is_active else moment(job.next_ms)
-        if job.wrong_because:
-            next_one += f"  cannot be: {job.wrong_because}"
-        typer.echo(f"{job.job_id}  {told.title}  {when}  {next_one}")
-
-
-@jobs.command("show")
-def show(job_id: JobArgument, database: DatabaseOption = None, as_json: JsonOption = False) -> None:
-    """All that is known of a job."""
-    with opened_desk(database) as desk:
-        job = desk.job(job_id)
-    if as_json:
-        echo_json(asdict(job))
-        return
-    for name, value in {**asdict(job.settings), "is_active": job.is_active}.items():
-        typer.echo(f"{name}: {value}")
-    typer.echo(f"next: {moment(job.next_ms)}")
-    if job.stopped_because:
-        typer.echo(f"stopped: {job.stopped_because}")
-    if job.wrong_because:
-        typer.echo(f"cannot be: {job.wrong_because}")
-
-
-@jobs.command("add")
-def add(
-    group: Annotated[str, typer.Option(help="The application whose executors run it.")],
-    settings: SettingsArgument = None,
-    database: DatabaseOption = None,
-) -> None:
-    """Make a job, and the group when it is new; it runs once it is started. Says its number."""
-    from pipelines.scheduler.job_settings import JobSettings
-    from pipelines.scheduler.setting_names import settings_from
-
-    with opened_desk(database) as desk:
-        default = {"title": "", "author": desk.change.author}
-        told = JobSettings(**default | settings_from(settings or []))
-        typer.echo(str(desk.add_job(group, told)))
-
-
-@jobs.command("install")
-def install_own_jobs(
-    app_name: Annotated[str, typer.Option("--app", help="Of the executor.")] = "tidemark",
-    zone: Annotated[str, typer.Option(help="IANA zone of their times.")] = "UTC",
-    send: Annotated[
-        list[str] | None, typer.Option("--send", help="Receiver of reports; repeatable.")
-    ] = None,
-    paused: Annotated[bool, typer.Option("--paused", help="Start none of them.")] = False,
+@scheduler.command("days")
+def days(
+    count: Annotated[int, typer.Option("--days", help="So many.", min=1, max=1000)] = 30,
     database: DatabaseOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Make the platform's own jobs, those that are missing; what is there stays as it is."""
-    from pipelines.own_jobs.installing import install
-
+    """How the runs of each UTC day stand, as a centre counted them last; the newest day first."""
     with opened_desk(database) as desk:
-        done = install(desk, app=app_name, zone=zone, send=send or (), is_started=not paused)
+        found = desk.days(count)
     if as_json:
-        echo_json([asdict(one) for one in done])
+        echo_json([asdict(one) for one in found])
         return
-    for one in done:
-        typer.echo(f"{one.job_id}  {one.title}  {'made' if one.is_new else 'there already'}")
+    for one in found:
+        told = f"{one.open_count:,} open  {one.done_count:,} done  {one.failed_count:,} failed"
+        typer.echo(f"{one.day}  {told}")
 
 
-@jobs.command("edit")
-def edit(
-    job_id: JobArgument,
-    settings: SettingsArgument = None,
-    group: Annotated[str | None, typer.Option(help="Another group.")] = None,
-    database: DatabaseOption = None,
-) -> None:
-    """Change a job; what waits to be sent is cancelled and planned anew."""
-    from pipelines.scheduler.setting_names import settings_from
-
+@scheduler.command("executors")
+def executors(database: DatabaseOption = None, as_json: JsonOption = False) -> None:
+    """Who registered, and those written by hand in their group; gone: silent for 90 s."""
     with opened_desk(database) as desk:
-        changed = replace(desk.job(job_id).settings, **settings_from(settings or []))
-        desk.edit_job(job_id, changed, app_name=group)
-
-
-@jobs.command("copy")
-def copy(
-    job_id: JobArgument,
-    settings: SettingsArgument = None,
-    group: Annotated[str | None, typer.Option(help="Another group than its own.")] = None,
-    database: DatabaseOption = None,
-) -> None:
-    """Make a job like another, but for what changes; it is paused. Says its number."""
-    from pipelines.scheduler.setting_names import settings_from
-
-    with opened_desk(database) as desk:
-        same = desk.job(job_id).settings
-        changed = {"title": f"copy of {same.title}"[:255], "author": desk.change.author}
-        made = replace(same, **changed | settings_from(settings or []))
-        typer.echo(str(desk.copy_job(job_id, made, app_name=group)))
-
-
-@jobs.command("start")
-def start(job_id: JobArgument, database: DatabaseOption = None) -> None:
-    """Have its schedule hold; says when it runs next."""
-    with opened_desk(database) as desk:
-        typer.echo(moment(desk.start_job(job_id)))
-
-
-@jobs.command("pause")
-def pause(job_id: JobArgument, database: DatabaseOption = None) -> None:
-    """Have it run no more, but by hand."""
-    with opened_desk(database) as desk:
-        desk.pause_job(job_id)
-
-
-@jobs.command("remove")
-def remove(job_id: JobArgument, database: DatabaseOption = None) -> None:
-    """Remove it. Its runs stay until they are forgotten."""
-    with opened_desk(database) as desk:
-        desk.remove_job(job_id)
-
-
-@jobs.command("run")
-def run_once(
-    job_id: JobArgument,
-    parameters: Annotated[str | None, typer.Option(help="Instead of the job's.")] = None,
-    database: DatabaseOption = None,
-) -> None:
-    """Have it run once, now, by a centre that is there. Says the number of the run."""
-    import secrets
-
-    with opened_desk(database) as desk:
-        typer.echo(str(desk.run_job(job_id, secrets.token_hex(8), parameters)))
-
-
-@jobs.command("history")
-def history(
-    job_id: JobArgument, database: DatabaseOption = None, as_json: JsonOption = False
-) -> None:
-    """Its runs, the newest first; a thousand at most."""
-    with opened_desk(database) as desk:
-        found = desk.runs_of(job_id)
+        found = desk.executors()
     if as_json:
-        echo_json([asdict(run) for run in found])
+        echo_json([asdict(one) for one in found])
         return
-    for run in found:
-        why = run.result_message or run.trigger_message or ""
-        shard = f"{run.shard_index}/{run.shard_total}"
-        typer.echo(f"{run.log_id}  {moment(run.planned_ms)}  {run.state}  {shard}  {why}".rstrip())
-
-
-@jobs.command("next")
-def next_times(
-    job_id: JobArgument,
-    count: Annotated[int, typer.Option(help="So many.", min=1, max=1000)] = 5,
-    database: DatabaseOption = None,
-    as_json: JsonOption = False,
-) -> None:
-    """When its schedule would have it run."""
-    with opened_desk(database) as desk:
-        job, now_ms = desk.job(job_id), desk.now_ms
-    times: list[int] = []
-    next_ms = job.next_ms or job.settings.schedule.next_ms(now_ms)
-    while next_ms is not None and len(times) < count:
-        times.append(next_ms)
-        next_ms = job.settings.schedule.next_ms(next_ms)
-        if job.settings.schedule.waits_for_the_end:
-            break
-    if as_json:
-        echo_json(times)
-        return
-    for one in times:
-        typer.echo(moment(one))
+    for one in found:
+        told = "by hand" if one.seen_ms is None else f"seen {moment(one.seen_ms)}"
+        typer.echo(f"{one.app_name}  {one.address}  {told}{'  gone' if one.is_gone else ''}")

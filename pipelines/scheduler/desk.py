@@ -27,15 +27,22 @@ from pipelines.scheduler.store import (
     imports,
     jobs,
     people,
+    registry,
     results,
+    upkeep,
 )
 from pipelines.scheduler.store.audit import Change
 from pipelines.scheduler.store.groups import Group
+from pipelines.scheduler.store.kills import begin_kill
 from pipelines.scheduler.workflows import workflow_of
 
 
 class Desk:
-    """The database, as one person may use it. What he may not raises NotPermitted."""
+    """The database, as one person may use it. What he may not raises NotPermitted.
+
+    At a trial of the database whatever is asked for is only tried: it is refused as it would be
+    refused, answered as it would be answered, and undone; no executor is asked.
+    """
 
     def __init__(self, database: Database, actor: Actor | None, now_ms: Callable[[], int]) -> None:
         """`actor` None: nobody, who may nothing."""
@@ -104,12 +111,12 @@ class Desk:
         *,
         app_name: str | None = None,
         remark: str = "",
-    ) -> None:
+    ) -> jobs.Changed:
         """Make it what it is told to be, in another group if one is named."""
         before = self.demand_job(Deed.CHANGE_JOBS, job_id)
         self._demand_named(settings, before.settings.children)
         group_id = None if app_name is None else self._group_to_change(app_name)
-        jobs.edit_job(
+        return jobs.edit_job(
             self._database, job_id, settings, self.change, group_id=group_id, remark=remark
         )
 
@@ -123,20 +130,20 @@ class Desk:
         self._demand_named(copied, ())
         return jobs.add_job(self._database, group_id, copied, self.change)
 
-    def start_job(self, job_id: int) -> int | None:
-        """Have its schedule hold; the next time."""
+    def start_job(self, job_id: int) -> jobs.Changed:
+        """Have its schedule hold."""
         self.demand_job(Deed.CHANGE_JOBS, job_id)
         return jobs.start_job(self._database, job_id, self.change)
 
-    def pause_job(self, job_id: int) -> None:
+    def pause_job(self, job_id: int) -> jobs.Changed:
         """Have it run no more, but by hand."""
         self.demand_job(Deed.CHANGE_JOBS, job_id)
-        jobs.pause_job(self._database, job_id, self.change)
+        return jobs.pause_job(self._database, job_id, self.change)
 
-    def remove_job(self, job_id: int) -> None:
+    def remove_job(self, job_id: int) -> jobs.Changed:
         """Remove it."""
         self.demand_job(Deed.CHANGE_JOBS, job_id)
-        jobs.remove_job(self._database, job_id, self.change)
+        return jobs.remove_job(self._database, job_id, self.change)
 
     def run_job(self, job_id: int, run_key: str, parameters: str | None = None) -> int:
         """Have it run once, now; the number of the run."""
@@ -148,6 +155,9 @@ class Desk:
     def kill_run(self, log_id: int, *, token: str | None) -> Killed:
         """Have a run end; `token`: the common one, by which executors are asked."""
         self._demand_run(Deed.CHANGE_JOBS, log_id)
+        if self._database.is_trial:
+            kill = begin_kill(self._database, log_id, self.change)
+            return Killed(log_id, kill.state, kill.address, kill.message)
         return kill_run(self._database, log_id, self.change, token=token)
 
     def log_of_run(self, log_id: int, *, from_line: int, token: str | None) -> RunLog:
@@ -157,6 +167,18 @@ class Desk:
             self._database, log_id, from_line=from_line, now_ms=self._now_ms(), token=token
         )
 
+    def days(self, count: int) -> list[upkeep.DayReport]:
+        """How the runs of the last days stand, those of all groups."""
+        demand(self._actor, Deed.SEE_CENTRE)
+        return upkeep.reports(self._database, days=count)
+
+    def executors(self) -> list[registry.Registered]:
+        """Who registered and who was written by hand, of the groups whose jobs he may see."""
+        mine = {group.app_name for group in self.groups()}
+        is_admin = self._actor is not None and self._actor.is_admin
+        found = registry.known(self._database, now_ms=self._now_ms())
+        return [one for one in found if is_admin or one.app_name in mine]
+
     # Sources and workflows
 
     def glue_of(self, job_id: int) -> list[glue.GlueVersion]:
@@ -164,12 +186,12 @@ class Desk:
         self.demand_job(Deed.SEE_JOBS, job_id)
         return glue.glue_of(self._database, job_id)
 
-    def roll_back(self, job_id: int, glue_id: int, *, remark: str = "") -> None:
+    def roll_back(self, job_id: int, glue_id: int, *, remark: str = "") -> jobs.Changed:
         """Give it a source again that it had."""
         job = self.demand_job(Deed.CHANGE_JOBS, job_id)
         version = glue.glue_version(self._database, job_id, glue_id)
         settings = replace(job.settings, glue_type=version.glue_type, glue_source=version.source)
-        self.edit_job(job_id, settings, remark=remark or f"as version {glue_id}")
+        return self.edit_job(job_id, settings, remark=remark or f"as version {glue_id}")
 
     def steps_of(self, log_id: int) -> list[flows.StepShown]:
         """The steps of a workflow's run."""
@@ -320,7 +342,7 @@ class Desk:
     def take_history(self, taken: Iterable[TakenRun], source: str) -> int:
         """Store runs of jobs that were taken over; how many were new."""
         demand(self._actor, Deed.IMPORT)
-        return imports.take_history(self._database, taken, source)
+        return imports.take_history(self._database, taken, source, self.change)
 
     # What these need
 

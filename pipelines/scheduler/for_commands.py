@@ -33,6 +33,9 @@ DatabaseOption = Annotated[
     ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="As JSON.")]
+PreviewOption = Annotated[
+    bool, typer.Option("--preview", help="Only say what it would do, and do nothing.")
+]
 JobArgument = Annotated[int, typer.Argument(help="The number of the job.")]
 SettingsArgument = Annotated[
     list[str] | None,
@@ -42,15 +45,19 @@ FILE_BYTES_MAX = 4 * 1024 * 1024
 
 
 @contextmanager
-def opened_desk(database: str | None) -> Iterator[Desk]:
-    """The desk at which the user of this process asks."""
+def opened_desk(database: str | None, *, is_trial: bool = False) -> Iterator[Desk]:
+    """The desk at which the user of this process asks; at a trial all that he asks is undone."""
     from pipelines.alerting.state import opened
     from pipelines.scheduler.desk import Desk
     from pipelines.scheduler.store.clock import database_ms
 
     state = opened(database)
     try:
-        yield Desk(state, acting(state, user_name()), lambda: database_ms(state))
+        yield Desk(
+            state.trial() if is_trial else state,
+            acting(state, user_name()),
+            lambda: database_ms(state),
+        )
     finally:
         state.close()
 

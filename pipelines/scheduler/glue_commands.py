@@ -15,6 +15,7 @@ from pipelines.scheduler.for_commands import (
     DatabaseOption,
     JobArgument,
     JsonOption,
+    PreviewOption,
     echo_json,
     moment,
     opened_desk,
@@ -47,6 +48,7 @@ def show(
     job_id: JobArgument,
     version: Annotated[int | None, typer.Argument(help="Else the newest.")] = None,
     database: DatabaseOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """The source itself, as it is sent."""
     from engine.foundation.errors import ConfigError
@@ -55,7 +57,10 @@ def show(
         found = [one for one in desk.glue_of(job_id) if version in {None, one.glue_id}]
     if not found:
         raise ConfigError("version", version, f"one that job {job_id} has")
-    typer.echo(found[0].source, nl=False)
+    if as_json:
+        echo_json(asdict(found[0]))
+    else:
+        typer.echo(found[0].source, nl=False)
 
 
 @glue.command("edit")
@@ -66,20 +71,24 @@ def edit(
         str | None, typer.Option("--type", help="GLUE_SHELL, GLUE_PYTHON, ...; else as it is.")
     ] = None,
     remark: RemarkOption = "",
+    preview: PreviewOption = False,
     database: DatabaseOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Give the job another source."""
     from engine.foundation.errors import ConfigError
+    from pipelines.scheduler.answers import answer_source
     from pipelines.scheduler.job_settings import BEAN
 
-    with opened_desk(database) as desk:
+    with opened_desk(database, is_trial=preview) as desk:
         settings = desk.job(job_id).settings
         if (glue_type or settings.glue_type) == BEAN:
             raise ConfigError("type", BEAN, "--type of the source: the job runs a handler")
         changed = replace(
             settings, glue_type=glue_type or settings.glue_type, glue_source=text_of(file)
         )
-        desk.edit_job(job_id, changed, remark=remark)
+        done = desk.edit_job(job_id, changed, remark=remark)
+        answer_source(desk, done, settings, is_preview=preview, as_json=as_json)
 
 
 @glue.command("back")
@@ -87,8 +96,14 @@ def back(
     job_id: JobArgument,
     version: VersionArgument,
     remark: RemarkOption = "",
+    preview: PreviewOption = False,
     database: DatabaseOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Give it a source again that it had, as a new version."""
-    with opened_desk(database) as desk:
-        desk.roll_back(job_id, version, remark=remark)
+    from pipelines.scheduler.answers import answer_source
+
+    with opened_desk(database, is_trial=preview) as desk:
+        settings = desk.job(job_id).settings
+        done = desk.roll_back(job_id, version, remark=remark)
+        answer_source(desk, done, settings, is_preview=preview, as_json=as_json)

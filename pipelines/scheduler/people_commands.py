@@ -60,10 +60,12 @@ def add_group(
     title: Annotated[str, typer.Option(help="What people call it.")] = "",
     address: AddressOption = None,
     database: DatabaseOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Make a group. Says its number."""
     with opened_desk(database) as desk:
-        typer.echo(str(desk.add_group(app_name, title=title, addresses=address)))
+        group_id = desk.add_group(app_name, title=title, addresses=address)
+    _answer({"group_id": group_id, "app_name": app_name}, str(group_id), as_json)
 
 
 @groups.command("edit")
@@ -75,6 +77,7 @@ def edit_group(
         bool, typer.Option("--registered", help="Executors register; no addresses by hand.")
     ] = False,
     database: DatabaseOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Give a group another title, or other addresses."""
     from engine.foundation.errors import ConfigError
@@ -85,20 +88,30 @@ def edit_group(
         before = next((one for one in desk.groups() if one.app_name == app_name), None)
         kept = None if before is None or registered else before.manual_addresses
         desk.edit_group(app_name, title=title, addresses=address or kept)
+    _answer({"app_name": app_name, "is_done": True}, "", as_json)
 
 
 @groups.command("copy")
-def copy_group(app_name: AppArgument, to: AppArgument, database: DatabaseOption = None) -> None:
+def copy_group(
+    app_name: AppArgument,
+    to: AppArgument,
+    database: DatabaseOption = None,
+    as_json: JsonOption = False,
+) -> None:
     """Make a group like another, without jobs and token. Says its number."""
     with opened_desk(database) as desk:
-        typer.echo(str(desk.copy_group(app_name, to)))
+        group_id = desk.copy_group(app_name, to)
+    _answer({"group_id": group_id, "app_name": to}, str(group_id), as_json)
 
 
 @groups.command("remove")
-def remove_group(app_name: AppArgument, database: DatabaseOption = None) -> None:
+def remove_group(
+    app_name: AppArgument, database: DatabaseOption = None, as_json: JsonOption = False
+) -> None:
     """Remove a group that has no jobs."""
     with opened_desk(database) as desk:
         desk.remove_group(app_name)
+    _answer({"app_name": app_name, "is_done": True}, "", as_json)
 
 
 @groups.command("token")
@@ -109,6 +122,7 @@ def token(
         Path | None, typer.Option(help="File whose first line is the token; else one is made.")
     ] = None,
     database: DatabaseOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Give a group's executors an access token of their own, and say it, this once.
 
@@ -117,8 +131,8 @@ def token(
     made = None if common else _first_line(file) if file else secrets.token_urlsafe(32)
     with opened_desk(database) as desk:
         desk.set_token(app_name, made)
-    if made is not None and file is None:
-        typer.echo(made)
+    said = made if file is None else None
+    _answer({"app_name": app_name, "token": said, "is_done": True}, said or "", as_json)
 
 
 @users.command("list")
@@ -142,12 +156,14 @@ def add_user(
     admin: Annotated[bool, typer.Option("--admin", help="He may do everything.")] = False,
     group: AppsOption = None,
     database: DatabaseOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Make a user, who cannot sign in to pages before he has a password. With the first one,
     whoever makes him becomes an administrator.
     """
     with opened_desk(database) as desk:
         desk.add_user(name, is_admin=admin, apps=group or [])
+    _answer({"name": name, "is_done": True}, "", as_json)
 
 
 @users.command("edit")
@@ -157,17 +173,25 @@ def edit_user(
     group: AppsOption = None,
     no_group: Annotated[bool, typer.Option("--no-group", help="The jobs of none.")] = False,
     database: DatabaseOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Change the rights of a user: the groups that are named are all that he has then."""
     with opened_desk(database) as desk:
         desk.edit_user(name, is_admin=admin, apps=[] if no_group else group or None)
+    _answer({"name": name, "is_done": True}, "", as_json)
 
 
 @users.command("copy")
-def copy_user(name: UserArgument, to: UserArgument, database: DatabaseOption = None) -> None:
+def copy_user(
+    name: UserArgument,
+    to: UserArgument,
+    database: DatabaseOption = None,
+    as_json: JsonOption = False,
+) -> None:
     """Make a user with the rights of another, and no password yet."""
     with opened_desk(database) as desk:
         desk.copy_user(name, to)
+    _answer({"name": to, "is_done": True}, "", as_json)
 
 
 @users.command("password")
@@ -176,17 +200,22 @@ def password(
     none: Annotated[bool, typer.Option("--none", help="Have him sign in no more.")] = False,
     password_file: PasswordFileOption = None,
     database: DatabaseOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Give a user another password."""
     with opened_desk(database) as desk:
         desk.set_password(name, None if none else _password(password_file))
+    _answer({"name": name, "is_done": True}, "", as_json)
 
 
 @users.command("remove")
-def remove_user(name: UserArgument, database: DatabaseOption = None) -> None:
+def remove_user(
+    name: UserArgument, database: DatabaseOption = None, as_json: JsonOption = False
+) -> None:
     """Remove a user; never the last administrator."""
     with opened_desk(database) as desk:
         desk.remove_user(name)
+    _answer({"name": name, "is_done": True}, "", as_json)
 
 
 def show_audit(
@@ -203,6 +232,13 @@ def show_audit(
     for one in found:
         told = f"{moment(one.at_ms)}  {one.author}  {one.action}  {one.subject}  {one.detail}"
         typer.echo(told.rstrip())
+
+
+def _answer(told: dict[str, object], plain: str, as_json: bool) -> None:
+    if as_json:
+        echo_json(told)
+    elif plain:
+        typer.echo(plain)
 
 
 def _password(file: Path | None) -> str:

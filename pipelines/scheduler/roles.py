@@ -30,6 +30,7 @@ class Deed(StrEnum):
     """Their addresses and access tokens too."""
     CHANGE_PEOPLE = "change users"
     SEE_AUDIT = "see the audit"
+    SEE_CENTRE = "see what the centre counts"
     IMPORT = "import"
 
 

@@ -4,11 +4,20 @@ from __future__ import annotations
 
 import time
 from dataclasses import asdict
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from pipelines.scheduler.for_commands import DatabaseOption, JsonOption, echo_json, opened_desk
+from pipelines.scheduler.for_commands import (
+    DatabaseOption,
+    JsonOption,
+    PreviewOption,
+    echo_json,
+    opened_desk,
+)
+
+if TYPE_CHECKING:
+    from pipelines.scheduler.centre.run_requests import Killed
 
 one_run = typer.Typer()
 
@@ -26,20 +35,32 @@ FOLLOW_EACH_S: Final = 1.0
 @one_run.command("kill")
 def kill(
     log_id: RunArgument,
+    preview: PreviewOption = False,
     database: DatabaseOption = None,
     token: TokenOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """End a run: cancel it, or have its executor end it. An executor of XXL-Job ends all runs of
     the job that it has. A killed run is not tried again."""
-    with opened_desk(database) as desk:
+    from pipelines.scheduler.answers import NOTHING_DONE
+
+    with opened_desk(database, is_trial=preview) as desk:
         killed = desk.kill_run(log_id, token=token)
     if as_json:
-        echo_json(asdict(killed))
+        echo_json({**asdict(killed), "is_done": not preview})
+    elif preview:
+        typer.echo(f"run {log_id} would be: {_would_be(killed)}")
+        typer.echo(NOTHING_DONE)
     elif killed.address is not None:
         typer.echo(f"{killed.address} was told; {killed.message}".rstrip("; "))
     else:
         typer.echo(killed.message or f"nothing to end: {killed.state}")
+
+
+def _would_be(killed: Killed) -> str:
+    if killed.address is not None:
+        return f"ended by {killed.address}, which is asked, and not tried again"
+    return killed.message or f"left as it is: {killed.state}"
 
 
 @one_run.command("log")

@@ -16,6 +16,7 @@ from pipelines.scheduler.for_commands import (
     DatabaseOption,
     JobArgument,
     JsonOption,
+    PreviewOption,
     SettingsArgument,
     echo_json,
     opened_desk,
@@ -31,11 +32,15 @@ RunArgument = Annotated[int, typer.Argument(help="The number of the workflow's r
 
 
 @workflow.command("check")
-def check(file: FileArgument) -> None:
+def check(file: FileArgument, as_json: JsonOption = False) -> None:
     """Say in which order the steps may begin, or what is wrong."""
     from pipelines.scheduler.workflows import Workflow
 
-    for step in Workflow.parse(text_of(file)).steps:
+    steps = Workflow.parse(text_of(file)).steps
+    if as_json:
+        echo_json([asdict(step) for step in steps])
+        return
+    for step in steps:
         after = f" after {', '.join(step.after)}" if step.after else ""
         always = " always" if step.always else ""
         typer.echo(f"{step.name}: job {step.job_id}{after}{always}")
@@ -47,8 +52,10 @@ def add(
     file: FileArgument,
     settings: SettingsArgument = None,
     database: DatabaseOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Make a workflow; it runs once it is started. Says its number."""
+    from pipelines.scheduler.answers import answer_new
     from pipelines.scheduler.job_settings import JobSettings
     from pipelines.scheduler.setting_names import settings_from
     from pipelines.scheduler.workflows import WORKFLOW
@@ -56,7 +63,7 @@ def add(
     with opened_desk(database) as desk:
         told = {"title": file.stem, "author": desk.change.author} | settings_from(settings or [])
         made = JobSettings(**told | {"glue_type": WORKFLOW, "glue_source": text_of(file)})
-        typer.echo(str(desk.add_job(group, made)))
+        answer_new(desk.job(desk.add_job(group, made)), as_json=as_json)
 
 
 @workflow.command("edit")
@@ -64,17 +71,21 @@ def edit(
     job_id: JobArgument,
     file: FileArgument,
     remark: Annotated[str, typer.Option(help="Why, for the versions.")] = "",
+    preview: PreviewOption = False,
     database: DatabaseOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Give it other steps; runs under way go on by the old ones."""
+    from pipelines.scheduler.answers import answer_source
     from pipelines.scheduler.workflows import WORKFLOW
 
-    with opened_desk(database) as desk:
+    with opened_desk(database, is_trial=preview) as desk:
         job = desk.job(job_id)
         changed = replace(
             job.settings, glue_type=WORKFLOW, glue_source=text_of(file), handler="", timeout_s=0
         )
-        desk.edit_job(job_id, changed, remark=remark)
+        done = desk.edit_job(job_id, changed, remark=remark)
+        answer_source(desk, done, job.settings, is_preview=preview, as_json=as_json)
 
 
 @workflow.command("steps")
@@ -93,7 +104,18 @@ def steps(
 
 
 @workflow.command("stop")
-def stop(log_id: RunArgument, database: DatabaseOption = None) -> None:
+def stop(
+    log_id: RunArgument,
+    preview: PreviewOption = False,
+    database: DatabaseOption = None,
+    as_json: JsonOption = False,
+) -> None:
     """Begin no further step of a run; what executors have goes on."""
-    with opened_desk(database) as desk:
-        typer.echo("stopped" if desk.stop_run(log_id) else "it was over")
+    with opened_desk(database, is_trial=preview) as desk:
+        is_stopped = desk.stop_run(log_id)
+    if as_json:
+        echo_json({"log_id": log_id, "is_done": is_stopped and not preview})
+    elif preview:
+        typer.echo("it would be stopped" if is_stopped else "it is over")
+    else:
+        typer.echo("stopped" if is_stopped else "it was over")

@@ -277,7 +277,8 @@ def test_no_run_begins_twice_and_no_time_is_left_out(seed: int, tmp_path: Path) 
         made[jobs.add_job(database, group_id, told, by())] = schedule_of(kind, text)
     flow_id = a_workflow(database, group_id)
     made[flow_id] = schedule_of("FIX_RATE", "45")
-    first = {job_id: jobs.start_job(database, job_id, by()) for job_id in made}
+    started = [jobs.start_job(database, job_id, by()) for job_id in made]
+    first = {one.job_id: one.job.next_ms for one in started if one.job}
     try:
         loop.run_until_complete(played(world))
         assert world.unanswered > 0, "no answer was lost: nothing was tried"

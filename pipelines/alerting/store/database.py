@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -47,12 +47,17 @@ _MIGRATING: Final = 7_420_563_018_112
 _ALLOWED: Final = "sqlite:///PATH or postgresql://USER@HOST:PORT/NAME"
 
 
+class _Undone(Exception):
+    """Ends the transaction of a trial."""
+
+
 class Database:
     """An open database. Its methods may block: call them beside an event loop."""
 
-    def __init__(self, engine: sa.Engine) -> None:
+    def __init__(self, engine: sa.Engine, *, is_trial: bool = False) -> None:
         self._reader: Final = engine
         self._writer: Final = engine.execution_options(tidemark_writes=True)
+        self.is_trial: Final = is_trial
 
     @classmethod
     def at(cls, address: str) -> Database:
@@ -87,9 +92,19 @@ class Database:
 
     @contextmanager
     def writing(self) -> Iterator[sa.Connection]:
-        """One transaction, committed at the end of the block, undone when that raises."""
-        with _as_ours(), self._writer.begin() as connection:
+        """One transaction, committed at the end of the block, undone when that raises, and always
+        when this is a trial.
+        """
+        with _as_ours(), suppress(_Undone), self._writer.begin() as connection:
             yield connection
+            if self.is_trial:
+                raise _Undone
+
+    def trial(self) -> Database:
+        """The same database, each of whose writing transactions is undone at its end: what it
+        answers is what would be done, and it refuses what would be refused. Close the first alone.
+        """
+        return Database(self._reader, is_trial=True)
 
     def close(self) -> None:
         """Give the connections back."""

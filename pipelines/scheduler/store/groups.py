@@ -7,7 +7,7 @@ the centre that sends them: what is shown of a group says only whether it has on
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -16,6 +16,7 @@ from sqlalchemy.exc import IntegrityError
 
 from engine.foundation.errors import ConfigError
 from pipelines.alerting.store.database import Database
+from pipelines.scheduler.changes import brief, changes, detail_of
 from pipelines.scheduler.store.audit import Change, note
 from pipelines.scheduler.store.tables import AnyRow, job_groups, job_users, jobs
 from pipelines.scheduler.wire.addresses import Address
@@ -82,7 +83,8 @@ def insert_group(
         .values(app_name=app_name, access_token=token, changed_ms=change.now_ms, **values)
         .returning(job_groups.c.group_id)
     ).scalar_one()
-    note(connection, change, "add", f"group:{group_id}", detail=app_name)
+    told = {"app_name": app_name, **_told(values), "token": _whose(token)}
+    note(connection, change, "add", f"group:{group_id}", detail=detail_of(changes({}, told)))
     return group_id
 
 
@@ -97,28 +99,28 @@ def edit_group(
     """Give a group another title, or other addresses (None: those that register)."""
     values = _values(title, manual_addresses)
     with database.writing() as connection:
-        _locked(connection, group_id)
+        before = _told_of(_locked(connection, group_id))
         connection.execute(
             sa.update(job_groups)
             .where(job_groups.c.group_id == group_id)
             .values(changed_ms=change.now_ms, **values)
         )
-        told = json.dumps({"title": title, "addresses": values["manual_addresses"]})
-        note(connection, change, "edit", f"group:{group_id}", detail=told[:10_000])
+        detail = detail_of(changes(before, _told(values)))
+        note(connection, change, "edit", f"group:{group_id}", detail=detail)
 
 
 def set_token(database: Database, group_id: int, token: str | None, change: Change) -> None:
     """Give a group's executors a token of their own; None: the common one is theirs again."""
     with database.writing() as connection:
-        _locked(connection, group_id)
+        had = _locked(connection, group_id).access_token
         _check_token(connection, token, group_id)
         connection.execute(
             sa.update(job_groups)
             .where(job_groups.c.group_id == group_id)
             .values(access_token=token, changed_ms=change.now_ms)
         )
-        told = "the common one" if token is None else "one of its own"
-        note(connection, change, "token", f"group:{group_id}", detail=told)
+        detail = detail_of({"token": (_whose(had), _whose(token))})
+        note(connection, change, "token", f"group:{group_id}", detail=detail)
 
 
 def remove_group(database: Database, group_id: int, change: Change) -> None:
@@ -138,7 +140,8 @@ def remove_group(database: Database, group_id: int, change: Change) -> None:
                     .values(group_ids=json.dumps(listed))
                 )
         connection.execute(sa.delete(job_groups).where(job_groups.c.group_id == group_id))
-        note(connection, change, "remove", f"group:{group_id}", detail=row.app_name)
+        told = {"app_name": row.app_name, **_told_of(row), "token": _whose(row.access_token)}
+        note(connection, change, "remove", f"group:{group_id}", detail=detail_of(changes(told, {})))
 
 
 def groups(database: Database) -> tuple[Group, ...]:
@@ -179,6 +182,21 @@ def own_token(database: Database, job_id: int) -> tuple[str, str] | None:
             .where(jobs.c.job_id == job_id, job_groups.c.access_token.is_not(None))
         ).one_or_none()
     return None if row is None else (row.app_name, row.access_token)
+
+
+def _told(values: Mapping[str, Any]) -> dict[str, Any]:
+    """A group as changes of it are told; its token never is."""
+    manual = values["manual_addresses"]
+    addresses = None if manual is None else brief("addresses", json.loads(manual))
+    return {"title": values["title"], "addresses": addresses}
+
+
+def _told_of(row: AnyRow) -> dict[str, Any]:
+    return _told({"title": row.title, "manual_addresses": row.manual_addresses})
+
+
+def _whose(token: str | None) -> str:
+    return "the common one" if token is None else "one of its own"
 
 
 def _group(row: AnyRow) -> Group:

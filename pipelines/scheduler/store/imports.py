@@ -21,6 +21,7 @@ import sqlalchemy as sa
 
 from engine.foundation.errors import ConfigError
 from pipelines.alerting.store.database import Database
+from pipelines.scheduler.changes import changes, detail_of
 from pipelines.scheduler.importing.xxl_job import (
     Remark,
     TakenGroup,
@@ -193,6 +194,15 @@ class _Importing:
             .where(jobs.c.job_id == self.known["job"][taken.their_id])
             .values(children=json.dumps(ours))
         )
+        if ours:
+            subject = f"job:{self.known['job'][taken.their_id]}"
+            note(
+                self.connection,
+                self.change,
+                "edit",
+                subject,
+                detail=detail_of({"children": ([], ours)}),
+            )
 
     def user(self, taken: TakenUser, their_id: int) -> None:
         """One of that name, unless there is one: he keeps the rights that he has."""
@@ -210,7 +220,9 @@ class _Importing:
                 group_ids=json.dumps(sorted(one for one in listed if one is not None)),
             )
         )
-        note(self.connection, self.change, "add", f"user:{taken.name}", detail="imported")
+        told = {"imported": True, "is_admin": taken.is_admin}
+        detail = detail_of(changes({}, told))
+        note(self.connection, self.change, "add", f"user:{taken.name}", detail=detail)
 
 
 def take_over(
@@ -231,7 +243,8 @@ def take_over(
                 work.user(user, number)
             if is_preview:
                 raise _Undone
-            note(connection, change, "import", f"source:{source}", detail=_counted(work.took))
+            told = detail_of(changes({}, _counted(work.took)))
+            note(connection, change, "import", f"source:{source}", detail=told)
     except _Undone:
         work.took = [replace(one, our_id=None) if one.is_new else one for one in work.took]
     return Import(tuple(work.took), (*taking.remarks, *work.remarks))
@@ -249,7 +262,7 @@ def start_taken(database: Database, took: Iterable[Took], change: Change) -> lis
     return remarks
 
 
-def take_history(database: Database, taken: Iterable[TakenRun], source: str) -> int:
+def take_history(database: Database, taken: Iterable[TakenRun], source: str, change: Change) -> int:
     """Store runs of jobs that were taken over; how many were new. Their order is that of their
     numbers: a repeated import goes on after the last.
     """
@@ -267,13 +280,17 @@ def take_history(database: Database, taken: Iterable[TakenRun], source: str) -> 
         if run.their_job in jobs_known and run.their_id > (last or 0):
             batch.append(run)
         if len(batch) == HISTORY_BATCH:
-            count += _store_history(database, batch, jobs_known, source)
+            count += _store_history(database, batch, jobs_known, source, change)
             batch = []
-    return count + (_store_history(database, batch, jobs_known, source) if batch else 0)
+    return count + (_store_history(database, batch, jobs_known, source, change) if batch else 0)
 
 
 def _store_history(
-    database: Database, batch: Sequence[TakenRun], jobs_known: Mapping[int, int], source: str
+    database: Database,
+    batch: Sequence[TakenRun],
+    jobs_known: Mapping[int, int],
+    source: str,
+    change: Change,
 ) -> int:
     rows = [
         planned_row(
@@ -295,14 +312,15 @@ def _store_history(
         )
         for run in batch
     ]
+    last = max(run.their_id for run in batch)
     with database.writing() as connection:
         connection.execute(sa.delete(job_imports).where(*_last_run(source)))
         connection.execute(sa.insert(runs), rows)
         connection.execute(
-            sa.insert(job_imports).values(
-                source=source, kind="runs", their_id=0, our_id=max(run.their_id for run in batch)
-            )
+            sa.insert(job_imports).values(source=source, kind="runs", their_id=0, our_id=last)
         )
+        told = {"runs": (None, len(rows)), "their_ids": (None, [batch[0].their_id, last])}
+        note(connection, change, "import", f"source:{source}", detail=detail_of(told))
     return len(rows)
 
 
@@ -310,6 +328,6 @@ def _last_run(source: str) -> tuple[sa.ColumnElement[bool], ...]:
     return (job_imports.c.source == source, job_imports.c.kind == "runs")
 
 
-def _counted(took: Sequence[Took]) -> str:
+def _counted(took: Sequence[Took]) -> dict[str, int]:
     new = [one.kind for one in took if one.is_new]
-    return ", ".join(f"{new.count(kind)} {kind}s" for kind in ("group", "job", "user"))
+    return {f"{kind}s": new.count(kind) for kind in ("group", "job", "user")}

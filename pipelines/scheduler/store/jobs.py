@@ -15,6 +15,7 @@ import sqlalchemy as sa
 
 from engine.foundation.errors import ConfigError
 from pipelines.alerting.store.database import Database
+from pipelines.scheduler.changes import Changes, brief, changes, detail_of, told_of
 from pipelines.scheduler.job_settings import JobSettings
 from pipelines.scheduler.run_life import MOVES, RunEvent, RunState
 from pipelines.scheduler.store.audit import Change, note
@@ -47,6 +48,21 @@ class Job:
     """Why it cannot be what is stored: written by a later version, or by other hands."""
 
 
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """What was done to a job; on a database's trial, what would be."""
+
+    job_id: int
+    action: str
+    """As the audit has it."""
+    changes: Changes
+    """Of its settings, its group and whether it is active; none: it was so before."""
+    cancelled: tuple[int, ...]
+    """The runs that waited to be sent, and are not any more."""
+    job: Job | None
+    """As it is then; None: it is gone."""
+
+
 def add_job(database: Database, group_id: int, settings: JobSettings, change: Change) -> int:
     """A new job's number. It is not active before it is started."""
     with database.writing() as connection:
@@ -57,7 +73,7 @@ def insert_job(
     connection: sa.Connection, group_id: int, settings: JobSettings, change: Change
 ) -> int:
     """The same within a transaction."""
-    _check_group(connection, group_id)
+    group = _app_name(connection, group_id)
     _check_named(connection, settings, ())
     job_id: int = connection.execute(
         sa.insert(jobs)
@@ -72,7 +88,8 @@ def insert_job(
         .returning(jobs.c.job_id)
     ).scalar_one()
     keep_glue(connection, job_id, settings, change)
-    note(connection, change, "add", f"job:{job_id}", detail=_told(settings))
+    made = changes({}, told_of(settings, group=group, is_active=False))
+    note(connection, change, "add", f"job:{job_id}", detail=detail_of(made))
     return job_id
 
 
@@ -84,16 +101,21 @@ def edit_job(
     *,
     group_id: int | None = None,
     remark: str = "",
-) -> None:
+) -> Changed:
     """Make a job what it is told to be, in another group if one is given. What waits to be sent is
     cancelled; an active job is planned anew, from now on. `remark`: of a new source.
+
+    Raises ConfigError when it is so already: to cancel and to plan anew is no small thing.
     """
     with database.writing() as connection:
         before = _locked(connection, job_id)
+        is_same = settings == before.settings and group_id in {None, before.group_id}
+        if is_same and before.wrong_because is None:
+            raise ConfigError("settings", "as they are", "at least one that is another than now")
         _check_named(connection, settings, before.settings.children)
         if settings.is_workflow:
             _refuse_a_step(connection, job_id, "a job: a step is no workflow")
-        cancel_waiting(connection, job_id, change)
+        cancelled = cancel_waiting(connection, job_id, change)
         is_new_glue = (before.settings.glue_type, before.settings.glue_source) != (
             settings.glue_type,
             settings.glue_source,
@@ -103,52 +125,48 @@ def edit_job(
             values["glue_changed_ms"] = change.now_ms
             keep_glue(connection, job_id, settings, change, remark=remark)
         if group_id is not None:
-            _check_group(connection, group_id)
+            _app_name(connection, group_id)
             values["group_id"] = group_id
         if before.is_active:
             values["next_ms"] = _first_ms(settings, change)
-        connection.execute(sa.update(jobs).where(jobs.c.job_id == job_id).values(values))
-        note(connection, change, "edit", f"job:{job_id}", detail=_told(settings))
+        _update(connection, job_id, values)
+        return _noted(connection, change, "edit", before, cancelled)
 
 
-def start_job(database: Database, job_id: int, change: Change) -> int | None:
-    """Have its schedule hold; the next time. Raises ConfigError when it never comes."""
+def start_job(database: Database, job_id: int, change: Change) -> Changed:
+    """Have its schedule hold. Raises ConfigError when its time never comes."""
     with database.writing() as connection:
         job = _locked(connection, job_id)
         if job.is_active:
-            return job.next_ms
+            return Changed(job_id, "start", {}, (), job)
         next_ms = _first_ms(job.settings, change)
-        connection.execute(
-            sa.update(jobs)
-            .where(jobs.c.job_id == job_id)
-            .values(is_active=True, next_ms=next_ms, stopped_because=None)
-        )
-        note(connection, change, "start", f"job:{job_id}")
-        return next_ms
+        started = {"is_active": True, "next_ms": next_ms, "stopped_because": None}
+        _update(connection, job_id, started)
+        return _noted(connection, change, "start", job)
 
 
-def pause_job(database: Database, job_id: int, change: Change) -> None:
+def pause_job(database: Database, job_id: int, change: Change) -> Changed:
     """Have it run no more, but by hand. What an executor has goes on."""
     with database.writing() as connection:
-        _locked(connection, job_id)
-        cancel_waiting(connection, job_id, change)
-        connection.execute(
-            sa.update(jobs).where(jobs.c.job_id == job_id).values(is_active=False, next_ms=None)
-        )
-        note(connection, change, "pause", f"job:{job_id}")
+        job = _locked(connection, job_id)
+        cancelled = cancel_waiting(connection, job_id, change)
+        if not job.is_active and not cancelled:
+            return Changed(job_id, "pause", {}, (), job)
+        _update(connection, job_id, {"is_active": False, "next_ms": None})
+        return _noted(connection, change, "pause", job, cancelled)
 
 
-def remove_job(database: Database, job_id: int, change: Change) -> None:
+def remove_job(database: Database, job_id: int, change: Change) -> Changed:
     """Remove a job and its sources. Its runs stay until they are forgotten. Raises ConfigError for
     a step of a workflow.
     """
     with database.writing() as connection:
         job = _locked(connection, job_id)
         _refuse_a_step(connection, job_id, "one that no workflow has as a step")
-        cancel_waiting(connection, job_id, change)
+        cancelled = cancel_waiting(connection, job_id, change)
         connection.execute(sa.delete(jobs).where(jobs.c.job_id == job_id))
         forget_glue(connection, job_id)
-        note(connection, change, "remove", f"job:{job_id}", detail=_told(job.settings))
+        return _noted(connection, change, "remove", job, cancelled)
 
 
 def job_of(database: Database, job_id: int) -> Job:
@@ -170,10 +188,39 @@ def jobs_after(
     return [_job(row, row.job_id) for row in rows]
 
 
-def _check_group(connection: sa.Connection, group_id: int) -> None:
-    there = sa.select(job_groups.c.group_id).where(job_groups.c.group_id == group_id)
-    if connection.scalar(there) is None:
+def _update(connection: sa.Connection, job_id: int, values: dict[str, Any]) -> None:
+    connection.execute(sa.update(jobs).where(jobs.c.job_id == job_id).values(values))
+
+
+def _noted(
+    connection: sa.Connection,
+    change: Change,
+    action: str,
+    before: Job,
+    cancelled: tuple[int, ...] = (),
+) -> Changed:
+    """Note what became of a job, and tell it."""
+    row = connection.execute(sa.select(jobs).where(jobs.c.job_id == before.job_id)).one_or_none()
+    after = None if row is None else _job(row, before.job_id)
+    made = changes(_told(connection, before), _told(connection, after) if after else {})
+    noted = made | ({"cancelled_runs": ((), brief("", cancelled))} if cancelled else {})
+    note(connection, change, action, f"job:{before.job_id}", detail=detail_of(noted))
+    return Changed(before.job_id, action, made, cancelled, after)
+
+
+def _told(connection: sa.Connection, job: Job) -> dict[str, Any]:
+    app = connection.scalar(
+        sa.select(job_groups.c.app_name).where(job_groups.c.group_id == job.group_id)
+    )
+    return told_of(job.settings, group=app or str(job.group_id), is_active=job.is_active)
+
+
+def _app_name(connection: sa.Connection, group_id: int) -> str:
+    there = sa.select(job_groups.c.app_name).where(job_groups.c.group_id == group_id)
+    app_name: str | None = connection.scalar(there)
+    if app_name is None:
         raise ConfigError("group", group_id, "a group that there is")
+    return app_name
 
 
 def _check_named(connection: sa.Connection, settings: JobSettings, known: Collection[int]) -> None:
@@ -200,9 +247,9 @@ def _refuse_a_step(connection: sa.Connection, job_id: int, allowed: str) -> None
         raise ConfigError("job", told, allowed)
 
 
-def cancel_waiting(connection: sa.Connection, job_id: int, change: Change) -> None:
-    """Cancel the runs that a job's schedule planned and nobody has sent."""
-    connection.execute(
+def cancel_waiting(connection: sa.Connection, job_id: int, change: Change) -> tuple[int, ...]:
+    """Cancel the runs that a job's schedule planned and nobody has sent; which they were."""
+    cancelled = connection.scalars(
         sa.update(runs)
         .where(
             runs.c.job_id == job_id,
@@ -211,7 +258,9 @@ def cancel_waiting(connection: sa.Connection, job_id: int, change: Change) -> No
             runs.c.cause.like("plan:%"),
         )
         .values(state=RunState.CANCELLED.value, ended_ms=change.now_ms)
+        .returning(runs.c.log_id)
     )
+    return tuple(sorted(cancelled))
 
 
 def settings_of(row: AnyRow) -> JobSettings:
@@ -264,11 +313,6 @@ def _locked(connection: sa.Connection, job_id: int) -> Job:
 def _row(settings: JobSettings) -> dict[str, Any]:
     values = asdict(settings)
     return values | {"children": json.dumps(list(settings.children))}
-
-
-def _told(settings: JobSettings) -> str:
-    """A job's settings for the audit, without its source, which has versions of its own."""
-    return json.dumps({name: value for name, value in asdict(settings).items() if value})[:10_000]
 
 
 def _first_ms(settings: JobSettings, change: Change) -> int:

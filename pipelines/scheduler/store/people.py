@@ -6,14 +6,15 @@ Invariant: once there is an administrator, there is always one: the last cannot 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeAlias
 
 import sqlalchemy as sa
 
 from engine.foundation.errors import ConfigError
 from pipelines.alerting.store.database import Database
+from pipelines.scheduler.changes import brief, changes, detail_of
 from pipelines.scheduler.passwords import NO_PASSWORD, is_password, password_hash
 from pipelines.scheduler.roles import Actor
 from pipelines.scheduler.store.audit import Change, note
@@ -90,7 +91,7 @@ def add_user(
                 name=name, password_hash=kept, is_admin=is_admin, group_ids=json.dumps(listed)
             )
         )
-        note(connection, change, "add", f"user:{name}", detail=_told(is_admin, listed))
+        note(connection, change, "add", f"user:{name}", detail=_told(None, (is_admin, listed)))
 
 
 def edit_user(
@@ -113,7 +114,8 @@ def edit_user(
             .where(job_users.c.name == name)
             .values(is_admin=becomes, group_ids=json.dumps(listed))
         )
-        note(connection, change, "edit", f"user:{name}", detail=_told(becomes, listed))
+        told = _told((row.is_admin, _groups(row)), (becomes, listed))
+        note(connection, change, "edit", f"user:{name}", detail=told)
 
 
 def set_password(database: Database, name: str, password: str | None, change: Change) -> None:
@@ -130,10 +132,12 @@ def set_password(database: Database, name: str, password: str | None, change: Ch
 def remove_user(database: Database, name: str, change: Change) -> None:
     """Remove him. Raises ConfigError for the last administrator."""
     with database.writing() as connection:
-        if _locked(connection, name).is_admin:
+        row = _locked(connection, name)
+        if row.is_admin:
             _keep_one(connection, name)
         connection.execute(sa.delete(job_users).where(job_users.c.name == name))
-        note(connection, change, "remove", f"user:{name}")
+        told = _told((row.is_admin, _groups(row)), None)
+        note(connection, change, "remove", f"user:{name}", detail=told)
 
 
 def _locked(connection: sa.Connection, name: str) -> AnyRow:
@@ -172,5 +176,13 @@ def _groups(row: AnyRow) -> tuple[int, ...]:
     return tuple(json.loads(row.group_ids))
 
 
-def _told(is_admin: bool, group_ids: list[int]) -> str:
-    return "administrator" if is_admin else f"groups {', '.join(map(str, group_ids)) or 'none'}"
+_Rights: TypeAlias = tuple[bool, Sequence[int]]
+
+
+def _told(before: _Rights | None, after: _Rights | None) -> str:
+    """What became of his rights; None: he was not there, or is not any more."""
+    first, second = (
+        {} if one is None else {"is_admin": one[0], "group_ids": brief("group_ids", list(one[1]))}
+        for one in (before, after)
+    )
+    return detail_of(changes(first, second))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Final
 
 import sqlalchemy as sa
@@ -25,6 +26,40 @@ EXECUTORS_MAX: Final = 1_000
 """Of one application; who registers beyond it is refused."""
 
 assert 2 * BEAT_MS < GONE_MS, "an executor may miss a beat"
+
+
+@dataclass(frozen=True, slots=True)
+class Registered:
+    """An executor that the centres know."""
+
+    app_name: str
+    address: str
+    seen_ms: int | None
+    """When it said last that it is there; None: it was written by hand, and says nothing."""
+    is_gone: bool
+    """It has not said so for GONE_MS, and is asked no more."""
+
+
+def known(database: Database, *, now_ms: int) -> list[Registered]:
+    """The executors that have registered and are not forgotten yet, and those written by hand, by
+    application and address.
+    """
+    with database.reading() as connection:
+        rows = connection.execute(
+            sa.select(executors.c.app_name, executors.c.address, executors.c.seen_ms)
+        ).all()
+        manual = connection.execute(
+            sa.select(job_groups.c.app_name, job_groups.c.manual_addresses).where(
+                job_groups.c.manual_addresses.is_not(None)
+            )
+        ).all()
+    found = [
+        Registered(app_name, address, seen_ms, seen_ms <= now_ms - GONE_MS)
+        for app_name, address, seen_ms in rows
+    ]
+    for app_name, addresses in manual:
+        found += [Registered(app_name, one, None, False) for one in json.loads(addresses)]
+    return sorted(found, key=lambda one: (one.app_name, one.address, one.seen_ms is None))
 
 
 def beat(database: Database, app_name: str, address: str, *, now_ms: int) -> None:

@@ -13,7 +13,7 @@ from pipelines.alerting.store.database import Database
 from pipelines.scheduler.desk import Desk
 from pipelines.scheduler.importing.xxl_job import Taking
 from pipelines.scheduler.roles import Actor, NotPermitted
-from pipelines.scheduler.store import groups, people
+from pipelines.scheduler.store import groups, people, registry
 from tests.integration.scheduler.stores import NOW_MS, by, settings
 
 PASSWORD = "correct horse battery"
@@ -49,6 +49,7 @@ ASKED: dict[str, Callable[[Desk, int], Any]] = {
     "run_job": lambda desk, job: desk.run_job(job, "k"),
     "kill_run": lambda desk, job: desk.kill_run(1, token=None),
     "log_of_run": lambda desk, job: desk.log_of_run(1, from_line=1, token=None),
+    "days": lambda desk, job: desk.days(1),
     "glue_of": lambda desk, job: desk.glue_of(job),
     "roll_back": lambda desk, job: desk.roll_back(job, 1),
     "steps_of": lambda desk, job: desk.steps_of(1),
@@ -69,7 +70,7 @@ ASKED: dict[str, Callable[[Desk, int], Any]] = {
     "take_history": lambda desk, job: desk.take_history([], "x"),
     "audit_of": lambda desk, job: desk.audit_of(),
 }
-LISTS = {"jobs_after", "groups"}
+LISTS = {"jobs_after", "groups", "executors"}
 
 
 def test_nobody_gets_at_what_is_not_his(database: Database) -> None:
@@ -86,6 +87,17 @@ def test_nobody_gets_at_what_is_not_his(database: Database) -> None:
     assert [job.job_id for job in ann.jobs_after()] == [hers]
     assert [group.app_name for group in ann.groups()] == ["hers"]
     assert a_desk(database, None).jobs_after() == []
+    for app in ("hers", "other"):
+        registry.beat(database, app, "http://10.0.0.1:9999/", now_ms=NOW_MS)
+    theirs = next(one.group_id for one in groups.groups(database) if one.app_name == "other")
+    groups.edit_group(database, theirs, by(), title="x", manual_addresses=["http://10.0.0.2:9999/"])
+    later = Desk(database, people.actor_of(database, "ann"), lambda: NOW_MS + registry.GONE_MS)
+    assert [(one.app_name, one.is_gone) for one in ann.executors()] == [("hers", False)]
+    assert [(one.app_name, one.is_gone) for one in later.executors()] == [("hers", True)]
+    assert a_desk(database, None).executors() == []
+    assert [(one.app_name, one.seen_ms) for one in a_desk(database).executors()] == [
+        ("hers", NOW_MS), ("other", NOW_MS), ("other", None)
+    ]  # fmt: skip
 
 
 def test_no_job_begins_others_than_its_author_may(database: Database) -> None:

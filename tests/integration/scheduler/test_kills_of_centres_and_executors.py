@@ -166,7 +166,8 @@ async def playing(address: str, folder: Path) -> AsyncIterator[Scene]:
         parties[f"executor-{n}"] = told
     async with nursery(folder / "log") as here:
         await asyncio.gather(*(here.begin(name, **told) for name, told in parties.items()))
-        first = {of: jobs.start_job(database, of, now()) for of in made}
+        started = [jobs.start_job(database, of, now()) for of in made]
+        first = {one.job_id: one.job.next_ms for one in started if one.job}
         yield Scene(here, database, parties, made, first, marks)
     database.close()
 

@@ -31,6 +31,8 @@ def test_a_job_is_added_started_changed_run_and_shown(tmp_path: Path) -> None:
     assert ask("start", "1").endswith("Z")
     assert len(json.loads(ask("next", "1", "--count", "3", "--json"))) == 3
     ask("edit", "1", "schedule_text=0 0 9 * * ?", "children=1")
+    assert "another than now" in ask("edit", "1", "retries=2", code=1)
+    assert "another than now" in ask("edit", "1", code=1)
     assert "a day that its months have" in ask("edit", "1", "schedule_text=0 0 0 30 2 ?", code=1)
     assert "NAME=VALUE" in ask("edit", "1", "scheduled=daily", code=1)
     shown = json.loads(ask("show", "1", "--json"))

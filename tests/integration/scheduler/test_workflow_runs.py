@@ -182,7 +182,7 @@ def test_what_is_stopped_begins_nothing_more(database: Database) -> None:
 def test_one_run_of_a_workflow_is_under_way(database: Database, blocking: str) -> None:
     job_id = a_workflow(database)
     flow = jobs.job_of(database, job_id).settings
-    jobs.edit_job(database, job_id, a_flow(flow.glue_source, blocking=blocking), by())
+    jobs.edit_job(database, job_id, a_flow(flow.glue_source, blocking=blocking, title="one"), by())
     flow_id, first = begun(database, job_id)
     next_ms = DUE_MS + MINUTE_MS
     send(database, passes.plan_due(database, "one", now_ms=next_ms).claims, next_ms)
