@@ -12,11 +12,13 @@ from typing import Annotated
 import typer
 
 from pipelines.scheduler.for_commands import (
+    ConfigOption,
     DatabaseOption,
     JsonOption,
     echo_json,
     moment,
     opened_desk,
+    settings_from_xxl,
 )
 from pipelines.scheduler.job_commands import jobs
 from pipelines.scheduler.people_commands import groups, show_audit, users
@@ -33,7 +35,9 @@ scheduler.command("audit")(show_audit)
 @scheduler.command("run")
 def run_centre(
     host: Annotated[str, typer.Option(help="Where executors find it.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="0: a free one.", min=0, max=65535)] = 8080,
+    port: Annotated[
+        int | None, typer.Option(help="8080 unless told; 0: a free one.", min=0, max=65535)
+    ] = None,
     token: Annotated[
         str | None,
         typer.Option(
@@ -44,8 +48,10 @@ def run_centre(
     database: DatabaseOption = None,
     for_s: Annotated[float, typer.Option("--for", help="Stop after so many seconds.", min=0)] = 0,
     log_days: Annotated[
-        int, typer.Option(help="So long runs are kept; fewer than 3: for ever.", min=0)
-    ] = 30,
+        int | None,
+        typer.Option(help="So long runs are kept, 30 unless told; fewer than 3: for ever.", min=0),
+    ] = None,
+    config: ConfigOption = None,
 ) -> None:
     """Be a centre, until stopped. Several may share one database."""
     import asyncio
@@ -53,24 +59,18 @@ def run_centre(
 
     from pipelines.alerting.state import opened
     from pipelines.scheduler.centre.serving import serve
+    from pipelines.scheduler.xxl_settings import CENTRE
 
     def ready(address: str) -> None:
         typer.echo(f"ready address={address}")
         sys.stdout.flush()
 
     logging.basicConfig(format="%(asctime)s %(message)s", level=logging.WARNING)
+    given = {"port": port, "token": token, "log_days": log_days}
+    settings = {"port": 8080, "token": None} | settings_from_xxl(config, CENTRE, given)
     state = opened(database)
     try:
-        serving = serve(
-            state,
-            host=host,
-            port=port,
-            token=token,
-            on_ready=ready,
-            for_s=for_s,
-            log_days=log_days,
-        )
-        asyncio.run(serving)
+        asyncio.run(serve(state, host=host, on_ready=ready, for_s=for_s, **settings))
     finally:
         state.close()
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 import json
 import os
 import pwd
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from pipelines.alerting.store.database import Database
     from pipelines.scheduler.desk import Desk
     from pipelines.scheduler.roles import Actor
+    from pipelines.scheduler.xxl_settings import Keys
 
 DatabaseOption = Annotated[
     str | None,
@@ -33,6 +34,12 @@ DatabaseOption = Annotated[
     ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="As JSON.")]
+ConfigOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--config", "-c", help="XXL-Job's .properties file; environment and flags count before it."
+    ),
+]
 PreviewOption = Annotated[
     bool, typer.Option("--preview", help="Only say what it would do, and do nothing.")
 ]
@@ -91,6 +98,18 @@ def text_of(file: Path) -> str:
         return file.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError("file", str(file), f"a readable text in UTF-8 ({error})") from error
+
+
+def settings_from_xxl(file: Path | None, keys: Keys, given: Mapping[str, object]) -> dict[str, Any]:
+    """The settings of XXL-Job's file with what is given by environment and flags above them (None:
+    not given). What means nothing here is told on the standard error.
+    """
+    from pipelines.scheduler.xxl_settings import settings_of
+
+    values, warnings = settings_of(file, keys)
+    for warning in warnings:
+        typer.echo(f"tidemark: {warning}", err=True)
+    return values | {name: value for name, value in given.items() if value is not None}
 
 
 def moment(moment_ms: int | None) -> str:

@@ -29,7 +29,7 @@ from pipelines.scheduler.store import registry, results
 from pipelines.scheduler.store.clock import SharedClock, database_ms, machine_ms
 from pipelines.scheduler.store.upkeep import LOG_DAYS
 from pipelines.scheduler.wire.addresses import Address
-from pipelines.scheduler.wire.client import opened_caller
+from pipelines.scheduler.wire.client import TIMEOUT_S, opened_caller
 from pipelines.scheduler.wire.messages import Answer, Registration, decode_results, refused
 from pipelines.scheduler.wire.server import (
     LOOPBACK,
@@ -110,9 +110,10 @@ async def serve(
     on_ready: Callable[[str], None],
     for_s: float = 0,
     log_days: int = LOG_DAYS,
+    timeout_s: float = TIMEOUT_S,
 ) -> None:
     """Be a centre until cancelled, or for so many seconds; `on_ready` is told where it listens.
-    Runs are kept for `log_days`.
+    Runs are kept for `log_days`; an executor has `timeout_s` to answer a call.
     """
     clock = SharedClock(machine_ms, lambda: database_ms(database))
     holder = f"{socket.gethostname()[:40]}-{os.getpid()}-{secrets.token_hex(4)}"
@@ -126,7 +127,7 @@ async def serve(
         await own(clock.set)
         calls = calls_of(database, book.tokens, clock.now_ms, outside)
         await held.enter_async_context(served(WireApplication(calls, book.tokens), listener))
-        caller = await held.enter_async_context(opened_caller())
+        caller = await held.enter_async_context(opened_caller(timeout_s=timeout_s))
         executors = WiredExecutors(caller, book)
         doors = Doors(executors, clock.now_ms, lambda: secrets.randbits(32), own, clock.set)
         bound_host, bound_port = listener.getsockname()[:2]

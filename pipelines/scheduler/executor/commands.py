@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from engine.foundation.errors import ConfigError
+from pipelines.scheduler.for_commands import ConfigOption, settings_from_xxl
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -20,18 +21,22 @@ def scheduler() -> None:
 
 @app.command("executor")
 def executor(
-    admin: Annotated[
-        list[str],
-        typer.Option(help="Address of an admin with its context path; may be given again."),
-    ],
-    name: Annotated[str, typer.Option("--app", help="Name under which the centre knows it.")],
     module: Annotated[str, typer.Option(help="Module with the handlers, as for `import`.")],
+    admin: Annotated[
+        list[str] | None,
+        typer.Option(help="Address of an admin with its context path; may be given again."),
+    ] = None,
+    name: Annotated[
+        str | None, typer.Option("--app", help="Name under which the centre knows it.")
+    ] = None,
     home: Annotated[
         Path | None,
         typer.Option(help="Folder of logs and results; else one in ~/.tidemark, by name."),
     ] = None,
-    host: Annotated[str, typer.Option(help="Where to listen.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="0: a free one.", min=0, max=65_535)] = 9999,
+    host: Annotated[str | None, typer.Option(help="Where to listen; else 127.0.0.1.")] = None,
+    port: Annotated[
+        int | None, typer.Option(help="9999 unless told; 0: a free one.", min=0, max=65_535)
+    ] = None,
     address: Annotated[
         str | None, typer.Option(help="How the centre reaches it; else http://HOST:PORT/.")
     ] = None,
@@ -44,8 +49,11 @@ def executor(
         typer.Option("--scripts", help="Run scripts from the centre: whoever edits jobs may."),
     ] = False,
     processes: Annotated[int, typer.Option(help="Runs at work at once.", min=1, max=1000)] = 32,
-    log_days: Annotated[int, typer.Option(help="Days that logs stay; < 3: for ever.")] = 30,
+    log_days: Annotated[
+        int | None, typer.Option(help="Days that logs stay, 30 unless told; < 3: for ever.")
+    ] = None,
     words: Annotated[str, typer.Option(help="Of which XXL-Job: 3.4 and before, or 3.5.")] = "3.4",
+    config: ConfigOption = None,
 ) -> None:
     """Run the handlers of a module when a centre asks, until stopped."""
     import asyncio
@@ -56,25 +64,24 @@ def executor(
     from pipelines.alerting.state import home_folder
     from pipelines.scheduler.executor.serving import TOKEN_VARIABLE, Settings, serve_in_foreground
     from pipelines.scheduler.wire.messages import Dialect
+    from pipelines.scheduler.xxl_settings import EXECUTOR
 
     if words not in {dialect.value for dialect in Dialect}:
         raise ConfigError("words", words, "3.4 or 3.5")
     variable = TOKEN_VARIABLE if token_file is None and os.environ.get(TOKEN_VARIABLE) else None
     file = None if token_file is None else str(token_file)
     token = secret_from(variable, file, os.environ, key="token")
+    given = {"app": name, "admins": admin or None, "home": home, "host": host, "port": port}
+    given |= {"address": address, "log_days": log_days}
+    given |= {"token": None if token is None else token.reveal()}
+    told = settings_from_xxl(config, EXECUTOR, given)
+    for key, option in (("app", "--app"), ("admins", "--admin")):
+        if key not in told:
+            raise ConfigError(option, None, "given, here or in the file of --config")
+    default_home = home_folder() / "executors" / told["app"].replace("/", "_")
+    told |= {"home": Path(told.get("home", default_home)), "admins": tuple(told["admins"])}
     settings = Settings(
-        app=name,
-        module=module,
-        admins=tuple(admin),
-        home=home or home_folder() / "executors" / name.replace("/", "_"),
-        host=host,
-        port=port,
-        address=address,
-        token=None if token is None else token.reveal(),
-        scripts=scripts,
-        processes=processes,
-        log_days=log_days,
-        dialect=Dialect(words),
+        module=module, scripts=scripts, processes=processes, dialect=Dialect(words), **told
     )
 
     def ready(line: str) -> None:

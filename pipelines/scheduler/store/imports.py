@@ -280,9 +280,11 @@ def take_history(database: Database, taken: Iterable[TakenRun], source: str, cha
         if run.their_job in jobs_known and run.their_id > (last or 0):
             batch.append(run)
         if len(batch) == HISTORY_BATCH:
-            count += _store_history(database, batch, jobs_known, source, change)
+            count += _store_history(database, batch, jobs_known, source, change=change)
             batch = []
-    return count + (_store_history(database, batch, jobs_known, source, change) if batch else 0)
+    return count + (
+        _store_history(database, batch, jobs_known, source, change=change) if batch else 0
+    )
 
 
 def _store_history(
@@ -290,6 +292,7 @@ def _store_history(
     batch: Sequence[TakenRun],
     jobs_known: Mapping[int, int],
     source: str,
+    *,
     change: Change,
 ) -> int:
     rows = [

@@ -130,7 +130,7 @@ def edit_job(
         if before.is_active:
             values["next_ms"] = _first_ms(settings, change)
         _update(connection, job_id, values)
-        return _noted(connection, change, "edit", before, cancelled)
+        return _noted(connection, change, "edit", before, cancelled=cancelled)
 
 
 def start_job(database: Database, job_id: int, change: Change) -> Changed:
@@ -153,7 +153,7 @@ def pause_job(database: Database, job_id: int, change: Change) -> Changed:
         if not job.is_active and not cancelled:
             return Changed(job_id, "pause", {}, (), job)
         _update(connection, job_id, {"is_active": False, "next_ms": None})
-        return _noted(connection, change, "pause", job, cancelled)
+        return _noted(connection, change, "pause", job, cancelled=cancelled)
 
 
 def remove_job(database: Database, job_id: int, change: Change) -> Changed:
@@ -166,7 +166,7 @@ def remove_job(database: Database, job_id: int, change: Change) -> Changed:
         cancelled = cancel_waiting(connection, job_id, change)
         connection.execute(sa.delete(jobs).where(jobs.c.job_id == job_id))
         forget_glue(connection, job_id)
-        return _noted(connection, change, "remove", job, cancelled)
+        return _noted(connection, change, "remove", job, cancelled=cancelled)
 
 
 def job_of(database: Database, job_id: int) -> Job:
@@ -197,6 +197,7 @@ def _noted(
     change: Change,
     action: str,
     before: Job,
+    *,
     cancelled: tuple[int, ...] = (),
 ) -> Changed:
     """Note what became of a job, and tell it."""
