@@ -21,6 +21,7 @@ import sqlalchemy as sa
 
 from engine.foundation.errors import ConfigError
 from pipelines.alerting.store.database import Database
+from pipelines.alerting.store.upserts import insert_missing, upsert
 from pipelines.scheduler.importing.xxl_job import (
     Remark,
     TakenGroup,
@@ -42,6 +43,7 @@ from pipelines.scheduler.store.tables import (
     job_users,
     jobs,
     runs,
+    schedule_locks,
 )
 
 SOURCE_CHARS_MAX: Final = 64
@@ -221,6 +223,7 @@ def take_over(
         raise ConfigError("source", source[:64], f"a name of 1 to {SOURCE_CHARS_MAX} characters")
     try:
         with database.writing() as connection:
+            connection.execute(sa.select(schedule_locks).with_for_update())  # One after the other.
             work = _Importing(connection, source, change)
             for group in taking.groups:
                 work.group(group)
@@ -296,14 +299,12 @@ def _store_history(
         for run in batch
     ]
     with database.writing() as connection:
-        connection.execute(sa.delete(job_imports).where(*_last_run(source)))
-        connection.execute(sa.insert(runs), rows)
-        connection.execute(
-            sa.insert(job_imports).values(
-                source=source, kind="runs", their_id=0, our_id=max(run.their_id for run in batch)
-            )
-        )
-    return len(rows)
+        made = connection.execute(insert_missing(connection, runs).returning(runs.c.log_id), rows)
+        count = len(made.all())
+        last = max(run.their_id for run in batch)
+        told = {"source": source, "kind": "runs", "their_id": 0, "our_id": last}
+        connection.execute(upsert(connection, job_imports, told))
+    return count
 
 
 def _last_run(source: str) -> tuple[sa.ColumnElement[bool], ...]:

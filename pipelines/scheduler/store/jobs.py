@@ -62,6 +62,7 @@ def insert_job(
     job_id: int = connection.execute(
         sa.insert(jobs)
         .values(
+            **_new_number(connection),
             **_row(settings),
             group_id=group_id,
             glue_changed_ms=change.now_ms,
@@ -76,6 +77,16 @@ def insert_job(
     return job_id
 
 
+def _new_number(connection: sa.Connection) -> dict[str, Any]:
+    """The number of a new job, where the database would give that of the last one once more, which
+    was removed: runs of that one would be this one's.
+    """
+    if connection.dialect.name != "sqlite":
+        return {}
+    last = [connection.scalar(sa.select(sa.func.max(of))) for of in (jobs.c.job_id, runs.c.job_id)]
+    return {"job_id": 1 + max(one or 0 for one in last)}
+
+
 def edit_job(
     database: Database,
     job_id: int,
@@ -86,14 +97,16 @@ def edit_job(
     remark: str = "",
 ) -> None:
     """Make a job what it is told to be, in another group if one is given. What waits to be sent is
-    cancelled; an active job is planned anew, from now on. `remark`: of a new source.
+    cancelled. An active job is planned anew: from now on when its schedule is another; else its
+    times stay as they are, and those that were cancelled are planned again. `remark`: of a new
+    source.
     """
     with database.writing() as connection:
         before = _locked(connection, job_id)
         _check_named(connection, settings, before.settings.children)
         if settings.is_workflow:
             _refuse_a_step(connection, job_id, "a job: a step is no workflow")
-        cancel_waiting(connection, job_id, change)
+        cancelled = cancel_waiting(connection, job_id, change)
         is_new_glue = (before.settings.glue_type, before.settings.glue_source) != (
             settings.glue_type,
             settings.glue_source,
@@ -105,8 +118,9 @@ def edit_job(
         if group_id is not None:
             _check_group(connection, group_id)
             values["group_id"] = group_id
-        if before.is_active:
-            values["next_ms"] = _first_ms(settings, change)
+        if before.is_active or cancelled:  # The last time of a job is planned when it is stopped.
+            next_ms = _next_ms(before, settings, cancelled, change)
+            values |= {"is_active": True, "next_ms": next_ms}
         connection.execute(sa.update(jobs).where(jobs.c.job_id == job_id).values(values))
         note(connection, change, "edit", f"job:{job_id}", detail=_told(settings))
 
@@ -200,9 +214,9 @@ def _refuse_a_step(connection: sa.Connection, job_id: int, allowed: str) -> None
         raise ConfigError("job", told, allowed)
 
 
-def cancel_waiting(connection: sa.Connection, job_id: int, change: Change) -> None:
-    """Cancel the runs that a job's schedule planned and nobody has sent."""
-    connection.execute(
+def cancel_waiting(connection: sa.Connection, job_id: int, change: Change) -> list[AnyRow]:
+    """Cancel runs that a job's schedule planned and nobody has sent: their times and attempts."""
+    cancelled = connection.execute(
         sa.update(runs)
         .where(
             runs.c.job_id == job_id,
@@ -211,12 +225,17 @@ def cancel_waiting(connection: sa.Connection, job_id: int, change: Change) -> No
             runs.c.cause.like("plan:%"),
         )
         .values(state=RunState.CANCELLED.value, ended_ms=change.now_ms)
+        .returning(runs.c.planned_ms, runs.c.attempt)
     )
+    return list(cancelled)
 
 
 def settings_of(row: AnyRow) -> JobSettings:
     """What the row of a job says that it is; raises ConfigError when that cannot be any more."""
-    return JobSettings(**_stored(row), children=children_of(row.children))
+    try:
+        return JobSettings(**_stored(row), children=children_of(row.children))
+    except (TypeError, ValueError, AttributeError, OverflowError) as error:
+        raise ConfigError("job", row.job_id, f"settings that can be read ({error})") from error
 
 
 def children_of(text: str) -> tuple[int, ...]:
@@ -255,6 +274,10 @@ def _job(row: AnyRow | None, job_id: int) -> Job:
 
 
 def _locked(connection: sa.Connection, job_id: int) -> Job:
+    """A job, its row locked, and before that those of its runs that wait: who sends runs has them
+    first too, and two that wait for each other would both be held up."""
+    waiting = sa.select(runs.c.log_id).where(runs.c.job_id == job_id, runs.c.state.in_(CANCELLABLE))
+    connection.execute(waiting.order_by(runs.c.log_id).with_for_update())
     row = connection.execute(
         sa.select(jobs).where(jobs.c.job_id == job_id).with_for_update()
     ).one_or_none()
@@ -269,6 +292,25 @@ def _row(settings: JobSettings) -> dict[str, Any]:
 def _told(settings: JobSettings) -> str:
     """A job's settings for the audit, without its source, which has versions of its own."""
     return json.dumps({name: value for name, value in asdict(settings).items() if value})[:10_000]
+
+
+def _next_ms(
+    before: Job, settings: JobSettings, cancelled: Collection[AnyRow], change: Change
+) -> int | None:
+    """When a job that was changed is due. None: when the run has ended that is out.
+
+    To begin anew from now on, whatever was changed, would put off a job that is changed more often
+    than it is due, for ever; and leave out a time whose run was just to be sent.
+    """
+    words = ("schedule_kind", "schedule_text", "zone")
+    if any(getattr(settings, word) != getattr(before.settings, word) for word in words):
+        return _first_ms(settings, change)
+    known = [row.planned_ms for row in cancelled if row.attempt == 0]
+    if before.next_ms is not None:
+        known.append(before.next_ms)
+    if cancelled and not known:
+        return _first_ms(settings, change)
+    return min(known, default=None)
 
 
 def _first_ms(settings: JobSettings, change: Change) -> int:
