@@ -1,7 +1,7 @@
 """Jobs: made, copied, changed, started, paused, removed; each change is in the audit.
 
-Invariant: a job that is not active has no next time and no run that waits to be sent. Whatever
-changes a job cancels those that were planned by what it was; a next time is planned anew.
+Invariant: a job that is not active has no next time, and no run that waits to be sent but that of
+its last time. Who pauses it, removes it or gives it another schedule cancels what was planned.
 """
 
 from __future__ import annotations
@@ -96,17 +96,15 @@ def edit_job(
     group_id: int | None = None,
     remark: str = "",
 ) -> None:
-    """Make a job what it is told to be, in another group if one is given. What waits to be sent is
-    cancelled. An active job is planned anew: from now on when its schedule is another; else its
-    times stay as they are, and those that were cancelled are planned again. `remark`: of a new
-    source.
+    """Make a job what it is told to be, in another group if one is given. With another schedule,
+    what waits to be sent is cancelled, and an active job is planned anew, from now on; else its
+    times stay, and its runs are sent as it is by then. `remark`: of a new source.
     """
     with database.writing() as connection:
         before = _locked(connection, job_id)
         _check_named(connection, settings, before.settings.children)
         if settings.is_workflow:
             _refuse_a_step(connection, job_id, "a job: a step is no workflow")
-        cancelled = cancel_waiting(connection, job_id, change)
         is_new_glue = (before.settings.glue_type, before.settings.glue_source) != (
             settings.glue_type,
             settings.glue_source,
@@ -118,9 +116,11 @@ def edit_job(
         if group_id is not None:
             _check_group(connection, group_id)
             values["group_id"] = group_id
-        if before.is_active or cancelled:  # The last time of a job is planned when it is stopped.
-            next_ms = _next_ms(before, settings, cancelled, change)
-            values |= {"is_active": True, "next_ms": next_ms}
+        # What waits of a job that is not active is its last time: it ends when that is planned.
+        if _has_other_times(before.settings, settings) and (
+            cancel_waiting(connection, job_id, change) or before.is_active
+        ):
+            values |= {"is_active": True, "next_ms": _first_ms(settings, change)}
         connection.execute(sa.update(jobs).where(jobs.c.job_id == job_id).values(values))
         note(connection, change, "edit", f"job:{job_id}", detail=_told(settings))
 
@@ -214,9 +214,9 @@ def _refuse_a_step(connection: sa.Connection, job_id: int, allowed: str) -> None
         raise ConfigError("job", told, allowed)
 
 
-def cancel_waiting(connection: sa.Connection, job_id: int, change: Change) -> list[AnyRow]:
-    """Cancel runs that a job's schedule planned and nobody has sent: their times and attempts."""
-    cancelled = connection.execute(
+def cancel_waiting(connection: sa.Connection, job_id: int, change: Change) -> int:
+    """Cancel the runs that a job's schedule planned and nobody has sent; how many."""
+    return connection.execute(
         sa.update(runs)
         .where(
             runs.c.job_id == job_id,
@@ -225,9 +225,7 @@ def cancel_waiting(connection: sa.Connection, job_id: int, change: Change) -> li
             runs.c.cause.like("plan:%"),
         )
         .values(state=RunState.CANCELLED.value, ended_ms=change.now_ms)
-        .returning(runs.c.planned_ms, runs.c.attempt)
-    )
-    return list(cancelled)
+    ).rowcount
 
 
 def settings_of(row: AnyRow) -> JobSettings:
@@ -294,23 +292,12 @@ def _told(settings: JobSettings) -> str:
     return json.dumps({name: value for name, value in asdict(settings).items() if value})[:10_000]
 
 
-def _next_ms(
-    before: Job, settings: JobSettings, cancelled: Collection[AnyRow], change: Change
-) -> int | None:
-    """When a job that was changed is due. None: when the run has ended that is out.
-
-    To begin anew from now on, whatever was changed, would put off a job that is changed more often
-    than it is due, for ever; and leave out a time whose run was just to be sent.
+def _has_other_times(before: JobSettings, settings: JobSettings) -> bool:
+    """To plan anew whatever was changed would put off for ever a job that is changed more often
+    than it is due, and leave out a time whose run is just to be sent.
     """
     words = ("schedule_kind", "schedule_text", "zone")
-    if any(getattr(settings, word) != getattr(before.settings, word) for word in words):
-        return _first_ms(settings, change)
-    known = [row.planned_ms for row in cancelled if row.attempt == 0]
-    if before.next_ms is not None:
-        known.append(before.next_ms)
-    if cancelled and not known:
-        return _first_ms(settings, change)
-    return min(known, default=None)
+    return any(getattr(settings, word) != getattr(before, word) for word in words)
 
 
 def _first_ms(settings: JobSettings, change: Change) -> int:

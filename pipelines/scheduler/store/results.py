@@ -148,7 +148,9 @@ def _noted(
             for teller, log_id in one.foreign:
                 foreign[teller].add(log_id)
         for lone, _ in broken:
-            _end_alone(database, lone.result, now_ms=now_ms)
+            # One that cannot be stored even so is left: its executor is asked, and it counts as
+            # lost. To refuse it would hold up all that is told with it, again and again.
+            in_parts([lone.result], lambda one: _end_alone(database, one[0], now_ms=now_ms))
     return ended, [frozenset(one) for one in foreign]
 
 
