@@ -38,6 +38,11 @@ CLAIM_MS: Final = 10_000
 SEND_MARGIN_MS: Final = 5_000
 """A centre sends only while its claim lasts for so long still: the call ends within it."""
 
+UNKNOWN_MS_MAX: Final = 3_600_000
+"""So long after its claim a run may stay UNKNOWN: an executor that is always busy with the job and
+cannot say whether it has the run leaves it so. Then it is LOST, and that is told.
+"""
+
 QUIET_MS: Final = 10_000
 """So long after the end of the claim under which a run was sent, nothing that was sent arrives."""
 
@@ -47,6 +52,7 @@ TIMED_OUT: Final = 502
 """Codes of XXL-Job, of triggers and results alike."""
 
 assert CALL_TIMEOUT_MS < SEND_MARGIN_MS < CLAIM_MS, "a call that was begun ends within its claim"
+assert QUIET_MS < UNKNOWN_MS_MAX, "who may be asked is asked before it is given up"
 assert CALL_TIMEOUT_MS < QUIET_MS, "what was sent has arrived, or never will"
 
 
@@ -74,6 +80,13 @@ class RunState(StrEnum):
     CANCELLED = "CANCELLED"
     """Its job was paused, changed or removed before it was sent."""
 
+    @classmethod
+    def _missing_(cls, value: object) -> RunState:
+        """What a row of other hands says, and nobody knows, is LOST: shown so, and moved no more.
+        To raise would hold up all rows that are read with it."""
+        del value
+        return cls.LOST
+
 
 class RunEvent(StrEnum):
     """What may happen to it."""
@@ -91,7 +104,9 @@ class RunEvent(StrEnum):
     MISS = "MISS"
     """Its executor is there and knows nothing of it."""
     BEREAVE = "BEREAVE"
-    """Its executor is gone."""
+    """Its executor is gone, or has forgotten what it had."""
+    GIVE_UP = "GIVE_UP"
+    """Nobody has found out for UNKNOWN_MS_MAX whether it arrived."""
     SUCCEED = "SUCCEED"
     FAIL = "FAIL"
     CANCEL = "CANCEL"
@@ -111,6 +126,7 @@ MOVES: Final[Mapping[RunEvent, Mapping[RunState, RunState]]] = {
     RunEvent.SEE: {_S.UNKNOWN: _S.RUNNING, _S.ACCEPTED: _S.RUNNING},
     RunEvent.MISS: {_S.UNKNOWN: _S.PLANNED, _S.ACCEPTED: _S.LOST, _S.RUNNING: _S.LOST},
     RunEvent.BEREAVE: {_S.UNKNOWN: _S.LOST, _S.ACCEPTED: _S.LOST, _S.RUNNING: _S.LOST},
+    RunEvent.GIVE_UP: {_S.UNKNOWN: _S.LOST},
     # The result of a run that was sent before, and is planned again, is a result: it ran after all.
     RunEvent.SUCCEED: dict.fromkeys((*OUTSIDE, _S.PLANNED, _S.CLAIMED), _S.DONE),
     RunEvent.FAIL: dict.fromkeys((*OUTSIDE, _S.PLANNED, _S.CLAIMED), _S.FAILED),
@@ -166,6 +182,8 @@ def _is_allowed(run: Standing, event: RunEvent, *, now_ms: int, token: int | Non
             return token == run.token or is_over(run, now_ms)
         case RunEvent.MISS:
             return is_quiet(run, now_ms)
+        case RunEvent.GIVE_UP:
+            return now_ms >= run.claim_until_ms + UNKNOWN_MS_MAX
         case RunEvent.SUCCEED | RunEvent.FAIL:
             return run.sendings > 0
         case _:

@@ -14,9 +14,6 @@ from typing import Final
 SLOTS: Final = 60
 """Of one second each, as in XXL-Job."""
 
-HORIZON_MS: Final = (SLOTS - 1) * 1000
-"""So far ahead something may be put in: beyond it the ring has come round."""
-
 
 class TimeRing:
     """Numbers of runs by the second at which they are due."""
@@ -29,14 +26,16 @@ class TimeRing:
         return sum(len(slot) for slot in self._slots)
 
     def put(self, log_id: int, due_ms: int) -> None:
-        """Have it come out at its time; at the next look, when that is past."""
-        assert due_ms <= self._looked_ms + HORIZON_MS, "planned for a later round"
+        """Have it come out at its time; at the next look, when that is past. What is due in a later
+        round waits in its slot for it."""
         due_ms = max(due_ms, self._looked_ms)
         self._slots[due_ms // 1000 % SLOTS][log_id] = due_ms
 
     def due(self, now_ms: int) -> list[int]:
-        """What is due by now, in the order of time and number; a clock that went back waits."""
+        """What is due by now, in the order of time and number. Of a clock that went back the ring
+        goes back too: what is put in from then on comes out by it."""
         if now_ms < self._looked_ms:
+            self._looked_ms = now_ms
             return []
         first, last = self._looked_ms // 1000, now_ms // 1000
         found: list[tuple[int, int]] = []

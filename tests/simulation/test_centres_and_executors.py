@@ -1,7 +1,8 @@
 """Centres and executors on virtual time, with losses, partitions and kills: each run begins once.
 
 The centres are those of production, over one SQLite file; executors and the network between are
-played. The history is judged at the end, when all faults are healed: each planned time has its run,
+played, two of XXL-Job's and one of ours. Meanwhile people edit jobs, and pause and start them. The
+history is judged at the end, when all faults are healed: each planned time has its run, one alone,
 no run began twice, and each ended; of a workflow, each step began once, after all before it.
 """
 
@@ -10,18 +11,20 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from pipelines.alerting.store.database import Database
 from pipelines.alerting.store.errors import StoreUnavailable
-from pipelines.scheduler.centre.calls import Outcome
+from pipelines.scheduler.centre.calls import Outcome, Sight
 from pipelines.scheduler.centre.centre import Centre, Doors
 from pipelines.scheduler.run_life import ENDED, FAILED, OK, RunEvent, RunState
 from pipelines.scheduler.schedules import schedule_of
 from pipelines.scheduler.store import flows, groups, jobs, registry, results
+from pipelines.scheduler.store.audit import Change
 from pipelines.scheduler.store.clock import SharedClock
 from pipelines.scheduler.store.sending import Sending
 from pipelines.scheduler.workflows import StepState
@@ -35,6 +38,7 @@ HEALED_S = 260
 CALL_TIMEOUT_S = 3.0
 CLOCKS_APART_MS = {"a": -4_000, "b": 6_000}
 """What the machines of the centres show beside the database's clock."""
+FAULTS = ("kill", "stop", "restart", "loss", "cut", "lock", "heal", "edit", "pause and start")
 SCHEDULES = (
     ("CRON", "0/5 * * * * ?", "ROUND"),
     ("FIX_RATE", "7", "LEAST_RECENTLY_USED"),
@@ -67,9 +71,26 @@ class PlayedExecutor:
         self.address = address
         self.is_up = True
         self.queue: list[tuple[int, int]] = []
+        self.is_ours = address.endswith("1/")
+        self.taken: set[int] = set()
+        """On the disk of one of ours: the runs that it took."""
+        self.voided: set[int] = set()
+        """It took these, and told that it ended before they began."""
         self.logs: set[int] = set()
         self.untold: dict[int, int] = {}
         self.working_on: tuple[int, int] | None = None
+
+
+@dataclass
+class Active:
+    """A stretch of time in which a job is active, by its planned times."""
+
+    first_ms: int
+    until_ms: int | None = None
+    left_out: frozenset[int] = frozenset()
+
+    def end(self, until_ms: int, left_out: Iterable[int]) -> None:
+        self.until_ms, self.left_out = until_ms, frozenset(left_out)
 
 
 class World:
@@ -89,6 +110,8 @@ class World:
         for event in self.awake.values():
             event.set()
         self.begun: Counter[int] = Counter()
+        self.active: dict[int, list[Active]] = {}
+        """Of each job, the stretches in which it was active."""
         self.is_locked = False
 
     def now_ms(self) -> int:
@@ -151,8 +174,38 @@ class World:
                     executor.untold.pop(log_id)
 
     def kill(self, executor: PlayedExecutor) -> None:
+        """One of ours tells at its next start of what it had taken and not begun, or not ended; of
+        one of XXL-Job nothing is heard."""
+        held = [*executor.queue, *([executor.working_on] if executor.working_on else [])]
+        if executor.is_ours:
+            executor.untold |= {log_id: FAILED for log_id, _ in held}
+            executor.voided |= {log_id for log_id, _ in executor.queue}
         executor.is_up, executor.working_on = False, None
         executor.queue.clear()
+
+    def change(self, how: str, job_id: int) -> None:
+        """What people do to jobs, at any moment: the next seconds are planned already."""
+        now = Change("bob", self.now_ms())
+        if how == "edit":
+            job = jobs.job_of(self.database, job_id)
+            told = replace(job.settings, title=f"at {now.now_ms}")
+            if told != job.settings:
+                jobs.edit_job(self.database, job_id, told, now)
+            return
+        waits = {
+            run.planned_ms
+            for run in results.runs_of(self.database, job_id)
+            if run.sent_ms is None and run.state not in ENDED
+        }
+        next_ms = jobs.job_of(self.database, job_id).next_ms
+        jobs.pause_job(self.database, job_id, now)
+        # What was due and not sent yet is left out: it was paused. What is to come is not.
+        until_ms = now.now_ms if next_ms is None else min(now.now_ms, next_ms - 1)
+        self.active[job_id][-1].end(until_ms, waits)
+        begun = jobs.start_job(self.database, job_id, now).job
+        assert begun is not None
+        assert begun.next_ms is not None
+        self.active[job_id].append(Active(begun.next_ms))
 
 
 class Network:
@@ -177,7 +230,9 @@ class Network:
             executor = self.world.executors[sending.address]
             if self.world.chance.random() < 0.03:
                 return Outcome(RunEvent.REFUSE, FAILED, "block strategy effect")
-            executor.queue.append((sending.log_id, sending.job_id))
+            if not executor.is_ours or sending.log_id not in executor.taken:
+                executor.queue.append((sending.log_id, sending.job_id))
+            executor.taken.add(sending.log_id)
             if await self._reaches(sending.address):
                 return Outcome(RunEvent.ACCEPT, OK)
             self.world.unanswered += 1
@@ -193,10 +248,16 @@ class Network:
         held = [*executor.queue, *([executor.working_on] if executor.working_on else [])]
         return all(job != job_id for _, job in held)
 
-    async def has_log(self, address: str, log_id: int, sent_ms: int) -> bool | None:
-        if not await self._reaches(address):
+    async def sight_of(self, doubt: results.Doubt) -> Sight | None:
+        """Executors of XXL-Job know by their logs alone; one of ours has a book besides."""
+        if not await self._reaches(doubt.address):
             return None
-        return log_id in self.world.executors[address].logs
+        executor = self.world.executors[doubt.address]
+        if doubt.log_id in executor.logs:
+            return Sight.HERE
+        if not executor.is_ours:
+            return Sight.NO_LOG
+        return Sight.HERE if doubt.log_id in executor.taken else Sight.NEVER
 
 
 async def keep_centre(world: World, name: str, deaths: list[asyncio.Event]) -> None:
@@ -220,7 +281,10 @@ async def break_things(world: World, deaths: dict[str, list[asyncio.Event]]) -> 
         await asyncio.sleep(world.chance.uniform(0.5, 5))
         executor = world.chance.choice(list(world.executors.values()))
         centre = world.chance.choice(sorted(deaths))
-        match world.chance.choice(["kill", "stop", "restart", "loss", "cut", "lock", "heal"]):
+        match world.chance.choice(FAULTS):
+            case ("edit" | "pause and start") as how if not world.is_locked:
+                for _ in range(world.chance.randrange(1, 4)):
+                    world.change(how, world.chance.choice(sorted(world.active)))
             case "kill":
                 left = [death for death in deaths[centre] if not death.is_set()]
                 if len(left) > 1:
@@ -277,15 +341,18 @@ def test_no_run_begins_twice_and_no_time_is_left_out(seed: int, tmp_path: Path) 
         made[jobs.add_job(database, group_id, told, by())] = schedule_of(kind, text)
     flow_id = a_workflow(database, group_id)
     made[flow_id] = schedule_of("FIX_RATE", "45")
-    started = [jobs.start_job(database, job_id, by()) for job_id in made]
-    first = {one.job_id: one.job.next_ms for one in started if one.job}
+    for job_id in made:
+        job = jobs.start_job(database, job_id, by()).job
+        assert job is not None
+        assert job.next_ms is not None
+        world.active[job_id] = [Active(job.next_ms)]
     try:
         loop.run_until_complete(played(world))
         assert world.unanswered > 0, "no answer was lost: nothing was tried"
         assert max(world.begun.values()) == 1, "a run began twice"
         assert world.early_ms <= 0, "a centre whose clock is ahead sent early"
         for job_id, schedule in made.items():
-            judge(database, job_id, (schedule, first[job_id]), world)
+            judge(database, job_id, schedule, world)
         judge_steps(database, flow_id)
     finally:
         left = asyncio.all_tasks(loop)
@@ -319,8 +386,8 @@ def judge_steps(database: Database, job_id: int) -> None:
     ended = [one for one in results.runs_of(database, job_id) if one.state in ENDED]
     assert any(run.state is RunState.DONE for run in ended), "none was ever done"
     for run in ended:
-        if run.state is RunState.REFUSED:
-            continue  # As many as may wait did.
+        if run.state in {RunState.REFUSED, RunState.CANCELLED}:
+            continue  # As many as may wait did; or its job was changed.
         shown = {step.name: step for step in flows.steps_of(database, run.log_id)}
         theirs = {
             name: [results.run_of(database, one) for one in step.log_ids]
@@ -345,20 +412,27 @@ def judge_steps(database: Database, job_id: int) -> None:
         assert all_done is (run.state is RunState.DONE)
 
 
-def judge(database: Database, job_id: int, when: Any, world: World) -> None:
+def judge(database: Database, job_id: int, schedule: Any, world: World) -> None:
     """The history of one job."""
-    schedule, planned_ms = when
     shown = results.runs_of(database, job_id)
-    times = {run.planned_ms for run in shown}
+    kept = [run for run in shown if run.state is not RunState.CANCELLED]
+    named = Counter((run.planned_ms, run.shard_index, run.attempt) for run in kept)
+    assert max(named.values()) == 1, "a time has two runs"
+    times = {run.planned_ms for run in kept}
     end_ms = world.now_ms() - 60_000
-    while planned_ms < end_ms:
-        assert planned_ms in times, f"{planned_ms - NOW_MS} ms was left out"
-        planned_ms = schedule.next_ms(planned_ms)
+    for stretch in world.active[job_id]:
+        planned_ms = stretch.first_ms
+        until_ms = end_ms - 1 if stretch.until_ms is None else stretch.until_ms
+        while planned_ms <= until_ms:
+            is_there = planned_ms in times or planned_ms in stretch.left_out
+            assert is_there, f"{planned_ms - NOW_MS} ms was left out"
+            planned_ms = schedule.next_ms(planned_ms)
     old = [run for run in shown if run.planned_ms < end_ms - 30_000]
     stuck = [run for run in old if run.state not in ENDED]
     assert not stuck, stuck[0]
     for run in shown:
         if run.state in {RunState.DONE, RunState.FAILED} and run.address is not None:
-            assert world.begun[run.log_id] == 1, "a result of what never began"
-        if run.state is RunState.REFUSED:
-            assert world.begun[run.log_id] == 0, "refused, and yet it began"
+            never = world.executors[run.address].voided
+            assert world.begun[run.log_id] == 1 or run.log_id in never, "a result of nothing"
+        if run.state in {RunState.REFUSED, RunState.CANCELLED}:
+            assert world.begun[run.log_id] == 0, "nobody had it, and yet it began"

@@ -16,6 +16,7 @@ from pipelines.alerting.store import changes
 from pipelines.alerting.store.bodies import alert_of
 from pipelines.alerting.store.database import Database
 from pipelines.alerting.store.tables import acks, alerts, silences
+from pipelines.alerting.store.upserts import upsert
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,14 +92,7 @@ def acknowledge(database: Database, lake: str, ack: Ack) -> None:
     """Keep an acknowledgement; the last one of an alert counts."""
     values = {name: getattr(ack, name) for name in Ack.__slots__}
     with database.writing() as connection:
-        connection.execute(
-            sa.delete(acks).where(
-                acks.c.lake == lake,
-                acks.c.fingerprint == ack.fingerprint,
-                acks.c.active_at_us == ack.active_at_us,
-            )
-        )
-        connection.execute(sa.insert(acks).values(lake=lake, **values))
+        connection.execute(upsert(connection, acks, {"lake": lake, **values}))
         body = connection.scalar(
             sa.select(alerts.c.body).where(
                 alerts.c.lake == lake, alerts.c.fingerprint == ack.fingerprint

@@ -48,7 +48,8 @@ class Ended(StrEnum):
 
 
 class Escaped(TypeDecorator[str]):
-    """A text of somebody else's, as a JSON string in ASCII."""
+    """A text of somebody else's, as a JSON string in ASCII. What other hands have written into the
+    column as it is, is read as it is: one such row would else hide all that are read with it."""
 
     impl = Text
     cache_ok = True
@@ -61,7 +62,10 @@ class Escaped(TypeDecorator[str]):
     def process_result_value(self, value: str | None, dialect: Dialect) -> str | None:
         """From the database."""
         del dialect
-        return None if value is None else str(json.loads(value))
+        try:
+            return None if value is None else str(json.loads(value))
+        except (ValueError, TypeError):
+            return str(value)
 
 
 metadata = MetaData()

@@ -6,18 +6,21 @@ refused; whatever else goes wrong on the way leaves it unknown.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import Enum, auto
 from functools import lru_cache
 from typing import Final, Protocol
 
 from engine.foundation.errors import ConfigError, ConnectFailed, TidemarkError
 from pipelines.scheduler.centre.token_book import TokenBook
 from pipelines.scheduler.run_life import FAILED, OK, RunEvent
+from pipelines.scheduler.store.results import Doubt
 from pipelines.scheduler.store.sending import Sending
 from pipelines.scheduler.wire.addresses import Address
 from pipelines.scheduler.wire.client import Caller, ExecutorClient
 from pipelines.scheduler.wire.fields import Malformed
-from pipelines.scheduler.wire.messages import Blocking, LogRequest, RunRequest
+from pipelines.scheduler.wire.messages import Blocking, LogRequest, RunRequest, Taken
 
 ADDRESSES_KEPT: Final = 4_096
 """Read ones: to read one takes as long as to send a run."""
@@ -33,6 +36,20 @@ class Outcome:
     message: str = ""
 
 
+class Sight(Enum):
+    """What an executor knows of a run."""
+
+    HERE = auto()
+    """It took it: the run waits there, is at work, or has ended."""
+    NEVER = auto()
+    """It never took it, and would know."""
+    FORGOTTEN = auto()
+    """It cannot know: the run was sent before its memory begins."""
+    NO_LOG = auto()
+    """It has no log of it, and no more can be asked: one of XXL-Job, where a run that waits has no
+    log either."""
+
+
 class Executors(Protocol):
     """The executors, by their addresses. None says that one did not answer."""
 
@@ -45,8 +62,8 @@ class Executors(Protocol):
     async def is_idle(self, address: str, job_id: int) -> bool | None:
         """Has it nothing of that job, at work or in its queue?"""
 
-    async def has_log(self, address: str, log_id: int, sent_ms: int) -> bool | None:
-        """Has it begun that run, by its log?"""
+    async def sight_of(self, doubt: Doubt) -> Sight | None:
+        """What does its executor know of that run?"""
 
 
 class WiredExecutors:
@@ -57,23 +74,12 @@ class WiredExecutors:
         self._keys = keys
 
     async def run(self, sending: Sending) -> Outcome:
-        """Send a run."""
-        settings = sending.settings
-        request = RunRequest(
-            job_id=sending.job_id,
-            log_id=sending.log_id,
-            log_time_ms=sending.sent_ms,
-            handler=settings.handler,
-            parameters=settings.parameters,
-            blocking=Blocking(settings.blocking),
-            timeout_s=settings.timeout_s,
-            glue_type=settings.glue_type,
-            glue_source=settings.glue_source,
-            glue_time_ms=sending.glue_changed_ms,
-            shard_index=sending.shard_index,
-            shard_total=sending.shard_total,
-            fire_time_ms=sending.planned_ms,
-        )
+        """Send a run. What cannot even be written is refused: nothing was sent of it."""
+        try:
+            request = _request_of(sending)
+            request.encode()
+        except (ValueError, TypeError, OverflowError) as error:
+            return Outcome(RunEvent.REFUSE, FAILED, f"it cannot be written: {error}")
         try:
             answer = await (await self._at(sending.address)).run(request)
         except (ConnectFailed, ConfigError) as error:
@@ -98,17 +104,45 @@ class WiredExecutors:
         except (TidemarkError, Malformed):
             return None
 
-    async def has_log(self, address: str, log_id: int, sent_ms: int) -> bool | None:
-        """Has it begun that run? An executor without its log says so by a page that ends at 0."""
+    async def sight_of(self, doubt: Doubt) -> Sight | None:
+        """What does its executor know of that run? One of ours says so; another's log tells, of
+        which a page that ends at 0 says that there is none."""
+        request = LogRequest(doubt.log_id, doubt.sent_ms, 1, fire_time_ms=doubt.planned_ms)
         try:
-            page = await (await self._at(address)).log(LogRequest(log_id, sent_ms, 1))
+            page = await (await self._at(doubt.address)).log(request)
         except (TidemarkError, Malformed):
             return None
-        return page.to_line > 0 or not page.is_end
+        if page.to_line > 0 or not page.is_end:
+            return Sight.HERE
+        return _SIGHTS.get(page.taken, Sight.NO_LOG)
 
     async def _at(self, address: str) -> ExecutorClient:
         key = await self._keys.key_for(address)
         return ExecutorClient(self._caller, _address(address), token=key.token, app=key.app)
 
 
+def _request_of(sending: Sending) -> RunRequest:
+    settings = sending.settings
+    return RunRequest(
+        job_id=sending.job_id,
+        log_id=sending.log_id,
+        log_time_ms=sending.sent_ms,
+        handler=settings.handler,
+        parameters=settings.parameters,
+        blocking=Blocking(settings.blocking),
+        timeout_s=settings.timeout_s,
+        glue_type=settings.glue_type,
+        glue_source=settings.glue_source,
+        glue_time_ms=sending.glue_changed_ms,
+        shard_index=sending.shard_index,
+        shard_total=sending.shard_total,
+        fire_time_ms=sending.planned_ms,
+    )
+
+
+_SIGHTS: Final[Mapping[str | None, Sight]] = {
+    Taken.YES: Sight.HERE,
+    Taken.NO: Sight.NEVER,
+    Taken.UNSURE: Sight.FORGOTTEN,
+}
 _address = lru_cache(maxsize=ADDRESSES_KEPT)(Address.parse)

@@ -5,7 +5,9 @@ runs this code on virtual time.
 
 Each loop is a step that may be taken again: what it changes is one transaction of the store, and a
 centre that is killed between two steps leaves nothing that another cannot go on with. For a
-database that does not answer it waits, RETRY_S at a time; meanwhile nothing is sent.
+database that does not answer it waits, RETRY_S at a time; meanwhile nothing is sent. Whatever else
+goes wrong in a step is logged with where it was, and the step is taken again, ever more seldom: a
+row, an executor or a defect of ours ends no centre, for the jobs of all others are its too.
 
 Invariant: a run is sent only by a claim that lasts long enough (`may_send`), once SENT is written.
 Absent on purpose: sockets, clocks and threads, which are handed in.
@@ -16,18 +18,18 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from pipelines.alerting.store.database import Database
 from pipelines.alerting.store.errors import StoreUnavailable
 from pipelines.scheduler.centre.calls import Executors, Outcome
+from pipelines.scheduler.centre.doubts import Doubts
 from pipelines.scheduler.centre.pools import Pool, Slowness
-from pipelines.scheduler.run_life import RunEvent, RunState, may_send
+from pipelines.scheduler.run_life import FAILED, RunEvent, may_send
 from pipelines.scheduler.store import passes, registry, results, sending, upkeep
 from pipelines.scheduler.store.passes import JOBS_PER_PASS, Claim
-from pipelines.scheduler.store.results import Doubt
 from pipelines.scheduler.store.sending import CallEnd, Sending, Undecided
 from pipelines.scheduler.time_ring import TimeRing
 
@@ -44,18 +46,12 @@ FORGOTTEN_BATCHES_MAX: Final = 50
 STOPPED_SHOWN_MAX: Final = 10
 """Jobs that one line of the log names."""
 RETRY_S: Final = 1.0
+RETRY_S_MAX: Final = 30.0
+"""Between two steps that went wrong in a way that nobody foresaw."""
 BATCH_MAX: Final = 500
 """Runs that one transaction writes as SENT."""
 DATABASE_CALLS_MAX: Final = 4
 """At once; of the connections that the database has, one is left for calls from outside."""
-ASKED_AT_ONCE_MAX: Final = 50
-SILENT_MS: Final = 120_000
-"""So long after its executor was seen idle, or gone, a run without a result counts as lost: results
-that could not be told are told again each 30 s.
-"""
-FORGET_SILENCE_MS: Final = 3_600_000
-_GONE: Final = "gone"
-_IDLE: Final = "idle"
 
 _log = logging.getLogger(__name__)
 Value = TypeVar("Value")
@@ -93,7 +89,7 @@ class Centre:
         self._slowness = Slowness()
         self._ends: deque[CallEnd] = deque()
         self._asked_up_to = 0
-        self._silent_since: dict[tuple[int, str], int] = {}
+        self._doubts = Doubts(doors.executors, doors.now_ms)
         self._has_ends = asyncio.Event()
         self._calls: set[asyncio.Task[None]] = set()
         self._database_calls = asyncio.Semaphore(DATABASE_CALLS_MAX)
@@ -116,13 +112,19 @@ class Centre:
 
     async def _each(self, pause_s: float, step: Callable[[], Awaitable[None]]) -> None:
         loop = asyncio.get_running_loop()
+        wait_s = RETRY_S
         while True:
             began = loop.time()
             try:
                 await step()
+                wait_s = RETRY_S
             except StoreUnavailable as error:
                 _log.warning("%s; again in %g s", error, RETRY_S)
                 await asyncio.sleep(RETRY_S)
+            except Exception:  # noqa: BLE001 - it ends no centre
+                _log.exception("%s went wrong; again in %g s", step.__name__, wait_s)
+                await asyncio.sleep(wait_s)
+                wait_s = min(2 * wait_s, RETRY_S_MAX)
             await asyncio.sleep(max(0.0, pause_s - (loop.time() - began)))
 
     async def _stored(self, work: Callable[..., Value], *told: Any, **named: Any) -> Value:
@@ -153,10 +155,13 @@ class Centre:
             self._ring.put(claim.log_id, claim.due_ms)
 
     async def _give_out(self) -> None:
-        for log_id in self._ring.due(self._doors.now_ms()):
-            claim = self._claims.pop(log_id)
-            is_slow = self._slowness.is_slow(claim.job_id, self._doors.now_ms())
-            self._pools[is_slow].put(claim)
+        now_ms = self._doors.now_ms()
+        for log_id in self._ring.due(now_ms):
+            claim = self._claims.get(log_id)
+            if claim is None or claim.due_ms > now_ms:
+                continue  # It was claimed anew since: the ring has it once more.
+            del self._claims[log_id]
+            self._pools[self._slowness.is_slow(claim.job_id, now_ms)].put(claim)
 
     async def _send_from(self, pool: Pool) -> None:
         while True:
@@ -166,47 +171,64 @@ class Centre:
             except StoreUnavailable as error:
                 # The claims end, and who looks then goes on with the runs: perhaps this centre.
                 _log.warning("%s; %d runs wait for their claims to end", error, len(claims))
-                pool.give_back(len(claims))
+                await asyncio.sleep(RETRY_S)
+            except Exception:  # noqa: BLE001 - it ends no centre
+                _log.exception("%d runs wait for their claims to end", len(claims))
                 await asyncio.sleep(RETRY_S)
 
     async def _send(
         self, claims: list[Claim], pool: Pool, chosen: dict[int, str | None] | None = None
     ) -> None:
-        batch = await self._stored(
-            sending.begin_sending,
-            claims,
-            now_ms=self._doors.now_ms(),
-            entropy=self._doors.entropy,
-            chosen=chosen,
-        )
+        """Write runs as SENT and begin their calls. Each has a place in the pool, which is given
+        back when its call has ended, or there is none."""
+        under_way = 0
+        try:
+            batch = await self._stored(
+                sending.begin_sending,
+                claims,
+                now_ms=self._doors.now_ms(),
+                entropy=self._doors.entropy,
+                chosen=chosen,
+            )
+            under_way = len(batch.undecided) + len(batch.sendings)
+        finally:
+            pool.give_back(len(claims) - under_way)
         for one in batch.undecided:
-            self._start(self._choose(one, pool))
+            self._start(self._choose(one, pool), one.claim.log_id)
         for sent in batch.sendings:
-            self._start(self._call(sent, pool))
-        pool.give_back(len(claims) - len(batch.undecided) - len(batch.sendings))
+            self._start(self._call(sent, pool), sent.log_id)
 
-    def _start(self, work: Any) -> None:
-        task: asyncio.Task[None] = asyncio.create_task(work)
+    def _start(self, work: Coroutine[Any, Any, None], log_id: int) -> None:
+        async def watched() -> None:
+            try:
+                await work
+            except StoreUnavailable as error:
+                _log.warning("%s; run %d waits for its claim to end", error, log_id)
+            except Exception:  # noqa: BLE001 - it ends no centre
+                _log.exception("run %d waits for its claim to end", log_id)
+
+        task = asyncio.create_task(watched(), name=f"run {log_id}")
         self._calls.add(task)
         task.add_done_callback(self._calls.discard)
 
     async def _choose(self, one: Undecided, pool: Pool) -> None:
         """Ask one after the other, and send to the first that says yes."""
-        executors = self._doors.executors
-        address = None
+        chosen: dict[int, str | None] = {one.claim.log_id: None}
         for asked in one.addresses:
-            if one.must_be_idle:
-                says_yes = await executors.is_idle(asked, one.claim.job_id)
-            else:
-                says_yes = await executors.is_there(asked)
-            if says_yes:
-                address = asked
+            if await self._says_yes(one, asked):
+                chosen[one.claim.log_id] = asked
                 break
+        await self._send([one.claim], pool, chosen)
+
+    async def _says_yes(self, one: Undecided, address: str) -> bool:
+        executors = self._doors.executors
         try:
-            await self._send([one.claim], pool, {one.claim.log_id: address})
-        except StoreUnavailable as error:
-            _log.warning("%s; run %d waits for its claim to end", error, one.claim.log_id)
-            pool.give_back(1)
+            if one.must_be_idle:
+                return bool(await executors.is_idle(address, one.claim.job_id))
+            return await executors.is_there(address)
+        except Exception:  # noqa: BLE001 - it ends no centre
+            _log.exception("%s is not asked about run %d", address, one.claim.log_id)
+            return False
 
     async def _call(self, sent: Sending, pool: Pool) -> None:
         """Send a run that is written as SENT, if its claim lasts; keep how the call ended."""
@@ -214,7 +236,7 @@ class Centre:
             began_ms = self._doors.now_ms()
             if not may_send(sent.claim_until_ms, began_ms):
                 return  # Nothing was sent: its executor will say that it has none of it.
-            outcome: Outcome = await self._doors.executors.run(sent)
+            outcome = await self._outcome(sent)
             ended_ms = self._doors.now_ms()
             self._slowness.note(sent.job_id, ended_ms - began_ms, ended_ms)
             end = CallEnd(sent.log_id, sent.token, outcome.event, outcome.code, outcome.message)
@@ -222,6 +244,15 @@ class Centre:
             self._has_ends.set()
         finally:
             pool.give_back(1)
+
+    async def _outcome(self, sent: Sending) -> Outcome:
+        """How the call ended. One that broke in a way that nobody foresaw may have reached its
+        executor: that is asked."""
+        try:
+            return await self._doors.executors.run(sent)
+        except Exception as error:  # noqa: BLE001 - it ends no centre
+            _log.exception("the call that sends run %d", sent.log_id)
+            return Outcome(RunEvent.LOSE_SIGHT, FAILED, f"the call broke off: {error}")
 
     async def _write_ends(self) -> None:
         while True:
@@ -231,9 +262,12 @@ class Centre:
                 ends = [self._ends.popleft() for _ in range(min(BATCH_MAX, len(self._ends)))]
                 try:
                     await self._stored(sending.note_call_ends, ends, now_ms=self._doors.now_ms())
-                except StoreUnavailable as error:
-                    _log.warning("%s; %d answers wait", error, len(self._ends) + len(ends))
+                except Exception as error:  # noqa: BLE001 - it ends no centre
                     self._ends.extendleft(reversed(ends))
+                    is_away = isinstance(error, StoreUnavailable)
+                    _log.warning(
+                        "%s; %d answers wait", error, len(self._ends), exc_info=not is_away
+                    )
                     await asyncio.sleep(RETRY_S)
 
     async def ask_about_doubts(self) -> None:
@@ -244,57 +278,13 @@ class Centre:
         unheard = await self._stored(results.unheard, after=self._asked_up_to, now_ms=now_ms)
         self._asked_up_to = unheard[-1].log_id if unheard else 0
         doubts += unheard
-        at_once = asyncio.Semaphore(ASKED_AT_ONCE_MAX)
-
-        async def asked(doubt: Doubt) -> tuple[RunEvent, str] | None:
-            async with at_once:
-                return await self._found_out(doubt, there)
-
-        found = await asyncio.gather(*(asked(doubt) for doubt in doubts))
-        findings = {
-            doubt.log_id: finding
-            for doubt, finding in zip(doubts, found, strict=True)
-            if finding is not None
-        }
+        findings = await self._doubts.found_out(doubts, there)
         if findings:
             await self._stored(results.note_findings, findings, now_ms=self._doors.now_ms())
 
-    async def _found_out(self, doubt: Doubt, there: frozenset[str]) -> tuple[RunEvent, str] | None:
-        """What is to be said of a run; None: nothing yet."""
-        if doubt.state is RunState.SENT:
-            return RunEvent.LOSE_SIGHT, "no answer was stored: its centre is gone, or was too late"
-        executors = self._doors.executors
-        # Idle is asked first: what begins between the questions has a log at the second.
-        is_idle = await executors.is_idle(doubt.address, doubt.job_id)
-        if is_idle is None:
-            if doubt.address in there or not self._is_silent(doubt, _GONE):
-                return None
-            return RunEvent.BEREAVE, "its executor is gone, and may have had it"
-        self._silent_since.pop((doubt.log_id, _GONE), None)
-        has_log = await executors.has_log(doubt.address, doubt.log_id, doubt.sent_ms)
-        if has_log is None:
-            return None
-        if doubt.state is RunState.UNKNOWN and has_log:
-            return RunEvent.SEE, "its executor has a log of it"
-        if doubt.state is RunState.UNKNOWN:
-            return (RunEvent.MISS, "its executor has none of it") if is_idle else None
-        # Once it was idle, the run has ended there; what it is busy with later is another.
-        was_idle = is_idle or (doubt.log_id, _IDLE) in self._silent_since
-        if was_idle and self._is_silent(doubt, _IDLE):
-            return RunEvent.MISS, "its executor was idle, and has told no result"
-        return None
-
-    def _is_silent(self, doubt: Doubt, why: str) -> bool:
-        """Is it long since this centre first saw it so?"""
-        now_ms = self._doors.now_ms()
-        return now_ms - self._silent_since.setdefault((doubt.log_id, why), now_ms) >= SILENT_MS
-
     async def tidy(self) -> None:
         """Forget executors that have not said for long that they are there, and old runs."""
-        old_ms = self._doors.now_ms() - FORGET_SILENCE_MS
-        self._silent_since = {
-            key: since for key, since in self._silent_since.items() if since > old_ms
-        }
+        self._doubts.forget_old()
         await self._stored(registry.forget_silent, now_ms=self._doors.now_ms())
         for _ in range(FORGOTTEN_BATCHES_MAX):
             now_ms = self._doors.now_ms()

@@ -97,3 +97,5 @@ class TokenBook:
             await self._off_loop(self.read)
         except (ConfigError, StoreUnavailable) as error:
             _log.warning("access tokens stay as they were: %s", error)
+        except Exception:  # noqa: BLE001 - it ends no centre
+            _log.exception("access tokens stay as they were")

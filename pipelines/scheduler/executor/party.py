@@ -10,9 +10,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
@@ -35,6 +34,7 @@ from pipelines.scheduler.executor.pool import WorkerPool
 from pipelines.scheduler.executor.reports import Reports
 from pipelines.scheduler.executor.run_files import RunFiles
 from pipelines.scheduler.executor.scripts import LANGUAGES, SWITCHED_OFF
+from pipelines.scheduler.executor.taken_runs import TakenRuns
 from pipelines.scheduler.executor.worker import Worker
 from pipelines.scheduler.wire.messages import (
     Answer,
@@ -52,8 +52,6 @@ RUNS_MAX: Final = 20_000
 """Runs at work and waiting, of all jobs; more are refused."""
 HELD_CHARS_MAX: Final = 64 * 1024 * 1024
 """Of their parameters and sources together; a run that would bring more is refused."""
-REMEMBERED_MAX: Final = 10_000
-"""Runs that have ended and are still known: a request that comes late does not run them again."""
 BUSY: Final = "job thread is running or has trigger queue."
 FULL: Final = "as many runs are here as may be"
 UNTOLD: Final = "too many results here were taken by no admin yet"
@@ -94,7 +92,7 @@ class Executor:
         """Of the parameters and the source of each of these runs."""
         self._chars = 0
         """Their sum."""
-        self._ended: OrderedDict[RunKey, None] = OrderedDict()
+        self._taken = TakenRuns(home, now_ms=time.time_ns() // 1_000_000)
         self._handlers: frozenset[str] = frozenset()
         self._is_ending = False
 
@@ -103,7 +101,8 @@ class Executor:
         ConfigError when the module cannot be imported."""
         self._handlers = await self._pool.begin()
         for result in self._files.left():
-            self._remember((result.log_id, result.log_time_ms))
+            if not self._taken.has(result.log_id, result.log_time_ms, None):
+                self._taken.take(result.log_id, result.log_time_ms, None)
             self.reports.add(result)
         self.news.set()
         return sorted(self._handlers)
@@ -136,6 +135,7 @@ class Executor:
         while tasks := [job.task for job in self._jobs.values() if job.task is not None]:
             await asyncio.wait(tasks)
         await self._pool.close()
+        self._taken.close()
 
     async def _beat(self, _: Asked) -> Answer:
         return refused(ENDING) if self._is_ending else Answer()
@@ -146,17 +146,17 @@ class Executor:
     async def _run(self, asked: Asked) -> Answer:
         run = RunRequest.decode(asked.body)
         key = key_of(run)
-        if key in self._ended:
+        if self._taken.has(*key, run.fire_time_ms):
             return Answer()
         if (why := self._why_not(run)) is not None:
             return refused(why)
         job = self._jobs.get(run.job_id) or _Job()
-        if any(key_of(held) == key for held in job.queue.held()):
-            return Answer()
         try:
+            self._taken.take(*key, run.fire_time_ms)
             self._files.accept(key)
         except OSError as error:
-            return refused(f"the executor cannot write it down: {error.strerror}")
+            self._taken.give_back(*key, run.fire_time_ms)
+            return refused(f"the executor cannot write it down: {error.strerror or error}")
         answer, steps = job.queue.offer(run)
         if answer.is_success:
             self._jobs[run.job_id] = job
@@ -165,6 +165,7 @@ class Executor:
             self._chars += self._held_chars[key]
         else:
             self._files.forget(key)
+            self._taken.give_back(*key, run.fire_time_ms)
         self._carry_out(job, steps)
         return answer
 
@@ -199,6 +200,8 @@ class Executor:
             key_of(run) == key for job in self._jobs.values() for run in job.queue.held()
         )
         page = await asyncio.to_thread(self._logs.page, request, is_finished=is_finished)
+        if request.fire_time_ms is not None:
+            page = replace(page, taken=self._taken.says(*key, request.fire_time_ms))
         return Answer(content=page.as_content())
 
     def _carry_out(self, job: _Job, steps: Sequence[Step]) -> None:
@@ -209,7 +212,6 @@ class Executor:
                     key = (result.log_id, result.log_time_ms)
                     self._chars -= self._held_chars.pop(key)
                     self._keep(result)
-                    self._remember(key)
                     self.reports.add(result)
                     self.news.set()
                 case Stop(run, why):
@@ -307,11 +309,6 @@ class Executor:
             "shard_total": run.shard_total,
             "script": script,
         }
-
-    def _remember(self, key: RunKey) -> None:
-        self._ended[key] = None
-        while len(self._ended) > REMEMBERED_MAX:
-            self._ended.popitem(last=False)
 
 
 def _chars_of(run: RunRequest) -> int:

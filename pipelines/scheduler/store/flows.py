@@ -17,6 +17,7 @@ import sqlalchemy as sa
 
 from engine.foundation.errors import ConfigError
 from pipelines.alerting.store.database import Database
+from pipelines.alerting.store.upserts import upsert
 from pipelines.scheduler.run_life import RunState
 from pipelines.scheduler.store.tables import AnyRow, flow_runs, jobs, runs
 from pipelines.scheduler.workflows import (
@@ -52,9 +53,16 @@ def progressed(connection: sa.Connection, flow_ids: Iterable[int]) -> list[tuple
     }
     ends = _ends(connection, there)
     return [
-        (flow, progress(workflow_of(texts[flow.log_id]), ends.get(flow.log_id, ())))
-        for flow in flows
+        (flow, _progress(texts.get(flow.log_id, ""), ends.get(flow.log_id, ()))) for flow in flows
     ]
+
+
+def _progress(text: str, ends: Sequence[ShardEnd]) -> Progress:
+    """How far a run has come. One whose definition cannot be read is over, and has failed."""
+    try:
+        return progress(workflow_of(text), ends)
+    except ConfigError:
+        return Progress({"its definition, which cannot be read": StepState.FAILED}, ())
 
 
 def _ends(connection: sa.Connection, flow_ids: Sequence[int]) -> dict[int, list[ShardEnd]]:
@@ -132,7 +140,8 @@ def give_up_retries(connection: sa.Connection, log_id: int) -> None:
 
 def begin_run(connection: sa.Connection, log_id: int, definition: str) -> None:
     """Keep the workflow as it is at the beginning of its run."""
-    connection.execute(sa.insert(flow_runs).values(log_id=log_id, definition=definition))
+    kept = {"log_id": log_id, "definition": definition}
+    connection.execute(upsert(connection, flow_runs, kept))
     connection.execute(sa.update(runs).where(runs.c.log_id == log_id).values(sendings=1))
 
 
@@ -143,11 +152,15 @@ def workflows_with(connection: sa.Connection, job_id: int) -> list[int]:
         .where(jobs.c.glue_type == WORKFLOW)
         .order_by(jobs.c.job_id)
     )
-    return [
-        row.job_id
-        for row in found
-        if any(step.job_id == job_id for step in workflow_of(row.glue_source).steps)
-    ]
+    return [row.job_id for row in found if job_id in _jobs_in(row.glue_source)]
+
+
+def _jobs_in(text: str) -> list[int]:
+    """The jobs of a workflow's steps; none of one that cannot be read any more, or begin."""
+    try:
+        return [step.job_id for step in workflow_of(text).steps]
+    except ConfigError:
+        return []
 
 
 @dataclass(frozen=True, slots=True)

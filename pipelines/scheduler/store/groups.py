@@ -18,6 +18,7 @@ from engine.foundation.errors import ConfigError
 from pipelines.alerting.store.database import Database
 from pipelines.scheduler.changes import brief, changes, detail_of
 from pipelines.scheduler.store.audit import Change, note
+from pipelines.scheduler.store.registry import addresses_in
 from pipelines.scheduler.store.tables import AnyRow, job_groups, job_users, jobs
 from pipelines.scheduler.wire.addresses import Address
 from pipelines.scheduler.wire.tokens import TOKEN_CHARS_MAX
@@ -200,7 +201,7 @@ def _whose(token: str | None) -> str:
 
 
 def _group(row: AnyRow) -> Group:
-    manual = None if row.manual_addresses is None else tuple(json.loads(row.manual_addresses))
+    manual = None if row.manual_addresses is None else addresses_in(row.manual_addresses)
     return Group(row.group_id, row.app_name, row.title, manual, row.access_token is not None)
 
 

@@ -21,6 +21,7 @@ import sqlalchemy as sa
 
 from engine.foundation.errors import ConfigError
 from pipelines.alerting.store.database import Database
+from pipelines.alerting.store.upserts import insert_missing, upsert
 from pipelines.scheduler.changes import changes, detail_of
 from pipelines.scheduler.importing.xxl_job import (
     Remark,
@@ -43,6 +44,7 @@ from pipelines.scheduler.store.tables import (
     job_users,
     jobs,
     runs,
+    schedule_locks,
 )
 
 SOURCE_CHARS_MAX: Final = 64
@@ -233,6 +235,7 @@ def take_over(
         raise ConfigError("source", source[:64], f"a name of 1 to {SOURCE_CHARS_MAX} characters")
     try:
         with database.writing() as connection:
+            connection.execute(sa.select(schedule_locks).with_for_update())  # One after the other.
             work = _Importing(connection, source, change)
             for group in taking.groups:
                 work.group(group)
@@ -317,14 +320,13 @@ def _store_history(
     ]
     last = max(run.their_id for run in batch)
     with database.writing() as connection:
-        connection.execute(sa.delete(job_imports).where(*_last_run(source)))
-        connection.execute(sa.insert(runs), rows)
-        connection.execute(
-            sa.insert(job_imports).values(source=source, kind="runs", their_id=0, our_id=last)
-        )
-        told = {"runs": (None, len(rows)), "their_ids": (None, [batch[0].their_id, last])}
+        made = connection.execute(insert_missing(connection, runs).returning(runs.c.log_id), rows)
+        count = len(made.all())
+        at = {"source": source, "kind": "runs", "their_id": 0, "our_id": last}
+        connection.execute(upsert(connection, job_imports, at))
+        told = {"runs": (None, count), "their_ids": (None, [batch[0].their_id, last])}
         note(connection, change, "import", f"source:{source}", detail=detail_of(told))
-    return len(rows)
+    return count
 
 
 def _last_run(source: str) -> tuple[sa.ColumnElement[bool], ...]:

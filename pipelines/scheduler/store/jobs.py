@@ -1,7 +1,7 @@
 """Jobs: made, copied, changed, started, paused, removed; each change is in the audit.
 
-Invariant: a job that is not active has no next time and no run that waits to be sent. Whatever
-changes a job cancels those that were planned by what it was; a next time is planned anew.
+Invariant: a job that is not active has no next time, and no run that waits to be sent but that of
+its last time. Who pauses it, removes it or gives it another schedule cancels what was planned.
 """
 
 from __future__ import annotations
@@ -78,6 +78,7 @@ def insert_job(
     job_id: int = connection.execute(
         sa.insert(jobs)
         .values(
+            **_new_number(connection),
             **_row(settings),
             group_id=group_id,
             glue_changed_ms=change.now_ms,
@@ -93,6 +94,16 @@ def insert_job(
     return job_id
 
 
+def _new_number(connection: sa.Connection) -> dict[str, Any]:
+    """The number of a new job, where the database would give that of the last one once more, which
+    was removed: runs of that one would be this one's.
+    """
+    if connection.dialect.name != "sqlite":
+        return {}
+    last = [connection.scalar(sa.select(sa.func.max(of))) for of in (jobs.c.job_id, runs.c.job_id)]
+    return {"job_id": 1 + max(one or 0 for one in last)}
+
+
 def edit_job(
     database: Database,
     job_id: int,
@@ -102,10 +113,11 @@ def edit_job(
     group_id: int | None = None,
     remark: str = "",
 ) -> Changed:
-    """Make a job what it is told to be, in another group if one is given. What waits to be sent is
-    cancelled; an active job is planned anew, from now on. `remark`: of a new source.
+    """Make a job what it is told to be, in another group if one is given. With another schedule,
+    what waits to be sent is cancelled, and an active job is planned anew, from now on; else its
+    times stay, and its runs are sent as it is by then. `remark`: of a new source.
 
-    Raises ConfigError when it is so already: to cancel and to plan anew is no small thing.
+    Raises ConfigError when it is so already: an edit that changes nothing is a slip.
     """
     with database.writing() as connection:
         before = _locked(connection, job_id)
@@ -115,7 +127,7 @@ def edit_job(
         _check_named(connection, settings, before.settings.children)
         if settings.is_workflow:
             _refuse_a_step(connection, job_id, "a job: a step is no workflow")
-        cancelled = cancel_waiting(connection, job_id, change)
+        cancelled: tuple[int, ...] = ()
         is_new_glue = (before.settings.glue_type, before.settings.glue_source) != (
             settings.glue_type,
             settings.glue_source,
@@ -127,8 +139,11 @@ def edit_job(
         if group_id is not None:
             _app_name(connection, group_id)
             values["group_id"] = group_id
-        if before.is_active:
-            values["next_ms"] = _first_ms(settings, change)
+        # What waits of a job that is not active is its last time: it ends when that is planned.
+        if _has_other_times(before.settings, settings):
+            cancelled = cancel_waiting(connection, job_id, change)
+            if cancelled or before.is_active:
+                values |= {"is_active": True, "next_ms": _first_ms(settings, change)}
         _update(connection, job_id, values)
         return _noted(connection, change, "edit", before, cancelled=cancelled)
 
@@ -266,7 +281,10 @@ def cancel_waiting(connection: sa.Connection, job_id: int, change: Change) -> tu
 
 def settings_of(row: AnyRow) -> JobSettings:
     """What the row of a job says that it is; raises ConfigError when that cannot be any more."""
-    return JobSettings(**_stored(row), children=children_of(row.children))
+    try:
+        return JobSettings(**_stored(row), children=children_of(row.children))
+    except (TypeError, ValueError, AttributeError, OverflowError) as error:
+        raise ConfigError("job", row.job_id, f"settings that can be read ({error})") from error
 
 
 def children_of(text: str) -> tuple[int, ...]:
@@ -305,6 +323,10 @@ def _job(row: AnyRow | None, job_id: int) -> Job:
 
 
 def _locked(connection: sa.Connection, job_id: int) -> Job:
+    """A job, its row locked, and before that those of its runs that wait: who sends runs has them
+    first too, and two that wait for each other would both be held up."""
+    waiting = sa.select(runs.c.log_id).where(runs.c.job_id == job_id, runs.c.state.in_(CANCELLABLE))
+    connection.execute(waiting.order_by(runs.c.log_id).with_for_update())
     row = connection.execute(
         sa.select(jobs).where(jobs.c.job_id == job_id).with_for_update()
     ).one_or_none()
@@ -314,6 +336,14 @@ def _locked(connection: sa.Connection, job_id: int) -> Job:
 def _row(settings: JobSettings) -> dict[str, Any]:
     values = asdict(settings)
     return values | {"children": json.dumps(list(settings.children))}
+
+
+def _has_other_times(before: JobSettings, settings: JobSettings) -> bool:
+    """To plan anew whatever was changed would put off for ever a job that is changed more often
+    than it is due, and leave out a time whose run is just to be sent.
+    """
+    words = ("schedule_kind", "schedule_text", "zone")
+    return any(getattr(settings, word) != getattr(before, word) for word in words)
 
 
 def _first_ms(settings: JobSettings, change: Change) -> int:

@@ -2,6 +2,9 @@
 
 Place in the walk: called by a centre each second; what it gives back goes into the centre's ring.
 
+A run that was cancelled before it was sent leaves its time free: when the job is due at that time
+again, the old row's cause becomes `void:<log_id>`, and a new row has its place.
+
 Invariant: runs and next times are stored together, so that a centre which dies at any moment leaves
 a job either not planned yet or with its run. The run is claimed by who planned it; when that one
 dies, its claim ends, and `claim_due` gives the run to another.
@@ -17,16 +20,23 @@ import sqlalchemy as sa
 
 from engine.foundation.errors import ConfigError
 from pipelines.alerting.store.database import Database
+from pipelines.alerting.store.upserts import insert_missing
 from pipelines.scheduler.planning import WINDOW_MS, Plan, plan
 from pipelines.scheduler.run_life import CLAIM_MS, RunState
-from pipelines.scheduler.schedules import MisfirePolicy, schedule_of
+from pipelines.scheduler.schedules import MisfirePolicy, Schedule, schedule_of
+from pipelines.scheduler.store.in_parts import in_parts
 from pipelines.scheduler.store.tables import AnyRow, jobs, runs, schedule_locks
 
 JOBS_PER_PASS: Final = 5_000
 """As XXL-Job reads at most. More that are due are read by the next pass, which follows at once."""
 
 RUNS_PER_CLAIM: Final = 2_000
+BECAUSE_CHARS_MAX: Final = 1_000
 LOCK: Final = "schedule"
+
+
+Time = tuple[int, int]
+"""A job, and a planned time of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +63,34 @@ class Pass:
 
 
 def plan_due(database: Database, holder: str, *, now_ms: int) -> Pass:
-    """Plan the jobs that are due within the window, and claim their runs."""
+    """Plan the jobs that are due within the window, and claim their runs. A job that breaks the
+    pass is stopped, with what it broke as the reason.
+    """
+    with database.reading() as connection:
+        due = connection.scalars(
+            sa.select(jobs.c.job_id)
+            .where(jobs.c.next_ms <= now_ms + WINDOW_MS)
+            .order_by(jobs.c.next_ms, jobs.c.job_id)
+            .limit(JOBS_PER_PASS)
+        ).all()
+    if not due:
+        return Pass((), 0, 0, ())
+    done, broken = in_parts(sorted(due), lambda some: _pass(database, some, holder, now_ms))
+    for job_id, error in broken:
+        with database.writing() as connection:
+            _stop(connection, [(job_id, f"it cannot be planned: {error}"[:BECAUSE_CHARS_MAX])])
+    return Pass(
+        tuple(claim for one in done for claim in one.claims),
+        len(due),
+        sum(one.missed_count for one in done),
+        (*(of for one in done for of in one.stopped), *(of for of, _ in broken)),
+    )
+
+
+def _pass(database: Database, job_ids: Sequence[int], holder: str, now_ms: int) -> Pass:
+    """Plan those of these jobs that are due still, in one transaction. Rows are locked in the order
+    of their numbers, as by everybody.
+    """
     with database.writing() as connection:
         connection.execute(
             sa.select(schedule_locks).where(schedule_locks.c.name == LOCK).with_for_update()
@@ -68,14 +105,13 @@ def plan_due(database: Database, holder: str, *, now_ms: int) -> Pass:
                 jobs.c.retries,
                 jobs.c.next_ms,
             )
-            .where(jobs.c.next_ms <= now_ms + WINDOW_MS)
-            .order_by(jobs.c.next_ms, jobs.c.job_id)
-            .limit(JOBS_PER_PASS)
+            .where(jobs.c.job_id.in_(job_ids), jobs.c.next_ms <= now_ms + WINDOW_MS)
+            .order_by(jobs.c.job_id)
             .with_for_update()
         ).all()
         planned = [(row, _planned(row, now_ms)) for row in due]
-        claims = _store_runs(connection, planned, holder)
-        stopped = _move_on(connection, planned)
+        claims, had = _store_runs(connection, planned, holder)
+        stopped = _move_on(connection, planned, had, now_ms)
     missed = sum(isinstance(one, Plan) and one.missed_from_ms is not None for _, one in planned)
     return Pass(claims, len(due), missed, stopped)
 
@@ -83,7 +119,7 @@ def plan_due(database: Database, holder: str, *, now_ms: int) -> Pass:
 def _planned(row: AnyRow, now_ms: int) -> Plan | str:
     """The plan of a job, or why it has none: one that cannot be read must not hold up the rest."""
     try:
-        schedule = schedule_of(row.schedule_kind, row.schedule_text, row.zone)
+        schedule = _schedule(row)
         misfire = MisfirePolicy(row.misfire)
     except (ConfigError, ValueError) as error:
         return str(error)
@@ -92,9 +128,12 @@ def _planned(row: AnyRow, now_ms: int) -> Plan | str:
 
 def _store_runs(
     connection: sa.Connection, planned: Sequence[tuple[AnyRow, Plan | str]], holder: str
-) -> tuple[Claim, ...]:
-    values = [
-        {
+) -> tuple[tuple[Claim, ...], list[Time]]:
+    """The claims on what is new, and the times that have had their run: after a clock that went
+    back, a time comes again.
+    """
+    wanted: dict[Time, dict[str, Any]] = {
+        (row.job_id, run.planned_ms): {
             "job_id": row.job_id,
             "cause": f"plan:{run.planned_ms}",
             "shard_index": 0,
@@ -112,50 +151,105 @@ def _store_runs(
         for row, one in planned
         if isinstance(one, Plan)
         for run in one.runs
-    ]
-    if not values:
-        return ()
-    made = connection.execute(
-        sa.insert(runs).returning(runs.c.log_id, runs.c.job_id, runs.c.token, runs.c.due_ms),
-        values,
+    }
+    made = _insert(connection, list(wanted.values()))
+    if left := [row for time, row in wanted.items() if time not in made]:
+        _set_aside(connection, left)
+        made |= _insert(connection, left)
+    return tuple(made.values()), [time for time in wanted if time not in made]
+
+
+def _insert(connection: sa.Connection, rows: Sequence[dict[str, Any]]) -> dict[Time, Claim]:
+    if not rows:
+        return {}
+    told = (runs.c.log_id, runs.c.job_id, runs.c.token, runs.c.due_ms, runs.c.planned_ms)
+    made = connection.execute(insert_missing(connection, runs).returning(*told), rows)
+    return {(row.job_id, row.planned_ms): Claim(*row[:4]) for row in made}
+
+
+def _set_aside(connection: sa.Connection, rows: Sequence[dict[str, Any]]) -> None:
+    """Give the cause of runs that were cancelled before they were sent to those that are planned in
+    their place. They stay cancelled: a centre that has a claim on one sends nothing by it.
+    """
+    connection.execute(
+        sa.update(runs)
+        .where(
+            runs.c.job_id == sa.bindparam("of"),
+            runs.c.cause == sa.bindparam("by"),
+            runs.c.state == RunState.CANCELLED.value,
+            runs.c.sendings == 0,
+            runs.c.attempt == 0,
+        )
+        .values(cause=sa.literal("void:") + sa.cast(runs.c.log_id, sa.String)),
+        [{"of": row["job_id"], "by": row["cause"]} for row in rows],
     )
-    return tuple(Claim(*row) for row in made)
 
 
 def _move_on(
-    connection: sa.Connection, planned: Sequence[tuple[AnyRow, Plan | str]]
+    connection: sa.Connection,
+    planned: Sequence[tuple[AnyRow, Plan | str]],
+    had: Sequence[Time],
+    now_ms: int,
 ) -> tuple[int, ...]:
     """Set the next times. A job without one is stopped, unless its run's end will tell it."""
     moved: list[dict[str, Any]] = []
-    stopped: list[dict[str, Any]] = []
+    stopped: list[tuple[int, str]] = []
+    over = _over(connection, had)
     for row, one in planned:
         if isinstance(one, str):
-            stopped.append({"of": row.job_id, "because": one})
+            stopped.append((row.job_id, one))
         elif one.next_ms is not None:
             moved.append({"of": row.job_id, "next": one.next_ms})
-        elif schedule_of(row.schedule_kind, row.schedule_text, row.zone).waits_for_the_end:
-            moved.append({"of": row.job_id, "next": None})
+        elif (schedule := _schedule(row)).waits_for_the_end:
+            next_ms = schedule.next_ms(now_ms) if row.job_id in over else None
+            moved.append({"of": row.job_id, "next": next_ms})
         else:
-            stopped.append({"of": row.job_id, "because": "its schedule has no time to come"})
-    one_job = jobs.c.job_id == sa.bindparam("of")
+            stopped.append((row.job_id, "its schedule has no time to come"))
     if moved:
         connection.execute(
-            sa.update(jobs).where(one_job).values(next_ms=sa.bindparam("next")), moved
+            sa.update(jobs)
+            .where(jobs.c.job_id == sa.bindparam("of"))
+            .values(next_ms=sa.bindparam("next")),
+            moved,
         )
+    _stop(connection, stopped)
+    return tuple(of for of, _ in stopped)
+
+
+def _over(connection: sa.Connection, had: Sequence[Time]) -> frozenset[int]:
+    """The jobs of these times whose run has ended: its end tells no next time any more."""
+    if not had:
+        return frozenset()
+    ended = sa.select(runs.c.job_id).where(
+        sa.tuple_(runs.c.job_id, runs.c.planned_ms).in_(had),
+        runs.c.cause.like("plan:%"),
+        runs.c.ended_ms.is_not(None),
+    )
+    return frozenset(connection.scalars(ended))
+
+
+def _stop(connection: sa.Connection, stopped: Sequence[tuple[int, str]]) -> None:
     if stopped:
         connection.execute(
             sa.update(jobs)
-            .where(one_job)
+            .where(jobs.c.job_id == sa.bindparam("of"))
             .values(next_ms=None, is_active=False, stopped_because=sa.bindparam("because")),
-            stopped,
+            [{"of": of, "because": because} for of, because in stopped],
         )
-    return tuple(one["of"] for one in stopped)
+
+
+def _schedule(row: AnyRow) -> Schedule:
+    return schedule_of(row.schedule_kind, row.schedule_text, row.zone)
 
 
 def claim_due(database: Database, holder: str, *, now_ms: int) -> tuple[Claim, ...]:
     """Claim what nobody has claimed and is due, and what was claimed by one who did not send it."""
     is_planned = (runs.c.state == RunState.PLANNED.value) & (runs.c.due_ms <= now_ms + WINDOW_MS)
-    is_left = (runs.c.state == RunState.CLAIMED.value) & (runs.c.claim_until_ms <= now_ms)
+    is_left = (
+        (runs.c.state == RunState.CLAIMED.value)
+        & (runs.c.claim_until_ms <= now_ms)
+        & (runs.c.due_ms <= now_ms + WINDOW_MS)
+    )
     with database.writing() as connection:
         rows = [
             row

@@ -14,6 +14,7 @@ import sqlalchemy as sa
 
 from engine.foundation.errors import ConfigError
 from pipelines.alerting.store.database import Database
+from pipelines.alerting.store.upserts import insert_missing
 from pipelines.scheduler.changes import brief, changes, detail_of
 from pipelines.scheduler.passwords import NO_PASSWORD, is_password, password_hash
 from pipelines.scheduler.roles import Actor
@@ -86,11 +87,12 @@ def add_user(
         if name in there or len(there) >= USERS_MAX:
             raise ConfigError("user", name, f"one that is not there yet, of {USERS_MAX:,} at most")
         listed = _checked(connection, group_ids)
-        connection.execute(
-            sa.insert(job_users).values(
-                name=name, password_hash=kept, is_admin=is_admin, group_ids=json.dumps(listed)
-            )
+        new = {"name": name, "password_hash": kept, "is_admin": is_admin}
+        made = connection.execute(
+            insert_missing(connection, job_users).values(group_ids=json.dumps(listed), **new)
         )
+        if not made.rowcount:  # Somebody else was quicker.
+            raise ConfigError("user", name, "one that is not there yet")
         note(connection, change, "add", f"user:{name}", detail=_told(None, (is_admin, listed)))
 
 

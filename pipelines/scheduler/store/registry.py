@@ -15,6 +15,7 @@ import sqlalchemy as sa
 
 from engine.foundation.errors import ConfigError
 from pipelines.alerting.store.database import Database
+from pipelines.alerting.store.upserts import upsert
 from pipelines.scheduler.run_life import OUTSIDE
 from pipelines.scheduler.store.tables import executors, job_groups, jobs, runs
 
@@ -76,10 +77,8 @@ def beat(database: Database, app_name: str, address: str, *, now_ms: int) -> Non
         )
         if (count or 0) >= EXECUTORS_MAX:
             raise ConfigError("executor", address, f"at most {EXECUTORS_MAX:,} of {app_name}")
-        connection.execute(sa.delete(executors).where(is_it))
-        connection.execute(
-            sa.insert(executors).values(app_name=app_name, address=address, seen_ms=now_ms)
-        )
+        new = {"app_name": app_name, "address": address, "seen_ms": now_ms}
+        connection.execute(upsert(connection, executors, new))
 
 
 def leave(database: Database, app_name: str, address: str) -> None:
@@ -126,7 +125,7 @@ def addresses_of(
             apps[row.app_name] = row.group_id
             found[row.group_id] = ()
         else:
-            found[row.group_id] = tuple(json.loads(row.manual_addresses))
+            found[row.group_id] = addresses_in(row.manual_addresses)
     there = connection.execute(
         sa.select(executors.c.app_name, executors.c.address)
         .where(executors.c.app_name.in_(list(apps)), executors.c.seen_ms > now_ms - GONE_MS)
@@ -154,7 +153,7 @@ def is_of_another(database: Database, app_name: str, address: str, *, now_ms: in
                 job_groups.c.app_name != app_name, job_groups.c.manual_addresses.is_not(None)
             )
         ).all()
-    return other is not None or any(address in json.loads(row.manual_addresses) for row in manual)
+    return other is not None or any(address in addresses_in(row.manual_addresses) for row in manual)
 
 
 def apps_by_address(database: Database) -> dict[str, str]:
@@ -177,7 +176,7 @@ def apps_by_address(database: Database) -> dict[str, str]:
             sa.select(job_groups).where(job_groups.c.manual_addresses.is_not(None))
         )
         for row in manual:
-            found.update((one, row.app_name) for one in json.loads(row.manual_addresses))
+            found.update((one, row.app_name) for one in addresses_in(row.manual_addresses))
     return found
 
 
@@ -192,4 +191,15 @@ def everybody(database: Database, *, now_ms: int) -> frozenset[str]:
                 job_groups.c.manual_addresses.is_not(None)
             )
         ).all()
-    return frozenset(seen) | {address for text in manual for address in json.loads(text)}
+    return frozenset(seen) | {address for text in manual for address in addresses_in(text)}
+
+
+def addresses_in(text: str) -> tuple[str, ...]:
+    """The addresses that a group was given by hand; none when the list cannot be read: its runs are
+    refused for that, and all others go on."""
+    try:
+        listed = json.loads(text)
+    except ValueError:
+        return ()
+    is_list = isinstance(listed, list) and all(isinstance(one, str) for one in listed)
+    return tuple(listed) if is_list else ()

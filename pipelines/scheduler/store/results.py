@@ -18,10 +18,18 @@ from sqlalchemy.exc import IntegrityError
 
 from engine.foundation.errors import ConfigError, TidemarkError
 from pipelines.alerting.store.database import Database
+from pipelines.alerting.store.upserts import upsert
 from pipelines.scheduler.job_settings import PARAMETERS_CHARS_MAX
 from pipelines.scheduler.run_life import FAILED, OK, OUTSIDE, QUIET_MS, RunEvent, RunState
 from pipelines.scheduler.store.audit import Change, note
-from pipelines.scheduler.store.run_rows import Ending, end_all, locked, planned_row
+from pipelines.scheduler.store.in_parts import in_parts
+from pipelines.scheduler.store.run_rows import (
+    MESSAGE_CHARS_MAX,
+    Ending,
+    end_all,
+    locked,
+    planned_row,
+)
 from pipelines.scheduler.store.tables import (
     AnyRow,
     flow_runs,
@@ -42,6 +50,7 @@ SHOWN_MAX: Final = 1_000
 
 UNCLEAR: Final = (RunState.SENT, RunState.UNKNOWN)
 TAKEN: Final = (RunState.ACCEPTED, RunState.RUNNING)
+_OUTSIDE: Final = tuple(state.value for state in OUTSIDE)
 _DONE: Final = (RunState.DONE.value,)
 _FAILED: Final = (RunState.FAILED.value, RunState.LOST.value, RunState.REFUSED.value)
 
@@ -81,6 +90,8 @@ class Doubt:
     address: str
     state: RunState
     sent_ms: int
+    planned_ms: int
+    claim_until_ms: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,11 +134,49 @@ def note_tellings(
 def _noted(
     database: Database, tellings: Sequence[Telling], *, now_ms: int
 ) -> tuple[int, list[frozenset[int]]]:
-    by_id: dict[int, list[tuple[int, Result]]] = {}
-    for teller, telling in enumerate(tellings):
-        for result in telling.results:
-            by_id.setdefault(result.log_id, []).append((teller, result))
+    told = [
+        Told(teller, telling.may_tell, result)
+        for teller, telling in enumerate(tellings)
+        for result in telling.results
+    ]
     foreign: list[set[int]] = [set() for _ in tellings]
+    ended = 0
+    if told:
+        done, broken = in_parts(told, lambda some: _note(database, some, now_ms=now_ms))
+        for one in done:
+            ended += one.ended
+            for teller, log_id in one.foreign:
+                foreign[teller].add(log_id)
+        for lone, _ in broken:
+            # One that cannot be stored even so is left: its executor is asked, and it counts as
+            # lost. To refuse it would hold up all that is told with it, again and again.
+            in_parts([lone.result], lambda one: _end_alone(database, one[0], now_ms=now_ms))
+    return ended, [frozenset(one) for one in foreign]
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """One result, and who told it."""
+
+    teller: int
+    may_tell: Callable[[str], bool]
+    result: Result
+
+
+@dataclass(frozen=True, slots=True)
+class _Noted:
+    """What became of some results."""
+
+    ended: int
+    foreign: tuple[tuple[int, int], ...]
+    """Teller and run of those that were not his to tell."""
+
+
+def _note(database: Database, told: Sequence[Told], *, now_ms: int) -> _Noted:
+    by_id: dict[int, list[Told]] = {}
+    for one in told:
+        by_id.setdefault(one.result.log_id, []).append(one)
+    foreign: list[tuple[int, int]] = []
     late: list[dict[str, int]] = []
     endings = []
     with database.writing() as connection:
@@ -136,18 +185,18 @@ def _noted(
         for row in rows:
             app = app_of.get(row.job_id)
             own = []
-            for teller, result in by_id[row.log_id]:
-                if app is None or tellings[teller].may_tell(app):
-                    own.append(result)
+            for one in by_id[row.log_id]:
+                if app is None or one.may_tell(app):
+                    own.append(one.result)
                 else:
-                    foreign[teller].add(row.log_id)
+                    foreign.append((one.teller, row.log_id))
             if not own or row.address is None:
                 continue  # What was sent nowhere, as a workflow's run, has no result to tell.
-            told = own[0]
+            first = own[0]
             if row.state == RunState.LOST.value and row.late_code is None:
-                late.append({"of": row.log_id, "code": told.code})
-            event = RunEvent.SUCCEED if told.code == OK else RunEvent.FAIL
-            endings.append(Ending(row, event, told.code, told.message))
+                late.append({"of": row.log_id, "code": first.code})
+            event = RunEvent.SUCCEED if first.code == OK else RunEvent.FAIL
+            endings.append(Ending(row, event, first.code, first.message))
         if late:
             connection.execute(
                 sa.update(runs)
@@ -156,7 +205,23 @@ def _noted(
                 late,
             )
         ended = len(end_all(connection, endings, now_ms=now_ms))
-    return ended, [frozenset(one) for one in foreign]
+    return _Noted(ended, tuple(foreign))
+
+
+def _end_alone(database: Database, result: Result, *, now_ms: int) -> None:
+    """End a run by its result, and nothing more: what was to follow is what cannot be done. To
+    refuse the result would have it told again for ever."""
+    with database.writing() as connection:
+        connection.execute(
+            sa.update(runs)
+            .where(runs.c.log_id == result.log_id, runs.c.state.in_(_OUTSIDE))
+            .values(
+                state=(RunState.DONE if result.code == OK else RunState.FAILED).value,
+                result_code=result.code,
+                result_message=result.message[:MESSAGE_CHARS_MAX],
+                ended_ms=now_ms,
+            )
+        )
 
 
 def _apps_of(connection: sa.Connection, rows: Sequence[AnyRow]) -> dict[int, str]:
@@ -195,30 +260,42 @@ def _doubts(
     is_meant: sa.ColumnElement[bool],
     order: sa.Column[int],
 ) -> tuple[Doubt, ...]:
+    told = tuple(runs.c[name] for name in Doubt.__slots__)
     with database.reading() as connection:
         rows = connection.execute(
-            sa.select(runs.c.log_id, runs.c.job_id, runs.c.address, runs.c.state, runs.c.sent_ms)
-            .where(runs.c.state.in_([state.value for state in states]), is_meant)
+            sa.select(*told)
+            .where(
+                runs.c.state.in_([state.value for state in states]),
+                runs.c.address.is_not(None),
+                runs.c.sent_ms.is_not(None),
+                is_meant,
+            )
             .order_by(order, runs.c.log_id)
             .limit(DOUBTFUL_MAX)
         ).all()
     return tuple(
-        Doubt(row.log_id, row.job_id, row.address, RunState(row.state), row.sent_ms) for row in rows
+        Doubt(**{**dict(row._mapping), "state": RunState(row.state)})  # noqa: SLF001 - its public way
+        for row in rows
     )
 
 
 def note_findings(
     database: Database, findings: Mapping[int, tuple[RunEvent, str]], *, now_ms: int
 ) -> int:
-    """Store what was found out about doubtful runs: LOSE_SIGHT, SEE, MISS or BEREAVE, and why; how
-    many of them ended or went on.
+    """Store what was found out about doubtful runs: LOSE_SIGHT, SEE, MISS, BEREAVE or GIVE_UP, and
+    why; how many of them ended or went on.
     """
-    with database.writing() as connection:
-        endings = [
-            Ending(row, findings[row.log_id][0], FAILED, findings[row.log_id][1])
-            for row in locked(connection, findings)
-        ]
-        return len(end_all(connection, endings, now_ms=now_ms))
+
+    def noted(log_ids: Sequence[int]) -> int:
+        with database.writing() as connection:
+            endings = [
+                Ending(row, findings[row.log_id][0], FAILED, findings[row.log_id][1])
+                for row in locked(connection, log_ids)
+            ]
+            return len(end_all(connection, endings, now_ms=now_ms))
+
+    done, _ = in_parts(sorted(findings), noted)
+    return sum(done)
 
 
 def run_by_hand(
@@ -291,12 +368,8 @@ def report(database: Database, day: str, *, from_ms: int, to_ms: int) -> tuple[i
     cancelled = counts.get(RunState.CANCELLED.value, 0)
     open_count = sum(counts.values()) - done - failed - cancelled
     with database.writing() as connection:
-        connection.execute(sa.delete(run_reports).where(run_reports.c.day == day))
-        connection.execute(
-            sa.insert(run_reports).values(
-                day=day, open_count=open_count, done_count=done, failed_count=failed
-            )
-        )
+        told = {"open_count": open_count, "done_count": done, "failed_count": failed}
+        connection.execute(upsert(connection, run_reports, {"day": day, **told}))
     return open_count, done, failed
 
 

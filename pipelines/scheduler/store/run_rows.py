@@ -17,6 +17,7 @@ from typing import Any, Final
 import sqlalchemy as sa
 
 from engine.foundation.errors import ConfigError
+from pipelines.alerting.store.upserts import insert_missing
 from pipelines.scheduler.run_life import (
     ENDED,
     FAILED,
@@ -36,7 +37,9 @@ from pipelines.scheduler.workflows import WORKFLOW
 MESSAGE_CHARS_MAX: Final = 15_000
 """Of what is kept of an answer or a result, as in XXL-Job."""
 
-_RESULTS: Final = (RunEvent.SUCCEED, RunEvent.FAIL, RunEvent.MISS, RunEvent.BEREAVE)
+_RESULTS: Final = (
+    RunEvent.SUCCEED, RunEvent.FAIL, RunEvent.MISS, RunEvent.BEREAVE, RunEvent.GIVE_UP,
+)  # fmt: skip
 """Events whose code is that of the result; of others it is that of the trigger."""
 
 
@@ -151,7 +154,8 @@ def _follow(
         )
     }  # fmt: skip
     new: list[dict[str, Any]] = []
-    for row, state in ended:
+    # In the order in which planning locks jobs: two that wait for each other are both held up.
+    for row, state in sorted(ended, key=lambda one: (one[0].job_id, one[0].log_id)):
         job = theirs.get(row.job_id)
         if job is None:
             continue
@@ -168,7 +172,7 @@ def _follow(
                 .values(next_ms=next_ms)
             )
     if new:
-        connection.execute(sa.insert(runs), new)
+        connection.execute(insert_missing(connection, runs), new)
     look_again(connection, (of for of, job in theirs.items() if job.glue_type == WORKFLOW))
     advance(connection, {row.flow_id for row, _ in ended if row.flow_id}, now_ms=now_ms)
 
@@ -196,7 +200,7 @@ def advance(connection: sa.Connection, flow_ids: Iterable[int], *, now_ms: int) 
             event = RunEvent.SUCCEED if found.is_done else RunEvent.FAIL
             endings.append(Ending(flow, event, OK if found.is_done else FAILED, found.told))
     if begun:
-        connection.execute(sa.insert(runs), begun)
+        connection.execute(insert_missing(connection, runs), begun)
     if endings:
         end_all(connection, endings, now_ms=now_ms)
 

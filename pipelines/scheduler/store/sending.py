@@ -10,6 +10,7 @@ with what it chose. A broadcast becomes one run an address, each with a life of 
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
@@ -18,16 +19,20 @@ import sqlalchemy as sa
 
 from engine.foundation.errors import ConfigError
 from pipelines.alerting.store.database import Database
+from pipelines.alerting.store.errors import StoreUnavailable
+from pipelines.alerting.store.upserts import insert_missing
 from pipelines.scheduler.job_settings import JobSettings
 from pipelines.scheduler.routing import Counters, Route, RouteStrategy, route
 from pipelines.scheduler.run_life import CLAIM_MS, FAILED, RunEvent, RunState
 from pipelines.scheduler.store import flow_life, flows
+from pipelines.scheduler.store.in_parts import in_parts
 from pipelines.scheduler.store.jobs import settings_of
 from pipelines.scheduler.store.passes import Claim
 from pipelines.scheduler.store.registry import addresses_of
-from pipelines.scheduler.store.run_rows import Ending, end_all, locked, standing_of
+from pipelines.scheduler.store.run_rows import MESSAGE_CHARS_MAX, Ending, end_all, locked
 from pipelines.scheduler.store.tables import AnyRow, jobs, runs
 
+_log = logging.getLogger(__name__)
 _ASKS_AROUND: Final = (RouteStrategy.FAILOVER, RouteStrategy.BUSYOVER)
 
 
@@ -78,10 +83,34 @@ def begin_sending(
     entropy: Callable[[], int],
     chosen: Mapping[int, str | None] | None = None,
 ) -> Batch:
-    """Write runs as SENT, each to its address. Claims that were followed are left alone.
+    """Write runs as SENT, each to its address. Claims that were followed are left alone. A run that
+    breaks the transaction is refused, with what it broke as the reason.
 
     `chosen`: the address of runs that were undecided, by log_id; None: nobody said yes.
     """
+    asked = list(claims)
+    if not asked:
+        return Batch((), (), 0)
+    done, broken = in_parts(
+        asked, lambda some: _begin(database, some, now_ms, entropy=entropy, chosen=chosen or {})
+    )
+    for claim, error in broken:
+        _refuse_alone(database, claim, f"it cannot be sent: {error}", now_ms=now_ms)
+    return Batch(
+        tuple(sent for one in done for sent in one.sendings),
+        tuple(open_one for one in done for open_one in one.undecided),
+        sum(one.refused for one in done) + len(broken),
+    )
+
+
+def _begin(
+    database: Database,
+    claims: Sequence[Claim],
+    now_ms: int,
+    *,
+    entropy: Callable[[], int],
+    chosen: Mapping[int, str | None],
+) -> Batch:
     by_id = {claim.log_id: claim for claim in claims}
     sendings: list[Sending] = []
     undecided: list[Undecided] = []
@@ -120,11 +149,11 @@ def begin_sending(
                 counters[row.job_id] = found.counters
             if not found.addresses:
                 endings.append(_refusal(row, "no executor of its group is there"))
-            elif RouteStrategy(settings.route) in _ASKS_AROUND and row.log_id not in (chosen or {}):
+            elif RouteStrategy(settings.route) in _ASKS_AROUND and row.log_id not in chosen:
                 is_idle = settings.route == RouteStrategy.BUSYOVER
                 undecided.append(Undecided(by_id[row.log_id], found.addresses, is_idle))
             else:
-                asked = (chosen or {}).get(row.log_id, found.addresses[0])
+                asked = chosen.get(row.log_id, found.addresses[0])
                 if asked is None:
                     endings.append(_refusal(row, "no executor said that it is there and ready"))
                 else:
@@ -207,7 +236,10 @@ def _placed(
             if index
         ]
         made = connection.execute(
-            sa.insert(runs).returning(runs.c.log_id, runs.c.shard_index, runs.c.address), others
+            insert_missing(connection, runs).returning(
+                runs.c.log_id, runs.c.shard_index, runs.c.address
+            ),
+            others,
         )
         placed += [(one.log_id, one.shard_index, one.address) for one in made]
     return placed
@@ -269,16 +301,43 @@ def note_call_ends(database: Database, ends: Iterable[CallEnd], *, now_ms: int) 
     change nothing.
     """
     by_id = {end.log_id: end for end in ends}
-    with database.writing() as connection:
-        endings = []
-        for row in locked(connection, by_id):
-            end = by_id[row.log_id]
-            endings.append(Ending(row, end.event, end.code, end.message, token=end.token))
-        end_all(connection, endings, now_ms=now_ms)
+
+    def noted(log_ids: Sequence[int]) -> None:
+        with database.writing() as connection:
+            endings = []
+            for row in locked(connection, log_ids):
+                end = by_id[row.log_id]
+                endings.append(Ending(row, end.event, end.code, end.message, token=end.token))
+            end_all(connection, endings, now_ms=now_ms)
+
+    if by_id:
+        in_parts(sorted(by_id), noted)
+
+
+def _refuse_alone(database: Database, claim: Claim, why: str, *, now_ms: int) -> None:
+    """Refuse a run with what follows from that, or, when that breaks too, without it."""
+    try:
+        with database.writing() as connection:
+            refusals = [_refusal(row, why) for row in locked(connection, [claim.log_id])]
+            end_all(connection, refusals, now_ms=now_ms)
+    except StoreUnavailable:
+        raise
+    except Exception:  # noqa: BLE001 - one row's, whatever it is
+        _log.exception("run %d is refused, and nothing follows", claim.log_id)
+        with database.writing() as connection:
+            connection.execute(
+                sa.update(runs)
+                .where(runs.c.log_id == claim.log_id, runs.c.state == RunState.CLAIMED.value)
+                .values(
+                    state=RunState.REFUSED.value,
+                    trigger_code=FAILED,
+                    trigger_message=why[:MESSAGE_CHARS_MAX],
+                    ended_ms=now_ms,
+                )
+            )
 
 
 def _refusal(row: AnyRow, message: str) -> Ending:
-    assert standing_of(row).state is RunState.CLAIMED, "others are not refused here"
     return Ending(row, RunEvent.REFUSE, FAILED, message, token=row.token)
 
 
@@ -302,5 +361,5 @@ def _keep_counters(connection: sa.Connection, counters: Mapping[int, Counters]) 
             sa.update(jobs)
             .where(jobs.c.job_id == sa.bindparam("of"))
             .values(counters=sa.bindparam("now")),
-            [{"of": of, "now": json.dumps(asdict(one))} for of, one in counters.items()],
+            [{"of": of, "now": json.dumps(asdict(one))} for of, one in sorted(counters.items())],
         )

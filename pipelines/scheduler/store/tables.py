@@ -128,7 +128,8 @@ runs = Table(
 )
 """A row is the claim on a planned trigger and the log of what came of it: see `run_life`.
 `cause`: `plan:<planned_ms>`, `hand:<id>`, `after:<log_id>` of a parent, `flow:<log_id>:<step>`
-of a workflow's run, which `flow_id` and `step` say again. `parameters`: instead of the job's.
+of a workflow's run, which `flow_id` and `step` say again; `void:<log_id>` of one that was cancelled
+before it was sent, and whose time was planned again. `parameters`: instead of the job's.
 `late_code`: of a result that came after the run had counted as lost."""
 
 flow_runs = Table(

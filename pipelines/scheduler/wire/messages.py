@@ -14,6 +14,9 @@ Versions differ in three words: the time of a log row is `logDateTim` (sic) in c
 to 3.4 and `logDateTime` after; an answer's payload is `content` up to 3.2 and `data` after; `run`
 becomes `trigger` in 3.5. Both words are read everywhere, and both are written where a reader leaves
 unknown ones alone.
+
+Ours say more to each other, in fields that others read past: run and log carry `fireTime`, what the
+run is for; kill the run that is meant; and the answer to log with a `fireTime` has `taken`.
 """
 
 from __future__ import annotations
@@ -197,23 +200,42 @@ class LogRequest:
     log_id: int
     log_time_ms: int
     from_line: int
+    fire_time_ms: int | None = None
+    """What the run is for, as it was sent. With it one of our executors says whether it took the
+    run; one of XXL-Job reads past it."""
 
     def encode(self) -> bytes:
         """With both words for the time."""
-        return written(
-            {
-                "logDateTim": self.log_time_ms,
-                "logDateTime": self.log_time_ms,
-                "logId": self.log_id,
-                "fromLineNum": self.from_line,
-            }
-        )
+        told = {
+            "logDateTim": self.log_time_ms,
+            "logDateTime": self.log_time_ms,
+            "logId": self.log_id,
+            "fromLineNum": self.from_line,
+        }
+        if self.fire_time_ms is not None:
+            told["fireTime"] = self.fire_time_ms
+        return written(told)
 
     @classmethod
     def decode(cls, body: bytes) -> LogRequest:
         """Raises Malformed."""
         told = Fields.of(parsed(body))
-        return cls(_log_id(told), _log_time_ms(told), told.integer("fromLineNum", default=1))
+        fire_time_ms = told.integer("fireTime", high=TIME_MS_MAX, default=-1)
+        return cls(
+            _log_id(told),
+            _log_time_ms(told),
+            told.integer("fromLineNum", default=1),
+            None if fire_time_ms < 0 else fire_time_ms,
+        )
+
+
+class Taken(StrEnum):
+    """Whether an executor took a run, by its own book."""
+
+    YES = "YES"
+    NO = "NO"
+    UNSURE = "UNSURE"
+    """The run was sent before the book begins."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,15 +248,18 @@ class LogPage:
     text: str
     is_end: bool
     """No line will follow. The Java executor never says so: whoever reads looks at the run."""
+    taken: str | None = None
+    """A word of Taken, from one of our executors that was told what the run is for."""
 
     def as_content(self) -> dict[str, Any]:
         """What an Answer carries."""
-        return {
+        told: dict[str, Any] = {
             "fromLineNum": self.from_line,
             "toLineNum": self.to_line,
             "logContent": plain(self.text, LOG_PAGE_CHARS_MAX),
             "isEnd": self.is_end,
         }
+        return told if self.taken is None else told | {"taken": self.taken}
 
     @classmethod
     def of(cls, content: object) -> LogPage:
@@ -245,6 +270,7 @@ class LogPage:
             told.integer("toLineNum"),
             told.text("logContent", chars_max=LOG_PAGE_CHARS_MAX, default=""),
             told.flag("isEnd", default=False),
+            told.text("taken", chars_max=NAME_CHARS_MAX, default="") or None,
         )
 
 

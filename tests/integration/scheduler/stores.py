@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from itertools import count
 from typing import Any
 
@@ -42,6 +43,38 @@ def started(database: Database, group_id: int, **told: Any) -> int:
     job_id = jobs.add_job(database, group_id, settings(**told), by())
     jobs.start_job(database, job_id, by())
     return job_id
+
+
+@contextmanager
+def refusing(database: Database, table: str, condition: str) -> Iterator[None]:
+    """Meanwhile the database takes no row of the table that meets the condition, as by the hand of
+    another user of it."""
+    with database.reading() as connection:
+        is_sqlite = connection.dialect.name == "sqlite"
+    if is_sqlite:
+        made = [
+            f"CREATE TRIGGER refused_{event.lower()} BEFORE {event} ON {table} "
+            f"WHEN {condition.replace('{row}', 'NEW.')} "
+            "BEGIN SELECT RAISE(ABORT, 'refused by another hand'); END"
+            for event in ("INSERT", "UPDATE")
+        ]
+        undone = ["DROP TRIGGER refused_insert", "DROP TRIGGER refused_update"]
+    else:
+        told = condition.replace("{row}", "")
+        made = [f"ALTER TABLE {table} ADD CONSTRAINT refused CHECK (NOT ({told})) NOT VALID"]
+        undone = [f"ALTER TABLE {table} DROP CONSTRAINT refused"]
+    by_hand(database, *made)
+    try:
+        yield
+    finally:
+        by_hand(database, *undone)
+
+
+def by_hand(database: Database, *statements: str) -> None:
+    """SQL as another user of the database writes it."""
+    with database.writing() as connection:
+        for statement in statements:
+            connection.exec_driver_sql(statement)
 
 
 def send(

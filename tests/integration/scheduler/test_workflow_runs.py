@@ -246,8 +246,8 @@ def test_steps_of_a_run_that_is_not_over_are_not_forgotten(database: Database) -
     assert results.forget(database, before_ms=DUE_MS + MINUTE_MS) == 2
 
 
-class _Killed(Exception):
-    pass
+class _Killed(BaseException):
+    """No error: nothing that is there to go on after one may catch it."""
 
 
 def test_a_centre_killed_at_any_statement_leaves_no_step_out_and_begins_none_twice(

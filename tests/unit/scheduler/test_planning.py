@@ -7,9 +7,10 @@ from hypothesis import strategies as st
 
 from pipelines.scheduler.planning import RUNS_MAX, WINDOW_MS, Plan, PlannedRun, plan
 from pipelines.scheduler.schedules import MisfirePolicy, schedule_of
-from pipelines.scheduler.time_ring import HORIZON_MS, TimeRing
+from pipelines.scheduler.time_ring import SLOTS, TimeRing
 
 NOTHING, ONCE_NOW = MisfirePolicy.DO_NOTHING, MisfirePolicy.FIRE_ONCE_NOW
+HORIZON_MS = 3 * SLOTS * 1000
 NOW = 1_700_000_000_000
 EACH_SECOND = schedule_of("CRON", "* * * * * ?")
 EACH_MINUTE = schedule_of("FIX_RATE", "60")
@@ -98,10 +99,22 @@ def test_the_ring_gives_out_at_the_first_look_after_the_time() -> None:
     assert ring.due(NOW) == [1, 4]
     assert ring.due(NOW + 1499) == []
     assert ring.due(NOW + 1500) == [2]
-    assert ring.due(NOW - 5000) == [], "the clock was set back"
     assert len(ring) == 2
     assert ring.due(NOW + 3_600_000) == [3, 5]
     assert len(ring) == 0
+
+
+def test_the_ring_goes_by_a_clock_that_was_set() -> None:
+    ring = TimeRing(NOW)
+    ring.put(1, NOW + 3_605_000)
+    back = NOW - 3_600_000
+    assert ring.due(back) == []
+    ring.put(2, back + 1_000)
+    ring.put(3, back - 9_000)
+    assert ring.due(back + 900) == [3]
+    assert ring.due(back + 1_000) == [2], "what is due by the clock as it is does not wait an hour"
+    assert ring.due(NOW + 3_604_999) == []
+    assert ring.due(NOW + 3_605_000) == [1], "what was put in for a later round waited for it"
 
 
 @given(st.lists(st.tuples(st.integers(0, 9000), st.integers(-2000, HORIZON_MS)), max_size=40))
