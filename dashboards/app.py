@@ -33,6 +33,7 @@ from dashboards.guard import (
     Send,
     security_headers,
 )
+from dashboards.job_view import address_of
 from dashboards.pages import alerts as alerts_page
 from dashboards.pages import shell
 from dashboards.sign_in import SignIn, add_sign_in
@@ -76,13 +77,21 @@ def build(
     cluster: Cluster | None = None,
     alerts: AlertSource | None = None,
     visitors: Visitors | None = None,
+    executor_token: str | None = None,
 ) -> Application:
     """The ASGI application that shows `lake` to requests for one of `hosts`; `cluster` is asked
     about single messages and routes, `alerts` about alerts, and `visitors` about who may see and
-    change jobs, when they are given."""
+    change jobs, when they are given. `executor_token` is what executors are shown."""
     # Without the generated API pages: they load scripts from elsewhere.
     server = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
-    desk = Desk(LakeData(lake), clock, cluster or Cluster(), alerts=alerts, visitors=visitors)
+    desk = Desk(
+        LakeData(lake),
+        clock,
+        cluster or Cluster(),
+        alerts=alerts,
+        visitors=visitors,
+        executor_token=executor_token,
+    )
     _add_health(server, desk)
     if visitors is not None:
         add_sign_in(server, SignIn(visitors))
@@ -124,6 +133,12 @@ def _add_health(server: FastAPI, desk: Desk) -> None:
         )
 
 
+def is_page(path: str) -> bool:
+    """Is a page of this application there?"""
+    named = (group_of(path), topic_of(path), address_of(path))
+    return path in PATHS or any(one is not None for one in named)
+
+
 class PageAddresses:
     """ASGI wrapper: the address of a page is answered with the application, which routes in the
     browser; every other address stays what it is."""
@@ -134,6 +149,6 @@ class PageAddresses:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
         path = scope.get("path", "")
-        if path in PATHS or group_of(path) is not None or topic_of(path) is not None:
+        if is_page(path):
             scope = {**scope, "path": "/", "raw_path": b"/"}
         await self._application(scope, receive, send)

@@ -51,6 +51,14 @@ def dash(
         list[Path] | None,
         typer.Option(help="Rules that the page of alerts lists; else those shipped."),
     ] = None,
+    token: Annotated[
+        str | None,
+        typer.Option(
+            envvar="TIDEMARK_SCHEDULER_TOKEN",
+            help="What executors and centre show each other: by it executors are asked for logs "
+            "of runs, and to end runs.",
+        ),
+    ] = None,
     credentials: Annotated[
         str | None, typer.Option(help="File with the account and TLS for that cluster.")
     ] = None,
@@ -89,7 +97,14 @@ def dash(
     shown = f"[{host}]" if ":" in host else host
     alerts = alerts_of(place, database, rules or ())
     visitors = Visitors(KeptDatabase(database), is_local=is_loopback(host))
-    application = build(place, hosts=hosts, cluster=cluster, alerts=alerts, visitors=visitors)
+    application = build(
+        place,
+        hosts=hosts,
+        cluster=cluster,
+        alerts=alerts,
+        visitors=visitors,
+        executor_token=token,
+    )
     serve(application, listener, ready=lambda: announce(f"dash http://{shown}:{number}/"))
 
 

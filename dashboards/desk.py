@@ -82,6 +82,8 @@ class Desk:
     """None: this dashboard knows no database of alerts."""
     visitors: Visitors | None = None
     """None: this dashboard knows nobody, and has no pages of jobs."""
+    executor_token: str | None = field(default=None, repr=False)
+    """The common one, by which executors are asked for logs, and to end runs."""
 
     @property
     def now_us(self) -> int:

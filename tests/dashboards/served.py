@@ -40,6 +40,7 @@ def serving(
     port: int = 0,
     alerts: AlertSource | None = None,
     visitors: Visitors | None = None,
+    executor_token: str | None = None,
 ) -> Iterator[str]:
     """The address of a dashboard over `lake` whose clock stands at `now`."""
     listener: socket.socket = listen("127.0.0.1", port)
@@ -73,10 +74,12 @@ class Visit:
             f"{path} is answered {answer.status}: is it an address of a page in dashboards/app.py?"
         )
         wanted = f'[data-state="{state}"]' if state else ".card"
+        if state is None and path.startswith("/jobs"):
+            wanted = "#jobs-body .card"
         if state is None and path.startswith("/alerts"):
             wanted = "#alerts-list > *, .notice"  # The card is there before what it lists.
         self.page.locator(wanted).first.wait_for(state="visible", timeout=PAGE_WITHIN_MS)
-        if state is None and not path.startswith(("/checks", "/topic/", "/alerts")):
+        if state is None and not path.startswith(("/checks", "/topic/", "/alerts", "/jobs")):
             self.page.locator(".graph .main-svg").first.wait_for(timeout=PAGE_WITHIN_MS)
         self.page.wait_for_load_state("networkidle")
 

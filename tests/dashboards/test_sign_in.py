@@ -415,6 +415,6 @@ def test_somebody_signs_in_and_out_in_a_browser(
             page.get_by_label("name").fill("ann")
             page.get_by_label("password").fill(PASSWORD)
             page.get_by_label("password").press("Enter")
-            page.wait_for_url(f"{origin}/")
+            page.wait_for_url(f"{origin}/jobs")
         assert visit.faults == []
     kept.close()
