@@ -25,6 +25,7 @@ from pipelines.scheduler.store.jobs import Job
 from pipelines.scheduler.store.results import Run
 
 TIMES_SHOWN: Final = 5
+NOTHING_YET: Final = "Nothing is changed yet."
 DIFF_LINES_MAX: Final = 400
 SHOWN_CHARS_MAX: Final = 400
 SCHEDULE_CHARS_MAX: Final = 128
@@ -203,7 +204,7 @@ def _edit(wish: Wish, facts: Facts) -> Preview:
     )
     is_mended = job.wrong_because is not None
     if not changes and not wrong and not is_mended:
-        wrong = {"": "Nothing is changed yet."}
+        wrong = {"": NOTHING_YET}
     times: tuple[int, ...] = ()
     if not wrong:
         times = _times(settings, facts.now_ms)
@@ -262,7 +263,7 @@ def _of_source(
     settings, wrong = settings_with(before, wanted)
     diff = diff_of(before.glue_source, settings.glue_source)
     if settings == before and not wrong:
-        wrong = {"": "The source is as it was."}
+        wrong = {"": NOTHING_YET}
     remark = wish.values.get("remark", "").strip()
     if not remark or len(remark) > REMARK_CHARS_MAX:
         wrong = wrong | {"remark": f"why, in 1 to {REMARK_CHARS_MAX} characters"}

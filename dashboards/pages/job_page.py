@@ -139,13 +139,13 @@ class JobPage:
             if job.is_active:
                 said = "When its run at work has ended."
             return card("When does it run?", quiet(said), element="job-next")
+        clocks = [zone] if zone == "UTC" else [zone, "UTC"]
         rows = [
-            [html.Span(moment(one, zone), className="exact"),
-             html.Span(moment(one), className="exact")]
-            for one in times
-        ]  # fmt: skip
-        note = f"by {cut(zone)}" + ("" if job.is_active else "; once it is started")
-        listed = table((f"by {cut(zone, 40)}", "UTC"), rows, label="Next times")
+            [html.Span(moment(one, clock), className="exact") for clock in clocks] for one in times
+        ]
+        note = "" if job.is_active else "once it is started"
+        headings = [f"by {cut(clock, 40)}" for clock in clocks]
+        listed = table(headings, rows, label="Next times")
         return card("When does it run?", listed, element="job-next", note=note)
 
     def _history(self) -> Any:

@@ -12,7 +12,7 @@ from typing import Any, Final
 from dash import dcc, html
 
 from dashboards.job_changes import Told
-from dashboards.job_previews import SHOWN_CHARS_MAX, Preview, text_of
+from dashboards.job_previews import NOTHING_YET, SHOWN_CHARS_MAX, Preview, text_of
 from dashboards.pages.job_parts import (
     area_field,
     button,
@@ -194,7 +194,9 @@ def _fields(told: Told, groups: Sequence[str]) -> list[Any]:
 
 def _preview(preview: Preview) -> list[Any]:
     shown: list[Any] = []
-    if preview.wrong.get(""):
+    if preview.wrong.get("") == NOTHING_YET:
+        shown.append(node("p", NOTHING_YET, className="reason"))
+    elif preview.wrong.get(""):
         shown.append(_alert(preview.wrong[""]))
     elif preview.wrong:
         shown.append(node("p", "Not yet: see beside the fields.", className="reason"))

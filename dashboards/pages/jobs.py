@@ -145,7 +145,7 @@ def _away(sentence: str) -> Any:
 def gate_of(kind: str | None, search: str | None) -> Any:
     """What stands above the page."""
     if kind == "stranger":
-        return sign_in.fields()
+        return html.Div([html.Div(html.H1("Jobs"), className="page-head"), sign_in.fields()])
     if kind == "nobody":
         return sign_in.nobody_yet()
     part = (kind or "").removeprefix("search ")

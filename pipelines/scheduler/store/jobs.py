@@ -298,7 +298,10 @@ def _row(settings: JobSettings) -> dict[str, Any]:
 
 def _told(settings: JobSettings) -> str:
     """A job's settings for the audit, without its source, which has versions of its own."""
-    return json.dumps({name: value for name, value in asdict(settings).items() if value})[:10_000]
+    told = {
+        name: value for name, value in asdict(settings).items() if value and name != "glue_source"
+    }
+    return json.dumps(told)[:10_000]
 
 
 def _first_ms(settings: JobSettings, change: Change) -> int:
