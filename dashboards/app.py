@@ -4,7 +4,7 @@ Place in the walk: last; a browser reads it. `build` only puts parts together.
 
 Invariant: everything a page needs is served from here: no address outside this origin is ever
 asked for. Absent on purpose: Dash's page registry and its global callbacks, which know one
-application per process; authentication, see `guard`.
+application per process; who may see and change what, see `visits` and `guard`.
 """
 
 from __future__ import annotations
@@ -33,13 +33,16 @@ from dashboards.guard import (
     Send,
     security_headers,
 )
+from dashboards.job_view import address_of
 from dashboards.pages import alerts as alerts_page
 from dashboards.pages import shell
+from dashboards.sign_in import SignIn, add_sign_in
 from dashboards.view import group_of, topic_of
+from dashboards.visits import NotedVisits, Visitors
 from engine.foundation.errors import LakeError
 from pipelines.lake import Lake
 
-PATHS: Final = ("/checks", *alerts_page.PARTS)
+PATHS: Final = ("/checks", "/sign-in", *alerts_page.PARTS)
 ASSETS: Final = Path(__file__).parent / "assets"
 INDEX: Final = """<!DOCTYPE html>
 <html lang="en">
@@ -73,13 +76,25 @@ def build(
     hosts: Collection[str] = LOOPBACK_NAMES,
     cluster: Cluster | None = None,
     alerts: AlertSource | None = None,
+    visitors: Visitors | None = None,
+    executor_token: str | None = None,
 ) -> Application:
     """The ASGI application that shows `lake` to requests for one of `hosts`; `cluster` is asked
-    about single messages and routes, and `alerts` about alerts, when they are given."""
+    about single messages and routes, `alerts` about alerts, and `visitors` about who may see and
+    change jobs, when they are given. `executor_token` is what executors are shown."""
     # Without the generated API pages: they load scripts from elsewhere.
     server = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
-    desk = Desk(LakeData(lake), clock, cluster or Cluster(), alerts=alerts)
+    desk = Desk(
+        LakeData(lake),
+        clock,
+        cluster or Cluster(),
+        alerts=alerts,
+        visitors=visitors,
+        executor_token=executor_token,
+    )
     _add_health(server, desk)
+    if visitors is not None:
+        add_sign_in(server, SignIn(visitors))
     add_docs(server, lake)
     dash = Dash(
         "tidemark",
@@ -100,9 +115,9 @@ def build(
     dash.layout = shell.layout
     shell.register(dash, desk)
     server.add_middleware(GZipMiddleware, minimum_size=1024)
-    return Guard(
-        PageAddresses(server), allowed_hosts=hosts, headers=security_headers(dash.csp_hashes())
-    )
+    application = NotedVisits(PageAddresses(server))
+    headers = security_headers(dash.csp_hashes())
+    return Guard(application, allowed_hosts=hosts, headers=headers)
 
 
 def _add_health(server: FastAPI, desk: Desk) -> None:
@@ -118,6 +133,12 @@ def _add_health(server: FastAPI, desk: Desk) -> None:
         )
 
 
+def is_page(path: str) -> bool:
+    """Is a page of this application there?"""
+    named = (group_of(path), topic_of(path), address_of(path))
+    return path in PATHS or any(one is not None for one in named)
+
+
 class PageAddresses:
     """ASGI wrapper: the address of a page is answered with the application, which routes in the
     browser; every other address stays what it is."""
@@ -128,6 +149,6 @@ class PageAddresses:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
         path = scope.get("path", "")
-        if path in PATHS or group_of(path) is not None or topic_of(path) is not None:
+        if is_page(path):
             scope = {**scope, "path": "/", "raw_path": b"/"}
         await self._application(scope, receive, send)

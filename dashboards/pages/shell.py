@@ -16,7 +16,8 @@ from dash import ClientsideFunction, Dash, Input, Output, State, dcc, html, no_u
 from dashboards.alerts import heard_of
 from dashboards.answers import quality
 from dashboards.desk import Desk, Look, beside
-from dashboards.pages import alerts, checks, group, overview, topic
+from dashboards.job_view import address_of
+from dashboards.pages import alerts, checks, group, jobs, overview, sign_in, topic
 from dashboards.view import (
     CHECKS_OLD_AFTER,
     LATE_AFTER,
@@ -34,7 +35,12 @@ from pipelines.emitters import skew_sentences
 from pipelines.settings import CLOCK_SKEW_ALLOWED_US
 
 MILLISECOND: Final = timedelta(milliseconds=1)
-PAGES: Final = (("/", "Overview"), ("/checks", "Checks"), ("/alerts", "Alerts"))
+PAGES: Final = (
+    ("/", "Overview"),
+    ("/checks", "Checks"),
+    ("/jobs", "Jobs"),
+    ("/alerts", "Alerts"),
+)
 """The last one has its count beside it."""
 IDLE_MS: Final = 15_000
 """Between two looks at the lake when pages are not refreshed: their age and the connection are."""
@@ -69,6 +75,7 @@ def layout() -> html.Div:
                     ),
                     html.Div(id="health", className="health"),
                     html.Div(id="freshness"),
+                    html.Div(id="visitor"),
                     html.Button(
                         "◐",
                         id="theme-toggle",
@@ -96,6 +103,10 @@ def page(pathname: str) -> Any:
         return overview.layout()
     if pathname == "/checks":
         return checks.layout()
+    if pathname == "/sign-in":
+        return sign_in.layout()
+    if address_of(pathname) is not None:
+        return jobs.layout(pathname)
     if pathname in alerts.PARTS:
         return alerts.layout(pathname)
     name = group_of(pathname)
@@ -114,6 +125,8 @@ def page(pathname: str) -> Any:
 def navigation(pathname: str, view: View) -> list[dcc.Link]:
     """Links to the pages; range, refresh and cluster go with the reader."""
     here = "/alerts" if pathname in alerts.PARTS else pathname
+    if address_of(pathname) is not None:
+        here = "/jobs"
     return [
         dcc.Link(
             title,
@@ -351,6 +364,8 @@ def register(app: Dash, desk: Desk) -> None:
     group.register(app, desk)
     topic.register(app, desk)
     checks.register(app, desk)
+    jobs.register(app, desk)
+    sign_in.register(app, desk)
 
 
 def _register_filters(app: Dash, desk: Desk) -> None:

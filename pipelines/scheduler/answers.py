@@ -11,11 +11,14 @@ from typing import Any, Final
 
 import typer
 
-from pipelines.scheduler.changes import brief, changes, in_zone, source_diff, times_to_come
+from pipelines.scheduler.changes import brief, changes, in_zone, source_diff
 from pipelines.scheduler.desk import Desk
 from pipelines.scheduler.for_commands import echo_json
 from pipelines.scheduler.job_settings import JobSettings
 from pipelines.scheduler.store.jobs import Changed, Job
+
+NEXT_TIMES: Final = 5
+"""So many times to come are told with a change."""
 
 NOTHING_DONE: Final = "Nothing was changed: without --preview it is done."
 
@@ -38,8 +41,8 @@ def next_of(job: Job | None, now_ms: int) -> list[str]:
     if job is None or job.wrong_because is not None:
         return []
     schedule = job.settings.schedule
-    first_ms = job.next_ms or schedule.next_ms(now_ms)
-    return [in_zone(one, job.settings.zone) for one in times_to_come(schedule, first_ms)]
+    times = schedule.upcoming_ms(job.next_ms or schedule.next_ms(now_ms), count=NEXT_TIMES)
+    return [in_zone(one, job.settings.zone) for one in times]
 
 
 def answer(

@@ -13,14 +13,14 @@ from __future__ import annotations
 import difflib
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict
 from datetime import datetime
 from itertools import islice
 from typing import Any, Final, TypeAlias
 
 from pipelines.scheduler.job_settings import JobSettings
-from pipelines.scheduler.schedules import Schedule, zone_of
+from pipelines.scheduler.schedules import zone_of
 
 Changes: TypeAlias = dict[str, tuple[Any, Any]]
 """By the name of the value: the old and the new. None: there was, or is, nothing of that name."""
@@ -29,8 +29,6 @@ VALUE_CHARS_MAX: Final = 500
 """A longer text stands as its length and digest."""
 
 DIFF_LINES_MAX: Final = 200
-NEXT_TIMES: Final = 5
-"""So many times to come are told with a preview."""
 
 SOURCES: Final = frozenset({"glue_source"})
 """Never whole, however short: a source has versions of its own."""
@@ -78,17 +76,12 @@ def source_diff(before: str, after: str) -> list[str]:
     return found
 
 
-def times_to_come(schedule: Schedule, first_ms: int | None, count: int = NEXT_TIMES) -> list[int]:
-    """The first time and those after it; only the first of a schedule that waits for the end."""
-    return list(islice(_times(schedule, first_ms), count))
-
-
-def _times(schedule: Schedule, first_ms: int | None) -> Iterator[int]:
-    while first_ms is not None:
-        yield first_ms
-        if schedule.waits_for_the_end:
-            return
-        first_ms = schedule.next_ms(first_ms)
+def has_other_times(before: JobSettings, after: JobSettings) -> bool:
+    """Is it planned anew? To plan anew whatever was changed would put off for ever a job that is
+    changed more often than it is due, and leave out a time whose run is just to be sent.
+    """
+    words = ("schedule_kind", "schedule_text", "zone")
+    return any(getattr(before, word) != getattr(after, word) for word in words)
 
 
 def in_zone(moment_ms: int, zone: str) -> str:

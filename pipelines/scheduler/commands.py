@@ -96,7 +96,7 @@ def days(
 def executors(database: DatabaseOption = None, as_json: JsonOption = False) -> None:
     """Who registered, and those written by hand in their group; gone: silent for 90 s."""
     with opened_desk(database) as desk:
-        found = desk.executors()
+        found = desk.registered()
     if as_json:
         echo_json([asdict(one) for one in found])
         return

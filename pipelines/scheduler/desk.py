@@ -44,11 +44,20 @@ class Desk:
     refused, answered as it would be answered, and undone; no executor is asked.
     """
 
-    def __init__(self, database: Database, actor: Actor | None, now_ms: Callable[[], int]) -> None:
-        """`actor` None: nobody, who may nothing."""
+    def __init__(
+        self,
+        database: Database,
+        actor: Actor | None,
+        now_ms: Callable[[], int],
+        *,
+        expects: str | None = None,
+    ) -> None:
+        """`actor` None: nobody, who may nothing. `expects`: the version of the job that he looks
+        at: changes of it raise JobChanged when it is another by now."""
         self._database = database
         self._actor = actor
         self._now_ms = now_ms
+        self._expects = expects
 
     @property
     def now_ms(self) -> int:
@@ -58,7 +67,8 @@ class Desk:
     @property
     def change(self) -> Change:
         """By him, now."""
-        return Change(self._actor.name if self._actor else "", self._now_ms())
+        name = self._actor.name if self._actor else ""
+        return Change(name, self._now_ms(), self._expects)
 
     def demand_job(self, deed: Deed, job_id: int) -> jobs.Job:
         """The job, if he may; who may not is told the same whether there is one or not."""
@@ -69,6 +79,13 @@ class Desk:
             raise
         demand(self._actor, deed, job.group_id)
         return job
+
+    def demand_named(self, settings: JobSettings, known: Iterable[int]) -> None:
+        """Demand the right to all jobs that this one would begin, but for those it began before."""
+        steps = workflow_of(settings.glue_source).steps if settings.is_workflow else ()
+        named = {child for child in settings.children if child not in set(known)}
+        for job_id in sorted(named | {step.job_id for step in steps}):
+            self.demand_job(Deed.CHANGE_JOBS, job_id)
 
     # Jobs
 
@@ -99,7 +116,7 @@ class Desk:
             demand(self._actor, Deed.CHANGE_GROUPS)
         else:
             demand(self._actor, Deed.CHANGE_JOBS, group_id)
-        self._demand_named(settings, ())
+        self.demand_named(settings, ())
         if group_id is None:
             group_id = groups.add_group(self._database, app_name, self.change)
         return jobs.add_job(self._database, group_id, settings, self.change)
@@ -114,7 +131,7 @@ class Desk:
     ) -> jobs.Changed:
         """Make it what it is told to be, in another group if one is named."""
         before = self.demand_job(Deed.CHANGE_JOBS, job_id)
-        self._demand_named(settings, before.settings.children)
+        self.demand_named(settings, before.settings.children)
         group_id = None if app_name is None else self._group_to_change(app_name)
         return jobs.edit_job(
             self._database, job_id, settings, self.change, group_id=group_id, remark=remark
@@ -127,7 +144,7 @@ class Desk:
         demand(self._actor, Deed.CHANGE_JOBS, group_id)
         there = tuple(child for child in settings.children if self._is_there(child))
         copied = replace(settings, children=there)
-        self._demand_named(copied, ())
+        self.demand_named(copied, ())
         return jobs.add_job(self._database, group_id, copied, self.change)
 
     def start_job(self, job_id: int) -> jobs.Changed:
@@ -147,7 +164,9 @@ class Desk:
 
     def run_job(self, job_id: int, run_key: str, parameters: str | None = None) -> int:
         """Have it run once, now; the number of the run."""
-        self.demand_job(Deed.CHANGE_JOBS, job_id)
+        job = self.demand_job(Deed.CHANGE_JOBS, job_id)
+        if self._expects is not None and self._expects != job.version:
+            raise jobs.JobChanged(job_id)
         return results.run_by_hand(
             self._database, job_id, run_key, self.change, parameters=parameters
         )
@@ -172,7 +191,7 @@ class Desk:
         demand(self._actor, Deed.SEE_CENTRE)
         return upkeep.reports(self._database, days=count)
 
-    def executors(self) -> list[registry.Registered]:
+    def registered(self) -> list[registry.Registered]:
         """Who registered and who was written by hand, of the groups whose jobs he may see."""
         mine = {group.app_name for group in self.groups()}
         is_admin = self._actor is not None and self._actor.is_admin
@@ -345,13 +364,6 @@ class Desk:
         return imports.take_history(self._database, taken, source, self.change)
 
     # What these need
-
-    def _demand_named(self, settings: JobSettings, known: Iterable[int]) -> None:
-        """Demand the right to all jobs that this one would begin, but for those it began before."""
-        steps = workflow_of(settings.glue_source).steps if settings.is_workflow else ()
-        named = {child for child in settings.children if child not in set(known)}
-        for job_id in sorted(named | {step.job_id for step in steps}):
-            self.demand_job(Deed.CHANGE_JOBS, job_id)
 
     def _demand_run(self, deed: Deed, log_id: int) -> None:
         try:

@@ -238,12 +238,10 @@ def next_times(
     as_json: JsonOption = False,
 ) -> None:
     """When its schedule would have it run."""
-    from pipelines.scheduler.changes import times_to_come
-
     with opened_desk(database) as desk:
         job, now_ms = desk.job(job_id), desk.now_ms
     schedule = job.settings.schedule
-    times = times_to_come(schedule, job.next_ms or schedule.next_ms(now_ms), count)
+    times = schedule.upcoming_ms(job.next_ms or schedule.next_ms(now_ms), count=count)
     if as_json:
         echo_json(times)
         return

@@ -21,6 +21,7 @@ from dashboards.app import build
 from dashboards.cluster import Cluster
 from dashboards.commands import listen
 from dashboards.serving import server_of
+from dashboards.visits import Visitors
 from pipelines.lake import Lake
 
 READY_WITHIN_S = 20
@@ -38,12 +39,15 @@ def serving(
     *,
     port: int = 0,
     alerts: AlertSource | None = None,
+    visitors: Visitors | None = None,
+    executor_token: str | None = None,
 ) -> Iterator[str]:
     """The address of a dashboard over `lake` whose clock stands at `now`."""
     listener: socket.socket = listen("127.0.0.1", port)
     port = listener.getsockname()[1]
     ready = threading.Event()
-    server = server_of(build(lake, clock=lambda: now, cluster=cluster, alerts=alerts), ready.set)
+    application = build(lake, clock=lambda: now, cluster=cluster, alerts=alerts, visitors=visitors)
+    server = server_of(application, ready.set)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
     thread.start()
     try:
@@ -70,10 +74,12 @@ class Visit:
             f"{path} is answered {answer.status}: is it an address of a page in dashboards/app.py?"
         )
         wanted = f'[data-state="{state}"]' if state else ".card"
+        if state is None and path.startswith("/jobs"):
+            wanted = "#jobs-body .card"
         if state is None and path.startswith("/alerts"):
             wanted = "#alerts-list > *, .notice"  # The card is there before what it lists.
         self.page.locator(wanted).first.wait_for(state="visible", timeout=PAGE_WITHIN_MS)
-        if state is None and not path.startswith(("/checks", "/topic/", "/alerts")):
+        if state is None and not path.startswith(("/checks", "/topic/", "/alerts", "/jobs")):
             self.page.locator(".graph .main-svg").first.wait_for(timeout=PAGE_WITHIN_MS)
         self.page.wait_for_load_state("networkidle")
 

@@ -6,6 +6,7 @@ its last time. Who pauses it, removes it or gives it another schedule cancels wh
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Collection
 from dataclasses import asdict, dataclass, fields
@@ -13,9 +14,16 @@ from typing import Any, Final
 
 import sqlalchemy as sa
 
-from engine.foundation.errors import ConfigError
+from engine.foundation.errors import ConfigError, TidemarkError
 from pipelines.alerting.store.database import Database
-from pipelines.scheduler.changes import Changes, brief, changes, detail_of, told_of
+from pipelines.scheduler.changes import (
+    Changes,
+    brief,
+    changes,
+    detail_of,
+    has_other_times,
+    told_of,
+)
 from pipelines.scheduler.job_settings import JobSettings
 from pipelines.scheduler.run_life import MOVES, RunEvent, RunState
 from pipelines.scheduler.store.audit import Change, note
@@ -46,6 +54,20 @@ class Job:
     changed_ms: int
     wrong_because: str | None = None
     """Why it cannot be what is stored: written by a later version, or by other hands."""
+
+    @property
+    def version(self) -> str:
+        """What it is told to be, as a digest: another once somebody has changed it. Where its
+        schedule stands is no part of it."""
+        told = (asdict(self.settings), self.group_id, self.is_active, self.stopped_because)
+        return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:32]
+
+
+class JobChanged(TidemarkError):
+    """A job is not any more what somebody looked at who wants to change it: look again."""
+
+    def __init__(self, job_id: int) -> None:
+        super().__init__(f"job {job_id} has been changed meanwhile")
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +142,7 @@ def edit_job(
     Raises ConfigError when it is so already: an edit that changes nothing is a slip.
     """
     with database.writing() as connection:
-        before = _locked(connection, job_id)
+        before = _locked(connection, job_id, change)
         is_same = settings == before.settings and group_id in {None, before.group_id}
         if is_same and before.wrong_because is None:
             raise ConfigError("settings", "as they are", "at least one that is another than now")
@@ -140,7 +162,7 @@ def edit_job(
             _app_name(connection, group_id)
             values["group_id"] = group_id
         # What waits of a job that is not active is its last time: it ends when that is planned.
-        if _has_other_times(before.settings, settings):
+        if has_other_times(before.settings, settings):
             cancelled = cancel_waiting(connection, job_id, change)
             if cancelled or before.is_active:
                 values |= {"is_active": True, "next_ms": _first_ms(settings, change)}
@@ -151,7 +173,7 @@ def edit_job(
 def start_job(database: Database, job_id: int, change: Change) -> Changed:
     """Have its schedule hold. Raises ConfigError when its time never comes."""
     with database.writing() as connection:
-        job = _locked(connection, job_id)
+        job = _locked(connection, job_id, change)
         if job.is_active:
             return Changed(job_id, "start", {}, (), job)
         next_ms = _first_ms(job.settings, change)
@@ -163,7 +185,7 @@ def start_job(database: Database, job_id: int, change: Change) -> Changed:
 def pause_job(database: Database, job_id: int, change: Change) -> Changed:
     """Have it run no more, but by hand. What an executor has goes on."""
     with database.writing() as connection:
-        job = _locked(connection, job_id)
+        job = _locked(connection, job_id, change)
         cancelled = cancel_waiting(connection, job_id, change)
         if not job.is_active and not cancelled:
             return Changed(job_id, "pause", {}, (), job)
@@ -176,7 +198,7 @@ def remove_job(database: Database, job_id: int, change: Change) -> Changed:
     a step of a workflow.
     """
     with database.writing() as connection:
-        job = _locked(connection, job_id)
+        job = _locked(connection, job_id, change)
         _refuse_a_step(connection, job_id, "one that no workflow has as a step")
         cancelled = cancel_waiting(connection, job_id, change)
         connection.execute(sa.delete(jobs).where(jobs.c.job_id == job_id))
@@ -189,6 +211,13 @@ def job_of(database: Database, job_id: int) -> Job:
     with database.reading() as connection:
         row = connection.execute(sa.select(jobs).where(jobs.c.job_id == job_id)).one_or_none()
     return _job(row, job_id)
+
+
+def job_if_there(database: Database, job_id: int) -> Job | None:
+    """A job; None when there is none of that number."""
+    with database.reading() as connection:
+        row = connection.execute(sa.select(jobs).where(jobs.c.job_id == job_id)).one_or_none()
+    return None if row is None else job_from(row)
 
 
 def jobs_after(
@@ -305,6 +334,11 @@ def _stored(row: AnyRow) -> dict[str, Any]:
 def _job(row: AnyRow | None, job_id: int) -> Job:
     if row is None:
         raise ConfigError("job", job_id, "a job that there is")
+    return job_from(row)
+
+
+def job_from(row: AnyRow) -> Job:
+    """The job of a row, also when that cannot be any more."""
     wrong = None
     try:
         settings = settings_of(row)
@@ -322,28 +356,24 @@ def _job(row: AnyRow | None, job_id: int) -> Job:
     )
 
 
-def _locked(connection: sa.Connection, job_id: int) -> Job:
+def _locked(connection: sa.Connection, job_id: int, change: Change) -> Job:
     """A job, its row locked, and before that those of its runs that wait: who sends runs has them
-    first too, and two that wait for each other would both be held up."""
+    first too, and two that wait for each other would both be held up. Raises JobChanged when it is
+    another than the change expects."""
     waiting = sa.select(runs.c.log_id).where(runs.c.job_id == job_id, runs.c.state.in_(CANCELLABLE))
     connection.execute(waiting.order_by(runs.c.log_id).with_for_update())
     row = connection.execute(
         sa.select(jobs).where(jobs.c.job_id == job_id).with_for_update()
     ).one_or_none()
-    return _job(row, job_id)
+    job = _job(row, job_id)
+    if change.expects is not None and change.expects != job.version:
+        raise JobChanged(job_id)
+    return job
 
 
 def _row(settings: JobSettings) -> dict[str, Any]:
     values = asdict(settings)
     return values | {"children": json.dumps(list(settings.children))}
-
-
-def _has_other_times(before: JobSettings, settings: JobSettings) -> bool:
-    """To plan anew whatever was changed would put off for ever a job that is changed more often
-    than it is due, and leave out a time whose run is just to be sent.
-    """
-    words = ("schedule_kind", "schedule_text", "zone")
-    return any(getattr(settings, word) != getattr(before, word) for word in words)
 
 
 def _first_ms(settings: JobSettings, change: Change) -> int:

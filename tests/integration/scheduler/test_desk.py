@@ -12,8 +12,9 @@ from engine.foundation.errors import ConfigError
 from pipelines.alerting.store.database import Database
 from pipelines.scheduler.desk import Desk
 from pipelines.scheduler.importing.xxl_job import Taking
+from pipelines.scheduler.passwords import NO_PASSWORD, is_password
 from pipelines.scheduler.roles import Actor, NotPermitted
-from pipelines.scheduler.store import groups, people, registry
+from pipelines.scheduler.store import groups, people, registry, sessions
 from tests.integration.scheduler.stores import NOW_MS, by, settings
 
 PASSWORD = "correct horse battery"
@@ -38,6 +39,7 @@ def shop(database: Database) -> tuple[Desk, Desk, int, int]:
 
 ASKED: dict[str, Callable[[Desk, int], Any]] = {
     "demand_job": lambda desk, job: desk.job(job),
+    "demand_named": lambda desk, job: desk.demand_named(settings(children=(job,)), ()),
     "job": lambda desk, job: desk.job(job),
     "runs_of": lambda desk, job: desk.runs_of(job),
     "add_job": lambda desk, job: desk.add_job("other", settings()),
@@ -70,7 +72,7 @@ ASKED: dict[str, Callable[[Desk, int], Any]] = {
     "take_history": lambda desk, job: desk.take_history([], "x"),
     "audit_of": lambda desk, job: desk.audit_of(),
 }
-LISTS = {"jobs_after", "groups", "executors"}
+LISTS = {"jobs_after", "groups", "registered"}
 
 
 def test_nobody_gets_at_what_is_not_his(database: Database) -> None:
@@ -92,10 +94,10 @@ def test_nobody_gets_at_what_is_not_his(database: Database) -> None:
     theirs = next(one.group_id for one in groups.groups(database) if one.app_name == "other")
     groups.edit_group(database, theirs, by(), title="x", manual_addresses=["http://10.0.0.2:9999/"])
     later = Desk(database, people.actor_of(database, "ann"), lambda: NOW_MS + registry.GONE_MS)
-    assert [(one.app_name, one.is_gone) for one in ann.executors()] == [("hers", False)]
-    assert [(one.app_name, one.is_gone) for one in later.executors()] == [("hers", True)]
-    assert a_desk(database, None).executors() == []
-    assert [(one.app_name, one.seen_ms) for one in a_desk(database).executors()] == [
+    assert [(one.app_name, one.is_gone) for one in ann.registered()] == [("hers", False)]
+    assert [(one.app_name, one.is_gone) for one in later.registered()] == [("hers", True)]
+    assert a_desk(database, None).registered() == []
+    assert [(one.app_name, one.seen_ms) for one in a_desk(database).registered()] == [
         ("hers", NOW_MS), ("other", NOW_MS), ("other", None)
     ]  # fmt: skip
 
@@ -154,14 +156,14 @@ def test_the_first_user_leaves_whoever_made_him_an_administrator(database: Datab
         root.edit_user("root", is_admin=True)
 
 
-def test_who_has_a_password_signs_in_with_the_rights_of_now(database: Database) -> None:
+def test_of_a_password_only_a_hash_is_kept_and_the_audit_has_none(database: Database) -> None:
     root, ann, _, _ = shop(database)
-    assert people.signed_in(database, "ann", "") is None
+    assert sessions.kept_password(database, "ann") == NO_PASSWORD
     ann.set_password("ann", PASSWORD)
-    actor = people.signed_in(database, "ann", PASSWORD)
-    assert actor == people.actor_of(database, "ann")
-    assert people.signed_in(database, "ann", PASSWORD + "!") is None
-    assert people.signed_in(database, "eve", PASSWORD) is None
+    kept = sessions.kept_password(database, "ann")
+    assert is_password(PASSWORD, kept)
+    assert not is_password(PASSWORD + "!", kept)
+    assert not is_password(PASSWORD, sessions.kept_password(database, "eve"))
     root.copy_user("ann", "eve")
     assert {user.name: user.has_password for user in root.users()} == {
         "ann": True, "eve": False, "root": False

@@ -15,7 +15,6 @@ from pipelines.scheduler.changes import (
     detail_of,
     in_zone,
     source_diff,
-    times_to_come,
     told_of,
 )
 from pipelines.scheduler.job_settings import CHILDREN_MAX, PARAMETERS_CHARS_MAX
@@ -83,18 +82,18 @@ def test_the_longest_and_the_strangest_settings_are_noted_as_bounded_json() -> N
 def test_times_to_come_are_five_in_the_jobs_zone_over_a_change_of_its_clock() -> None:
     schedule = schedule_of("CRON", "0 0 8 * * ?", "Europe/Berlin")
     first_ms = schedule.next_ms(1_792_700_000_000)  # 2026-10-22; summer time ends on the 25th.
-    told_times = [in_zone(one, "Europe/Berlin") for one in times_to_come(schedule, first_ms)]
+    told_times = [in_zone(one, "Europe/Berlin") for one in schedule.upcoming_ms(first_ms, count=5)]
     assert [one[8:] for one in told_times] == [
         "23T08:00:00+02:00", "24T08:00:00+02:00", "25T08:00:00+01:00", "26T08:00:00+01:00",
         "27T08:00:00+01:00",
     ]  # fmt: skip
     waits = schedule_of("FIX_DELAY", "60")
-    assert times_to_come(waits, NOW_MS) == [NOW_MS]
-    assert times_to_come(schedule_of("NONE", ""), None) == []
+    assert waits.upcoming_ms(NOW_MS, count=5) == [NOW_MS]
+    assert schedule_of("NONE", "").upcoming_ms(None, count=5) == []
     once = schedule_of("ONCE", "2030-01-31T08:00", "Asia/Tokyo")
-    assert [in_zone(one, "Asia/Tokyo") for one in times_to_come(once, once.next_ms(NOW_MS))] == [
-        "2030-01-31T08:00:00+09:00"
-    ]
+    assert [
+        in_zone(one, "Asia/Tokyo") for one in once.upcoming_ms(once.next_ms(NOW_MS), count=5)
+    ] == ["2030-01-31T08:00:00+09:00"]
 
 
 def test_the_lines_between_two_sources_are_bounded() -> None:
