@@ -1,4 +1,4 @@
-"""The process of a centre: its loops, and the three calls by which executors speak to it.
+"""The process of a centre: its loops, and the calls by which executors and programs speak to it.
 
 Place in the walk: `tidemark scheduler run`. Calls are let in by an access token; without one only
 this machine is listened to.
@@ -25,6 +25,7 @@ from pipelines.scheduler.centre.calls import WiredExecutors
 from pipelines.scheduler.centre.centre import DATABASE_CALLS_MAX, Centre, Doors
 from pipelines.scheduler.centre.inbox import Inbox
 from pipelines.scheduler.centre.token_book import TokenBook
+from pipelines.scheduler.open_api import open_calls
 from pipelines.scheduler.store import registry, results
 from pipelines.scheduler.store.clock import SharedClock, database_ms, machine_ms
 from pipelines.scheduler.store.upkeep import LOG_DAYS
@@ -53,8 +54,8 @@ OffLoop: TypeAlias = Callable[[Callable[[], Any]], Awaitable[Any]]
 def calls_of(
     database: Database, tokens: Tokens, clock: Callable[[], int], off_loop: OffLoop
 ) -> dict[str, Call]:
-    """What executors may ask, by path. `clock` gives the moment, in ms; `off_loop` runs what may
-    block, beside the loop.
+    """What executors and programs may ask, by path. `clock` gives the moment, in ms; `off_loop`
+    runs what may block, beside the loop.
     """
 
     async def store(tellings: Sequence[results.Telling]) -> list[frozenset[int]]:
@@ -95,7 +96,12 @@ def calls_of(
         await inbox.tell(results.Telling(told, partial(tokens.may_speak_for, asked.speaker)))
         return Answer()
 
-    calls = {"registry": register, "registryRemove": remove, "callback": callback}
+    calls: dict[str, Call] = {
+        "registry": register,
+        "registryRemove": remove,
+        "callback": callback,
+        **open_calls(database, clock, off_loop),
+    }
     return {
         f"{context}/api/{name}": call for context in CONTEXT_PATHS for name, call in calls.items()
     }

@@ -1,0 +1,146 @@
+"""XXL-Job 3.5's open API: what a program may ask of a centre about the jobs of its own group.
+
+Place in the walk: beside the three calls by which executors speak to a centre, below the same paths
+and behind the same two headers; each request is asked for at the desk, as a person's is.
+
+Invariant: who asks shows a token of a group's own, and may do to the jobs of that group what one
+may who has it listed: nothing to other groups' jobs, not by making them children or steps either,
+and nothing to groups, tokens and people. The audit names him `app NAME`, which no person is called.
+Absent on purpose: the common token, which is everybody's; previews (a program that wants one asks
+for none); the addresses of triggerJob: where a run goes is the job's route to say.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any, Final, TypeAlias
+
+from pipelines.alerting.store.database import Database
+from pipelines.scheduler.desk import Desk
+from pipelines.scheduler.job_settings import PARAMETERS_CHARS_MAX, JobSettings
+from pipelines.scheduler.roles import Actor
+from pipelines.scheduler.setting_names import OURS, XXL_NAMES, setting_of
+from pipelines.scheduler.store import groups
+from pipelines.scheduler.store.groups import Group
+from pipelines.scheduler.wire.fields import LONG_MAX, Fields, Malformed, parsed
+from pipelines.scheduler.wire.messages import Answer, refused
+from pipelines.scheduler.wire.server import Asked, Call
+
+OWN_TOKEN: Final = "the open API takes a token of a group's own: `tidemark scheduler groups token`"  # noqa: S105 - none
+ELSEWHERE: Final = "addressList: a run goes where the route of its job says"
+RUN_KEY_CHARS_MAX: Final = 48
+
+OffLoop: TypeAlias = Callable[[Callable[[], Any]], Awaitable[Any]]
+Deed: TypeAlias = Callable[[Desk, Group, Fields, Mapping[str, Any]], object]
+
+
+def open_calls(database: Database, clock: Callable[[], int], off_loop: OffLoop) -> dict[str, Call]:
+    """What a program may ask, by the last part of its path."""
+
+    def call_of(deed: Deed) -> Call:
+        async def call(asked: Asked) -> Answer:
+            answer: Answer = await off_loop(partial(_done, database, clock, deed, asked=asked))
+            return answer
+
+        return call
+
+    return {name: call_of(deed) for name, deed in DEEDS.items()}
+
+
+def _done(database: Database, clock: Callable[[], int], deed: Deed, *, asked: Asked) -> Answer:
+    """Do it for the group whose token was shown."""
+    app = asked.speaker.app
+    if app is None:
+        return refused(OWN_TOKEN)
+    group = next((one for one in groups.groups(database) if one.app_name == app), None)
+    if group is None:
+        return refused(OWN_TOKEN)
+    told = Fields.of(values := parsed(asked.body))
+    assert isinstance(values, dict), "Fields.of has seen to it"
+    theirs = told.integer("jobGroup", "job_group", default=group.group_id, high=LONG_MAX)
+    if theirs != group.group_id:
+        return refused(f"jobGroup: the token is that of group {group.group_id}")
+    actor = Actor(f"app {app}", group_ids=frozenset({group.group_id}))
+    return Answer(content=deed(Desk(database, actor, clock), group, told, values))
+
+
+def _add(desk: Desk, group: Group, told: Fields, values: Mapping[str, Any]) -> object:
+    del told
+    default = {"title": "", "author": desk.change.author}
+    settings = JobSettings(**default | _settings(values))
+    return str(desk.add_job(group.app_name, settings))
+
+
+def _update(desk: Desk, group: Group, told: Fields, values: Mapping[str, Any]) -> object:
+    del group
+    job_id = _job_id(told)
+    before = desk.job(job_id).settings
+    settings = replace(before, **_settings(values))
+    if settings != before:
+        desk.edit_job(job_id, settings)
+    return None
+
+
+def _remove(desk: Desk, group: Group, told: Fields, values: Mapping[str, Any]) -> object:
+    del group, values
+    desk.remove_job(_job_id(told))
+    return None
+
+
+def _start(desk: Desk, group: Group, told: Fields, values: Mapping[str, Any]) -> object:
+    del group, values
+    desk.start_job(_job_id(told))
+    return None
+
+
+def _stop(desk: Desk, group: Group, told: Fields, values: Mapping[str, Any]) -> object:
+    del group, values
+    desk.pause_job(_job_id(told))
+    return None
+
+
+def _trigger(desk: Desk, group: Group, told: Fields, values: Mapping[str, Any]) -> object:
+    """The number of the run. `runKey` is ours: the same key is the same run, asked as often as may
+    be."""
+    del group
+    if values.get("addressList"):
+        raise Malformed("addressList", ELSEWHERE)
+    has_own = values.get("executorParam") is not None
+    parameters = told.text("executorParam", chars_max=PARAMETERS_CHARS_MAX, default="")
+    run_key = told.text("runKey", chars_max=RUN_KEY_CHARS_MAX, default=secrets.token_hex(8))
+    return str(desk.run_job(_job_id(told), run_key, parameters if has_own else None))
+
+
+DEEDS: Final[Mapping[str, Deed]] = {
+    "addJob": _add,
+    "updateJob": _update,
+    "removeJob": _remove,
+    "startJob": _start,
+    "stopJob": _stop,
+    "triggerJob": _trigger,
+}
+
+
+def _job_id(told: Fields) -> int:
+    return told.integer("id", low=1, high=LONG_MAX)
+
+
+def _settings(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings by our names, from XXL-Job's or ours. What is absent or null stays as it is; fields
+    that nobody here knows are left alone, as everywhere on the wire.
+    """
+    found: dict[str, Any] = {}
+    for given, value in values.items():
+        name = XXL_NAMES.get(given, given)
+        if name not in OURS or value is None:
+            continue
+        if type(value) not in {str, int}:
+            raise Malformed(given, "not a text and no whole number")
+        read = setting_of(name, str(value))
+        if found.get(name, read) != read:
+            raise Malformed(given, f"another than under another name of {name}")
+        found[name] = read
+    return found
