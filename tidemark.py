@@ -57,6 +57,9 @@ COMMANDS = {
     "reports": Mount(
         "pipelines.reports.commands", "Reports of past periods: run, list, show, open, compare."
     ),
+    "operations": Mount(
+        "pipelines.operations.commands", "Long actions, begun and asked for: run, list, wait, ..."
+    ),
     "check": Mount("expectations.commands", "Check the lake; non-zero when a critical one fails."),
     "dash": Mount("dashboards.commands", "Serve the dashboard."),
     "lab": Mount("pipelines.commands", "Open the notebooks in JupyterLab."),

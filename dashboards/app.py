@@ -34,6 +34,7 @@ from dashboards.guard import (
     security_headers,
 )
 from dashboards.job_view import address_of
+from dashboards.operations import add_operations
 from dashboards.pages import alerts as alerts_page
 from dashboards.pages import shell
 from dashboards.sign_in import SignIn, add_sign_in
@@ -95,6 +96,7 @@ def build(
     _add_health(server, desk)
     if visitors is not None:
         add_sign_in(server, SignIn(visitors))
+        add_operations(server, visitors)
     add_docs(server, lake)
     dash = Dash(
         "tidemark",

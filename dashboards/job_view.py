@@ -3,7 +3,7 @@
     /jobs                          ?q= group= state= sort= page= do=add
     /jobs/7          its runs      ?run= before= rstate= do=run|start|pause|edit|copy|remove|kill
     /jobs/7/source   its sources   ?glue= do=source|back
-    /jobs/executors, /jobs/audit
+    /jobs/executors, /jobs/operations, /jobs/audit
 
 Invariant: anything may stand in an address; what does not parse counts as not given.
 """
@@ -21,7 +21,12 @@ from pipelines.scheduler.store.job_lists import JobOrder, JobQuery, JobState
 
 Word = TypeVar("Word", bound=StrEnum)
 ROOT: Final = "/jobs"
-PARTS: Final = {"/jobs": "Jobs", "/jobs/executors": "Executors", "/jobs/audit": "Audit"}
+PARTS: Final = {
+    "/jobs": "Jobs",
+    "/jobs/executors": "Executors",
+    "/jobs/operations": "Operations",
+    "/jobs/audit": "Audit",
+}
 JOB_PARTS: Final = {"": "Runs", "source": "Source"}
 NUMBER_DIGITS: Final = 15
 AROUND: Final = ("range", "from", "to", "live", "cluster")

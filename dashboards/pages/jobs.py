@@ -21,7 +21,7 @@ from dashboards.desk import Desk, beside
 from dashboards.job_changes import JobChanges, Told, wish_of
 from dashboards.job_previews import DEEDS, Wish
 from dashboards.job_view import JobAddress, address_of, linked, view_of
-from dashboards.pages import job_lists, sign_in
+from dashboards.pages import job_lists, job_operations, sign_in
 from dashboards.pages.job_page import JobPage
 from dashboards.pages.job_panel import first_values, panel
 from dashboards.pages.job_parts import exact
@@ -41,6 +41,7 @@ ASKS_WAITING_MAX: Final = 16
 TITLES: Final = {
     "/jobs": "Which jobs are there?",
     "/jobs/executors": "Who runs them?",
+    "/jobs/operations": "What takes long, and how did it end?",
     "/jobs/audit": "Who changed what?",
 }
 SEARCHES: Final = {
@@ -116,6 +117,8 @@ def _shown(desk: LookingDesk, address: JobAddress, search: str | None) -> dict[s
     match address.part:
         case "/jobs/executors":
             body: Any = job_lists.executors(desk)
+        case "/jobs/operations":
+            body = _card(address, job_operations.operations(desk))
         case "/jobs/audit":
             body = _card(address, job_lists.audit(desk, view))
         case _:

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from pipelines.alerting.store.operations import Operation
+from pipelines.operations import asking
 from pipelines.scheduler.desk import Desk
-from pipelines.scheduler.roles import Deed, may
+from pipelines.scheduler.roles import Deed, NotPermitted, may
 from pipelines.scheduler.run_life import RunState
 from pipelines.scheduler.store import flows, groups, job_lists, jobs, registry, results
 from pipelines.scheduler.store.groups import Group
@@ -95,6 +97,18 @@ class LookingDesk(Desk):
             self._database, [one.app_name for one in shown if one.manual_addresses is None]
         )
         return [(group, _executors(group, beats)) for group in shown]
+
+    def operations(self) -> list[Operation]:
+        """Long actions, the newest ones; for everybody who is known, as pages of lag are."""
+        if self._actor is None:
+            raise NotPermitted("nobody in particular may not see operations")
+        return asking.listed(self._database, now_us=self.now_ms * 1000)
+
+    def operation(self, operation_id: str) -> Operation | None:
+        """One of them; None when it is unknown, or forgotten."""
+        if self._actor is None:
+            raise NotPermitted("nobody in particular may not see operations")
+        return asking.found(self._database, operation_id, now_us=self.now_ms * 1000)
 
     def addresses(self, group: Group) -> list[str]:
         """Where the executors of a group are that are there now."""

@@ -45,6 +45,8 @@ class Ended(StrEnum):
     FAILED = "FAILED"
     EXPIRED = "EXPIRED"
     """Its time is over, and nobody said how it ended."""
+    LOST = "LOST"
+    """The process that kept it is gone, and did not say how it ended: part of it may be done."""
 
 
 class Escaped(TypeDecorator[str]):
@@ -186,8 +188,17 @@ operations = Table(
     Column("expires_us", BigInteger, nullable=False),
     Column("ended_us", BigInteger),
     Column("result", Escaped),
+    Column("command", Escaped),
+    Column("author", Escaped),
+    Column("host", String(255)),
+    Column("pid", Integer),
+    Column("process", String(64)),
+    Column("seen_us", BigInteger),
+    Column("said", Escaped),
     Index("operations_by_state", "state", "ended_us"),
 )
+"""`command`: a JSON list of words. `host`, `pid`, `process`: who keeps it, and as which process of
+that number. `seen_us`: when that said last that it is there; NULL of one that no process keeps."""
 
 notices = Table(
     "notices",
