@@ -74,6 +74,16 @@ class Lake:
         """Address of a table of the pipelines' own state."""
         return f"{self.root}/{STATE_FOLDER}/{table}"
 
+    def demand_folder(self) -> None:
+        """Raise LakeError when its folder is not there: who reads a lake makes none, or a slip of
+        the pen in an address would leave a folder. In an object store there are no folders.
+        """
+        if "://" not in self.root and not os.path.isdir(self.root):  # noqa: PTH112 - as it is kept
+            raise LakeError(
+                f"there is no lake at {self.root}: start an engine with it (`tidemark engine "
+                f"--lake {self.root} ...`), or name another one"
+            )
+
     def exists(self, address: str) -> bool:
         """Is there a Delta table at `address`?"""
         return DeltaTable.is_deltatable(address, storage_options=self.storage_options or None)

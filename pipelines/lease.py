@@ -98,13 +98,17 @@ def acquire(
     *,
     heartbeat_s: float = HEARTBEAT_S,
     stale_after_s: float = STALE_AFTER_S,
+    makes_lake: bool = False,
 ) -> Lease:
-    """The lease of a role on a lake, renewed by a thread until it is released.
+    """The lease of a role on a lake, renewed by a thread until it is released. `makes_lake`: the
+    folder of the lake may be missing yet, and is made.
 
     Raises LeaseHeld when another process has it, LakeError when the lake cannot be written. It
     returns or refuses at once, but for the two heartbeats for which a stale holder is watched.
     """
     assert heartbeat_s * 3 <= stale_after_s, "two renewals may fail before a lease is stale"
+    if not makes_lake:
+        lake.demand_folder()
     holder = _myself(role)
     address = f"{lake.state(LEASES)}/{role}.json"
     files = SmallFiles(lake)

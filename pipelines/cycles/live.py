@@ -106,7 +106,7 @@ def poll_s_of(lake: Lake) -> float:
 
 def only_driver(lake: Lake) -> Lease:
     """The right to compute a lake's gold. LeaseHeld when another process has it."""
-    return acquire(lake, ROLE)
+    return acquire(lake, ROLE, makes_lake=True)  # It may be there before what it waits for.
 
 
 def _wait(*, started_s: float, for_s: float, wanted: Callable[[], bool]) -> None:

@@ -94,6 +94,8 @@ class Wish:
 
 def make(shelf: Shelf, wish: Wish) -> tuple[ReportRun, bool]:
     """The report, and whether it was made now. Raises LakeError, LeaseHeld, ConfigError."""
+    if shelf.newest(wish.report, wish.window.name) is None:
+        newest_cut(shelf.lake, time.time_ns() // 1_000)  # Told before anything is written there.
     with acquire(shelf.lake, f"report-{wish.report}"):
         last = shelf.newest(wish.report, wish.window.name)
         if last is not None and wish.cut is From.NEW and shelf.place(last).exists():

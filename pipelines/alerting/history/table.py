@@ -89,6 +89,7 @@ class HistoryTable:
         return self._lake.table(self._address)
 
     def _create(self) -> None:
+        self._lake.demand_folder()
         try:
             DeltaTable.create(
                 self._address,

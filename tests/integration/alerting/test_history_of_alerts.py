@@ -57,6 +57,7 @@ def database(tmp_path: Path) -> Iterator[Database]:
 
 @pytest.fixture
 def lake(tmp_path: Path) -> Lake:
+    (tmp_path / "lake").mkdir()
     return Lake.at(str(tmp_path / "lake"))
 
 

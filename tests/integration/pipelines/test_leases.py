@@ -71,6 +71,7 @@ def home(
 ) -> tuple[str, Mapping[str, str]]:
     """A lake's address, and the environment in which it is reached."""
     if request.param == "disk":
+        (tmp_path / "lake").mkdir()
         return str(tmp_path / "lake"), {}
     options: Mapping[str, str] = request.getfixturevalue("s3")
     for name, text in options.items():
@@ -177,6 +178,7 @@ def test_a_holder_whose_clock_is_slow_is_watched_before_it_is_replaced(
 
 
 def test_what_was_given_back_is_nobodys(tmp_path: Path) -> None:
+    (tmp_path / "lake").mkdir()
     lake = Lake.at(str(tmp_path / "lake"))
     with acquire(lake, "maintainer") as lease:
         assert lease.is_held
@@ -188,6 +190,7 @@ def test_what_was_given_back_is_nobodys(tmp_path: Path) -> None:
 def test_whoever_had_the_lease_of_a_state_that_was_moved_away_has_none_of_the_new_one(
     tmp_path: Path,
 ) -> None:
+    (tmp_path / "lake").mkdir()
     lake = Lake.at(str(tmp_path / "lake"))
     with acquire(lake, "pipeline", heartbeat_s=0.1, stale_after_s=1) as first:
         assert first.is_held
@@ -205,4 +208,4 @@ def test_whoever_had_the_lease_of_a_state_that_was_moved_away_has_none_of_the_ne
 def test_a_lake_that_takes_no_file_is_told(tmp_path: Path) -> None:
     (tmp_path / "lake").write_text("a file")
     with pytest.raises(LakeError, match="cannot be written"):
-        acquire(Lake.at(str(tmp_path / "lake")), "maintainer")
+        acquire(Lake.at(str(tmp_path / "lake")), "maintainer", makes_lake=True)
