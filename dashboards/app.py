@@ -31,15 +31,19 @@ from dashboards.guard import (
     Receive,
     Scope,
     Send,
+    framed_headers,
     security_headers,
 )
 from dashboards.pages import alerts as alerts_page
 from dashboards.pages import shell
-from dashboards.view import group_of, topic_of
+from dashboards.report_files import POLICY, add_report_files
+from dashboards.reports import ReportShelf
+from dashboards.view import REPORT_FILES_PREFIX, REPORTS_PATH, group_of, report_of, topic_of
 from engine.foundation.errors import LakeError
 from pipelines.lake import Lake
 
-PATHS: Final = ("/checks", *alerts_page.PARTS)
+PATHS: Final = ("/checks", REPORTS_PATH, *alerts_page.PARTS)
+NAMED: Final = (group_of, topic_of, report_of)
 ASSETS: Final = Path(__file__).parent / "assets"
 INDEX: Final = """<!DOCTYPE html>
 <html lang="en">
@@ -73,14 +77,18 @@ def build(
     hosts: Collection[str] = LOOPBACK_NAMES,
     cluster: Cluster | None = None,
     alerts: AlertSource | None = None,
+    reports: Path | None = None,
 ) -> Application:
     """The ASGI application that shows `lake` to requests for one of `hosts`; `cluster` is asked
-    about single messages and routes, and `alerts` about alerts, when they are given."""
+    about single messages and routes, and `alerts` about alerts, when they are given. reports: the
+    folder of their files, when it is not the lake's own."""
     # Without the generated API pages: they load scripts from elsewhere.
     server = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
-    desk = Desk(LakeData(lake), clock, cluster or Cluster(), alerts=alerts)
+    shelf = ReportShelf(lake, reports)
+    desk = Desk(LakeData(lake), clock, cluster or Cluster(), alerts=alerts, shelf=shelf)
     _add_health(server, desk)
     add_docs(server, lake)
+    add_report_files(server, shelf)
     dash = Dash(
         "tidemark",
         server=server,
@@ -100,8 +108,12 @@ def build(
     dash.layout = shell.layout
     shell.register(dash, desk)
     server.add_middleware(GZipMiddleware, minimum_size=1024)
+    headers = security_headers(dash.csp_hashes())
     return Guard(
-        PageAddresses(server), allowed_hosts=hosts, headers=security_headers(dash.csp_hashes())
+        PageAddresses(server),
+        allowed_hosts=hosts,
+        headers=headers,
+        framed={REPORT_FILES_PREFIX: framed_headers(POLICY, headers)},
     )
 
 
@@ -128,6 +140,6 @@ class PageAddresses:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
         path = scope.get("path", "")
-        if path in PATHS or group_of(path) is not None or topic_of(path) is not None:
+        if path in PATHS or any(named(path) is not None for named in NAMED):
             scope = {**scope, "path": "/", "raw_path": b"/"}
         await self._application(scope, receive, send)

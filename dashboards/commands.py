@@ -51,6 +51,10 @@ def dash(
         list[Path] | None,
         typer.Option(help="Rules that the page of alerts lists; else those shipped."),
     ] = None,
+    reports: Annotated[
+        Path | None,
+        typer.Option(help="Folder of the reports' files, when `reports run --folder` named one."),
+    ] = None,
     credentials: Annotated[
         str | None, typer.Option(help="File with the account and TLS for that cluster.")
     ] = None,
@@ -86,7 +90,7 @@ def dash(
     number = listener.getsockname()[1]
     shown = f"[{host}]" if ":" in host else host
     alerts = alerts_of(place, database, rules or ())
-    application = build(place, hosts=hosts, cluster=cluster, alerts=alerts)
+    application = build(place, hosts=hosts, cluster=cluster, alerts=alerts, reports=reports)
     serve(application, listener, ready=lambda: announce(f"dash http://{shown}:{number}/"))
 
 

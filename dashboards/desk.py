@@ -17,6 +17,7 @@ from dashboards.alerts import AlertSource
 from dashboards.cache import PageCache
 from dashboards.cluster import Cluster
 from dashboards.data import LakeData, Pulse, Seen
+from dashboards.reports import ReportShelf
 from dashboards.view import Span, View, parse, resolve
 from pipelines.microseconds import micros
 
@@ -79,6 +80,13 @@ class Desk:
     pages: PageCache = field(default_factory=PageCache)
     alerts: AlertSource | None = None
     """None: this dashboard knows no database of alerts."""
+    shelf: ReportShelf | None = None
+    """None: the reports are where the lake keeps them."""
+
+    @property
+    def reports(self) -> ReportShelf:
+        """The reports of the lake."""
+        return self.shelf or ReportShelf(self.data.lake)
 
     @property
     def now_us(self) -> int:

@@ -16,16 +16,18 @@ from dash import ClientsideFunction, Dash, Input, Output, State, dcc, html, no_u
 from dashboards.alerts import heard_of
 from dashboards.answers import quality
 from dashboards.desk import Desk, Look, beside
-from dashboards.pages import alerts, checks, group, overview, topic
+from dashboards.pages import alerts, checks, group, overview, report, reports, topic
 from dashboards.view import (
     CHECKS_OLD_AFTER,
     LATE_AFTER,
     RANGES,
     REFRESH_S,
+    REPORTS_PATH,
     STALE_AFTER,
     View,
     group_of,
     parse,
+    report_of,
     topic_of,
 )
 from dashboards.words import clock, duration, visible
@@ -34,7 +36,12 @@ from pipelines.emitters import skew_sentences
 from pipelines.settings import CLOCK_SKEW_ALLOWED_US
 
 MILLISECOND: Final = timedelta(milliseconds=1)
-PAGES: Final = (("/", "Overview"), ("/checks", "Checks"), ("/alerts", "Alerts"))
+PAGES: Final = (
+    ("/", "Overview"),
+    ("/checks", "Checks"),
+    (REPORTS_PATH, "Reports"),
+    ("/alerts", "Alerts"),
+)
 """The last one has its count beside it."""
 IDLE_MS: Final = 15_000
 """Between two looks at the lake when pages are not refreshed: their age and the connection are."""
@@ -98,6 +105,11 @@ def page(pathname: str) -> Any:
         return checks.layout()
     if pathname in alerts.PARTS:
         return alerts.layout(pathname)
+    if pathname == REPORTS_PATH:
+        return reports.layout()
+    name = report_of(pathname)
+    if name is not None:
+        return report.layout(name)
     name = group_of(pathname)
     if name is not None:
         return group.layout(name)
@@ -114,6 +126,7 @@ def page(pathname: str) -> Any:
 def navigation(pathname: str, view: View) -> list[dcc.Link]:
     """Links to the pages; range, refresh and cluster go with the reader."""
     here = "/alerts" if pathname in alerts.PARTS else pathname
+    here = REPORTS_PATH if report_of(pathname) is not None else here
     return [
         dcc.Link(
             title,
@@ -227,12 +240,15 @@ def beat(
     board = desk.board()
     heard["alerts"] = heard_of(board, view.cluster, desk.now_us)
     version = 0 if board is None else board.version
+    # Asked only where they are shown: on an object store each look is a request.
+    shows_reports = (path or "").startswith(REPORTS_PATH)
+    of_reports = {"reports": desk.data.reports_version()} if shows_reports else {}
     try:
         look = desk.look(None)
         look.seen.newest_lag()  # A lake that cannot be read is told here, on every page.
         results = look.seen.checks()
     except LakeError as error:
-        token = {"token": f"error {error}", "alerts": str(version)}
+        token = {"token": f"error {error}", "alerts": str(version), **of_reports}
         return (no_update if token == known else token), {**heard, "error": str(error)}
     # Silence changes pages too: the hatched edge grows while nothing comes.
     end = look.span.end
@@ -241,6 +257,7 @@ def beat(
         "token": look.pulse.token,
         "end": end.isoformat() if silent else "",
         "alerts": str(version),
+        **of_reports,
     }
     still = refresh_s is None and known is not None
     pulse = no_update if still or token == known else token
@@ -351,6 +368,8 @@ def register(app: Dash, desk: Desk) -> None:
     group.register(app, desk)
     topic.register(app, desk)
     checks.register(app, desk)
+    reports.register(app, desk)
+    report.register(app, desk)
 
 
 def _register_filters(app: Dash, desk: Desk) -> None:
