@@ -4,7 +4,7 @@ Place in the walk: last; a browser reads it. `build` only puts parts together.
 
 Invariant: everything a page needs is served from here: no address outside this origin is ever
 asked for. Absent on purpose: Dash's page registry and its global callbacks, which know one
-application per process; authentication, see `guard`.
+application per process; who may see and change what, see `visits` and `guard`.
 """
 
 from __future__ import annotations
@@ -38,11 +38,13 @@ from dashboards.pages import alerts as alerts_page
 from dashboards.pages import shell
 from dashboards.report_files import POLICY, add_report_files
 from dashboards.reports import ReportShelf
+from dashboards.sign_in import SignIn, add_sign_in
 from dashboards.view import REPORT_FILES_PREFIX, REPORTS_PATH, group_of, report_of, topic_of
+from dashboards.visits import NotedVisits, Visitors
 from engine.foundation.errors import LakeError
 from pipelines.lake import Lake
 
-PATHS: Final = ("/checks", REPORTS_PATH, *alerts_page.PARTS)
+PATHS: Final = ("/checks", "/sign-in", REPORTS_PATH, *alerts_page.PARTS)
 NAMED: Final = (group_of, topic_of, report_of)
 ASSETS: Final = Path(__file__).parent / "assets"
 INDEX: Final = """<!DOCTYPE html>
@@ -77,16 +79,22 @@ def build(
     hosts: Collection[str] = LOOPBACK_NAMES,
     cluster: Cluster | None = None,
     alerts: AlertSource | None = None,
+    visitors: Visitors | None = None,
     reports: Path | None = None,
 ) -> Application:
     """The ASGI application that shows `lake` to requests for one of `hosts`; `cluster` is asked
-    about single messages and routes, and `alerts` about alerts, when they are given. reports: the
-    folder of their files, when it is not the lake's own."""
+    about single messages and routes, `alerts` about alerts, and `visitors` about who may see and
+    change jobs, when they are given. reports: the folder of the files of reports, when it is not
+    the lake's own."""
     # Without the generated API pages: they load scripts from elsewhere.
     server = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
     shelf = ReportShelf(lake, reports)
-    desk = Desk(LakeData(lake), clock, cluster or Cluster(), alerts=alerts, shelf=shelf)
+    desk = Desk(
+        LakeData(lake), clock, cluster or Cluster(), alerts=alerts, visitors=visitors, shelf=shelf
+    )
     _add_health(server, desk)
+    if visitors is not None:
+        add_sign_in(server, SignIn(visitors))
     add_docs(server, lake)
     add_report_files(server, shelf)
     dash = Dash(
@@ -108,13 +116,10 @@ def build(
     dash.layout = shell.layout
     shell.register(dash, desk)
     server.add_middleware(GZipMiddleware, minimum_size=1024)
+    application = NotedVisits(PageAddresses(server))
     headers = security_headers(dash.csp_hashes())
-    return Guard(
-        PageAddresses(server),
-        allowed_hosts=hosts,
-        headers=headers,
-        framed={REPORT_FILES_PREFIX: framed_headers(POLICY, headers)},
-    )
+    framed = {REPORT_FILES_PREFIX: framed_headers(POLICY, headers)}
+    return Guard(application, allowed_hosts=hosts, headers=headers, framed=framed)
 
 
 def _add_health(server: FastAPI, desk: Desk) -> None:

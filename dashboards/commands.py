@@ -43,8 +43,8 @@ def dash(
         str | None,
         typer.Option(
             envvar="TIDEMARK_DATABASE",
-            help="Where `tidemark alerts` keeps its state, as it is told there; else the file in "
-            "~/.tidemark, or in the folder that TIDEMARK_HOME names. It is only read.",
+            help="Where `tidemark alerts` and `tidemark jobs` keep their state, as they are told "
+            "it; else the file in ~/.tidemark, or in the folder that TIDEMARK_HOME names.",
         ),
     ] = None,
     rules: Annotated[
@@ -62,8 +62,8 @@ def dash(
         bool,
         typer.Option(
             "--open-to-network",
-            help="Permit an address others can reach: no log-in. With --namesrv they all read "
-            "traces, by the account of --credentials.",
+            help="Permit an address others can reach: only pages of jobs ask for a sign-in. With "
+            "--namesrv they all read traces, by the account of --credentials.",
         ),
     ] = False,
 ) -> None:
@@ -82,7 +82,9 @@ def dash(
     from dashboards.app import build
     from dashboards.cluster import Cluster
     from dashboards.guard import LOOPBACK_NAMES
+    from dashboards.kept_database import KeptDatabase
     from dashboards.serving import serve
+    from dashboards.visits import Visitors
 
     cluster = Cluster(namesrv, credentials=credentials)
     listener = listen(host, port)
@@ -90,7 +92,10 @@ def dash(
     number = listener.getsockname()[1]
     shown = f"[{host}]" if ":" in host else host
     alerts = alerts_of(place, database, rules or ())
-    application = build(place, hosts=hosts, cluster=cluster, alerts=alerts, reports=reports)
+    visitors = Visitors(KeptDatabase(database), is_local=is_loopback(host))
+    application = build(
+        place, hosts=hosts, cluster=cluster, alerts=alerts, visitors=visitors, reports=reports
+    )
     serve(application, listener, ready=lambda: announce(f"dash http://{shown}:{number}/"))
 
 

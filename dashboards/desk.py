@@ -19,6 +19,7 @@ from dashboards.cluster import Cluster
 from dashboards.data import LakeData, Pulse, Seen
 from dashboards.reports import ReportShelf
 from dashboards.view import Span, View, parse, resolve
+from dashboards.visits import STRANGER, Visitor, Visitors, this_visit
 from pipelines.microseconds import micros
 
 if TYPE_CHECKING:
@@ -80,6 +81,8 @@ class Desk:
     pages: PageCache = field(default_factory=PageCache)
     alerts: AlertSource | None = None
     """None: this dashboard knows no database of alerts."""
+    visitors: Visitors | None = None
+    """None: this dashboard knows nobody, and has no pages of jobs."""
     shelf: ReportShelf | None = None
     """None: the reports are where the lake keeps them."""
 
@@ -96,6 +99,11 @@ class Desk:
     def board(self) -> Board | None:
         """What is known of alerts now."""
         return None if self.alerts is None else self.alerts.look(self.now_us)
+
+    def visitor(self) -> Visitor:
+        """Who asks, by the request that is answered. Raises StorageError or ConfigError when the
+        database of users cannot be asked."""
+        return STRANGER if self.visitors is None else self.visitors.visitor(this_visit())
 
     def look(self, search: str | None, pulse: Any = None) -> Look:
         """Resolve a URL's query against the lake, at the moment of `pulse`: what a page's parts

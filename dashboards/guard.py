@@ -1,12 +1,14 @@
 """What stands before every request: the host allow-list, the origin check, the headers.
 
-Why: the pages are open to whoever reaches the port, therefore the port is loopback. A web page of
-somebody else can still make a browser on this machine send requests here, by its own name
+Why: the pages of lag are open to whoever reaches the port, therefore the port is loopback. A web
+page of somebody else can still make a browser on this machine send requests here, by its own name
 re-bound to 127.0.0.1 or by a form; the first is refused by the Host header, the second by Origin.
+Both hold for signing in, and for every change that somebody makes who has.
 
 Invariant: pure ASGI; the body of a callback is read here, up to BODY_BYTES_MAX whatever its header
 says of its length, before anything behind the guard runs; what only reads may bring none. Absent on
-purpose: log-in (a network bind is refused unless asked for by name).
+purpose: who somebody is. `visits` knows who has signed in, which pages of jobs ask for; pages of
+lag ask nobody (so a network bind is refused unless asked for by name).
 """
 
 from __future__ import annotations
@@ -73,7 +75,7 @@ def refusal(
 ) -> tuple[int, str] | None:
     """Why a request is refused, or None: (status, sentence)."""
     host = headers.get("host", "")
-    if _name(host) not in allowed_hosts:
+    if host_name(host) not in allowed_hosts:
         return 421, f"host {host!r} is not served here; start with --allow-host to serve it"
     if method in SAFE_METHODS:
         if "transfer-encoding" in headers or headers.get("content-length", "0") != "0":
@@ -92,7 +94,7 @@ def refusal(
     return None
 
 
-def _name(host: str) -> str:
+def host_name(host: str) -> str:
     """Host name without its port; brackets of an IPv6 address are dropped."""
     try:
         return urlsplit(f"//{host}").hostname or ""

@@ -248,6 +248,29 @@
     return text ? "?" + text : "";
   }
 
+  let busy = false;
+
+  /* One question to the server, of which there is one at a time; what it says when it says no. */
+  function asked(path, body, done) {
+    busy = true;
+    return fetch(path, {
+      method: "POST",
+      headers: { "Content-Type": "application/json" },
+      body: JSON.stringify(body),
+    })
+      .then(function (answer) {
+        return answer.json().then(function (told) {
+          return answer.ok ? done() : told.said;
+        });
+      })
+      .catch(function () {
+        return "The dashboard's server does not answer.";
+      })
+      .finally(function () {
+        busy = false;
+      });
+  }
+
   window.dash_clientside = Object.assign({}, window.dash_clientside, {
     tidemark: {
       /* Each second, and with each answer: the age of everything, and whether anybody answers. */
@@ -327,6 +350,45 @@
           window.dash_clientside.set_props("url", { search: search ? "?" + search : "" });
         }
         return window.dash_clientside.no_update;
+      },
+
+      /* A name and a password go to the server by themselves; no callback has them. */
+      signIn: function (clicks, byName, byPassword, name, password) {
+        const unchanged = window.dash_clientside.no_update;
+        if (!(clicks || byName || byPassword) || busy) {
+          return unchanged;
+        }
+        if (!name || !password) {
+          return "A name and a password, please.";
+        }
+        return asked("/session", { name: name, password: password }, function () {
+          const here = new URL(window.location.href);
+          const to = here.searchParams.get("to") || "/";
+          const at = here.pathname === "/sign-in" ? new URL(to, here.origin) : here;
+          window.location.assign(at.origin === here.origin ? at.href : "/");
+          return unchanged;
+        });
+      },
+
+      /* What is typed here goes over the wire as it is, unless that is encrypted, or no wire. */
+      signInSafety: function () {
+        if (window.isSecureContext) {
+          return [];
+        }
+        return span(
+          { className: "field-wrong" },
+          "This connection is not encrypted: whoever is on the network can read the password."
+        );
+      },
+
+      signOut: function (clicks) {
+        if (!clicks || busy) {
+          return window.dash_clientside.no_update;
+        }
+        return asked("/session/end", {}, function () {
+          window.location.reload();
+          return "";
+        });
       },
 
       /* First call: what the reader prefers. Later ones: the other theme, kept. */

@@ -16,7 +16,7 @@ from dash import ClientsideFunction, Dash, Input, Output, State, dcc, html, no_u
 from dashboards.alerts import heard_of
 from dashboards.answers import quality
 from dashboards.desk import Desk, Look, beside
-from dashboards.pages import alerts, checks, group, overview, report, reports, topic
+from dashboards.pages import alerts, checks, group, overview, report, reports, sign_in, topic
 from dashboards.view import (
     CHECKS_OLD_AFTER,
     LATE_AFTER,
@@ -76,6 +76,7 @@ def layout() -> html.Div:
                     ),
                     html.Div(id="health", className="health"),
                     html.Div(id="freshness"),
+                    html.Div(id="visitor"),
                     html.Button(
                         "◐",
                         id="theme-toggle",
@@ -103,6 +104,8 @@ def page(pathname: str) -> Any:
         return overview.layout()
     if pathname == "/checks":
         return checks.layout()
+    if pathname == "/sign-in":
+        return sign_in.layout()
     if pathname in alerts.PARTS:
         return alerts.layout(pathname)
     if pathname == REPORTS_PATH:
@@ -370,6 +373,7 @@ def register(app: Dash, desk: Desk) -> None:
     checks.register(app, desk)
     reports.register(app, desk)
     report.register(app, desk)
+    sign_in.register(app, desk)
 
 
 def _register_filters(app: Dash, desk: Desk) -> None:

@@ -37,11 +37,20 @@ from pipelines.scheduler.workflows import workflow_of
 class Desk:
     """The database, as one person may use it. What he may not raises NotPermitted."""
 
-    def __init__(self, database: Database, actor: Actor | None, now_ms: Callable[[], int]) -> None:
-        """`actor` None: nobody, who may nothing."""
+    def __init__(
+        self,
+        database: Database,
+        actor: Actor | None,
+        now_ms: Callable[[], int],
+        *,
+        expects: str | None = None,
+    ) -> None:
+        """`actor` None: nobody, who may nothing. `expects`: the version of the job that he looks
+        at: changes of it raise JobChanged when it is another by now."""
         self._database = database
         self._actor = actor
         self._now_ms = now_ms
+        self._expects = expects
 
     @property
     def now_ms(self) -> int:
@@ -51,7 +60,8 @@ class Desk:
     @property
     def change(self) -> Change:
         """By him, now."""
-        return Change(self._actor.name if self._actor else "", self._now_ms())
+        name = self._actor.name if self._actor else ""
+        return Change(name, self._now_ms(), self._expects)
 
     def demand_job(self, deed: Deed, job_id: int) -> jobs.Job:
         """The job, if he may; who may not is told the same whether there is one or not."""
@@ -140,7 +150,9 @@ class Desk:
 
     def run_job(self, job_id: int, run_key: str, parameters: str | None = None) -> int:
         """Have it run once, now; the number of the run."""
-        self.demand_job(Deed.CHANGE_JOBS, job_id)
+        job = self.demand_job(Deed.CHANGE_JOBS, job_id)
+        if self._expects is not None and self._expects != job.version:
+            raise jobs.JobChanged(job_id)
         return results.run_by_hand(
             self._database, job_id, run_key, self.change, parameters=parameters
         )

@@ -44,11 +44,13 @@ class Actor:
     is_admin: bool = False
     group_ids: frozenset[int] = frozenset()
     """Groups whose jobs he may see and change."""
+    only_looks: bool = False
+    """He may see what he may see, and change nothing."""
 
 
 def may(actor: Actor | None, deed: Deed, group_id: int | None = None) -> bool:
     """May he? None is nobody, who may nothing; without a group, what is a group's is refused."""
-    if actor is None:
+    if actor is None or (actor.only_looks and deed is not Deed.SEE_JOBS):
         return False
     if actor.is_admin:
         return True

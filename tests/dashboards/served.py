@@ -21,6 +21,7 @@ from dashboards.app import build
 from dashboards.cluster import Cluster
 from dashboards.commands import listen
 from dashboards.serving import server_of
+from dashboards.visits import Visitors
 from pipelines.lake import Lake
 
 READY_WITHIN_S = 20
@@ -38,12 +39,14 @@ def serving(
     *,
     port: int = 0,
     alerts: AlertSource | None = None,
+    visitors: Visitors | None = None,
 ) -> Iterator[str]:
     """The address of a dashboard over `lake` whose clock stands at `now`."""
     listener: socket.socket = listen("127.0.0.1", port)
     port = listener.getsockname()[1]
     ready = threading.Event()
-    server = server_of(build(lake, clock=lambda: now, cluster=cluster, alerts=alerts), ready.set)
+    application = build(lake, clock=lambda: now, cluster=cluster, alerts=alerts, visitors=visitors)
+    server = server_of(application, ready.set)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
     thread.start()
     try:

@@ -19,6 +19,8 @@ class Change:
 
     author: str
     now_ms: int
+    expects: str | None = None
+    """The version of the job that he looks at; None: whatever it is."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ changes a job cancels those that were planned by what it was; a next time is pla
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Collection
 from dataclasses import asdict, dataclass, fields
@@ -13,7 +14,7 @@ from typing import Any, Final
 
 import sqlalchemy as sa
 
-from engine.foundation.errors import ConfigError
+from engine.foundation.errors import ConfigError, TidemarkError
 from pipelines.alerting.store.database import Database
 from pipelines.scheduler.job_settings import JobSettings
 from pipelines.scheduler.run_life import MOVES, RunEvent, RunState
@@ -45,6 +46,20 @@ class Job:
     changed_ms: int
     wrong_because: str | None = None
     """Why it cannot be what is stored: written by a later version, or by other hands."""
+
+    @property
+    def version(self) -> str:
+        """What it is told to be, as a digest: another once somebody has changed it. Where its
+        schedule stands is no part of it."""
+        told = (asdict(self.settings), self.group_id, self.is_active, self.stopped_because)
+        return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:32]
+
+
+class JobChanged(TidemarkError):
+    """A job is not any more what somebody looked at who wants to change it: look again."""
+
+    def __init__(self, job_id: int) -> None:
+        super().__init__(f"job {job_id} has been changed meanwhile")
 
 
 def add_job(database: Database, group_id: int, settings: JobSettings, change: Change) -> int:
@@ -89,7 +104,7 @@ def edit_job(
     cancelled; an active job is planned anew, from now on. `remark`: of a new source.
     """
     with database.writing() as connection:
-        before = _locked(connection, job_id)
+        before = _locked(connection, job_id, change)
         _check_named(connection, settings, before.settings.children)
         if settings.is_workflow:
             _refuse_a_step(connection, job_id, "a job: a step is no workflow")
@@ -114,7 +129,7 @@ def edit_job(
 def start_job(database: Database, job_id: int, change: Change) -> int | None:
     """Have its schedule hold; the next time. Raises ConfigError when it never comes."""
     with database.writing() as connection:
-        job = _locked(connection, job_id)
+        job = _locked(connection, job_id, change)
         if job.is_active:
             return job.next_ms
         next_ms = _first_ms(job.settings, change)
@@ -130,7 +145,7 @@ def start_job(database: Database, job_id: int, change: Change) -> int | None:
 def pause_job(database: Database, job_id: int, change: Change) -> None:
     """Have it run no more, but by hand. What an executor has goes on."""
     with database.writing() as connection:
-        _locked(connection, job_id)
+        _locked(connection, job_id, change)
         cancel_waiting(connection, job_id, change)
         connection.execute(
             sa.update(jobs).where(jobs.c.job_id == job_id).values(is_active=False, next_ms=None)
@@ -143,7 +158,7 @@ def remove_job(database: Database, job_id: int, change: Change) -> None:
     a step of a workflow.
     """
     with database.writing() as connection:
-        job = _locked(connection, job_id)
+        job = _locked(connection, job_id, change)
         _refuse_a_step(connection, job_id, "one that no workflow has as a step")
         cancel_waiting(connection, job_id, change)
         connection.execute(sa.delete(jobs).where(jobs.c.job_id == job_id))
@@ -254,11 +269,14 @@ def _job(row: AnyRow | None, job_id: int) -> Job:
     )
 
 
-def _locked(connection: sa.Connection, job_id: int) -> Job:
+def _locked(connection: sa.Connection, job_id: int, change: Change) -> Job:
     row = connection.execute(
         sa.select(jobs).where(jobs.c.job_id == job_id).with_for_update()
     ).one_or_none()
-    return _job(row, job_id)
+    job = _job(row, job_id)
+    if change.expects is not None and change.expects != job.version:
+        raise JobChanged(job_id)
+    return job
 
 
 def _row(settings: JobSettings) -> dict[str, Any]:

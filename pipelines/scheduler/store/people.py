@@ -14,12 +14,13 @@ import sqlalchemy as sa
 
 from engine.foundation.errors import ConfigError
 from pipelines.alerting.store.database import Database
-from pipelines.scheduler.passwords import NO_PASSWORD, is_password, password_hash
+from pipelines.scheduler.passwords import NO_PASSWORD, password_hash
 from pipelines.scheduler.roles import Actor
 from pipelines.scheduler.store.audit import Change, note
 from pipelines.scheduler.store.tables import AnyRow, job_groups, job_users
 
 USERS_MAX: Final = 10_000
+NAME_CHARS_MAX: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +48,18 @@ def actor_of(database: Database, name: str) -> Actor | None:
     """Whom the name means, and his rights; None: nobody."""
     with database.reading() as connection:
         row = connection.execute(sa.select(job_users).where(job_users.c.name == name)).one_or_none()
-    return None if row is None else Actor(row.name, row.is_admin, frozenset(_groups(row)))
+    return None if row is None else actor_from(row)
+
+
+def actor_from(row: AnyRow) -> Actor:
+    """Whom a row of a user means."""
+    return Actor(row.name, row.is_admin, frozenset(_groups(row)))
+
+
+def has_users(database: Database) -> bool:
+    """Is there anybody whom pages may know?"""
+    with database.reading() as connection:
+        return connection.scalar(sa.select(job_users.c.name).limit(1)) is not None
 
 
 def has_administrator(database: Database) -> bool:
@@ -56,15 +68,10 @@ def has_administrator(database: Database) -> bool:
         return _admin_count(connection) > 0
 
 
-def signed_in(database: Database, name: str, password: str) -> Actor | None:
-    """Who shows this password; None: nobody. It takes as long whether there is such a user."""
-    with database.reading() as connection:
-        kept = connection.scalar(
-            sa.select(job_users.c.password_hash).where(job_users.c.name == name)
-        )
-    if not is_password(password, kept or NO_PASSWORD):
-        return None
-    return actor_of(database, name)
+def is_name(name: str) -> bool:
+    """May somebody be called so?"""
+    is_written_well = name.isascii() and name.isprintable() and " " not in name
+    return is_written_well and 1 <= len(name) <= NAME_CHARS_MAX
 
 
 def add_user(
@@ -77,7 +84,7 @@ def add_user(
     password: str | None = None,
 ) -> None:
     """Make a user. Raises ConfigError for a name that there is, and for a group that is not."""
-    if not name or len(name) > 64 or not name.isascii() or not name.isprintable() or " " in name:
+    if not is_name(name):
         raise ConfigError("user", name[:64], "1 to 64 letters of ASCII, without spaces")
     kept = NO_PASSWORD if password is None else password_hash(password)
     with database.writing() as connection:

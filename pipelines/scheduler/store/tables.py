@@ -182,6 +182,20 @@ job_users = Table(
 )
 """Who may change jobs: an admin those of all groups, others those of the listed ones."""
 
+page_sessions = Table(
+    "page_sessions",
+    metadata,
+    Column("token_sha256", String(64), primary_key=True),
+    Column("name", String(64), nullable=False),
+    Column("standing", String(64), nullable=False),
+    Column("created_ms", BigInteger, nullable=False),
+    Column("seen_ms", BigInteger, nullable=False),
+    Column("expires_ms", BigInteger, nullable=False),
+    Index("page_sessions_by_name", "name", "seen_ms"),
+)
+"""Who has signed in to pages. `standing`: a digest of his row in `job_users` as it was then; once
+that row is another, or gone, the session is over."""
+
 job_audit = Table(
     "job_audit",
     metadata,

@@ -12,8 +12,9 @@ from engine.foundation.errors import ConfigError
 from pipelines.alerting.store.database import Database
 from pipelines.scheduler.desk import Desk
 from pipelines.scheduler.importing.xxl_job import Taking
+from pipelines.scheduler.passwords import NO_PASSWORD, is_password
 from pipelines.scheduler.roles import Actor, NotPermitted
-from pipelines.scheduler.store import groups, people
+from pipelines.scheduler.store import groups, people, sessions
 from tests.integration.scheduler.stores import NOW_MS, by, settings
 
 PASSWORD = "correct horse battery"
@@ -142,14 +143,14 @@ def test_the_first_user_leaves_whoever_made_him_an_administrator(database: Datab
         root.edit_user("root", is_admin=True)
 
 
-def test_who_has_a_password_signs_in_with_the_rights_of_now(database: Database) -> None:
+def test_of_a_password_only_a_hash_is_kept_and_the_audit_has_none(database: Database) -> None:
     root, ann, _, _ = shop(database)
-    assert people.signed_in(database, "ann", "") is None
+    assert sessions.kept_password(database, "ann") == NO_PASSWORD
     ann.set_password("ann", PASSWORD)
-    actor = people.signed_in(database, "ann", PASSWORD)
-    assert actor == people.actor_of(database, "ann")
-    assert people.signed_in(database, "ann", PASSWORD + "!") is None
-    assert people.signed_in(database, "eve", PASSWORD) is None
+    kept = sessions.kept_password(database, "ann")
+    assert is_password(PASSWORD, kept)
+    assert not is_password(PASSWORD + "!", kept)
+    assert not is_password(PASSWORD, sessions.kept_password(database, "eve"))
     root.copy_user("ann", "eve")
     assert {user.name: user.has_password for user in root.users()} == {
         "ann": True, "eve": False, "root": False

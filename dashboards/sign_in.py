@@ -1,0 +1,182 @@
+"""Signing in and out, over HTTP: two addresses that take JSON from our own pages.
+
+    POST /session       {"name": ..., "password": ...}     a cookie, or why not
+    POST /session/end   {}                                 the cookie is gone, and so is its session
+
+Place in the walk: behind the guard, whose checks of Host, Origin, Content-Type and size hold here
+too. Whose session a request has is looked up by `visits`.
+
+Invariant: whatever is wrong, the answer is the same sentence, and takes as long, whether there is
+such a user or not. Two passwords at most are looked at at a time, each for 32 MiB; a few wait, more
+are told to come again. The cookie cannot be read by scripts nor sent by pages of others, and goes
+only over https once it came over it. Absent on purpose: forms (the policy of the pages sends none),
+tokens in addresses, and ways to be remembered for longer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+from fastapi import FastAPI, Request
+from fastapi.responses import JSONResponse
+
+from dashboards.visits import COOKIE, Visitors, this_visit
+from dashboards.wrong_tries import WrongTries
+from engine.foundation.errors import ConfigError, StorageError
+from pipelines.alerting.store.database import Database
+from pipelines.scheduler.passwords import NO_PASSWORD, is_password
+from pipelines.scheduler.store import sessions
+from pipelines.scheduler.store.clock import machine_ms
+
+CHECKS_AT_ONCE: Final = 2
+CHECKS_WAITING_MAX: Final = 8
+"""Beyond those at work; a further one is told to come again."""
+BODY_BYTES_MAX: Final = 16 * 1024
+"""A name and a password of 1,024 characters, each written in six."""
+AGES_S: Final = 7 * 86_400
+"""So long a browser keeps the cookie; the session ends by the server's rule."""
+
+WRONG: Final = "That name and password do not belong together."
+NOT_NOW: Final = "The database of users cannot be asked now; try again."
+BUSY: Final = "Many are signing in; try again in some seconds."
+
+
+class Credentials(msgspec.Struct, forbid_unknown_fields=True):
+    """What somebody brings."""
+
+    name: str
+    password: str
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What becomes of a try."""
+
+    status: int
+    said: str = ""
+    token: str | None = None
+    wait_s: int = 0
+
+
+class SignIn:
+    """The door: lets in who brings the right password, and counts the wrong ones."""
+
+    def __init__(self, visitors: Visitors, tries: WrongTries | None = None) -> None:
+        self._visitors = visitors
+        self._tries = tries or WrongTries()
+        self._checks = ThreadPoolExecutor(CHECKS_AT_ONCE, thread_name_prefix="sign-in")
+        self._under_way = 0
+
+    async def sign_in(self, name: str, password: str) -> Answer:
+        """Look at a password, unless there are too many to look at."""
+        if self._under_way >= CHECKS_AT_ONCE + CHECKS_WAITING_MAX:
+            return Answer(503, BUSY, wait_s=2)
+        self._under_way += 1
+        try:
+            loop = asyncio.get_running_loop()
+            return await loop.run_in_executor(self._checks, self._looked_at, name, password)
+        finally:
+            self._under_way -= 1
+
+    async def sign_out(self, token: str) -> None:
+        """End a session, if it is one. Raises StorageError: then it goes on."""
+        await asyncio.to_thread(self._ended, token)
+
+    def _looked_at(self, name: str, password: str) -> Answer:
+        try:
+            database = self._visitors.database.opened()
+            now_ms = self._now_ms(database)
+        except (StorageError, ConfigError):
+            return Answer(503, NOT_NOW)
+        wait_ms = self._tries.begin(name, now_ms=now_ms)
+        if wait_ms:
+            wait_s = -(-wait_ms // 1000)
+            return Answer(429, f"Too many wrong tries; the next one in {wait_s} s.", wait_s=wait_s)
+        try:
+            token = _token_for(database, name, password, now_ms=lambda: self._now_ms(database))
+        except (StorageError, ConfigError):
+            self._tries.was_not_looked_at(name)
+            return Answer(503, NOT_NOW)
+        if token is None:
+            return Answer(401, WRONG)
+        self._tries.was_right(name)
+        return Answer(200, token=token)
+
+    def _ended(self, token: str) -> None:
+        database = self._visitors.database.opened()
+        if database is not None and token:
+            sessions.end_session(database, token, now_ms=self._now_ms(database))
+
+    def _now_ms(self, database: Database | None) -> int:
+        return machine_ms() if database is None else self._visitors.now_ms(database)
+
+
+def _token_for(
+    database: Database | None, name: str, password: str, *, now_ms: Callable[[], int]
+) -> str | None:
+    """A new session of who brings his password, None of anybody else; both are written down."""
+    kept = NO_PASSWORD if database is None else sessions.kept_password(database, name)
+    is_right = is_password(password, kept)
+    if database is None:
+        return None
+    token = sessions.begin_session(database, name, kept, now_ms=now_ms()) if is_right else None
+    if token is None:
+        sessions.note_failure(database, name, now_ms=now_ms())
+    return token
+
+
+def add_sign_in(server: FastAPI, door: SignIn) -> None:
+    """The two addresses."""
+
+    @server.post("/session")
+    async def begin(request: Request) -> JSONResponse:
+        """Sign in."""
+        body = await request.body()
+        try:
+            if len(body) > BODY_BYTES_MAX:
+                return _told(Answer(413, "too long for a name and a password"))
+            brought = msgspec.json.decode(body, type=Credentials)
+        except (msgspec.MsgspecError, UnicodeDecodeError):
+            return _told(Answer(400, "a name and a password, as JSON"))
+        answer = await door.sign_in(brought.name, brought.password)
+        told = _told(answer)
+        if answer.token is not None:
+            told.set_cookie(
+                COOKIE,
+                answer.token,
+                max_age=AGES_S,
+                path="/",
+                httponly=True,
+                samesite="strict",
+                secure=request.url.scheme == "https",
+            )
+        return told
+
+    @server.post("/session/end")
+    async def end(request: Request) -> JSONResponse:
+        """Sign out."""
+        try:
+            await door.sign_out(this_visit().token)
+        except (StorageError, ConfigError):
+            return _told(Answer(503, NOT_NOW))
+        told = _told(Answer(200))
+        told.delete_cookie(
+            COOKIE,
+            path="/",
+            httponly=True,
+            samesite="strict",
+            secure=request.url.scheme == "https",
+        )
+        return told
+
+
+def _told(answer: Answer) -> JSONResponse:
+    headers = {"cache-control": "no-store"}
+    if answer.wait_s:
+        headers["retry-after"] = str(answer.wait_s)
+    return JSONResponse({"said": answer.said}, answer.status, headers=headers)

@@ -1,0 +1,402 @@
+"""Signing in over HTTP: who gets in, who does not, and what a wrong try costs."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import statistics
+import threading
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import sqlalchemy as sa
+
+from dashboards import sign_in, visits
+from dashboards.app import build
+from dashboards.kept_database import KeptDatabase
+from dashboards.visits import COOKIE, Standing, Visit, Visitors, visit_of
+from dashboards.wrong_tries import A_NAME, ALL_NAMES
+from engine.foundation.errors import StorageError
+from pipelines.alerting.store.database import Database
+from pipelines.lake import Lake
+from pipelines.scheduler.store import people
+from pipelines.scheduler.store.audit import Change, audit_of
+from pipelines.scheduler.store.tables import job_users
+from tests.dashboards.conftest import FRESH
+from tests.dashboards.served import Windows, serving, visiting
+
+PASSWORD = "correct horse battery"
+NOW_MS = 1_780_000_000_000
+JSON = {"content-type": "application/json"}
+OURS = {"origin": "http://localhost", "sec-fetch-site": "same-origin", **JSON}
+
+
+class Clock:
+    """A clock of the database that stands until it is moved."""
+
+    def __init__(self) -> None:
+        self.now_ms = NOW_MS
+
+    def __call__(self, _: Database) -> int:
+        return self.now_ms
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Iterator[Database]:
+    """Ann, who has a password; Bob, who has none."""
+    made = Database.at(f"sqlite:///{tmp_path / 'tidemark.db'}")
+    people.add_user(made, "ann", Change("root", NOW_MS), is_admin=True, password=PASSWORD)
+    people.add_user(made, "bob", Change("root", NOW_MS))
+    yield made
+    made.close()
+
+
+@asynccontextmanager
+async def asked(
+    lake: Lake, folder: Path, clock: Clock | None = None, **told: Any
+) -> AsyncIterator[httpx.AsyncClient]:
+    """A dashboard over the database of a folder, and somebody who asks it without a browser."""
+    kept = KeptDatabase(f"sqlite:///{folder / 'tidemark.db'}")
+    visitors = Visitors(kept, is_local=True, clock_ms=clock or Clock())
+    application: Any = build(lake, clock=lambda: FRESH, visitors=visitors)
+    address = told.pop("base_url", "http://localhost")
+    try:
+        async with httpx.AsyncClient(
+            transport=httpx.ASGITransport(app=application), base_url=address, **told
+        ) as web:
+            yield web
+    finally:
+        kept.close()
+
+
+async def tried(
+    web: httpx.AsyncClient, name: str = "ann", password: str = PASSWORD, **told: Any
+) -> httpx.Response:
+    return await web.post(
+        "/session", json={"name": name, "password": password}, headers=OURS | told
+    )
+
+
+async def shown(web: httpx.AsyncClient) -> str:
+    """What the frame says of who asks."""
+    body = {
+        "output": "visitor.children",
+        "outputs": {"id": "visitor", "property": "children"},
+        "inputs": [{"id": "url", "property": "pathname", "value": "/"}],
+        "changedPropIds": ["url.pathname"],
+    }
+    answer = await web.post("/_dash-update-component", json=body, headers=OURS)
+    assert answer.status_code == 200, answer.text
+    return answer.text
+
+
+async def test_the_right_password_lets_in_and_signing_out_ends_it(
+    nothing: Lake, database: Database, tmp_path: Path
+) -> None:
+    async with asked(nothing, tmp_path) as web:
+        assert "sign in" in await shown(web)
+        answer = await tried(web)
+        assert answer.status_code == 200
+        cookie = answer.headers["set-cookie"]
+        assert cookie.startswith(f"{COOKIE}=")
+        for part in ("HttpOnly", "SameSite=strict", "Path=/", "Max-Age=604800"):
+            assert part in cookie, part
+        assert "Secure" not in cookie, "over http a browser would not keep it"
+        assert answer.headers["cache-control"] == "no-store"
+        assert "administrator" in await shown(web)
+        kept = web.cookies[COOKIE]
+        ended = await web.post("/session/end", json={}, headers=OURS)
+        assert ended.status_code == 200
+        assert COOKIE not in web.cookies
+        assert "administrator" not in await shown(web)
+        web.cookies.set(COOKIE, kept)
+        assert "administrator" not in await shown(web), "the session is over, not the cookie alone"
+    assert [one.action for one in audit_of(database, "user:ann")][:2] == ["sign out", "sign in"]
+
+
+async def test_over_https_the_cookie_goes_nowhere_else(
+    nothing: Lake, database: Database, tmp_path: Path
+) -> None:
+    async with asked(nothing, tmp_path, base_url="https://localhost") as web:
+        answer = await tried(web, origin="https://localhost")
+        assert "Secure" in answer.headers["set-cookie"]
+
+
+async def test_a_session_outlives_the_dashboards_process(
+    nothing: Lake, database: Database, tmp_path: Path
+) -> None:
+    async with asked(nothing, tmp_path) as web:
+        token = (await tried(web)).cookies[COOKIE]
+    async with asked(nothing, tmp_path, cookies={COOKIE: token}) as web:
+        assert "administrator" in await shown(web)
+        people.edit_user(database, "bob", Change("root", NOW_MS), is_admin=True)
+        people.edit_user(database, "ann", Change("root", NOW_MS), is_admin=False)
+        assert "sign in" in await shown(web), "with the next request other rights hold"
+
+
+@pytest.mark.parametrize(
+    ("name", "password"),
+    [
+        ("ann", PASSWORD + "!"),
+        ("ann", ""),
+        ("ann", "x" * 4_000),
+        ("Ann", PASSWORD),
+        ("bob", ""),
+        ("bob", PASSWORD),
+        ("nobody", PASSWORD),
+        ("", ""),
+        ("x" * 4_000, PASSWORD),
+        ("ann\x00", PASSWORD),
+        ("' OR 1=1 --", PASSWORD),
+    ],
+)
+async def test_whatever_is_wrong_the_answer_is_the_same(
+    nothing: Lake, database: Database, tmp_path: Path, name: str, password: str
+) -> None:
+    async with asked(nothing, tmp_path) as web:
+        answer = await tried(web, name, password)
+        assert (answer.status_code, answer.json()) == (401, {"said": sign_in.WRONG})
+        assert "set-cookie" not in answer.headers
+    [noted] = [one for one in audit_of(database) if one.action == "sign in failed"]
+    assert noted.detail == name[:64]
+    assert PASSWORD not in str(audit_of(database))
+
+
+async def test_it_takes_as_long_for_a_name_that_nobody_has(
+    nothing: Lake, database: Database, tmp_path: Path
+) -> None:
+    async with asked(nothing, tmp_path) as web:
+        await tried(web, "warm", "up")
+        took: dict[str, list[float]] = {"ann": [], "nobody": []}
+        for _ in range(3):
+            for name, times in took.items():
+                begun = time.perf_counter()
+                assert (await tried(web, name, "wrong")).status_code == 401
+                times.append(time.perf_counter() - begun)
+    known, unknown = (statistics.median(times) for times in took.values())
+    assert 0.5 < known / unknown < 2, took
+
+
+@pytest.mark.parametrize("name", ["ann", "nobody"])
+async def test_wrong_tries_make_the_next_ones_wait_the_right_one_too(
+    nothing: Lake, database: Database, tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked_at: list[str] = []
+    monkeypatch.setattr(sign_in, "is_password", lambda told, kept: looked_at.append(told) or False)
+    clock = Clock()
+    async with asked(nothing, tmp_path, clock) as web:
+        for _ in range(A_NAME.free):
+            assert (await tried(web, name, "wrong")).status_code == 401
+        answer = await tried(web, name, PASSWORD)
+        assert answer.status_code == 429
+        assert answer.headers["retry-after"] == "2"
+        assert len(looked_at) == A_NAME.free, "it was not looked at"
+        clock.now_ms += 2_000
+        assert (await tried(web, name, "wrong")).status_code == 401
+        assert (await tried(web, name, PASSWORD)).headers["retry-after"] == "4"
+        assert (await tried(web, "carl", "wrong")).status_code == 401, "others do not wait"
+
+
+async def test_a_flood_is_bounded_and_so_is_what_it_leaves(
+    nothing: Lake, database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sign_in, "is_password", lambda told, kept: False)
+    async with asked(nothing, tmp_path) as web:
+        answers = [await tried(web, f"name{at}", "x") for at in range(ALL_NAMES.free + 20)]
+    assert [one.status_code for one in answers].count(401) == ALL_NAMES.free
+    assert len(audit_of(database)) <= ALL_NAMES.free + 2
+
+
+async def test_two_passwords_at_most_are_looked_at_at_a_time(
+    nothing: Lake, database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at_work, most, lock, go = [0], [0], threading.Lock(), threading.Event()
+
+    def slow(told: str, kept: str) -> bool:
+        with lock:
+            at_work[0] += 1
+            most[0] = max(most[0], at_work[0])
+        go.wait(20)
+        with lock:
+            at_work[0] -= 1
+        return False
+
+    monkeypatch.setattr(sign_in, "is_password", slow)
+    admitted = sign_in.CHECKS_AT_ONCE + sign_in.CHECKS_WAITING_MAX
+    async with asked(nothing, tmp_path) as web:
+        tries = [asyncio.create_task(tried(web, f"n{at}", "x")) for at in range(admitted + 5)]
+        done, _ = await asyncio.wait(tries, return_when=asyncio.FIRST_COMPLETED)
+        while len(done) < 5:
+            done, _ = await asyncio.wait(tries, timeout=0.1)
+        assert {one.result().status_code for one in done} == {503}
+        go.set()
+        answers = await asyncio.gather(*tries)
+    assert [one.status_code for one in answers].count(401) == admitted
+    assert most[0] == sign_in.CHECKS_AT_ONCE
+
+
+@pytest.mark.parametrize("path", ["/session", "/session/end"])
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({**JSON, "origin": "http://evil.example"}, 403),
+        ({**JSON, "origin": "null"}, 403),
+        ({**JSON, "sec-fetch-site": "cross-site"}, 403),
+        ({**JSON, "sec-fetch-site": "same-site"}, 403),
+        ({"content-type": "application/x-www-form-urlencoded"}, 415),
+        ({"content-type": "text/plain"}, 415),
+        ({**JSON, "host": "evil.example"}, 421),
+    ],
+)
+async def test_pages_of_others_can_ask_neither_in_nor_out(
+    nothing: Lake,
+    database: Database,
+    tmp_path: Path,
+    path: str,
+    headers: dict[str, str],
+    status: int,
+) -> None:
+    async with asked(nothing, tmp_path) as web:
+        await tried(web)
+        body = json.dumps({"name": "ann", "password": PASSWORD})
+        answer = await web.post(path, content=body, headers=headers)
+        assert answer.status_code == status
+        assert "set-cookie" not in answer.headers
+        assert "administrator" in await shown(web), "nobody was signed out"
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        (b"", 400),
+        (b"[]", 400),
+        (b"{", 400),
+        (b'{"name":"ann"}', 400),
+        (b'{"name":"ann","password":7}', 400),
+        (b'{"name":"ann","password":"x","to":"http://evil"}', 400),
+        (b'{"name":"\xff","password":"x"}', 400),
+        (b"[" * 10_000, 400),
+        (b'{"name":"' + b"x" * 20_000 + b'","password":""}', 413),
+    ],
+)
+async def test_a_body_that_is_none_is_refused(
+    nothing: Lake, database: Database, tmp_path: Path, body: bytes, status: int
+) -> None:
+    async with asked(nothing, tmp_path) as web:
+        assert (await web.post("/session", content=body, headers=OURS)).status_code == status
+        assert (await web.get("/session")).status_code in {404, 405}
+
+
+async def test_while_the_database_is_away_it_says_so_and_no_try_counts(
+    nothing: Lake, database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away(*_: Any, **__: Any) -> str:
+        raise StorageError("gone")
+
+    async with asked(nothing, tmp_path) as web:
+        with monkeypatch.context() as broken:
+            broken.setattr(sign_in.sessions, "kept_password", away)
+            for _ in range(A_NAME.free + 3):
+                answer = await tried(web)
+                assert (answer.status_code, answer.json()["said"]) == (503, sign_in.NOT_NOW)
+        assert (await tried(web)).status_code == 200
+        with monkeypatch.context() as broken:
+            broken.setattr(sign_in.sessions, "end_session", away)
+            out = await web.post("/session/end", json={}, headers=OURS)
+            assert out.status_code == 503
+        with monkeypatch.context() as broken:
+            broken.setattr(visits.sessions, "actor_by", away)
+            assert "users unknown" in await shown(web)
+        assert "administrator" in await shown(web), "nobody believes to be out who is not"
+
+
+class TestWhoAsks:
+    def who(
+        self, database: Database | None, folder: Path, *, is_local: bool, host: str
+    ) -> Standing:
+        kept = KeptDatabase(f"sqlite:///{folder / 'tidemark.db'}" if database else None)
+        visitors = Visitors(kept, is_local=is_local, clock_ms=Clock())
+        found = visitors.visitor(Visit("", host)).standing
+        kept.close()
+        return found
+
+    @pytest.mark.parametrize(
+        ("is_local", "host", "has_users", "standing"),
+        [
+            (True, "127.0.0.1", False, Standing.LOOKS),
+            (True, "localhost", False, Standing.LOOKS),
+            (True, "lag.example.com", False, Standing.STRANGER),
+            (False, "127.0.0.1", False, Standing.STRANGER),
+            (True, "127.0.0.1", True, Standing.STRANGER),
+            (False, "127.0.0.1", True, Standing.STRANGER),
+        ],
+    )
+    def test_only_at_this_machine_and_only_before_there_are_users_somebody_may_look(
+        self, database: Database, tmp_path: Path, is_local: bool, host: str, has_users: bool,
+        standing: Standing,
+    ) -> None:  # fmt: skip
+        if not has_users:
+            with database.writing() as connection:
+                connection.execute(sa.delete(job_users))
+        assert self.who(database, tmp_path, is_local=is_local, host=host) is standing
+
+    def test_where_no_database_is_yet_none_is_made(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("TIDEMARK_HOME", str(tmp_path / "home"))
+        assert self.who(None, tmp_path, is_local=True, host="localhost") is Standing.LOOKS
+        assert self.who(None, tmp_path, is_local=False, host="localhost") is Standing.STRANGER
+        assert not (tmp_path / "home").exists()
+
+    @pytest.mark.parametrize(
+        ("lines", "token"),
+        [
+            ([b"tidemark_session=abc"], "abc"),
+            ([b"other=1; tidemark_session=abc; more=2"], "abc"),
+            ([b"tidemark_session=abc", b"tidemark_session=def"], ""),
+            ([b"tidemark_sessionx=abc"], ""),
+            ([b"\xff\xfe=;;;==; tidemark_session"], ""),
+            ([], ""),
+        ],
+    )
+    def test_a_cookie_is_taken_that_is_there_once(self, lines: list[bytes], token: str) -> None:
+        headers = [(b"host", b"localhost:8050"), *((b"cookie", line) for line in lines)]
+        assert visit_of({"type": "http", "headers": headers}) == Visit(token, "localhost")
+
+
+def test_somebody_signs_in_and_out_in_a_browser(
+    nothing: Lake, database: Database, tmp_path: Path, windows: Windows
+) -> None:
+    kept = KeptDatabase(f"sqlite:///{tmp_path / 'tidemark.db'}")
+    with (
+        serving(nothing, FRESH, visitors=Visitors(kept, is_local=True)) as origin,
+        visiting(windows, origin, fresh=True) as visit,
+    ):
+        page = visit.page
+        visit.open("/sign-in?to=%2Fchecks", "sign-in")
+        page.get_by_label("name").fill("ann")
+        page.get_by_label("password").fill("wrong")
+        page.get_by_label("password").press("Enter")
+        page.get_by_text(sign_in.WRONG).wait_for()
+        assert [fault for fault in visit.faults if "401" not in fault] == []
+        visit.faults.clear()
+        page.get_by_label("password").fill(PASSWORD)
+        page.get_by_role("button", name="Sign in").click()
+        page.wait_for_url(f"{origin}/checks")
+        page.locator("#signed-in-name", has_text="ann").wait_for()
+        assert page.evaluate("document.cookie") == "", "no script can read it"
+        page.get_by_role("button", name="sign out").click()
+        page.locator("#sign-in-link").wait_for()
+        for to in ("//evil.example/", "http://evil.example", "javascript:alert(1)"):
+            visit.open(f"/sign-in?to={to}", "sign-in")
+            page.get_by_label("name").fill("ann")
+            page.get_by_label("password").fill(PASSWORD)
+            page.get_by_label("password").press("Enter")
+            page.wait_for_url(f"{origin}/")
+        assert visit.faults == []
+    kept.close()
