@@ -37,7 +37,7 @@ from dashboards.guard import (
 from dashboards.pages import alerts as alerts_page
 from dashboards.pages import shell
 from dashboards.report_files import POLICY, add_report_files
-from dashboards.reports import ReportShelf
+from dashboards.reports import ReportShelf, Sending
 from dashboards.sign_in import SignIn, add_sign_in
 from dashboards.view import REPORT_FILES_PREFIX, REPORTS_PATH, group_of, report_of, topic_of
 from dashboards.visits import NotedVisits, Visitors
@@ -81,16 +81,23 @@ def build(
     alerts: AlertSource | None = None,
     visitors: Visitors | None = None,
     reports: Path | None = None,
+    sending: Sending | None = None,
 ) -> Application:
     """The ASGI application that shows `lake` to requests for one of `hosts`; `cluster` is asked
     about single messages and routes, `alerts` about alerts, and `visitors` about who may see and
     change jobs, when they are given. reports: the folder of the files of reports, when it is not
-    the lake's own."""
+    the lake's own; sending: how they are sent."""
     # Without the generated API pages: they load scripts from elsewhere.
     server = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
     shelf = ReportShelf(lake, reports)
     desk = Desk(
-        LakeData(lake), clock, cluster or Cluster(), alerts=alerts, visitors=visitors, shelf=shelf
+        LakeData(lake),
+        clock,
+        cluster or Cluster(),
+        alerts=alerts,
+        visitors=visitors,
+        shelf=shelf,
+        sending=sending or Sending(),
     )
     _add_health(server, desk)
     if visitors is not None:

@@ -55,6 +55,16 @@ def dash(
         Path | None,
         typer.Option(help="Folder of the reports' files, when `reports run --folder` named one."),
     ] = None,
+    receivers: Annotated[
+        Path | None,
+        typer.Option(
+            help="File of receivers, as `tidemark alerts run` takes it: who may change the jobs "
+            "of `tidemark` has reports sent to them."
+        ),
+    ] = None,
+    pages: Annotated[
+        str, typer.Option(help="Address of this dashboard, for links in what is sent.")
+    ] = "",
     credentials: Annotated[
         str | None, typer.Option(help="File with the account and TLS for that cluster.")
     ] = None,
@@ -83,6 +93,7 @@ def dash(
     from dashboards.cluster import Cluster
     from dashboards.guard import LOOPBACK_NAMES
     from dashboards.kept_database import KeptDatabase
+    from dashboards.reports import Sending
     from dashboards.serving import serve
     from dashboards.visits import Visitors
 
@@ -94,7 +105,13 @@ def dash(
     alerts = alerts_of(place, database, rules or ())
     visitors = Visitors(KeptDatabase(database), is_local=is_loopback(host))
     application = build(
-        place, hosts=hosts, cluster=cluster, alerts=alerts, visitors=visitors, reports=reports
+        place,
+        hosts=hosts,
+        cluster=cluster,
+        alerts=alerts,
+        visitors=visitors,
+        reports=reports,
+        sending=Sending(receivers, pages),
     )
     serve(application, listener, ready=lambda: announce(f"dash http://{shown}:{number}/"))
 

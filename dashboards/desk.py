@@ -17,7 +17,7 @@ from dashboards.alerts import AlertSource
 from dashboards.cache import PageCache
 from dashboards.cluster import Cluster
 from dashboards.data import LakeData, Pulse, Seen
-from dashboards.reports import ReportShelf
+from dashboards.reports import ReportShelf, Sending
 from dashboards.view import Span, View, parse, resolve
 from dashboards.visits import STRANGER, Visitor, Visitors, this_visit
 from pipelines.microseconds import micros
@@ -85,6 +85,8 @@ class Desk:
     """None: this dashboard knows nobody, and has no pages of jobs."""
     shelf: ReportShelf | None = None
     """None: the reports are where the lake keeps them."""
+    sending: Sending = field(default_factory=Sending)
+    """How reports are sent."""
 
     @property
     def reports(self) -> ReportShelf:

@@ -35,6 +35,16 @@ NUMBERS_BYTES_MAX: Final = 16 * 1024 * 1024
 NUMBERS_KEPT: Final = 48
 
 
+@dataclass(frozen=True, slots=True)
+class Sending:
+    """How reports are sent from pages."""
+
+    receivers: Path | None = None
+    """The file in which receivers are; None: none are sent from here."""
+    pages: str = ""
+    """Address of this dashboard, for links in what is sent; empty: none."""
+
+
 class TooLarge(LakeError):
     """A file is there, and larger than what is served."""
 

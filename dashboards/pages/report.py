@@ -11,6 +11,7 @@ from typing import Any, Final
 from dash import Dash, Input, Output, State, dcc, html
 
 from dashboards.desk import Desk, beside
+from dashboards.pages import report_deeds
 from dashboards.pages.parts import (
     card,
     coded,
@@ -72,6 +73,7 @@ def layout(name: str) -> html.Div:
     """Frame and figures side by side; below them the groups, and what differs."""
     figures = [
         card("In short", html.Div(id="report-facts"), element="report-facts-card"),
+        report_deeds.layout(),
         card("Files", html.Div(id="report-files"), element="report-files-card"),
         card("Made from", html.Div(drawn("report-origin")), element="report-origin-card"),
     ]
@@ -283,5 +285,6 @@ def register(app: Dash, desk: Desk) -> None:
     def show_way_back(search: str | None) -> str:
         return REPORTS_PATH + parse(search).around_page.search()
 
+    report_deeds.register(app, desk)
     for place in ("report-origin", "report-runs", "report-differences", "report-groups"):
         register_drawn(app, place)

@@ -50,12 +50,11 @@ def facts_of(numbers: Numbers, view: View) -> html.Dl:
         note = html.Small(f" {one.note}") if one.note else ""
         shown.append(html.Div([html.Dt(one.name), html.Dd([one.value, note])]))
     counted = news_counts(numbers)
-    if counted is None:
-        said: Any = html.Small("nothing is known of the period before")
-    else:
+    news: Any = html.Small("nothing is known of the period before")
+    if counted is not None:
         worse, better = counted
-        said = [f"{count(worse)} worse, {count(better)} better", html.Small(" against before")]
-    shown.append(html.Div([html.Dt("new"), html.Dd(said)]))
+        news = [f"{count(worse)} ", html.Small(f"worse, {count(better)} better")]
+    shown.append(html.Div([html.Dt("new"), html.Dd(news)]))
     return html.Dl(shown, className="facts report-facts")
 
 

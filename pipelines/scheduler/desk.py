@@ -73,6 +73,11 @@ class Desk:
         demand(self._actor, deed, job.group_id)
         return job
 
+    def demand_app(self, deed: Deed, app_name: str) -> None:
+        """Raise NotPermitted unless he may, of the jobs of an application; of one that is not
+        there, an administrator may."""
+        demand(self._actor, deed, self._group_id(app_name))
+
     # Jobs
 
     def jobs_after(self, job_id: int = 0) -> list[jobs.Job]:
