@@ -124,7 +124,7 @@ def summary(numbers: Numbers, cluster: str = "") -> list[Figure]:
         Figure("stood still", duration(1000 * stood_s), "queues, summed"),
         Figure("delivered again", count(again), "messages"),
         Figure("given up", count(letters), "messages"),
-        Figure("known", _share(known, whole), "of the groups' time"),
+        Figure("known", _share(known, whole), "of their time"),
     ]
 
 
