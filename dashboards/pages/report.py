@@ -102,7 +102,7 @@ def layout(name: str) -> html.Div:
                     html.H1(name, id="report-title"),
                     html.Span(name, className="card-note exact"),
                 ],
-                className="page-head",
+                className="page-head report-head",
             ),
             html.P(id="report-headline", className="report-headline"),
             html.Div(id="report-notice"),

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 import msgspec
-from dash import Dash, Input, Output, State, ctx, dcc, html, no_update
+from dash import Dash, Input, Output, State, ctx, dcc, html
 
 from dashboards.asked_reports import (
     Preview,
@@ -51,8 +51,18 @@ def layout() -> html.Section:
 
     making = [button("report-again", "Same cut"), button("report-newest", "Newest data")]
     sending = [
-        html.Span("Send it to", className="deeds-name", id="report-receivers-label"),
-        dcc.RadioItems(id="report-receiver", options=[], className="report-receivers"),
+        html.Label("Send it to", className="deeds-name", htmlFor="report-receiver"),
+        dcc.Input(
+            id="report-receiver",
+            type="text",
+            value="",
+            list="report-receivers",
+            maxLength=64,
+            autoComplete="off",
+            spellCheck=False,
+            className="search-field",
+        ),
+        html.Datalist(id="report-receivers"),
         button("report-send", "Send"),
     ]
     deciding = [
@@ -69,13 +79,7 @@ def layout() -> html.Section:
                     id="report-making",
                     className=HIDDEN,
                 ),
-                html.Div(
-                    sending,
-                    id="report-sending",
-                    className=HIDDEN,
-                    role="group",
-                    **{"aria-labelledby": "report-receivers-label"},
-                ),
+                html.Div(sending, id="report-sending", className=HIDDEN),
                 html.Div(id="report-preview", role="status"),
                 html.Div(deciding, id="report-deciding", className=HIDDEN),
                 html.Div(id="report-said", role="status"),
@@ -104,7 +108,7 @@ def offered(desk: Desk, path: str | None) -> tuple[Any, ...]:
         _said(desk, found, path or ""),
         "deeds" if may_make else HIDDEN,
         "deeds" if may_send else HIDDEN,
-        [{"label": visible(one), "value": one} for one in found.receivers],
+        [html.Option(value=one) for one in found.receivers],
         tree(made),
     )
 
@@ -162,7 +166,7 @@ def looked_at(desk: Desk, path: str | None, what: What, receiver: str | None) ->
         if run is None:
             return None, HIDDEN, None, None
         if what is What.SEND and not receiver:
-            return None, HIDDEN, None, html.P("To whom? Choose a receiver.", className="quiet")
+            return None, HIDDEN, None, html.P("To whom? Name a receiver.", className="quiet")
         shown = preview(desk, run, what, receiver or "")
     except TidemarkError as error:
         return None, HIDDEN, None, refused(error)
@@ -195,18 +199,15 @@ def register(app: Dash, desk: Desk) -> None:
         Output("report-ways", "children"),
         Output("report-making", "className"),
         Output("report-sending", "className"),
-        Output("report-receiver", "options"),
+        Output("report-receivers", "children"),
         Output("report-asked-runs-tree", "data"),
         Input("heard", "data"),
         Input("report-said", "children"),
         State("url", "pathname"),
-        State("report-receiver", "options"),
     )
-    async def show_ways(_: Any, said: Any, path: str | None, options: Any) -> Any:
+    async def show_ways(_: Any, said: Any, path: str | None) -> Any:
         del said
-        shown, making, sending, receivers, runs = await beside(offered, desk, path)
-        # What is the same is not sent: a choice that somebody is making stays as it is.
-        return shown, making, sending, no_update if receivers == options else receivers, runs
+        return await beside(offered, desk, path)
 
     @app.callback(
         Output("report-preview", "children"),

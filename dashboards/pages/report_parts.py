@@ -112,10 +112,10 @@ def runs_table(run: ReportRun, runs: Sequence[ReportRun], view: View) -> Any:
                 html.Span(f"{one.cycle:,} of {visible(one.run_id)[:12]}", className="exact"),
                 _same_or_not(one, run),
                 html.Div(_against_the_run_before(one), className="wrap reason"),
-                "" if is_this else dcc.Link("compare", href=comparing, className="jump"),
+                "" if is_this else dcc.Link("with this one", href=comparing, className="jump"),
             ]
         )
-    headings = ("run", "made", "cut: cycle", "numbers", "against the run before it", "")
+    headings = ("run", "made", "cut: cycle", "numbers", "against the run before it", "compare")
     return table(headings, rows, label="Runs about this period, the newest first")
 
 

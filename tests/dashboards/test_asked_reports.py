@@ -283,7 +283,7 @@ def test_a_stranger_is_led_to_the_sign_in_and_sees_no_runs(world: World) -> None
     with by(world, "ann"):
         _, making, sending, receivers, runs = report_deeds.offered(world.desk, path)
     assert (making, sending) == ("deeds", "deeds")
-    assert receivers == [{"label": "team", "value": "team"}]
+    assert [one.value for one in receivers] == ["team"]
     assert "waits for its executor" in shown(runs)
 
 
