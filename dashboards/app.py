@@ -34,6 +34,7 @@ from dashboards.guard import (
     framed_headers,
     security_headers,
 )
+from dashboards.job_view import address_of
 from dashboards.pages import alerts as alerts_page
 from dashboards.pages import shell
 from dashboards.report_files import POLICY, add_report_files
@@ -45,7 +46,7 @@ from engine.foundation.errors import LakeError
 from pipelines.lake import Lake
 
 PATHS: Final = ("/checks", "/sign-in", REPORTS_PATH, *alerts_page.PARTS)
-NAMED: Final = (group_of, topic_of, report_of)
+NAMED: Final = (group_of, topic_of, address_of, report_of)
 ASSETS: Final = Path(__file__).parent / "assets"
 INDEX: Final = """<!DOCTYPE html>
 <html lang="en">
@@ -80,13 +81,14 @@ def build(
     cluster: Cluster | None = None,
     alerts: AlertSource | None = None,
     visitors: Visitors | None = None,
+    executor_token: str | None = None,
     reports: Path | None = None,
     sending: Sending | None = None,
 ) -> Application:
     """The ASGI application that shows `lake` to requests for one of `hosts`; `cluster` is asked
     about single messages and routes, `alerts` about alerts, and `visitors` about who may see and
-    change jobs, when they are given. reports: the folder of the files of reports, when it is not
-    the lake's own; sending: how they are sent."""
+    change jobs, when they are given. `executor_token` is what executors are shown. reports: the
+    folder of the files of reports, when it is not the lake's own; sending: how they are sent."""
     # Without the generated API pages: they load scripts from elsewhere.
     server = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
     shelf = ReportShelf(lake, reports)
@@ -96,6 +98,7 @@ def build(
         cluster or Cluster(),
         alerts=alerts,
         visitors=visitors,
+        executor_token=executor_token,
         shelf=shelf,
         sending=sending or Sending(),
     )
@@ -142,6 +145,11 @@ def _add_health(server: FastAPI, desk: Desk) -> None:
         )
 
 
+def is_page(path: str) -> bool:
+    """Is a page of this application there?"""
+    return path in PATHS or any(named(path) is not None for named in NAMED)
+
+
 class PageAddresses:
     """ASGI wrapper: the address of a page is answered with the application, which routes in the
     browser; every other address stays what it is."""
@@ -152,6 +160,6 @@ class PageAddresses:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
         path = scope.get("path", "")
-        if path in PATHS or any(named(path) is not None for named in NAMED):
+        if is_page(path):
             scope = {**scope, "path": "/", "raw_path": b"/"}
         await self._application(scope, receive, send)

@@ -51,6 +51,14 @@ def dash(
         list[Path] | None,
         typer.Option(help="Rules that the page of alerts lists; else those shipped."),
     ] = None,
+    token: Annotated[
+        str | None,
+        typer.Option(
+            envvar="TIDEMARK_SCHEDULER_TOKEN",
+            help="What executors and centre show each other: by it executors are asked for logs "
+            "of runs, and to end runs.",
+        ),
+    ] = None,
     reports: Annotated[
         Path | None,
         typer.Option(help="Folder of the reports' files, when `reports run --folder` named one."),
@@ -110,6 +118,7 @@ def dash(
         cluster=cluster,
         alerts=alerts,
         visitors=visitors,
+        executor_token=token,
         reports=reports,
         sending=Sending(receivers, pages),
     )

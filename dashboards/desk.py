@@ -83,6 +83,8 @@ class Desk:
     """None: this dashboard knows no database of alerts."""
     visitors: Visitors | None = None
     """None: this dashboard knows nobody, and has no pages of jobs."""
+    executor_token: str | None = field(default=None, repr=False)
+    """The common one, by which executors are asked for logs, and to end runs."""
     shelf: ReportShelf | None = None
     """None: the reports are where the lake keeps them."""
     sending: Sending = field(default_factory=Sending)

@@ -66,9 +66,13 @@ class Answer:
 class SignIn:
     """The door: lets in who brings the right password, and counts the wrong ones."""
 
-    def __init__(self, visitors: Visitors, tries: WrongTries | None = None) -> None:
+    def __init__(
+        self, visitors: Visitors, *, is_right: Callable[[str, str], bool] = is_password
+    ) -> None:
+        """`is_right`: of a password and what is kept of one; it takes its time."""
         self._visitors = visitors
-        self._tries = tries or WrongTries()
+        self._is_right = is_right
+        self._tries = WrongTries()
         self._checks = ThreadPoolExecutor(CHECKS_AT_ONCE, thread_name_prefix="sign-in")
         self._under_way = 0
 
@@ -98,7 +102,7 @@ class SignIn:
             wait_s = -(-wait_ms // 1000)
             return Answer(429, f"Too many wrong tries; the next one in {wait_s} s.", wait_s=wait_s)
         try:
-            token = _token_for(database, name, password, now_ms=lambda: self._now_ms(database))
+            token = self._token_for(database, name, password)
         except (StorageError, ConfigError):
             self._tries.was_not_looked_at(name)
             return Answer(503, NOT_NOW)
@@ -107,6 +111,18 @@ class SignIn:
         self._tries.was_right(name)
         return Answer(200, token=token)
 
+    def _token_for(self, database: Database | None, name: str, password: str) -> str | None:
+        """A new session of who brings his password, None of anybody else; both are noted."""
+        kept = NO_PASSWORD if database is None else sessions.kept_password(database, name)
+        is_right = self._is_right(password, kept)
+        if database is None:
+            return None
+        now_ms = self._now_ms(database)
+        token = sessions.begin_session(database, name, kept, now_ms=now_ms) if is_right else None
+        if token is None:
+            sessions.note_failure(database, name, now_ms=now_ms)
+        return token
+
     def _ended(self, token: str) -> None:
         database = self._visitors.database.opened()
         if database is not None and token:
@@ -114,20 +130,6 @@ class SignIn:
 
     def _now_ms(self, database: Database | None) -> int:
         return machine_ms() if database is None else self._visitors.now_ms(database)
-
-
-def _token_for(
-    database: Database | None, name: str, password: str, *, now_ms: Callable[[], int]
-) -> str | None:
-    """A new session of who brings his password, None of anybody else; both are written down."""
-    kept = NO_PASSWORD if database is None else sessions.kept_password(database, name)
-    is_right = is_password(password, kept)
-    if database is None:
-        return None
-    token = sessions.begin_session(database, name, kept, now_ms=now_ms()) if is_right else None
-    if token is None:
-        sessions.note_failure(database, name, now_ms=now_ms())
-    return token
 
 
 def add_sign_in(server: FastAPI, door: SignIn) -> None:

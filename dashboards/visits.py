@@ -21,7 +21,7 @@ from typing import Final
 from dashboards.guard import LOOPBACK_NAMES, Application, Receive, Scope, Send, host_name
 from dashboards.kept_database import KeptDatabase
 from pipelines.alerting.store.database import Database
-from pipelines.scheduler.desk import Desk
+from pipelines.scheduler.looking import LookingDesk
 from pipelines.scheduler.roles import Actor
 from pipelines.scheduler.store import people, sessions
 from pipelines.scheduler.store.clock import database_ms
@@ -137,10 +137,11 @@ class Visitors:
                 return Visitor(Standing.SIGNED_IN, actor)
         return LOOKER if may_look and not people.has_users(database) else STRANGER
 
-    def desk(self, visitor: Visitor, *, expects: str | None = None) -> Desk | None:
+    def desk(self, visitor: Visitor, *, expects: str | None = None) -> LookingDesk | None:
         """Where he asks; None when there is no database yet. `expects`: the version of the job
         that he looks at: a change of one that is another by now is refused."""
         database = self.database.opened()
         if database is None:
             return None
-        return Desk(database, visitor.actor, lambda: self.now_ms(database), expects=expects)
+        now = lambda: self.now_ms(database)  # noqa: E731
+        return LookingDesk(database, visitor.actor, now, expects=expects)

@@ -86,11 +86,23 @@
   }
 
   const TAGS = new Set(
-    ("a b code dd details div dl dt h2 h3 li nav ol p small span summary table tbody td th thead " +
-      "time tr ul").split(" ")
+    ("a b button code dd details div dl dt h1 h2 h3 input label li nav ol option p pre section " +
+      "select small span summary table tbody td textarea th thead time tr ul").split(" ")
   );
-  const RENAMED = { className: "class", tabIndex: "tabindex", dateTime: "datetime" };
-  const KEPT = /^(class|href|id|title|role|scope|tabindex|datetime|(aria|data)-[a-z-]+)$/;
+  const RENAMED = {
+    className: "class",
+    tabIndex: "tabindex",
+    dateTime: "datetime",
+    htmlFor: "for",
+    maxLength: "maxlength",
+    spellCheck: "spellcheck",
+    autoComplete: "autocomplete",
+  };
+  /* Nothing that runs: no attribute that begins with "on", no style, no source. */
+  const KEPT = new RegExp(
+    "^(class|href|id|title|role|scope|tabindex|datetime|for|maxlength|spellcheck|autocomplete|" +
+      "type|value|rows|selected|disabled|label|(aria|data)-[a-z-]+)$"
+  );
 
   /* Of this application, or of the web: nothing that a browser would run. */
   const LINK = /^([/?#]|https?:\/\/)/;
@@ -126,7 +138,7 @@
     const node = document.createElement(TAGS.has(tree.tag) ? tree.tag : "span");
     Object.entries(tree.props).forEach(function (entry) {
       const name = RENAMED[entry[0]] || entry[0];
-      if (KEPT.test(name) && entry[1] !== null && (name !== "href" || LINK.test(entry[1]))) {
+      if (KEPT.test(name) && entry[1] !== null && entry[1] !== false && (name !== "href" || LINK.test(entry[1]))) {
         node.setAttribute(name, entry[1]);
       }
     });
@@ -248,6 +260,63 @@
     return text ? "?" + text : "";
   }
 
+  /* The panel of a change: its buttons ask for the next step with what its fields hold. */
+  document.addEventListener("click", function (event) {
+    const button = event.target.closest && event.target.closest("[data-step]");
+    if (!button || button.disabled) {
+      return;
+    }
+    const panel = button.closest("[data-deed]");
+    const values = {};
+    panel.querySelectorAll("[data-field]").forEach(function (one) {
+      values[one.dataset.field] = one.value;
+    });
+    panel.querySelectorAll("[data-step]").forEach(function (one) {
+      one.disabled = true;
+    });
+    window.dash_clientside.set_props("change-asked", {
+      data: {
+        step: button.dataset.step,
+        deed: panel.dataset.deed,
+        subject: Number(panel.dataset.subject),
+        key: panel.dataset.key || "",
+        version: panel.dataset.version || "",
+        values: values,
+        path: window.location.pathname,
+        search: window.location.search,
+        asked: Date.now(),
+      },
+    });
+  });
+
+  /* What is typed after a preview is not what was previewed. */
+  document.addEventListener("input", function (event) {
+    const panel = event.target.closest && event.target.closest("[data-deed]");
+    if (panel) {
+      panel.querySelectorAll('[data-step="do"]').forEach(function (one) {
+        one.disabled = true;
+        one.title = "look at the preview of what you have typed first";
+      });
+    }
+  });
+
+  /* A choice that is a question to the list: a new address, from its first page. */
+  document.addEventListener("change", function (event) {
+    const name = event.target.dataset && event.target.dataset.asks;
+    if (name) {
+      const asked = new URLSearchParams(window.location.search);
+      ["page", "before"].forEach((one) => asked.delete(one));
+      if (event.target.value) {
+        asked.set(name, event.target.value);
+      } else {
+        asked.delete(name);
+      }
+      const search = asked.toString();
+      window.dash_clientside.set_props("url", { search: search ? "?" + search : "" });
+    }
+  });
+
+  const LOG_CHARS_MAX = 1000000;
   let busy = false;
 
   /* One question to the server, of which there is one at a time; what it says when it says no. */
@@ -324,7 +393,37 @@
           place.querySelectorAll("details").forEach(function (one) {
             one.open = opened.includes(one.id);
           });
+          const first = place.querySelector("[data-focus]");
+          if (first) {
+            first.focus();
+          }
         }
+      },
+
+      /* Lines of a run's log, each once; what is long ago is cut. */
+      followLog: function (page, run) {
+        const place = document.getElementById("run-log");
+        if (!page || !place) {
+          return window.dash_clientside.no_update;
+        }
+        if (place.dataset.run !== String(page.run)) {
+          place.dataset.run = String(page.run);
+          place.dataset.next = "1";
+          place.textContent = "";
+        }
+        if (page.from_line === Number(place.dataset.next) && page.to_line >= page.from_line) {
+          const stays = place.scrollHeight - place.scrollTop - place.clientHeight > 40;
+          const text = place.textContent + page.text;
+          place.textContent =
+            text.length > LOG_CHARS_MAX
+              ? "… earlier lines are cut here\n" + text.slice(-LOG_CHARS_MAX)
+              : text;
+          place.dataset.next = String(page.to_line + 1);
+          if (!stays) {
+            place.scrollTop = place.scrollHeight;
+          }
+        }
+        return page.said;
       },
 
       /* Who keeps the alerts up to date: the page of alerts says it beside its name. */
@@ -363,9 +462,9 @@
         }
         return asked("/session", { name: name, password: password }, function () {
           const here = new URL(window.location.href);
-          const to = here.searchParams.get("to") || "/";
+          const to = here.searchParams.get("to") || "/jobs";
           const at = here.pathname === "/sign-in" ? new URL(to, here.origin) : here;
-          window.location.assign(at.origin === here.origin ? at.href : "/");
+          window.location.assign(at.origin === here.origin ? at.href : "/jobs");
           return unchanged;
         });
       },

@@ -147,7 +147,10 @@ def _line(one: AskedRun, made: ReportRun | None) -> html.Li:
         worded(*state_words(one, made)),
         html.Div(
             [
-                dcc.Link(f"run {one.log_id} of job {one.job_id}", href=f"/jobs/{one.job_id}"),
+                dcc.Link(
+                    f"run {one.log_id} of job {one.job_id}",
+                    href=f"/jobs/{one.job_id}?run={one.log_id}",
+                ),
                 f", {said}, asked at {asked}",
             ]
         ),

@@ -202,7 +202,7 @@ def _change(one: Changed) -> html.Div:
         told.append(html.Span(f" {one.arrow}", **{"aria-hidden": "true"}))
     if sign:
         told.append(html.B(f" {sign} {one.tendency.value}"))
-    return html.Div(told, className=f"change {one.tendency.value}".strip())
+    return html.Div(told, className=f"differing {one.tendency.value}".strip())
 
 
 def group_link(

@@ -16,7 +16,18 @@ from dash import ClientsideFunction, Dash, Input, Output, State, dcc, html, no_u
 from dashboards.alerts import heard_of
 from dashboards.answers import quality
 from dashboards.desk import Desk, Look, beside
-from dashboards.pages import alerts, checks, group, overview, report, reports, sign_in, topic
+from dashboards.job_view import address_of
+from dashboards.pages import (
+    alerts,
+    checks,
+    group,
+    jobs,
+    overview,
+    report,
+    reports,
+    sign_in,
+    topic,
+)
 from dashboards.view import (
     CHECKS_OLD_AFTER,
     LATE_AFTER,
@@ -40,6 +51,7 @@ PAGES: Final = (
     ("/", "Overview"),
     ("/checks", "Checks"),
     (REPORTS_PATH, "Reports"),
+    ("/jobs", "Jobs"),
     ("/alerts", "Alerts"),
 )
 """The last one has its count beside it."""
@@ -106,6 +118,8 @@ def page(pathname: str) -> Any:
         return checks.layout()
     if pathname == "/sign-in":
         return sign_in.layout()
+    if address_of(pathname) is not None:
+        return jobs.layout(pathname)
     if pathname in alerts.PARTS:
         return alerts.layout(pathname)
     if pathname == REPORTS_PATH:
@@ -129,7 +143,10 @@ def page(pathname: str) -> Any:
 def navigation(pathname: str, view: View) -> list[dcc.Link]:
     """Links to the pages; range, refresh and cluster go with the reader."""
     here = "/alerts" if pathname in alerts.PARTS else pathname
-    here = REPORTS_PATH if report_of(pathname) is not None else here
+    if address_of(pathname) is not None:
+        here = "/jobs"
+    elif report_of(pathname) is not None:
+        here = REPORTS_PATH
     return [
         dcc.Link(
             title,
@@ -371,6 +388,7 @@ def register(app: Dash, desk: Desk) -> None:
     group.register(app, desk)
     topic.register(app, desk)
     checks.register(app, desk)
+    jobs.register(app, desk)
     reports.register(app, desk)
     report.register(app, desk)
     sign_in.register(app, desk)

@@ -254,13 +254,8 @@ def next_times(
     """When its schedule would have it run."""
     with opened_desk(database) as desk:
         job, now_ms = desk.job(job_id), desk.now_ms
-    times: list[int] = []
-    next_ms = job.next_ms or job.settings.schedule.next_ms(now_ms)
-    while next_ms is not None and len(times) < count:
-        times.append(next_ms)
-        next_ms = job.settings.schedule.next_ms(next_ms)
-        if job.settings.schedule.waits_for_the_end:
-            break
+    schedule = job.settings.schedule
+    times = schedule.upcoming_ms(job.next_ms or schedule.next_ms(now_ms), count=count)
     if as_json:
         echo_json(times)
         return

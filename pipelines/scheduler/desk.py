@@ -78,6 +78,13 @@ class Desk:
         there, an administrator may."""
         demand(self._actor, deed, self._group_id(app_name))
 
+    def demand_named(self, settings: JobSettings, known: Iterable[int]) -> None:
+        """Demand the right to all jobs that this one would begin, but for those it began before."""
+        steps = workflow_of(settings.glue_source).steps if settings.is_workflow else ()
+        named = {child for child in settings.children if child not in set(known)}
+        for job_id in sorted(named | {step.job_id for step in steps}):
+            self.demand_job(Deed.CHANGE_JOBS, job_id)
+
     # Jobs
 
     def jobs_after(self, job_id: int = 0) -> list[jobs.Job]:
@@ -107,7 +114,7 @@ class Desk:
             demand(self._actor, Deed.CHANGE_GROUPS)
         else:
             demand(self._actor, Deed.CHANGE_JOBS, group_id)
-        self._demand_named(settings, ())
+        self.demand_named(settings, ())
         if group_id is None:
             group_id = groups.add_group(self._database, app_name, self.change)
         return jobs.add_job(self._database, group_id, settings, self.change)
@@ -122,7 +129,7 @@ class Desk:
     ) -> None:
         """Make it what it is told to be, in another group if one is named."""
         before = self.demand_job(Deed.CHANGE_JOBS, job_id)
-        self._demand_named(settings, before.settings.children)
+        self.demand_named(settings, before.settings.children)
         group_id = None if app_name is None else self._group_to_change(app_name)
         jobs.edit_job(
             self._database, job_id, settings, self.change, group_id=group_id, remark=remark
@@ -135,7 +142,7 @@ class Desk:
         demand(self._actor, Deed.CHANGE_JOBS, group_id)
         there = tuple(child for child in settings.children if self._is_there(child))
         copied = replace(settings, children=there)
-        self._demand_named(copied, ())
+        self.demand_named(copied, ())
         return jobs.add_job(self._database, group_id, copied, self.change)
 
     def start_job(self, job_id: int) -> int | None:
@@ -340,13 +347,6 @@ class Desk:
         return imports.take_history(self._database, taken, source)
 
     # What these need
-
-    def _demand_named(self, settings: JobSettings, known: Iterable[int]) -> None:
-        """Demand the right to all jobs that this one would begin, but for those it began before."""
-        steps = workflow_of(settings.glue_source).steps if settings.is_workflow else ()
-        named = {child for child in settings.children if child not in set(known)}
-        for job_id in sorted(named | {step.job_id for step in steps}):
-            self.demand_job(Deed.CHANGE_JOBS, job_id)
 
     def _demand_run(self, deed: Deed, log_id: int) -> None:
         try:

@@ -89,6 +89,15 @@ class Schedule:
             return planned_ms + (missed + 1) * self.interval_ms
         return self.next_ms(missed_until_ms)
 
+    def upcoming_ms(self, first_ms: int | None, *, count: int) -> list[int]:
+        """The next planned times from one on, `count` at most; of a fixed delay the first alone."""
+        times: list[int] = []
+        next_ms = first_ms
+        while next_ms is not None and len(times) < count:
+            times.append(next_ms)
+            next_ms = None if self.waits_for_the_end else self.next_ms(next_ms)
+        return times
+
     @property
     def waits_for_the_end(self) -> bool:
         """Is the next time known only when a run has ended?"""

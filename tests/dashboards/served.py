@@ -29,7 +29,7 @@ READY_WITHIN_S = 20
 PAGE_WITHIN_MS = 20_000
 ABANDONED = "net::ERR_ABORTED"
 """What Chromium says of a request whose page was left or loaded anew before the answer came."""
-WITHOUT_FIGURES = ("/checks", "/topic/", "/alerts", "/reports")
+WITHOUT_FIGURES = ("/checks", "/topic/", "/alerts", "/jobs", "/reports")
 SIZE = {"width": 1440, "height": 900}
 
 
@@ -42,6 +42,7 @@ def serving(
     port: int = 0,
     alerts: AlertSource | None = None,
     visitors: Visitors | None = None,
+    executor_token: str | None = None,
     sending: Sending | None = None,
 ) -> Iterator[str]:
     """The address of a dashboard over `lake` whose clock stands at `now`."""
@@ -54,6 +55,7 @@ def serving(
         cluster=cluster,
         alerts=alerts,
         visitors=visitors,
+        executor_token=executor_token,
         sending=sending,
     )
     server = server_of(application, ready.set)
@@ -83,6 +85,8 @@ class Visit:
             f"{path} is answered {answer.status}: is it an address of a page in dashboards/app.py?"
         )
         wanted = f'[data-state="{state}"]' if state else ".card"
+        if state is None and path.startswith("/jobs"):
+            wanted = "#jobs-body .card"
         if state is None and path.startswith("/alerts"):
             wanted = "#alerts-list > *, .notice"  # The card is there before what it lists.
         elif state is None and path.startswith("/reports"):

@@ -202,7 +202,9 @@ def test_somebody_signs_in_has_a_report_made_from_the_newest_opens_it_and_has_it
         run = card.locator("[data-run='1']")
         expect(run).to_have_attribute("data-run-state", "DONE", timeout=AT_WORK_MS)
         expect(run).to_contain_text("done: run 3 is there")
-        assert run.get_by_role("link", name="run 1 of job 1").get_attribute("href") == "/jobs/1"
+        assert run.get_by_role("link", name="run 1 of job 1").get_attribute("href") == (
+            "/jobs/1?run=1"
+        )
         keep_picture(visit, "report", "light", "made-again")
         expect(page.locator("#report-runs tbody tr")).to_have_count(3, timeout=AT_WORK_MS)
         run.get_by_role("link", name="open it").click()

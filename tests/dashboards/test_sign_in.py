@@ -7,7 +7,7 @@ import json
 import statistics
 import threading
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -15,13 +15,15 @@ from typing import Any
 import httpx
 import pytest
 import sqlalchemy as sa
+from fastapi import FastAPI
 
-from dashboards import sign_in, visits
+from dashboards import sign_in
 from dashboards.app import build
+from dashboards.guard import LOOPBACK_NAMES, Guard
 from dashboards.kept_database import KeptDatabase
-from dashboards.visits import COOKIE, Standing, Visit, Visitors, visit_of
+from dashboards.sign_in import SignIn, add_sign_in
+from dashboards.visits import COOKIE, NotedVisits, Standing, Visit, Visitors, visit_of
 from dashboards.wrong_tries import A_NAME, ALL_NAMES
-from engine.foundation.errors import StorageError
 from pipelines.alerting.store.database import Database
 from pipelines.lake import Lake
 from pipelines.scheduler.store import people
@@ -72,6 +74,21 @@ async def asked(
             yield web
     finally:
         kept.close()
+
+
+@asynccontextmanager
+async def at_the_door(
+    folder: Path, is_right: Callable[[str, str], bool], clock: Clock | None = None
+) -> AsyncIterator[httpx.AsyncClient]:
+    """The door alone, where passwords are looked at by the test."""
+    kept = KeptDatabase(f"sqlite:///{folder / 'tidemark.db'}")
+    server = FastAPI()
+    add_sign_in(server, SignIn(Visitors(kept, clock_ms=clock or Clock()), is_right=is_right))
+    guarded: Any = Guard(NotedVisits(server), allowed_hosts=LOOPBACK_NAMES, headers=[])
+    transport = httpx.ASGITransport(app=guarded)
+    async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as web:
+        yield web
+    kept.close()
 
 
 async def tried(
@@ -184,12 +201,16 @@ async def test_it_takes_as_long_for_a_name_that_nobody_has(
 
 @pytest.mark.parametrize("name", ["ann", "nobody"])
 async def test_wrong_tries_make_the_next_ones_wait_the_right_one_too(
-    nothing: Lake, database: Database, tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+    nothing: Lake, database: Database, tmp_path: Path, name: str
 ) -> None:
     looked_at: list[str] = []
-    monkeypatch.setattr(sign_in, "is_password", lambda told, kept: looked_at.append(told) or False)
+
+    def never(told: str, kept: str) -> bool:
+        looked_at.append(told)
+        return False
+
     clock = Clock()
-    async with asked(nothing, tmp_path, clock) as web:
+    async with at_the_door(tmp_path, never, clock) as web:
         for _ in range(A_NAME.free):
             assert (await tried(web, name, "wrong")).status_code == 401
         answer = await tried(web, name, PASSWORD)
@@ -203,17 +224,16 @@ async def test_wrong_tries_make_the_next_ones_wait_the_right_one_too(
 
 
 async def test_a_flood_is_bounded_and_so_is_what_it_leaves(
-    nothing: Lake, database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    database: Database, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(sign_in, "is_password", lambda told, kept: False)
-    async with asked(nothing, tmp_path) as web:
+    async with at_the_door(tmp_path, lambda told, kept: False) as web:
         answers = [await tried(web, f"name{at}", "x") for at in range(ALL_NAMES.free + 20)]
     assert [one.status_code for one in answers].count(401) == ALL_NAMES.free
     assert len(audit_of(database)) <= ALL_NAMES.free + 2
 
 
 async def test_two_passwords_at_most_are_looked_at_at_a_time(
-    nothing: Lake, database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    database: Database, tmp_path: Path
 ) -> None:
     at_work, most, lock, go = [0], [0], threading.Lock(), threading.Event()
 
@@ -226,9 +246,8 @@ async def test_two_passwords_at_most_are_looked_at_at_a_time(
             at_work[0] -= 1
         return False
 
-    monkeypatch.setattr(sign_in, "is_password", slow)
     admitted = sign_in.CHECKS_AT_ONCE + sign_in.CHECKS_WAITING_MAX
-    async with asked(nothing, tmp_path) as web:
+    async with at_the_door(tmp_path, slow) as web:
         tries = [asyncio.create_task(tried(web, f"n{at}", "x")) for at in range(admitted + 5)]
         done, _ = await asyncio.wait(tries, return_when=asyncio.FIRST_COMPLETED)
         while len(done) < 5:
@@ -293,26 +312,25 @@ async def test_a_body_that_is_none_is_refused(
 
 
 async def test_while_the_database_is_away_it_says_so_and_no_try_counts(
-    nothing: Lake, database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    nothing: Lake, database: Database, tmp_path: Path
 ) -> None:
-    def away(*_: Any, **__: Any) -> str:
-        raise StorageError("gone")
-
     async with asked(nothing, tmp_path) as web:
-        with monkeypatch.context() as broken:
-            broken.setattr(sign_in.sessions, "kept_password", away)
-            for _ in range(A_NAME.free + 3):
-                answer = await tried(web)
-                assert (answer.status_code, answer.json()["said"]) == (503, sign_in.NOT_NOW)
+        renamed(database, "job_users", "elsewhere")
+        for _ in range(A_NAME.free + 3):
+            answer = await tried(web)
+            assert (answer.status_code, answer.json()["said"]) == (503, sign_in.NOT_NOW)
+        renamed(database, "elsewhere", "job_users")
         assert (await tried(web)).status_code == 200
-        with monkeypatch.context() as broken:
-            broken.setattr(sign_in.sessions, "end_session", away)
-            out = await web.post("/session/end", json={}, headers=OURS)
-            assert out.status_code == 503
-        with monkeypatch.context() as broken:
-            broken.setattr(visits.sessions, "actor_by", away)
-            assert "users unknown" in await shown(web)
+        renamed(database, "page_sessions", "elsewhere")
+        assert (await web.post("/session/end", json={}, headers=OURS)).status_code == 503
+        assert "users unknown" in await shown(web)
+        renamed(database, "elsewhere", "page_sessions")
         assert "administrator" in await shown(web), "nobody believes to be out who is not"
+
+
+def renamed(database: Database, table: str, to: str) -> None:
+    with database.writing() as connection:
+        connection.exec_driver_sql(f"ALTER TABLE {table} RENAME TO {to}")
 
 
 class TestWhoAsks:
@@ -397,6 +415,6 @@ def test_somebody_signs_in_and_out_in_a_browser(
             page.get_by_label("name").fill("ann")
             page.get_by_label("password").fill(PASSWORD)
             page.get_by_label("password").press("Enter")
-            page.wait_for_url(f"{origin}/")
+            page.wait_for_url(f"{origin}/jobs")
         assert visit.faults == []
     kept.close()

@@ -173,6 +173,13 @@ def job_of(database: Database, job_id: int) -> Job:
     return _job(row, job_id)
 
 
+def job_if_there(database: Database, job_id: int) -> Job | None:
+    """A job; None when there is none of that number."""
+    with database.reading() as connection:
+        row = connection.execute(sa.select(jobs).where(jobs.c.job_id == job_id)).one_or_none()
+    return None if row is None else job_from(row)
+
+
 def jobs_after(
     database: Database, job_id: int = 0, *, group_ids: Collection[int] | None = None
 ) -> list[Job]:
@@ -252,6 +259,11 @@ def _stored(row: AnyRow) -> dict[str, Any]:
 def _job(row: AnyRow | None, job_id: int) -> Job:
     if row is None:
         raise ConfigError("job", job_id, "a job that there is")
+    return job_from(row)
+
+
+def job_from(row: AnyRow) -> Job:
+    """The job of a row, also when that cannot be any more."""
     wrong = None
     try:
         settings = settings_of(row)
@@ -286,7 +298,10 @@ def _row(settings: JobSettings) -> dict[str, Any]:
 
 def _told(settings: JobSettings) -> str:
     """A job's settings for the audit, without its source, which has versions of its own."""
-    return json.dumps({name: value for name, value in asdict(settings).items() if value})[:10_000]
+    told = {
+        name: value for name, value in asdict(settings).items() if value and name != "glue_source"
+    }
+    return json.dumps(told)[:10_000]
 
 
 def _first_ms(settings: JobSettings, change: Change) -> int:

@@ -256,21 +256,23 @@ def run_by_hand(
 
 def runs_of(database: Database, job_id: int, *, before: int | None = None) -> list[Run]:
     """The runs of a job, the newest first, SHOWN_MAX at most; those before a number, if given."""
-    wanted = sa.select(*_SHOWN).where(runs.c.job_id == job_id)
+    wanted = sa.select(*RUN_COLUMNS).where(runs.c.job_id == job_id)
     if before is not None:
         wanted = wanted.where(runs.c.log_id < before)
     with database.reading() as connection:
         rows = connection.execute(wanted.order_by(runs.c.log_id.desc()).limit(SHOWN_MAX)).all()
-    return [_run(row) for row in rows]
+    return [run_from(row) for row in rows]
 
 
 def run_of(database: Database, log_id: int) -> Run:
     """A run; raises ConfigError when there is none of that number."""
     with database.reading() as connection:
-        row = connection.execute(sa.select(*_SHOWN).where(runs.c.log_id == log_id)).one_or_none()
+        row = connection.execute(
+            sa.select(*RUN_COLUMNS).where(runs.c.log_id == log_id)
+        ).one_or_none()
     if row is None:
         raise ConfigError("run", log_id, "a run that there is")
-    return _run(row)
+    return run_from(row)
 
 
 def open_runs(database: Database, job_id: int) -> list[Run]:
@@ -322,9 +324,10 @@ _flow = runs.alias()
 _is_needed: Final = sa.exists().where(_flow.c.log_id == runs.c.flow_id, _flow.c.ended_ms.is_(None))
 """A step of a workflow that is not over: what began is told by the rows."""
 
-_SHOWN: Final = tuple(runs.c[name] for name in Run.__slots__)
+RUN_COLUMNS: Final = tuple(runs.c[name] for name in Run.__slots__)
 
 
-def _run(row: AnyRow) -> Run:
+def run_from(row: AnyRow) -> Run:
+    """The run of a row with RUN_COLUMNS."""
     values = {name: getattr(row, name) for name in Run.__slots__}
     return Run(**values | {"state": RunState(row.state)})

@@ -39,6 +39,7 @@ def shop(database: Database) -> tuple[Desk, Desk, int, int]:
 
 ASKED: dict[str, Callable[[Desk, int], Any]] = {
     "demand_job": lambda desk, job: desk.job(job),
+    "demand_named": lambda desk, job: desk.demand_named(settings(children=(job,)), ()),
     "job": lambda desk, job: desk.job(job),
     "runs_of": lambda desk, job: desk.runs_of(job),
     "add_job": lambda desk, job: desk.add_job("other", settings()),

@@ -1,0 +1,225 @@
+"""The lists of the pages of jobs: jobs, executors, and who changed what."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from dash import dcc, html
+
+from dashboards.job_view import PARTS, JobView, elsewhere, linked
+from dashboards.pages.job_parts import (
+    asking,
+    cut,
+    deed_link,
+    job_pill,
+    moment,
+    run_pill,
+    schedule_text,
+    worded,
+)
+from dashboards.pages.parts import card, coded, quiet, table
+from dashboards.words import duration, plural
+from pipelines.scheduler.looking import Executor, LookingDesk
+from pipelines.scheduler.roles import Deed
+from pipelines.scheduler.store.groups import Group
+from pipelines.scheduler.store.job_lists import JOBS_A_PAGE, JobLine, JobOrder, JobState
+from pipelines.scheduler.store.registry import GONE_MS
+
+GROUPS_CHOSEN_MAX: Final = 500
+EXECUTORS_SHOWN_MAX: Final = 200
+AUDIT_SHOWN: Final = 200
+GROUPS_BY_COMMAND: Final = (
+    "Groups, their addresses and tokens are changed by administrators at the command line: "
+    "`tidemark scheduler groups add|edit|copy|token|remove`."
+)
+
+
+def head(part: str, desk: LookingDesk, search: str | None) -> list[Any]:
+    """The name of the page, its parts, and the way to make a job."""
+    shown = [one for one in PARTS if one != "/jobs/audit" or desk.may(Deed.SEE_AUDIT)]
+    links = [
+        dcc.Link(
+            PARTS[one],
+            href=elsewhere(one, search),
+            className="nav-link here" if one == part else "nav-link",
+        )
+        for one in shown
+    ]
+    deeds = []
+    if part == "/jobs" and any(
+        desk.may(Deed.CHANGE_JOBS, group.group_id) for group in desk.groups()
+    ):
+        deeds.append(deed_link("new job", linked(part, search, do="add")))
+    return [
+        html.Div(html.H1("Jobs"), className="page-head"),
+        html.Div(
+            [html.Nav(links, className="parts"), html.Div(deeds, className="deeds")],
+            className="job-bar",
+        ),
+    ]
+
+
+def jobs(desk: LookingDesk, view: JobView, search: str | None) -> Any:
+    """The jobs that are found, a page of them."""
+    page = desk.job_page(view.query)
+    apps = [group.app_name for group in desk.groups()][:GROUPS_CHOSEN_MAX]
+    query = view.query
+    groups = [("", "all groups"), *((one, cut(one, 60)) for one in apps)]
+    states = [(one.value, one.value or "all states") for one in JobState]
+    orders = [(one.value, one.value or "number") for one in JobOrder]
+    asks = html.Div(
+        [
+            asking("group", "group", query.app_name, groups),
+            asking("state", "state", query.state.value, states),
+            asking("sort", "sorted by", query.order.value, orders),
+        ],
+        className="asks",
+    )
+    if not page.lines:
+        is_asked = query.text or query.app_name or query.state.value
+        said = "No job is that." if is_asked else "There is no job yet that you may see."
+        return [asks, quiet(said)]
+    headings = ("job", "group", "state", "schedule", "next, by its zone", "last run", "p95", "")
+    rows = [_row(line, desk, search) for line in page.lines]
+    return [
+        asks,
+        table(headings, rows, label="Jobs"),
+        _turns(page.page, page.found, search),
+    ]
+
+
+def _row(line: JobLine, desk: LookingDesk, search: str | None) -> list[Any]:
+    job, told = line.job, line.job.settings
+    path = f"/jobs/{job.job_id}"
+    what = html.Div(
+        [
+            html.Div(
+                [
+                    dcc.Link(cut(told.title), href=elsewhere(path, search), className="name jump"),
+                    html.Span(f" {job.job_id}", className="reason"),
+                ]
+            ),
+            html.Div(cut(told.handler or told.glue_type, 80), className="reason"),
+        ],
+        className="what",
+    )
+    why = job.wrong_because or job.stopped_because
+    stands = [job_pill(job)] + ([html.Div(cut(why, 200), className="reason")] if why else [])
+    last: Any = html.Span("never", className="reason")
+    if line.last is not None:
+        last = html.Div(
+            [
+                run_pill(line.last.state),
+                html.Div(f"{moment(line.last.planned_ms)} UTC", className="exact"),
+            ]
+        )
+    next_one = html.Span(moment(job.next_ms, told.zone) if job.next_ms else "", className="exact")
+    return [
+        what,
+        html.Span(cut(line.app_name, 60), className="wrap"),
+        html.Div(stands, className="where"),
+        html.Div(schedule_text(job)),
+        next_one,
+        last,
+        "" if line.p95_ms is None else html.Span(duration(line.p95_ms), className="number"),
+        _deeds(line, desk, search),
+    ]
+
+
+def _deeds(line: JobLine, desk: LookingDesk, search: str | None) -> Any:
+    if not desk.may(Deed.CHANGE_JOBS, line.job.group_id):
+        return ""
+    path = f"/jobs/{line.job.job_id}"
+    stands = "pause" if line.job.is_active else "start"
+    return html.Div(
+        [
+            dcc.Link("run", href=elsewhere(path, search, do="run"), className="jump"),
+            dcc.Link(stands, href=elsewhere(path, search, do=stands), className="jump"),
+        ],
+        className="links",
+    )
+
+
+def _turns(page: int, found: int, search: str | None) -> Any:
+    pages = max(1, -(-found // JOBS_A_PAGE))
+    begin, end = (page - 1) * JOBS_A_PAGE + 1, min(found, page * JOBS_A_PAGE)
+    places = ((1, "first"), (page - 1, "previous"), (page + 1, "next"), (pages, "last"))
+    links = [
+        dcc.Link(text, href=linked("/jobs", search, page=to), className="choice")
+        if 1 <= to <= pages and to != page
+        else html.Span(text, className="choice")
+        for to, text in places
+    ]
+    links.insert(2, html.Span(f"{begin:,} to {end:,} of {found:,}", className="choice here"))
+    return html.Nav(links, className="choices pager", **{"aria-label": "Pages of jobs"})
+
+
+def executors(desk: LookingDesk) -> list[Any]:
+    """Groups, and where their executors are."""
+    found = desk.executors()
+    now_ms = desk.now_ms
+    cards: list[Any] = [_group(group, there, now_ms) for group, there in found]
+    if not cards:
+        cards.append(quiet("There is no group yet that you may see."))
+    return [*cards, html.P(coded(GROUPS_BY_COMMAND), className="quiet")]
+
+
+def _group(group: Group, there: list[Executor], now_ms: int) -> Any:
+    rows = [_executor(one, now_ms) for one in there[:EXECUTORS_SHOWN_MAX]]
+    by_hand = group.manual_addresses is not None
+    token = "a token of their own" if group.has_token else "the common token"
+    title = "" if group.title == group.app_name else f"{cut(group.title)}; "
+    how = "addresses written by hand" if by_hand else "they register"
+    shown: Any = quiet("No executor is there: its runs are refused.")
+    if rows:
+        shown = table(("executor", "", "last beat"), rows, label=f"Executors of {group.app_name}")
+    if len(there) > EXECUTORS_SHOWN_MAX:
+        shown = [shown, quiet(f"and {len(there) - EXECUTORS_SHOWN_MAX:,} more")]
+    return card(
+        cut(group.app_name),
+        html.Div(shown),
+        element=f"group-{group.group_id}",
+        note=f"{title}{plural(len(there), 'executor')}, {how}, {token}",
+    )
+
+
+def _executor(one: Executor, now_ms: int) -> list[Any]:
+    address = html.Span(cut(one.address, 255), className="exact")
+    if one.seen_ms is None:
+        return [address, worded("✎", "by hand", "unknown"), "nobody asks whether it is there"]
+    age_ms = max(0, now_ms - one.seen_ms)
+    pill = worded("●", "there", "ok") if age_ms < GONE_MS else worded("■", "gone", "stopped")
+    return [address, pill, f"{duration(age_ms // 1000 * 1000)} ago"]
+
+
+def audit(desk: LookingDesk, view: JobView) -> list[Any]:
+    """Who changed what, the newest first. Raises NotPermitted unless he may see it."""
+    wanted = view.query.text
+    noted = [
+        one
+        for one in desk.audit_of()
+        if not wanted
+        or wanted.casefold() in f"{one.author}\n{one.action}\n{one.subject}".casefold()
+    ]
+    if not noted:
+        return [quiet("Nobody has changed anything that is that.")]
+    rows = [
+        [
+            html.Span(moment(one.at_ms), className="exact"),
+            html.Span(cut(one.author) if one.author else "nobody known", className="wrap"),
+            cut(one.action),
+            _subject(one.subject),
+            html.Span(cut(one.detail, 300) if one.detail else "", className="wrap"),
+        ]
+        for one in noted[:AUDIT_SHOWN]
+    ]
+    note = f"{AUDIT_SHOWN} at most, of the last thousand; `tidemark scheduler audit` has more"
+    listed = table(("when, UTC", "who", "did", "to", "how"), rows, label="Audit")
+    return [listed, html.P(coded(note), className="quiet")]
+
+
+def _subject(subject: str) -> Any:
+    kind, _, number = subject.partition(":")
+    if kind == "job" and number.isdigit():
+        return dcc.Link(cut(subject), href=f"/jobs/{number}", className="jump")
+    return html.Span(cut(subject))

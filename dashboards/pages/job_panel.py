@@ -1,0 +1,238 @@
+"""The panel of a change: its fields, what it will do, and the button that does it.
+
+Invariant: the button is there only for what can be done and was previewed; the server asks all of
+it again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from dash import dcc, html
+
+from dashboards.job_changes import Told
+from dashboards.job_previews import NOTHING_YET, SHOWN_CHARS_MAX, Preview, text_of
+from dashboards.pages.job_parts import (
+    area_field,
+    button,
+    choice_field,
+    cut,
+    exact,
+    moment,
+    text_field,
+)
+from dashboards.pages.parts import node, table
+from pipelines.scheduler.job_settings import (
+    BLOCKING,
+    GLUE_TYPES,
+    NAME_CHARS_MAX,
+    PARAMETERS_CHARS_MAX,
+    JobSettings,
+)
+from pipelines.scheduler.routing import RouteStrategy
+from pipelines.scheduler.schedules import MisfirePolicy, ScheduleKind
+from pipelines.scheduler.store.glue import REMARK_CHARS_MAX
+
+SOURCE_CHARS_MAX: Final = 256 * 1024
+"""What is longer is changed at the command line: a request of a page has its bound."""
+LABELS: Final = {
+    "title": "title",
+    "group": "group",
+    "author": "author",
+    "schedule_kind": "schedule",
+    "schedule_text": "cron rule, seconds, or moment",
+    "zone": "zone",
+    "misfire": "misfires",
+    "route": "routing",
+    "handler": "handler",
+    "parameters": "parameters",
+    "blocking": "while another run is at work",
+    "timeout_s": "time-out, s (0: none)",
+    "retries": "retries",
+    "children": "children (numbers of jobs)",
+    "glue_type": "kind of source",
+    "glue_source": "source",
+    "remark": "remark (why)",
+}
+CHOICES: Final[Mapping[str, Sequence[str]]] = {
+    "schedule_kind": tuple(ScheduleKind),
+    "misfire": tuple(MisfirePolicy),
+    "route": tuple(RouteStrategy),
+    "blocking": BLOCKING,
+    "glue_type": GLUE_TYPES,
+}
+SETTINGS_SHOWN: Final = (
+    *("title", "group", "author", "schedule_kind", "schedule_text", "zone", "misfire", "route"),
+    *("handler", "blocking", "timeout_s", "retries", "children", "glue_type", "parameters"),
+)
+FIELDS: Final[Mapping[str, Sequence[str]]] = {
+    "run": ("parameters",),
+    "copy": ("title", "group"),
+    "edit": SETTINGS_SHOWN,
+    "add": (*SETTINGS_SHOWN, "glue_source"),
+    "source": ("glue_source", "remark"),
+    "back": ("remark",),
+}
+CHARS_MAX: Final = {
+    "parameters": PARAMETERS_CHARS_MAX,
+    "glue_source": SOURCE_CHARS_MAX,
+    "remark": REMARK_CHARS_MAX,
+    "schedule_text": 128,
+    "zone": 64,
+}
+LONG: Final = ("parameters", "glue_source")
+VERBS: Final = {
+    "run": "Run it now",
+    "start": "Start it",
+    "pause": "Pause it",
+    "remove": "Remove it",
+    "copy": "Copy it",
+    "edit": "Change it",
+    "add": "Make it",
+    "source": "Change the source",
+    "back": "Roll back",
+    "kill": "Kill it",
+}
+
+
+def first_values(deed: str, told: Told) -> dict[str, str]:
+    """What the fields of a deed hold when its panel is opened."""
+    job = None if told.facts is None else told.facts.job
+    settings = job.settings if job is not None else JobSettings.unchecked(title="")
+    texts = {
+        name: text_of(getattr(settings, name))
+        for name in FIELDS.get(deed, ())
+        if name in JobSettings.__slots__
+    }
+    if "group" in FIELDS.get(deed, ()):
+        texts["group"] = told.facts.app_name if told.facts is not None else ""
+    if deed == "copy":
+        texts["title"] = f"copy of {settings.title}"[:NAME_CHARS_MAX]
+    return texts
+
+
+def panel(told: Told, groups: Sequence[str], away: str) -> Any:
+    """What is shown of a change. `groups`: whose jobs he may change; `away`: the page as it is
+    without it."""
+    if told.done:
+        return _frame(told, "Done", _done(told, away))
+    if told.preview is None:
+        return _frame(told, "Not done", [_alert(told.refused), _close(away)])
+    preview = told.preview
+    shown: list[Any] = []
+    if told.refused:
+        shown.append(_alert(told.refused))
+    fields = _fields(told, groups)
+    if fields:
+        shown.append(node("div", fields, className="fields"))
+    shown += _preview(preview)
+    deeds: list[Any] = []
+    if fields:
+        deeds.append(button("Preview", "preview"))
+    if not preview.wrong:
+        deeds.append(button(VERBS[told.wish.deed], "do", primary=True))
+    shown.append(node("div", [*deeds, _close(away)], className="deeds"))
+    return _frame(told, preview.title, shown)
+
+
+def _frame(told: Told, title: str, shown: Sequence[Any]) -> Any:
+    heading = node("h2", cut(title), id="change-title", tabIndex="-1", data_focus="yes")
+    return node(
+        "section",
+        [heading, *shown],
+        className="card change",
+        aria_labelledby="change-title",
+        data_deed=told.wish.deed,
+        data_subject=str(told.wish.subject),
+        data_key=told.key,
+        data_version=told.preview.version if told.preview is not None else "",
+    )
+
+
+def _done(told: Told, away: str) -> list[Any]:
+    links: list[Any] = [_close(away)]
+    if told.leads_to:
+        links.insert(0, dcc.Link("Go there", href=told.leads_to, className="jump"))
+    said = node("p", cut(told.done, SHOWN_CHARS_MAX), role="status", data_state="done")
+    return [said, node("div", links, className="deeds")]
+
+
+def _close(away: str) -> Any:
+    return dcc.Link("Close", href=away, className="search-button")
+
+
+def _alert(sentence: str) -> Any:
+    return node("p", cut(sentence, SHOWN_CHARS_MAX), className="field-wrong", role="alert")
+
+
+def _fields(told: Told, groups: Sequence[str]) -> list[Any]:
+    values = first_values(told.wish.deed, told) | dict(told.wish.values)
+    wrong = told.preview.wrong if told.preview is not None else {}
+    shown: list[Any] = []
+    if told.wish.deed == "back":
+        shown.append(
+            node("input", type="hidden", value=values.get("glue_id", ""), data_field="glue_id")
+        )
+    for name in FIELDS.get(told.wish.deed, ()):
+        label, value, why = LABELS[name], values.get(name, ""), wrong.get(name, "")
+        if name == "glue_type" and value not in GLUE_TYPES and told.wish.deed == "edit":
+            continue  # A workflow stays one.
+        if name == "group":
+            shown.append(choice_field(name, label, value, groups, wrong=why))
+        elif name in CHOICES:
+            shown.append(choice_field(name, label, value, CHOICES[name], wrong=why))
+        elif name in LONG:
+            rows = 18 if told.wish.deed == "source" else 3
+            bound = CHARS_MAX[name]
+            shown.append(area_field(name, label, value, wrong=why, rows=rows, chars_max=bound))
+        else:
+            bound = CHARS_MAX.get(name, NAME_CHARS_MAX)
+            shown.append(text_field(name, label, value, wrong=why, chars_max=bound))
+    return shown
+
+
+def _preview(preview: Preview) -> list[Any]:
+    shown: list[Any] = []
+    if preview.wrong.get("") == NOTHING_YET:
+        shown.append(node("p", NOTHING_YET, className="reason"))
+    elif preview.wrong.get(""):
+        shown.append(_alert(preview.wrong[""]))
+    elif preview.wrong:
+        shown.append(node("p", "Not yet: see beside the fields.", className="reason"))
+    if not preview.wrong:
+        said = [node("li", cut(one, SHOWN_CHARS_MAX)) for one in preview.said]
+        shown.append(node("ul", said, className="said"))
+    if preview.changes and not preview.wrong:
+        rows = [
+            [LABELS.get(name, name), html.Span(_value(old)), html.Span(_value(new))]
+            for name, old, new in preview.changes
+        ]
+        shown.append(table(("setting", "now", "then"), rows, label="What changes"))
+    if preview.diff and not preview.wrong.get(""):
+        shown.append(diff(preview.diff))
+    if preview.times and not preview.wrong:
+        times = ", ".join(moment(one, preview.zone) for one in preview.times)
+        shown.append(
+            node("p", [node("span", f"Next, by {cut(preview.zone)}: ", className="reason"),
+                       node("span", times, className="exact next-times")])
+        )  # fmt: skip
+    return shown
+
+
+def _value(text: str) -> str:
+    return cut(text, SHOWN_CHARS_MAX) if text.strip() else "—"
+
+
+def diff(lines: Sequence[str]) -> Any:
+    """Lines that differ; what is new and what is gone is told by its sign, too."""
+    css = {"+": "diff-new", "-": "diff-gone", "@": "diff-at"}
+    shown = [
+        node("span", exact(line[:2_000]) + "\n", className=css.get(line[:1], "")) for line in lines
+    ]  # fmt: skip
+    return node("pre", shown, className="source", tabIndex="0", aria_label="Difference")
+
+
+def source_of(text: str) -> Any:
+    """A source as it is."""
+    return node("pre", exact(text[:SOURCE_CHARS_MAX]), className="source", tabIndex="0")

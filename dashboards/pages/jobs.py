@@ -1,0 +1,385 @@
+"""The pages of jobs: who reads them, what they show, and the panel in which something is changed.
+
+What is read is drawn from plain data with each tick, when it has changed. What is changed goes
+through one callback: it previews, and does what was previewed. Strangers get the sign-in.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import hashlib
+import json
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import Any, Final
+
+from dash import ClientsideFunction, Dash, Input, Output, State, dcc, html, no_update
+
+from dashboards.desk import Desk, beside
+from dashboards.job_changes import JobChanges, Told, wish_of
+from dashboards.job_previews import DEEDS, Wish
+from dashboards.job_view import JobAddress, address_of, linked, view_of
+from dashboards.pages import job_lists, sign_in
+from dashboards.pages.job_page import JobPage
+from dashboards.pages.job_panel import first_values, panel
+from dashboards.pages.job_parts import exact
+from dashboards.pages.parts import card, drawn, notice, quiet, register_drawn, tree
+from dashboards.view import QUERY_MAX
+from dashboards.visits import Standing, Visitor
+from dashboards.words import visible
+from engine.foundation.errors import ConfigError, StorageError, TidemarkError
+from pipelines.scheduler.looking import LookingDesk
+from pipelines.scheduler.roles import NotPermitted
+
+LOG_EACH_MS: Final = 1_000
+ASKS_AT_ONCE: Final = 4
+"""Questions to executors; each may wait for an answer for some seconds. Beyond ASKS_WAITING_MAX a
+page is told nothing new, and asks again with its next tick."""
+ASKS_WAITING_MAX: Final = 16
+TITLES: Final = {
+    "/jobs": "Which jobs are there?",
+    "/jobs/executors": "Who runs them?",
+    "/jobs/audit": "Who changed what?",
+}
+SEARCHES: Final = {
+    "/jobs": "whose title, handler or group holds",
+    "/jobs/audit": "of whom, or of what: ann, pause, job:7",
+}
+
+
+def layout(path: str) -> html.Div:
+    """Places for all that is drawn."""
+    address = address_of(path)
+    is_job = address is not None and address.job_id is not None
+    return html.Div(
+        [
+            dcc.Store(id="change-asked"),
+            dcc.Store(id="jobs-seen"),
+            *drawn("jobs-head"),
+            html.Div(id="jobs-gate"),
+            *drawn("change"),
+            *([*drawn("jobs-run"), _log()] if is_job else []),
+            html.Div(drawn("jobs-body"), className="jobs-body"),
+        ]
+    )
+
+
+def _log() -> html.Div:
+    log = html.Div(
+        [
+            html.Pre(
+                id="run-log",
+                className="log",
+                tabIndex="0",
+                role="log",
+                **{"aria-label": "Log of the run"},
+            ),
+            html.P(id="run-log-said", className="quiet", **{"aria-live": "polite"}),
+            dcc.Store(id="run-log-page"),
+            dcc.Interval(id="run-log-tick", interval=LOG_EACH_MS, disabled=True),
+        ]
+    )
+    shown = card("What does it log?", log, element="run-log-part")
+    return html.Div(shown, id="run-log-card", className="hidden")
+
+
+def content(desk: Desk, path: str | None, search: str | None) -> dict[str, Any]:
+    """What is shown: "gate" is for strangers and what stands above, the others are trees."""
+    nothing = {"head": None, "run": None, "body": None, "gate": None}
+    address = address_of(path)
+    if address is None or desk.visitors is None:
+        return nothing | {"body": quiet("This dashboard was started without a database of jobs.")}
+    try:
+        visitor = desk.visitor()
+        if visitor.is_stranger:
+            return nothing | {"gate": "stranger"}
+        scheduler = desk.visitors.desk(visitor)
+        gate = "nobody" if visitor.standing is Standing.LOOKS else f"search {address.path}"
+        if scheduler is None:
+            return nothing | {"gate": gate, "body": _no_database()}
+        return nothing | {"gate": gate} | _shown(scheduler, address, search)
+    except NotPermitted as error:
+        return nothing | {"body": _refused(f"{error}.")}
+    except ConfigError as error:
+        return nothing | {"body": _refused(f"{error.key} {error.value}: {error.allowed}.")}
+    except StorageError as error:
+        return nothing | {"body": _away(str(error))}
+
+
+def _shown(desk: LookingDesk, address: JobAddress, search: str | None) -> dict[str, Any]:
+    view = view_of(search)
+    if address.job_id is not None:
+        page = JobPage(desk, address, view, search)
+        return {"head": page.head(), "run": page.run(), "body": page.body()}
+    match address.part:
+        case "/jobs/executors":
+            body: Any = job_lists.executors(desk)
+        case "/jobs/audit":
+            body = _card(address, job_lists.audit(desk, view))
+        case _:
+            body = _card(address, job_lists.jobs(desk, view, search))
+    return {"head": job_lists.head(address.part, desk, search), "body": body}
+
+
+def _card(address: JobAddress, shown: Any) -> Any:
+    return card(TITLES[address.part], html.Div(shown), element="jobs-card")
+
+
+def _no_database() -> Any:
+    made = "tidemark jobs add --group APP title=... handler=... schedule_kind=..."
+    said = [html.P("Nobody has made a job here yet. This makes the first one:"), html.Code(made)]
+    return notice("There is no job yet", said, kind="first-run")
+
+
+def _refused(sentence: str) -> Any:
+    return notice("Not for you to see, or not there", [html.P(visible(sentence))], kind="refused")
+
+
+def _away(sentence: str) -> Any:
+    said = [html.P(visible(sentence)), html.P("Tried again with each refresh.", className="quiet")]
+    return notice("The database of jobs cannot be read", said, kind="error")
+
+
+def gate_of(kind: str | None, search: str | None) -> Any:
+    """What stands above the page."""
+    if kind == "stranger":
+        return html.Div([html.Div(html.H1("Jobs"), className="page-head"), sign_in.fields()])
+    if kind == "nobody":
+        return sign_in.nobody_yet()
+    part = (kind or "").removeprefix("search ")
+    if part not in SEARCHES:
+        return None
+    found = dcc.Input(
+        id="jobs-search",
+        type="text",
+        value=view_of(search).query.text,
+        maxLength=QUERY_MAX,
+        autoComplete="off",
+        spellCheck=False,
+        debounce=True,
+        className="search-field",
+    )
+    asked = [html.Label(SEARCHES[part], htmlFor="jobs-search"), found]
+    return html.Div(asked, className="search", role="search")
+
+
+class Panel:
+    """The panel of a change, for whoever asks."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+        self._changes = (
+            None if desk.visitors is None else JobChanges(desk.visitors, token=desk.executor_token)
+        )
+
+    def shown(self, path: str | None, search: str | None, asked: Any) -> Any:
+        """The panel that the address opens, or what came of the step that was asked for."""
+        address, view = address_of(path), view_of(search)
+        if address is None or self._changes is None:
+            return None
+        try:
+            visitor = self._desk.visitor()
+        except (StorageError, ConfigError):
+            return None  # The page says it.
+        is_of_here = isinstance(asked, dict) and (asked.get("path"), asked.get("search") or "") == (
+            path,
+            search or "",
+        )
+        if not is_of_here and not view.deed:
+            return None
+        if visitor.standing is not Standing.SIGNED_IN:
+            told = Told(Wish("run"), refused="Nobody has signed in: nothing is changed.")
+            return tree(panel(told, (), linked(path or "", search, do=None)))
+        told_of = self._stepped(visitor, asked) if is_of_here else None
+        told = told_of or self._opened(visitor, address, search)
+        return tree(panel(told, self._groups(visitor), linked(path or "", search, do=None)))
+
+    def _stepped(self, visitor: Visitor, asked: dict[str, Any]) -> Told | None:
+        assert self._changes is not None, "there are changes to make"
+        wish = wish_of(asked)
+        version, key = asked.get("version"), asked.get("key")
+        if wish is None or not isinstance(version, str) or not isinstance(key, str):
+            return None
+        if asked.get("step") == "do":
+            return self._changes.do(visitor, wish, version=version, key=key)
+        return self._changes.preview(visitor, wish)
+
+    def _opened(self, visitor: Visitor, address: JobAddress, search: str | None) -> Told:
+        assert self._changes is not None, "there are changes to make"
+        view = view_of(search)
+        subject = address.job_id or 0
+        if view.deed == "kill":
+            subject = view.run or 0
+        if view.deed not in DEEDS or (subject == 0) != (view.deed == "add"):
+            return Told(Wish("run"), refused="There is nothing of that kind to do here.")
+        given = {"glue_id": str(view.glue or 0)} if view.deed == "back" else {}
+        wish = Wish(view.deed, subject, given)
+        told = self._changes.preview(visitor, wish)
+        if told.facts is None:
+            return told
+        # As the fields will hold it: what they hold is what is previewed.
+        filled = replace(wish, values=first_values(wish.deed, told) | given)
+        return self._changes.preview(visitor, filled)
+
+    def _groups(self, visitor: Visitor) -> list[str]:
+        assert self._desk.visitors is not None, "somebody is known"
+        try:
+            desk = self._desk.visitors.desk(visitor)
+            found = [] if desk is None else desk.groups()
+        except TidemarkError:
+            return []
+        return [one.app_name for one in found]
+
+
+class Logs:
+    """Logs of runs, asked for at their executors, so many at a time."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+        self._asks = ThreadPoolExecutor(ASKS_AT_ONCE, thread_name_prefix="ask")
+        self._under_way = 0
+
+    async def beside(self, work: Callable[..., Any], *arguments: Any) -> Any:
+        """Do it in one of the few threads for it; no_update when too many wait."""
+        if self._under_way >= ASKS_WAITING_MAX:
+            return no_update
+        self._under_way += 1
+        try:
+            context = contextvars.copy_context()
+            loop = asyncio.get_running_loop()
+            return await loop.run_in_executor(self._asks, context.run, work, *arguments)
+        finally:
+            self._under_way -= 1
+
+    def page(self, path: str | None, search: str | None, known: Any) -> dict[str, Any] | None:
+        """The next lines of the run that the address names; None when it names none of his."""
+        address, view = address_of(path), view_of(search)
+        if address is None or address.job_id is None or view.run is None or address.job_part:
+            return None
+        if self._desk.visitors is None:
+            return None
+        from_line = _next_line(known, view.run)
+        told = {"run": view.run, "from_line": from_line, "to_line": 0, "text": "", "is_end": False}
+        try:
+            visitor = self._desk.visitor()
+            desk = self._desk.visitors.desk(visitor)
+            if desk is None or desk.run(view.run).job_id != address.job_id:
+                return None
+            token = self._desk.executor_token
+            page = desk.log_of_run(view.run, from_line=from_line, token=token)
+        except (NotPermitted, ConfigError):
+            return None
+        except TidemarkError as error:
+            return told | {"said": f"Its log cannot be read now: {visible(error)}"}
+        return told | {
+            "to_line": page.to_line,
+            "text": exact(page.text),
+            "is_end": page.is_end,
+            "said": _log_said(page.to_line, is_end=page.is_end),
+        }
+
+
+def _next_line(known: Any, run: int) -> int:
+    if not isinstance(known, dict) or known.get("run") != run:
+        return 1
+    from_line, to_line = known.get("from_line"), known.get("to_line")
+    if type(from_line) is not int or type(to_line) is not int:
+        return 1
+    return max(1, from_line, to_line + 1)
+
+
+def _log_said(to_line: int, *, is_end: bool) -> str:
+    if is_end:
+        return "The run has ended." if to_line else "It has no log, or none any more."
+    return "It goes on." if to_line else "Nothing is logged yet."
+
+
+def register(app: Dash, desk: Desk) -> None:
+    """The callbacks of these pages."""
+    panels, logs = Panel(desk), Logs(desk)
+
+    @app.callback(
+        Output("jobs-head-tree", "data"),
+        Output("jobs-body-tree", "data"),
+        Output("jobs-gate", "children"),
+        Output("jobs-seen", "data"),
+        Input("tick", "n_intervals"),
+        Input("url", "pathname"),
+        Input("url", "search"),
+        State("jobs-seen", "data"),
+    )
+    async def show_jobs(ticks: Any, path: str | None, search: str | None, seen: Any) -> Any:
+        del ticks
+        if address_of(path) is None:
+            return (no_update,) * 4
+        found = await beside(content, desk, path, search)
+        head, body = tree(found["head"]), tree(found["body"])
+        now = {"page": _digest(path, head, body), "gate": found["gate"] or ""}
+        before = seen if isinstance(seen, dict) else {}
+        is_same_gate = before.get("gate") == now["gate"]
+        gate = no_update if is_same_gate else gate_of(found["gate"], search)
+        if before == now:
+            return (no_update,) * 4
+        if before.get("page") == now["page"]:
+            return no_update, no_update, gate, now
+        return head, body, gate, now
+
+    @app.callback(
+        Output("jobs-run-tree", "data"),
+        Input("jobs-seen", "data"),
+        Input("tick", "n_intervals"),
+        Input("url", "search"),
+        State("url", "pathname"),
+        State("jobs-run-tree", "data"),
+    )
+    async def show_run(_: Any, ticks: Any, search: str | None, path: str | None, shown: Any) -> Any:
+        del ticks
+        found = tree((await beside(content, desk, path, search))["run"])
+        return no_update if found == shown else found
+
+    @app.callback(
+        Output("change-tree", "data"),
+        Input("change-asked", "data"),
+        Input("url", "search"),
+        Input("url", "pathname"),
+    )
+    async def show_change(asked: Any, search: str | None, path: str | None) -> Any:
+        return await logs.beside(panels.shown, path, search, asked)
+
+    @app.callback(
+        Output("run-log-page", "data"),
+        Output("run-log-card", "className"),
+        Output("run-log-tick", "disabled"),
+        Input("run-log-tick", "n_intervals"),
+        Input("url", "search"),
+        State("url", "pathname"),
+        State("run-log-page", "data"),
+    )
+    async def follow(ticks: Any, search: str | None, path: str | None, known: Any) -> Any:
+        del ticks
+        page = await logs.beside(logs.page, path, search, known)
+        if page is no_update:
+            return no_update, no_update, False
+        if page is None:
+            return None, "hidden", True
+        return page, "", bool(page["is_end"])
+
+    for element in ("jobs-head", "jobs-body", "jobs-run", "change"):
+        register_drawn(app, element)
+    app.clientside_callback(
+        ClientsideFunction("tidemark", "followLog"),
+        Output("run-log-said", "children"),
+        Input("run-log-page", "data"),
+    )
+    app.clientside_callback(
+        ClientsideFunction("tidemark", "findGroups"),
+        Output("jobs-search", "n_submit"),
+        Input("jobs-search", "value"),
+        prevent_initial_call=True,
+    )
+
+
+def _digest(*parts: Any) -> str:
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
