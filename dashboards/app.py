@@ -31,19 +31,23 @@ from dashboards.guard import (
     Receive,
     Scope,
     Send,
+    framed_headers,
     security_headers,
 )
 from dashboards.job_view import address_of
 from dashboards.operations import add_operations
 from dashboards.pages import alerts as alerts_page
 from dashboards.pages import shell
+from dashboards.report_files import POLICY, add_report_files
+from dashboards.reports import ReportShelf, Sending
 from dashboards.sign_in import SignIn, add_sign_in
-from dashboards.view import group_of, topic_of
+from dashboards.view import REPORT_FILES_PREFIX, REPORTS_PATH, group_of, report_of, topic_of
 from dashboards.visits import NotedVisits, Visitors
 from engine.foundation.errors import LakeError
 from pipelines.lake import Lake
 
-PATHS: Final = ("/checks", "/sign-in", *alerts_page.PARTS)
+PATHS: Final = ("/checks", "/sign-in", REPORTS_PATH, *alerts_page.PARTS)
+NAMED: Final = (group_of, topic_of, address_of, report_of)
 ASSETS: Final = Path(__file__).parent / "assets"
 INDEX: Final = """<!DOCTYPE html>
 <html lang="en">
@@ -79,12 +83,16 @@ def build(
     alerts: AlertSource | None = None,
     visitors: Visitors | None = None,
     executor_token: str | None = None,
+    reports: Path | None = None,
+    sending: Sending | None = None,
 ) -> Application:
     """The ASGI application that shows `lake` to requests for one of `hosts`; `cluster` is asked
     about single messages and routes, `alerts` about alerts, and `visitors` about who may see and
-    change jobs, when they are given. `executor_token` is what executors are shown."""
+    change jobs, when they are given. `executor_token` is what executors are shown. reports: the
+    folder of the files of reports, when it is not the lake's own; sending: how they are sent."""
     # Without the generated API pages: they load scripts from elsewhere.
     server = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
+    shelf = ReportShelf(lake, reports)
     desk = Desk(
         LakeData(lake),
         clock,
@@ -92,12 +100,15 @@ def build(
         alerts=alerts,
         visitors=visitors,
         executor_token=executor_token,
+        shelf=shelf,
+        sending=sending or Sending(),
     )
     _add_health(server, desk)
     if visitors is not None:
         add_sign_in(server, SignIn(visitors))
         add_operations(server, visitors)
     add_docs(server, lake)
+    add_report_files(server, shelf)
     dash = Dash(
         "tidemark",
         server=server,
@@ -119,7 +130,8 @@ def build(
     server.add_middleware(GZipMiddleware, minimum_size=1024)
     application = NotedVisits(PageAddresses(server))
     headers = security_headers(dash.csp_hashes())
-    return Guard(application, allowed_hosts=hosts, headers=headers)
+    framed = {REPORT_FILES_PREFIX: framed_headers(POLICY, headers)}
+    return Guard(application, allowed_hosts=hosts, headers=headers, framed=framed)
 
 
 def _add_health(server: FastAPI, desk: Desk) -> None:
@@ -137,8 +149,7 @@ def _add_health(server: FastAPI, desk: Desk) -> None:
 
 def is_page(path: str) -> bool:
     """Is a page of this application there?"""
-    named = (group_of(path), topic_of(path), address_of(path))
-    return path in PATHS or any(one is not None for one in named)
+    return path in PATHS or any(named(path) is not None for named in NAMED)
 
 
 class PageAddresses:

@@ -59,6 +59,20 @@ def dash(
             "of runs, and to end runs.",
         ),
     ] = None,
+    reports: Annotated[
+        Path | None,
+        typer.Option(help="Folder of the reports' files, when `reports run --folder` named one."),
+    ] = None,
+    receivers: Annotated[
+        Path | None,
+        typer.Option(
+            help="File of receivers, as `tidemark alerts run` takes it: who may change the jobs "
+            "of `tidemark` has reports sent to them."
+        ),
+    ] = None,
+    pages: Annotated[
+        str, typer.Option(help="Address of this dashboard, for links in what is sent.")
+    ] = "",
     credentials: Annotated[
         str | None, typer.Option(help="File with the account and TLS for that cluster.")
     ] = None,
@@ -87,6 +101,7 @@ def dash(
     from dashboards.cluster import Cluster
     from dashboards.guard import LOOPBACK_NAMES
     from dashboards.kept_database import KeptDatabase
+    from dashboards.reports import Sending
     from dashboards.serving import serve
     from dashboards.visits import Visitors
 
@@ -104,6 +119,8 @@ def dash(
         alerts=alerts,
         visitors=visitors,
         executor_token=token,
+        reports=reports,
+        sending=Sending(receivers, pages),
     )
     serve(application, listener, ready=lambda: announce(f"dash http://{shown}:{number}/"))
 

@@ -30,6 +30,7 @@ from engine.foundation.errors import LakeError
 from engine.telemetry.tables import BY_NAME as BRONZE
 from engine.telemetry.tables import Column
 from pipelines.catalogue import BY_NAME as GOLD
+from pipelines.catalogue import REPORTS
 from pipelines.check_results import recent_results, trust_at
 from pipelines.emitters import emitters_at
 from pipelines.followed import LAG_CELLS, Followed
@@ -115,6 +116,14 @@ class LakeData:
         with self._lock:
             known = self._moments.get(token or "")
         return known or self.pulse()
+
+    def reports_version(self) -> str:
+        """A text that changes when a report was made; of a table that cannot be read, why: only the
+        pages of reports have to say so."""
+        try:
+            return self._tables.version(REPORTS.name) or ""
+        except LakeError as error:
+            return str(error)
 
     def seen(self, pulse: Pulse | None = None) -> Seen:
         """The lake at a pulse's moment; without any complete cycle all its tables are empty."""

@@ -17,6 +17,7 @@ from dashboards.alerts import AlertSource
 from dashboards.cache import PageCache
 from dashboards.cluster import Cluster
 from dashboards.data import LakeData, Pulse, Seen
+from dashboards.reports import ReportShelf, Sending
 from dashboards.view import Span, View, parse, resolve
 from dashboards.visits import STRANGER, Visitor, Visitors, this_visit
 from pipelines.microseconds import micros
@@ -84,6 +85,15 @@ class Desk:
     """None: this dashboard knows nobody, and has no pages of jobs."""
     executor_token: str | None = field(default=None, repr=False)
     """The common one, by which executors are asked for logs, and to end runs."""
+    shelf: ReportShelf | None = None
+    """None: the reports are where the lake keeps them."""
+    sending: Sending = field(default_factory=Sending)
+    """How reports are sent."""
+
+    @property
+    def reports(self) -> ReportShelf:
+        """The reports of the lake."""
+        return self.shelf or ReportShelf(self.data.lake)
 
     @property
     def now_us(self) -> int:

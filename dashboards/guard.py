@@ -13,7 +13,14 @@ lag ask nobody (so a network bind is refused unless asked for by name).
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Iterable, MutableMapping
+from collections.abc import (
+    Awaitable,
+    Callable,
+    Collection,
+    Iterable,
+    Mapping,
+    MutableMapping,
+)
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -54,6 +61,13 @@ def security_headers(script_hashes: Iterable[str]) -> list[tuple[bytes, bytes]]:
         (b"cross-origin-resource-policy", b"same-origin"),
         (b"permissions-policy", b"camera=(), microphone=(), geolocation=()"),
     ]
+
+
+def framed_headers(policy: str, others: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+    """Headers of answers that pages of ours show in a frame: with a policy of their own, which
+    says who may frame them, and else those of all answers."""
+    own = {b"content-security-policy": policy.encode(), b"x-frame-options": b"SAMEORIGIN"}
+    return [(name, own.get(name, value)) for name, value in others]
 
 
 def refusal(
@@ -125,10 +139,13 @@ class Guard:
         *,
         allowed_hosts: Collection[str],
         headers: list[tuple[bytes, bytes]],
+        framed: Mapping[str, list[tuple[bytes, bytes]]] | None = None,
     ) -> None:
+        """framed: headers of the addresses that begin so, in place of those of all others."""
         self._application = application
         self._allowed_hosts = frozenset(allowed_hosts)
         self._headers = headers
+        self._framed = dict(framed or {})
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
@@ -142,10 +159,12 @@ class Guard:
             name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]
         }
         refused = refusal(scope["method"], given, self._allowed_hosts)
+        own = (held for begin, held in self._framed.items() if scope["path"].startswith(begin))
+        added = next(own, self._headers)
 
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
-                message["headers"] = [*message.get("headers", ()), *self._headers]
+                message["headers"] = [*message.get("headers", ()), *added]
             await send(message)
 
         if refused is None and scope["method"] in SAFE_METHODS:

@@ -13,6 +13,8 @@ from typing import Final
 from urllib.parse import parse_qs, quote, unquote, urlencode
 
 from pipelines.microseconds import utc_text
+from pipelines.reports.names import name_of
+from pipelines.reports.windows import Period
 
 RANGES: Final = {
     "5m": timedelta(minutes=5),
@@ -40,6 +42,8 @@ SILENCE_STEP_S: Final = 15
 """While nothing comes, ranges move on in such steps: between two, pages stay as they are."""
 GROUP_PREFIX: Final = "/group/"
 TOPIC_PREFIX: Final = "/topic/"
+REPORTS_PATH: Final = "/reports"
+REPORT_FILES_PREFIX: Final = "/report-files/"
 QUERY_MAX: Final = 256
 """Characters of what is searched for; one more is kept, so that a page can say it is too long."""
 
@@ -60,6 +64,10 @@ class View:
     """Page of the groups."""
     cluster: str = ""
     """The one cluster that is looked at; empty: all that the lake holds."""
+    period: str = ""
+    """Of reports, the kind of period; empty: all kinds."""
+    against: str = ""
+    """The report that one is compared with; empty: the one of the period before."""
 
     @property
     def closed(self) -> bool:
@@ -85,6 +93,8 @@ class View:
             "sort": self.sort,
             "page": str(self.page),
             "cluster": self.cluster,
+            "period": self.period,
+            "against": self.against,
             **changes,
         }
         if self.closed and "range" not in changes:
@@ -99,6 +109,8 @@ class View:
             "sort": DEFAULT_SORT,
             "page": "1",
             "cluster": "",
+            "period": "",
+            "against": "",
         }
         kept = {name: value for name, value in asked.items() if standard.get(name) != value}
         return f"?{urlencode(kept)}" if kept else ""
@@ -146,6 +158,8 @@ def parse(search: str | None) -> View:
         sort=_one_of(given, "sort", dict.fromkeys(SORTS)) or DEFAULT_SORT,
         page=_number(given.get("page")),
         cluster=given.get("cluster", "").strip()[:QUERY_MAX],
+        period=_one_of(given, "period", dict.fromkeys(Period)) or "",
+        against=str(name_of(given.get("against", "")) or ""),
     )
 
 
@@ -189,8 +203,31 @@ def topic_of(pathname: str) -> str | None:
     return _name_in(pathname, TOPIC_PREFIX)
 
 
+def report_path(name: str) -> str:
+    """The page of a report, by the name of a run: three parts of letters, digits and dashes."""
+    return f"{REPORTS_PATH}/{name}"
+
+
+def report_of(pathname: str) -> str | None:
+    """The report of a path; None when it is another page, or names none."""
+    begin = f"{REPORTS_PATH}/"
+    name = name_of(pathname[len(begin) :]) if pathname.startswith(begin) else None
+    return None if name is None else str(name)
+
+
+def report_file_path(name: str, file: str) -> str:
+    """Where a file of a report is served."""
+    return f"{REPORT_FILES_PREFIX}{name}/{file}"
+
+
 def _name_in(pathname: str, prefix: str) -> str | None:
     return unquote(pathname[len(prefix) :]) or None if pathname.startswith(prefix) else None
+
+
+def within(start: datetime, end: datetime, *, cluster: str = "") -> str:
+    """The query of a closed range, the last SPAN_MAX of a longer one."""
+    asked = {"from": utc_text(max(start, end - SPAN_MAX)), "to": utc_text(end)}
+    return f"?{urlencode(asked | ({'cluster': cluster} if cluster else {}))}"
 
 
 def around(moment: datetime, *, minutes: int = 5, cluster: str = "") -> str:

@@ -17,16 +17,28 @@ from dashboards.alerts import heard_of
 from dashboards.answers import quality
 from dashboards.desk import Desk, Look, beside
 from dashboards.job_view import address_of
-from dashboards.pages import alerts, checks, group, jobs, overview, sign_in, topic
+from dashboards.pages import (
+    alerts,
+    checks,
+    group,
+    jobs,
+    overview,
+    report,
+    reports,
+    sign_in,
+    topic,
+)
 from dashboards.view import (
     CHECKS_OLD_AFTER,
     LATE_AFTER,
     RANGES,
     REFRESH_S,
+    REPORTS_PATH,
     STALE_AFTER,
     View,
     group_of,
     parse,
+    report_of,
     topic_of,
 )
 from dashboards.words import clock, duration, visible
@@ -38,6 +50,7 @@ MILLISECOND: Final = timedelta(milliseconds=1)
 PAGES: Final = (
     ("/", "Overview"),
     ("/checks", "Checks"),
+    (REPORTS_PATH, "Reports"),
     ("/jobs", "Jobs"),
     ("/alerts", "Alerts"),
 )
@@ -109,6 +122,11 @@ def page(pathname: str) -> Any:
         return jobs.layout(pathname)
     if pathname in alerts.PARTS:
         return alerts.layout(pathname)
+    if pathname == REPORTS_PATH:
+        return reports.layout()
+    name = report_of(pathname)
+    if name is not None:
+        return report.layout(name)
     name = group_of(pathname)
     if name is not None:
         return group.layout(name)
@@ -127,6 +145,8 @@ def navigation(pathname: str, view: View) -> list[dcc.Link]:
     here = "/alerts" if pathname in alerts.PARTS else pathname
     if address_of(pathname) is not None:
         here = "/jobs"
+    elif report_of(pathname) is not None:
+        here = REPORTS_PATH
     return [
         dcc.Link(
             title,
@@ -240,12 +260,15 @@ def beat(
     board = desk.board()
     heard["alerts"] = heard_of(board, view.cluster, desk.now_us)
     version = 0 if board is None else board.version
+    # Asked only where they are shown: on an object store each look is a request.
+    shows_reports = (path or "").startswith(REPORTS_PATH)
+    of_reports = {"reports": desk.data.reports_version()} if shows_reports else {}
     try:
         look = desk.look(None)
         look.seen.newest_lag()  # A lake that cannot be read is told here, on every page.
         results = look.seen.checks()
     except LakeError as error:
-        token = {"token": f"error {error}", "alerts": str(version)}
+        token = {"token": f"error {error}", "alerts": str(version), **of_reports}
         return (no_update if token == known else token), {**heard, "error": str(error)}
     # Silence changes pages too: the hatched edge grows while nothing comes.
     end = look.span.end
@@ -254,6 +277,7 @@ def beat(
         "token": look.pulse.token,
         "end": end.isoformat() if silent else "",
         "alerts": str(version),
+        **of_reports,
     }
     still = refresh_s is None and known is not None
     pulse = no_update if still or token == known else token
@@ -365,6 +389,8 @@ def register(app: Dash, desk: Desk) -> None:
     topic.register(app, desk)
     checks.register(app, desk)
     jobs.register(app, desk)
+    reports.register(app, desk)
+    report.register(app, desk)
     sign_in.register(app, desk)
 
 

@@ -18,6 +18,7 @@ from typing import Final
 from engine.foundation.errors import ConfigError
 from pipelines.microseconds import utc_text
 from pipelines.own_jobs.settings import Settings
+from pipelines.reports.names import name_of
 
 RULE_SETS: Final = ("ours", "burrow", "thresholds", "alerts")
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
@@ -38,10 +39,11 @@ def given(text: str, allowed: tuple[str, ...]) -> dict[str, str]:
 
 
 def lag_report(settings: Settings, told: Mapping[str, str], fire_time: datetime) -> Command:
-    """`period=daily zone=Europe/Berlin send=team,boss`."""
-    period = _one_of("period", told.get("period", "daily"), ("hourly", "daily", "weekly"))
-    command = ["reports", "run", "--lake", settings.lake, "--period", period]
-    command += ["--at", utc_text(fire_time), *_zone(told), *_spark(settings)]
+    """`period=daily zone=Europe/Berlin send=team,boss`; a run that is asked for by hand may say
+    `again=NAME`, from the cut of that report, and `newest=yes`, from what is known now."""
+    command = ["reports", "run", "--lake", settings.lake, *_period(told, fire_time)]
+    is_newest = _one_of("newest", told.get("newest", "no"), ("yes", "no")) == "yes"
+    command += [*(["--newest"] if is_newest else []), *_spark(settings)]
     for name in ("objectives", "pages"):
         command += [f"--{name}", value] if (value := getattr(settings, name)) else []
     return [*command, *_sent(settings, told)]
@@ -87,7 +89,7 @@ def alert_digest(settings: Settings, told: Mapping[str, str], fire_time: datetim
 
 Making = Callable[[Settings, Mapping[str, str], datetime], Command]
 JOBS: Final[dict[str, tuple[Making, tuple[str, ...]]]] = {
-    "lag-report": (lag_report, ("period", "zone", "send")),
+    "lag-report": (lag_report, ("period", "zone", "again", "newest", "send")),
     "expectations": (expectations, ("fail_on",)),
     "table-maintenance": (maintenance, ()),
     "backtest": (backtest, ("rules", "days")),
@@ -101,6 +103,17 @@ def command_of(handler: str, parameters: str, settings: Settings, fire_time: dat
     """The arguments of `tidemark` for a run. Raises ConfigError."""
     making, allowed = JOBS[handler]
     return making(settings, given(parameters, allowed), fire_time)
+
+
+def _period(told: Mapping[str, str], fire_time: datetime) -> Command:
+    again = told.get("again")
+    if again is None:
+        period = _one_of("period", told.get("period", "daily"), ("hourly", "daily", "weekly"))
+        return ["--period", period, "--at", utc_text(fire_time), *_zone(told)]
+    if name_of(again) is None or not {"period", "zone"}.isdisjoint(told):
+        allowed = "a report as `tidemark reports list` names it, without period and zone"
+        raise ConfigError("again", again, allowed)
+    return ["--again", again]
 
 
 def _spark(settings: Settings) -> Command:

@@ -58,7 +58,11 @@ def run_report(
     end: Annotated[str | None, typer.Option("--to", help="Its end.")] = None,
     zone: Annotated[str, typer.Option(help="IANA zone in which days begin.")] = "UTC",
     again: Annotated[
-        str | None, typer.Option(help="Make this one again, from the cut that it was made from.")
+        str | None,
+        typer.Option(
+            help="Make this one again, from the cut that it was made from; with --newest, the "
+            "same period from what is known now."
+        ),
     ] = None,
     newest: Annotated[
         bool, typer.Option("--newest", help="From what is known now, even if it was made before.")
@@ -80,14 +84,15 @@ def run_report(
 
     shelf = _shelf(lake, folder)
     to = checked_receivers(receivers, send or ())
-    if again is not None:
-        window, cut = shelf.named(again).of_window, From.RECORDED
+    named = None if again is None else shelf.named(again)
+    if named is not None:
+        window, cut = named.of_window, From.RECORDED
     else:
-        window = _window(period, at, begin=begin, end=end, zone=zone)
-        cut = From.NEWEST if newest else From.NEW
+        window, cut = _window(period, at, begin=begin, end=end, zone=zone), From.NEW
     wish = Wish(
         window,
-        cut,
+        From.NEWEST if newest else cut,
+        recorded=None if named is None else named.cut,
         objectives=str(objectives or ""),
         pages=pages,
         master=master,

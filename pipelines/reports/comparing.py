@@ -6,7 +6,7 @@ any two runs against each other. Invariant: pure; equal numbers have no differen
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -63,7 +63,12 @@ def differences(before: Numbers, after: Numbers) -> list[Difference]:
 
 
 def _by(rows: Sequence[dict[str, Any]], key: tuple[str, ...]) -> dict[str, dict[str, Any]]:
-    return {" / ".join(str(row[name]) for name in key): row for row in rows}
+    return {name_in([str(row[name]) for name in key]): row for row in rows}
+
+
+def name_in(parts: Iterable[str]) -> str:
+    """What a difference calls the row with such a key."""
+    return " / ".join(parts)
 
 
 def _of_rows(
@@ -88,7 +93,9 @@ def revised(before: Numbers, after: Numbers, number: int) -> str:
     abouts = list(dict.fromkeys(one.about for one in found))
     named = ", ".join(abouts[:NAMED_MAX]) + (" …" if len(abouts) > NAMED_MAX else "")
     about = f": {named}" if named else ""
+    is_earlier = before.run_id == after.run_id and after.cycle < before.cycle
+    why = "What had not come by then" if is_earlier else "What came later"
     return (
         f"Revised: run {number - 1} of this report was told at cycle {before.cycle}, this one at "
-        f"cycle {after.cycle}. What came later changed {plural(len(found), 'figure')}{about}."
+        f"cycle {after.cycle}. {why} changed {plural(len(found), 'figure')}{about}."
     )

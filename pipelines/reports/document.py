@@ -26,6 +26,7 @@ def document(title: str, pieces: Iterable[str]) -> str:
         "<!DOCTYPE html>\n<html lang='en'><head><meta charset='utf-8'>"
         f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'
         "<meta name='viewport' content='width=device-width, initial-scale=1'>"
+        "<base target='_top'>"  # In a frame of the dashboard, a link leads the whole window there.
         f"<title>{escape(title)}</title>\n<style>\n{_sheet()}</style></head>\n"
         f"<body>\n{body}\n</body></html>\n"
     )

@@ -15,7 +15,7 @@ purpose: bronze, which is kept for days only, and verdicts.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
@@ -25,8 +25,9 @@ from engine.foundation.errors import LakeError
 from pipelines.catalogue import BY_NAME
 from pipelines.lake import Lake
 from pipelines.microseconds import micros, moment_at, utc_text
-from pipelines.moment import Moment, cycle_moment, last_complete
+from pipelines.moment import Moment
 from pipelines.reading import OpenTables, Reading
+from pipelines.reports.cuts import Cut, moment_of_cut
 from pipelines.reports.windows import Window
 from pipelines.settings import LOOK_BACK_US, SECOND_US
 from pipelines.tm.engines import spark_time, views_in_spark
@@ -42,16 +43,6 @@ INTERVALS_MAX: Final = 200_000
 """Intervals of one kind in two periods; more are cut, the shortest first, and that is told."""
 _FATES: Final = ("dead_lettered", "redriven", "discarded", "expired")
 _QUEUE: Final = "emitter, cluster, broker, `group`, topic, queue_id"
-
-
-@dataclass(frozen=True, slots=True)
-class Cut:
-    """What was known: up to a cycle of a run, and of checks up to a moment."""
-
-    run_id: str
-    cycle: int
-    told_at_us: int
-    """µs by the clock of the machine that took the cut."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,32 +79,6 @@ class Gathered:
     """dq_failures of these runs."""
     known_from: datetime | None
     """From when on gold tells of lag, in these two periods; None: of no moment."""
-
-
-def newest_cut(lake: Lake, now_us: int) -> Cut:
-    """What is known now. LakeError when no cycle is complete."""
-    moment = last_complete(lake)
-    if moment is None:
-        raise LakeError(
-            f"no cycle of {lake.root} is complete yet: there is nothing to report on; see "
-            "whether `tidemark pipeline run` runs"
-        )
-    return Cut(moment.run_id, moment.cycle, now_us)
-
-
-def moment_of_cut(lake: Lake, cut: Cut) -> Moment:
-    """The moment of a cut. LakeError when gold of its run, or its plan, is not there any more."""
-    newest = last_complete(lake)
-    found = None
-    if newest is not None and newest.run_id == cut.run_id and cut.cycle <= newest.cycle:
-        found = cycle_moment(lake, cut.cycle)
-    if newest is None or found is None:
-        raise LakeError(
-            f"what was known at cycle {cut.cycle} of run {cut.run_id} cannot be read from "
-            f"{lake.root} any more: `tidemark pipeline replay --lake {lake.root} --cycle "
-            f"{cut.cycle} --into PLACE` computes it again from bronze, while that is kept"
-        )
-    return replace(found, gold=newest.gold)
 
 
 def gather(

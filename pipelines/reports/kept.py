@@ -28,7 +28,7 @@ from engine.foundation.errors import ConfigError, LakeError
 from pipelines.alerting.state import home_folder
 from pipelines.catalogue import REPORTS
 from pipelines.lake import Lake, first_line, sql_over, sql_text
-from pipelines.reports.gathering import Cut
+from pipelines.reports.cuts import Cut
 from pipelines.reports.numbers import Numbers, read_json
 from pipelines.reports.windows import Period, Window
 from pipelines.schemas import arrow_schema
@@ -101,20 +101,39 @@ class Shelf:
 
     def runs(self, *, report: str | None = None, window: str | None = None) -> list[ReportRun]:
         """Runs, the newest period first, and of a period the newest run; SHOWN_MAX at most."""
-        if not self.lake.exists(self._address):
-            return []
         wanted = [
             f"{name} = {sql_text(value)}"
             for name, value in (("report", report), ('"window"', window))
             if value is not None
         ]
-        sql = (
-            f"SELECT {', '.join(_quoted(name) for name in _COLUMNS)} FROM rows_of "  # noqa: S608
-            f"WHERE {' AND '.join(wanted) or 'true'} "
-            f"ORDER BY observed_at DESC, report, number DESC LIMIT {SHOWN_MAX}"
+        found = self._asked(
+            f"SELECT {_NAMES} FROM rows_of WHERE {' AND '.join(wanted) or 'true'} "  # noqa: S608
+            f"ORDER BY {_ORDER} LIMIT {SHOWN_MAX}"
         )
-        found = sql_over({"rows_of": self.lake.table(self._address)}, sql, what=self._address)
-        return [_run(row) for row in found.to_pylist()]
+        return [_run(row) for row in found]
+
+    def _asked(self, sql: str) -> list[dict[str, Any]]:
+        if not self.lake.exists(self._address):
+            return []
+        table = self.lake.table(self._address)
+        found: list[dict[str, Any]] = sql_over(
+            {"rows_of": table}, sql, what=self._address
+        ).to_pylist()
+        return found
+
+    def listed(
+        self, *, period: str = "", text: str = "", skip: int = 0, most: int = SHOWN_MAX
+    ) -> tuple[list[ReportRun], int]:
+        """Runs of a kind of period whose name or sentence holds a text, in the same order from
+        `skip` on; and how many there are of them."""
+        wanted = [f"period = {sql_text(period)}"] if period else []
+        if text:
+            name = "concat(report, '/', \"window\", '/', number, ' ', headline)"
+            wanted.append(f"strpos(lower({name}), lower({sql_text(text)})) > 0")
+        such = f"FROM rows_of WHERE {' AND '.join(wanted) or 'true'}"
+        counted = self._asked(f"SELECT count(*) AS found {such}")
+        rows = self._asked(f"SELECT {_NAMES} {such} ORDER BY {_ORDER} LIMIT {most} OFFSET {skip}")
+        return [_run(row) for row in rows], counted[0]["found"] if counted else 0
 
     def newest(self, report: str, window: str) -> ReportRun | None:
         """The newest run of a report about a window."""
@@ -203,11 +222,8 @@ def _folder_of(lake: Lake) -> Path:
     return home_folder() / FOLDER / name
 
 
-_COLUMNS: Final = tuple(column.name for column in REPORTS.columns)
-
-
-def _quoted(name: str) -> str:
-    return f'"{name}"'
+_NAMES: Final = ", ".join(f'"{column.name}"' for column in REPORTS.columns)
+_ORDER: Final = 'observed_at DESC, report, "window", number DESC'
 
 
 def _row(run: ReportRun) -> dict[str, Any]:

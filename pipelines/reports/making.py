@@ -35,8 +35,8 @@ from pipelines.lab import KERNEL, NOTEBOOKS, lab_environment, write_jupyter
 from pipelines.lease import acquire
 from pipelines.microseconds import utc_text
 from pipelines.reports.comparing import revised
+from pipelines.reports.cuts import Cut, moment_of_cut, newest_cut
 from pipelines.reports.document import document
-from pipelines.reports.gathering import Cut, moment_of_cut, newest_cut
 from pipelines.reports.kept import (
     NOTEBOOK_FILE,
     NUMBERS_FILE,
@@ -68,7 +68,7 @@ class From(StrEnum):
     NEW = "new"
     """What is known now; a report that is there is not made again."""
     RECORDED = "recorded"
-    """That of the newest run about the window."""
+    """That of the run that is named, else of the newest run about the window."""
     NEWEST = "newest"
     """What is known now, whether a report is there or not."""
 
@@ -79,6 +79,8 @@ class Wish:
 
     window: Window
     cut: From = From.NEW
+    recorded: Cut | None = None
+    """With RECORDED, that of a run which is not the newest one about the window."""
     objectives: str = ""
     pages: str = ""
     """Address of the dashboard, for links."""
@@ -100,9 +102,7 @@ def make(shelf: Shelf, wish: Wish) -> tuple[ReportRun, bool]:
         last = shelf.newest(wish.report, wish.window.name)
         if last is not None and wish.cut is From.NEW and shelf.place(last).exists():
             return last, False
-        now_us = time.time_ns() // 1_000
-        keeps_cut = last is not None and wish.cut is not From.NEWEST
-        cut = last.cut if last is not None and keeps_cut else newest_cut(shelf.lake, now_us)
+        cut = _cut(shelf, wish, last)
         moment_of_cut(shelf.lake, cut)  # Told at once when it is gone, not after a minute.
         home = shelf.folder / wish.report
         home.mkdir(parents=True, exist_ok=True)
@@ -115,6 +115,14 @@ def make(shelf: Shelf, wish: Wish) -> tuple[ReportRun, bool]:
             shelf.add(run, made)
         shelf.tidy(datetime.now(UTC))
     return run, True
+
+
+def _cut(shelf: Shelf, wish: Wish, last: ReportRun | None) -> Cut:
+    if wish.cut is From.RECORDED and wish.recorded is not None:
+        return wish.recorded
+    if last is not None and wish.cut is not From.NEWEST:
+        return last.cut
+    return newest_cut(shelf.lake, time.time_ns() // 1_000)
 
 
 def _made(shelf: Shelf, wish: Wish, cut: Cut, *, last: ReportRun | None, folder: Path) -> ReportRun:

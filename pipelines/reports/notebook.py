@@ -16,7 +16,8 @@ import msgspec
 from engine.foundation.errors import ConfigError
 from pipelines.lake import Lake
 from pipelines.reports.comparing import revised
-from pipelines.reports.gathering import Cut, gather
+from pipelines.reports.cuts import Cut
+from pipelines.reports.gathering import gather
 from pipelines.reports.lag_report import lag_report
 from pipelines.reports.numbers import Numbers, as_json, read_json
 from pipelines.reports.objectives import read_objectives

@@ -13,17 +13,22 @@ import hashlib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final
-from urllib.parse import urlencode
+from urllib.parse import quote
+
+import sqlalchemy as sa
 
 from engine.foundation.errors import ConfigError, LakeError
 from pipelines.alerting.alerts import Alert, Notice, State, fingerprint_of
 from pipelines.alerting.channels.receivers import Alertmanager, PagerDuty, read_receivers
 from pipelines.alerting.state import now_us, opened
+from pipelines.alerting.store.database import Database
 from pipelines.alerting.store.limits import TEXT_CHARS_MAX
 from pipelines.alerting.store.steps import add_notices
-from pipelines.microseconds import micros, utc_text
+from pipelines.alerting.store.tables import notices
+from pipelines.microseconds import micros
 from pipelines.reports.kept import PAGE_FILE, ReportRun, Shelf
 from pipelines.reports.numbers import Numbers
+from pipelines.scheduler.store.audit import Change, note
 
 RULE: Final = "LagReport"
 NEWS_TOLD: Final = 5
@@ -46,22 +51,68 @@ def checked_receivers(file: Path | None, names: Iterable[str]) -> tuple[str, ...
     return wanted
 
 
+def receivers_for(file: Path) -> tuple[str, ...]:
+    """Those in a file that a report may go to, in its order. Raises ConfigError."""
+    return tuple(
+        one.name
+        for one in read_receivers(file).receivers
+        if not isinstance(one, PagerDuty | Alertmanager)
+    )
+
+
 def post(
     shelf: Shelf, run: ReportRun, to: Sequence[str], *, pages: str = "", database: str | None
 ) -> int:
     """Have a run sent; how many receivers had not been told of it yet."""
+    told = _notices(shelf, run, to, pages)
+    state = opened(database)
+    try:
+        with state.writing() as connection:
+            return add_notices(connection, shelf.lake.root, told, now_us=now_us())
+    finally:
+        state.close()
+
+
+def post_by(
+    shelf: Shelf,
+    run: ReportRun,
+    to: Sequence[str],
+    change: Change,
+    *,
+    pages: str = "",
+    database: Database,
+) -> int:
+    """The same by somebody at a page, and noted in the audit with what he has sent."""
+    told = _notices(shelf, run, to, pages)
+    with database.writing() as connection:
+        new = add_notices(connection, shelf.lake.root, told, now_us=change.now_ms * 1_000)
+        detail = f"to {', '.join(to)}; {new} of {len(to)} had not been told of it"
+        note(connection, change, "send", f"report:{run.name}", detail=detail)
+    return new
+
+
+def was_posted(shelf: Shelf, run: ReportRun, receiver: str, *, database: Database) -> bool:
+    """Has a receiver been told of this run, or is he about to be? Old notices are forgotten, so a
+    no is none for ever."""
+    wanted = sa.select(notices.c.seq).where(
+        notices.c.lake == shelf.lake.root, notices.c.notice_id == _notice_id(run, receiver)
+    )
+    with database.reading() as connection:
+        return connection.scalar(wanted.limit(1)) is not None
+
+
+def _notices(shelf: Shelf, run: ReportRun, to: Sequence[str], pages: str) -> list[Notice]:
     try:
         numbers: Numbers | None = shelf.numbers(run)
     except LakeError:
         numbers = None  # Its files are gone: the sentence is there still.
     page = shelf.place(run) / PAGE_FILE
-    state = opened(database)
-    try:
-        told = [notice_of(run, numbers, one, page=page, pages=pages) for one in to]
-        with state.writing() as connection:
-            return add_notices(connection, shelf.lake.root, told, now_us=now_us())
-    finally:
-        state.close()
+    return [notice_of(run, numbers, one, page=page, pages=pages) for one in to]
+
+
+def _notice_id(run: ReportRun, receiver: str) -> str:
+    digest = hashlib.sha256(f"{run.name}/{run.digest}/{receiver}".encode()).hexdigest()[:32]
+    return f"report-{digest}"
 
 
 def notice_of(
@@ -71,8 +122,7 @@ def notice_of(
     labels = {"report": run.name}
     texts = {"summary": run.headline, "description": _news(run, numbers)}
     if pages:
-        asked = {"from": utc_text(run.begin), "to": utc_text(run.end)}
-        texts["page_url"] = f"{pages.rstrip('/')}/?{urlencode(asked)}"
+        texts["page_url"] = f"{pages.rstrip('/')}/reports/{quote(run.name)}"
     alert = Alert(
         fingerprint=fingerprint_of(RULE, labels),
         rule=RULE,
@@ -88,9 +138,8 @@ def notice_of(
         resolved_at_us=None,
         last_true_us=micros(run.end),
     )
-    digest = hashlib.sha256(f"{run.name}/{run.digest}/{receiver}".encode()).hexdigest()[:32]
     return Notice(
-        notice_id=f"report-{digest}",
+        notice_id=_notice_id(run, receiver),
         receiver=receiver,
         group_key=f"report/{run.name}",
         group_labels=labels,

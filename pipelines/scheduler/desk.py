@@ -80,6 +80,11 @@ class Desk:
         demand(self._actor, deed, job.group_id)
         return job
 
+    def demand_app(self, deed: Deed, app_name: str) -> None:
+        """Raise NotPermitted unless he may, of the jobs of an application; of one that is not
+        there, an administrator may."""
+        demand(self._actor, deed, self._group_id(app_name))
+
     def demand_named(self, settings: JobSettings, known: Iterable[int]) -> None:
         """Demand the right to all jobs that this one would begin, but for those it began before."""
         steps = workflow_of(settings.glue_source).steps if settings.is_workflow else ()

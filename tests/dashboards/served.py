@@ -20,6 +20,7 @@ from dashboards.alerts import AlertSource
 from dashboards.app import build
 from dashboards.cluster import Cluster
 from dashboards.commands import listen
+from dashboards.reports import Sending
 from dashboards.serving import server_of
 from dashboards.visits import Visitors
 from pipelines.lake import Lake
@@ -28,6 +29,7 @@ READY_WITHIN_S = 20
 PAGE_WITHIN_MS = 20_000
 ABANDONED = "net::ERR_ABORTED"
 """What Chromium says of a request whose page was left or loaded anew before the answer came."""
+WITHOUT_FIGURES = ("/checks", "/topic/", "/alerts", "/jobs", "/reports")
 SIZE = {"width": 1440, "height": 900}
 
 
@@ -41,12 +43,21 @@ def serving(
     alerts: AlertSource | None = None,
     visitors: Visitors | None = None,
     executor_token: str | None = None,
+    sending: Sending | None = None,
 ) -> Iterator[str]:
     """The address of a dashboard over `lake` whose clock stands at `now`."""
     listener: socket.socket = listen("127.0.0.1", port)
     port = listener.getsockname()[1]
     ready = threading.Event()
-    application = build(lake, clock=lambda: now, cluster=cluster, alerts=alerts, visitors=visitors)
+    application = build(
+        lake,
+        clock=lambda: now,
+        cluster=cluster,
+        alerts=alerts,
+        visitors=visitors,
+        executor_token=executor_token,
+        sending=sending,
+    )
     server = server_of(application, ready.set)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
     thread.start()
@@ -78,8 +89,10 @@ class Visit:
             wanted = "#jobs-body .card"
         if state is None and path.startswith("/alerts"):
             wanted = "#alerts-list > *, .notice"  # The card is there before what it lists.
+        elif state is None and path.startswith("/reports"):
+            wanted = "#reports-list > *, #report-groups > *"
         self.page.locator(wanted).first.wait_for(state="visible", timeout=PAGE_WITHIN_MS)
-        if state is None and not path.startswith(("/checks", "/topic/", "/alerts", "/jobs")):
+        if state is None and not path.startswith(WITHOUT_FIGURES):
             self.page.locator(".graph .main-svg").first.wait_for(timeout=PAGE_WITHIN_MS)
         self.page.wait_for_load_state("networkidle")
 

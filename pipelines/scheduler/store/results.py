@@ -320,7 +320,8 @@ def run_by_hand(
             log_id: int = connection.execute(
                 sa.insert(runs).values(new).returning(runs.c.log_id)
             ).scalar_one()
-            note(connection, change, "run", f"job:{job_id}", detail=f"run {log_id}")
+            with_these = "" if parameters is None else f" with {parameters[:256]}"
+            note(connection, change, "run", f"job:{job_id}", detail=f"run {log_id}{with_these}")
             return log_id
     except IntegrityError:
         with database.reading() as connection:

@@ -21,6 +21,7 @@ from pipelines.scheduler.store.jobs import edit_job, job_of
 
 FIRE = datetime(2026, 3, 2, 0, 20, tzinfo=UTC)
 HERE = Settings(lake="/srv/lake")
+NAME = "lag-daily/20260301T000000Z-86400s/1"
 CLUSTER = Settings(
     lake="s3://b/lake",
     master="spark://m:7077",
@@ -39,6 +40,15 @@ def test_a_report_is_about_what_was_over_when_its_run_was_planned() -> None:
         *("reports", "run", "--lake", "/srv/lake", "--period", "daily"),
         *("--at", "2026-03-02T00:20:00Z", "--zone", "Europe/Berlin", "--master", "local[2]"),
     ]
+
+
+def test_a_report_is_made_again_by_its_name_from_its_cut_or_from_the_newest() -> None:
+    again = command_of("lag-report", f"again={NAME}", HERE, FIRE)
+    assert again[4:] == ["--again", NAME, "--master", "local[2]"]
+    newest = command_of("lag-report", f"again={NAME} newest=yes", HERE, FIRE)
+    assert newest[4:] == ["--again", NAME, "--newest", "--master", "local[2]"]
+    of_this_day = command_of("lag-report", "newest=yes", HERE, FIRE)
+    assert of_this_day[-3:] == ["--newest", "--master", "local[2]"]
 
 
 def test_a_spark_job_is_handed_to_the_cluster_that_the_operator_named() -> None:
@@ -69,6 +79,12 @@ def test_a_backtest_is_of_the_days_before_its_run() -> None:
         ("lag-report", "send=../../x"),
         ("lag-report", "send=team"),
         ("lag-report", "period=daily period=weekly"),
+        ("lag-report", "again=../../etc/passwd"),
+        ("lag-report", "again=--conf"),
+        ("lag-report", "again=lag-daily/20260301T000000Z-86400s/1;rm"),
+        ("lag-report", f"again={NAME} period=daily"),
+        ("lag-report", f"again={NAME} zone=UTC"),
+        ("lag-report", "newest=please"),
         ("backtest", "rules=/etc/passwd"),
         ("backtest", "days=0"),
         ("backtest", "days=9999999"),

@@ -10,7 +10,8 @@ from typing import Any
 import polars as pl
 
 from pipelines.catalogue import BY_NAME
-from pipelines.reports.gathering import Cut, Gathered
+from pipelines.reports.cuts import Cut
+from pipelines.reports.gathering import Gathered
 from pipelines.reports.windows import Period, Window
 from pipelines.schemas import arrow_schema
 

@@ -69,7 +69,7 @@ def test_a_report_is_sent_once_to_each_receiver_with_its_sentence_link_and_page(
     assert first.subject.startswith("Lag report, 01 March 2026 12:00 to 13:00 (UTC): all ")
     assert first.attachment == str(page)
     texts = first.alerts[0].annotations
-    assert texts["page_url"].startswith("https://t.example/?from=2026-03-01T12")
+    assert texts["page_url"] == f"https://t.example/reports/{RUN.name}"
     assert stored_notice(notice_text(first)) == first
 
 

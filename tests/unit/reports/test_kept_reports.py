@@ -90,3 +90,27 @@ def test_files_go_after_their_days_and_the_row_says_how_they_are_made_again(
 
 def test_a_lake_without_reports_has_none(tmp_path: Path) -> None:
     assert Shelf(Lake.at(str(tmp_path))).runs() == []
+    assert Shelf(Lake.at(str(tmp_path))).listed() == ([], 0)
+
+
+def test_a_page_of_the_list_is_some_of_it_and_tells_of_all(shelf: Shelf) -> None:
+    whole = shelf.runs()
+    assert shelf.listed() == (whole, 3)
+    assert shelf.listed(skip=1, most=1) == (whole[1:2], 3)
+    assert shelf.listed(skip=9) == ([], 3)
+    assert shelf.listed(period="daily") == ([], 0)
+    assert shelf.listed(period="hourly") == (whole, 3)
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("LATER/", 1), (f"{HOUR.name}/2", 1), ("is well", 3), ("%", 0), ("_", 0),
+        ("' OR '1'='1", 0), ("\\", 0), ("lag-hourly", 3),
+    ],
+)  # fmt: skip
+def test_a_report_is_found_by_what_its_name_or_sentence_holds(
+    shelf: Shelf, text: str, found: int
+) -> None:
+    runs, counted = shelf.listed(text=text)
+    assert (len(runs), counted) == (found, found)

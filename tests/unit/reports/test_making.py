@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from engine.foundation.errors import LakeError
 from pipelines.lake import Lake
 from pipelines.reports.commands import app
 from pipelines.reports.kept import Shelf
-from pipelines.reports.making import BROWSER, From, Wish, make, printed
+from pipelines.reports.making import BROWSER, From, Wish, _cut, make, printed
 from pipelines.reports.sending import post
 from tests.lake_of_days import Size, write_lake_of_days
 from tests.unit.reports.gathered import HOUR
@@ -45,6 +46,20 @@ def test_a_cut_that_is_gone_is_refused_with_the_command_that_computes_it(tmp_pat
     with pytest.raises(LakeError, match=r"cycle 7 of run run .* pipeline replay .* --cycle 7"):
         make(shelf, Wish(HOUR, From.RECORDED))
     assert [one.number for one in shelf.runs()] == [1]
+
+
+def test_a_run_that_is_named_is_made_again_from_its_own_cut_not_from_the_newest_runs(
+    tmp_path: Path,
+) -> None:
+    lake = write_lake_of_days(tmp_path / "lake", Size(days=1, groups=1, queues=1))
+    shelf = Shelf(lake)
+    for run in (RUN, replace(RUN, number=2, cycle=8)):
+        shelf.add(run, folder_with_numbers(shelf.folder / "made"))
+    for named, cycle in ((f"{RUN.name}", 7), (f"{RUN.report}/{RUN.window}", 8)):
+        refused = CliRunner().invoke(app, ["reports", "run", "--lake", lake.root, "--again", named])
+        assert f"cycle {cycle} of run run" in str(refused.exception)
+    newest = _cut(shelf, Wish(HOUR, From.NEWEST, recorded=RUN.cut), shelf.named(RUN.name))
+    assert newest.run_id != RUN.run_id
 
 
 def test_what_was_made_is_listed_compared_and_posted_once(tmp_path: Path) -> None:

@@ -1,0 +1,93 @@
+"""A centre with the platform's own jobs and an executor, in a thread beside a dashboard; and Ann,
+who is an administrator, Bob, who has the jobs of another group, and Cy, who has those of ours.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from pipelines.alerting.store.database import Database
+from pipelines.own_jobs.installing import APP, install
+from pipelines.scheduler.centre.serving import serve as serve_centre
+from pipelines.scheduler.desk import Desk
+from pipelines.scheduler.executor.serving import Settings
+from pipelines.scheduler.executor.serving import serve as serve_executor
+from pipelines.scheduler.for_commands import acting
+from pipelines.scheduler.roles import Actor
+from pipelines.scheduler.store import people
+from pipelines.scheduler.store.audit import Change
+from pipelines.scheduler.store.clock import machine_ms
+
+PASSWORD = "correct horse battery"
+TOKEN = "a token of tests"
+READY_WITHIN_S = 30
+
+
+def address_in(folder: Path) -> str:
+    """Of the database of a folder."""
+    return f"sqlite:///{folder / 'tidemark.db'}"
+
+
+def write_jobs(folder: Path) -> Database:
+    """Our own jobs, none of them started, and the three people."""
+    database = Database.at(address_in(folder))
+    change = Change("root", machine_ms())
+    desk = Desk(database, Actor("root", is_admin=True), machine_ms)
+    install(desk, is_started=False)
+    other = desk.add_group("other")
+    own = next(one.group_id for one in desk.groups() if one.app_name == APP)
+    people.add_user(database, "ann", change, is_admin=True, password=PASSWORD)
+    people.add_user(database, "bob", change, group_ids=[other], password=PASSWORD)
+    people.add_user(database, "cy", change, group_ids=[own], password=PASSWORD)
+    assert acting(database, "cy").group_ids == {own}
+    return database
+
+
+@contextmanager
+def at_work(database: Database, home: Path, module: str) -> Iterator[None]:
+    """A centre of the database, and an executor of our application with the handlers of a module;
+    it has registered."""
+    ready, over = threading.Event(), threading.Event()
+    failed: list[BaseException] = []
+
+    async def both() -> None:
+        loop = asyncio.get_running_loop()
+        told: asyncio.Future[str] = loop.create_future()
+        centre = asyncio.create_task(
+            serve_centre(database, host="127.0.0.1", port=0, token=TOKEN, on_ready=told.set_result)
+        )
+        at = await told
+        end, began = asyncio.Event(), loop.create_future()
+        settings = Settings(
+            admins=(f"{at}xxl-job-admin",), app=APP, module=module, home=home, port=0, token=TOKEN
+        )
+        executor = asyncio.create_task(serve_executor(settings, end, began.set_result))
+        await began
+        ready.set()
+        await asyncio.to_thread(over.wait)
+        end.set()
+        await executor
+        centre.cancel()
+        await asyncio.wait({centre})
+
+    def work() -> None:
+        try:
+            asyncio.run(both())
+        except BaseException as error:
+            failed.append(error)
+            ready.set()
+            raise
+
+    thread = threading.Thread(target=work, name="centre")
+    thread.start()
+    try:
+        assert ready.wait(READY_WITHIN_S), "the centre did not start"
+        assert not failed, failed
+        yield
+    finally:
+        over.set()
+        thread.join(READY_WITHIN_S)
