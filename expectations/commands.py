@@ -26,6 +26,7 @@ from engine.foundation.errors import ConfigError, LakeError
 from expectations.batch import require
 from expectations.check import Outcome, Severity
 from pipelines.catalogue import DATA_DOCS_FOLDER
+from pipelines.commands import ConfOption, spark_settings_of
 from pipelines.lake import Lake
 
 if TYPE_CHECKING:
@@ -62,6 +63,7 @@ def check(
     address: Annotated[
         str | None, typer.Option(help="Of this machine, for a cluster's executors to call back.")
     ] = None,
+    conf: ConfOption = None,
     parent: Annotated[int | None, typer.Option(hidden=True)] = None,
     *,
     again: Annotated[
@@ -85,7 +87,7 @@ def check(
         from expectations.rounds import Wishes
 
         wishes = Wishes(run_id, not dry_run, again, folder)
-        job = _job(master, address)
+        job = _job(master, address, spark_settings_of(conf))
         if every_cycles is not None:
             _go_on(place, job, wishes, every_cycles=every_cycles, stop=stop)
             return
@@ -98,11 +100,11 @@ def check(
         raise typer.Exit(1)
 
 
-def _job(master: str, address: str | None) -> Job:
+def _job(master: str, address: str | None, conf: dict[str, str]) -> Job:
     from expectations.job import on_spark
     from pipelines.session import open_session
 
-    return on_spark(open_session(master, address=address))
+    return on_spark(open_session(master, address=address, conf=conf))
 
 
 def _round(place: Lake, job: Job, wishes: Wishes) -> Round:

@@ -53,9 +53,7 @@ def expectations(settings: Settings, told: Mapping[str, str], fire_time: datetim
     """`fail_on=warning`."""
     del fire_time
     least = _one_of("fail_on", told.get("fail_on", "critical"), ("critical", "warning", "info"))
-    address = ["--address", settings.address] if settings.address else []
-    command = ["check", "--lake", settings.lake, "--fail-on", least, "--master", settings.master]
-    return [*command, *address]
+    return ["check", "--lake", settings.lake, "--fail-on", least, *_spark(settings)]
 
 
 def maintenance(settings: Settings, told: Mapping[str, str], fire_time: datetime) -> Command:

@@ -15,8 +15,8 @@ purpose: bronze, which is kept for days only, and verdicts.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from datetime import datetime
+from dataclasses import dataclass, replace
+from datetime import date, datetime
 from typing import Any, Final
 
 import polars as pl
@@ -79,6 +79,8 @@ class Gathered:
     """dq_failures of these runs."""
     known_from: datetime | None
     """From when on gold tells of lag, in these two periods; None: of no moment."""
+    checks_from: date | None = None
+    """The oldest day of which outcomes of checks are there; None: there are none."""
 
 
 def gather(
@@ -105,7 +107,8 @@ def gather(
         return pl.DataFrame(pl.from_arrow(spark.sql(sql).toArrow()))
 
     known_from = _known_from(ask, reading.tables, window)
-    return _gathered(ask, reading.moment, window, cut, known_from=known_from)
+    found = _gathered(ask, reading.moment, window, cut, known_from=known_from)
+    return replace(found, checks_from=reading.tables.oldest_day("dq_results"))
 
 
 def _known_from(

@@ -34,6 +34,7 @@ from engine.foundation.errors import LakeError
 from pipelines.lab import KERNEL, NOTEBOOKS, lab_environment, write_jupyter
 from pipelines.lease import acquire
 from pipelines.microseconds import utc_text
+from pipelines.reading import OpenTables
 from pipelines.reports.comparing import revised
 from pipelines.reports.cuts import Cut, moment_of_cut, newest_cut
 from pipelines.reports.document import document
@@ -47,6 +48,7 @@ from pipelines.reports.kept import (
 )
 from pipelines.reports.notebook import Wanted
 from pipelines.reports.numbers import Numbers, Verdict, read_json
+from pipelines.reports.recorded import covers
 from pipelines.reports.windows import Window
 
 NOTEBOOK: Final = NOTEBOOKS / "reports" / "lag.ipynb"
@@ -129,6 +131,11 @@ def _made(shelf: Shelf, wish: Wish, cut: Cut, *, last: ReportRun | None, folder:
     began_s = time.monotonic()
     number = 1 if last is None else last.number + 1
     before = None if last is None else shelf.place(last) / NUMBERS_FILE
+    earlier = [
+        one for one in shelf.runs(report=wish.report, window=wish.window.name) if one.cut == cut
+    ]
+    files = [shelf.place(one) / NUMBERS_FILE for one in earlier]
+    recorded = next((file for file in files if file.exists()), None)
     wanted = Wanted(
         lake=shelf.lake.root,
         period=wish.window.period.value,
@@ -141,6 +148,7 @@ def _made(shelf: Shelf, wish: Wish, cut: Cut, *, last: ReportRun | None, folder:
         objectives=wish.objectives and str(Path(wish.objectives).absolute()),
         numbers=str(folder / NUMBERS_FILE),
         before=str(before) if before is not None and before.exists() else "",
+        recorded="" if recorded is None else str(recorded),
         number=number,
         pages=wish.pages,
         master=wish.master,
@@ -149,6 +157,8 @@ def _made(shelf: Shelf, wish: Wish, cut: Cut, *, last: ReportRun | None, folder:
     )
     run_notebook(shelf, wanted, folder)
     numbers = read_json((folder / NUMBERS_FILE).read_bytes())
+    if recorded is None and earlier:
+        _check_same(shelf, earlier[0], numbers)
     page = document(f"Lag report: {numbers.title}", [pieces_of(folder / NOTEBOOK_FILE)])
     (folder / PAGE_FILE).write_text(page, encoding="utf-8", errors="replace")
     return ReportRun(
@@ -172,6 +182,17 @@ def _made(shelf: Shelf, wish: Wish, cut: Cut, *, last: ReportRun | None, folder:
         made_at=datetime.now(UTC),
         took_ms=round(1000 * (time.monotonic() - began_s)),
     )
+
+
+def _check_same(shelf: Shelf, earlier: ReportRun, numbers: Numbers) -> None:
+    """Refuse numbers that lack what was dropped, where no file has it."""
+    checks_from = OpenTables(shelf.lake).oldest_day("dq_results")
+    if numbers.digest != earlier.digest and not covers(checks_from, numbers):
+        raise LakeError(
+            f"the numbers of {earlier.name} cannot be made again: outcomes of checks of "
+            f"{numbers.title} are not kept any more, and its files are gone; --newest makes the "
+            "report from what is known now"
+        )
 
 
 def _changed(before: str, last: ReportRun | None, numbers: Numbers, number: int) -> str:

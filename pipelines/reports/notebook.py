@@ -21,6 +21,7 @@ from pipelines.reports.gathering import gather
 from pipelines.reports.lag_report import lag_report
 from pipelines.reports.numbers import Numbers, as_json, read_json
 from pipelines.reports.objectives import read_objectives
+from pipelines.reports.recorded import as_recorded
 from pipelines.reports.windows import Period, Window
 
 
@@ -51,6 +52,8 @@ class Wanted:
     """Where the numbers are written."""
     before: str = ""
     """The numbers of the run before, of the same window."""
+    recorded: str = ""
+    """The numbers of an earlier run from the same cut."""
     number: int = 1
     pages: str = ""
     master: str = "local[2]"
@@ -81,6 +84,9 @@ def told(parameters: dict[str, object]) -> Told:
     )
     objectives = read_objectives(Path(wanted.objectives) if wanted.objectives else None)
     numbers = lag_report(gathered, objectives, lake=wanted.lake)
+    if wanted.recorded:
+        recorded = read_json(Path(wanted.recorded).read_bytes())
+        numbers = as_recorded(numbers, recorded, checks_from=gathered.checks_from)
     if wanted.numbers:
         Path(wanted.numbers).write_bytes(as_json(numbers))
     return Told(numbers, _revised(wanted, numbers))

@@ -102,6 +102,7 @@ def test_the_same_cut_gives_the_same_numbers_and_late_data_is_marked(
     assert is_new
     assert (again.number, again.cut, again.digest) == (2, made.cut, made.digest)
     assert again.revised == ""
+    assert [one.expectation for one in shelf.numbers(again).checks if one.failed_runs]
     newest, _ = make(shelf, Wish(WINDOW, From.NEWEST, objectives=wish.objectives))
     assert newest.digest != made.digest
     assert newest.revised.startswith("Revised: run 2 of this report was told at cycle 1")
@@ -116,7 +117,8 @@ def test_the_same_cut_gives_the_same_numbers_and_late_data_is_marked(
 
 
 def tell_late(lake: Lake) -> None:
-    """A broker that was cut off tells of a group; then gold is merged and vacuumed."""
+    """A broker that was cut off tells of a group; outcomes of checks are dropped, as when their
+    days are over; then gold is merged and vacuumed."""
     common = {"cluster": CLUSTER, "broker": BROKER, "emitter": LATE, "group": "late"}
     lags = [
         {
@@ -135,7 +137,10 @@ def tell_late(lake: Lake) -> None:
     append_rows(lake.gold("consumer_lag"), CONSUMER_LAG.columns, lags, "observed_date")
     append_rows(lake.gold("group_state"), GROUP_STATE.columns, states, "observed_date")
     complete_cycle(lake, {EMITTER: (END, 10**9), LATE: (END, 900)})
-    for name in ("consumer_lag", "group_state", "stalled_windows", "emitter_health"):
+    for name in ("dq_results", "dq_failures"):  # Kept for 90 days; weekly reports for 1,200.
+        DeltaTable(lake.gold(name)).delete()
+    names = ("consumer_lag", "group_state", "stalled_windows", "emitter_health", "dq_results")
+    for name in names:
         table = DeltaTable(lake.gold(name))
         table.optimize.compact()
         table.vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)

@@ -4,7 +4,10 @@ own, which no loopback address joins.
 
 from __future__ import annotations
 
+import json
+import shutil
 from collections.abc import Callable
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -12,11 +15,17 @@ from typer.testing import CliRunner
 
 from engine.foundation.errors import ConfigError
 from pipelines import commands
+from pipelines.lake import Lake
+from pipelines.moment import last_complete
+from pipelines.reports.kept import Shelf
+from pipelines.reports.making import From, Wish, make
+from pipelines.reports.windows import Period, Window
 from tests.pipelines.gold_lake import SHORT, everything
 from tests.pipelines.spark_cluster import spark_cluster
 
 pytestmark = pytest.mark.timeout(600)
 
+PATIENCE_S = 300
 STORY_ENDS = "horizon 12:02:24"
 
 
@@ -45,6 +54,43 @@ def test_a_cluster_of_two_workers_writes_the_rows_that_one_process_writes(
         assert "127.0.0." not in log.read_text(), f"{log.name} names a loopback address"
     for worker in ("worker-0", "worker-1"):
         assert list((tmp_path / worker).glob("app-*")), f"{worker} has run nothing"
+
+
+@pytest.mark.slow
+def test_a_report_and_checks_are_made_on_a_cluster(told: Path, tmp_path: Path) -> None:
+    lake, files = tmp_path / "lake", tmp_path / "files"
+    shutil.copytree(told, lake)
+    with spark_cluster(tmp_path, workers=2) as cluster:
+        on_it = ("--master", cluster.url, "--address", cluster.driver.address)
+        of_executors = ("--conf", "spark.executor.memory=512m")
+
+        def done(*words: str) -> str:
+            command = ["-m", "tidemark", *words, "--lake", str(lake), *on_it, *of_executors]
+            with cluster.start(command) as driver:
+                output, _ = driver.communicate(timeout=PATIENCE_S)
+            assert driver.returncode == 0, output
+            return output
+
+        moment = last_complete(Lake.at(str(lake)))
+        assert moment is not None
+        ended = max(one.judged_to for one in moment.reached)
+        begun = ended - timedelta(minutes=2)
+        period = ("--from", begun.isoformat(), "--to", ended.isoformat())
+        made = json.loads(
+            done("reports", "run", "--period", "custom", *period, "--folder", str(files), "--json")
+        )
+        assert made["made_now"]
+        checked = done("check", "--docs", "none")
+        assert "offsets_known" in checked
+    apps = {app for worker in ("worker-0", "worker-1") for app in (tmp_path / worker).glob("app-*")}
+    assert len({app.name for app in apps}) == 2, "each was an application of the cluster"
+    local, _ = make(Shelf(Lake.at(str(lake)), files), Wish(made_window(made), From.RECORDED))
+    assert local.digest == made["digest"], "one process counts the same"
+
+
+def made_window(told: dict[str, str]) -> Window:
+    begin, end = (datetime.fromisoformat(told[name]) for name in ("begin", "end"))
+    return Window(Period.CUSTOM, begin, end, told["zone"])
 
 
 def test_a_cluster_without_an_address_of_the_driver_is_one_sentence(tmp_path: Path) -> None:

@@ -60,7 +60,9 @@ def test_a_spark_job_is_handed_to_the_cluster_that_the_operator_named() -> None:
         "--receivers /etc/receivers.toml --database postgresql://db/t --send team --send boss"
     )
     checked = command_of("expectations", "", CLUSTER, FIRE)
-    assert checked[-4:] == ["--master", "spark://m:7077", "--address", "10.0.0.5"]
+    assert " ".join(checked).endswith(
+        "--master spark://m:7077 --address 10.0.0.5 --conf spark.executor.memory=2g"
+    )
 
 
 def test_a_backtest_is_of_the_days_before_its_run() -> None:

@@ -1,0 +1,64 @@
+"""Numbers that are made again from the cut of an earlier run, held against what that run recorded.
+
+Place in the walk: `notebook` has computed them from gold; what gold does not keep as long as
+reports are kept is taken from the numbers that were recorded, or it cannot be told again.
+
+Invariant: the same cut has the same numbers, whatever upkeep has dropped since. Outcomes of checks
+are kept for 90 days, weekly reports for 1,200: their checks, and the verdicts that these withheld,
+are those of the recorded numbers once the table begins after the period does. Absent on purpose:
+lag, which cannot be taken from there without its course: without it nothing is made again. Pure.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import date
+
+from engine.foundation.errors import LakeError
+from pipelines.microseconds import moment_at, utc_text
+from pipelines.reports.news import headline_of
+from pipelines.reports.numbers import Numbers
+
+
+def as_recorded(numbers: Numbers, recorded: Numbers, *, checks_from: date | None) -> Numbers:
+    """The numbers with what the lake keeps no more. `checks_from`: the oldest day of which outcomes
+    of checks are there; None: there are none.
+
+    Raises LakeError when lag of the period was dropped.
+    """
+    if _cut(numbers) != _cut(recorded):
+        return numbers
+    if _is_less_known(numbers.known_from_us, recorded.known_from_us):
+        raise LakeError(
+            f"gold of {numbers.title} is not kept any more: of lag it tells "
+            f"{_since(numbers.known_from_us)}, and told {_since(recorded.known_from_us)}; the "
+            "files of the earlier run have the numbers"
+        )
+    if covers(checks_from, numbers):
+        return numbers
+    withheld = {(one.cluster, one.group): one.withheld for one in recorded.groups}
+    groups = tuple(
+        replace(one, withheld=withheld.get((one.cluster, one.group), one.withheld))
+        for one in numbers.groups
+    )
+    headline = headline_of(groups, numbers.emitters)
+    return replace(numbers, groups=groups, checks=recorded.checks, headline=headline)
+
+
+def covers(checks_from: date | None, numbers: Numbers) -> bool:
+    """Are the outcomes of all checks of the period there still?"""
+    return checks_from is not None and checks_from <= moment_at(numbers.begin_us).date()
+
+
+def _cut(numbers: Numbers) -> tuple[str, int, int]:
+    return numbers.run_id, numbers.cycle, numbers.told_at_us
+
+
+def _is_less_known(now_us: int | None, then_us: int | None) -> bool:
+    return then_us is not None and (now_us is None or now_us > then_us)
+
+
+def _since(moment_us: int | None) -> str:
+    if moment_us is None:
+        return "of no moment"
+    return f"from {utc_text(moment_at(moment_us), timespec='seconds')} on"
