@@ -209,3 +209,10 @@ def test_a_lake_that_takes_no_file_is_told(tmp_path: Path) -> None:
     (tmp_path / "lake").write_text("a file")
     with pytest.raises(LakeError, match="cannot be written"):
         acquire(Lake.at(str(tmp_path / "lake")), "maintainer", makes_lake=True)
+
+
+def test_whoever_reads_takes_no_lease_of_a_lake_that_is_not_there(tmp_path: Path) -> None:
+    lake = tmp_path / "mistyped" / "lake"
+    with pytest.raises(LakeError, match="there is no lake at"):
+        acquire(Lake.at(str(lake)), "maintainer")
+    assert not lake.parent.exists()
