@@ -43,6 +43,7 @@ TITLES: Final = {
     "/jobs/executors": "Who runs them?",
     "/jobs/audit": "Who changed what?",
 }
+_TITLE: Final = html.Div(html.H1("Jobs"), className="page-head")
 SEARCHES: Final = {
     "/jobs": "whose title, handler or group holds",
     "/jobs/audit": "of whom, or of what: ann, pause, job:7",
@@ -60,7 +61,8 @@ def layout(path: str) -> html.Div:
             *drawn("jobs-head"),
             html.Div(id="jobs-gate"),
             *drawn("change"),
-            *([*drawn("jobs-run"), _log()] if is_job else []),
+            *drawn("jobs-run"),
+            *([_log()] if is_job else []),
             html.Div(drawn("jobs-body"), className="jobs-body"),
         ]
     )
@@ -87,7 +89,7 @@ def _log() -> html.Div:
 
 def content(desk: Desk, path: str | None, search: str | None) -> dict[str, Any]:
     """What is shown: "gate" is for strangers and what stands above, the others are trees."""
-    nothing = {"head": None, "run": None, "body": None, "gate": None}
+    nothing: dict[str, Any] = {"head": None, "run": None, "body": None, "gate": None}
     address = address_of(path)
     if address is None or desk.visitors is None:
         return nothing | {"body": quiet("This dashboard was started without a database of jobs.")}
@@ -101,11 +103,11 @@ def content(desk: Desk, path: str | None, search: str | None) -> dict[str, Any]:
             return nothing | {"gate": gate, "body": _no_database()}
         return nothing | {"gate": gate} | _shown(scheduler, address, search)
     except NotPermitted as error:
-        return nothing | {"body": _refused(f"{error}.")}
+        return nothing | _refused(f"{error}.")
     except ConfigError as error:
-        return nothing | {"body": _refused(f"{error.key} {error.value}: {error.allowed}.")}
+        return nothing | _refused(f"{error.key} {error.value}: {error.allowed}.")
     except StorageError as error:
-        return nothing | {"body": _away(str(error))}
+        return nothing | {"head": _TITLE} | {"body": _away(str(error))}
 
 
 def _shown(desk: LookingDesk, address: JobAddress, search: str | None) -> dict[str, Any]:
@@ -133,8 +135,10 @@ def _no_database() -> Any:
     return notice("There is no job yet", said, kind="first-run")
 
 
-def _refused(sentence: str) -> Any:
-    return notice("Not for you to see, or not there", [html.P(visible(sentence))], kind="refused")
+def _refused(sentence: str) -> dict[str, Any]:
+    said = [html.P(visible(sentence))]
+    shown = notice("Not for you to see, or not there", said, kind="refused")
+    return {"head": _TITLE, "body": shown}
 
 
 def _away(sentence: str) -> Any:
@@ -142,10 +146,23 @@ def _away(sentence: str) -> Any:
     return notice("The database of jobs cannot be read", said, kind="error")
 
 
+def only_news(path: str | None, search: str | None, found: dict[str, Any], seen: Any) -> Any:
+    """What has changed since it was seen: what is the same is left alone, fields and all."""
+    trees = [tree(found[part]) for part in ("head", "run", "body")]
+    digests = [_digest(path, one) for one in (*trees, found["gate"])]
+    known = seen if isinstance(seen, list) and len(seen) == len(digests) else [None] * len(digests)
+    if known == digests:
+        return (no_update,) * (len(digests) + 1)
+    is_new = [one != before for one, before in zip(digests, known, strict=True)]
+    shown = [one if new else no_update for one, new in zip(trees, is_new[:3], strict=True)]
+    gate = gate_of(found["gate"], search) if is_new[3] else no_update
+    return (*shown, gate, digests)
+
+
 def gate_of(kind: str | None, search: str | None) -> Any:
     """What stands above the page."""
     if kind == "stranger":
-        return html.Div([html.Div(html.H1("Jobs"), className="page-head"), sign_in.fields()])
+        return html.Div([_TITLE, sign_in.fields()])
     if kind == "nobody":
         return sign_in.nobody_yet()
     part = (kind or "").removeprefix("search ")
@@ -301,8 +318,7 @@ def register(app: Dash, desk: Desk) -> None:
     panels, logs = Panel(desk), Logs(desk)
 
     @app.callback(
-        Output("jobs-head-tree", "data"),
-        Output("jobs-body-tree", "data"),
+        *(Output(f"jobs-{part}-tree", "data") for part in ("head", "run", "body")),
         Output("jobs-gate", "children"),
         Output("jobs-seen", "data"),
         Input("tick", "n_intervals"),
@@ -313,31 +329,9 @@ def register(app: Dash, desk: Desk) -> None:
     async def show_jobs(ticks: Any, path: str | None, search: str | None, seen: Any) -> Any:
         del ticks
         if address_of(path) is None:
-            return (no_update,) * 4
+            return (no_update,) * 5
         found = await beside(content, desk, path, search)
-        head, body = tree(found["head"]), tree(found["body"])
-        now = {"page": _digest(path, head, body), "gate": found["gate"] or ""}
-        before = seen if isinstance(seen, dict) else {}
-        is_same_gate = before.get("gate") == now["gate"]
-        gate = no_update if is_same_gate else gate_of(found["gate"], search)
-        if before == now:
-            return (no_update,) * 4
-        if before.get("page") == now["page"]:
-            return no_update, no_update, gate, now
-        return head, body, gate, now
-
-    @app.callback(
-        Output("jobs-run-tree", "data"),
-        Input("jobs-seen", "data"),
-        Input("tick", "n_intervals"),
-        Input("url", "search"),
-        State("url", "pathname"),
-        State("jobs-run-tree", "data"),
-    )
-    async def show_run(_: Any, ticks: Any, search: str | None, path: str | None, shown: Any) -> Any:
-        del ticks
-        found = tree((await beside(content, desk, path, search))["run"])
-        return no_update if found == shown else found
+        return only_news(path, search, found, seen)
 
     @app.callback(
         Output("change-tree", "data"),

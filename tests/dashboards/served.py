@@ -46,7 +46,14 @@ def serving(
     listener: socket.socket = listen("127.0.0.1", port)
     port = listener.getsockname()[1]
     ready = threading.Event()
-    application = build(lake, clock=lambda: now, cluster=cluster, alerts=alerts, visitors=visitors)
+    application = build(
+        lake,
+        clock=lambda: now,
+        cluster=cluster,
+        alerts=alerts,
+        visitors=visitors,
+        executor_token=executor_token,
+    )
     server = server_of(application, ready.set)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
     thread.start()
