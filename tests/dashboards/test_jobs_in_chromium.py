@@ -1,4 +1,7 @@
-"""The pages of jobs in a browser, with a real centre and a real executor behind them."""
+"""The pages of jobs in a browser, with a real centre and a real executor behind them.
+
+Row F8.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The pages of jobs, asked by hand over HTTP: who sees what, and what is done to whom, and once."""
+"""The pages of jobs, asked by hand over HTTP: who sees what, and what is done to whom, and once.
+
+Row F8.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What a preview says of a change, and that it is another one once anything is another."""
+"""What a preview says of a change, and that it is another one once anything is another.
+
+Row F8.
+"""
 
 from __future__ import annotations
 
