@@ -9,7 +9,8 @@ from typing import Any, Final
 
 from dash import dcc, html
 
-from dashboards.job_previews import DIFF_LINES_MAX, TIMES_SHOWN, diff_of
+from dashboards.job_fields import DIFF_LINES_MAX, diff_of
+from dashboards.job_previews import TIMES_SHOWN
 from dashboards.job_view import JOB_PARTS, JobAddress, JobView, elsewhere, linked
 from dashboards.pages.job_panel import SOURCE_CHARS_MAX, diff, source_of
 from dashboards.pages.job_parts import (

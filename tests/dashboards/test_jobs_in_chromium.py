@@ -141,6 +141,7 @@ def edit_and_roll_back(page: Page, address: str) -> None:
     panel.get_by_role("heading", name="Done").wait_for()
 
 
+@pytest.mark.timeout(300)
 def test_a_job_is_looked_at_run_followed_killed_paused_edited_and_rolled_back(
     nothing: Lake, tmp_path: Path, windows: Windows
 ) -> None:
