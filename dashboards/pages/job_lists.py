@@ -79,7 +79,7 @@ def jobs(desk: LookingDesk, view: JobView, search: str | None) -> Any:
         is_asked = query.text or query.app_name or query.state.value
         said = "No job is that." if is_asked else "There is no job yet that you may see."
         return [asks, quiet(said)]
-    headings = ("job", "group", "state", "schedule", "next, by its zone", "last run", "p95", "")
+    headings = ("job", "group", "state", "schedule", "next, by its zone", "last run", "p95", "do")
     rows = [_row(line, desk, search) for line in page.lines]
     return [
         asks,
@@ -172,7 +172,9 @@ def _group(group: Group, there: list[Executor], now_ms: int) -> Any:
     how = "addresses written by hand" if by_hand else "they register"
     shown: Any = quiet("No executor is there: its runs are refused.")
     if rows:
-        shown = table(("executor", "", "last beat"), rows, label=f"Executors of {group.app_name}")
+        shown = table(
+            ("executor", "state", "last beat"), rows, label=f"Executors of {group.app_name}"
+        )
     if len(there) > EXECUTORS_SHOWN_MAX:
         shown = [shown, quiet(f"and {len(there) - EXECUTORS_SHOWN_MAX:,} more")]
     return card(

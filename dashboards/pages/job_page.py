@@ -9,7 +9,8 @@ from typing import Any, Final
 
 from dash import dcc, html
 
-from dashboards.job_previews import DIFF_LINES_MAX, TIMES_SHOWN, diff_of
+from dashboards.job_fields import DIFF_LINES_MAX, diff_of
+from dashboards.job_previews import TIMES_SHOWN
 from dashboards.job_view import JOB_PARTS, JobAddress, JobView, elsewhere, linked
 from dashboards.pages.job_panel import SOURCE_CHARS_MAX, diff, source_of
 from dashboards.pages.job_parts import (
@@ -160,7 +161,7 @@ class JobPage:
         ]
         if found:
             headings = ("run", "state", "planned, UTC", "sent", "took", "why", "shard", "executor",
-                        "what it told", "")  # fmt: skip
+                        "what it told", "do")  # fmt: skip
             rows = [self._run_row(run) for run in found]
             shown.append(table(headings, rows, label="Runs, the newest first"))
         else:
@@ -253,7 +254,7 @@ class JobPage:
             ]
             for one in shards[:SHARD_ROWS_MAX]
         ]  # fmt: skip
-        headings = ("shard", "", "state", "executor", "try", "took", "")
+        headings = ("shard", "progress", "state", "executor", "try", "took", "run")
         said = f"{plural(over, 'shard')} of {len(shards):,} over, {done:,} done"
         listed = table(headings, rows, label="Shards")
         return html.Div([html.P(said, className="reason"), listed], className="shards")
@@ -302,7 +303,7 @@ class JobPage:
             ]
             for at, one in enumerate(versions)
         ]  # fmt: skip
-        headings = ("version", "since, UTC", "by", "why", "kind", "characters", "")
+        headings = ("version", "since, UTC", "by", "why", "kind", "characters", "do")
         listed = table(headings, rows, label="Versions, the newest first")
         cards = [card("Which versions are there?", listed, element="job-versions")]
         looked_at = next((one for one in versions if one.glue_id == self._view.glue), None)

@@ -12,7 +12,8 @@ from typing import Any, Final
 from dash import dcc, html
 
 from dashboards.job_changes import Told
-from dashboards.job_previews import NOTHING_YET, SHOWN_CHARS_MAX, Preview, text_of
+from dashboards.job_fields import SHOWN_CHARS_MAX, text_of
+from dashboards.job_previews import NOTHING_YET, Preview
 from dashboards.pages.job_parts import (
     area_field,
     button,

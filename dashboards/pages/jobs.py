@@ -6,12 +6,8 @@ through one callback: it previews, and does what was previewed. Strangers get th
 
 from __future__ import annotations
 
-import asyncio
-import contextvars
 import hashlib
 import json
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any, Final
 
@@ -24,8 +20,8 @@ from dashboards.job_view import JobAddress, address_of, linked, view_of
 from dashboards.pages import job_lists, job_operations, sign_in
 from dashboards.pages.job_page import JobPage
 from dashboards.pages.job_panel import first_values, panel
-from dashboards.pages.job_parts import exact
 from dashboards.pages.parts import card, drawn, notice, quiet, register_drawn, tree
+from dashboards.pages.run_logs import Logs
 from dashboards.view import QUERY_MAX
 from dashboards.visits import Standing, Visitor
 from dashboards.words import visible
@@ -34,16 +30,13 @@ from pipelines.scheduler.looking import LookingDesk
 from pipelines.scheduler.roles import NotPermitted
 
 LOG_EACH_MS: Final = 1_000
-ASKS_AT_ONCE: Final = 4
-"""Questions to executors; each may wait for an answer for some seconds. Beyond ASKS_WAITING_MAX a
-page is told nothing new, and asks again with its next tick."""
-ASKS_WAITING_MAX: Final = 16
 TITLES: Final = {
     "/jobs": "Which jobs are there?",
     "/jobs/executors": "Who runs them?",
     "/jobs/operations": "What takes long, and how did it end?",
     "/jobs/audit": "Who changed what?",
 }
+_TITLE: Final = html.Div(html.H1("Jobs"), className="page-head")
 SEARCHES: Final = {
     "/jobs": "whose title, handler or group holds",
     "/jobs/audit": "of whom, or of what: ann, pause, job:7",
@@ -61,7 +54,8 @@ def layout(path: str) -> html.Div:
             *drawn("jobs-head"),
             html.Div(id="jobs-gate"),
             *drawn("change"),
-            *([*drawn("jobs-run"), _log()] if is_job else []),
+            *drawn("jobs-run"),
+            *([_log()] if is_job else []),
             html.Div(drawn("jobs-body"), className="jobs-body"),
         ]
     )
@@ -88,7 +82,7 @@ def _log() -> html.Div:
 
 def content(desk: Desk, path: str | None, search: str | None) -> dict[str, Any]:
     """What is shown: "gate" is for strangers and what stands above, the others are trees."""
-    nothing = {"head": None, "run": None, "body": None, "gate": None}
+    nothing: dict[str, Any] = {"head": None, "run": None, "body": None, "gate": None}
     address = address_of(path)
     if address is None or desk.visitors is None:
         return nothing | {"body": quiet("This dashboard was started without a database of jobs.")}
@@ -102,11 +96,11 @@ def content(desk: Desk, path: str | None, search: str | None) -> dict[str, Any]:
             return nothing | {"gate": gate, "body": _no_database()}
         return nothing | {"gate": gate} | _shown(scheduler, address, search)
     except NotPermitted as error:
-        return nothing | {"body": _refused(f"{error}.")}
+        return nothing | _refused(f"{error}.")
     except ConfigError as error:
-        return nothing | {"body": _refused(f"{error.key} {error.value}: {error.allowed}.")}
+        return nothing | _refused(f"{error.key} {error.value}: {error.allowed}.")
     except StorageError as error:
-        return nothing | {"body": _away(str(error))}
+        return nothing | {"head": _TITLE} | {"body": _away(str(error))}
 
 
 def _shown(desk: LookingDesk, address: JobAddress, search: str | None) -> dict[str, Any]:
@@ -136,8 +130,10 @@ def _no_database() -> Any:
     return notice("There is no job yet", said, kind="first-run")
 
 
-def _refused(sentence: str) -> Any:
-    return notice("Not for you to see, or not there", [html.P(visible(sentence))], kind="refused")
+def _refused(sentence: str) -> dict[str, Any]:
+    said = [html.P(visible(sentence))]
+    shown = notice("Not for you to see, or not there", said, kind="refused")
+    return {"head": _TITLE, "body": shown}
 
 
 def _away(sentence: str) -> Any:
@@ -145,10 +141,23 @@ def _away(sentence: str) -> Any:
     return notice("The database of jobs cannot be read", said, kind="error")
 
 
+def only_news(path: str | None, search: str | None, found: dict[str, Any], seen: Any) -> Any:
+    """What has changed since it was seen: what is the same is left alone, fields and all."""
+    trees = [tree(found[part]) for part in ("head", "run", "body")]
+    digests = [_digest(path, one) for one in (*trees, found["gate"])]
+    known = seen if isinstance(seen, list) and len(seen) == len(digests) else [None] * len(digests)
+    if known == digests:
+        return (no_update,) * (len(digests) + 1)
+    is_new = [one != before for one, before in zip(digests, known, strict=True)]
+    shown = [one if new else no_update for one, new in zip(trees, is_new[:3], strict=True)]
+    gate = gate_of(found["gate"], search) if is_new[3] else no_update
+    return (*shown, gate, digests)
+
+
 def gate_of(kind: str | None, search: str | None) -> Any:
     """What stands above the page."""
     if kind == "stranger":
-        return html.Div([html.Div(html.H1("Jobs"), className="page-head"), sign_in.fields()])
+        return html.Div([_TITLE, sign_in.fields()])
     if kind == "nobody":
         return sign_in.nobody_yet()
     part = (kind or "").removeprefix("search ")
@@ -236,76 +245,12 @@ class Panel:
         return [one.app_name for one in found]
 
 
-class Logs:
-    """Logs of runs, asked for at their executors, so many at a time."""
-
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
-        self._asks = ThreadPoolExecutor(ASKS_AT_ONCE, thread_name_prefix="ask")
-        self._under_way = 0
-
-    async def beside(self, work: Callable[..., Any], *arguments: Any) -> Any:
-        """Do it in one of the few threads for it; no_update when too many wait."""
-        if self._under_way >= ASKS_WAITING_MAX:
-            return no_update
-        self._under_way += 1
-        try:
-            context = contextvars.copy_context()
-            loop = asyncio.get_running_loop()
-            return await loop.run_in_executor(self._asks, context.run, work, *arguments)
-        finally:
-            self._under_way -= 1
-
-    def page(self, path: str | None, search: str | None, known: Any) -> dict[str, Any] | None:
-        """The next lines of the run that the address names; None when it names none of his."""
-        address, view = address_of(path), view_of(search)
-        if address is None or address.job_id is None or view.run is None or address.job_part:
-            return None
-        if self._desk.visitors is None:
-            return None
-        from_line = _next_line(known, view.run)
-        told = {"run": view.run, "from_line": from_line, "to_line": 0, "text": "", "is_end": False}
-        try:
-            visitor = self._desk.visitor()
-            desk = self._desk.visitors.desk(visitor)
-            if desk is None or desk.run(view.run).job_id != address.job_id:
-                return None
-            token = self._desk.executor_token
-            page = desk.log_of_run(view.run, from_line=from_line, token=token)
-        except (NotPermitted, ConfigError):
-            return None
-        except TidemarkError as error:
-            return told | {"said": f"Its log cannot be read now: {visible(error)}"}
-        return told | {
-            "to_line": page.to_line,
-            "text": exact(page.text),
-            "is_end": page.is_end,
-            "said": _log_said(page.to_line, is_end=page.is_end),
-        }
-
-
-def _next_line(known: Any, run: int) -> int:
-    if not isinstance(known, dict) or known.get("run") != run:
-        return 1
-    from_line, to_line = known.get("from_line"), known.get("to_line")
-    if type(from_line) is not int or type(to_line) is not int:
-        return 1
-    return max(1, from_line, to_line + 1)
-
-
-def _log_said(to_line: int, *, is_end: bool) -> str:
-    if is_end:
-        return "The run has ended." if to_line else "It has no log, or none any more."
-    return "It goes on." if to_line else "Nothing is logged yet."
-
-
 def register(app: Dash, desk: Desk) -> None:
     """The callbacks of these pages."""
     panels, logs = Panel(desk), Logs(desk)
 
     @app.callback(
-        Output("jobs-head-tree", "data"),
-        Output("jobs-body-tree", "data"),
+        *(Output(f"jobs-{part}-tree", "data") for part in ("head", "run", "body")),
         Output("jobs-gate", "children"),
         Output("jobs-seen", "data"),
         Input("tick", "n_intervals"),
@@ -316,31 +261,9 @@ def register(app: Dash, desk: Desk) -> None:
     async def show_jobs(ticks: Any, path: str | None, search: str | None, seen: Any) -> Any:
         del ticks
         if address_of(path) is None:
-            return (no_update,) * 4
+            return (no_update,) * 5
         found = await beside(content, desk, path, search)
-        head, body = tree(found["head"]), tree(found["body"])
-        now = {"page": _digest(path, head, body), "gate": found["gate"] or ""}
-        before = seen if isinstance(seen, dict) else {}
-        is_same_gate = before.get("gate") == now["gate"]
-        gate = no_update if is_same_gate else gate_of(found["gate"], search)
-        if before == now:
-            return (no_update,) * 4
-        if before.get("page") == now["page"]:
-            return no_update, no_update, gate, now
-        return head, body, gate, now
-
-    @app.callback(
-        Output("jobs-run-tree", "data"),
-        Input("jobs-seen", "data"),
-        Input("tick", "n_intervals"),
-        Input("url", "search"),
-        State("url", "pathname"),
-        State("jobs-run-tree", "data"),
-    )
-    async def show_run(_: Any, ticks: Any, search: str | None, path: str | None, shown: Any) -> Any:
-        del ticks
-        found = tree((await beside(content, desk, path, search))["run"])
-        return no_update if found == shown else found
+        return only_news(path, search, found, seen)
 
     @app.callback(
         Output("change-tree", "data"),

@@ -221,7 +221,9 @@ class _Shown:
         if before.numbers is None or after.numbers is None:
             return choices, against, quiet(coded(before.trouble or after.trouble))
         things = differing(before.numbers, after.numbers, view.cluster)
-        told = differences_of(things, (before.numbers, after.numbers), (other, run), view, shelf)
+        told = differences_of(
+            things, (before.numbers, after.numbers), (other, run), view=view, shelf=shelf
+        )
         return choices, f"{against}: {tally(things)}", told
 
     def _nothing_before(self) -> Any:

@@ -137,6 +137,7 @@ def differences_of(
     things: Sequence[Thing],
     numbers: tuple[Numbers, Numbers],
     runs: tuple[ReportRun, ReportRun],
+    *,
     view: View,
     shelf: ReportShelf,
 ) -> Any:

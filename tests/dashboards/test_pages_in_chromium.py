@@ -1,7 +1,7 @@
 """Every page, in both themes, in every state, in a real browser: nothing fails, nothing leaves
 the origin, and the reader sees what the lake says.
 
-TIDEMARK_SCREENSHOTS names the folder in which to keep the two pictures of the README,
+TIDEMARK_SCREENSHOTS names the folder in which to keep the three pictures of the README,
 TIDEMARK_ALL_SCREENSHOTS one for all of them; without either, nothing is written.
 """
 
@@ -34,7 +34,7 @@ PAGES = {
 WITHOUT_FIGURE = ("topic", "checks")
 
 
-README_PICTURES = ("overview", "group")
+README_PICTURES = ("overview", "group", "report")
 
 
 def keep_picture(visit: Visit, name: str, theme: str, state: str) -> None:

@@ -51,7 +51,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
 def test_the_list_and_a_report_are_shown(windows: Windows, place: Place, theme: str) -> None:
     with visiting(windows, place.origin, theme=theme) as visit:
         visit.open("/reports")
-        keep_picture(visit, "reports", theme, "data")
+        keep_picture(visit, "reports", theme, "hostile")
         assert "All 3 groups kept their objective." in visit.text
         assert visit.page.locator("#reports-list tbody tr").count() == 5
 
@@ -62,7 +62,7 @@ def test_the_list_and_a_report_are_shown(windows: Windows, place: Place, theme: 
         framed = visit.page.frame_locator("#report-frame iframe")
         expect(framed.locator("h1")).to_have_text("01 March 2026 12:00 to 13:00 (UTC)")
         expect(visit.page.locator("#report-differences")).to_contain_text("kept → missed")
-        keep_picture(visit, "report", theme, "data")
+        keep_picture(visit, "report", theme, "hostile")
         assert visit.page.locator("html").get_attribute("data-theme") == theme
         assert HOSTILE.replace("\u202e", "\N{REPLACEMENT CHARACTER}") in visit.text
         assert visit.page.locator("img").count() == 0
@@ -205,7 +205,7 @@ def test_somebody_signs_in_has_a_report_made_from_the_newest_opens_it_and_has_it
         assert run.get_by_role("link", name="run 1 of job 1").get_attribute("href") == (
             "/jobs/1?run=1"
         )
-        keep_picture(visit, "report", "light", "made-again")
+        keep_picture(visit, "report", "light", "data")
         expect(page.locator("#report-runs tbody tr")).to_have_count(3, timeout=AT_WORK_MS)
         run.get_by_role("link", name="open it").click()
         page.wait_for_url(f"{origin}{report_path(reported.second.name[:-1] + '3')}")

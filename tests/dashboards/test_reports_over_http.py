@@ -36,7 +36,9 @@ JSON = {"content-type": "application/json"}
 
 @pytest.fixture(scope="module")
 def reported(tmp_path_factory: pytest.TempPathFactory) -> Reported:
-    return write_reports(tmp_path_factory.mktemp("reported") / "lake", hostile=True)
+    made = write_reports(tmp_path_factory.mktemp("reported") / "lake", hostile=True)
+    (made.shelf.place(made.second) / "beside.txt").write_text("<html>root:")
+    return made
 
 
 @pytest.fixture
@@ -98,7 +100,7 @@ async def test_other_files_are_kept_under_a_name_of_their_own(
     "path",
     [
         "lag-hourly/20260301T120000Z-3600s/3/report.html",
-        "lag-hourly/20260301T120000Z-3600s/2/jupyter.json",
+        "lag-hourly/20260301T120000Z-3600s/2/beside.txt",
         "lag-hourly/20260301T120000Z-3600s/2/../../../../etc/passwd",
         "lag-hourly/20260301T120000Z-3600s/..%2f..%2f/report.html",
         "lag-hourly/20260301T120000Z-3600s/2/..%2f1%2freport.html",

@@ -5,11 +5,18 @@ from __future__ import annotations
 import json
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
+import httpx
 import pytest
 from deltalake import DeltaTable
 from typer.testing import CliRunner
 
+from dashboards.app import build
+from dashboards.data import LakeData
+from dashboards.desk import Desk
+from dashboards.pages import report
+from dashboards.view import report_file_path, report_path
 from pipelines.catalogue import CONSUMER_LAG, GROUP_STATE
 from pipelines.lake import Lake
 from pipelines.reports.commands import app
@@ -91,6 +98,22 @@ def test_a_report_that_is_there_is_listed_opened_and_not_made_again(
     assert told["files"] == ["numbers.json", "report.html", "report.ipynb", "report.pdf"]
     opened = command.invoke(app, ["reports", "open", "lag-custom", "--lake", shelf.lake.root])
     assert Path(opened.stdout.strip()) == shelf.place(made) / PAGE_FILE
+
+
+async def test_the_dashboard_shows_it_as_it_was_made(shelf: Shelf, made: ReportRun) -> None:
+    application: Any = build(shelf.lake)
+    async with httpx.AsyncClient(
+        transport=httpx.ASGITransport(app=application), base_url="http://localhost"
+    ) as web:
+        answer = await web.get(report_file_path(made.name, PAGE_FILE))
+    assert answer.content == shelf.file(made, PAGE_FILE).read_bytes()
+    assert "sandbox" in answer.headers["content-security-policy"]
+    found = report.content(
+        Desk(LakeData(shelf.lake), lambda: END), report_path(made.name), "?cluster="
+    )
+    told = {element: value for (element, _), value in zip(report.OUTPUTS, found, strict=True)}
+    assert told["report-headline"] == made.headline
+    assert told["report-groups-note"] == "3 groups"
 
 
 @pytest.mark.slow

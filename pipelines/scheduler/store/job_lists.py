@@ -8,7 +8,7 @@ purpose: rights. Whoever asks names the groups that may be seen.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
@@ -101,9 +101,8 @@ def job_page(database: Database, query: JobQuery, group_ids: Collection[int] | N
         ).all()
         lines = []
         for row in rows:
-            newest = _newest(connection, row.job_id, LAST_RUNS)
-            last = newest[0] if newest else None
-            lines.append(JobLine(job_from(row), row.app_name, last, p95_ms(newest)))
+            last, took_ms = _last(connection, row.job_id), _took(connection, row.job_id)
+            lines.append(JobLine(job_from(row), row.app_name, last, p95_of(took_ms)))
     return JobPage(tuple(lines), found, page)
 
 
@@ -175,20 +174,31 @@ def beats_of(database: Database, app_names: Collection[str]) -> dict[str, list[t
     return found
 
 
-def p95_ms(newest: Sequence[Run]) -> int | None:
-    """Of runs that were done, how long at most 95 of 100 took from being sent to their end."""
-    took = sorted(
-        run.ended_ms - run.sent_ms
-        for run in newest
-        if run.state is RunState.DONE and run.ended_ms is not None and run.sent_ms is not None
-    )
-    return None if not took else max(0, took[-(-95 * len(took) // 100) - 1])
+def p95_of(took_ms: Iterable[int]) -> int | None:
+    """The least of these that 95 of 100 of them do not exceed."""
+    ordered = sorted(took_ms)
+    return ordered[-(-95 * len(ordered) // 100) - 1] if ordered else None
 
 
-def _newest(connection: sa.Connection, job_id: int, limit: int) -> list[Run]:
+def _last(connection: sa.Connection, job_id: int) -> Run | None:
     wanted = sa.select(*RUN_COLUMNS).where(runs.c.job_id == job_id)
-    rows = connection.execute(wanted.order_by(runs.c.log_id.desc()).limit(limit))
-    return [run_from(row) for row in rows]
+    row = connection.execute(wanted.order_by(runs.c.log_id.desc()).limit(1)).one_or_none()
+    return None if row is None else run_from(row)
+
+
+def _took(connection: sa.Connection, job_id: int) -> list[int]:
+    """Of the last runs, how long those took that were done, from being sent to their end."""
+    rows = connection.execute(
+        sa.select(runs.c.state, runs.c.sent_ms, runs.c.ended_ms)
+        .where(runs.c.job_id == job_id)
+        .order_by(runs.c.log_id.desc())
+        .limit(LAST_RUNS)
+    )
+    return [
+        max(0, row.ended_ms - row.sent_ms)
+        for row in rows
+        if row.state == RunState.DONE.value and None not in {row.sent_ms, row.ended_ms}
+    ]
 
 
 def _meant(query: JobQuery, group_ids: Collection[int] | None) -> list[sa.ColumnElement[bool]]:
