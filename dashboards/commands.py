@@ -21,6 +21,22 @@ if TYPE_CHECKING:
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
 
 BACKLOG: Final = 128
+DatabaseOption = Annotated[
+    str | None,
+    typer.Option(
+        envvar="TIDEMARK_DATABASE",
+        help="Where `tidemark alerts` and `tidemark jobs` keep their state, as they are told "
+        "it; else the file in ~/.tidemark, or in the folder that TIDEMARK_HOME names.",
+    ),
+]
+TokenOption = Annotated[
+    str | None,
+    typer.Option(
+        envvar="TIDEMARK_SCHEDULER_TOKEN",
+        help="What executors and centre show each other: by it executors are asked for logs "
+        "of runs, and to end runs.",
+    ),
+]
 
 
 @app.command("dash")
@@ -39,26 +55,12 @@ def dash(
             "where a message is stored and what clients traced. Without it nobody is asked."
         ),
     ] = None,
-    database: Annotated[
-        str | None,
-        typer.Option(
-            envvar="TIDEMARK_DATABASE",
-            help="Where `tidemark alerts` and `tidemark jobs` keep their state, as they are told "
-            "it; else the file in ~/.tidemark, or in the folder that TIDEMARK_HOME names.",
-        ),
-    ] = None,
+    database: DatabaseOption = None,
     rules: Annotated[
         list[Path] | None,
         typer.Option(help="Rules that the page of alerts lists; else those shipped."),
     ] = None,
-    token: Annotated[
-        str | None,
-        typer.Option(
-            envvar="TIDEMARK_SCHEDULER_TOKEN",
-            help="What executors and centre show each other: by it executors are asked for logs "
-            "of runs, and to end runs.",
-        ),
-    ] = None,
+    token: TokenOption = None,
     reports: Annotated[
         Path | None,
         typer.Option(help="Folder of the reports' files, when `reports run --folder` named one."),
