@@ -83,7 +83,7 @@ def a_house(folder: Path) -> Iterator[tuple[Database, dict[str, int]]]:
         at = ready.split("address=")[1].strip().rstrip("/") + CONTEXT
         executor = ("executor", "--admin", at, "--app", "tests", "--module", MODULE)
         stack.enter_context(
-            process(
+            a_process(
                 *(*executor, "--port", "0", "--home", str(folder / "x"), "--scripts"),
                 variable="TIDEMARK_JOBS_TOKEN",
                 log=folder / "executor.log",
