@@ -184,7 +184,7 @@ class World:
         executor.queue.clear()
 
     def change(self, how: str, job_id: int) -> None:
-        """What people do to jobs, at any moment: a time within the next seconds is planned already."""
+        """What people do to jobs at any moment: a time within the next seconds is planned then."""
         now = Change("bob", self.now_ms())
         if how == "edit":
             job = jobs.job_of(self.database, job_id)
