@@ -113,6 +113,7 @@ class World:
         self.active: dict[int, list[Active]] = {}
         """Of each job, the stretches in which it was active."""
         self.is_locked = False
+        self.damaged = 0
 
     def now_ms(self) -> int:
         return NOW_MS + int(self.loop.time() * 1000)
