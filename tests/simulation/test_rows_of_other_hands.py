@@ -10,6 +10,7 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
+import pytest
 import sqlalchemy as sa
 
 from pipelines.alerting.store.database import Database
@@ -26,6 +27,8 @@ from tests.simulation.test_centres_and_executors import (
     keep_centre,
 )
 from tests.simulation.world.loop import VirtualLoop
+
+pytestmark = pytest.mark.timeout(900)
 
 DAMAGED_S = 60
 HEALED_S = 120
@@ -71,7 +74,7 @@ def damage(world: World, file: Path, spared: tuple[int, int]) -> None:
             connection.execute(change, [value, world.chance.choice(rows)])
         except sqlite3.IntegrityError:
             return  # Not even other hands may do that.
-    print("DAMAGE", name, column, repr(value)[:60], len(rows)); world.damaged += 1
+    world.damaged += 1
 
 
 @seeded(2)
@@ -123,7 +126,6 @@ def test_damaged_rows_end_no_centre_and_hold_up_no_job_of_others(seed: int, tmp_
 
     try:
         loop.run_until_complete(play())
-        print([(r.log_id, r.state, r.planned_ms) for v in victims for r in results.runs_of(database, v)][:40]);print([(j.job_id,j.is_active,j.stopped_because,j.next_ms,j.wrong_because) for j in jobs.jobs_after(database)])
         assert world.damaged > 80
         judge(database, sound, first[sound] or 0, world)
         for job_id in (sound, *victims):
