@@ -22,6 +22,8 @@ from engine.observer import questions as asked_for
 from engine.observer.believable import (
     MEMBERS_A_GROUP_MAX,
     are_ends,
+    are_subscriptions,
+    is_address,
     is_client,
     is_held,
     is_moment,
@@ -218,7 +220,11 @@ class Asking:
                     raise
                 look.connections[group] = None
                 return
-            clients = [one for one in told.connection_set if is_client(one.client_id)]
+            clients = [
+                one
+                for one in told.connection_set
+                if is_client(one.client_id) and is_address(one.client_addr)
+            ]
             kept = clients[:MEMBERS_A_GROUP_MAX]
             self._count_odd(asked_for.CONNECTIONS, len(told.connection_set) - len(kept))
             told.connection_set = kept
@@ -228,7 +234,7 @@ class Asking:
         await self._questions.each(kind, self._group_turns, due, ask, until_ms=until_ms)
         for group, connection in look.connections.items():
             members = [] if connection is None else connection.connection_set
-            self._members[group] = [one.client_id for one in members]
+            self._members[group] = list(dict.fromkeys(one.client_id for one in members))
 
     def _everyone(self) -> list[Member]:
         everyone = [(group, name) for group, names in self._members.items() for name in names]
@@ -266,6 +272,9 @@ class Asking:
             if is_name(queue.topic) and is_queue(queue, self._broker_name) and is_held(one)
         }
         self._count_odd(asked_for.MEMBERS, len(ours) - len(info.mq_table))
+        if not are_subscriptions(info.subscription_set):
+            info.subscription_set = []
+            self._count_odd(asked_for.MEMBERS, 1)
         return info
 
     async def _ask_store_times(self, look: Look, address: str, until_ms: int) -> None:

@@ -39,6 +39,7 @@ from engine.foundation.units import MILLISECOND_US, MINUTE_MS, SECOND_MS
 from engine.observer.believable import is_name
 from engine.observer.failed_messages import is_of_failed, steps_of
 from engine.observer.looks import Look, Member, Place
+from engine.observer.members_seen import GroupSeen
 from engine.observer.seen_offsets import Commits, Pulls
 from engine.protocol.bodies import (
     ConsumerConnection,
@@ -47,6 +48,7 @@ from engine.protocol.bodies import (
     TopicOffset,
 )
 from engine.protocol.names import PERM_READ
+from engine.protocol.told_subscriptions import meant
 from engine.telemetry.members.answers import is_orderly, stack_of, window_of
 from engine.telemetry.members.listener_stacks import consume_threads
 from engine.telemetry.members.told_stats import ToldStats, stats_of
@@ -88,18 +90,6 @@ class _Owner:
     pulled: int | None
 
 
-@dataclass(slots=True)
-class _Group:
-    """Its members, as the broker knew them at the look before."""
-
-    members: dict[str, None] | None = None
-    """None: not asked yet."""
-    generation: int = 0
-    message_model: str | None = None
-    topics: tuple[str, ...] = ()
-    """To which it subscribes."""
-
-
 class Facts:
     """What was told of one broker, and what comes next."""
 
@@ -125,7 +115,7 @@ class Facts:
         self._told: dict[Key, GroupWatermark] = {}
         self._owners: dict[Key, _Owner] = {}
         self._pulls: dict[Key, Pulls] = {}
-        self._groups: dict[str, _Group] = {}
+        self._groups: dict[str, GroupSeen] = {}
         self._listed: frozenset[str] = frozenset()
         """Groups that the broker listed last."""
         self._snapshot_from_ms: int | None = None
@@ -163,11 +153,14 @@ class Facts:
                 self.is_full = True
         yield from self._queue_marks(look, in_snapshot=snapshot_from_ms is not None)
         for group, connection in look.connections.items():
-            yield from self._membership(group, connection)
+            yield from self._membership(group, connection, look.at_ms)
         topics = {topic for topic, _ in self._ends}
         for member, info in look.running.items():
             yield from self._held(member, info, look, losses=losses)
             yield from self._worked(member, info, topics, look.at_ms, losses=losses)
+        for group in {*look.connections, *(group for group, _ in look.running)}:
+            if group in self._groups:
+                yield from self._groups[group].conflict(group)
         yield from self._group_marks(look, in_snapshot=snapshot_from_ms is not None)
         yield from self._broadcast_marks(in_snapshot=snapshot_from_ms is not None)
         for failed in look.failed:
@@ -228,7 +221,7 @@ class Facts:
             for group in sorted(self._listed - look.groups - here.keys()):
                 yield LifecycleEvent("GROUP_GONE", f"{group} is listed no more", group=group)
                 if group in self._groups:
-                    yield from self._membership(group, None)
+                    yield from self._membership(group, None, look.at_ms)
                     del self._groups[group]
                 self._forget([key for key in self._told if key[0] == group])
             self._listed = look.groups
@@ -381,11 +374,14 @@ class Facts:
         )
 
     def _membership(
-        self, group: str, connection: ConsumerConnection | None
+        self, group: str, connection: ConsumerConnection | None, at_ms: int
     ) -> Iterator[RebalanceEvent | ClientWindow]:
-        known = self._groups.setdefault(group, _Group())
+        known = self._groups.setdefault(group, GroupSeen())
         clients = [] if connection is None else connection.connection_set
-        now = dict.fromkeys(one.client_id for one in clients)
+        addresses: dict[str, list[str]] = {}
+        for one in clients:
+            addresses.setdefault(one.client_id, []).append(one.client_addr)
+        now: dict[str, None] = dict.fromkeys(addresses)
         before, known.members = known.members or {}, now
         if connection is not None:
             known.message_model = connection.message_model
@@ -414,6 +410,8 @@ class Facts:
                 self._stacks_asked_ms.pop((group, client_id), None)
                 for key in owned:
                     del self._owners[key]
+                known.left(client_id)
+        yield from known.connected(group, addresses, at_ms)
 
     def _owned(self, group: str, client_id: str) -> list[Key]:
         return [
@@ -437,6 +435,9 @@ class Facts:
         """What a member said: which queues it reads, and what it holds of them."""
         at_ms, epoch = look.at_ms, look.boot_ms * MILLISECOND_US
         group, client_id = member
+        if group in self._groups:
+            subscription = tuple(sorted(meant(one) for one in info.subscription_set))
+            yield from self._groups[group].subscribes(group, client_id, subscription, at_ms)
         held: dict[Place, None] = {}
         stacks, standing = None, list[Place]()
         if info.jstack is not None:
