@@ -128,6 +128,8 @@ class LifecycleEvent:
     observed_by: str | None = None
     report_each_ms: int | None = None
     skew_ms: int | None = None
+    address: str | None = None
+    name_servers: str | None = None
 
 
 @dataclass(slots=True)

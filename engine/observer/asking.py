@@ -108,6 +108,7 @@ class Asking:
             boot_ms=began_at_ms,
             skew_ms=None if runs_ms is None else began_at_ms + runs_ms - answered_ms,
             progress=await self._progress(address),
+            address=address,
         )
         if self._looks % LISTS_EACH == 0:
             try:

@@ -100,8 +100,11 @@ class Facts:
         broker_name: str,
         *,
         earlier: Mapping[Key, int] | None = None,
+        name_servers: str | None = None,
     ) -> None:
         """`earlier`: consume offsets as they were seen last in the broker's life before."""
+        self._name_servers = name_servers
+        self._address: str | None = None
         self._earlier = dict(earlier or {})
         """Of those that were not seen in this life yet."""
         self._observed_by = observed_by
@@ -158,13 +161,20 @@ class Facts:
         for member, info in look.running.items():
             yield from self._held(member, info, look, losses=losses)
             yield from self._worked(member, info, topics, look.at_ms, losses=losses)
-        for group in {*look.connections, *(group for group, _ in look.running)}:
+        for group in dict.fromkeys((*look.connections, *(group for group, _ in look.running))):
             if group in self._groups:
                 yield from self._groups[group].conflict(group)
         yield from self._group_marks(look, in_snapshot=snapshot_from_ms is not None)
         yield from self._broadcast_marks(in_snapshot=snapshot_from_ms is not None)
         for failed in look.failed:
             yield from steps_of(failed)
+
+    def ends(self, at_ms: int) -> Iterator[Told]:
+        """That nothing of the broker is there any more."""
+        nothing = Look(
+            at_ms, 0, None, progress={}, topics={}, groups=frozenset(), address=self._address
+        )
+        yield from self._gone(nothing)
 
     def offsets(self) -> dict[Key, int]:
         """Consume offsets as they were seen last, for the broker's next life."""
@@ -194,15 +204,18 @@ class Facts:
             and self._skew_ms is not None
             and abs(look.skew_ms - self._skew_ms) > SKEW_TOLD_MS
         )
+        moved = moved or look.address != self._address
         if self._is_told and not moved:
             return
-        self._is_told, self._skew_ms = True, look.skew_ms
+        self._is_told, self._skew_ms, self._address = True, look.skew_ms, look.address
         yield LifecycleEvent(
             "OBSERVED",
             f"{self._broker_name} is asked each {self._period_ms} ms by {self._observed_by}",
             observed_by=self._observed_by,
             report_each_ms=self._period_ms,
             skew_ms=look.skew_ms,
+            address=look.address,
+            name_servers=self._name_servers,
         )
 
     def _gone(self, look: Look) -> Iterator[LifecycleEvent | RebalanceEvent | ClientWindow]:

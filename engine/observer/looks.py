@@ -58,6 +58,8 @@ class Look:
     """Of the groups that were asked for; None: nobody is connected."""
     running: dict[Member, ConsumerRunningInfo] = field(default_factory=dict)
     """Of the members that were asked, and answered."""
+    address: str | None = None
+    """Where the broker was asked."""
     stored_ms: dict[tuple[str, int, int], int] = field(default_factory=dict)
     """When the messages at these (topic, queue_id, offset) were stored."""
     failed: list[FailedMessage] = field(default_factory=list)

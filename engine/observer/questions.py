@@ -28,6 +28,7 @@ FAILURES_TOLD_MAX: Final = 256
 """Kinds of failures that are told of one broker; a broker may answer with any code."""
 WORDS_CHARS_MAX: Final = 300
 """Of what a broker said, in one line of the log."""
+NAMES_SAID_MAX: Final = 32
 
 _log = logging.getLogger(__name__)
 Asked = TypeVar("Asked")
@@ -114,6 +115,12 @@ def why(kind: Kind, error: BaseException) -> str:
         lacks = f"the account lacks a right: {kind.right} (with ACL 1.0, be an admin account)"
         return f"{said(error)}; {lacks}"
     return said(error)
+
+
+def said_names(names: Iterable[str]) -> str:
+    """Names from outside, sorted, as one line; of many the first."""
+    listed = ", ".join(sorted(names)[:NAMES_SAID_MAX])
+    return "".join(char if char.isprintable() else " " for char in listed)[: 2 * WORDS_CHARS_MAX]
 
 
 def said(error: BaseException) -> str:

@@ -379,7 +379,7 @@ LIFECYCLE: Final = Table(
             _S,
             "BOOT, RECOVERY, SHUTDOWN, ROLE_CHANGE, DAMAGED_FILE, DISK_FULL, SPOOL_LOSS, SNAPSHOT, "
             "TOPIC_GONE, QUEUES_REMOVED, GROUP_GONE, GROUP_DELETED, CLOCK_STEPPED, OBSERVED, "
-            "...",
+            "BROKER_GONE, ...",
         ),
         Column("clean", _B, "was the stop before this boot clean?"),
         Column("truncated_from", _L, "physical offset kept"),
@@ -412,6 +412,12 @@ LIFECYCLE: Final = Table(
             "OBSERVED: how far the broker's clock is ahead of the observer's, to a second; "
             "negative: behind; null when the broker does not tell",
         ),
+        Column("address", _S, "OBSERVED: where the broker is asked, host:port"),
+        Column(
+            "name_servers",
+            _S,
+            "OBSERVED: the name servers that told of it, host:port;host:port, sorted",
+        ),
     ),
 )
 """What a reader may conclude from it, per emitter:
@@ -431,7 +437,9 @@ GROUP_GONE  the group was deleted with its offsets, or lost the last thing it wa
             comes after it under the same name begins anew. Members that stay begin a new life.
 GROUP_DELETED  the group's settings were deleted; its offsets, or its members, are still there.
 OBSERVED    the rows of this emitter are told by an observer that asks the broker; it is said at the
-            first look of each life, and again when the skew has moved by a second.
+            first look of each life, and again when the skew has moved by a second, or the broker.
+BROKER_GONE the broker was taken out for good: a SNAPSHOT with nothing in it comes before it. The
+            emitter has ended, until it tells anything more. Its time is that of the last look.
 QUEUES_REMOVED  nobody reads the queues from queue_id_from on; they stay, with readable false.
 
 Between two rows of a key nothing of it changed, as far as the shipped horizon goes.

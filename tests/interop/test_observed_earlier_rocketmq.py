@@ -77,7 +77,7 @@ async def test_a_java_client_of_an_earlier_rocketmq_tells_where_its_listener_sta
     earlier_rocketmq: RealRocketMQ, tmp_path: Path
 ) -> None:
     """Its first message never ends: what it holds is told, and the stack of the listener."""
-    home = tmp_path / "home" / "DefaultCluster" / "broker-a"
+    home = tmp_path / "home" / "DefaultCluster" / "broker-a" / "observer"
     command = java_consumer(tmp_path)
     command += [earlier_rocketmq.name_server, JAVA_GROUP, JAVA_TOPIC, "java-1"]
     command += [str(tmp_path / "ledger.jsonl"), "--freezes-on", "halt"]

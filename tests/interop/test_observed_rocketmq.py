@@ -134,7 +134,7 @@ async def test_the_rows_of_one_look_are_what_the_admin_tool_says(
 async def check_that_all_ends_are_told(cluster: RealRocketMQ, tmp_path: Path) -> None:
     """All queues of all topics that the broker lists, with their ends."""
     with observer(cluster, tmp_path):
-        spool = tmp_path / "home" / "DefaultCluster" / "broker-a" / "spool"
+        spool = tmp_path / "home" / "DefaultCluster" / "broker-a" / "observer" / "spool"
         await eventually(lambda: any(spool.glob("*")), "the observer's first look")
         await asyncio.sleep(3)  # More than one look.
     address, known = cluster.broker, dict[tuple[str, int], int]()
@@ -170,7 +170,7 @@ async def check_that_failures_are_told(cluster: RealRocketMQ, tmp_path: Path) ->
     async def hear(_messages: Sequence[MessageExt], _context: ConsumeContext) -> Any:
         return SUCCESS
 
-    home = tmp_path / "home" / "DefaultCluster" / "broker-a"
+    home = tmp_path / "home" / "DefaultCluster" / "broker-a" / "observer"
 
     def steps() -> list[str]:
         return [row["step"] for row in spooled(home, "retry_dlq_flow")]

@@ -16,7 +16,8 @@ from typing import Any
 from engine.client.admin import Admin
 from engine.client.config import ClientConfig
 from engine.observer.broker_watch import Watched
-from engine.observer.cluster_watch import ClusterWatch, Observation
+from engine.observer.cluster_watch import GONE_AFTER_MS, ClusterWatch
+from engine.observer.observation import Observation
 from engine.protocol import fastjson
 from engine.protocol.bodies import (
     BrokerData,
@@ -185,6 +186,12 @@ class PlayedCluster:
     """How often it was asked who is there."""
     heard: list[Watched] = field(default_factory=list)
     """Brokers that the observer has begun to watch."""
+    gone: list[Watched] = field(default_factory=list)
+    """Brokers that it has told to be gone."""
+
+    async def hear_gone(self, watched: Watched) -> None:
+        """One is gone."""
+        self.gone.append(watched)
 
     def info(self) -> ClusterInfo:
         """All that the name server knows."""
@@ -210,12 +217,12 @@ class PlayedCluster:
 
     def told(self, broker: PlayedBroker, table: str) -> list[Row]:
         """Rows of a broker's observer so far, oldest first."""
-        home = self.folder / broker.cluster / broker.name
+        home = self.folder / broker.cluster / broker.name / "observer"
         return spooled(home, table) if (home / "spool").exists() else []
 
     def horizon_us(self, broker: PlayedBroker) -> int:
         """Up to when its observer says that all was told."""
-        spool = self.folder / broker.cluster / broker.name / "spool"
+        spool = self.folder / broker.cluster / broker.name / "observer" / "spool"
         (segment,) = spool.glob("*.seg")
         placed, _ = decode_frames(segment.read_bytes())
         return max(one.frame.as_of for one in placed)
@@ -245,7 +252,12 @@ async def played_cluster(folder: Path, *brokers: PlayedBroker) -> AsyncIterator[
 
 @asynccontextmanager
 async def observing(
-    cluster: PlayedCluster, *, period_ms: int = 50, **settings: Any
+    cluster: PlayedCluster,
+    *,
+    period_ms: int = 50,
+    gone_after_ms: int = GONE_AFTER_MS,
+    told: Observation | None = None,
+    **settings: Any,
 ) -> AsyncIterator[ClusterWatch]:
     """An observer of it, until the end; what ends it before fails the test."""
     config = ClientConfig(
@@ -254,8 +266,10 @@ async def observing(
     watch = ClusterWatch(
         system_runtime(),
         Admin(system_runtime(), config),
-        Observation(frozenset(), "observer", str(cluster.folder), period_ms),
+        told or Observation(frozenset(), "observer", str(cluster.folder), period_ms),
         on_new=cluster.heard.append,
+        on_gone=cluster.hear_gone,
+        gone_after_ms=gone_after_ms,
     )
     watching = asyncio.create_task(watch.wait())
     try:
