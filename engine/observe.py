@@ -186,7 +186,7 @@ async def refuse_strangers(told: Observation, info: ClusterInfo, lake: str) -> N
             f"{other.emitter} found by {other.name_servers or 'other name servers'} at "
             f"{other.address}. Give this one a name of its own with --as NAME; if that one has "
             f"moved here, end it first: tidemark observe --retire {other.broker}, where it was "
-            "watched from",
+            f"watched from, or tidemark lake retire {other.emitter} --lake {lake}",
         )
 
 

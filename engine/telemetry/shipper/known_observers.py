@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Any
+from datetime import UTC, datetime
+from typing import Any, Final
 
 import msgspec
 import pyarrow as pa
@@ -20,6 +21,10 @@ from deltalake import DeltaTable, QueryBuilder
 
 from engine.telemetry.commands import lake_address, storage_options
 from engine.telemetry.tables import BRONZE_FOLDER, LIFECYCLE
+
+RETIREMENTS: Final = "retirements"
+"""Which pipelines write; the engine knows nothing of them but this name."""
+_NEVER: Final = datetime.min.replace(tzinfo=UTC)
 
 
 class KnownObserver(msgspec.Struct, frozen=True):
@@ -43,16 +48,28 @@ def known_observers(lake: str, cluster: str) -> list[KnownObserver]:
         return []
     quoted = cluster.replace("'", "''")
     query = (
-        "SELECT emitter, broker, kind, seq, address, name_servers FROM told "  # noqa: S608 - quoted
+        "SELECT emitter, broker, kind, seq, event_time, address, name_servers FROM told "  # noqa: S608 - quoted
         f"WHERE cluster = '{quoted}' AND kind IN ('OBSERVED', 'BROKER_GONE') ORDER BY emitter, seq"
     )
     rows = QueryBuilder().register("told", table).execute(query).read_all()
     newest: dict[str, dict[str, Any]] = {one["emitter"]: one for one in pa.table(rows).to_pylist()}
+    retired = _retired(f"{lake}/{BRONZE_FOLDER}/{RETIREMENTS}", options)
     return [
         KnownObserver(row["emitter"], row["broker"], row["address"], row["name_servers"] or "")
         for row in newest.values()
         if row["kind"] == "OBSERVED" and row["address"]
+        if row["event_time"] > retired.get(row["emitter"], _NEVER)
     ]
+
+
+def _retired(address: str, options: dict[str, str]) -> dict[str, Any]:
+    """Who was said to be gone by hand (`tidemark lake retire`), and when last."""
+    if not DeltaTable.is_deltatable(address, storage_options=options or None):
+        return {}
+    table = DeltaTable(address, storage_options=options or None)
+    query = "SELECT emitter, max(retired_at) AS at FROM told GROUP BY emitter"
+    rows = QueryBuilder().register("told", table).execute(query).read_all()
+    return {row["emitter"]: row["at"] for row in pa.table(rows).to_pylist()}
 
 
 def main() -> None:
