@@ -7,13 +7,14 @@ unknown says why. Absent on purpose: the wall clock of the reader.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import Any, Final
 
 import polars as pl
 
 from pipelines.marts.judging.ticks import is_made_good, is_set_by
+from pipelines.moment import Moment, is_observer
 from pipelines.reading import LOOK_BACK, Reading
 from pipelines.settings import CLOCK_SKEW_ALLOWED_US, MS_US
 from pipelines.wording import clock, duration
@@ -100,6 +101,26 @@ def _unknown_by_events(reading: Reading, since: Any) -> dict[str, str]:
             by = duration(-step["step_ms"])
             told[one.emitter] = f"its clock was set back by {by} at {clock(step['event_time'])}"
     return told
+
+
+def watched_text(moment: Moment, emitters: Iterable[str] | None = None) -> str | None:
+    """How far what is shown may be off, since brokers are watched from outside: all of them, or of
+    these emitters; None: none is.
+    """
+    wanted = None if emitters is None else set(emitters)
+    seen = [
+        one
+        for one in moment.reached
+        if is_observer(one.emitter) and (wanted is None or one.emitter in wanted)
+    ]
+    if not seen:
+        return None
+    periods = [one.report_each_ms for one in seen if one.report_each_ms is not None]
+    if not periods:
+        return "watched from outside"
+    each, most = duration(min(periods)), duration(max(periods))
+    often = each if each == most else f"{each} to {most}"
+    return f"watched from outside each {often}: times are right to ± {most}"
 
 
 def skew_sentences(emitters: pl.DataFrame) -> list[str]:

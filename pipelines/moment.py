@@ -46,6 +46,9 @@ class Reached:
     """Its newest bronze row that was taken."""
     silence_us: int = field(default=SILENCE_US, compare=False)
     """How long it may be silent before nothing is known of it."""
+    report_each_ms: int | None = field(default=None, compare=False)
+    """How often it asks a broker that it watches from outside; None: it tells of itself, or did not
+    say."""
     ended_at: datetime | None = field(default=None, compare=False)
     """When it was told that its broker was taken out for good, and nothing came since; None: it was
     not."""
@@ -297,11 +300,13 @@ def with_own_silences(lake: Lake, moment: Moment) -> Moment:
     taken_out = retirements(lake)
 
     def known(one: Reached) -> Reached:
-        periods, ended_at = told.get(one.emitter, (None, None))
+        period_ms, ended_at = told.get(one.emitter, (None, None))
         by_hand = taken_out.get(one.emitter)
         if by_hand is not None and one.judged_to <= by_hand.judged_to:
             ended_at = by_hand.retired_at
-        return replace(one, silence_us=silence_us(periods), ended_at=ended_at)
+        return replace(
+            one, silence_us=silence_us(period_ms), report_each_ms=period_ms, ended_at=ended_at
+        )
 
     return replace(moment, reached=tuple(map(known, moment.reached)))
 

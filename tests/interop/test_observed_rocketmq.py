@@ -120,7 +120,8 @@ def check_that_the_stuck_one_is_found(folder: Path) -> None:
     lags = [
         row for row in gold["consumer_lag"] if row["group"] == GROUPS[1] and row["lag_messages"]
     ]
-    assert {row["provenance"] for row in lags} == {"EXACT"}
+    assert {row["provenance"] for row in lags} == {"OBSERVED"}
+    assert {row["error_ms"] for row in lags} == {2_000}
     assert max(row["time_lag_ms"] for row in lags) >= 1000 * WATCHED_S * 0.8
 
 
