@@ -25,6 +25,8 @@ from engine.foundation.limits import LOOP_STEP_ENTRIES_MAX
 from engine.foundation.observing import (
     ClientWindow,
     ConsumeStats,
+    DelayLevel,
+    FlushDone,
     GroupWatermark,
     LifecycleEvent,
     OffsetReport,
@@ -40,6 +42,7 @@ from engine.observer.believable import is_name
 from engine.observer.failed_messages import is_of_failed, steps_of
 from engine.observer.looks import Look, Member, Place
 from engine.observer.members_seen import GroupSeen
+from engine.observer.own_figures import FiguresSeen
 from engine.observer.seen_offsets import Commits, Pulls
 from engine.protocol.bodies import (
     ConsumerConnection,
@@ -80,6 +83,8 @@ Told = (
     | ClientWindow
     | ConsumeStats
     | RetryStep
+    | FlushDone
+    | DelayLevel
 )
 
 
@@ -131,6 +136,7 @@ class Facts:
         self._windows = ToldWindows(SNAPSHOT_EACH_MS)
         self._stacks_asked_ms: dict[Member, int] = {}
         """When each member was asked for its stacks."""
+        self._figures = FiguresSeen()
         self._stats = ToldStats(rest_ms=2 * period_ms, interval_ms=SNAPSHOT_EACH_MS)
 
     def of(
@@ -164,6 +170,7 @@ class Facts:
         for group in dict.fromkeys((*look.connections, *(group for group, _ in look.running))):
             if group in self._groups:
                 yield from self._groups[group].conflict(group)
+        yield from self._figures.of(look.figures, look.delays_ms, look.at_ms)
         yield from self._group_marks(look, in_snapshot=snapshot_from_ms is not None)
         yield from self._broadcast_marks(in_snapshot=snapshot_from_ms is not None)
         for failed in look.failed:
@@ -363,9 +370,12 @@ class Facts:
         state = committed_state(
             committed, ends.min_offset, end, readable=self._is_readable((topic, queue_id))
         )
-        stored_ms = None
+        stored_ms = error_ms = None
         if state == "EXACT" and committed is not None:
             stored_ms = look.stored_ms.get((topic, queue_id, committed))
+            estimate = look.estimates.get(key)
+            if stored_ms is None and estimate is not None and estimate.offset == committed:
+                stored_ms, error_ms = estimate.stored_ms, estimate.error_ms
         return GroupWatermark(
             *key,
             pulled=pulled,
@@ -384,6 +394,7 @@ class Facts:
             reports=1 if has_moved else 0,
             message_model=None if known is None else known.message_model,
             members=None if known is None or known.members is None else len(known.members),
+            store_time_error_ms=error_ms,
         )
 
     def _membership(

@@ -49,10 +49,12 @@ FIGURES: Final = Kind("the broker's own figures", "Get on Cluster:*")
 PROGRESS: Final = Kind("how far all groups are", "Get on Cluster:*")
 TOPICS: Final = Kind("the list of topics", "Get on Topic:*")
 GROUPS: Final = Kind("the list of groups", "Get on Group:*")
+SETTINGS: Final = Kind("its settings", "Get on Cluster:*")
 ENDS: Final = Kind("where the queues of a topic begin and end", "Get on Topic:*")
 CONNECTIONS: Final = Kind("who is connected of a group", "Get on Group:*")
 MEMBERS: Final = Kind("what a member holds", "Get on Group:*")
 MESSAGES: Final = Kind("a message", "Sub on Topic:* and on Group:TOOLS_CONSUMER")
+TIME_SPANS: Final = Kind("how long messages wait", "Get on Topic:* and on Group:*")
 FAILED: Final = Kind("messages that failed", MESSAGES.right)
 
 

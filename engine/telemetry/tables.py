@@ -192,6 +192,12 @@ GROUP_WATERMARKS: Final = Table(
             "CLUSTERING or BROADCASTING, as the members say; null without members",
         ),
         Column("members", _I, "clients of the group known to this broker"),
+        Column(
+            "store_time_error_ms",
+            _L,
+            "how far store_time_at_committed may be off: it was told by whom messages may not be "
+            "read; null when it is that of the very message",
+        ),
     ),
 )
 REBALANCE_EVENTS: Final = Table(
@@ -355,8 +361,13 @@ FLUSH_CHECKPOINTS: Final = Table(
         Column("committed", _L, "bytes moved from the transient pool to the file"),
         Column("flushed", _L, "bytes on stable storage"),
         Column("store_time", _T, "store time of the newest message flushed"),
-        must("count", _L, "how many in that second"),
-        must("duration_us_sum", _L, "their time together, µs"),
+        must(
+            "count",
+            _L,
+            "how many in that second; of a broker that is watched from outside 0, or 1 for one or "
+            "more that have ended since the look before",
+        ),
+        must("duration_us_sum", _L, "their time together, µs; 0 when watched from outside"),
         must("duration_us_max", _L, "the longest, µs"),
         Column("content_crc", _L, "CRC-32 of what was persisted (tables only)"),
         Column("kernel_dirty", _L, "bytes of the machine that wait for the kernel to write them"),
@@ -592,6 +603,24 @@ REUSED_OFFSETS: Final = Table(
     ),
 )
 
+DELAY_LEVELS: Final = Table(
+    "delay_levels",
+    "delay level of a broker that is watched from outside, when where it stands has changed; each "
+    "10 minutes while messages wait",
+    (
+        must("group", _S, "always *: a level has messages of all groups"),
+        must("level", _I, "its number, from 1 on"),
+        must("delay_ms", _L, "its delay, by the broker's settings"),
+        must("next_offset", _L, "of its queue, the next message to come out"),
+        must("end_offset", _L, "of its queue, the next message to be written"),
+        must(
+            "overdue",
+            _L,
+            "messages from next_offset on that were there longer ago than the delay, at least",
+        ),
+    ),
+)
+
 TABLES: Final = (
     CONSUME_OFFSETS,
     QUEUE_WATERMARKS,
@@ -607,6 +636,7 @@ TABLES: Final = (
     CONSUME_STATS,
     COLD_READS,
     REUSED_OFFSETS,
+    DELAY_LEVELS,
 )
 """Their order is the table number inside the spool: append only."""
 

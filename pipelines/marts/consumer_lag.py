@@ -160,8 +160,8 @@ def consumer_lag(given: Given) -> Made:
     drain_ms = np.where(is_shrinking, lag, 0) * 60_000 // rate
     time_lag_ms = pc.divide(rows["time_lag_us"], MS_US)
     error_ms = errors_ms(rows, given.facts[POLLED], by="seq")
-    is_told = pa.array(error_ms == UNKNOWN)
-    bars = pc.if_else(is_told, 0, pc.add(pc.multiply(time_lag_ms, 0), as_column(error_ms)))
+    polled_ms = pc.fill_null(as_column(error_ms), 0)
+    bars = pc.add(polled_ms, pc.fill_null(rows["store_time_error_ms"], 0))
     made = {
         **dict(zip(rows.schema.names, rows.columns, strict=True)),
         "observed_us": rows["event_us"],
@@ -279,6 +279,9 @@ def _provenance(rows: pa.Table) -> pa.Array:
     return _first_that_holds(
         {
             "UNREADABLE": is_read & flags(is_one_of(state, "UNREADABLE")),
+            "INTERPOLATED": np.asarray(
+                pc.and_(pc.is_valid(rows["time_lag_us"]), pc.is_valid(rows["store_time_error_ms"]))
+            ),
             "EXACT": np.asarray(pc.is_valid(rows["time_lag_us"])),
             "PURGED": is_read & flags(is_one_of(state, "PURGED")),
         },

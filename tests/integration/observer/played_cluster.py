@@ -35,7 +35,8 @@ from engine.protocol.bodies import (
     TopicStatsTable,
     encode_running_info,
 )
-from engine.protocol.bodies_admin import ClientConnection
+from engine.protocol.bodies_admin import ClientConnection, ConsumeTimeSpans, QueueTimeSpan
+from engine.protocol.body_codec import WireQueue
 from engine.protocol.codes import RequestCode as Code
 from engine.protocol.codes import ResponseCode
 from engine.protocol.command import RemotingCommand
@@ -70,6 +71,8 @@ class PlayedBroker:
         """What the members of groups hold: by group, by client id."""
         self.models: dict[str, str] = {}
         """Message models of groups that are not CLUSTERING."""
+        self.figures: dict[str, str] = {}
+        """Further ones of its own run."""
         self.jstack: str | None = None
         """The stacks of every member's threads."""
         self.messages: dict[Place, list[MessageExt]] = {}
@@ -80,6 +83,7 @@ class PlayedBroker:
         self.address = ""
         self.usual: dict[int, Handler] = {
             Code.GET_BROKER_RUNTIME_INFO: self._figures,
+            Code.GET_BROKER_CONFIG: lambda _, ask: ok(ask, b"messageDelayLevel=1s 5s 10s\n"),
             Code.GET_BROKER_CONSUME_STATS: self._consume_stats,
             Code.GET_ALL_TOPIC_CONFIG: self._topics,
             Code.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: self._groups,
@@ -87,6 +91,7 @@ class PlayedBroker:
             Code.GET_CONSUMER_CONNECTION_LIST: self._connections,
             Code.GET_CONSUMER_RUNNING_INFO: self._running,
             Code.PULL_MESSAGE: self._read,
+            Code.QUERY_CONSUME_TIME_SPAN: self._spans,
         }
         self._server = RpcServer(system_runtime(), dict.fromkeys(self.usual, self._answer))
 
@@ -115,7 +120,7 @@ class PlayedBroker:
         return MessageQueue(place[0], self.name, place[1])
 
     def _figures(self, _peer: Peer, request: RemotingCommand) -> RemotingCommand:
-        table = {"bootTimestamp": str(self.booted_ms)}
+        table = {"bootTimestamp": str(self.booted_ms), **self.figures}
         return ok(request, KVTable(table).encode())
 
     def _consume_stats(self, _peer: Peer, request: RemotingCommand) -> RemotingCommand:
@@ -163,6 +168,18 @@ class PlayedBroker:
         held = {self._queue(at): one for at, one in self.members[group][client_id].items()}
         jstack = self.jstack if wants_stacks else None
         return ok(request, encode_running_info({}, [], held, {}, jstack=jstack))
+
+    def _spans(self, _peer: Peer, request: RemotingCommand) -> RemotingCommand:
+        group, topic = request.fields["group"], request.fields["topic"]
+        now_ms = system_runtime().clock.now_ms()
+        spans = []
+        for place, offset in self.groups.get(group, {}).items():
+            kept = self.messages.get(place, [])
+            if place[0] == topic and offset < len(kept):
+                waited_ms = now_ms - kept[offset].store_timestamp_ms
+                queue = WireQueue(self.name, place[1], topic)
+                spans.append(QueueTimeSpan(queue, delay_time_ms=waited_ms))
+        return ok(request, ConsumeTimeSpans(spans).encode())
 
     def _read(self, _peer: Peer, request: RemotingCommand) -> RemotingCommand:
         place = request.fields["topic"], int(request.fields["queueId"])
