@@ -12,12 +12,16 @@ from typing import Any
 import pytest
 
 from engine.protocol.message import Message
+from pipelines.marts.declared import steps
+from pipelines.settings import Evaluation
 from tests.integration.broker.spooled import spooled
 from tests.integration.client.cluster_users import eventually, producing
 from tests.interop.java_clients import JavaChecks
 from tests.interop.real_rocketmq import RealRocketMQ
 from tests.interop.test_observed_earlier_rocketmq import running
 from tests.interop.test_observed_rocketmq import _sent, observer
+from tests.pipelines.partition import bronze_of, run
+from tests.shipped_alerts import fired
 
 TOPIC = "observed-members"
 AT_ODDS, SHARED, LITE, HOARDING = "at-odds", "shared", "lite-pull", "lite-hoarding"
@@ -63,7 +67,7 @@ async def test_members_at_odds_shared_ids_and_pulls_of_their_own_are_told(
             producing(apache_rocketmq.name_server, "observed")
         )
         await eventually(lambda: _sent(producer, TOPIC), "the broker makes the topic")
-        stack.enter_context(observer(apache_rocketmq, tmp_path, ships=False))
+        stack.enter_context(observer(apache_rocketmq, tmp_path, ships=True))
         second = stack.enter_context(ExitStack())
         second.enter_context(joining(AT_ODDS, "paid", "java-2", "push"))
         for given in (
@@ -104,5 +108,10 @@ async def test_members_at_odds_shared_ids_and_pulls_of_their_own_are_told(
     (row,) = shared()
     assert row["client_id"] == "127.0.0.1@one-name"
     assert row["before"] != row["after"]
+    gold = run(steps(), bronze_of(tmp_path / "lake"), Evaluation())
+    assert {one for one in fired(gold) if one[1] in (AT_ODDS, SHARED, LITE, HOARDING)} == {
+        ("SubscriptionsDiffer", AT_ODDS),
+        ("ClientIdShared", SHARED),
+    }
     for group in (AT_ODDS, LITE, HOARDING):
         assert not told("rebalance_events", group, kind="CLIENT_ID_SHARED")

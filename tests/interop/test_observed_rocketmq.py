@@ -32,6 +32,7 @@ from tests.integration.client.cluster_users import (
 )
 from tests.interop.real_rocketmq import RealRocketMQ
 from tests.pipelines.partition import bronze_of, run
+from tests.shipped_alerts import fired
 
 TOPIC, GROUPS = "observed-orders", ("observed-quick", "observed-stuck")
 WATCHED_S = 45
@@ -117,6 +118,7 @@ def check_that_the_stuck_one_is_found(folder: Path) -> None:
     assert {row["kind"] for row in windows} == {"FROZEN_HEAD"}
     assert {row["head_offset"] for row in windows} == {0}
     assert not [row for row in gold["stalled_windows"] if row["group"] == GROUPS[0]]
+    assert {one for one in fired(gold) if one[1] in GROUPS} == {("QueueFrozen", GROUPS[1])}
     lags = [
         row for row in gold["consumer_lag"] if row["group"] == GROUPS[1] and row["lag_messages"]
     ]
