@@ -70,6 +70,7 @@ SKEW_TOLD_MS: Final = SECOND_MS
 """The broker's age is told to a second."""
 
 BROADCASTING: Final = "BROADCASTING"
+CLUSTERING: Final = "CLUSTERING"
 
 Key = tuple[str, str, int]
 """(group, topic, queue_id)"""
@@ -408,7 +409,9 @@ class Facts:
         now: dict[str, None] = dict.fromkeys(addresses)
         before, known.members = known.members or {}, now
         if connection is not None:
-            known.message_model = connection.message_model
+            # Others (LITE_SELECTIVE of 5.5) share offsets as well, and no reader knows the word.
+            model = connection.message_model
+            known.message_model = model if model in (None, BROADCASTING) else CLUSTERING
             known.topics = tuple(filter(is_name, connection.subscription_table))
         came, left = sorted(now.keys() - before.keys()), sorted(before.keys() - now.keys())
         for client_id in (*came, *left):

@@ -11,9 +11,11 @@ from typing import Any
 
 import pytest
 
+from demo.rocketmq import Installation, configure_log
 from engine.protocol.message import Message
 from pipelines.marts.declared import steps
 from pipelines.settings import Evaluation
+from provision.places import rocketmq_jars
 from tests.integration.broker.spooled import spooled
 from tests.integration.client.cluster_users import eventually, producing
 from tests.interop.java_clients import JavaChecks
@@ -31,17 +33,15 @@ MESSAGES = 40
 @contextmanager
 def member(
     checks: JavaChecks, cluster: RealRocketMQ, folder: Path, group: str, *words: str
-) -> Iterator[None]:
-    """`words`: expression, instance and manner of a member; killed at the end."""
+) -> Iterator[Path]:
+    """`words`: expression, instance and manner of a member; killed at the end. What it says."""
     expression, instance, manner = words
-    command = [
-        *(str(checks.java_home / "bin" / "java"), "-Xms32m", "-Xmx128m", "-XX:TieredStopAtLevel=1"),
-        *("-Djava.net.preferIPv4Stack=true", f"-Duser.home={checks.home}"),
-        *("-cp", checks.class_path, "Member"),
-        *(cluster.name_server, group, TOPIC, expression, instance, manner),
-    ]
-    with running(command, folder / f"{group}-{len(list(folder.glob(f'{group}*')))}.log"):
-        yield
+    installation = Installation(checks.java_home, rocketmq_jars())
+    command = installation.program_command(folder, "Member")
+    command += [cluster.name_server, group, TOPIC, expression, instance, manner]
+    log = folder / f"{group}-{len(list(folder.glob(f'{group}*')))}.log"
+    with running(command, log):
+        yield log
 
 
 @pytest.mark.slow
@@ -59,9 +59,12 @@ async def test_members_at_odds_shared_ids_and_pulls_of_their_own_are_told(
             if row["group"] == group and all(row[name] == one for name, one in wanted.items())
         ]
 
-    def joining(*given: str) -> Any:
-        return member(java_checks, apache_rocketmq, tmp_path, *given)
+    async def join(stack: ExitStack | AsyncExitStack, *given: str) -> None:
+        log = stack.enter_context(member(java_checks, apache_rocketmq, tmp_path, *given))
+        await eventually(lambda: "ready" in log.read_text(), f"{given} is there", within_s=90)
 
+    configure_log(tmp_path)
+    (tmp_path / "classes").symlink_to(java_checks.classes)
     async with AsyncExitStack() as stack:
         producer = await stack.enter_async_context(
             producing(apache_rocketmq.name_server, "observed")
@@ -69,7 +72,7 @@ async def test_members_at_odds_shared_ids_and_pulls_of_their_own_are_told(
         await eventually(lambda: _sent(producer, TOPIC), "the broker makes the topic")
         stack.enter_context(observer(apache_rocketmq, tmp_path, ships=True))
         second = stack.enter_context(ExitStack())
-        second.enter_context(joining(AT_ODDS, "paid", "java-2", "push"))
+        await join(second, AT_ODDS, "paid", "java-2", "push")
         for given in (
             (AT_ODDS, "*", "java-1", "push"),
             (SHARED, "*", "one-name", "push"),
@@ -77,7 +80,7 @@ async def test_members_at_odds_shared_ids_and_pulls_of_their_own_are_told(
             (LITE, "*", "lite-1", "lite"),
             (HOARDING, "*", "lite-2", "hoards"),
         ):
-            stack.enter_context(joining(*given))
+            await join(stack, *given)
         for _ in range(MESSAGES):
             await producer.send(Message(TOPIC, b"order"))
 
