@@ -43,7 +43,7 @@ COMMANDS = {
     "admin": Mount("engine.client.commands", "Ask a cluster, or change it: topics, groups, ..."),
     "shipper": Mount("engine.telemetry.commands", "Ship a broker's spooled facts to the lake."),
     "pipeline": Mount("pipelines.commands", "Compute the gold tables: run (live) or replay."),
-    "lake": Mount("pipelines.upkeep.commands", "Look after the lake: maintain, status."),
+    "lake": Mount("pipelines.upkeep.commands", "Look after the lake: maintain, status, retire."),
     "evaluate": Mount("pipelines.commands", "Run cases of another tool's rules, and compare."),
     "backtest": Mount("pipelines.backtest.commands", "Try rules on the past, side by side."),
     "alerts": Mount(

@@ -2,11 +2,13 @@
 `python -m bench --only observer`.
 
 Three processes: a name server and two brokers that are played over real sockets (this module, with
-`play`), `tidemark observe` without a lake, and this one, which looks at what the observer takes and
-tells. Each broker has all topics with four queues, each group reads four topics and its retry topic
-and has one member; a tenth of the groups moves between two looks. Figures: from the first answered
-look to the moment when every topic and group has been asked, CPU time of the observer beside wall
-time in the looks after that, its largest memory, and the questions a broker is asked.
+`play`), `tidemark observe` with a lake, and so a shipper for each broker, and this one, which looks
+at what the observer takes and tells. Each broker has all topics with four queues, each group reads
+four topics and its retry topic and has one member; a tenth of the groups moves between two looks.
+Figures: from the first answered look to the moment when every topic and group has been asked, CPU
+time beside wall time in the looks after that, with the shippers and of the observer alone, largest
+memory, and the questions a broker is asked. Behind it, what a real broker feels of being watched
+(`observed_rocketmq`).
 
     python -m bench.observer [SECONDS]     how long it is watched
 """
@@ -28,8 +30,9 @@ from typing import Final
 from rich.console import Console
 from rich.table import Table
 
-from bench.analytics.cost import cpu_seconds
+from bench.analytics.cost import cpu_seconds, own_seconds, resident_bytes
 from bench.bars import OBSERVER_COLLECTED, OBSERVER_CPU, OBSERVER_MEMORY, Bar
+from bench.observed_rocketmq import table_of_sends
 from engine.protocol import fastjson
 from engine.protocol.bodies import (
     BrokerData,
@@ -64,6 +67,8 @@ MOVING: Final = 10
 """Each so many groups move between two looks."""
 PERIOD_S: Final = 10
 WATCHED_S: Final = 100.0
+SENT_S: Final = 60.0
+"""How long a real broker is sent to, with the observer and without."""
 BORN_MS: Final = 1_700_000_000_000
 ALL_GROUPS: Final = "was asked who is connected of each group"
 
@@ -81,6 +86,7 @@ class Played:
         self._still = [self._group_as_told(number) for number in range(GROUPS)]
         handlers: dict[int, Handler] = {
             Code.GET_BROKER_RUNTIME_INFO: self._figures,
+            Code.GET_BROKER_CONFIG: lambda _, ask: self._ok(ask, b"messageDelayLevel=1s 5s\n"),
             Code.GET_BROKER_CONSUME_STATS: self._progress,
             Code.GET_ALL_TOPIC_CONFIG: self._list_topics,
             Code.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: self._list_groups,
@@ -183,6 +189,7 @@ def watched(folder: Path, seconds: float) -> list[tuple[str, str, Bar | None, fl
         try:
             namesrv = _first_line(folder / "played.log")
             words = ["observe", "-n", namesrv, "--home", str(folder), "--period", str(PERIOD_S)]
+            words += ["--lake", str(folder / "lake")]
             tidemark = str(Path(sys.executable).parent / "tidemark")
             with (folder / "observer.log").open("w") as log:
                 process = subprocess.Popen([tidemark, *words], stdout=log, stderr=log)
@@ -209,11 +216,14 @@ def _figures(
         time.sleep(0.1)
         if _snapshots(folder) >= BROKERS and _asked_about_groups(folder) >= BROKERS:
             collected_s = time.monotonic() - begun_s
-    steady_s, cpu_s = time.monotonic(), cpu_seconds(pid)
+    steady_s, cpu_s, own_s = time.monotonic(), cpu_seconds(pid), own_seconds(pid)
     questions = _questions(folder)
     time.sleep(max(3 * PERIOD_S, seconds - (steady_s - begun_s)))
     wall_s = time.monotonic() - steady_s
     share = 100 * (cpu_seconds(pid) - cpu_s) / wall_s
+    own_share = 100 * (own_seconds(pid) - own_s) / wall_s
+    shippers = {one: size for one, size in resident_bytes(pid).items() if one != pid}
+    shippers_mib = sum(size for _, size in shippers.values()) / (1 << 20)
     memory_mib = _largest_mib(pid)
     asked = _questions(folder)
     rates = (asked - questions) / wall_s / BROKERS
@@ -221,8 +231,10 @@ def _figures(
     shown += f", {cpu_s:.1f} s of CPU"
     return [
         ("every topic and group asked after", shown, OBSERVER_COLLECTED, collected_s),
-        ("of one core, afterwards", f"{share:.0f} %", OBSERVER_CPU, share),
-        ("largest memory", f"{memory_mib:.0f} MiB", OBSERVER_MEMORY, memory_mib),
+        ("of one core, afterwards, with shippers", f"{share:.0f} %", OBSERVER_CPU, share),
+        ("of it the observer alone", f"{own_share:.0f} %", None, None),
+        ("memory of shippers at the end", f"{len(shippers)}: {shippers_mib:.0f} MiB", None, None),
+        ("largest memory of the observer", f"{memory_mib:.0f} MiB", OBSERVER_MEMORY, memory_mib),
         ("questions a second to each broker", f"{rates:.0f}", None, None),
     ]
 
@@ -231,7 +243,7 @@ def _snapshots(folder: Path) -> int:
     """Brokers of which a snapshot is complete: every topic was asked since it began."""
     found = 0
     for number in range(BROKERS):
-        spool = folder / "large" / f"broker-{number}" / "spool"
+        spool = folder / "large" / f"broker-{number}" / "observer" / "spool"
         found += any(b"each asked since" in path.read_bytes() for path in spool.glob("*.seg"))
     return found
 
@@ -270,7 +282,10 @@ def main() -> None:
         for what, figure, bar, value in watched(Path(folder), seconds):
             is_missed = bar is not None and (value is None or not bar.is_held(value))
             table.add_row(what, figure, f"{bar or ''}{' (missed)' if is_missed else ''}")
-    Console(width=110).print(table)
+    console = Console(width=110)
+    console.print(table)
+    with TemporaryDirectory(prefix="tidemark-bench-") as folder:
+        console.print(table_of_sends(Path(folder), min(seconds, SENT_S)))
 
 
 if __name__ == "__main__":

@@ -9,29 +9,44 @@ and exit code 1.
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Final
 
+import msgspec
 import typer
 
-from engine.client.admin import admin_at
+from engine.client.admin import Admin, admin_at
 from engine.commands import NO_LAKE, announce, run_command
 from engine.foreground import ShipperChild, serve
-from engine.foundation.errors import ConfigError
+from engine.foundation.errors import ConfigError, RequestRefused, StorageError, TidemarkError
 from engine.foundation.units import SECOND_MS
 from engine.observer.broker_watch import Watched
-from engine.observer.cluster_watch import ClusterWatch, Observation
-from engine.runtime import system_runtime
+from engine.observer.cluster_watch import ClusterWatch, masters_of
+from engine.observer.homes import known_brokers, lock_path, take_home
+from engine.observer.observation import Observation
+from engine.observer.retiring import retire as tell_retired
+from engine.observer.retiring import retired_brokers
+from engine.observer.same_name import stranger
+from engine.protocol.bodies import ClusterInfo
+from engine.protocol.names import check_broker_word
+from engine.runtime import SystemDisk, system_runtime
 from engine.telemetry.commands import lake_address
+from engine.telemetry.telemetry import SPOOL_DIRECTORY
 
 PERIOD_S_MAX: Final = 60
 """Every mark is told each ten minutes, and must be before it is taken for gone."""
 WINDOW_MS: Final = 30_000
 """In which the pipeline judges a queue, unless it was told another one."""
 OBSERVER: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+TAKEN: Final = (".", "..", SPOOL_DIRECTORY)
+"""Folders of the same place."""
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
+_log = logging.getLogger(__name__)
 
 
 @app.command("observe")
@@ -42,6 +57,10 @@ def observe(
     *,
     cluster: Annotated[
         list[str] | None, typer.Option(help="Watch this cluster only; repeatable.")
+    ] = None,
+    called: Annotated[
+        str | None,
+        typer.Option("--as", help="What the lake calls the one cluster that is watched."),
     ] = None,
     lake: Annotated[
         str, typer.Option(help="Lake to ship facts to: a folder or a URI; none ships nothing.")
@@ -56,6 +75,10 @@ def observe(
     observer: Annotated[
         str, typer.Option(help="Name of this observer; two of one cluster need two names.")
     ] = "observer",
+    retire: Annotated[
+        list[str] | None,
+        typer.Option(help="Tell that this broker is gone for good, and end; repeatable."),
+    ] = None,
     credentials: Annotated[
         str | None,
         typer.Option(
@@ -68,30 +91,138 @@ def observe(
 
     async def work(stopping: asyncio.Event) -> None:
         period_ms = period_ms_of(period, window_ms=window_ms)
-        if OBSERVER.fullmatch(observer) is None or observer.isdecimal():
-            raise ConfigError("observer", observer, "a word of letters, digits, '_', '.' and '-'")
+        check_names(observer, called)
         ship_to = None if lake == NO_LAKE else lake_address(lake)
         admin = admin_at(namesrv, credentials=credentials)
-        shippers: list[ShipperChild] = []
-
-        def ship(watched: Watched) -> None:
-            announce(f"watching {watched.cluster}/{watched.broker}")
-            if ship_to is not None:
-                shipper = ShipperChild(Path(watched.home), ship_to)
-                shipper.start()
-                shippers.append(shipper)
-
-        told = Observation(frozenset(cluster or ()), observer, str(home.absolute()), period_ms)
-        watch = ClusterWatch(system_runtime(), admin, told, on_new=ship)
-        await admin.cluster.info()  # A wrong address is told at once.
-        announce(f"ready namesrv={namesrv}")
+        told = Observation(
+            *(frozenset(cluster or ()), observer, str(home.absolute()), period_ms),
+            called=called,
+            name_servers=";".join(sorted(filter(None, map(str.strip, namesrv.split(";"))))),
+        )
+        if retire:
+            await retire_brokers(admin, told, retire, ship_to)
+            return
+        lock = take_home(SystemDisk(), told.home, observer)
+        if lock is None:
+            raise StorageError(
+                f"another process observes with the home {home} under the name {observer} "
+                f"({lock_path(told.home, observer)} is taken): stop that one, or give this one a "
+                "name (--observer) or a home of its own"
+            )
         try:
-            await serve([watch], stopping)
+            info = await admin.cluster.info()  # A wrong address is told at once.
+            told = told.checked(info)
+            if ship_to is not None:
+                await refuse_strangers(told, info, ship_to)
+            await watch_until(stopping, admin, told, ship_to, ready=f"ready namesrv={namesrv}")
         finally:
-            for shipper in shippers:
-                await shipper.stop()
+            lock.close()
 
     run_command("observe", work)
+
+
+async def watch_until(
+    stopping: asyncio.Event, admin: Admin, told: Observation, ship_to: str | None, *, ready: str
+) -> None:
+    """Watch, with a shipper for each broker that is not gone."""
+    shippers: dict[str, ShipperChild] = {}
+
+    def ship(watched: Watched) -> None:
+        announce(f"watching {watched.cluster}/{watched.broker}")
+        if ship_to is not None:
+            shipper = shippers[watched.home] = ShipperChild(Path(watched.home), ship_to)
+            shipper.start()
+
+    async def let_go(watched: Watched) -> None:
+        shipper = shippers.pop(watched.home, None)
+        if shipper is not None:
+            await shipper.stop()
+
+    watch = ClusterWatch(system_runtime(), admin, told, on_new=ship, on_gone=let_go)
+    announce(ready)
+    try:
+        await serve([watch], stopping)
+    finally:
+        for shipper in shippers.values():
+            await shipper.stop()
+
+
+async def retire_brokers(
+    admin: Admin, told: Observation, names: Sequence[str], ship_to: str | None
+) -> None:
+    """Tell that brokers are gone for good: here, or by the observer that runs."""
+    try:
+        info = await admin.cluster.info()
+        listed = {name for (_, name) in masters_of(info, told)}
+    except TidemarkError as error:
+        _log.warning("no name server says whether they are gone: %s", error)
+        listed = set()
+    runtime = system_runtime()
+    brokers = retired_brokers(runtime, told, names, listed)
+    folders = await tell_retired(runtime, admin, told, brokers)
+    await admin.close()
+    for folder in folders or ():
+        if ship_to is not None:
+            await ShipperChild(Path(folder), ship_to).stop()
+    how = "told by the observer that runs, within ten seconds" if folders is None else "told"
+    announce(f"{', '.join(names)}: gone for good, {how}")
+
+
+async def refuse_strangers(told: Observation, info: ClusterInfo, lake: str) -> None:
+    """Raise ConfigError when the lake has another cluster of that name. Who has watched it from
+    this home before watches on, wherever it is now.
+    """
+    own = {one.cluster for one in known_brokers(SystemDisk(), told.home, told.observer)}
+    masters = masters_of(info, told)
+    for name in sorted({cluster for cluster, _ in masters} - own):
+        there = {broker: at for (cluster, broker), at in masters.items() if cluster == name}
+        other = stranger(await known_observers(lake, name), told.name_servers, there)
+        if other is None:
+            continue
+        raise ConfigError(
+            "as" if told.called == name else "cluster",
+            name,
+            f"the name of one cluster: lake {lake} has another one of that name, which "
+            f"{other.emitter} found by {other.name_servers or 'other name servers'} at "
+            f"{other.address}. Give this one a name of its own with --as NAME; if that one has "
+            f"moved here, end it first: tidemark observe --retire {other.broker}, where it was "
+            f"watched from, or tidemark lake retire {other.emitter} --lake {lake}",
+        )
+
+
+async def known_observers(lake: str, cluster: str) -> list[KnownInLake]:
+    """What the lake knows; nothing when it cannot be asked, which is told: its shippers try on."""
+    command = (sys.executable, "-m", "engine.telemetry.shipper.known_observers", lake, cluster)
+    process = await asyncio.create_subprocess_exec(
+        *command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+    )
+    out, wrong = await process.communicate()
+    if process.returncode == 0:
+        return msgspec.json.decode(out, type=list[KnownInLake])
+    said = wrong.decode(errors="replace").strip().rpartition("\n")[2]
+    _log.warning("whether lake %s knows another cluster %s cannot be told: %s", lake, cluster, said)
+    return []
+
+
+class KnownInLake(msgspec.Struct, frozen=True):
+    """As engine.telemetry.shipper.known_observers prints it."""
+
+    emitter: str
+    broker: str
+    address: str
+    name_servers: str
+
+
+def check_names(observer: str, called: str | None) -> None:
+    """Raise ConfigError for names that cannot be parts of an emitter's name and of a path."""
+    if OBSERVER.fullmatch(observer) is None or observer.isdecimal() or observer in TAKEN:
+        wanted = f"a word of letters, digits, '_', '.' and '-', but none of {', '.join(TAKEN)}"
+        raise ConfigError("observer", observer, wanted)
+    if called is not None:
+        try:
+            check_broker_word("cluster", called)
+        except RequestRefused as error:
+            raise ConfigError("as", called, f"a name: {error.remark}") from None
 
 
 def period_ms_of(period_s: float, *, window_ms: int) -> int:

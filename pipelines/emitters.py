@@ -7,12 +7,14 @@ unknown says why. Absent on purpose: the wall clock of the reader.
 
 from __future__ import annotations
 
-from datetime import timedelta
+from collections.abc import Iterable, Mapping
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 import polars as pl
 
 from pipelines.marts.judging.ticks import is_made_good, is_set_by
+from pipelines.moment import Moment, is_observer
 from pipelines.reading import LOOK_BACK, Reading
 from pipelines.settings import CLOCK_SKEW_ALLOWED_US, MS_US
 from pipelines.wording import clock, duration
@@ -25,7 +27,8 @@ EMITTERS: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
     "clock_skew_ms": pl.Int64,
     "clock_skew_reason": pl.String,
 }
-"""state: OK or UNKNOWN. reason: why all of it is unknown; null when it is known."""
+"""state: OK, UNKNOWN or ENDED (its broker was taken out for good). reason: why all of it is
+unknown, or since when it is gone; null when it is known."""
 _EVENTS: Final = "kind IN ('BOOT', 'SNAPSHOT', 'SPOOL_LOSS', 'CLOCK_STEPPED')"
 _SKEW: Final = ("observed_at", "emitter", "seq_to", "clock_skew_ms", "clock_skew_reason")
 Row = dict[str, Any]
@@ -40,6 +43,7 @@ def emitters_at(reading: Reading) -> pl.DataFrame:
     told = reading.rows("emitter_health", since=since, columns=_SKEW).sort("observed_at", "seq_to")
     skews = {row["emitter"]: row for row in told.to_dicts()}
     unknown = {**_unknown_by_events(reading, since), **reading.moment.unknown}
+    ended = {one.emitter: one.ended_at for one in reading.moment.ended}
     rows = []
     for one in reading.moment.reached:
         skew = skews.get(one.emitter, {})
@@ -47,14 +51,24 @@ def emitters_at(reading: Reading) -> pl.DataFrame:
         rows.append(
             {
                 "emitter": one.emitter,
-                "state": "UNKNOWN" if one.emitter in unknown else "OK",
-                "reason": unknown.get(one.emitter),
+                "state": _state(one.emitter, unknown, ended),
+                "reason": _gone_since(ended.get(one.emitter)) or unknown.get(one.emitter),
                 "judged_to": one.judged_to,
                 "clock_skew_ms": skew.get("clock_skew_ms"),
                 "clock_skew_reason": None if known else skew.get("clock_skew_reason", "NOT_TOLD"),
             }
         )
     return pl.DataFrame(rows, schema=EMITTERS).sort("judged_to", "emitter")
+
+
+def _state(emitter: str, unknown: Mapping[str, str], ended: Mapping[str, Any]) -> str:
+    if emitter in ended:
+        return "ENDED"
+    return "UNKNOWN" if emitter in unknown else "OK"
+
+
+def _gone_since(ended_at: datetime | None) -> str | None:
+    return None if ended_at is None else f"its broker was taken out for good at {clock(ended_at)}"
 
 
 def _unknown_by_events(reading: Reading, since: Any) -> dict[str, str]:
@@ -87,6 +101,26 @@ def _unknown_by_events(reading: Reading, since: Any) -> dict[str, str]:
             by = duration(-step["step_ms"])
             told[one.emitter] = f"its clock was set back by {by} at {clock(step['event_time'])}"
     return told
+
+
+def watched_text(moment: Moment, emitters: Iterable[str] | None = None) -> str | None:
+    """How far what is shown may be off, since brokers are watched from outside: all of them, or of
+    these emitters; None: none is.
+    """
+    wanted = None if emitters is None else set(emitters)
+    seen = [
+        one
+        for one in moment.reached
+        if is_observer(one.emitter) and (wanted is None or one.emitter in wanted)
+    ]
+    if not seen:
+        return None
+    periods = [one.report_each_ms for one in seen if one.report_each_ms is not None]
+    if not periods:
+        return "watched from outside"
+    each, most = duration(min(periods)), duration(max(periods))
+    often = each if each == most else f"{each} to {most}"
+    return f"watched from outside each {often}: times are right to ± {most}"
 
 
 def skew_sentences(emitters: pl.DataFrame) -> list[str]:

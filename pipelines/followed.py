@@ -21,7 +21,7 @@ import polars as pl
 from pipelines.lake import sql_text
 from pipelines.marts.ended_queues import ENDED_QUEUES
 from pipelines.moment import Moment, sql_time
-from pipelines.reading import LOOK_BACK, STATE_KEYS, Reading, order_of
+from pipelines.reading import LOOK_BACK, STATE_KEYS, Reading, closed_with_brokers, order_of
 
 LAG_CELLS: Final = (
     *("observed_at", "seq", "emitter", "cluster", "broker", "group", "topic", "queue_id"),
@@ -110,7 +110,8 @@ class Followed:
             rows = rows.filter(pl.col("closed_at").is_null() | (pl.col("closed_at") >= begin))
         with self._lock:
             self._windows[name] = (moment, begin, rows)
-        return rows.filter(pl.col("opened_at") <= moment.present)
+        known = closed_with_brokers(rows.filter(pl.col("opened_at") <= moment.present), moment)
+        return known.filter(pl.col("closed_at").is_null() | (pl.col("closed_at") >= begin))
 
     def lag_of(self, groups: Sequence[str], begin: datetime, reading: Reading) -> pl.DataFrame:
         """Lag of some groups from `begin` on, in the order of time."""

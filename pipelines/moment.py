@@ -22,11 +22,14 @@ from pipelines.cycles.plan import Plan, last_done, plan_of_cycle
 from pipelines.lake import Lake, sql_moment, sql_text
 from pipelines.marts.mart import GoldTable
 from pipelines.microseconds import micros, moment_at
+from pipelines.retirements import retirements
 from pipelines.settings import CLOCK_SKEW_ALLOWED_US, SILENCE_US, silence_us
 from pipelines.staging.facts import SHIPPER_SUFFIX
 
 _PERIODS: Final = tuple(
-    column for column in LIFECYCLE.columns if column.name in ("emitter", "seq", "report_each_ms")
+    column
+    for column in LIFECYCLE.columns
+    if column.name in ("emitter", "seq", "kind", "event_time", "report_each_ms")
 )
 
 TimeInSql = Callable[[int], str]
@@ -43,6 +46,12 @@ class Reached:
     """Its newest bronze row that was taken."""
     silence_us: int = field(default=SILENCE_US, compare=False)
     """How long it may be silent before nothing is known of it."""
+    report_each_ms: int | None = field(default=None, compare=False)
+    """How often it asks a broker that it watches from outside; None: it tells of itself, or did not
+    say."""
+    ended_at: datetime | None = field(default=None, compare=False)
+    """When it was told that its broker was taken out for good, and nothing came since; None: it was
+    not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +103,11 @@ class Moment:
 
     @property
     def least(self) -> datetime | None:
-        """How far every emitter has been judged, those that fell silent included."""
-        return min((one.judged_to for one in self.reached), default=None)
+        """How far every emitter has been judged, those that fell silent included; one that was
+        taken out counts when there is no other."""
+        ended = self.ended
+        there = (one.judged_to for one in self.reached if one not in ended)
+        return min(there, default=min((one.judged_to for one in self.reached), default=None))
 
     @property
     def ahead(self) -> tuple[Reached, ...]:
@@ -115,24 +127,36 @@ class Moment:
         return max(timely, default=max((one.judged_to for one in self._everybody), default=None))
 
     @property
+    def ended(self) -> tuple[Reached, ...]:
+        """Emitters whose brokers were taken out for good by then: nothing of them is there, and
+        nobody waits for what they tell."""
+        present = self.present
+        return tuple(
+            one
+            for one in self.reached
+            if present is not None and one.ended_at is not None and one.ended_at <= present
+        )
+
+    @property
     def silent(self) -> tuple[Reached, ...]:
         """Emitters that ended so long before the newest one that they tell nothing about now; one
-        whose clock is ahead makes no other one silent.
+        whose clock is ahead makes no other one silent, and one that was taken out is not.
         """
         present = self.present
         if present is None:
             return ()
+        ended = self.ended
         return tuple(
             one
             for one in self.reached
-            if one.judged_to < present - timedelta(microseconds=one.silence_us)
+            if one.judged_to < present - timedelta(microseconds=one.silence_us) and one not in ended
         )
 
     @property
     def silence_us(self) -> int:
         """How long nothing may be judged before what is now is unknown."""
-        silent = self.silent
-        speaking = (one.silence_us for one in self.reached if one not in silent)
+        quiet = (*self.silent, *self.ended)
+        speaking = (one.silence_us for one in self.reached if one not in quiet)
         return max(speaking, default=SILENCE_US)
 
     @property
@@ -152,8 +176,8 @@ class Moment:
     def judged_to(self) -> datetime | None:
         """How far every emitter that still speaks has been judged; of a cluster in which none
         does, the one that spoke last."""
-        silent = self.silent
-        speaking = (one.judged_to for one in self.reached if one not in silent)
+        quiet = (*self.silent, *self.ended)
+        speaking = (one.judged_to for one in self.reached if one not in quiet)
         return min(speaking, default=self.newest)
 
     def least_of(self, emitters: Iterable[str]) -> datetime | None:
@@ -269,21 +293,39 @@ def moment_of(plan: Plan) -> Moment:
 
 def with_own_silences(lake: Lake, moment: Moment) -> Moment:
     """The moment, with how often each emitter reports that tells of a broker from outside, as it
-    had told by then. A broker that tells of itself does so each second.
+    had told by then; a broker that tells of itself does so each second. And with those whose
+    brokers were taken out for good.
     """
+    told = _told_by_observers(lake, moment)
+    taken_out = retirements(lake)
+
+    def known(one: Reached) -> Reached:
+        period_ms, ended_at = told.get(one.emitter, (None, None))
+        by_hand = taken_out.get(one.emitter)
+        if by_hand is not None and one.judged_to <= by_hand.judged_to:
+            ended_at = by_hand.retired_at
+        return replace(
+            one, silence_us=silence_us(period_ms), report_each_ms=period_ms, ended_at=ended_at
+        )
+
+    return replace(moment, reached=tuple(map(known, moment.reached)))
+
+
+def _told_by_observers(lake: Lake, moment: Moment) -> dict[str, tuple[int | None, datetime | None]]:
+    """Per emitter that tells of a broker from outside, how often it does, ms, and since when the
+    broker is gone for good."""
     observers = [one for one in moment.reached if is_observer(one.emitter)]
     address = lake.bronze(LIFECYCLE.name)
     if not observers or not lake.exists(address):
-        return moment
+        return {}
     each = (f"(emitter = {sql_text(one.emitter)} AND seq <= {one.seq_to})" for one in observers)
-    told = lake.rows(address, f"kind = 'OBSERVED' AND ({' OR '.join(each)})", _PERIODS)
-    periods = {row["emitter"]: row["report_each_ms"] for row in told.sort_by("seq").to_pylist()}
-    return replace(
-        moment,
-        reached=tuple(
-            replace(one, silence_us=silence_us(periods.get(one.emitter))) for one in moment.reached
-        ),
-    )
+    wanted = f"kind IN ('OBSERVED', 'BROKER_GONE') AND ({' OR '.join(each)})"
+    found: dict[str, tuple[int | None, datetime | None]] = {}
+    for row in lake.rows(address, wanted, _PERIODS).sort_by("seq").to_pylist():
+        emitter, is_gone = row["emitter"], row["kind"] == "BROKER_GONE"
+        period_ms = found.get(emitter, (None, None))[0] if is_gone else row["report_each_ms"]
+        found[emitter] = (period_ms, row["event_time"] if is_gone else None)
+    return found
 
 
 def reached_rows(moments: Sequence[Reached]) -> list[dict[str, Any]]:

@@ -28,7 +28,7 @@ from pipelines.cycles.plan import require_version
 from pipelines.lake import Lake, sql_over, sql_text, with_declared
 from pipelines.marts.ended_queues import ENDED_QUEUES
 from pipelines.marts.group_state import GONE
-from pipelines.moment import Moment, reached_rows, sql_time
+from pipelines.moment import Moment, Reached, reached_rows, sql_time
 from pipelines.revisions import Revision
 from pipelines.schemas import arrow_schema
 from pipelines.settings import LOOK_BACK_US, SECOND_US, SILENCE_US
@@ -50,7 +50,7 @@ that it is told by `emitter_health` alone.
 """
 
 
-_NAMING: Final = {"consumer_lag": (*QUEUE, "seq"), "group_state": ("state",)}
+_NAMING: Final = {"consumer_lag": (*QUEUE, "seq", "emitter"), "group_state": ("state", "emitter")}
 """What tells whether a row is of something that has ended."""
 
 
@@ -178,6 +178,7 @@ class Reading:
         """Rows told last of each key, without those of what has ended; `ended`: the last rows of
         ended_queues, where somebody follows them.
         """
+        last = last.filter(~pl.col("emitter").is_in(names_of(self.moment.ended)))
         if name == "group_state":
             return last.filter(pl.col("state") != GONE)
         if ended is None:
@@ -273,7 +274,8 @@ class Reading:
             f"SELECT {_select(_names(name))} FROM {name} JOIN ({newest})"  # noqa: S608
             f" ON window_id = newest_id AND revision = newest_revision WHERE {seen}"
         )
-        return self.ask(sql, name).sort("opened_at", "window_id")
+        found = self.ask(sql, name).sort("opened_at", "window_id")
+        return closed_with_brokers(found, self.moment)
 
     def of_cluster(self, cluster: str) -> Reading:
         """The same tables at the same moment, rows of one cluster alone."""
@@ -354,6 +356,30 @@ class Reading:
 
     def _where(self, name: str, conditions: Iterable[str], since: datetime | None) -> str:
         return " AND ".join([self.moment.condition(GOLD[name], since=since), *conditions])
+
+
+def names_of(emitters: Iterable[Reached]) -> list[str]:
+    """Their names."""
+    return [one.emitter for one in emitters]
+
+
+def closed_with_brokers(windows: pl.DataFrame, moment: Moment) -> pl.DataFrame:
+    """The newest revisions of intervals: those that are open still of a broker that was taken out
+    for good were closed when it was told of last.
+    """
+    ended = {one.emitter: one.judged_to for one in moment.ended}
+    if not ended:
+        return windows
+    is_over = pl.col("closed_at").is_null() & pl.col("emitter").is_in(list(ended))
+    time = windows.schema["closed_at"]
+    last = pl.col("emitter").replace_strict(ended, default=None, return_dtype=time)
+    said = {"closed_at": pl.max_horizontal("opened_at", last), "state": pl.lit("CLOSED")}
+    said["evidence"] = pl.format("its broker was taken out; before: {}", pl.col("evidence"))
+    return windows.with_columns(
+        pl.when(is_over).then(value).otherwise(pl.col(name)).alias(name)
+        for name, value in said.items()
+        if name in windows.columns
+    )
 
 
 def judged_by(reading: Reading, at: datetime) -> Moment:

@@ -36,6 +36,11 @@ def cpu_seconds(of: int | None = None) -> float:
     return sum(sum(map(int, _stat(pid)[11:15])) for pid in family_of(of)) / TICKS_A_SECOND
 
 
+def own_seconds(of: int) -> float:
+    """Of one process alone, without its children."""
+    return sum(map(int, _stat(of)[11:13])) / TICKS_A_SECOND
+
+
 def resident_bytes(of: int | None = None) -> dict[int, tuple[str, int]]:
     """Name and memory of each process of a family, by number."""
     found = {}

@@ -40,6 +40,7 @@ from dashboards.view import Span, View, group_of, group_path, topic_path
 from dashboards.words import clock, count, duration, plural, spoken, visible
 from engine.foundation.errors import LakeError
 from pipelines.came_again import came_again
+from pipelines.emitters import watched_text
 from pipelines.reading import LOOK_BACK, held_to, lag_known, states_at
 from pipelines.wording import cause_text
 
@@ -317,6 +318,12 @@ def _met(windows: pl.DataFrame, group: str, span: Span) -> pl.DataFrame:
     return answers.overlapping(answers.of_group(windows, group), span)
 
 
+def _watched(look: Look, newest: pl.DataFrame) -> list[tuple[str, str]]:
+    """That what is shown was polled, and how far it may be off."""
+    told = watched_text(look.data.moment, newest["emitter"].unique().to_list())
+    return [] if told is None else [("how known", told)]
+
+
 def _summary(
     line: GroupLine | None,
     newest: pl.DataFrame,
@@ -341,6 +348,7 @@ def _summary(
         ("members", count(line.members)),
         ("last commit", clock(commit)),
         ("judged to", clock(line.judged_to)),
+        *_watched(look, newest),
     )
     return html.Div(
         [

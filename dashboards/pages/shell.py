@@ -43,7 +43,7 @@ from dashboards.view import (
 )
 from dashboards.words import clock, duration, visible
 from engine.foundation.errors import LakeError
-from pipelines.emitters import skew_sentences
+from pipelines.emitters import skew_sentences, watched_text
 from pipelines.settings import CLOCK_SKEW_ALLOWED_US
 
 MILLISECOND: Final = timedelta(milliseconds=1)
@@ -82,6 +82,7 @@ def layout() -> html.Div:
                     html.Div(
                         [
                             html.Div(id="cluster-menu"),
+                            html.Div(id="watched", className="watched"),
                             html.Div(id="controls", className="controls"),
                         ],
                         className="filters",
@@ -232,6 +233,16 @@ def clusters_of(desk: Desk, pulse: Any) -> list[str]:
         return list(desk.look(None, pulse).seen.clusters)
     except LakeError:
         return []
+
+
+def watched(desk: Desk, search: str | None, pulse: Any) -> str | None:
+    """How far all that is shown may be off, where brokers are watched from outside."""
+    try:
+        look, cluster = desk.look(None, pulse), parse(search).cluster
+        seen = (look.of_cluster(cluster) if cluster else look).seen
+    except LakeError:
+        return None
+    return watched_text(seen.moment)
 
 
 def _choice(name: str, href: str, *, here: bool) -> dcc.Link:
@@ -409,6 +420,10 @@ def _register_filters(app: Dash, desk: Desk) -> None:
     async def find_clusters(pulse: Any, known: list[str] | None) -> Any:
         found = await beside(clusters_of, desk, pulse)
         return no_update if found == known else found
+
+    @app.callback(Output("watched", "children"), Input("pulse", "data"), Input("url", "search"))
+    async def show_watched(pulse: Any, search: str | None) -> Any:
+        return await beside(watched, desk, search, pulse)
 
     @app.callback(
         Output("cluster-menu", "children"),

@@ -35,6 +35,7 @@ from dashboards.topics import GroupOnTopic, TopicQueue
 from dashboards.view import View, group_path, topic_of, topic_path
 from dashboards.words import clock, count, duration, plural, visible
 from engine.foundation.errors import LakeError
+from pipelines.emitters import watched_text
 
 HIDDEN, SHOWN = "topic-body hidden", "topic-body"
 QUEUES_MAX: Final = 256
@@ -128,6 +129,12 @@ def _content(data: TopicData, topic: str, look: Look) -> tuple[Any, ...]:
     )
 
 
+def _watched(look: Look) -> list[tuple[str, str]]:
+    """That what is shown was polled, and how far it may be off."""
+    told = watched_text(look.data.moment)
+    return [] if told is None else [("how known", told)]
+
+
 def queues(
     desk: Desk, topic: str | None, search: str | None, route: Route, *, pulse: Any = None
 ) -> Any:
@@ -165,6 +172,7 @@ def _summary(
         ("queues", str(len(lines))),
         ("failed messages", count(failed.height)),
         ("dead-lettered", count(dead)),
+        *_watched(look),
     )
     state: list[Any] = [html.Span("no group reads it in this range", className="why")]
     if groups:

@@ -12,8 +12,7 @@ Absent on purpose: the tables themselves (state), requests (handlers).
 from __future__ import annotations
 
 import logging
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 
 from engine.broker.gone import tell_lost_group
 from engine.broker.member_notices import MemberNotices
@@ -22,7 +21,6 @@ from engine.broker.state.groups import ConsumerGroup, Departure, Registration
 from engine.broker.state.members import ClientChannel
 from engine.broker.state.readers import QueueKey
 from engine.foundation.limits import (
-    DISAGREEING_MEMBERS_TOLD_MAX,
     LOOP_STEP_ENTRIES_MAX,
     MEMBER_NOTICES_AT_ONCE,
     OWNED_QUEUES_TOLD_MAX,
@@ -30,6 +28,7 @@ from engine.foundation.limits import (
 from engine.foundation.observing import OwnedQueue, RebalanceEvent
 from engine.protocol.bodies import ConsumerData, HeartbeatData
 from engine.protocol.names import retry_topic
+from engine.protocol.told_subscriptions import how_to_agree
 from engine.remoting import Peer
 
 _log = logging.getLogger(__name__)
@@ -256,7 +255,7 @@ class Membership:
         if disagreement == group.disagreement_told:
             return
         before, group.disagreement_told = group.disagreement_told, disagreement
-        reason = _how_to_agree(group) if disagreement else "all members subscribe alike again"
+        reason = how_to_agree(group.told) if disagreement else "all members subscribe alike again"
         _log.warning("group %s: %s", group.name, "; ".join((*disagreement, reason)))
         self._parts.observer.observe(
             RebalanceEvent(
@@ -353,41 +352,3 @@ class Membership:
                 )
             )
         return owned
-
-
-def _how_to_agree(group: ConsumerGroup) -> str:
-    """What goes wrong while members subscribe differently, and what ends it: judged by those that
-    are named, and by what most members told.
-    """
-    named = group.rarest_tellers()
-    most = max(sorted(group.told), key=lambda one: (bool(one), len(group.told[one])))
-    told = dict.fromkeys([group.members[one].subscription or () for one in named])
-    told[most] = None
-    readers = Counter(topic for one in told for topic in _topics(one))
-    partial = sorted(topic for topic, count in readers.items() if count < len(told))
-    others = [one for one in named if group.members[one].subscription != most]
-    if partial:
-        harm = (
-            f"the broker keeps the last heartbeat's subscription for all, pulls of {_and(partial)} "
-            "are refused in turn (SUBSCRIPTION_NOT_EXIST), and queues given to a member that does "
-            "not subscribe to their topic are not read"
-        )
-    else:
-        harm = "the newest expression filters for all, and what the others want is passed over"
-    alike = (
-        f"subscribe every member to {_and(sorted({spelled for one in told for spelled in one}))}"
-        if partial
-        else ("give every member the same expression")
-    )
-    return f"{harm}; fix: {alike}, or put {_and(others)} into a group of its own"
-
-
-def _topics(subscription: Iterable[str]) -> set[str]:
-    return {spelled.partition(":")[0] for spelled in subscription}
-
-
-def _and(names: Sequence[str]) -> str:
-    """Joined, of very many the first ones."""
-    more = len(names) - DISAGREEING_MEMBERS_TOLD_MAX
-    listed = " and ".join(names[:DISAGREEING_MEMBERS_TOLD_MAX])
-    return f"{listed} and {more} more" if more > 0 else listed

@@ -107,6 +107,21 @@ class FlushDone:
     at_risk_bytes: int | None = None
     """The most that a crash could have cost since the one before: a SIGKILL before a commit, a
     power cut before a flush."""
+    ended: int = 1
+    """0: none has ended; it is told how far the file is. Who watches from outside knows of one that
+    has ended, not of how many, nor how long they took."""
+
+
+@dataclass(slots=True)
+class DelayLevel:
+    """Where a delay level of a broker stands. See table delay_levels."""
+
+    group: str
+    level: int
+    delay_ms: int
+    next_offset: int
+    end_offset: int
+    overdue: int
 
 
 @dataclass(slots=True)
@@ -128,6 +143,8 @@ class LifecycleEvent:
     observed_by: str | None = None
     report_each_ms: int | None = None
     skew_ms: int | None = None
+    address: str | None = None
+    name_servers: str | None = None
 
 
 @dataclass(slots=True)
@@ -167,6 +184,8 @@ class GroupWatermark:
     reports: int
     message_model: str | None
     members: int | None
+    store_time_error_ms: int | None = None
+    """How far store_time_at_committed may be off; None: it is that of the very message."""
 
 
 @dataclass(slots=True)
@@ -306,6 +325,7 @@ Fact = (
     | ConsumeStats
     | ColdReads
     | ReusedOffset
+    | DelayLevel
 )
 
 

@@ -22,6 +22,8 @@ from engine.observer import questions as asked_for
 from engine.observer.believable import (
     MEMBERS_A_GROUP_MAX,
     are_ends,
+    are_subscriptions,
+    is_address,
     is_client,
     is_held,
     is_moment,
@@ -31,7 +33,9 @@ from engine.observer.believable import (
 )
 from engine.observer.failed_messages import CopiesRead
 from engine.observer.looks import Look, Member, Place
+from engine.observer.own_figures import delays_ms, own_figures
 from engine.observer.questions import Kind, Questions
+from engine.observer.time_spans import Estimates
 from engine.observer.turns import Turns
 from engine.protocol.bodies import ConsumerRunningInfo
 from engine.protocol.codes import ResponseCode
@@ -46,6 +50,8 @@ GROUPS_AT_FIRST: Final = 750
 MEMBERS_A_LOOK: Final = 100
 MESSAGES_A_LOOK: Final = 200
 """Messages that are read for their store time: each costs the broker a read."""
+SPANS_A_LOOK: Final = 200
+"""Groups and topics that are asked how long messages wait, where these may not be read."""
 RETRY_QUEUES_A_LOOK: Final = 50
 COPIES_A_QUESTION: Final = 32
 """Copies of failed messages that are read at once."""
@@ -82,6 +88,11 @@ class Asking:
         self._member_turns: Turns[Member] = Turns(MEMBERS_A_LOOK)
         self._message_turns: Turns[tuple[str, int, int]] = Turns(MESSAGES_A_LOOK)
         self._members: dict[str, list[str]] = {}
+        self._delays_ms: dict[int, int] = {}
+        self._may_read = True
+        """Was the last message that was asked for not refused?"""
+        self._estimates = Estimates()
+        self._span_turns: Turns[tuple[str, str]] = Turns(SPANS_A_LOOK)
         self._copies = CopiesRead()
         self._copy_turns: Turns[Place] = Turns(RETRY_QUEUES_A_LOOK)
 
@@ -106,6 +117,8 @@ class Asking:
             boot_ms=began_at_ms,
             skew_ms=None if runs_ms is None else began_at_ms + runs_ms - answered_ms,
             progress=await self._progress(address),
+            address=address,
+            figures=own_figures(figures),
         )
         if self._looks % LISTS_EACH == 0:
             try:
@@ -114,6 +127,7 @@ class Asking:
             except TimeoutError:
                 self._questions.doubted(asked_for.TOPICS, "slow", "the lists took too long")
         self._looks += 1
+        look.delays_ms = self._delays_ms
         behind = {
             group
             for group, rows in look.progress.items()
@@ -131,7 +145,7 @@ class Asking:
         return look
 
     async def _list(self, look: Look, address: str) -> None:
-        """All topics and groups that the broker has."""
+        """All topics and groups that the broker has, and the delays of its levels."""
         try:
             topics = await self._admin.topics.configs_at(address)
             look.topics = {name: config for name, config in topics.items() if is_name(name)}
@@ -147,6 +161,11 @@ class Asking:
             self._count_odd(asked_for.GROUPS, len(groups) - len(look.groups))
         except TidemarkError as error:
             self._questions.failed(asked_for.GROUPS, "", error)
+        try:
+            settings = await self._admin.cluster.config(address)
+            self._delays_ms = delays_ms(settings.get("messageDelayLevel", ""))
+        except TidemarkError as error:
+            self._questions.failed(asked_for.SETTINGS, "", error)
 
     async def _progress(self, address: str) -> dict[str, dict[Place, QueueProgress]]:
         """What can be believed of how far the groups are."""
@@ -218,7 +237,11 @@ class Asking:
                     raise
                 look.connections[group] = None
                 return
-            clients = [one for one in told.connection_set if is_client(one.client_id)]
+            clients = [
+                one
+                for one in told.connection_set
+                if is_client(one.client_id) and is_address(one.client_addr)
+            ]
             kept = clients[:MEMBERS_A_GROUP_MAX]
             self._count_odd(asked_for.CONNECTIONS, len(told.connection_set) - len(kept))
             told.connection_set = kept
@@ -228,7 +251,7 @@ class Asking:
         await self._questions.each(kind, self._group_turns, due, ask, until_ms=until_ms)
         for group, connection in look.connections.items():
             members = [] if connection is None else connection.connection_set
-            self._members[group] = [one.client_id for one in members]
+            self._members[group] = list(dict.fromkeys(one.client_id for one in members))
 
     def _everyone(self) -> list[Member]:
         everyone = [(group, name) for group, names in self._members.items() for name in names]
@@ -266,6 +289,9 @@ class Asking:
             if is_name(queue.topic) and is_queue(queue, self._broker_name) and is_held(one)
         }
         self._count_odd(asked_for.MEMBERS, len(ours) - len(info.mq_table))
+        if not are_subscriptions(info.subscription_set):
+            info.subscription_set = []
+            self._count_odd(asked_for.MEMBERS, 1)
         return info
 
     async def _ask_store_times(self, look: Look, address: str, until_ms: int) -> None:
@@ -281,15 +307,47 @@ class Asking:
         async def ask(key: tuple[str, int, int]) -> None:
             topic, queue_id, offset = key
             queue = MessageQueue(topic, self._broker_name, queue_id)
-            for message in await self._admin.messages.read(
-                queue, offset, count_max=1, address=address
-            ):
+            try:
+                found = await self._admin.messages.read(queue, offset, count_max=1, address=address)
+            except RequestRefused as error:
+                self._may_read = self._may_read and error.code != ResponseCode.NO_PERMISSION
+                raise
+            self._may_read = True
+            for message in found:
                 if message.queue_offset == offset and is_moment(message.store_timestamp_ms):
                     self._stored_ms[key] = message.store_timestamp_ms
 
         due, kind = self._message_turns.due(unknown), asked_for.MESSAGES
         await self._questions.each(kind, self._message_turns, due, ask, until_ms=until_ms)
         look.stored_ms = self._stored_ms
+        if not self._may_read:
+            await self._ask_time_spans(look, address, until_ms)
+            look.estimates = self._estimates.known
+
+    async def _ask_time_spans(self, look: Look, address: str, until_ms: int) -> None:
+        """How long messages wait that may not be read."""
+
+        async def ask(pair: tuple[str, str]) -> None:
+            asked_ms = self._clock.now_ms()
+            spans = await self._admin.groups.time_spans(address, *pair)
+            believed = [
+                one
+                for one in spans
+                if one.message_queue.topic == pair[1]
+                and is_queue(one.message_queue.queue(), self._broker_name)
+            ]
+            self._count_odd(asked_for.TIME_SPANS, len(spans) - len(believed))
+            self._estimates.take(
+                pair[0],
+                look.progress.get(pair[0], {}),
+                believed,
+                asked_ms=asked_ms,
+                answered_ms=self._clock.now_ms(),
+            )
+
+        due = self._span_turns.due(self._estimates.wanted(look.progress))
+        kind = asked_for.TIME_SPANS
+        await self._questions.each(kind, self._span_turns, due, ask, until_ms=until_ms)
 
     async def _read_copies(self, look: Look, address: str, until_ms: int) -> None:
         """What has come into the topics of messages that failed."""

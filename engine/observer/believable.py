@@ -8,6 +8,7 @@ with odd parts the others count. Absent on purpose: telling what did not pass (`
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Final
 
 from engine.client.admin.groups import QueueProgress
@@ -16,8 +17,9 @@ from engine.foundation.limits import (
     MESSAGE_ID_CHARS_MAX,
     QUEUES_PER_TOPIC_MAX,
     RETRY_TOPIC_CHARS_MAX,
+    SUBSCRIPTION_CHARS_MAX,
 )
-from engine.protocol.bodies import ProcessQueueInfo, TopicOffset
+from engine.protocol.bodies import ProcessQueueInfo, SubscriptionData, TopicOffset
 from engine.protocol.message import MessageQueue
 
 OFFSET_MAX: Final = 1 << 62
@@ -26,6 +28,8 @@ MOMENT_MS_MAX: Final = 253_402_300_799_999
 COUNT_MAX: Final = (1 << 31) - 1
 MEMBERS_A_GROUP_MAX: Final = 1000
 """Each that comes or goes is told with all others."""
+ADDRESS_CHARS_MAX: Final = 128
+TOPICS_A_MEMBER_MAX: Final = 256
 
 
 def is_name(text: str, chars_max: int = RETRY_TOPIC_CHARS_MAX) -> bool:
@@ -36,6 +40,21 @@ def is_name(text: str, chars_max: int = RETRY_TOPIC_CHARS_MAX) -> bool:
 def is_client(client_id: str) -> bool:
     """May a client be called so?"""
     return 0 < len(client_id) <= CLIENT_ID_CHARS_MAX and client_id.isprintable()
+
+
+def is_address(text: str) -> bool:
+    """May a client connect from there?"""
+    return 0 < len(text) <= ADDRESS_CHARS_MAX and text.isprintable()
+
+
+def are_subscriptions(told: Collection[SubscriptionData]) -> bool:
+    """Can a member subscribe to all this? It is told with what others of its group say."""
+    chars = sum(len(one.topic) + len(one.sub_string) for one in told)
+    return (
+        len(told) <= TOPICS_A_MEMBER_MAX
+        and chars <= SUBSCRIPTION_CHARS_MAX
+        and all(is_name(one.topic) for one in told)
+    )
 
 
 def is_queue(queue: MessageQueue, broker_name: str) -> bool:

@@ -2,6 +2,9 @@
 
 Place in the walk: `cluster_watch` has one for each broker it hears of.
 
+A spool that cannot be opened or written costs this broker: it is told as not reported, and tried
+again after a while that doubles.
+
 Invariant: looks never overlap, and the horizon of the emitter moves with each look that was
 answered and with no other: between two looks nothing is said to be unchanged. A life of the broker
 is a life of the emitter, whenever the observer was started. Absent on purpose: other brokers.
@@ -16,18 +19,22 @@ from dataclasses import dataclass
 from typing import Final
 
 from engine.client.admin import Admin
-from engine.foundation.errors import TidemarkError
+from engine.foundation.errors import ConnectFailed, TidemarkError
 from engine.foundation.observing import LifecycleEvent, ToldUpTo
-from engine.foundation.units import MILLISECOND_US, SECOND_MS
+from engine.foundation.units import MILLISECOND_US, MINUTE_MS, SECOND_MS
 from engine.observer.asking import Asking
 from engine.observer.facts import QUEUES_WATCHED_MAX, SNAPSHOT_EACH_MS, Facts, Key
 from engine.observer.looks import Look
 from engine.observer.questions import why
 from engine.runtime import Runtime
-from engine.telemetry.telemetry import SPOOL_DIRECTORY, EmitterIdentity, Telemetry
+from engine.telemetry.segments import emitter_of
+from engine.telemetry.telemetry import LAST_LIFE, SPOOL_DIRECTORY, EmitterIdentity, Telemetry
 
 PATIENCE_MS_MIN: Final = 10 * SECOND_MS
 """A look may take so long, or a period."""
+UNREPORTED_REST_MS_MAX: Final = MINUTE_MS
+"""A spool that could not be opened is tried again after a period, then after twice as long, and so
+on up to this."""
 
 _log = logging.getLogger(__name__)
 
@@ -37,11 +44,14 @@ class Watched:
     """A broker, where it is, and who watches it."""
 
     cluster: str
+    """As the lake calls it."""
     broker: str
     observer: str
     home: str
     """Folder of this broker's spool."""
     period_ms: int
+    name_servers: str | None = None
+    """That told of it."""
 
     @property
     def identity(self) -> EmitterIdentity:
@@ -76,6 +86,10 @@ class BrokerWatch:
         self._losses = 0
         self._next_snapshot_ms: int | None = None
         self._is_answered = True
+        self.is_refused = False
+        """Could no connection be made at the last look?"""
+        self.unreported_rest_ms = 0
+        """How long the spool rests, since it could not be opened; 0: it could."""
         self._is_slow = False
         self._is_full = False
         """Was it told that not all queues are watched?"""
@@ -97,6 +111,7 @@ class BrokerWatch:
             rest_ms = period_ms - took_ms
             if self._asking.is_catching_up:
                 rest_ms = min(rest_ms, took_ms)
+            rest_ms = max(rest_ms, self.unreported_rest_ms)
             await asyncio.sleep(max(0, rest_ms) / SECOND_MS)
 
     async def look(self) -> bool:
@@ -106,20 +121,53 @@ class BrokerWatch:
                 stacks_of = self._facts.wanted_stacks(self._runtime.clock.now_ms())
                 look = await self._asking.look(self.address, stacks_of=stacks_of)
         except (TidemarkError, TimeoutError) as error:
+            self.is_refused = isinstance(error, ConnectFailed)
             self._tell_silence(error)
             return False
+        self.is_refused = False
         if not self._is_answered:
             _log.warning("%s answers again", self._name)
         self._is_answered = True
-        telemetry = await self._telemetry_of(look)
+        try:
+            telemetry = await self._telemetry_of(look)
+        except TidemarkError as error:
+            self._tell_unreported(error)
+            return False
+        self._tell_reported()
         await self._tell(telemetry, look)
         await telemetry.sync()
         return True
 
+    async def tell_gone(self, why_gone: str) -> bool:
+        """Tell that the broker is gone for good, and close; False when nothing was ever told of it.
+        Raises StorageError.
+        """
+        telemetry, spool = self._telemetry, f"{self.watched.home}/{SPOOL_DIRECTORY}"
+        if telemetry is None:
+            if emitter_of(self._runtime.disk, spool) is None:
+                return False
+            telemetry = Telemetry.open(
+                self._runtime, spool, self.watched.identity, broker_epoch=LAST_LIFE
+            )
+        now_ms = self._runtime.clock.now_ms()
+        at = telemetry.told_up_to()
+        nothing = LifecycleEvent(
+            "SNAPSHOT",
+            "nothing is there",
+            seq_from=telemetry.next_seq if at is None else at.seq,
+            time_from_ms=now_ms,
+        )
+        gone = LifecycleEvent("BROKER_GONE", why_gone, observed_by=self.watched.observer)
+        telemetry.last_words([*self._facts.ends(now_ms), nothing, gone])
+        self._telemetry = None
+        await telemetry.close()
+        return True
+
     async def close(self) -> None:
-        """Write and sync what was told."""
-        if self._telemetry is not None:
-            await self._telemetry.close()
+        """Write and sync what was told. Raises StorageError."""
+        telemetry, self._telemetry = self._telemetry, None
+        if telemetry is not None:
+            await telemetry.close()
 
     @property
     def _name(self) -> str:
@@ -127,7 +175,22 @@ class BrokerWatch:
 
     def _new_facts(self, earlier: Mapping[Key, int]) -> Facts:
         watched = self.watched
-        return Facts(watched.observer, watched.period_ms, watched.broker, earlier=earlier)
+        return Facts(
+            *(watched.observer, watched.period_ms, watched.broker),
+            earlier=earlier,
+            name_servers=watched.name_servers,
+        )
+
+    def _tell_unreported(self, error: TidemarkError) -> None:
+        if not self.unreported_rest_ms:
+            _log.error("%s is not reported: %s; others are; it is tried again", self._name, error)
+        doubled_ms = max(2 * self.unreported_rest_ms, self.watched.period_ms)
+        self.unreported_rest_ms = min(doubled_ms, UNREPORTED_REST_MS_MAX)
+
+    def _tell_reported(self) -> None:
+        if self.unreported_rest_ms:
+            _log.warning("%s is reported again", self._name)
+        self.unreported_rest_ms = 0
 
     def _tell_silence(self, error: BaseException) -> None:
         kind = self._asking.asked_last
@@ -144,7 +207,7 @@ class BrokerWatch:
         if self._telemetry is not None:
             if self._telemetry.broker_epoch == epoch:
                 return self._telemetry
-            await self._telemetry.close()
+            await self.close()
         self._facts, self._snapshot = self._new_facts(self._facts.offsets()), None
         self._next_snapshot_ms = None
         self._telemetry = Telemetry.open(

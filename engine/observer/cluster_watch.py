@@ -3,9 +3,11 @@ by itself.
 
 Place in the walk: name server → a `BrokerWatch` for each master.
 
-Invariant: a broker that hangs or is gone holds up no other. One that the name server names no more
-is watched on where it was: whether it is there is its own answer. A name from outside that is none
-is told once and left alone: it would be a folder's, and part of an emitter's. Absent on purpose:
+Invariant: a broker that hangs or is gone, and one whose spool cannot be written, holds up no other.
+One that the name servers name no more is watched on where it was: whether it is there is its own
+answer. When they have not named it for GONE_AFTER_MS while they answered, and nobody listens there,
+it is told to be gone; if it comes back, it is watched again. A name from outside that is none is
+told once and left alone: it would be a folder's, and part of an emitter's. Absent on purpose:
 questions to brokers.
 """
 
@@ -13,14 +15,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Final
 
 from engine.client.admin import Admin
 from engine.foundation.errors import RequestRefused, TidemarkError
-from engine.foundation.units import SECOND_MS
+from engine.foundation.units import MINUTE_MS, SECOND_MS
 from engine.observer.broker_watch import BrokerWatch, Watched
+from engine.observer.homes import Noted, folder_of, known_brokers, note, take_retirement
+from engine.observer.observation import Observation
 from engine.observer.questions import BROKERS, why
 from engine.protocol.bodies import ClusterInfo
 from engine.protocol.names import check_broker_word
@@ -28,6 +31,8 @@ from engine.runtime import Runtime
 
 BROKERS_LISTED_EACH_MS: Final = 10 * SECOND_MS
 """Or each period, when that is shorter."""
+GONE_AFTER_MS: Final = 10 * MINUTE_MS
+"""Name servers forget a broker that is silent after two; it may be in repair for longer."""
 BROKERS_WATCHED_MAX: Final = 256
 """Each has a spool and a shipper, which is a process; those beyond are told once and not watched.
 """
@@ -36,20 +41,13 @@ REFUSALS_TOLD_MAX: Final = 256
 
 BrokerKey = tuple[str, str]
 """(cluster, broker)"""
+OnGone = Callable[[Watched], Coroutine[None, None, None]]
 
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Observation:
-    """What is observed, by whom."""
-
-    clusters: frozenset[str]
-    """Names; none: all that the name servers know."""
-    observer: str
-    home: str
-    """Folder with a folder for each broker's spool."""
-    period_ms: int
+async def _nobody_hears(_watched: Watched) -> None:
+    """Of a broker that is gone."""
 
 
 class ClusterWatch:
@@ -62,33 +60,77 @@ class ClusterWatch:
         observation: Observation,
         *,
         on_new: Callable[[Watched], None],
+        on_gone: OnGone = _nobody_hears,
+        gone_after_ms: int = GONE_AFTER_MS,
     ) -> None:
-        """`on_new` hears of each broker before it is asked first."""
+        """`on_new` hears of each broker before it is asked first, `on_gone` of each that was told
+        to be gone.
+        """
         self._runtime = runtime
         self._admin = admin
         self._observation = observation
         self._on_new = on_new
+        self._on_gone = on_gone
+        self._gone_after_ms = gone_after_ms
         self._watches: dict[BrokerKey, BrokerWatch] = {}
+        self._looking: dict[BrokerKey, asyncio.Task[None]] = {}
+        self._unlisted_since_ms: dict[BrokerKey, int] = {}
+        """In steady time: name servers that answer have named these no more since then."""
         self._refused: dict[BrokerKey, None] = {}
         """Those that were told to be not watched."""
+        self._missing: tuple[str, ...] = ()
+        """Clusters that are wanted, and were told not to be there."""
         self._is_answered = True
 
     async def wait(self) -> None:
         """Watch, until cancelled. Raises what ended the watch of a broker."""
-        rest_ms = min(self._observation.period_ms, BROKERS_LISTED_EACH_MS)
-        async with asyncio.TaskGroup() as watching:
-            while True:
-                for key, address in (await self._masters()).items():
-                    self._watch(watching, key, address)
-                await asyncio.sleep(rest_ms / SECOND_MS)
+        try:
+            async with asyncio.TaskGroup() as watching:
+                await self._watch_all(watching)
+        except BaseExceptionGroup as failed:
+            raise failed.exceptions[0] from None
 
     async def stop(self) -> None:
         """Write what was told, and close the connections."""
         for watch in self._watches.values():
-            await watch.close()
+            try:
+                await watch.close()
+            except TidemarkError as error:
+                _log.error("%s/%s: %s", watch.watched.cluster, watch.watched.broker, error)
         await self._admin.close()
 
-    async def _masters(self) -> dict[BrokerKey, str]:
+    async def _watch_all(self, watching: asyncio.TaskGroup) -> None:
+        rest_ms = min(self._observation.period_ms, BROKERS_LISTED_EACH_MS)
+        earlier = self._of_earlier_runs()
+        while True:
+            listed = await self._masters()
+            for key, address in {**earlier, **(listed or {})}.items():
+                self._watch(watching, key, address)
+            earlier = {}
+            self._note_listed(listed)
+            for key in list(self._watches):
+                await self._end_if_gone(watching, key, is_listed=key in (listed or {}))
+            await asyncio.sleep(rest_ms / SECOND_MS)
+
+    def _of_earlier_runs(self) -> dict[BrokerKey, str]:
+        """Where those brokers were that nobody told to be gone: they may be, meanwhile."""
+        told = self._observation
+        try:
+            return {
+                (one.cluster, one.broker): one.noted.address
+                for one in known_brokers(self._runtime.disk, told.home, told.observer)
+                if one.noted.is_watched
+                and one.noted.address
+                and one.noted.name_servers == told.name_servers
+                and told.is_wanted(one.noted.cluster)
+                and told.name_in_lake(one.noted.cluster) == one.cluster
+            }
+        except TidemarkError as error:
+            _log.error("brokers of earlier runs are not known: %s", error)
+            return {}
+
+    async def _masters(self) -> dict[BrokerKey, str] | None:
+        """None: no name server answers."""
         try:
             info = await self._admin.cluster.info()
         except TidemarkError as error:
@@ -98,28 +140,94 @@ class ClusterWatch:
                     *(BROKERS.words, why(BROKERS, error)),
                 )
             self._is_answered = False
-            return {}
+            return None
         self._is_answered = True
-        return masters_of(info, self._observation.clusters)
+        self._tell_missing(self._observation.missing_in(info))
+        return masters_of(info, self._observation)
+
+    def _tell_missing(self, missing: Mapping[str, str]) -> None:
+        if tuple(missing) != self._missing:
+            for sentence in missing.values():
+                _log.warning("%s", sentence)
+        self._missing = tuple(missing)
+
+    def _note_listed(self, listed: Mapping[BrokerKey, str] | None) -> None:
+        """Time counts as long as name servers answer: one that has just begun knows nobody."""
+        now_ms = self._runtime.clock.steady_ms()
+        unlisted = () if listed is None else [key for key in self._watches if key not in listed]
+        self._unlisted_since_ms = {
+            key: self._unlisted_since_ms.get(key, now_ms) for key in unlisted
+        }
 
     def _watch(self, watching: asyncio.TaskGroup, key: BrokerKey, address: str) -> None:
         watch = self._watches.get(key)
+        if watch is not None and watch.address == address:
+            return
         if watch is not None:
-            if watch.address != address:
-                _log.warning("%s/%s is at %s now", *key, address)
+            _log.warning("%s/%s is at %s now", *key, address)
             watch.address = address
+            self._note(watch, is_watched=True)
             return
         reason = self._refusal(key)
         if reason is not None:
             self._tell_refusal(key, reason)
             return
-        cluster, broker = key
         told = self._observation
-        home = f"{told.home}/{cluster}/{broker}"
-        watched = Watched(cluster, broker, told.observer, home, told.period_ms)
+        try:
+            home = folder_of(self._runtime.disk, told.home, (*key, told.observer))
+        except TidemarkError as error:  # It is asked for again.
+            self._tell_refusal(key, str(error))
+            return
+        watched = Watched(*key, told.observer, home, told.period_ms, told.name_servers)
         self._on_new(watched)
-        self._watches[key] = BrokerWatch(self._runtime, self._admin, watched, address)
-        watching.create_task(self._watches[key].run(), name=f"watch {cluster}/{broker}")
+        watch = self._watches[key] = BrokerWatch(self._runtime, self._admin, watched, address)
+        self._note(watch, is_watched=True)
+        task = watching.create_task(watch.run(), name=f"watch {'/'.join(key)}")
+        self._looking[key] = task
+
+    async def _end_if_gone(
+        self, watching: asyncio.TaskGroup, key: BrokerKey, *, is_listed: bool
+    ) -> None:
+        watch = self._watches[key]
+        is_retired = take_retirement(self._runtime.disk, watch.watched.home)
+        if is_listed:
+            if is_retired:
+                _log.warning("%s/%s is not retired: the name servers list it", *key)
+            return
+        since_ms = self._unlisted_since_ms.get(key)
+        waited_ms = 0 if since_ms is None else self._runtime.clock.steady_ms() - since_ms
+        is_over = since_ms is not None and waited_ms >= self._gone_after_ms
+        if is_retired:
+            words = "it was retired by hand"
+        elif is_over and watch.is_refused:
+            words = (
+                f"the name servers have not listed it for {waited_ms // SECOND_MS} s, and nobody "
+                f"listens at {watch.address}"
+            )
+        else:
+            return
+        await self._end(key, words)
+        watching.create_task(self._on_gone(watch.watched))
+
+    async def _end(self, key: BrokerKey, words: str) -> None:
+        watch, task = self._watches[key], self._looking[key]
+        task.cancel()
+        await asyncio.wait([task])
+        try:
+            await watch.tell_gone(words)
+        except TidemarkError as error:
+            _log.error("that %s/%s is gone cannot be told: %s", *key, error)
+        _log.warning("%s/%s is gone, and is asked no more: %s", *key, words)
+        self._note(watch, is_watched=False)
+        del self._watches[key], self._looking[key]
+
+    def _note(self, watch: BrokerWatch, *, is_watched: bool) -> None:
+        told, watched = self._observation, watch.watched
+        noted = Noted(watch.address, told.real_name(watched.cluster), told.name_servers, is_watched)
+        try:
+            note(self._runtime.disk, watched.home, noted)
+        except TidemarkError as error:
+            _log.error("%s/%s is not noted: %s", watched.cluster, watched.broker, error)
 
     def _refusal(self, key: BrokerKey) -> str | None:
         """Why a broker is not watched; None: it is."""
@@ -138,13 +246,13 @@ class ClusterWatch:
             _log.warning("a broker is not watched: %s", reason)
 
 
-def masters_of(info: ClusterInfo, clusters: frozenset[str]) -> dict[BrokerKey, str]:
-    """Addresses of the masters by (cluster, broker); of these clusters, of all if none is named."""
+def masters_of(info: ClusterInfo, told: Observation) -> dict[BrokerKey, str]:
+    """Addresses of the masters of the wanted clusters; keys are as the lake calls them."""
     masters = info.masters()
     return {
-        (cluster, name): masters[name]
+        (told.name_in_lake(cluster), name): masters[name]
         for cluster, names in sorted(info.cluster_addr_table.items())
-        if not clusters or cluster in clusters
+        if told.is_wanted(cluster)
         for name in sorted(names)
         if name in masters
     }

@@ -25,6 +25,8 @@ from engine.foundation.limits import LOOP_STEP_ENTRIES_MAX
 from engine.foundation.observing import (
     ClientWindow,
     ConsumeStats,
+    DelayLevel,
+    FlushDone,
     GroupWatermark,
     LifecycleEvent,
     OffsetReport,
@@ -39,6 +41,8 @@ from engine.foundation.units import MILLISECOND_US, MINUTE_MS, SECOND_MS
 from engine.observer.believable import is_name
 from engine.observer.failed_messages import is_of_failed, steps_of
 from engine.observer.looks import Look, Member, Place
+from engine.observer.members_seen import GroupSeen
+from engine.observer.own_figures import FiguresSeen
 from engine.observer.seen_offsets import Commits, Pulls
 from engine.protocol.bodies import (
     ConsumerConnection,
@@ -47,6 +51,7 @@ from engine.protocol.bodies import (
     TopicOffset,
 )
 from engine.protocol.names import PERM_READ
+from engine.protocol.told_subscriptions import meant
 from engine.telemetry.members.answers import is_orderly, stack_of, window_of
 from engine.telemetry.members.listener_stacks import consume_threads
 from engine.telemetry.members.told_stats import ToldStats, stats_of
@@ -65,6 +70,7 @@ SKEW_TOLD_MS: Final = SECOND_MS
 """The broker's age is told to a second."""
 
 BROADCASTING: Final = "BROADCASTING"
+CLUSTERING: Final = "CLUSTERING"
 
 Key = tuple[str, str, int]
 """(group, topic, queue_id)"""
@@ -78,6 +84,8 @@ Told = (
     | ClientWindow
     | ConsumeStats
     | RetryStep
+    | FlushDone
+    | DelayLevel
 )
 
 
@@ -86,18 +94,6 @@ class _Owner:
     client_id: str
     last_pull_ms: int | None
     pulled: int | None
-
-
-@dataclass(slots=True)
-class _Group:
-    """Its members, as the broker knew them at the look before."""
-
-    members: dict[str, None] | None = None
-    """None: not asked yet."""
-    generation: int = 0
-    message_model: str | None = None
-    topics: tuple[str, ...] = ()
-    """To which it subscribes."""
 
 
 class Facts:
@@ -110,8 +106,11 @@ class Facts:
         broker_name: str,
         *,
         earlier: Mapping[Key, int] | None = None,
+        name_servers: str | None = None,
     ) -> None:
         """`earlier`: consume offsets as they were seen last in the broker's life before."""
+        self._name_servers = name_servers
+        self._address: str | None = None
         self._earlier = dict(earlier or {})
         """Of those that were not seen in this life yet."""
         self._observed_by = observed_by
@@ -125,7 +124,7 @@ class Facts:
         self._told: dict[Key, GroupWatermark] = {}
         self._owners: dict[Key, _Owner] = {}
         self._pulls: dict[Key, Pulls] = {}
-        self._groups: dict[str, _Group] = {}
+        self._groups: dict[str, GroupSeen] = {}
         self._listed: frozenset[str] = frozenset()
         """Groups that the broker listed last."""
         self._snapshot_from_ms: int | None = None
@@ -138,6 +137,7 @@ class Facts:
         self._windows = ToldWindows(SNAPSHOT_EACH_MS)
         self._stacks_asked_ms: dict[Member, int] = {}
         """When each member was asked for its stacks."""
+        self._figures = FiguresSeen()
         self._stats = ToldStats(rest_ms=2 * period_ms, interval_ms=SNAPSHOT_EACH_MS)
 
     def of(
@@ -163,15 +163,26 @@ class Facts:
                 self.is_full = True
         yield from self._queue_marks(look, in_snapshot=snapshot_from_ms is not None)
         for group, connection in look.connections.items():
-            yield from self._membership(group, connection)
+            yield from self._membership(group, connection, look.at_ms)
         topics = {topic for topic, _ in self._ends}
         for member, info in look.running.items():
             yield from self._held(member, info, look, losses=losses)
             yield from self._worked(member, info, topics, look.at_ms, losses=losses)
+        for group in dict.fromkeys((*look.connections, *(group for group, _ in look.running))):
+            if group in self._groups:
+                yield from self._groups[group].conflict(group)
+        yield from self._figures.of(look.figures, look.delays_ms, look.at_ms)
         yield from self._group_marks(look, in_snapshot=snapshot_from_ms is not None)
         yield from self._broadcast_marks(in_snapshot=snapshot_from_ms is not None)
         for failed in look.failed:
             yield from steps_of(failed)
+
+    def ends(self, at_ms: int) -> Iterator[Told]:
+        """That nothing of the broker is there any more."""
+        nothing = Look(
+            at_ms, 0, None, progress={}, topics={}, groups=frozenset(), address=self._address
+        )
+        yield from self._gone(nothing)
 
     def offsets(self) -> dict[Key, int]:
         """Consume offsets as they were seen last, for the broker's next life."""
@@ -201,15 +212,18 @@ class Facts:
             and self._skew_ms is not None
             and abs(look.skew_ms - self._skew_ms) > SKEW_TOLD_MS
         )
+        moved = moved or look.address != self._address
         if self._is_told and not moved:
             return
-        self._is_told, self._skew_ms = True, look.skew_ms
+        self._is_told, self._skew_ms, self._address = True, look.skew_ms, look.address
         yield LifecycleEvent(
             "OBSERVED",
             f"{self._broker_name} is asked each {self._period_ms} ms by {self._observed_by}",
             observed_by=self._observed_by,
             report_each_ms=self._period_ms,
             skew_ms=look.skew_ms,
+            address=look.address,
+            name_servers=self._name_servers,
         )
 
     def _gone(self, look: Look) -> Iterator[LifecycleEvent | RebalanceEvent | ClientWindow]:
@@ -228,7 +242,7 @@ class Facts:
             for group in sorted(self._listed - look.groups - here.keys()):
                 yield LifecycleEvent("GROUP_GONE", f"{group} is listed no more", group=group)
                 if group in self._groups:
-                    yield from self._membership(group, None)
+                    yield from self._membership(group, None, look.at_ms)
                     del self._groups[group]
                 self._forget([key for key in self._told if key[0] == group])
             self._listed = look.groups
@@ -357,9 +371,12 @@ class Facts:
         state = committed_state(
             committed, ends.min_offset, end, readable=self._is_readable((topic, queue_id))
         )
-        stored_ms = None
+        stored_ms = error_ms = None
         if state == "EXACT" and committed is not None:
             stored_ms = look.stored_ms.get((topic, queue_id, committed))
+            estimate = look.estimates.get(key)
+            if stored_ms is None and estimate is not None and estimate.offset == committed:
+                stored_ms, error_ms = estimate.stored_ms, estimate.error_ms
         return GroupWatermark(
             *key,
             pulled=pulled,
@@ -378,17 +395,23 @@ class Facts:
             reports=1 if has_moved else 0,
             message_model=None if known is None else known.message_model,
             members=None if known is None or known.members is None else len(known.members),
+            store_time_error_ms=error_ms,
         )
 
     def _membership(
-        self, group: str, connection: ConsumerConnection | None
+        self, group: str, connection: ConsumerConnection | None, at_ms: int
     ) -> Iterator[RebalanceEvent | ClientWindow]:
-        known = self._groups.setdefault(group, _Group())
+        known = self._groups.setdefault(group, GroupSeen())
         clients = [] if connection is None else connection.connection_set
-        now = dict.fromkeys(one.client_id for one in clients)
+        addresses: dict[str, list[str]] = {}
+        for one in clients:
+            addresses.setdefault(one.client_id, []).append(one.client_addr)
+        now: dict[str, None] = dict.fromkeys(addresses)
         before, known.members = known.members or {}, now
         if connection is not None:
-            known.message_model = connection.message_model
+            # Others (LITE_SELECTIVE of 5.5) share offsets as well, and no reader knows the word.
+            model = connection.message_model
+            known.message_model = model if model in (None, BROADCASTING) else CLUSTERING
             known.topics = tuple(filter(is_name, connection.subscription_table))
         came, left = sorted(now.keys() - before.keys()), sorted(before.keys() - now.keys())
         for client_id in (*came, *left):
@@ -414,6 +437,8 @@ class Facts:
                 self._stacks_asked_ms.pop((group, client_id), None)
                 for key in owned:
                     del self._owners[key]
+                known.left(client_id)
+        yield from known.connected(group, addresses, at_ms)
 
     def _owned(self, group: str, client_id: str) -> list[Key]:
         return [
@@ -437,6 +462,9 @@ class Facts:
         """What a member said: which queues it reads, and what it holds of them."""
         at_ms, epoch = look.at_ms, look.boot_ms * MILLISECOND_US
         group, client_id = member
+        if group in self._groups:
+            subscription = tuple(sorted(meant(one) for one in info.subscription_set))
+            yield from self._groups[group].subscribes(group, client_id, subscription, at_ms)
         held: dict[Place, None] = {}
         stacks, standing = None, list[Place]()
         if info.jstack is not None:

@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from engine.client.admin.groups import QueueProgress
+from engine.observer.own_figures import OwnFigures
+from engine.observer.time_spans import Estimate
 from engine.protocol.bodies import (
     ConsumerConnection,
     ConsumerRunningInfo,
@@ -58,7 +60,15 @@ class Look:
     """Of the groups that were asked for; None: nobody is connected."""
     running: dict[Member, ConsumerRunningInfo] = field(default_factory=dict)
     """Of the members that were asked, and answered."""
+    figures: OwnFigures = field(default_factory=OwnFigures)
+    """What the broker says of its own log and delay levels."""
+    delays_ms: Mapping[int, int] = field(default_factory=dict)
+    """The delay of each level, as its settings had them last."""
+    address: str | None = None
+    """Where the broker was asked."""
     stored_ms: dict[tuple[str, int, int], int] = field(default_factory=dict)
     """When the messages at these (topic, queue_id, offset) were stored."""
+    estimates: Mapping[tuple[str, str, int], Estimate] = field(default_factory=dict)
+    """The same, where messages may not be read, by (group, topic, queue_id)."""
     failed: list[FailedMessage] = field(default_factory=list)
     """Copies of messages that failed, which have come since they were read last."""

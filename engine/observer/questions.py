@@ -28,6 +28,7 @@ FAILURES_TOLD_MAX: Final = 256
 """Kinds of failures that are told of one broker; a broker may answer with any code."""
 WORDS_CHARS_MAX: Final = 300
 """Of what a broker said, in one line of the log."""
+NAMES_SAID_MAX: Final = 32
 
 _log = logging.getLogger(__name__)
 Asked = TypeVar("Asked")
@@ -48,10 +49,12 @@ FIGURES: Final = Kind("the broker's own figures", "Get on Cluster:*")
 PROGRESS: Final = Kind("how far all groups are", "Get on Cluster:*")
 TOPICS: Final = Kind("the list of topics", "Get on Topic:*")
 GROUPS: Final = Kind("the list of groups", "Get on Group:*")
+SETTINGS: Final = Kind("its settings", "Get on Cluster:*")
 ENDS: Final = Kind("where the queues of a topic begin and end", "Get on Topic:*")
 CONNECTIONS: Final = Kind("who is connected of a group", "Get on Group:*")
 MEMBERS: Final = Kind("what a member holds", "Get on Group:*")
 MESSAGES: Final = Kind("a message", "Sub on Topic:* and on Group:TOOLS_CONSUMER")
+TIME_SPANS: Final = Kind("how long messages wait", "Get on Topic:* and on Group:*")
 FAILED: Final = Kind("messages that failed", MESSAGES.right)
 
 
@@ -114,6 +117,12 @@ def why(kind: Kind, error: BaseException) -> str:
         lacks = f"the account lacks a right: {kind.right} (with ACL 1.0, be an admin account)"
         return f"{said(error)}; {lacks}"
     return said(error)
+
+
+def said_names(names: Iterable[str]) -> str:
+    """Names from outside, sorted, as one line; of many the first."""
+    listed = ", ".join(sorted(names)[:NAMES_SAID_MAX])
+    return "".join(char if char.isprintable() else " " for char in listed)[: 2 * WORDS_CHARS_MAX]
 
 
 def said(error: BaseException) -> str:

@@ -20,6 +20,7 @@ from engine.foundation.observing import (
     ClientWindow,
     ColdReads,
     ConsumeStats,
+    DelayLevel,
     Fact,
     FlushDone,
     GroupWatermark,
@@ -39,6 +40,7 @@ from engine.telemetry.tables import (
     COLD_READS,
     CONSUME_OFFSETS,
     CONSUME_STATS,
+    DELAY_LEVELS,
     FLUSH_CHECKPOINTS,
     GROUP_WATERMARKS,
     LIFECYCLE,
@@ -112,13 +114,13 @@ class _FlushSum:
 
     def __init__(self, fact: FlushDone) -> None:
         self._newest = fact
-        self._count = 1
+        self._count = fact.ended
         self._at_risk_bytes_max = fact.at_risk_bytes
         self._duration_us_sum = self._duration_us_max = fact.duration_us
 
     def add(self, fact: FlushDone) -> None:
         self._newest = fact
-        self._count += 1
+        self._count += fact.ended
         self._duration_us_sum += fact.duration_us
         self._duration_us_max = max(self._duration_us_max, fact.duration_us)
         if fact.at_risk_bytes is not None:
@@ -204,6 +206,7 @@ def _group_watermark(fact: GroupWatermark) -> TableRow:
         fact.reports,
         fact.message_model,
         fact.members,
+        fact.store_time_error_ms,
     )
 
 
@@ -247,4 +250,5 @@ _MAKERS: Final[dict[type, Callable[[Any], TableRow]]] = {
     ConsumeStats: _maker(CONSUME_STATS, ConsumeStats),
     ColdReads: _maker(COLD_READS, ColdReads),
     ReusedOffset: _maker(REUSED_OFFSETS, ReusedOffset),
+    DelayLevel: _maker(DELAY_LEVELS, DelayLevel),
 }

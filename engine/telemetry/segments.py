@@ -95,6 +95,16 @@ def restore(disk: Disk, directory: str, *, shipped_seq: int) -> Restored:
     return found
 
 
+def emitter_of(disk: Disk, directory: str) -> str | None:
+    """Whose spool it is; None when nothing is written there yet. Raises StorageError."""
+    for name in reversed(segment_names(disk, directory)):
+        for placed in _read(disk, directory, name).frames:
+            if isinstance(placed.frame, Life):
+                frame = placed.frame
+                return f"{frame.cluster}/{frame.broker}/{frame.broker_id}"
+    return None
+
+
 def _take(frame: Life | Turn, found: Restored) -> None:
     if isinstance(frame, Life):
         found.emitter = f"{frame.cluster}/{frame.broker}/{frame.broker_id}"

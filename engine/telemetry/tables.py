@@ -192,6 +192,12 @@ GROUP_WATERMARKS: Final = Table(
             "CLUSTERING or BROADCASTING, as the members say; null without members",
         ),
         Column("members", _I, "clients of the group known to this broker"),
+        Column(
+            "store_time_error_ms",
+            _L,
+            "how far store_time_at_committed may be off: it was told by whom messages may not be "
+            "read; null when it is that of the very message",
+        ),
     ),
 )
 REBALANCE_EVENTS: Final = Table(
@@ -355,8 +361,13 @@ FLUSH_CHECKPOINTS: Final = Table(
         Column("committed", _L, "bytes moved from the transient pool to the file"),
         Column("flushed", _L, "bytes on stable storage"),
         Column("store_time", _T, "store time of the newest message flushed"),
-        must("count", _L, "how many in that second"),
-        must("duration_us_sum", _L, "their time together, µs"),
+        must(
+            "count",
+            _L,
+            "how many in that second; of a broker that is watched from outside 0, or 1 for one or "
+            "more that have ended since the look before",
+        ),
+        must("duration_us_sum", _L, "their time together, µs; 0 when watched from outside"),
         must("duration_us_max", _L, "the longest, µs"),
         Column("content_crc", _L, "CRC-32 of what was persisted (tables only)"),
         Column("kernel_dirty", _L, "bytes of the machine that wait for the kernel to write them"),
@@ -379,7 +390,7 @@ LIFECYCLE: Final = Table(
             _S,
             "BOOT, RECOVERY, SHUTDOWN, ROLE_CHANGE, DAMAGED_FILE, DISK_FULL, SPOOL_LOSS, SNAPSHOT, "
             "TOPIC_GONE, QUEUES_REMOVED, GROUP_GONE, GROUP_DELETED, CLOCK_STEPPED, OBSERVED, "
-            "...",
+            "BROKER_GONE, ...",
         ),
         Column("clean", _B, "was the stop before this boot clean?"),
         Column("truncated_from", _L, "physical offset kept"),
@@ -412,6 +423,12 @@ LIFECYCLE: Final = Table(
             "OBSERVED: how far the broker's clock is ahead of the observer's, to a second; "
             "negative: behind; null when the broker does not tell",
         ),
+        Column("address", _S, "OBSERVED: where the broker is asked, host:port"),
+        Column(
+            "name_servers",
+            _S,
+            "OBSERVED: the name servers that told of it, host:port;host:port, sorted",
+        ),
     ),
 )
 """What a reader may conclude from it, per emitter:
@@ -431,7 +448,9 @@ GROUP_GONE  the group was deleted with its offsets, or lost the last thing it wa
             comes after it under the same name begins anew. Members that stay begin a new life.
 GROUP_DELETED  the group's settings were deleted; its offsets, or its members, are still there.
 OBSERVED    the rows of this emitter are told by an observer that asks the broker; it is said at the
-            first look of each life, and again when the skew has moved by a second.
+            first look of each life, and again when the skew has moved by a second, or the broker.
+BROKER_GONE the broker was taken out for good: a SNAPSHOT with nothing in it comes before it. The
+            emitter has ended, until it tells anything more. Its time is that of the last look.
 QUEUES_REMOVED  nobody reads the queues from queue_id_from on; they stay, with readable false.
 
 Between two rows of a key nothing of it changed, as far as the shipped horizon goes.
@@ -584,6 +603,24 @@ REUSED_OFFSETS: Final = Table(
     ),
 )
 
+DELAY_LEVELS: Final = Table(
+    "delay_levels",
+    "delay level of a broker that is watched from outside, when where it stands has changed; each "
+    "10 minutes while messages wait",
+    (
+        must("group", _S, "always *: a level has messages of all groups"),
+        must("level", _I, "its number, from 1 on"),
+        must("delay_ms", _L, "its delay, by the broker's settings"),
+        must("next_offset", _L, "of its queue, the next message to come out"),
+        must("end_offset", _L, "of its queue, the next message to be written"),
+        must(
+            "overdue",
+            _L,
+            "messages from next_offset on that were there longer ago than the delay, at least",
+        ),
+    ),
+)
+
 TABLES: Final = (
     CONSUME_OFFSETS,
     QUEUE_WATERMARKS,
@@ -599,6 +636,7 @@ TABLES: Final = (
     CONSUME_STATS,
     COLD_READS,
     REUSED_OFFSETS,
+    DELAY_LEVELS,
 )
 """Their order is the table number inside the spool: append only."""
 

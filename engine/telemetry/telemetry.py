@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import astuple, dataclass
 from typing import Final
 
@@ -33,7 +33,7 @@ from engine.foundation.limits import (
     SPOOL_SEGMENT_BYTES,
 )
 from engine.foundation.observing import Fact, FlushDone, HandedTail, LifecycleEvent, ToldUpTo
-from engine.foundation.units import SECOND_MS
+from engine.foundation.units import MILLISECOND_US, SECOND_MS
 from engine.runtime import Disk, File, Runtime
 from engine.telemetry.events import IMMEDIATE_CAUSES, FlushSums, row_of, rows_of, stamped
 from engine.telemetry.frames import Life, Mark, Row, Tail, Turn, encodable, encode_frame
@@ -48,6 +48,12 @@ SPOOL_DIRECTORY: Final = "spool"
 """Folder of the spool inside a broker's store folder."""
 
 WRITER_LOCK_NAME: Final = "writer.lock"
+
+LAST_WORDS_HEARD_US: Final = 8 * SECOND_MS * MILLISECOND_US
+"""Ends are judged at ticks, 5 s apart unless a run has others; nothing can change behind them."""
+
+LAST_LIFE: Final = -1
+"""As `broker_epoch`: the life that wrote the spool last."""
 
 RESUME_RATIO: Final = 0.9
 """Telemetry that stopped because the spool was full resumes below this share of its limit: no
@@ -105,6 +111,8 @@ class Telemetry:
         self._earlier_offsets = restored.progress.reported_offsets()
         self._earlier_tails = restored.progress.handed_tails()
         epoch = max(self._stamp(), restored.broker_epoch + 1)
+        if broker_epoch == LAST_LIFE:
+            broker_epoch = restored.broker_epoch or None
         self.broker_epoch: Final = epoch if broker_epoch is None else broker_epoch
         self._rows: list[Row] = []
         self._moved: dict[MarkKey, tuple[int, str | None]] = {}
@@ -146,7 +154,7 @@ class Telemetry:
         broker_epoch: int | None = None,
     ) -> Telemetry:
         """Go on with the spool in `directory` (`<store>/spool`), or begin one. `broker_epoch`: the
-        life that is told of, µs since 1970; None: the one that begins now.
+        life that is told of, µs since 1970, or LAST_LIFE; None: the one that begins now.
 
         Raises ConfigError when the spool is of another broker, StorageError when another process
         writes it or the folder cannot be written, CorruptRecord when a newer version wrote it. A
@@ -200,6 +208,19 @@ class Telemetry:
             self._rows.append(stamped(row_of(fact), self._stamp()))
             if len(self._rows) >= SPOOL_FRAME_ROWS_MAX:
                 self.write_turn()
+
+    def last_words(self, facts: Iterable[Fact]) -> None:
+        """Tell what ends all that was told, as of the moment at which it was told last: nobody
+        knows what was later. Then the horizon is now, or so much later that it is judged. Never
+        raises.
+        """
+        self.write_turn()
+        self._event_time += 1
+        ended = self._event_time
+        self._rows += [stamped(row_of(fact), ended) for fact in facts]
+        self.write_turn()
+        self._event_time = max(self._event_time, ended + LAST_WORDS_HEARD_US)
+        self.tick()
 
     def observe_all(self, facts: Sequence[Fact]) -> None:
         """See `Observer.observe_all`."""

@@ -42,6 +42,8 @@ from pipelines.marts.judging.queue_numbers import NAME as QUEUE_NUMBERS
 from pipelines.marts.judging.ticks import CLOCK_STEPPED
 from pipelines.marts.keys import is_one_of
 from pipelines.marts.mart import Given, GoldTable, Made, Positions, fleeting, mart
+from pipelines.marts.polled import NAME as POLLED
+from pipelines.marts.polled import changed_messages, errors_ms, marked
 from pipelines.marts.timeless import NAME as TIMELESS
 from pipelines.marts.timeless import timely
 from pipelines.settings import MINUTE_US, MS_US, SECOND_US, TREND_US
@@ -68,13 +70,16 @@ CONSUMER_LAG: Final = GoldTable(
             "event time minus store time of the message AT committed; 0 when nothing waits",
         ),
         Column(
-            "time_lag_error_ms", LONG, "half-width of the error bar of time_lag_ms; 0 when EXACT"
+            "time_lag_error_ms",
+            LONG,
+            "half-width of the error bar of time_lag_ms; 0 when EXACT, error_ms when OBSERVED",
         ),
         must(
             "provenance",
             STRING,
-            "EXACT, UNREADABLE (nobody may read the queue), INTERPOLATED, EXTRAPOLATED, PURGED or "
-            "UNKNOWN",
+            "EXACT, OBSERVED (polled and not told: as of the moment at which its broker was asked "
+            "from outside), UNREADABLE (nobody may read the queue), INTERPOLATED, EXTRAPOLATED, "
+            "PURGED or UNKNOWN",
         ),
         Column(
             "unknown_reason",
@@ -86,7 +91,12 @@ CONSUMER_LAG: Final = GoldTable(
         ),
         Column("inflight_messages", LONG, "pulled - committed; null when nobody has pulled"),
         Column("committed", LONG, "consume offset in broker memory (NEXT to consume)"),
-        Column("persisted", LONG, "consume offset in the broker's file"),
+        Column(
+            "persisted",
+            LONG,
+            "consume offset in the broker's file; of a row with an error_ms taken to be what was "
+            "committed 6 s before",
+        ),
         Column("pulled", LONG, "next offset nobody of the group has pulled"),
         Column("processed", LONG, "one past the highest finished offset, as clients told"),
         must("min_offset", LONG, "first message kept"),
@@ -110,6 +120,18 @@ CONSUMER_LAG: Final = GoldTable(
         EMITTER,
         SEQ,
         OBSERVED_DATE,
+        Column(
+            "error_ms",
+            LONG,
+            "how far the moments of this row may be off: it was polled so often; null when it was "
+            "told",
+        ),
+        Column(
+            "error_messages",
+            LONG,
+            "by how many messages lag_messages changes in that time, at its present rate; null "
+            "when it was told, or when the rate is not known",
+        ),
     ),
     ("cluster", "broker", "group", "topic", "queue_id", "observed_at", "seq"),
 )
@@ -137,19 +159,24 @@ def consumer_lag(given: Given) -> Made:
     rate = np.where(is_shrinking, -change, 1)
     drain_ms = np.where(is_shrinking, lag, 0) * 60_000 // rate
     time_lag_ms = pc.divide(rows["time_lag_us"], MS_US)
+    error_ms = errors_ms(rows, given.facts[POLLED], by="seq")
+    polled_ms = pc.fill_null(as_column(error_ms), 0)
+    bars = pc.add(polled_ms, pc.fill_null(rows["store_time_error_ms"], 0))
     made = {
         **dict(zip(rows.schema.names, rows.columns, strict=True)),
         "observed_us": rows["event_us"],
         "last_commit_time": rows["last_commit_us"],
         "last_pull_time": rows["last_pull_us"],
         "time_lag_ms": time_lag_ms,
-        "time_lag_error_ms": pc.multiply(time_lag_ms, 0),
-        "provenance": _provenance(rows),
+        "time_lag_error_ms": pc.if_else(pc.is_valid(time_lag_ms), bars, None),
+        "provenance": marked(_provenance(rows), error_ms),
         "unknown_reason": unknown_reason(rows),
         "inflight_messages": pc.subtract(rows["pulled"], rows["committed"]),
         "trend": trends(change),
         "lag_change_per_minute": as_column(change),
         "drain_time_ms": as_column(np.where(is_shrinking, drain_ms, UNKNOWN)),
+        "error_ms": as_column(error_ms),
+        "error_messages": changed_messages(error_ms, change),
     }
     gold = as_declared(made, CONSUMER_LAG, keeps_dictionaries=True)
     return Made(gold, {"points": points})
@@ -252,6 +279,9 @@ def _provenance(rows: pa.Table) -> pa.Array:
     return _first_that_holds(
         {
             "UNREADABLE": is_read & flags(is_one_of(state, "UNREADABLE")),
+            "INTERPOLATED": np.asarray(
+                pc.and_(pc.is_valid(rows["time_lag_us"]), pc.is_valid(rows["store_time_error_ms"]))
+            ),
             "EXACT": np.asarray(pc.is_valid(rows["time_lag_us"])),
             "PURGED": is_read & flags(is_one_of(state, "PURGED")),
         },
@@ -297,6 +327,7 @@ def _are_stored_ahead(rows: pa.Table) -> Flags:
 MART = mart(
     CONSUMER_LAG,
     consumer_lag,
-    reads=("group_watermarks", QUEUE_NUMBERS, TIMELESS),
+    reads=("group_watermarks", QUEUE_NUMBERS, TIMELESS, POLLED),
     carries={"points": POINTS},
+    wakes=("group_watermarks", QUEUE_NUMBERS, TIMELESS),
 )

@@ -6,8 +6,12 @@ the broker, so a level that stands shows as overdue messages of its delay in eve
 
     scheduled = released + waiting        overdue: of waiting, those whose delay is over
 
-A broker of an earlier version does not say of which delay a message came out: how many of its
-group are overdue is unknown from then on. Carried: totals, and counts of slots that are not over.
+A broker that is watched from outside tells where its delay levels stand (`delay_levels`), not whose
+messages these hold: its rows are of the group `*`, one a change, and messages that were sent with a
+delay count as well. A broker of an earlier version does not say of which delay a message came out:
+how many of its group are overdue is unknown from then on. Carried: totals, and counts of slots that
+are not over.
+
 Invariant: totals are those since the first fact of the lake. Absent on purpose: single messages.
 """
 
@@ -90,8 +94,9 @@ def delayed_retries(given: Given) -> Made:
     state = given.state
     new = _contributions(given.facts["retry_dlq_flow"])
     told, carried = counted_on(state, given.facts["shipments"], [new], (*_DELAY, "slot_us"))
+    seen = _levels(given.facts["delay_levels"])
     if not told.num_rows:
-        return Made(MART.none, carried)
+        return Made(seen, carried)
     # What came out of an untold delay lies before the others of its slot.
     told = told.sort_by([("slot_us", "ascending"), ("delay_ms", "ascending")])
     rows = pa.concat_tables([state["totals"], told]).unify_dictionaries().combine_chunks()
@@ -100,7 +105,22 @@ def delayed_retries(given: Given) -> Made:
     untold = running(pa.table({"untold": untold}), of_group, ("untold",))["untold"]
     rows, carried["totals"] = totalled(rows, _DELAY, _COUNTS)
     shown = rows.append_column("untold", pa.array(untold)).slice(state["totals"].num_rows)
-    return Made(_rows(shown.filter(pc.not_equal(shown["delay_ms"], _UNTOLD))), carried)
+    own = _rows(shown.filter(pc.not_equal(shown["delay_ms"], _UNTOLD)))
+    return Made(pa.concat_tables([own, seen]), carried)
+
+
+def _levels(levels: pa.Table) -> pa.Table:
+    """Rows of brokers that are watched from outside."""
+    columns = {name: levels[name] for name in levels.column_names}
+    columns |= {
+        "observed_us": levels["event_us"],
+        "scheduled": levels["end_offset"],
+        "released": levels["next_offset"],
+        "waiting": pc.max_element_wise(
+            pc.subtract(levels["end_offset"], levels["next_offset"]), pa.scalar(0, pa.int64())
+        ),
+    }
+    return as_declared(columns, DELAYED_RETRIES)
 
 
 def _contributions(steps: pa.Table) -> pa.Table:
@@ -135,6 +155,6 @@ def _rows(totals: pa.Table) -> pa.Table:
 MART: Final = mart(
     DELAYED_RETRIES,
     delayed_retries,
-    reads=("retry_dlq_flow", "shipments"),
+    reads=("retry_dlq_flow", "delay_levels", "shipments"),
     carries={"counted": COUNTED, "totals": COUNTED, "horizons": HORIZONS},
 )

@@ -29,11 +29,14 @@ from pipelines.marts.columns import (
     OBSERVED_AT,
     OBSERVED_DATE,
     SEQ,
+    STRING,
 )
 from pipelines.marts.declaring import rows_as_declared
 from pipelines.marts.keys import is_one_of, newest_of_each
 from pipelines.marts.life_cycles import ended
 from pipelines.marts.mart import KEY_TEXT, Given, GoldTable, Made, mart
+from pipelines.marts.polled import NAME as POLLED
+from pipelines.marts.polled import OBSERVED
 from pipelines.marts.slots import HORIZONS, horizons, is_over, slots_of
 from pipelines.settings import SECOND_US
 
@@ -59,6 +62,12 @@ FLUSH_HEALTH: Final = GoldTable(
         EMITTER,
         SEQ,
         OBSERVED_DATE,
+        Column(
+            "provenance",
+            STRING,
+            "OBSERVED: polled and not told; bytes are right to a twentieth, messages are 1 for one "
+            "or more, flushes one a look in which any has ended; null: told",
+        ),
     ),
     ("emitter", "observed_at"),
     on_ticks="true",
@@ -130,6 +139,8 @@ def flush_health(given: Given) -> Made:
         rows.extend(_waiting(of_slot, queues, last))
         last = newest_of_each(last, of_slot["checkpoints"].sort_by("seq"), ("emitter",))
     carried |= {"queues": queues, "last": last, "horizons": known}
+    watched = set(given.facts[POLLED]["emitter"].to_pylist())
+    rows = [_as_polled(row) if row["emitter"] in watched else row for row in rows]
     return Made(rows_as_declared(rows, FLUSH_HEALTH), carried)
 
 
@@ -192,7 +203,17 @@ def _row(told: list[dict[str, Any]], queues: pa.Table) -> dict[str, Any]:
         "power_cut_queues": queues.num_rows,
         "flushes": sum(row["count"] for row in flushes),
         "flush_us_max": _most(flushes, "duration_us_max"),
+        "provenance": None,
     }
+
+
+def _as_polled(row: dict[str, Any]) -> dict[str, Any]:
+    """The same of a broker that tells how much is not flushed, and not what of it is messages, nor
+    how long a flush took.
+    """
+    waits = int(row["power_cut_bytes"] > 0)
+    polled = {"power_cut_messages": waits, "power_cut_queues": waits, "flush_us_max": None}
+    return {**row, **polled, "power_cut_bytes_max": None, "provenance": OBSERVED}
 
 
 def _waiting(
@@ -223,7 +244,8 @@ def _most(rows: list[dict[str, Any]], name: str) -> int | None:
 MART: Final = mart(
     FLUSH_HEALTH,
     flush_health,
-    reads=("flush_checkpoints", "queue_watermarks", "lifecycle", "shipments"),
+    reads=("flush_checkpoints", "queue_watermarks", "lifecycle", "shipments", POLLED),
+    wakes=("flush_checkpoints", "queue_watermarks", "lifecycle", "shipments"),
     carries={
         "marks": QUEUES,
         "checkpoints": CHECKPOINTS,

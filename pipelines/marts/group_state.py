@@ -47,6 +47,8 @@ from pipelines.marts.judging.ticks import NAME as TICKS
 from pipelines.marts.judging.ticks import WORDS
 from pipelines.marts.keys import positions_of
 from pipelines.marts.mart import KEY_TEXT, Given, GoldTable, Made, Positions, coded, mart
+from pipelines.marts.polled import NAME as POLLED
+from pipelines.marts.polled import OBSERVED, errors_ms
 from pipelines.marts.sentences import deleted_unread, messages, rate
 from pipelines.settings import MS_US, SECOND_US, Evaluation
 from pipelines.wording import duration
@@ -102,6 +104,16 @@ GROUP_STATE: Final = GoldTable(
             TIMESTAMP,
             "when the first queue that falls behind loses unread messages, at its rate; null when "
             "none does, or when its queue has deleted nothing yet",
+        ),
+        Column(
+            "provenance",
+            STRING,
+            "OBSERVED: polled and not told, its broker is watched from outside; null: told",
+        ),
+        Column(
+            "error_ms",
+            LONG,
+            "how far the moments of this row may be off: it was polled so often; null when told",
         ),
     ),
     ("cluster", "broker", "group", "observed_at"),
@@ -204,7 +216,25 @@ def group_state(given: Given) -> Made:
             if part is not None:
                 parts.append(part)
     made = pa.concat_tables(parts) if parts else MART.none
-    return Made(made, _carried(known))
+    return Made(_with_errors(made, given.facts[POLLED]), _carried(known))
+
+
+def _with_errors(made: pa.Table, periods: pa.Table) -> pa.Table:
+    """The rows with how far their moments may be off."""
+    if not periods.num_rows or not made.num_rows:
+        return made
+    at_us = pc.cast(made["observed_at"], pa.int64())
+    rows = pa.table({"emitter": made["emitter"], "event_us": at_us})
+    error_ms = errors_ms(rows, periods, by="event_us")
+    is_polled = pa.array(error_ms != UNKNOWN)
+    told = {
+        "provenance": pc.if_else(is_polled, OBSERVED, pa.scalar(None, pa.string())),
+        "error_ms": as_column(error_ms),
+    }
+    for name, column in told.items():
+        place = made.schema.get_field_index(name)
+        made = made.set_column(place, made.schema.field(name), column)
+    return made
 
 
 class _Rows:
@@ -354,9 +384,15 @@ def _without_figures(
         **dict.fromkeys(("queues_known", "queues_not_ok"), none),
         **columns,
         "trend": pa.nulls(count, pa.string()),
+        **_untold(count),
         "observed_us": pa.repeat(pa.scalar(tick_us, pa.int64()), count),
     }
     return as_declared(made, GROUP_STATE)
+
+
+def _untold(count: int) -> dict[str, pa.Array]:
+    """How far moments may be off: as of what was told."""
+    return {"provenance": pa.nulls(count, pa.string()), "error_ms": pa.nulls(count, pa.int64())}
 
 
 def _take(known: _Known, rows: _Rows, tick_us: int) -> tuple[Flags, Positions]:
@@ -432,6 +468,7 @@ def _summed(
         ),
         "retained_until": as_column(_retained_until(code, count, figures, tick_us)),
         "seq": pa.array(_most(code, count, figures["seq"])),
+        **_untold(count),
         "observed_us": pa.repeat(pa.scalar(tick_us, pa.int64()), count),
     }
     reason = _behind(summed).to_pylist()
@@ -594,7 +631,7 @@ def _carried(known: _Known) -> dict[str, pa.Table]:
 MART = mart(
     GROUP_STATE,
     group_state,
-    reads=("group_watermarks", QUEUE_NUMBERS, JUDGED_QUEUES, TICKS),
+    reads=("group_watermarks", QUEUE_NUMBERS, JUDGED_QUEUES, TICKS, POLLED),
     carries={"groups": GROUPS, "queues": QUEUES, "figures": FIGURES},
     wakes=("group_watermarks", JUDGED_QUEUES, TICKS),
 )

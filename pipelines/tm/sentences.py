@@ -13,7 +13,7 @@ from typing import Any, Final, cast
 import polars as pl
 
 from pipelines.came_again import came_again
-from pipelines.emitters import skew_sentences
+from pipelines.emitters import skew_sentences, watched_text
 from pipelines.moment import Moment
 from pipelines.revisions import Revision
 from pipelines.rollbacks import in_words
@@ -55,7 +55,9 @@ def _judged(judged_to: datetime, moment: Moment | None) -> str:
     each = [f"{one.emitter} only to {clock(one.judged_to, day=True)}" for one in silent]
     if moment is not None and moment.ahead:
         each += [moment.unknown[one.emitter] for one in moment.ahead]
-    return f"{said}; {_listed(each)}." if each else f"{said}."
+    watched = watched_text(moment) if moment is not None else None
+    end = "." if watched is None else f". It is {watched}."
+    return f"{said}; {_listed(each)}{end}" if each else f"{said}{end}"
 
 
 def known_from(moment: datetime) -> str:

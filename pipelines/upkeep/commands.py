@@ -1,4 +1,4 @@
-"""Commands of upkeep: `tidemark lake maintain`, `tidemark lake status`.
+"""Commands of upkeep: `tidemark lake maintain`, `tidemark lake status`, `tidemark lake retire`.
 
 Absent on purpose: work. SIGTERM and SIGINT let the step under way end, then the process exits
 with 0.
@@ -7,8 +7,10 @@ with 0.
 from __future__ import annotations
 
 import difflib
+import getpass
 import os
 import signal
+import socket
 import sys
 import threading
 from collections.abc import Callable
@@ -26,7 +28,9 @@ if TYPE_CHECKING:
     from pipelines.upkeep.settings import Upkeep
 
 app = typer.Typer(no_args_is_help=True)
-lake_commands = typer.Typer(no_args_is_help=True, help="Look after the lake: maintain, status.")
+lake_commands = typer.Typer(
+    no_args_is_help=True, help="Look after the lake: maintain, status, retire."
+)
 app.add_typer(lake_commands, name="lake")
 
 LakeOption = Annotated[str, typer.Option("--lake", help="Path or URI of the lake.")]
@@ -142,6 +146,21 @@ def status(
     console.print(status_table(home, upkeep, datetime.now(UTC)))
     holder = holder_of(home, ROLE)
     console.print(f"maintained by {holder}" if holder else "maintained by nobody")
+
+
+@lake_commands.command("retire")
+def retire(
+    emitter: Annotated[str, typer.Argument(help="Who is gone: cluster/broker/broker_id.")],
+    lake: LakeOption = "var/lake",
+    reason: Annotated[str | None, typer.Option(help="Why; kept with the row.")] = None,
+) -> None:
+    """Say that a broker was taken out for good: nothing of it is open or unknown any more."""
+    from pipelines.lake import Lake
+    from pipelines.retirements import retire as write
+
+    by = f"{getpass.getuser()}@{socket.gethostname()}"
+    write(Lake.at(lake), emitter, by=by, reason=reason, now=datetime.now(UTC))
+    typer.echo(f"{emitter} is retired; if it tells anything more, it is there again")
 
 
 def _preview_lines(home: Lake, upkeep: Upkeep) -> list[str]:

@@ -11,18 +11,23 @@ import pytest
 
 from demo.rocketmq import Installation, configure_log
 from engine.protocol.message import Message
+from pipelines.marts.declared import steps
+from pipelines.settings import Evaluation
 from provision import jars, java
 from provision.places import earlier_rocketmq_jars
 from tests.integration.broker.spooled import spooled
 from tests.integration.client.cluster_users import eventually, producing
 from tests.interop.real_rocketmq import DIES_WITH_THE_TESTS, RealRocketMQ, real_rocketmq
 from tests.interop.test_observed_rocketmq import (
+    _sent,
     check_that_all_ends_are_told,
     check_that_failures_are_told,
     check_that_the_stuck_one_is_found,
     observer,
     played,
 )
+from tests.pipelines.partition import bronze_of, run
+from tests.shipped_alerts import fired
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +82,7 @@ async def test_a_java_client_of_an_earlier_rocketmq_tells_where_its_listener_sta
     earlier_rocketmq: RealRocketMQ, tmp_path: Path
 ) -> None:
     """Its first message never ends: what it holds is told, and the stack of the listener."""
-    home = tmp_path / "home" / "DefaultCluster" / "broker-a"
+    home = tmp_path / "home" / "DefaultCluster" / "broker-a" / "observer"
     command = java_consumer(tmp_path)
     command += [earlier_rocketmq.name_server, JAVA_GROUP, JAVA_TOPIC, "java-1"]
     command += [str(tmp_path / "ledger.jsonl"), "--freezes-on", "halt"]
@@ -100,6 +105,50 @@ async def test_a_java_client_of_an_earlier_rocketmq_tells_where_its_listener_sta
     assert "DemoConsumer" in stacks()[0]
     (window, *_) = [row for row in spooled(home, "client_windows") if row["group"] == JAVA_GROUP]
     assert window["client_id"] == "127.0.0.1@java-1"
+
+
+KILLED_TOPIC, KILLED_GROUP = "observed-killed", "observed-java-killed"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+async def test_a_java_consumer_of_an_earlier_rocketmq_that_is_killed_has_left_what_it_held(
+    earlier_rocketmq: RealRocketMQ, tmp_path: Path
+) -> None:
+    """It dies of SIGKILL over a message, with others behind it in its window."""
+    home = tmp_path / "home" / "DefaultCluster" / "broker-a" / "observer"
+    command = java_consumer(tmp_path)
+    command += [earlier_rocketmq.name_server, KILLED_GROUP, KILLED_TOPIC, "java-1"]
+    command += [str(tmp_path / "ledger.jsonl"), "--dies-on", "halt"]
+
+    def events() -> list[str]:
+        rows = spooled(home, "rebalance_events") if (home / "spool").exists() else []
+        return [row["kind"] for row in rows if row["group"] == KILLED_GROUP]
+
+    async with AsyncExitStack() as stack:
+        producer = await stack.enter_async_context(
+            producing(earlier_rocketmq.name_server, "observed")
+        )
+        await eventually(lambda: _sent(producer, KILLED_TOPIC), "the broker makes the topic")
+        stack.enter_context(observer(earlier_rocketmq, tmp_path))
+        stack.enter_context(running(command, tmp_path / "java.log"))
+        await eventually(lambda: "ASSIGNED" in events(), "it reads", within_s=90)
+        for number in range(40):
+            message = Message(KILLED_TOPIC, b"order")
+            message.keys = "halt" if number < 20 else ""
+            await producer.send(message)
+        await eventually(lambda: "LEFT" in events(), "it is gone", within_s=90)
+    (left,) = [
+        row
+        for row in spooled(home, "rebalance_events")
+        if row["group"] == KILLED_GROUP and row["kind"] == "LEFT"
+    ]
+    assert (left["client_id"], left["reason"]) == ("127.0.0.1@java-1", "NOT_CONNECTED")
+    gold = run(steps(), bronze_of(tmp_path / "lake"), Evaluation())
+    risks = [row for row in gold["duplicate_risk_windows"] if row["group"] == KILLED_GROUP]
+    assert {row["outcome"] for row in risks} == {"POSSIBLE"}
+    assert max(row["at_risk_messages"] for row in risks) > 0
+    assert {one for one in fired(gold) if one[1] == KILLED_GROUP} == set(), "it is away for seconds"
 
 
 @contextmanager

@@ -32,6 +32,7 @@ from tests.integration.client.cluster_users import (
 )
 from tests.interop.real_rocketmq import RealRocketMQ
 from tests.pipelines.partition import bronze_of, run
+from tests.shipped_alerts import fired
 
 TOPIC, GROUPS = "observed-orders", ("observed-quick", "observed-stuck")
 WATCHED_S = 45
@@ -117,10 +118,12 @@ def check_that_the_stuck_one_is_found(folder: Path) -> None:
     assert {row["kind"] for row in windows} == {"FROZEN_HEAD"}
     assert {row["head_offset"] for row in windows} == {0}
     assert not [row for row in gold["stalled_windows"] if row["group"] == GROUPS[0]]
+    assert {one for one in fired(gold) if one[1] in GROUPS} == {("QueueFrozen", GROUPS[1])}
     lags = [
         row for row in gold["consumer_lag"] if row["group"] == GROUPS[1] and row["lag_messages"]
     ]
-    assert {row["provenance"] for row in lags} == {"EXACT"}
+    assert {row["provenance"] for row in lags} == {"OBSERVED"}
+    assert {row["error_ms"] for row in lags} == {2_000}
     assert max(row["time_lag_ms"] for row in lags) >= 1000 * WATCHED_S * 0.8
 
 
@@ -134,7 +137,7 @@ async def test_the_rows_of_one_look_are_what_the_admin_tool_says(
 async def check_that_all_ends_are_told(cluster: RealRocketMQ, tmp_path: Path) -> None:
     """All queues of all topics that the broker lists, with their ends."""
     with observer(cluster, tmp_path):
-        spool = tmp_path / "home" / "DefaultCluster" / "broker-a" / "spool"
+        spool = tmp_path / "home" / "DefaultCluster" / "broker-a" / "observer" / "spool"
         await eventually(lambda: any(spool.glob("*")), "the observer's first look")
         await asyncio.sleep(3)  # More than one look.
     address, known = cluster.broker, dict[tuple[str, int], int]()
@@ -170,7 +173,7 @@ async def check_that_failures_are_told(cluster: RealRocketMQ, tmp_path: Path) ->
     async def hear(_messages: Sequence[MessageExt], _context: ConsumeContext) -> Any:
         return SUCCESS
 
-    home = tmp_path / "home" / "DefaultCluster" / "broker-a"
+    home = tmp_path / "home" / "DefaultCluster" / "broker-a" / "observer"
 
     def steps() -> list[str]:
         return [row["step"] for row in spooled(home, "retry_dlq_flow")]

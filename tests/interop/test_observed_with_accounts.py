@@ -93,7 +93,7 @@ async def test_three_rights_to_read_are_enough_and_a_missing_one_is_named(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     home = tmp_path / "home"
-    store = home / "DefaultCluster" / "broker-a"
+    store = home / "DefaultCluster" / "broker-a" / "observer"
 
     def times() -> list[object]:
         rows = spooled(store, "group_watermarks") if (store / "spool").exists() else []

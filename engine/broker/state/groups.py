@@ -15,8 +15,6 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from heapq import merge
-from itertools import groupby, islice
 
 from engine.broker.state.members import TOLD_BYTES, ClientChannel, Member, silent_members
 from engine.broker.state.shares import Shares
@@ -25,7 +23,6 @@ from engine.foundation.limits import (
     ACCOUNT_GROUPS_MAX,
     ACCOUNT_MEMBERS_MAX,
     ACCOUNT_SUBSCRIPTION_BYTES_MAX,
-    DISAGREEING_MEMBERS_TOLD_MAX,
     GROUPS_MAX,
     MEMBERS_LISTED_MAX,
     MEMBERS_MAX,
@@ -33,7 +30,7 @@ from engine.foundation.limits import (
 )
 from engine.protocol.bodies import ConsumerData, SubscriptionData
 from engine.protocol.codes import ResponseCode
-from engine.protocol.tag_bits import split_tags
+from engine.protocol.told_subscriptions import disagreement, meant
 from engine.remoting import Peer
 
 BROADCASTING = "BROADCASTING"
@@ -103,28 +100,11 @@ class ConsumerGroup:
         if after is not None:
             insort(self.told.setdefault(after, []), client_id)
 
-    def rarest_tellers(self) -> list[str]:
-        """Members whose subscription the fewest others told, DISAGREEING_MEMBERS_TOLD_MAX at most,
-        sorted.
-        """
-        rarest: list[str] = []
-        for _, alike in groupby(sorted(self.told.values(), key=len), key=len):
-            room = DISAGREEING_MEMBERS_TOLD_MAX - len(rarest)
-            if not room:
-                break
-            rarest += islice(merge(*alike), room)
-        return sorted(rarest)
-
     def disagreement(self) -> tuple[str, ...]:
         """`client reads topic:expression, ...` of each member when they differ; empty when all
         that have told their subscription told the same. Of very many, the rarest ones.
         """
-        if len(self.told) < 2:
-            return ()
-        return tuple(
-            f"{one} reads {', '.join(self.members[one].subscription or ()) or 'nothing'}"
-            for one in self.rarest_tellers()
-        )
+        return disagreement(self.told)
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,7 +271,7 @@ class ConsumerGroups:
         told_before = member.subscription if member is not None else None
         told = told_before
         if not keep_subscription:
-            told = tuple(sorted(_meant(one) for one in data.subscription_data_set))
+            told = tuple(sorted(meant(one) for one in data.subscription_data_set))
         members_before = _listed(group) if is_new else None
         group.note_told(client_id, told_before, told)
         heard = Member(channel, now_ms, channel.account, told)
@@ -440,13 +420,6 @@ def _listed(group: ConsumerGroup) -> list[str] | None:
 
 def _spelled(subscriptions: Iterable[SubscriptionData]) -> list[str]:
     return sorted(f"{data.topic}:{data.sub_string}" for data in subscriptions)
-
-
-def _meant(data: SubscriptionData) -> str:
-    """As spelled, but the same for the same tags in another order or with other blanks."""
-    if data.is_by_tags and not data.class_filter_mode:
-        return f"{data.topic}:{' || '.join(sorted(set(split_tags(data.sub_string))))}"
-    return f"{data.topic}:{data.sub_string}"
 
 
 def _subscribe(group: ConsumerGroup, told: Iterable[SubscriptionData]) -> bool:

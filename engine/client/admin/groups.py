@@ -17,7 +17,12 @@ from engine.protocol.bodies import (
     OffsetWrapper,
     encode_document,
 )
-from engine.protocol.bodies_admin import ProducerInfo, ProducerTable
+from engine.protocol.bodies_admin import (
+    ConsumeTimeSpans,
+    ProducerInfo,
+    ProducerTable,
+    QueueTimeSpan,
+)
 from engine.protocol.body_codec import convert, table_of
 from engine.protocol.codes import RequestCode, ResponseCode
 from engine.protocol.consume_stats_list import consume_stats_in_slices
@@ -25,6 +30,7 @@ from engine.protocol.headers import (
     BrokerConsumeStatsRequestHeader,
     ConsumerRunningInfoRequestHeader,
     ConsumeStatsRequestHeader,
+    ConsumeTimeSpanRequestHeader,
     DeleteSubscriptionGroupRequestHeader,
 )
 from engine.protocol.message import MessageQueue
@@ -186,6 +192,14 @@ class GroupAdmin:
             broker_address, RequestCode.GET_CONSUMER_RUNNING_INFO, fields
         )
         return ConsumerRunningInfo.decode(answer.body)
+
+    async def time_spans(self, broker_address: str, group: str, topic: str) -> list[QueueTimeSpan]:
+        """Store times of the ends of a topic's queues on one broker, and how long the first message
+        that the group has not consumed waits.
+        """
+        fields = ConsumeTimeSpanRequestHeader(topic=topic, group=group).encode()
+        answer = await self._asking.ask(broker_address, RequestCode.QUERY_CONSUME_TIME_SPAN, fields)
+        return ConsumeTimeSpans.decode(answer.body).consume_time_span_set
 
 
 def _progress(told: OffsetWrapper) -> QueueProgress:

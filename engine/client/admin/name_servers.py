@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from engine.client.admin.asking import Asking
-from engine.foundation.errors import RequestRefused
+from engine.foundation.errors import RemoteProtocolError, RequestRefused
 from engine.foundation.java_properties import written
 from engine.protocol.bodies import KVTable
 from engine.protocol.codes import RequestCode, ResponseCode
@@ -96,6 +96,12 @@ def settings_body(settings: Mapping[str, str]) -> bytes:
 
 
 def settings_of(body: bytes | bytearray | memoryview) -> dict[str, str]:
-    """`key=value` lines as RocketMQ answers them, which escapes nothing; sorted by key."""
-    lines = [line.partition("=") for line in str(body, "utf-8").splitlines() if "=" in line]
+    """`key=value` lines as RocketMQ answers them, which escapes nothing; sorted by key. Raises
+    RemoteProtocolError when they are no text.
+    """
+    try:
+        text = str(body, "utf-8")
+    except UnicodeDecodeError as error:
+        raise RemoteProtocolError(f"settings that are no UTF-8: {error}") from error
+    lines = [line.partition("=") for line in text.splitlines() if "=" in line]
     return {key.strip(): value.strip() for key, _, value in sorted(lines)}

@@ -16,7 +16,8 @@ from typing import Any
 from engine.client.admin import Admin
 from engine.client.config import ClientConfig
 from engine.observer.broker_watch import Watched
-from engine.observer.cluster_watch import ClusterWatch, Observation
+from engine.observer.cluster_watch import GONE_AFTER_MS, ClusterWatch
+from engine.observer.observation import Observation
 from engine.protocol import fastjson
 from engine.protocol.bodies import (
     BrokerData,
@@ -34,7 +35,8 @@ from engine.protocol.bodies import (
     TopicStatsTable,
     encode_running_info,
 )
-from engine.protocol.bodies_admin import ClientConnection
+from engine.protocol.bodies_admin import ClientConnection, ConsumeTimeSpans, QueueTimeSpan
+from engine.protocol.body_codec import WireQueue
 from engine.protocol.codes import RequestCode as Code
 from engine.protocol.codes import ResponseCode
 from engine.protocol.command import RemotingCommand
@@ -69,6 +71,8 @@ class PlayedBroker:
         """What the members of groups hold: by group, by client id."""
         self.models: dict[str, str] = {}
         """Message models of groups that are not CLUSTERING."""
+        self.figures: dict[str, str] = {}
+        """Further ones of its own run."""
         self.jstack: str | None = None
         """The stacks of every member's threads."""
         self.messages: dict[Place, list[MessageExt]] = {}
@@ -79,6 +83,7 @@ class PlayedBroker:
         self.address = ""
         self.usual: dict[int, Handler] = {
             Code.GET_BROKER_RUNTIME_INFO: self._figures,
+            Code.GET_BROKER_CONFIG: lambda _, ask: ok(ask, b"messageDelayLevel=1s 5s 10s\n"),
             Code.GET_BROKER_CONSUME_STATS: self._consume_stats,
             Code.GET_ALL_TOPIC_CONFIG: self._topics,
             Code.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: self._groups,
@@ -86,6 +91,7 @@ class PlayedBroker:
             Code.GET_CONSUMER_CONNECTION_LIST: self._connections,
             Code.GET_CONSUMER_RUNNING_INFO: self._running,
             Code.PULL_MESSAGE: self._read,
+            Code.QUERY_CONSUME_TIME_SPAN: self._spans,
         }
         self._server = RpcServer(system_runtime(), dict.fromkeys(self.usual, self._answer))
 
@@ -114,7 +120,7 @@ class PlayedBroker:
         return MessageQueue(place[0], self.name, place[1])
 
     def _figures(self, _peer: Peer, request: RemotingCommand) -> RemotingCommand:
-        table = {"bootTimestamp": str(self.booted_ms)}
+        table = {"bootTimestamp": str(self.booted_ms), **self.figures}
         return ok(request, KVTable(table).encode())
 
     def _consume_stats(self, _peer: Peer, request: RemotingCommand) -> RemotingCommand:
@@ -163,6 +169,18 @@ class PlayedBroker:
         jstack = self.jstack if wants_stacks else None
         return ok(request, encode_running_info({}, [], held, {}, jstack=jstack))
 
+    def _spans(self, _peer: Peer, request: RemotingCommand) -> RemotingCommand:
+        group, topic = request.fields["group"], request.fields["topic"]
+        now_ms = system_runtime().clock.now_ms()
+        spans = []
+        for place, offset in self.groups.get(group, {}).items():
+            kept = self.messages.get(place, [])
+            if place[0] == topic and offset < len(kept):
+                waited_ms = now_ms - kept[offset].store_timestamp_ms
+                queue = WireQueue(self.name, place[1], topic)
+                spans.append(QueueTimeSpan(queue, delay_time_ms=waited_ms))
+        return ok(request, ConsumeTimeSpans(spans).encode())
+
     def _read(self, _peer: Peer, request: RemotingCommand) -> RemotingCommand:
         place = request.fields["topic"], int(request.fields["queueId"])
         begin = int(request.fields["queueOffset"])
@@ -185,6 +203,12 @@ class PlayedCluster:
     """How often it was asked who is there."""
     heard: list[Watched] = field(default_factory=list)
     """Brokers that the observer has begun to watch."""
+    gone: list[Watched] = field(default_factory=list)
+    """Brokers that it has told to be gone."""
+
+    async def hear_gone(self, watched: Watched) -> None:
+        """One is gone."""
+        self.gone.append(watched)
 
     def info(self) -> ClusterInfo:
         """All that the name server knows."""
@@ -210,12 +234,12 @@ class PlayedCluster:
 
     def told(self, broker: PlayedBroker, table: str) -> list[Row]:
         """Rows of a broker's observer so far, oldest first."""
-        home = self.folder / broker.cluster / broker.name
+        home = self.folder / broker.cluster / broker.name / "observer"
         return spooled(home, table) if (home / "spool").exists() else []
 
     def horizon_us(self, broker: PlayedBroker) -> int:
         """Up to when its observer says that all was told."""
-        spool = self.folder / broker.cluster / broker.name / "spool"
+        spool = self.folder / broker.cluster / broker.name / "observer" / "spool"
         (segment,) = spool.glob("*.seg")
         placed, _ = decode_frames(segment.read_bytes())
         return max(one.frame.as_of for one in placed)
@@ -245,7 +269,12 @@ async def played_cluster(folder: Path, *brokers: PlayedBroker) -> AsyncIterator[
 
 @asynccontextmanager
 async def observing(
-    cluster: PlayedCluster, *, period_ms: int = 50, **settings: Any
+    cluster: PlayedCluster,
+    *,
+    period_ms: int = 50,
+    gone_after_ms: int = GONE_AFTER_MS,
+    told: Observation | None = None,
+    **settings: Any,
 ) -> AsyncIterator[ClusterWatch]:
     """An observer of it, until the end; what ends it before fails the test."""
     config = ClientConfig(
@@ -254,8 +283,10 @@ async def observing(
     watch = ClusterWatch(
         system_runtime(),
         Admin(system_runtime(), config),
-        Observation(frozenset(), "observer", str(cluster.folder), period_ms),
+        told or Observation(frozenset(), "observer", str(cluster.folder), period_ms),
         on_new=cluster.heard.append,
+        on_gone=cluster.hear_gone,
+        gone_after_ms=gone_after_ms,
     )
     watching = asyncio.create_task(watch.wait())
     try:

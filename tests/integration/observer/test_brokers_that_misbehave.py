@@ -96,7 +96,7 @@ async def is_followed(cluster: PlayedCluster, broker: PlayedBroker, offset: int)
 
 ALL = (
     *(Code.GET_BROKER_RUNTIME_INFO, Code.GET_BROKER_CONSUME_STATS, Code.GET_ALL_TOPIC_CONFIG),
-    *(Code.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, Code.GET_TOPIC_STATS_INFO),
+    *(Code.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, Code.GET_TOPIC_STATS_INFO, Code.GET_BROKER_CONFIG),
     *(Code.GET_CONSUMER_CONNECTION_LIST, Code.GET_CONSUMER_RUNNING_INFO, Code.PULL_MESSAGE),
 )
 NEEDED = (Code.GET_BROKER_RUNTIME_INFO, Code.GET_BROKER_CONSUME_STATS)
@@ -159,7 +159,7 @@ async def test_nonsense_costs_its_own_answer(
         await is_followed(cluster, bad, 19)
     told = warnings(caplog, "bad, asked for")
     assert len(told) == len(set(told)) <= 3
-    assert into_the_lake(SystemDisk(), str(tmp_path / "c1" / "bad" / "spool"))
+    assert into_the_lake(SystemDisk(), str(tmp_path / "c1" / "bad" / "observer" / "spool"))
 
 
 HUGE = 2**63 - 1
@@ -198,7 +198,7 @@ async def test_figures_that_cannot_be_are_left_out_and_what_is_told_fits_the_lak
     assert {row["group"] for row in told["group_watermarks"]} == {"g"}
     assert {row["client_id"] for row in told["client_windows"]} == {"good"}
     assert "SPOOL_LOSS" not in {row["kind"] for row in told["lifecycle"]}
-    assert into_the_lake(SystemDisk(), str(tmp_path / "c1" / "broker-a" / "spool"))
+    assert into_the_lake(SystemDisk(), str(tmp_path / "c1" / "broker-a" / "observer" / "spool"))
     said = warnings(caplog, "are left out")
     assert len(said) == len(set(said)) == 6
     assert "\n" not in "".join(said)

@@ -31,7 +31,7 @@ async def test_an_account_that_may_read_all_is_enough(tmp_path: Path) -> None:
     async with cluster(guarded, access=ACCESS) as running:
         seen = PlayedCluster(tmp_path / "home", [], running.name_server_address)
         async with observing(seen, credentials=ROOT):
-            home = tmp_path / "home" / "DefaultCluster" / "broker-a"
+            home = tmp_path / "home" / "DefaultCluster" / "broker-a" / "observer"
 
             async def is_told() -> bool:
                 return (home / "spool").exists() and bool(spooled(home, "queue_watermarks"))

@@ -97,6 +97,7 @@ def test_every_table_stands_where_an_earlier_spool_has_it() -> None:
         "consume_stats",
         "cold_reads",
         "reused_offsets",
+        "delay_levels",
     ]
 
 

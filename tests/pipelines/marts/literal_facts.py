@@ -11,6 +11,7 @@ from engine.telemetry.tables import BY_NAME
 from pipelines.marts.computing import beginning
 from pipelines.marts.mart import ROW_NUMBERS, Given, Mart, Step
 from pipelines.marts.offset_violations import MART as OFFSET_VIOLATIONS
+from pipelines.marts.polled import STEP as POLLED
 from pipelines.marts.risks.windows import WINDOWS
 from pipelines.settings import Evaluation
 from pipelines.staging.facts import NUMBERS, as_facts, no_facts
@@ -77,4 +78,4 @@ def _no_exposures(given: Given) -> Any:
 
 EXPOSURES = Step("exposures", (), _no_exposures, makes=WINDOWS)
 """Stands for the step of that name where no queue is judged."""
-_NOTHING = {step.name: step.none for step in (EXPOSURES, OFFSET_VIOLATIONS)}
+_NOTHING = {step.name: step.none for step in (EXPOSURES, OFFSET_VIOLATIONS, POLLED)}

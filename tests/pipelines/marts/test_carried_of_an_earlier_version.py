@@ -147,6 +147,8 @@ def test_what_the_judges_carry_tells_the_words_of_its_numbers() -> None:
     told = []
     for step in JUDGES:
         for name, schema in step.carries.items():
+            if step.name not in carried:
+                continue  # It has nothing to remember yet.
             assert means_the_same(carried[step.name][name], schema.empty_table())
             told += [f"{step.name}/{name}/{one.name}" for one in schema if words_of(one)]
     assert told == [

@@ -12,13 +12,16 @@ from pipelines.marts.delayed_retries import MART as DELAYED_RETRIES
 from pipelines.marts.flush_health import MART as FLUSH_HEALTH
 from pipelines.marts.offset_health import MART as OFFSET_HEALTH
 from pipelines.marts.offset_violations import MART as OFFSET_VIOLATIONS
+from pipelines.marts.polled import STEP as POLLED
 from pipelines.marts.retry_flow import MART as RETRY_FLOW
 from tests.pipelines import partition
 from tests.pipelines.gold_lake import SHORT
 from tests.pipelines.marts.event_stories import Operation, bronze_of, stories, told
 from tests.pipelines.marts.literal_facts import NOON, SECOND, Row, computed, facts, only
 
-STEPS = in_order([DELAYED_RETRIES, FLUSH_HEALTH, OFFSET_HEALTH, OFFSET_VIOLATIONS, RETRY_FLOW])
+STEPS = in_order(
+    [DELAYED_RETRIES, FLUSH_HEALTH, OFFSET_HEALTH, OFFSET_VIOLATIONS, POLLED, RETRY_FLOW]
+)
 
 
 def step(at: float, what: str, times: int = 1, **values: Any) -> Row:

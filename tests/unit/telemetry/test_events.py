@@ -137,6 +137,8 @@ def test_retry_redelivery_and_lifecycle_have_their_tables() -> None:
             "observed_by": None,
             "report_each_ms": None,
             "skew_ms": None,
+            "address": None,
+            "name_servers": None,
         },
     )
 

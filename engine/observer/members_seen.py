@@ -1,0 +1,176 @@
+"""A group's members, as looks see them: what each subscribes to, and where it connects from.
+
+Place in the walk: under `facts`, which has one for each group. Pure: time comes with the looks.
+
+What a broker is told by heartbeats is asked here, of one member after the other. So members count
+as at odds only by answers that were given since the last of them said something new: what one said
+before that may be out of date.
+
+Invariant: each state of a group's subscriptions is told once, and so is each id that is shared.
+Absent on purpose: what members hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from engine.foundation.observing import RebalanceEvent
+from engine.foundation.units import SECOND_MS
+from engine.protocol.told_subscriptions import Subscription, disagreement, how_to_agree
+
+TOGETHER_MS: Final = 130 * SECOND_MS
+"""A broker closes a connection without heartbeats after 120 s, and looks each ten: of two that were
+there for longer than that neither was left behind by a client that connected anew.
+"""
+ADDRESSES_KEPT_MAX: Final = 4
+"""Of a client id: those that were left last."""
+
+
+@dataclass(slots=True)
+class Addresses:
+    """Where a client id connects from."""
+
+    since_ms: dict[str, int] = field(default_factory=dict)
+    """Those that are there now, and the look that saw each first."""
+    left: dict[str, None] = field(default_factory=dict)
+    """Those that were left for another one, oldest first."""
+    is_shared: bool = False
+
+    def see(self, found: Iterable[str], at_ms: int) -> tuple[str, str] | None:
+        """Take note of what a look found; two of them, when it shows only now that two processes
+        bear the id. A client that connects anew leaves its old connection for good: so one that
+        comes back shows it, and two that stay.
+        """
+        now = {one: self.since_ms.get(one, at_ms) for one in found}
+        back = [one for one in now if one not in self.since_ms and one in self.left]
+        gone = [one for one in self.since_ms if one not in now]
+        stay = [one for one, since_ms in now.items() if at_ms - since_ms >= TOGETHER_MS]
+        pair = None
+        if back:
+            others = [one for one in (*self.since_ms, *self.left) if one not in back]
+            pair = (others[0], back[0]) if others else None
+        elif len(stay) > 1:
+            pair = (stay[0], stay[1])
+        for one in gone:
+            self.left.pop(one, None)
+            self.left[one] = None
+        for one in [*self.left][: max(0, len(self.left) - ADDRESSES_KEPT_MAX)]:
+            del self.left[one]
+        self.since_ms = now
+        if pair is None or self.is_shared:
+            return None
+        self.is_shared = True
+        return pair
+
+
+@dataclass(slots=True)
+class _Said:
+    """What a member subscribes to, as it said last."""
+
+    subscription: Subscription
+    at_ms: int
+
+
+@dataclass(slots=True)
+class GroupSeen:
+    """A group, as the broker and its members knew it at the look before."""
+
+    members: dict[str, None] | None = None
+    """None: not asked yet."""
+    generation: int = 0
+    message_model: str | None = None
+    topics: tuple[str, ...] = ()
+    """To which it subscribes, as the broker says."""
+    addresses: dict[str, Addresses] = field(default_factory=dict)
+    said: dict[str, _Said] = field(default_factory=dict)
+    last_said: Subscription | None = None
+    said_anew_ms: int = 0
+    """When a member said last what it had not said before."""
+    told: tuple[str, ...] = ()
+    """Members at odds, as they were told last."""
+
+    def connected(
+        self, group: str, found: Mapping[str, Iterable[str]], at_ms: int
+    ) -> Iterator[RebalanceEvent]:
+        """These members are connected from these addresses; what of it is shared."""
+        self.addresses = {one: self.addresses.get(one, Addresses()) for one in found}
+        for client_id, addresses in found.items():
+            pair = self.addresses[client_id].see(addresses, at_ms)
+            if pair is None:
+                continue
+            yield RebalanceEvent(
+                group,
+                client_id,
+                "CLIENT_ID_SHARED",
+                inferred=False,
+                generation=self.generation,
+                before=[pair[0]],
+                after=[pair[1]],
+                reason=(
+                    f"{client_id} is connected from {pair[0]} and {pair[1]}: two processes bear "
+                    "one client id and read the same queues; give each an instanceName of its own"
+                ),
+            )
+
+    def left(self, client_id: str) -> None:
+        """A member is gone."""
+        self.said.pop(client_id, None)
+
+    def subscribes(
+        self, group: str, client_id: str, subscription: Subscription, at_ms: int
+    ) -> Iterator[RebalanceEvent]:
+        """A member says what it subscribes to; nothing: it does not say."""
+        if not subscription or self.members is None or client_id not in self.members:
+            return
+        before = self.said.get(client_id)
+        if before is not None and before.subscription == subscription:
+            before.at_ms = at_ms
+            return
+        known = {one.subscription for one in self.said.values()}
+        # Of one that comes to others it is told whether it differs from theirs.
+        was = None if before is None and self.said else self.last_said
+        if before is not None:
+            was = before.subscription
+        self.said[client_id] = _Said(subscription, at_ms)
+        self.last_said = subscription
+        if subscription not in known:
+            self.said_anew_ms = at_ms
+        if was is not None and was != subscription:
+            yield RebalanceEvent(
+                group,
+                client_id,
+                "SUBSCRIPTION_CHANGED",
+                inferred=False,
+                generation=self.generation,
+                before=list(was),
+                after=list(subscription),
+            )
+
+    def conflict(self, group: str) -> Iterator[RebalanceEvent]:
+        """Members subscribe differently, or alike again: said once per state of it."""
+        if not self.said:
+            self.told = ()
+            return
+        newest = {one.subscription for one in self.said.values() if one.at_ms >= self.said_anew_ms}
+        spoken: dict[Subscription, list[str]] = {}
+        for client_id, one in sorted(self.said.items()):
+            spoken.setdefault(one.subscription, []).append(client_id)
+        if len(spoken) > 1 and len(newest) < 2:
+            return  # Who is at odds may have changed its mind since it was asked.
+        found = disagreement(spoken)
+        if found == self.told:
+            return
+        before, self.told = self.told, found
+        rarest = min(spoken.values(), key=len)
+        yield RebalanceEvent(
+            group,
+            rarest[0],
+            "SUBSCRIPTION_CONFLICT",
+            inferred=False,
+            generation=self.generation,
+            before=before,
+            after=found,
+            reason=how_to_agree(spoken) if found else "all members subscribe alike again",
+        )

@@ -1,0 +1,69 @@
+"""What is observed, by whom, and under which name.
+
+Place in the walk: from the command's options; `cluster_watch` asks it which clusters are meant.
+Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from engine.foundation.errors import ConfigError
+from engine.observer.questions import said_names
+from engine.protocol.bodies import ClusterInfo
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """As it was asked for."""
+
+    clusters: frozenset[str]
+    """Names, as the name servers have them; none: all that they know."""
+    observer: str
+    home: str
+    """Folder with a folder for each broker's spool."""
+    period_ms: int
+    called: str | None = None
+    """What the lake calls the one cluster that is watched; None: as its name servers do."""
+    name_servers: str = ""
+    """Host:port of all of them, sorted, split by ';'."""
+
+    def is_wanted(self, cluster: str) -> bool:
+        """Is this one watched?"""
+        return not self.clusters or cluster in self.clusters
+
+    def name_in_lake(self, cluster: str) -> str:
+        """What the lake calls a cluster."""
+        return cluster if self.called is None else self.called
+
+    def real_name(self, name_in_lake: str) -> str:
+        """What its name servers call a cluster."""
+        return name_in_lake if self.called is None else next(iter(self.clusters), name_in_lake)
+
+    def missing_in(self, info: ClusterInfo) -> dict[str, str]:
+        """Clusters that are wanted and not there, with a sentence on each that names those that
+        are.
+        """
+        there = said_names(info.cluster_addr_table)
+        return {
+            name: f"the name servers know no cluster {name}; they know {there or 'none'}"
+            for name in sorted(self.clusters - info.cluster_addr_table.keys())
+        }
+
+    def checked(self, info: ClusterInfo) -> Observation:
+        """The same, once the name servers have said which clusters there are. Raises ConfigError
+        when none of those that are wanted is, or when one name is given to several.
+        """
+        missing = self.missing_in(info)
+        if missing and len(missing) == len(self.clusters):
+            there = said_names(info.cluster_addr_table)
+            wanted = f"one that the name servers know: {there or 'they know none'}"
+            raise ConfigError("cluster", said_names(missing), wanted)
+        if self.called is None:
+            return self
+        meant: Sequence[str] = sorted(self.clusters or info.cluster_addr_table)
+        if len(meant) != 1:
+            wanted = f"the name of one cluster; choose one by --cluster of {said_names(meant)}"
+            raise ConfigError("as", self.called, wanted)
+        return replace(self, clusters=frozenset(meant))

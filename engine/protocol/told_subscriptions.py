@@ -1,0 +1,101 @@
+"""What the members of a group say they subscribe to, and whether they say the same.
+
+Place in the walk: heartbeats (a broker) and running infos (who watches one from outside) → what
+each member told → a conflict in words. Pure.
+
+A table of what was told maps a subscription, `topic:expression` sorted, to the client ids that told
+it, sorted. Invariant: nobody is blamed for another spelling of the same tags. Absent on purpose:
+which subscription a broker keeps for all of them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from heapq import merge
+from itertools import groupby, islice
+
+from engine.foundation.limits import DISAGREEING_MEMBERS_TOLD_MAX
+from engine.protocol.bodies import SubscriptionData
+from engine.protocol.tag_bits import split_tags
+
+Subscription = tuple[str, ...]
+"""`topic:expression` of each topic, sorted."""
+Told = Mapping[Subscription, Sequence[str]]
+
+
+def meant(data: SubscriptionData) -> str:
+    """As spelled, but the same for the same tags in another order or with other blanks."""
+    if data.is_by_tags and not data.class_filter_mode:
+        return f"{data.topic}:{' || '.join(sorted(set(split_tags(data.sub_string))))}"
+    return f"{data.topic}:{data.sub_string}"
+
+
+def rarest_tellers(told: Told) -> list[str]:
+    """Members whose subscription the fewest others told, DISAGREEING_MEMBERS_TOLD_MAX at most,
+    sorted.
+    """
+    rarest: list[str] = []
+    for _, alike in groupby(sorted(told.values(), key=len), key=len):
+        room = DISAGREEING_MEMBERS_TOLD_MAX - len(rarest)
+        if not room:
+            break
+        rarest += islice(merge(*alike), room)
+    return sorted(rarest)
+
+
+def disagreement(told: Told) -> tuple[str, ...]:
+    """`client reads topic:expression, ...` of each member when they differ; empty when all told
+    the same. Of very many, the rarest ones.
+    """
+    if len(told) < 2:
+        return ()
+    named = _told_by_named(told)
+    return tuple(f"{one} reads {', '.join(named[one]) or 'nothing'}" for one in named)
+
+
+def how_to_agree(told: Told) -> str:
+    """What goes wrong while members subscribe differently, and what ends it: judged by those that
+    are named, and by what most members told.
+    """
+    named = _told_by_named(told)
+    most = max(sorted(told), key=lambda one: (bool(one), len(told[one])))
+    spoken = dict.fromkeys(named.values())
+    spoken[most] = None
+    readers = Counter(topic for one in spoken for topic in _topics(one))
+    partial = sorted(topic for topic, count in readers.items() if count < len(spoken))
+    others = [one for one, subscription in named.items() if subscription != most]
+    if partial:
+        harm = (
+            f"the broker keeps the last heartbeat's subscription for all, pulls of {_and(partial)} "
+            "are refused in turn (SUBSCRIPTION_NOT_EXIST), and queues given to a member that does "
+            "not subscribe to their topic are not read"
+        )
+    else:
+        harm = "the newest expression filters for all, and what the others want is passed over"
+    alike = (
+        f"subscribe every member to {_and(sorted({spelled for one in spoken for spelled in one}))}"
+        if partial
+        else ("give every member the same expression")
+    )
+    return f"{harm}; fix: {alike}, or put {_and(others)} into a group of its own"
+
+
+def _told_by_named(told: Told) -> dict[str, Subscription]:
+    """What the rarest tellers told, in the order of their names."""
+    rarest = rarest_tellers(told)
+    wanted, found = set(rarest), dict[str, Subscription]()
+    for subscription, tellers in told.items():
+        found |= dict.fromkeys(wanted.intersection(tellers), subscription)
+    return {one: found[one] for one in rarest}
+
+
+def _topics(subscription: Iterable[str]) -> set[str]:
+    return {spelled.partition(":")[0] for spelled in subscription}
+
+
+def _and(names: Sequence[str]) -> str:
+    """Joined, of very many the first ones."""
+    more = len(names) - DISAGREEING_MEMBERS_TOLD_MAX
+    listed = " and ".join(names[:DISAGREEING_MEMBERS_TOLD_MAX])
+    return f"{listed} and {more} more" if more > 0 else listed

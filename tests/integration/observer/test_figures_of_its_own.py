@@ -1,0 +1,59 @@
+"""A broker that does not flush, and a delay level that stands: told from outside, and in gold."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from engine.runtime import system_runtime
+from engine.telemetry.shipper.shipper import Shipper
+from pipelines.marts.declared import needed_for
+from pipelines.settings import Evaluation
+from tests.integration.broker.cluster import eventually
+from tests.integration.observer.played_cluster import PlayedBroker, observing, played_cluster
+from tests.pipelines.partition import bronze_of, run
+
+
+async def test_a_log_that_is_not_flushed_and_a_level_that_stands_are_in_gold(
+    tmp_path: Path,
+) -> None:
+    broker = PlayedBroker("broker-a")
+    home = tmp_path / "home"
+    broker.figures = {
+        "commitLogMaxOffset": "1000000",
+        "remainHowManyDataToFlush": "0 B",
+        "scheduleMessageOffset_1": "7,9",
+    }
+    async with played_cluster(home, broker) as cluster, observing(cluster):
+
+        async def is_late() -> bool:
+            levels = cluster.told(broker, "delay_levels")
+            return bool(levels) and levels[-1]["overdue"] == 2
+
+        await eventually(is_late, "what is overdue is told", within_s=20)
+        broker.figures["commitLogMaxOffset"] = "2000000"
+        broker.figures["remainHowManyDataToFlush"] = "976.6 KiB"
+
+        async def is_told() -> bool:
+            return len(cluster.told(broker, "flush_checkpoints")) > 2
+
+        await eventually(is_told, "what is not flushed is told")
+
+        until_us = cluster.horizon_us(broker) + 21_000_000
+
+        async def is_past() -> bool:
+            return cluster.horizon_us(broker) > until_us
+
+        await eventually(is_past, "ten seconds are over", within_s=60)
+    spool = home / "c1" / "broker-a" / "observer" / "spool"
+    Shipper(system_runtime(), str(spool), str(tmp_path / "lake"), {}).ship_all()
+    steps = needed_for("flush_health", "delayed_retries")
+    gold = run(steps, bronze_of(tmp_path / "lake"), Evaluation())
+    delayed = gold["delayed_retries"][-1]
+    assert [delayed[name] for name in ("group", "delay_ms", "waiting", "overdue")] == [
+        *("*", 1000),
+        *(2, 2),
+    ]
+    health = gold["flush_health"][-1]
+    assert (health["flushes"], health["power_cut_messages"]) == (0, 1)
+    assert 970 * 1024 < health["power_cut_bytes"] < 980 * 1024
+    assert (health["flush_us_max"], health["provenance"]) == (None, "OBSERVED")

@@ -1,0 +1,60 @@
+"""An account that may not read messages still tells how long they wait, with an error."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from engine.protocol.codes import RequestCode as Code
+from engine.protocol.codes import ResponseCode
+from engine.protocol.message import MessageExt
+from engine.runtime import system_runtime
+from engine.telemetry.shipper.shipper import Shipper
+from pipelines.marts.declared import needed_for
+from pipelines.settings import Evaluation
+from tests.integration.broker.cluster import eventually
+from tests.integration.observer.played_cluster import PlayedBroker, observing, played_cluster
+from tests.pipelines.partition import bronze_of, run
+
+WAITED_MS = 60_000
+
+
+async def test_how_long_they_wait_is_estimated_once_for_each_offset(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    broker, home = PlayedBroker("broker-a"), tmp_path / "home"
+    stored_ms = system_runtime().clock.now_ms() - WAITED_MS
+    broker.store(
+        "orders", *(MessageExt("orders", b"x", store_timestamp_ms=stored_ms) for _ in range(3))
+    )
+    broker.groups = {"g": {("orders", 0): 1}}
+    broker.answers[Code.PULL_MESSAGE] = lambda _, ask: ask.respond(ResponseCode.NO_PERMISSION, "no")
+    async with played_cluster(home, broker) as cluster, observing(cluster):
+
+        async def is_told() -> bool:
+            rows = cluster.told(broker, "group_watermarks")
+            return any(row["store_time_at_committed"] for row in rows)
+
+        await eventually(is_told, "how long the message waits is told")
+        asked = broker.asked[Code.GET_BROKER_RUNTIME_INFO]
+
+        async def has_looked_on() -> bool:
+            return broker.asked[Code.GET_BROKER_RUNTIME_INFO] > asked + 5
+
+        await eventually(has_looked_on, "further looks")
+        assert broker.asked[Code.QUERY_CONSUME_TIME_SPAN] == 1
+        known = [
+            row for row in cluster.told(broker, "group_watermarks") if row["store_time_error_ms"]
+        ]
+    error_ms = known[0]["store_time_error_ms"]
+    assert abs(known[0]["store_time_at_committed"] // 1000 - stored_ms) <= error_ms
+    assert "how long messages wait" not in caplog.text
+    Shipper(
+        system_runtime(), f"{home}/c1/broker-a/observer/spool", str(tmp_path / "lake"), {}
+    ).ship_all()
+    gold = run(needed_for("consumer_lag"), bronze_of(tmp_path / "lake"), Evaluation())
+    row = next(row for row in gold["consumer_lag"] if row["time_lag_ms"])
+    assert row["provenance"] == "INTERPOLATED"
+    assert row["time_lag_error_ms"] == row["error_ms"] + error_ms
+    assert abs(row["time_lag_ms"] - WAITED_MS) < 20_000
