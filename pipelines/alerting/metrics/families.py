@@ -169,7 +169,8 @@ def _of_pipeline(gold: Gold, now_us: int) -> Iterator[Family]:
     moment = gold.moment
     present = moment.present
     assert present is not None, "there is gold"
-    age_s = (now_us - micros(present)) / SECOND_US
+    told_to = moment.told_to or present
+    age_s = (now_us - micros(told_to)) / SECOND_US
     yield _gauge("pipeline_freshness_seconds", "How old gold is, by this clock.", [({}, age_s)])
     yield Family(
         "tidemark_pipeline_cycles_total",
@@ -186,7 +187,7 @@ def _of_pipeline(gold: Gold, now_us: int) -> Iterator[Family]:
     reached = moment.reached
     yield _gauge(
         "emitter_silence_seconds",
-        "How far an emitter has been judged less than the furthest one.",
+        "How long an emitter has told nothing: how far it was judged, before the present.",
         [
             (_of_emitter(one.emitter), (micros(present) - micros(one.judged_to)) / SECOND_US)
             for one in reached

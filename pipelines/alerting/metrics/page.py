@@ -88,7 +88,7 @@ class Page:
         if moment is None or moment.present is None:
             return None
         if self._gold is not None and self._gold.moment == moment:
-            return self._gold
+            return replace(self._gold, moment=moment)
         reading = Reading(self._tables, moment)
         states = states_at(self._followed.newest("group_state", reading), moment)
         lag = lag_known(held_to(self._followed.newest("consumer_lag", reading), moment), states)

@@ -33,6 +33,9 @@ PIECES = (
     "https://ok.example/page?a=1",
     "=?utf-8?q?=0D=0ABcc:_x?=",
     "}{",
+    "@everyone <@123> <@&7> <#9> <!here>",
+    "__u__ ~~s~~ ||spoiler|| [click](https://evil.example) [a]: b",
+    "# head\n> quote",
 )
 texts = st.one_of(
     st.sampled_from(PIECES),
