@@ -91,7 +91,10 @@ def test_what_a_runbook_sends_people_to_is_there() -> None:
         ("Ask `tm.nothing`.", "tm.nothing"),
         ("Say `tidemark nothing`.", "tidemark nothing"),
         ("Say `tidemark admin dlq resend g`.", "tidemark admin dlq resend g: resend"),
-        ("Say `tidemark admin dlq list g --everything`.", "tidemark admin dlq list g --everything: --everything"),
+        (
+            "Say `tidemark admin dlq list g --everything`.",
+            "tidemark admin dlq list g --everything: --everything",
+        ),
     ],
 )
 def test_what_is_not_there_is_found(text: str, fault: str) -> None:

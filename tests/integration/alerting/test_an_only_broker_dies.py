@@ -59,7 +59,12 @@ class Cluster:
         driver = module("tests.pipelines.in_process", str(self.lake), "1000000")
         self.pipeline = Actor("pipeline", driver, logs)
         words = ("alerts", "run", "--lake", str(self.lake), "--receivers", str(telling))
-        own = ("--database", f"sqlite:///{home / 'tidemark.db'}", "--metrics-port", str(self.metrics_port))
+        own = (
+            "--database",
+            f"sqlite:///{home / 'tidemark.db'}",
+            "--metrics-port",
+            str(self.metrics_port),
+        )
         self.alerting = Actor("alerting", tidemark(*words, *own), logs)
 
     @property

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import socket
 import ssl
 import threading
@@ -484,6 +485,26 @@ def test_a_password_goes_to_the_mail_server_whose_certificate_is_trusted_and_to_
     assert wrong.trouble is Trouble.NOT_SET_UP
     assert {login.password for login in logins} == {CANARY.encode(), b"wrong"}
     assert len(mailbox.mails) == 1
+
+
+def test_a_group_with_the_name_of_everybody_calls_nobody_in_discord(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As it is posted: Discord reads mentions and Markdown in whatever it is sent."""
+    from apprise.plugins.discord import NotifyDiscord  # noqa: PLC0415 - loads a hundred services
+
+    name = "@everyone <@123> **bold** [click](https://evil.example)"
+    alert = an_alert(labels={"group": name}, annotations={"summary": f"{name} is behind"})
+    with receiving() as ledger:
+        monkeypatch.setattr(NotifyDiscord, "notify_url", ledger.url)
+        text = 'allow_services = ["discord"]\n' + a_receiver("apprise", url_env="SERVICE")
+        notice = a_notice(group_labels={"group": name}, alerts=(alert,))
+        address = f"discord://{'1' * 18}/{'a' * 68}"
+        assert told(text, notice, SERVICE=address) == Delivered()
+    for request in ledger.received:
+        posted = request.told["content"]
+        assert "everyone" in posted
+        assert not re.search(r"@\w|<@|\*\*|\]\(|://evil", posted), posted
 
 
 def test_a_service_of_apprise_is_told_when_file_and_hosts_allow_it() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from email import message_from_bytes
 from email.policy import SMTP
 from html.parser import HTMLParser
@@ -215,7 +216,33 @@ def test_other_services_are_given_bounded_text(notice: Notice) -> None:
     assert len(title) <= others.TITLE_CHARS_MAX
     assert len(text) <= others.BODY_CHARS_MAX
     assert "\n" not in title
-    assert all(char.isprintable() or char == "\n" for char in text)
+    allowed = {"\n", others.BREAK}
+    assert all(char.isprintable() or char in allowed for char in text)
+
+
+CALLS = re.compile(
+    r"@[\w-]|<[@!#&/:a-zA-Z]|[*`][^\u200b]|(?<!\w)_[^\u200b]|__|~~|\|\||\][(\[:]|^\s*(?:[#>]|\d+[.)])",
+    re.MULTILINE,
+)
+"""What begins a mention, a tag, a link or markup, where a service reads it."""
+
+
+@settings(max_examples=60)
+@given(hostile)
+@example(a_notice(group_labels={"group": "@everyone <@123>"}))
+@example(a_notice(alerts=(an_alert(annotations={"summary": "# head"}),)))
+def test_other_services_read_no_mention_no_tag_and_no_markup(notice: Notice) -> None:
+    title, text = others.title_and_text(notice)
+    assert not CALLS.search(title), title
+    assert not CALLS.search(text), text
+
+
+def test_names_and_our_own_links_stay_as_they_are() -> None:
+    usual = "%RETRY%shop_orders queue 3 of broker-a: 12:03:41, 5 < 7, a=1|b (see c)"
+    assert others.inert(usual) == usual
+    page = "https://ok.example/group/a_b?from=1"
+    (_, text) = others.title_and_text(a_notice(alerts=(an_alert(annotations={"page_url": page}),)))
+    assert f"Page: {page}" in text
 
 
 @settings(max_examples=40)
