@@ -279,7 +279,8 @@ class _LocalLease:
             return False
 
     def renew(self, looked: str = "") -> bool:
-        """Tell that the holder is there, and when it found nothing to do; False when somebody else wrote his name there, or may."""
+        """Tell that the holder is there, and when it found nothing to do; False when somebody else
+        wrote his name there, or may."""
         if not self.is_there():
             return False
         written = Holder.parse(_read_all(self._descriptor))

@@ -61,7 +61,7 @@ PIPELINE: Final = GoldTable(
         Column("planned_at", TIMESTAMP, "when that cycle was planned, clock of its machine"),
         Column("age_ms", LONG, "clock of the alerting process minus data time of that cycle; "
                "null when there is none"),
-        must("waits", BOOLEAN, "does the process that computes gold live, and nothing comes to it?"),
+        must("waits", BOOLEAN, "does the process that computes gold live, and get nothing?"),
         must("emitters", LONG, "emitters known"),
         must("emitters_silent", LONG, "of these, silent ones"),
     ),

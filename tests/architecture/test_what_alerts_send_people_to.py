@@ -1,6 +1,4 @@
-"""An alert sends people somewhere: each page, question and command that a rule or a runbook names is
-there.
-"""
+"""Each page, question and command that a rule or a runbook sends people to is there."""
 
 from __future__ import annotations
 

@@ -91,7 +91,7 @@ def playing(home: Path) -> Iterator[Cluster]:
         try:
             cluster.engine.start()
             cluster.engine.wait_for_line("ready", within_s=READY_S)
-            eventually(lambda: (cluster.lake / "bronze" / "shipments").exists(), within_s=30)
+            eventually((cluster.lake / "bronze" / "shipments").exists, within_s=30)
             cluster.pipeline.start()
             cluster.alerting.start()
             yield cluster

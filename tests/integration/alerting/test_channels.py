@@ -231,7 +231,7 @@ def test_nobody_there_is_told_and_so_is_one_who_hangs() -> None:
 
     assert isinstance(refused, Failed)
     assert refused.trouble is Trouble.UNREACHABLE
-    assert refused.error == "127.0.0.1 cannot be reached (ConnectError: Connection refused)"
+    assert refused.error == f"127.0.0.1 port {port} cannot be reached: connection refused"
 
 
 @pytest.mark.parametrize(

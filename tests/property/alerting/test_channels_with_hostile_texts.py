@@ -77,6 +77,7 @@ hostile = st.builds(
     created_us=st.integers(0, 4_000_000_000_000_000),
 )
 
+ENCODED_BREAK = "=?utf-8?q?=0D=0ABcc:_x?="
 URL = Secret("https://hooks.example/services/canary", "a test")
 BIDI = set("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\u200e\u200f")
 
@@ -133,6 +134,8 @@ class Tags(HTMLParser):
 @settings(max_examples=40)
 @given(hostile)
 @example(a_notice(group_labels={"a": "\r\nBcc: evil@example.com"}))
+@example(a_notice(group_labels={"a": "=?utf-8?q?=0D=0ABcc:_x?="}))
+@example(a_notice(group_labels={"a": f"={ENCODED_BREAK}'x {ENCODED_BREAK}=?"}))
 def test_a_mail_has_the_headers_and_the_tags_that_we_wrote(notice: Notice) -> None:
     chosen = mail.MailSettings("tidemark@shop.example", ("a@shop.example", "b@shop.example"))
     data = mail.mail(notice, chosen).as_bytes()

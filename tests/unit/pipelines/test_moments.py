@@ -213,7 +213,7 @@ class TestMoment:
 
 
 class TestNobodyReports:
-    """No emitter is ahead of another one: only whoever waits for them can tell that they stopped."""
+    """No emitter is ahead of another: only whoever waits for them can tell that they stopped."""
 
     ONLY = "c/broker-a/observer"
 
