@@ -118,6 +118,9 @@ def run_process(
         Path | None, typer.Option(help="File of receivers and routes; without it nobody is told.")
     ] = None,
     database: DatabaseOption = None,
+    objectives: Annotated[
+        Path | None, typer.Option(help="TOML file of what groups should keep, as of reports.")
+    ] = None,
     for_s: Annotated[float, typer.Option("--for", help="Stop after so many seconds.", min=0)] = 0,
     metrics_port: Annotated[
         int | None, typer.Option(help="Serve /metrics there; 0 picks a free port.")
@@ -152,7 +155,11 @@ def run_process(
             sys.stdout.flush()
 
         watching = watch(
-            *(home, rules or (), receivers, state), for_s=for_s, metrics=metrics, ready=ready
+            *(home, rules or (), receivers, state),
+            for_s=for_s,
+            metrics=metrics,
+            objectives=objectives,
+            ready=ready,
         )
         asyncio.run(watching)
     finally:

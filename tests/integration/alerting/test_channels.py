@@ -24,6 +24,7 @@ from aiosmtpd.smtp import AuthResult, Envelope, LoginPassword, Session
 from demo.ports import free_port_block
 from engine.foundation.errors import ConfigError
 from pipelines.alerting.alerts import Notice
+from pipelines.alerting.channels import others
 from pipelines.alerting.channels.addresses import Hosts
 from pipelines.alerting.channels.http_channel import HttpChannel
 from pipelines.alerting.channels.http_request import HttpRequest
@@ -487,20 +488,18 @@ def test_a_password_goes_to_the_mail_server_whose_certificate_is_trusted_and_to_
     assert len(mailbox.mails) == 1
 
 
-def test_a_group_with_the_name_of_everybody_calls_nobody_in_discord(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_group_with_the_name_of_everybody_calls_nobody_in_discord() -> None:
     """As it is posted: Discord reads mentions and Markdown in whatever it is sent."""
-    from apprise.plugins.discord import NotifyDiscord  # noqa: PLC0415 - loads a hundred services
-
     name = "@everyone <@123> **bold** [click](https://evil.example)"
     alert = an_alert(labels={"group": name}, annotations={"summary": f"{name} is behind"})
-    with receiving() as ledger:
-        monkeypatch.setattr(NotifyDiscord, "notify_url", ledger.url)
-        text = 'allow_services = ["discord"]\n' + a_receiver("apprise", url_env="SERVICE")
-        notice = a_notice(group_labels={"group": name}, alerts=(alert,))
-        address = f"discord://{'1' * 18}/{'a' * 68}"
-        assert told(text, notice, SERVICE=address) == Delivered()
+    notice = a_notice(group_labels={"group": name}, alerts=(alert,))
+    address = Secret(f"discord://{'1' * 18}/{'a' * 68}", "a test")
+    settings = others.OthersSettings(address, frozenset({"discord"}))
+    with receiving() as ledger, ThreadPoolExecutor(1) as threads:
+        hosts = Hosts(frozenset(), frozenset())
+        channel = others.OthersChannel(settings, hosts, timeout_s=10, threads=threads)
+        channel._service.notify_url = ledger.url
+        assert asyncio.run(channel.send(notice)) == Delivered()
     for request in ledger.received:
         posted = request.told["content"]
         assert "everyone" in posted
