@@ -360,8 +360,8 @@ class Reading:
         by: Sequence[str],
         since: datetime | None = None,
     ) -> pl.DataFrame:
-        """A row a group of a table's rows: `by`, and figures, by their names the SQL that makes
-        them. No rows and no columns while there is no such table."""
+        """A row a group of a table's rows, of gold or bronze: `by`, and figures, by their names the
+        SQL that makes them. No rows, and no types, while there is no such table."""
         table = self.tables.at(name, self.moment)
         if table is None:
             names = dict.fromkeys((*by, *figures), pl.Null)
@@ -371,10 +371,15 @@ class Reading:
         made = ", ".join(f'{sql} AS "{figure}"' for figure, sql in figures.items())
         sql = (
             f"SELECT {_select(by)}, {made} FROM {source}"  # noqa: S608 - ours
-            f" WHERE {self._where(name, conditions, since)} GROUP BY {_select(by)}"
+            f" WHERE {self._seen_of(name, conditions, since)} GROUP BY {_select(by)}"
         )
         found = sql_over({name: table}, sql, what=self.tables.address(name))
         return pl.DataFrame(pl.from_arrow(found))
+
+    def _seen_of(self, name: str, conditions: Iterable[str], since: datetime | None) -> str:
+        if name in GOLD:
+            return self._where(name, conditions, since)
+        return " AND ".join([self.moment.fact_condition(since=since), *conditions])
 
     def _where(self, name: str, conditions: Iterable[str], since: datetime | None) -> str:
         return " AND ".join([self.moment.condition(GOLD[name], since=since), *conditions])

@@ -16,6 +16,7 @@ import polars as pl
 
 from pipelines.alerting.alerts import Alert
 from pipelines.alerting.metrics.exposition import Family, Sample
+from pipelines.alerting.metrics.observed import Observed, families_of
 from pipelines.microseconds import micros
 from pipelines.moment import Moment, cluster_of
 from pipelines.settings import MS_US, SECOND_US
@@ -44,6 +45,11 @@ class Gold:
     """Changes of members since the first look: cluster, broker, group, changes."""
     collect_s: float
     """How long all this took to read."""
+    retries: pl.DataFrame | None = None
+    """Of groups with failures within a day: cluster, broker, group, sent_back, dead_lettered,
+    overdue; None: no message has ever failed."""
+    observed: Observed | None = None
+    """What brokers of others would tell; None: none is observed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +82,10 @@ def families(gold: Gold | None, process: Process, *, now_us: int) -> Iterator[Fa
     if gold is not None:
         yield from _of_lag(gold)
         yield from _of_trouble(gold)
+        yield from _of_retries(gold)
         yield from _of_pipeline(gold, now_us)
+        if gold.observed is not None:
+            yield from families_of(gold.observed)
 
 
 def _of_process(process: Process) -> Iterator[Family]:
@@ -162,6 +171,22 @@ def _of_trouble(gold: Gold) -> Iterator[Family]:
         "dq_check_failed",
         "1: the check of data quality failed when it last ran.",
         _column(checks, ("expectation", "table", "severity"), "failed"),
+    )
+
+
+def _of_retries(gold: Gold) -> Iterator[Family]:
+    if gold.retries is None:
+        return
+    for name, what, column in (
+        ("retry_failures_total", "Messages that failed, since the first fact.", "sent_back"),
+        ("dead_letters_total", "Messages that were given up, since then.", "dead_lettered"),
+    ):
+        samples = _column(gold.retries, _PLACE, column)
+        yield Family(f"tidemark_{name}", "counter", what, samples)
+    yield _gauge(
+        "retry_overdue_messages",
+        "Failed messages whose delay is over, and that have not come.",
+        _column(gold.retries, _PLACE, "overdue"),
     )
 
 
