@@ -84,7 +84,8 @@ class Pulse:
     def token(self) -> str:
         """A text that changes when a page might."""
         place = f"{self.moment.run_id}/{self.moment.cycle}" if self.moment is not None else "none"
-        return f"{place} {self.checks}"
+        waited = f" {self.moment.waited}" if self.moment is not None and self.moment.waited else ""
+        return f"{place}{waited} {self.checks}"
 
 
 class LakeData:

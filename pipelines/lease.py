@@ -10,6 +10,9 @@ several succeeds. A holder renews it each HEARTBEAT_S. One that seems not to hav
 STALE_AFTER_S is watched for two heartbeats more and taken over if the file does not change: clocks
 of other machines only make this later.
 
+Whoever waits for work says so, too: with each renewal, when its holder looked last and found
+nothing to do. Others tell by it a lake to which nothing comes from one that nobody tends.
+
 Invariant: at most one process has a lease whose `is_held` is true. A holder that cannot renew is
 no longer sure of it before anybody may take it over; one that was replaced is told `is_lost`, and
 does not get it back. Absent on purpose: waiting for a lease, and fencing of writes, which are
@@ -42,6 +45,8 @@ STALE_AFTER_S: Final = 30.0
 """So long without a sign, and the lease may be taken over."""
 
 LEASES: Final = "leases"
+DRIVER: Final = "pipeline"
+"""The role of the process that computes a lake's gold."""
 
 _log = logging.getLogger(__name__)
 
@@ -65,6 +70,9 @@ class Holder:
     """The last sign of life, as `since`."""
     released: bool = False
     """Given back: anybody may have it at once."""
+    looked: str = ""
+    """When a holder of this role looked for work last and there was none, as `since`; empty: never.
+    It is handed on from holder to holder."""
 
     def as_bytes(self) -> bytes:
         """The content of the lease's file."""
@@ -75,7 +83,8 @@ class Holder:
     def parse(data: bytes) -> Holder | None:
         """What the file of a lease says; None when it says nothing that is understood."""
         try:
-            told = json.loads(data)
+            # What follows is the end of a longer text that was there before.
+            told, _ = json.JSONDecoder().raw_decode(data.decode())
             return Holder(
                 role=str(told["role"]),
                 host=str(told["host"]),
@@ -84,6 +93,7 @@ class Holder:
                 token=str(told["token"]),
                 renewed=str(told["renewed"]),
                 released=bool(told["released"]),
+                looked=str(told.get("looked", "")),
             )
         except (ValueError, KeyError, TypeError):
             return None
@@ -128,6 +138,20 @@ def holder_of(lake: Lake, role: str) -> Holder | None:
     return None if holder is None or holder.released else holder
 
 
+def idle_at(lake: Lake, role: str) -> datetime | None:
+    """When a holder of a role looked for work last and found none, by its clock, to a heartbeat;
+    None when none ever told, or nobody can say."""
+    try:
+        held = SmallFiles(lake).read(f"{lake.state(LEASES)}/{role}.json")
+    except LakeError:
+        return None
+    holder = None if held is None else Holder.parse(held.data)
+    try:
+        return None if holder is None else datetime.fromisoformat(holder.looked)
+    except ValueError:
+        return None
+
+
 class Lease:
     """A lease that this process has acquired. Leave its context, or `release` it."""
 
@@ -145,6 +169,7 @@ class Lease:
         self._sure_s = stale_after_s - heartbeat_s
         self._renewed_s = body.asked_s
         self._lost = False
+        self._looked = ""
         self._ended = threading.Event()
         self._beating = threading.Thread(
             target=self._beat, name=f"lease-{holder.role}", daemon=True
@@ -164,6 +189,10 @@ class Lease:
     def is_lost(self) -> bool:
         """Another process has taken the lease over: this one does not get it back."""
         return self._lost
+
+    def found_nothing(self) -> None:
+        """Its holder has looked for work, and there is none: the next renewal says so."""
+        self._looked = _now()
 
     def release(self) -> None:
         """Give the lease back. A store that cannot be asked leaves it to grow stale."""
@@ -186,7 +215,7 @@ class Lease:
         while not self._ended.wait(self._heartbeat_s):
             asked_s = time.monotonic()
             try:
-                if not self._body.renew():
+                if not self._body.renew(self._looked):
                     self._lost = True
                     _log.error(
                         "the lease %s was taken over by another, or its file was moved away",
@@ -219,6 +248,7 @@ class _LocalLease:
             raise LakeError(f"{address} cannot be written ({error})") from error
         try:
             cls._lock(descriptor, address, holder, stale_after_s)
+            holder = _after(holder, _read_all(descriptor))
             lease = cls(address, descriptor, holder)
             lease._write(holder)
             if not lease.is_there():
@@ -252,14 +282,15 @@ class _LocalLease:
         except (FileNotFoundError, NotADirectoryError):
             return False
 
-    def renew(self) -> bool:
-        """Tell that the holder is there; False when somebody else wrote his name there, or may."""
+    def renew(self, looked: str = "") -> bool:
+        """Tell that the holder is there, and when it found nothing to do; False when somebody else
+        wrote his name there, or may."""
         if not self.is_there():
             return False
         written = Holder.parse(_read_all(self._descriptor))
         if written is not None and written.token != self._holder.token:
             return False
-        self._holder = replace(self._holder, renewed=_now())
+        self._holder = _renewed(self._holder, looked)
         self._write(self._holder)
         return True
 
@@ -308,7 +339,8 @@ class _StoredLease:
             later = _there(files, address)
             if later.tag != there.tag:
                 raise _refusal(address, holder.role, later.data)
-        asked_s, holder = time.monotonic(), replace(holder, renewed=_now())
+        asked_s = time.monotonic()
+        holder = _after(replace(holder, renewed=_now()), there.data)
         files.replace_if(address, holder.as_bytes(), tag=there.tag)
         there = _there(files, address)
         if cls._is_mine(holder, there):
@@ -322,8 +354,9 @@ class _StoredLease:
         written = Holder.parse(there.data)
         return written is not None and written.token == holder.token
 
-    def renew(self) -> bool:
-        return self._write(replace(self._holder, renewed=_now()))
+    def renew(self, looked: str = "") -> bool:
+        self._holder = _renewed(self._holder, looked)
+        return self._write(self._holder)
 
     def release(self) -> None:
         self._write(replace(self._holder, released=True))
@@ -353,6 +386,16 @@ def _myself(role: str) -> Holder:
 
 def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="milliseconds")
+
+
+def _renewed(holder: Holder, looked: str) -> Holder:
+    return replace(holder, renewed=_now(), looked=looked or holder.looked)
+
+
+def _after(holder: Holder, before: bytes) -> Holder:
+    """The next holder of a role: what the one before it has seen is not forgotten."""
+    other = Holder.parse(before)
+    return holder if other is None else replace(holder, looked=other.looked)
 
 
 def _age_s(holder: Holder) -> float:

@@ -6,7 +6,9 @@ of different times. It says as well of which emitters nothing is known by then, 
 
 Invariant: a moment is that of a complete cycle: a row is seen when its emitter had been judged at
 least that far, in data time and in seq; what a cycle has half written is not seen. An emitter that
-nobody has judged yet has no rows. Absent on purpose: Spark, and the wall clock of the reader; when
+nobody has judged yet has no rows. While the process that computes gold waits, since nothing comes,
+the present goes on by as long as it has waited: so emitters that stop all at once, or the only one,
+are silent as one that stops alone. Absent on purpose: Spark, and the wall clock of the reader; when
 the cycle was planned is recorded, and tells a clock that is ahead.
 """
 
@@ -20,6 +22,7 @@ from typing import Any, Final
 from engine.telemetry.tables import LIFECYCLE
 from pipelines.cycles.plan import Plan, last_done, plan_of_cycle
 from pipelines.lake import Lake, sql_moment, sql_text
+from pipelines.lease import DRIVER, idle_at
 from pipelines.marts.mart import GoldTable
 from pipelines.microseconds import micros, moment_at
 from pipelines.retirements import retirements
@@ -31,6 +34,9 @@ _PERIODS: Final = tuple(
     for column in LIFECYCLE.columns
     if column.name in ("emitter", "seq", "kind", "event_time", "report_each_ms")
 )
+
+WAITED_LEAST: Final = timedelta(seconds=10)
+"""Between two shipments there is always a while without one: shorter waiting is none."""
 
 TimeInSql = Callable[[int], str]
 
@@ -70,6 +76,9 @@ class Moment:
     gold: Mapping[str, int] = field(default_factory=dict, compare=False)
     """Per gold table, a version that it had when the cycle was done; those not named may be gone.
     """
+    waited: timedelta = timedelta(0)
+    """For how long, after that cycle was planned, the process that computes gold has looked for
+    more and found nothing; both by its clock."""
 
     @property
     def clusters(self) -> tuple[str, ...]:
@@ -121,10 +130,22 @@ class Moment:
         return self.planned_at is not None and one.judged_to > self.planned_at + allowed
 
     @property
-    def present(self) -> datetime | None:
+    def told_to(self) -> datetime | None:
         """The furthest any emitter has been judged whose clock is not ahead; if all are, of all."""
         timely = [one.judged_to for one in self._everybody if not self._is_ahead(one)]
         return max(timely, default=max((one.judged_to for one in self._everybody), default=None))
+
+    @property
+    def present(self) -> datetime | None:
+        """What is now in data time: `told_to`, and later by as long as nothing more came."""
+        told_to = self.told_to
+        return None if told_to is None else told_to + self.waited
+
+    @property
+    def looked_at(self) -> datetime | None:
+        """When the process that computes gold looked last and found nothing, by its clock; None
+        when it has not waited since the cycle."""
+        return self.planned_at + self.waited if self.planned_at and self.waited else None
 
     @property
     def ended(self) -> tuple[Reached, ...]:
@@ -139,7 +160,7 @@ class Moment:
 
     @property
     def silent(self) -> tuple[Reached, ...]:
-        """Emitters that ended so long before the newest one that they tell nothing about now; one
+        """Emitters that ended so long before the present that they tell nothing about now; one
         whose clock is ahead makes no other one silent, and one that was taken out is not.
         """
         present = self.present
@@ -191,7 +212,14 @@ class Moment:
         def ends(emitters: Iterable[Reached]) -> tuple[Reached, ...]:
             return tuple(replace(one, judged_to=min(one.judged_to, at)) for one in emitters)
 
-        return replace(self, reached=ends(self.reached), others=ends(self.others))
+        told_to = self.told_to
+        left = self.waited if told_to is None else max(at - told_to, timedelta(0))
+        return replace(
+            self,
+            reached=ends(self.reached),
+            others=ends(self.others),
+            waited=min(self.waited, left),
+        )
 
     def only(self, emitters: Iterable[str]) -> Moment:
         """The same moment without the emitters of which nothing had been judged by then."""
@@ -274,13 +302,26 @@ def last_complete(lake: Lake) -> Moment | None:
     LakeError for a table of plans that cannot be read.
     """
     plan = last_done(lake)
-    return None if plan is None else with_own_silences(lake, moment_of(plan))
+    if plan is None:
+        return None
+    moment = moment_of(plan)
+    return with_own_silences(lake, replace(moment, waited=_waited(lake, moment)))
 
 
 def cycle_moment(lake: Lake, cycle: int) -> Moment | None:
     """The moment of one cycle, as its plan tells it; None when there was no such cycle."""
     plan = plan_of_cycle(lake, cycle)
     return None if plan is None else with_own_silences(lake, moment_of(plan))
+
+
+def _waited(lake: Lake, moment: Moment) -> timedelta:
+    """How long nothing has come since a cycle, by the clock of whoever waits for it. Where it is
+    not known, or its clock was set back, nobody has waited."""
+    looked_at = idle_at(lake, DRIVER)
+    if looked_at is None or moment.planned_at is None:
+        return timedelta(0)
+    waited = looked_at - moment.planned_at
+    return waited if waited >= WAITED_LEAST else timedelta(0)
 
 
 def moment_of(plan: Plan) -> Moment:

@@ -12,7 +12,7 @@ Spark, caching, and words.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date, datetime, timedelta
 from typing import Final
@@ -353,6 +353,35 @@ class Reading:
         sql = sql.replace(f"FROM {name} ", f"FROM {source} ")
         found = sql_over({name: table}, sql, what=self.tables.address(name))
         return pl.DataFrame(pl.from_arrow(found.cast(schema)))
+
+    def summed_up(
+        self,
+        name: str,
+        figures: Mapping[str, str],
+        *conditions: str,
+        by: Sequence[str],
+        since: datetime | None = None,
+    ) -> pl.DataFrame:
+        """A row a group of a table's rows, of gold or bronze: `by`, and figures, by their names the
+        SQL that makes them. No rows, and no types, while there is no such table."""
+        table = self.tables.at(name, self.moment)
+        if table is None:
+            names = dict.fromkeys((*by, *figures), pl.Null)
+            return pl.DataFrame(schema=names)
+        self.versions[name] = table.version()
+        source = with_declared(table, name, _columns(name))
+        made = ", ".join(f'{sql} AS "{figure}"' for figure, sql in figures.items())
+        sql = (
+            f"SELECT {_select(by)}, {made} FROM {source}"  # noqa: S608 - ours
+            f" WHERE {self._seen_of(name, conditions, since)} GROUP BY {_select(by)}"
+        )
+        found = sql_over({name: table}, sql, what=self.tables.address(name))
+        return pl.DataFrame(pl.from_arrow(found))
+
+    def _seen_of(self, name: str, conditions: Iterable[str], since: datetime | None) -> str:
+        if name in GOLD:
+            return self._where(name, conditions, since)
+        return " AND ".join([self.moment.fact_condition(since=since), *conditions])
 
     def _where(self, name: str, conditions: Iterable[str], since: datetime | None) -> str:
         return " AND ".join([self.moment.condition(GOLD[name], since=since), *conditions])

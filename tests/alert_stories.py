@@ -48,6 +48,9 @@ def rows(table: str, *told: Mapping[str, Any]) -> pl.DataFrame:
         "group": "orders",
         "state": "OK" if table == "group_state" else "OPEN",
         "seq": 1,
+        "waits": False,
+        "emitters": 1,
+        "emitters_silent": 0,
     }
     filled = [
         {name: one.get(name, usual.get(name)) for name in schema}

@@ -17,6 +17,9 @@ from enum import StrEnum
 ALERT_NAME = "alertname"
 """The label that carries the name of the rule, as in Alertmanager."""
 
+Figure = bool | float | int | str | None
+"""A value of a row; None is unknown."""
+
 OUTCOME = "outcome"
 """The label of an alert about a rule that cannot be judged: NO_DATA, EVAL_ERROR or WITHHELD."""
 
@@ -46,7 +49,7 @@ class Signal:
     """Since when the facts say so, µs of data time; None: from this cycle on."""
     evidence: str
     """One sentence of gold's that says what is seen; it may hold names that others gave."""
-    figures: Mapping[str, float | int | str | None]
+    figures: Mapping[str, Figure]
     """What the texts of the rule may name; None is unknown."""
 
 
@@ -78,7 +81,7 @@ class Alert:
     labels: Mapping[str, str]
     annotations: Mapping[str, str]
     """Texts: summary, description, evidence, first_step, runbook_url, page_url, notebook_url."""
-    figures: Mapping[str, float | int | str | None]
+    figures: Mapping[str, Figure]
     state: State
     reason: str
     """Why it is in this state, when that is not the condition itself; else empty."""

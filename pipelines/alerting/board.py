@@ -21,12 +21,11 @@ import msgspec
 import sqlalchemy as sa
 
 from engine.foundation.errors import ConfigError, StorageError
-from pipelines.alerting.alerts import Alert, State
+from pipelines.alerting.alerts import Alert
 from pipelines.alerting.judged import JudgedRule, clock_of
 from pipelines.alerting.kept_silences import silence_of
 from pipelines.alerting.life_cycle import KEPT_FOR_US
 from pipelines.alerting.matchers import labels_of
-from pipelines.alerting.rules import Severity
 from pipelines.alerting.silences import Silence, silenced_by
 from pipelines.alerting.state import home_folder, opened
 from pipelines.alerting.steady import Steady
@@ -35,6 +34,7 @@ from pipelines.alerting.store.bodies import alert_of
 from pipelines.alerting.store.database import FILE_NAME, Database
 from pipelines.alerting.store.people import Ack
 from pipelines.alerting.store.tables import acks, alerts, cursors, leads, silences
+from pipelines.alerting.urgency import urgency
 from pipelines.alerting.watching import LEASE_US
 from pipelines.settings import MINUTE_US, SECOND_US
 from pipelines.wording import duration
@@ -44,17 +44,6 @@ JUDGES_WITHIN_US: Final = MINUTE_US
 
 AWAY_US: Final = 10 * SECOND_US
 """A database that did not answer is left alone for so long: to wait for it holds up every page."""
-
-_STATES: Final = {
-    state: rank
-    for rank, state in enumerate(
-        (
-            *(State.FIRING, State.EVAL_ERROR, State.NO_DATA, State.WITHHELD),
-            *(State.PENDING, State.RESOLVED),
-        )
-    )
-}
-_SEVERITIES: Final = {severity.value: rank for rank, severity in enumerate(Severity)}
 
 
 class Life(StrEnum):
@@ -268,7 +257,7 @@ class AlertBoard:
                 for fingerprint, body in bodies.items()
             }
             self._bodies = bodies
-            shown = tuple(sorted(self._alerts.values(), key=_urgent_first))
+            shown = tuple(sorted(self._alerts.values(), key=urgency))
         said = {(one.fingerprint, one.active_at_us): one for one in _acks(connection, self._lake)}
         silenced = tuple(_silences(connection, self._lake))
         is_same = shown is kept.alerts and said == kept.acks and silenced == kept.silences
@@ -309,17 +298,6 @@ def _decoded(body: str) -> Alert:
         return msgspec.json.decode(body, type=Alert)
     except msgspec.DecodeError:  # Half of a surrogate pair, which only the slower way takes.
         return alert_of(body)
-
-
-def _urgent_first(alert: Alert) -> tuple[int, int, int, str]:
-    rank = _STATES[alert.state]
-    if alert.state is State.RESOLVED:
-        return rank + 1, 0, -(alert.resolved_at_us or 0), alert.fingerprint
-    if alert.severity == Severity.INFO.value:
-        rank = _STATES[State.RESOLVED]
-    severity = _SEVERITIES.get(alert.severity, len(_SEVERITIES))
-    began_us = alert.fired_at_us or alert.active_at_us
-    return rank, severity, -began_us, alert.fingerprint
 
 
 def _watcher(lead: Any, cursor: Any, now_us: int) -> Process:

@@ -103,6 +103,8 @@ DatabaseOption = Annotated[
 JsonOption = Annotated[bool, typer.Option("--json", help="As JSON.")]
 AuthorOption = Annotated[str, typer.Option(envvar="USER", help="Who says so.")]
 CommentOption = Annotated[str, typer.Option(help="Why.")]
+LISTED = 50
+"""Alerts of a list, unless somebody asks for more."""
 FingerprintArgument = Annotated[str, typer.Argument(help="Of the alert, or its beginning.")]
 
 
@@ -116,6 +118,9 @@ def run_process(
         Path | None, typer.Option(help="File of receivers and routes; without it nobody is told.")
     ] = None,
     database: DatabaseOption = None,
+    objectives: Annotated[
+        Path | None, typer.Option(help="TOML file of what groups should keep, as of reports.")
+    ] = None,
     for_s: Annotated[float, typer.Option("--for", help="Stop after so many seconds.", min=0)] = 0,
     metrics_port: Annotated[
         int | None, typer.Option(help="Serve /metrics there; 0 picks a free port.")
@@ -150,7 +155,11 @@ def run_process(
             sys.stdout.flush()
 
         watching = watch(
-            *(home, rules or (), receivers, state), for_s=for_s, metrics=metrics, ready=ready
+            *(home, rules or (), receivers, state),
+            for_s=for_s,
+            metrics=metrics,
+            objectives=objectives,
+            ready=ready,
         )
         asyncio.run(watching)
     finally:
@@ -160,23 +169,38 @@ def run_process(
 @alerts.command("list")
 def list_alerts(
     lake: LakeOption,
+    matchers: Annotated[
+        list[str] | None, typer.Argument(help='label="value", or !=, =~, !~; all must hold.')
+    ] = None,
+    rule: Annotated[str, typer.Option(help="Of this rule.")] = "",
+    group: Annotated[str, typer.Option(help="About this consumer group.")] = "",
+    severity: Annotated[str, typer.Option(help="critical, error, warning or info.")] = "",
+    owner: Annotated[str, typer.Option(help="Whose they are.")] = "",
+    state: Annotated[str, typer.Option(help="FIRING, PENDING, RESOLVED, NO_DATA, ...")] = "",
+    limit: Annotated[
+        int | None,
+        typer.Option(min=1, help="So many at most; others are counted. Else 50, all as JSON."),
+    ] = None,
     database: DatabaseOption = None,
     all_of_them: Annotated[bool, typer.Option("--all", help="Resolved ones, too.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """The open alerts, the newest first."""
-    from pipelines.alerting.asking import in_words, listed
+    """The open alerts, the worst first."""
+    from pipelines.alerting.asking import listed, wanted_of
+    from pipelines.alerting.in_words import list_in_words
     from pipelines.alerting.state import now_us
 
-    with _state(lake, database) as (state, name):
-        rows = listed(state, name, now_us=now_us(), all_of_them=all_of_them)
+    named = {"rule": rule, "group": group, "severity": severity, "owner": owner}
+    wanted = wanted_of(matchers or (), state=state, all_of_them=all_of_them, **named)
+    with _state(lake, database) as (state_there, name):
+        found = listed(state_there, name, now_us=now_us(), wanted=wanted)
     if as_json:
-        typer.echo(json.dumps(rows, indent=2))
+        typer.echo(json.dumps([one.as_json() for one in found[:limit]], indent=2))
         return
-    for row in rows:
-        typer.echo(in_words(row))
-    if not rows:
-        typer.echo("no alert is open")
+    for line in list_in_words(found, limit=limit or LISTED) if found else ():
+        typer.echo(line)
+    if not found:
+        typer.echo("no alert is open" if wanted == wanted_of(()) else "no alert is as asked")
 
 
 @alerts.command("show")
@@ -186,23 +210,22 @@ def show(
     database: DatabaseOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """One alert whole."""
+    """One alert whole: what, since when, whose, what to do first, and what people said of it."""
     import msgspec
 
-    from pipelines.alerting.asking import one_alert
-    from pipelines.alerting.store import judgings
+    from pipelines.alerting.asking import one_told
+    from pipelines.alerting.in_words import alert_in_words
+    from pipelines.alerting.state import now_us
 
+    at_us = now_us()
     with _state(lake, database) as (state, name):
-        alert = one_alert(state, name, fingerprint)
-        judged = judgings.judged_of(state, name, [alert.rule]).get(alert.rule)
-    told = {**msgspec.to_builtins(alert), "rule_judged": msgspec.to_builtins(judged)}
+        told = one_told(state, name, fingerprint, now_us=at_us)
     if as_json:
-        typer.echo(json.dumps(told, indent=2))
+        whole = {**told.as_json(), "rule_judged": msgspec.to_builtins(told.judged)}
+        typer.echo(json.dumps(whole, indent=2))
         return
-    for key, value in told.items():
-        parts = value.items() if isinstance(value, dict) else [("", value)]
-        for part, what in parts:
-            typer.echo(f"{key}{'.' * bool(part)}{part}: {what}")
+    for line in alert_in_words(told, at_us):
+        typer.echo(line)
 
 
 @alerts.command("rules")
@@ -291,10 +314,9 @@ def list_silences(
     lake: LakeOption, database: DatabaseOption = None, as_json: JsonOption = False
 ) -> None:
     """The silences that have not ended."""
-    import msgspec
-
-    from pipelines.alerting.asking import silence_in_words
-    from pipelines.alerting.kept_silences import kept_silence, silences_of
+    from pipelines.alerting.asking import silence_as_json
+    from pipelines.alerting.in_words import silence_in_words
+    from pipelines.alerting.kept_silences import silences_of
     from pipelines.alerting.state import now_us
     from pipelines.alerting.store import people
 
@@ -304,8 +326,7 @@ def list_silences(
     for fault in faults:
         typer.echo(f"tidemark alerts silences: {fault}; end it, and write it anew", err=True)
     if as_json:
-        rows = [msgspec.to_builtins(kept_silence(one, created_us=0)) for one in found]
-        typer.echo(json.dumps(rows, indent=2))
+        typer.echo(json.dumps([silence_as_json(one) for one in found], indent=2))
         return
     for one in found:
         typer.echo(silence_in_words(one, at_us))
@@ -342,7 +363,8 @@ def test_channel(
 
     outcome = asyncio.run(tried(receivers, receiver))
     if isinstance(outcome, Failed):
-        raise ConfigError("receiver", receiver, f"one that takes it: {outcome.error}")
+        typer.echo(f"tidemark alerts: {receiver} does not have it: {outcome.error}", err=True)
+        raise typer.Exit(1)
     typer.echo(f"{receiver} has it")
 
 

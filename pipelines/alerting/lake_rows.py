@@ -18,8 +18,11 @@ from pipelines.alerting.watched import EMITTERS, PIPELINE, no_rows
 from pipelines.marts.group_state import GONE
 from pipelines.microseconds import micros, moment_at
 from pipelines.moment import Moment, cluster_of
-from pipelines.settings import MS_US
+from pipelines.settings import MINUTE_US, MS_US
 
+WAITING_US: Final = MINUTE_US
+"""So long ago the process that computes gold may have looked for facts in vain, and lives: it says
+so each 10 s."""
 _QUEUE: Final = ("cluster", "broker", "group", "topic", "queue_id")
 
 
@@ -30,13 +33,16 @@ def rows_of_lake(moment: Moment | None, now_us: int) -> dict[str, pl.DataFrame]:
     """
     emitters = [] if moment is None else _emitters(moment)
     present = None if moment is None else moment.present
-    age_ms = None if present is None else (now_us - micros(present)) // MS_US
+    told_to = None if moment is None else moment.told_to
+    age_ms = None if told_to is None else (now_us - micros(told_to)) // MS_US
+    looked_at = None if moment is None else moment.looked_at
     pipeline = {
         "observed_at": moment_at(now_us) if present is None else present,
         "run_id": None if moment is None else moment.run_id,
         "cycle": None if moment is None else moment.cycle,
         "planned_at": None if moment is None else moment.planned_at,
         "age_ms": age_ms,
+        "waits": looked_at is not None and now_us - micros(looked_at) <= WAITING_US,
         "emitters": len(emitters),
         "emitters_silent": sum(bool(one["is_silent"]) for one in emitters),
     }

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 import polars as pl
@@ -20,10 +20,21 @@ import pyarrow as pa
 from deltalake.exceptions import DeltaError
 
 from engine.foundation.errors import LakeError
+from pipelines.alerting.derived.objective_burn import last_slot, objective_burn
+from pipelines.alerting.derived.retry_rates import EACH, retry_rates
 from pipelines.alerting.evaluating import Looked
 from pipelines.alerting.lake_rows import gone, rows_of_lake
 from pipelines.alerting.rules import Rule
-from pipelines.alerting.watched import JOB_RUNS, OF_THE_LAKE, Shape, no_rows, rows_at, watched
+from pipelines.alerting.watched import (
+    JOB_RUNS,
+    OBJECTIVE_BURN,
+    OF_THE_LAKE,
+    RETRY_RATES,
+    Shape,
+    no_rows,
+    rows_at,
+    watched,
+)
 from pipelines.check_results import of_each_check, recent_results, trust_at
 from pipelines.followed import Followed
 from pipelines.lake import Lake, first_line
@@ -32,10 +43,12 @@ from pipelines.marts.group_state import GONE
 from pipelines.microseconds import micros
 from pipelines.moment import Moment, last_complete
 from pipelines.reading import LOOK_BACK, STATE_KEYS, OpenTables, Reading
+from pipelines.reports.objectives import Objectives
 from pipelines.trust import Trust
 
 ROWS_MAX: Final = 2_000_000
 """Of one table in one look: more is told as a table that cannot be read."""
+_NEVER: Final = datetime.fromtimestamp(0, UTC)
 GONE_MAX: Final = 10_000
 """Ended groups and queues that are looked through for alerts about them."""
 
@@ -43,11 +56,18 @@ GONE_MAX: Final = 10_000
 class Gold:
     """The gold of one lake, looked at again and again."""
 
-    def __init__(self, lake: Lake, job_runs: Callable[[int], pl.DataFrame] | None = None) -> None:
+    def __init__(
+        self,
+        lake: Lake,
+        job_runs: Callable[[int], pl.DataFrame] | None = None,
+        objectives: Callable[[], Objectives] = Objectives,
+    ) -> None:
         """job_runs: rows of that table at a moment of this process's clock, µs; without it there
-        are none."""
+        are none. objectives: what groups should keep, as it is now."""
         self._lake = lake
         self._job_runs = job_runs
+        self._objectives = objectives
+        self._derived: dict[str, tuple[object, pl.DataFrame]] = {}
         self._tables = OpenTables(lake)
         self._followed = Followed()
 
@@ -89,6 +109,13 @@ class Gold:
         return Looked(micros(moment.present), rows, moment.unknown, trust, ended, unreadable)
 
     def _rows(self, name: str, reading: Reading, within_us: int) -> pl.DataFrame:
+        if name == RETRY_RATES.name:
+            slot = (reading.moment.present or _NEVER).timestamp() // EACH.total_seconds()
+            return self._once(name, (reading.moment.run_id, slot), lambda: retry_rates(reading))
+        if name == OBJECTIVE_BURN.name:
+            given = self._objectives()
+            at = (reading.moment.run_id, last_slot(reading.moment), given)
+            return self._once(name, at, lambda: objective_burn(reading, given))
         if name in STATE_KEYS:
             return self._followed.newest(name, reading)
         if name == "dq_results":
@@ -103,6 +130,13 @@ class Gold:
             found = self._followed.recent(name, since, reading)
             return rows_at(name, found, micros(present), within_us=within_us)
         return rows_at(name, reading.rows(name, since=since), micros(present), within_us=within_us)
+
+    def _once(self, name: str, at: object, make: Callable[[], pl.DataFrame]) -> pl.DataFrame:
+        """A frame that changes only when `at` does."""
+        kept = self._derived.get(name)
+        if kept is None or kept[0] != at:
+            kept = self._derived[name] = (at, make())
+        return kept[1]
 
     def _gone(self, reading: Reading) -> tuple[Mapping[str, str], ...]:
         """Ended queues, and groups of a broker that are not there any more."""

@@ -32,6 +32,7 @@ from pipelines.alerting.looking import Gold
 from pipelines.alerting.metrics.families import Process
 from pipelines.alerting.metrics.page import Page
 from pipelines.alerting.metrics.port import serving
+from pipelines.alerting.objectives_file import ObjectivesFile
 from pipelines.alerting.outbox.courier import Chances, Courier
 from pipelines.alerting.outbox.outcomes import Failed, Outcome, Trouble
 from pipelines.alerting.state import now_us
@@ -71,10 +72,12 @@ async def watch(
     *,
     for_s: float,
     metrics: Metrics | None = None,
+    objectives: Path | None = None,
     ready: Callable[[str], None] = lambda _address: None,
 ) -> None:
     """Watch a lake until told to stop, or for so many seconds. Raises ConfigError for files that
-    are wrong at the start; later they are told, and what was in force stays. metrics: None serves
+    are wrong at the start; later they are told, and what was in force stays. objectives: the file
+    of what groups should keep; None: nobody has given any. metrics: None serves
     none; ready: told the address that they are served at, empty for none.
     """
     faults = read_rules(rule_files(rules)).faults
@@ -95,7 +98,7 @@ async def watch(
         chances = Chances(now_us, random.random, lambda: secrets.token_hex(16))
         carrier = Carrier(database, name, HistoryTable(lake))
         party = Alerting(
-            Gold(lake, _job_runs(database)),
+            Gold(lake, _job_runs(database), ObjectivesFile(objectives)),
             database,
             lake=name,
             holder=f"process {os.getpid()} on {socket.gethostname()}",

@@ -63,9 +63,19 @@ class Recurring:
         days = (today - timedelta(days=number) for number in range(back + 1))
         return any(self._begins(day, zone) <= now_us < self._ends(day, zone) for day in days)
 
+    def next_begin_us(self, now_us: int) -> int:
+        """When it begins next, after this moment."""
+        zone = ZoneInfo(self.zone)
+        today = moment_at(now_us).astimezone(zone).date()
+        days = (today + timedelta(days=number) for number in range(-1, 9))
+        begins = (self._begins(day, zone) for day in days if self._is_one(day))
+        return next(begin_us for begin_us in begins if begin_us > now_us)
+
+    def _is_one(self, day: date) -> bool:
+        return not self.days or day.weekday() in self.days
+
     def _ends(self, day: date, zone: ZoneInfo) -> int:
-        is_one = not self.days or day.weekday() in self.days
-        return self._begins(day, zone) + self.length_us if is_one else 0
+        return self._begins(day, zone) + self.length_us if self._is_one(day) else 0
 
     def _begins(self, day: date, zone: ZoneInfo) -> int:
         hour, minute = divmod(self.begin_minute, 60)

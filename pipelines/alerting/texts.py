@@ -26,6 +26,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from pipelines import wording
 from pipelines.alerting.conditions import unknown_name
 from pipelines.microseconds import moment_at, utc_text
+from pipelines.moment import is_observer
 
 TEMPLATE_MAX: Final = 1_000
 """Characters of a template."""
@@ -58,6 +59,7 @@ def _environment() -> ImmutableSandboxedEnvironment:
         "count": wording.count,
         "duration": wording.duration,
         "spoken": _spoken,
+        "observed": _is_observed,
         "default": lambda value, otherwise="unknown": otherwise if value is None else value,
     }
     return made
@@ -69,6 +71,11 @@ def _known(value: object) -> object:
 
 def _spoken(value: object) -> str:
     return wording.UNKNOWN if value is None else wording.spoken(str(value))
+
+
+def _is_observed(emitter: object) -> bool:
+    """Does the emitter of this name tell of a broker from outside?"""
+    return isinstance(emitter, str) and is_observer(emitter)
 
 
 _TEMPLATES: Final = _environment()
@@ -117,7 +124,7 @@ def rendered(
     templates: Mapping[str, str],
     *,
     labels: Mapping[str, str],
-    figures: Mapping[str, float | int | str | None],
+    figures: Mapping[str, bool | float | int | str | None],
     given: Mapping[str, str | int],
 ) -> dict[str, str]:
     """The texts that templates make; None among the figures is the word unknown.

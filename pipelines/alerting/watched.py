@@ -22,7 +22,7 @@ import polars as pl
 
 from engine.telemetry.tables import Column, must
 from pipelines.catalogue import CHECK_TABLES, COMPUTED_TABLES, EMITTER_HEALTH
-from pipelines.marts.columns import BOOLEAN, LONG, OBSERVED_AT, STRING, TIMESTAMP
+from pipelines.marts.columns import BOOLEAN, CLUSTER, GROUP, LONG, OBSERVED_AT, STRING, TIMESTAMP
 from pipelines.marts.mart import GoldTable
 from pipelines.schemas import arrow_schema
 
@@ -61,6 +61,7 @@ PIPELINE: Final = GoldTable(
         Column("planned_at", TIMESTAMP, "when that cycle was planned, clock of its machine"),
         Column("age_ms", LONG, "clock of the alerting process minus data time of that cycle; "
                "null when there is none"),
+        must("waits", BOOLEAN, "does the process that computes gold live, and get nothing?"),
         must("emitters", LONG, "emitters known"),
         must("emitters_silent", LONG, "of these, silent ones"),
     ),
@@ -84,6 +85,45 @@ JOB_RUNS: Final = GoldTable(
     ),
     ("run",),
 )
+RETRY_RATES: Final = GoldTable(
+    "retry_rates",
+    "group of which messages failed in the last 65 minutes, at the present moment",
+    (
+        OBSERVED_AT,
+        CLUSTER,
+        GROUP,
+        must("failed_5m", LONG, "failures of the last five minutes: messages that were sent back"),
+        must("failed_hour", LONG, "those of the hour before them"),
+        must("usual_5m", LONG, "of that hour so many each five minutes"),
+        must("evidence", STRING, "the same in a sentence"),
+    ),
+    ("cluster", "group"),
+)
+OBJECTIVE_BURN: Final = GoldTable(
+    "objective_burn",
+    "group that an objective is given to, at the end of the last five minutes that are judged",
+    (
+        OBSERVED_AT,
+        CLUSTER,
+        GROUP,
+        must("objective_ms", LONG, "time lag that it should keep"),
+        must("share_percent", STRING, "for this share of the time at least"),
+        must("state", STRING, "of the last five minutes: WITHIN, BEHIND or UNKNOWN"),
+        *(
+            must(f"burn_{name}", LONG, "so many times as fast as its objective allows it was "
+                 f"behind in the last {name}, rounded down")
+            for name in ("5m", "30m", "1h", "6h")
+        ),
+        must("behind_1h_ms", LONG, "time behind in the last hour"),
+        must("behind_6h_ms", LONG, "time behind in the last six hours"),
+        must("evidence", STRING, "the same in a sentence"),
+    ),
+    ("cluster", "group"),
+)  # fmt: skip
+DERIVED: Final = (RETRY_RATES, OBJECTIVE_BURN)
+"""They are made at each look, of what gold holds."""
+OF_THE_PRESENT: Final = (EMITTERS, PIPELINE, JOB_RUNS, *DERIVED)
+"""Nobody records them: rules about them are not played over the past."""
 OF_THE_LAKE: Final = (EMITTERS, PIPELINE, JOB_RUNS, *CHECK_TABLES, EMITTER_HEALTH)
 """They tell of silence, of facts that are missing, and of checks that failed: none of that hides
 them."""
@@ -96,6 +136,7 @@ _UNKNOWN: Final = {
     "group_state": "state in ('UNKNOWN', 'WITHHELD')",
     "consumer_lag": "provenance = 'UNKNOWN'",
     "stalled_windows": "unknown_reason is not null",
+    "objective_burn": "state = 'UNKNOWN'",
 }
 """How rows say that nothing is known: of them no condition is true, and none false."""
 
@@ -138,7 +179,7 @@ class Watched:
 @cache
 def watched() -> dict[str, Watched]:
     """All tables that a rule may be about, by name."""
-    tables = (*COMPUTED_TABLES, *CHECK_TABLES, EMITTERS, PIPELINE, JOB_RUNS)
+    tables = (*COMPUTED_TABLES, *CHECK_TABLES, *OF_THE_PRESENT)
     return {table.name: _watched(table) for table in tables}
 
 

@@ -107,6 +107,8 @@ class _State:
     place: tuple[str, int] | None
     judged: dict[str, JudgedRule]
     """How rules fared when they were judged last, as it is stored."""
+    unknown: frozenset[str] = frozenset()
+    """Emitters of which nothing was known when rules were judged last."""
     judged_us: int = 0
     figures_us: int = 0
     tidied_us: int = 0
@@ -335,11 +337,15 @@ class Alerting:
             self._say("gold", "")
         except LakeError as error:
             self._say("gold", str(error))
-        is_new = place is not None and (place != state.place or self._judges_anew)
+        unknown = frozenset(() if self._moment is None else self._moment.unknown)
+        # Who falls silent while no cycle comes makes verdicts unknown all the same.
+        moved = place != state.place or unknown != state.unknown
+        is_new = place is not None and (moved or self._judges_anew)
         is_time = now_us - state.judged_us >= OF_LAKE_EACH_US or now_us < state.judged_us
         if not is_new and not is_time:
             return Decided(state.known), None
         state.judged_us = now_us
+        state.unknown = unknown
         self._judges_anew = self._judges_anew and not is_new
         if not is_new:
             rules = [rule for rule in rules if rule.is_of_lake]

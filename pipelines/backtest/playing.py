@@ -26,10 +26,10 @@ from pipelines.alerting.life_cycle import ChangeKind
 from pipelines.alerting.routing import Routing
 from pipelines.alerting.rules import Rule, answered
 from pipelines.alerting.steady import GAP_US
-from pipelines.alerting.watched import EMITTERS, JOB_RUNS, PIPELINE, rows_at, watched
+from pipelines.alerting.watched import OF_THE_PRESENT, rows_at, watched
 from pipelines.backtest.scoring import Heard, Told
 
-PRESENT: Final = (EMITTERS.name, PIPELINE.name, JOB_RUNS.name)
+PRESENT: Final = tuple(table.name for table in OF_THE_PRESENT)
 """Tables of the present moment, which nobody records."""
 STATES, ENDED, LIVING = "group_state", "ended_queues", "consumer_lag"
 """By which it is known what is gone."""

@@ -18,10 +18,9 @@ from typing import Final, Protocol
 from engine.foundation.errors import LakeError, TidemarkError
 from pipelines.cycles.driver import Progress
 from pipelines.lake import Lake, first_line
-from pipelines.lease import Lease, acquire
+from pipelines.lease import DRIVER, Lease, acquire
 from pipelines.settings import Pace
 
-ROLE: Final = "pipeline"
 POLL_S: Final = 0.1
 """How often the log of the shipments is looked at: one file that is not there yet."""
 REMOTE_POLL_S: Final = 0.5
@@ -40,6 +39,9 @@ class Right(Protocol):
     @property
     def is_lost(self) -> bool:
         """Has another process taken it over?"""
+
+    def found_nothing(self) -> None:
+        """Let others know that the lake was looked at, and there was nothing new."""
 
 
 class Cycles(Protocol):
@@ -92,6 +94,7 @@ def run_live(
             continue
         failures = 0
         if progress is None:
+            lease.found_nothing()
             _wait(started_s=started_s, for_s=poll_s, wanted=wanted)
             continue
         tell(progress)
@@ -106,7 +109,7 @@ def poll_s_of(lake: Lake) -> float:
 
 def only_driver(lake: Lake) -> Lease:
     """The right to compute a lake's gold. LeaseHeld when another process has it."""
-    return acquire(lake, ROLE, makes_lake=True)  # It may be there before what it waits for.
+    return acquire(lake, DRIVER, makes_lake=True)  # It may be there before what it waits for.
 
 
 def _wait(*, started_s: float, for_s: float, wanted: Callable[[], bool]) -> None:

@@ -46,6 +46,19 @@ class Objectives:
     default: Objective = Objective()
     named: tuple[tuple[str, str, Objective], ...] = ()
     """Patterns of cluster and group, as of file names; the first that fits counts."""
+    has_default: bool = False
+    """Has somebody written the default down?"""
+
+    @property
+    def is_given(self) -> bool:
+        """Has somebody given an objective to any group?"""
+        return self.has_default or bool(self.named)
+
+    def given_to(self, cluster: str, group: str) -> Objective | None:
+        """A group's, if somebody has written one down for it; None: nobody has."""
+        found = self.of(cluster, group)
+        is_own = self.has_default or any(found is one for _, _, one in self.named)
+        return found if is_own else None
 
     def of(self, cluster: str, group: str) -> Objective:
         """A group's."""
@@ -81,7 +94,7 @@ def objectives_of(told: Mapping[str, Any], place: str = "") -> Objectives:
         if not all(isinstance(one, str) for one in patterns):
             raise ConfigError("group", patterns, "a pattern of names like pay*", place)
         named.append((patterns[0], patterns[1], objective))
-    return Objectives(default, tuple(named))
+    return Objectives(default, tuple(named), "default" in told)
 
 
 def _objective(entry: Any, otherwise: Objective, place: str) -> Objective:

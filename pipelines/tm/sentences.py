@@ -52,6 +52,8 @@ def _ms(span: timedelta) -> float:
 def _judged(judged_to: datetime, moment: Moment | None) -> str:
     said = f"Judged to {clock(judged_to, day=True)} UTC"
     silent = moment.silent if moment is not None else ()
+    if moment is not None and silent and len(silent) == len(moment.reached):
+        return f"{said}; no emitter has reported anything since."
     each = [f"{one.emitter} only to {clock(one.judged_to, day=True)}" for one in silent]
     if moment is not None and moment.ahead:
         each += [moment.unknown[one.emitter] for one in moment.ahead]

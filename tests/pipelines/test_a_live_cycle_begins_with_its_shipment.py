@@ -100,6 +100,9 @@ class Always:
         self.begun_s.append(time.monotonic())
         return Progress(len(self.begun_s), self.rows, {}, 0, 0.0)
 
+    def found_nothing(self) -> None:
+        raise AssertionError("there is always another cycle")
+
     def run(self, cycles: int, pace: Pace) -> None:
         def wanted() -> bool:
             self.asked += 1

@@ -83,7 +83,8 @@ class HttpChannel:
         try:
             return await self._posted(request, url, addresses[-1], connect_s=share_s)
         except httpx.TransportError as error:
-            return Failed(Trouble.UNREACHABLE, f"{host} cannot be reached ({_why(error)})")
+            why = f"{host} port {port} cannot be reached: {_why(error)}"
+            return Failed(Trouble.UNREACHABLE, why)
 
     async def _posted(
         self, request: HttpRequest, url: httpx.URL, address: str, *, connect_s: float
@@ -152,10 +153,10 @@ async def _beginning(answer: httpx.Response) -> str:
 
 
 def _why(error: httpx.TransportError) -> str:
-    """Its kind and the system's word for it: httpx's own text may hold the address."""
+    """The system's words for it, else its kind: httpx's own text may hold the address."""
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, OSError) and cause.errno is not None and cause.errno > 0:
-            return f"{type(error).__name__}: {os.strerror(cause.errno)}"
+            return os.strerror(cause.errno).lower()
         cause = cause.__cause__ or cause.__context__
     return type(error).__name__

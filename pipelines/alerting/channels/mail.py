@@ -49,7 +49,7 @@ def mail(
     shown = worst_first(notice.alerts)[:ALERTS_MAX]
     message["From"] = settings.sender
     message["To"] = ", ".join(settings.recipients)
-    message["Subject"] = _sound(title_of(notice, SUBJECT_CHARS_MAX))
+    message["Subject"] = _subject(title_of(notice, SUBJECT_CHARS_MAX))
     message["Date"] = EPOCH + timedelta(microseconds=notice.created_us // 1_000_000 * 1_000_000)
     message["Message-ID"] = f"<{_digest(notice.notice_id)}.{_digest(notice.receiver)}@{domain}>"
     if threads := [thread_of(alert, domain) for alert in shown[:REFERENCES_MAX]]:
@@ -74,6 +74,12 @@ def _digest(text: str) -> str:
 
 def _sound(text: str) -> str:
     return text.encode("utf-8", "replace").decode()
+
+
+def _subject(title: str) -> str:
+    """A title as a header takes it. What looks like an encoded word would be decoded when it is
+    set, line breaks in it with the rest: a name could add headers of its own."""
+    return _sound(title).replace("=?", "= ?")
 
 
 def _text(notice: Notice, shown: list[Alert]) -> str:

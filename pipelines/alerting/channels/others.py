@@ -3,12 +3,17 @@
 It knows neither that an alert is resolved nor that it was told before: a second copy is shown. It
 looks names up and connects by itself; we allow the service by its name, check the host of one that
 has its own, and switch off redirects, templates and files.
+
+Whether a service reads a text as markup, and calls people whom it names, is its own affair: Discord
+does, whatever format it is told. So nothing that anybody wrote begins a mention, a tag, a link or
+markup of Markdown: a space without width stands behind what would. Links that are ours stay.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import Any, Final
@@ -31,6 +36,19 @@ from pipelines.alerting.outbox.outcomes import Delivered, Failed, Outcome, Troub
 TITLE_CHARS_MAX: Final = 200
 BODY_CHARS_MAX: Final = 8_000
 ALERTS_MAX: Final = 20
+BREAK: Final = "\u200b"
+"""A space without width."""
+_BEGINS: Final = re.compile(
+    r"""@                          # @everyone, and @name
+    | <(?=[^\s\d=])               # <@1>, <!channel>, <#1>, <script>
+    | [*`]
+    | (?<![^\W_])_ | _(?![^\W_])  # within a word it is a part of a name
+    | ~(?=~) | \|(?=\|)
+    | \](?=[(\[:])                # [text](address)
+    | :(?=//)                     # an address""",
+    re.VERBOSE,
+)
+_BEGINS_A_LINE: Final = re.compile(r"(?=\s*(?:[#>+=-]|\d+[.)]))")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,14 +65,20 @@ def title_and_text(notice: Notice) -> tuple[str, str]:
     shown = worst_first(notice.alerts)[:ALERTS_MAX]
     lines = []
     for alert in shown:
-        lines.append(headline_of(alert, 500))
-        lines += [f"  {name}: {value}" for name, value in facts_of(alert, 500)]
+        lines.append(inert(headline_of(alert, 500)))
+        lines += [f"  {name}: {inert(value)}" for name, value in facts_of(alert, 500)]
         lines += [f"  {name}: {url}" for name, url in links_of(alert)]
     if more := left_out(notice, len(shown)):
         lines.append(f"and {more:,} more")
     text = shortened("\n".join(lines), BODY_CHARS_MAX)
-    title = title_of(notice, TITLE_CHARS_MAX)
+    title = shortened(inert(title_of(notice, TITLE_CHARS_MAX)), TITLE_CHARS_MAX)
     return title.encode("utf-8", "replace").decode(), text.encode("utf-8", "replace").decode()
+
+
+def inert(text: str) -> str:
+    """A text, on one line, that no service reads as more than that. Pure."""
+    told = _BEGINS.sub(lambda found: f"{found[0]}{BREAK}", text)
+    return f"{BREAK}{told}" if _BEGINS_A_LINE.match(told) else told
 
 
 class OthersChannel:

@@ -16,6 +16,7 @@ import polars as pl
 
 from pipelines.alerting.alerts import Alert
 from pipelines.alerting.metrics.exposition import Family, Sample
+from pipelines.alerting.metrics.observed import Observed, families_of
 from pipelines.microseconds import micros
 from pipelines.moment import Moment, cluster_of
 from pipelines.settings import MS_US, SECOND_US
@@ -44,6 +45,11 @@ class Gold:
     """Changes of members since the first look: cluster, broker, group, changes."""
     collect_s: float
     """How long all this took to read."""
+    retries: pl.DataFrame | None = None
+    """Of groups with failures within a day: cluster, broker, group, sent_back, dead_lettered,
+    overdue; None: no message has ever failed."""
+    observed: Observed | None = None
+    """What brokers of others would tell; None: none is observed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +82,10 @@ def families(gold: Gold | None, process: Process, *, now_us: int) -> Iterator[Fa
     if gold is not None:
         yield from _of_lag(gold)
         yield from _of_trouble(gold)
+        yield from _of_retries(gold)
         yield from _of_pipeline(gold, now_us)
+        if gold.observed is not None:
+            yield from families_of(gold.observed)
 
 
 def _of_process(process: Process) -> Iterator[Family]:
@@ -165,11 +174,28 @@ def _of_trouble(gold: Gold) -> Iterator[Family]:
     )
 
 
+def _of_retries(gold: Gold) -> Iterator[Family]:
+    if gold.retries is None:
+        return
+    for name, what, column in (
+        ("retry_failures_total", "Messages that failed, since the first fact.", "sent_back"),
+        ("dead_letters_total", "Messages that were given up, since then.", "dead_lettered"),
+    ):
+        samples = _column(gold.retries, _PLACE, column)
+        yield Family(f"tidemark_{name}", "counter", what, samples)
+    yield _gauge(
+        "retry_overdue_messages",
+        "Failed messages whose delay is over, and that have not come.",
+        _column(gold.retries, _PLACE, "overdue"),
+    )
+
+
 def _of_pipeline(gold: Gold, now_us: int) -> Iterator[Family]:
     moment = gold.moment
     present = moment.present
     assert present is not None, "there is gold"
-    age_s = (now_us - micros(present)) / SECOND_US
+    told_to = moment.told_to or present
+    age_s = (now_us - micros(told_to)) / SECOND_US
     yield _gauge("pipeline_freshness_seconds", "How old gold is, by this clock.", [({}, age_s)])
     yield Family(
         "tidemark_pipeline_cycles_total",
@@ -186,7 +212,7 @@ def _of_pipeline(gold: Gold, now_us: int) -> Iterator[Family]:
     reached = moment.reached
     yield _gauge(
         "emitter_silence_seconds",
-        "How far an emitter has been judged less than the furthest one.",
+        "How long an emitter has told nothing: how far it was judged, before the present.",
         [
             (_of_emitter(one.emitter), (micros(present) - micros(one.judged_to)) / SECOND_US)
             for one in reached

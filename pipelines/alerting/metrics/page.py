@@ -20,6 +20,7 @@ from engine.foundation.errors import LakeError, StorageError
 from pipelines.alerting.metrics.counting import Rebalances
 from pipelines.alerting.metrics.exposition import text_of
 from pipelines.alerting.metrics.families import Gold, Process, Receiver, families
+from pipelines.alerting.metrics.observed import Observing
 from pipelines.alerting.outbox import claims
 from pipelines.alerting.store import changes, steps
 from pipelines.alerting.store.database import Database
@@ -39,6 +40,8 @@ from pipelines.staging.facts import SHIPPER_SUFFIX
 
 SERIES_MAX: Final = 20_000
 """Of one family in a scrape; the others are counted in `tidemark_metric_series_left_out`."""
+FAILED_WITHIN: Final = timedelta(hours=25)
+"""Of a group without failures for longer, nothing is told of failures."""
 SHIPPED_WITHIN: Final = timedelta(minutes=2)
 """An emitter that has shipped nothing for longer has no delay: it is silent."""
 
@@ -66,6 +69,7 @@ class Page:
         self._queues = queues
         self._series_max = series_max
         self._rebalances = Rebalances()
+        self._observing = Observing()
         self._lock = threading.Lock()
         self._gold: Gold | None = None
 
@@ -88,7 +92,7 @@ class Page:
         if moment is None or moment.present is None:
             return None
         if self._gold is not None and self._gold.moment == moment:
-            return self._gold
+            return replace(self._gold, moment=moment)
         reading = Reading(self._tables, moment)
         states = states_at(self._followed.newest("group_state", reading), moment)
         lag = lag_known(held_to(self._followed.newest("consumer_lag", reading), moment), states)
@@ -105,6 +109,8 @@ class Page:
             of_each_check(recent_results(reading)),
             _shipped(reading, present - SHIPPED_WITHIN),
             self._rebalances.count(self._followed, reading, states),
+            retries=_retries(reading, present - FAILED_WITHIN),
+            observed=self._observing.look(reading, lag, states),
             collect_s=time.monotonic() - began_s,
         )
 
@@ -124,6 +130,24 @@ class Page:
             )
         except StorageError:
             return replace(process, readable={**process.readable, "database": False})
+
+
+def _retries(reading: Reading, since: datetime) -> pl.DataFrame | None:
+    """Totals of failed messages, of groups that had any since; None: there are none."""
+    place = ("cluster", "broker", "group")
+    names = ("sent_back", "dead_lettered")
+    found = reading.summed_up(
+        "retry_flow",
+        {
+            **{name: f"max({name})" for name in names},
+            "overdue": "last_value(overdue ORDER BY observed_at)",
+        },
+        by=("emitter", *place, "origin_topic"),
+        since=since,
+    )
+    if found.is_empty():
+        return None
+    return found.group_by(place).agg(pl.col(*names, "overdue").sum()).sort(place)
 
 
 def _shipped(reading: Reading, since: datetime) -> pl.DataFrame:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import socket
 import ssl
 import threading
@@ -23,6 +24,7 @@ from aiosmtpd.smtp import AuthResult, Envelope, LoginPassword, Session
 from demo.ports import free_port_block
 from engine.foundation.errors import ConfigError
 from pipelines.alerting.alerts import Notice
+from pipelines.alerting.channels import others
 from pipelines.alerting.channels.addresses import Hosts
 from pipelines.alerting.channels.http_channel import HttpChannel
 from pipelines.alerting.channels.http_request import HttpRequest
@@ -230,7 +232,7 @@ def test_nobody_there_is_told_and_so_is_one_who_hangs() -> None:
 
     assert isinstance(refused, Failed)
     assert refused.trouble is Trouble.UNREACHABLE
-    assert refused.error == "127.0.0.1 cannot be reached (ConnectError: Connection refused)"
+    assert refused.error == f"127.0.0.1 port {port} cannot be reached: connection refused"
 
 
 @pytest.mark.parametrize(
@@ -484,6 +486,24 @@ def test_a_password_goes_to_the_mail_server_whose_certificate_is_trusted_and_to_
     assert wrong.trouble is Trouble.NOT_SET_UP
     assert {login.password for login in logins} == {CANARY.encode(), b"wrong"}
     assert len(mailbox.mails) == 1
+
+
+def test_a_group_with_the_name_of_everybody_calls_nobody_in_discord() -> None:
+    """As it is posted: Discord reads mentions and Markdown in whatever it is sent."""
+    name = "@everyone <@123> **bold** [click](https://evil.example)"
+    alert = an_alert(labels={"group": name}, annotations={"summary": f"{name} is behind"})
+    notice = a_notice(group_labels={"group": name}, alerts=(alert,))
+    address = Secret(f"discord://{'1' * 18}/{'a' * 68}", "a test")
+    settings = others.OthersSettings(address, frozenset({"discord"}))
+    with receiving() as ledger, ThreadPoolExecutor(1) as threads:
+        hosts = Hosts(frozenset(), frozenset())
+        channel = others.OthersChannel(settings, hosts, timeout_s=10, threads=threads)
+        channel._service.notify_url = ledger.url
+        assert asyncio.run(channel.send(notice)) == Delivered()
+    for request in ledger.received:
+        posted = request.told["content"]
+        assert "everyone" in posted
+        assert not re.search(r"@\w|<@|\*\*|\]\(|://evil", posted), posted
 
 
 def test_a_service_of_apprise_is_told_when_file_and_hosts_allow_it() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import socket
 import subprocess
 import sys
 import time
@@ -145,8 +146,11 @@ def test_what_people_say_of_an_alert_is_kept_and_shown(desk: Desk) -> None:
     assert alert["annotations"]["page_url"].startswith("/group/stuck?from=")
     name = alert["fingerprint"][:6]
     assert "stuck stands" in desk.tidemark("list")
-    assert "labels.group: stuck" in desk.tidemark("show", name)
-    assert "rule_judged.outcome: JUDGED" in desk.tidemark("show", name)
+    shown = desk.tidemark("show", name)
+    assert re.search(r"labels +cluster=cluster-1, broker=b, group=stuck", shown), shown
+    assert re.search(r"owner +shop\n", shown)
+    assert re.search(r"rule +judged at .* UTC: 1 row\n", shown)
+    assert "phase_us" not in shown
     assert re.search(r"GroupStands +\d\d:\d\d:\d\d  1 row$", desk.tidemark("rules"), re.MULTILINE)
     assert "acked" in desk.tidemark("ack", name, "--author", "ann", "--comment", "on it")
     told = desk.tidemark(
@@ -156,10 +160,43 @@ def test_what_people_say_of_an_alert_is_kept_and_shown(desk: Desk) -> None:
     line = desk.tidemark("list")
     assert "acked by ann" in line
     assert f"silenced by {silence}" in line
+    shown = desk.tidemark("show", name)
+    assert re.search(r"acked +by ann at .* UTC: on it\n", shown), shown
+    assert re.search(rf'silenced +{silence}  active until .* group="stuck"  bob: known\n', shown)
+    machine = json.loads(desk.tidemark("show", name, "--json"))
+    assert (machine["ack"]["author"], machine["ack"]["comment"]) == ("ann", "on it")
+    assert [one["silence_id"] for one in machine["silences"]] == [silence]
     assert silence in desk.tidemark("silences")
     desk.tidemark("unsilence", silence)
     assert desk.tidemark("silences") == "nothing is silenced\n"
     assert "silenced by" not in desk.tidemark("list")
+
+
+def test_a_list_is_asked_for_by_what_is_wanted(desk: Desk) -> None:
+    with desk.party():
+        desk.await_told(1)
+    asked = ("--rule", "GroupStands", "--group", "stuck", "--severity", "critical")
+    assert "stuck stands" in desk.tidemark("list", *asked, "--owner", "shop", 'group=~"st.*"')
+    for other in (("--rule", "X"), ("--owner", "x"), ("--state", "pending"), ("group!=stuck",)):
+        assert desk.tidemark("list", *other) == "no alert is as asked\n"
+    assert "one of PENDING" in desk.tidemark("list", "--state", "odd", code=1)
+    assert "is no matcher" in desk.tidemark("list", "stuck", code=1)
+
+
+def test_a_silence_of_everything_is_refused(desk: Desk) -> None:
+    said = ("--author", "bob", "--comment", "known")
+    for matchers in (('nope=~".*"',), ('a!="b"', 'c=~"x|"'), ('group=""',)):
+        assert "all alerts would be silenced" in desk.tidemark("silence", *matchers, *said, code=1)
+    assert "silenced" in desk.tidemark("silence", 'nope=~".*"', 'group=~".+"', *said)
+
+
+def test_a_silence_that_comes_back_says_when(desk: Desk) -> None:
+    said = ("--author", "bob", "--comment", "backups", "--zone", "Europe/Berlin")
+    when = ("--days", "sat,sun", "--at", "22:00", "--length", "8h")
+    desk.tidemark("silence", "group=stuck", *when, *said)
+    line = desk.tidemark("silences")
+    assert "sat,sun at 22:00 for 8 h (Europe/Berlin), next 20" in line
+    assert 'group="stuck"  bob: backups' in line
 
 
 def test_who_is_silenced_before_is_not_told(desk: Desk) -> None:
@@ -187,3 +224,19 @@ def test_a_channel_is_tried(desk: Desk) -> None:
     assert done.stdout == "hook has it\n"
     ((request,),) = [desk.ledger.received]
     assert request.told["alerts"][0]["labels"]["alertname"] == "ChannelTest"
+
+
+def test_a_channel_that_nobody_listens_at_is_said_in_a_sentence(tmp_path: Path) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    (tmp_path / "telling.toml").write_text(TELLING.format(url=f"http://127.0.0.1:{port}"))
+    words = ["test-channel", "hook", "--receivers", str(tmp_path / "telling.toml")]
+    done = subprocess.run(
+        [TIDEMARK, "alerts", *words], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert done.returncode == 1
+    assert done.stderr == (
+        "tidemark alerts: hook does not have it: "
+        f"127.0.0.1 port {port} cannot be reached: connection refused\n"
+    )

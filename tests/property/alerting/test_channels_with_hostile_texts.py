@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from email import message_from_bytes
 from email.policy import SMTP
 from html.parser import HTMLParser
@@ -33,6 +34,9 @@ PIECES = (
     "https://ok.example/page?a=1",
     "=?utf-8?q?=0D=0ABcc:_x?=",
     "}{",
+    "@everyone <@123> <@&7> <#9> <!here>",
+    "__u__ ~~s~~ ||spoiler|| [click](https://evil.example) [a]: b",
+    "# head\n> quote",
 )
 texts = st.one_of(
     st.sampled_from(PIECES),
@@ -73,6 +77,7 @@ hostile = st.builds(
     created_us=st.integers(0, 4_000_000_000_000_000),
 )
 
+ENCODED_BREAK = "=?utf-8?q?=0D=0ABcc:_x?="
 URL = Secret("https://hooks.example/services/canary", "a test")
 BIDI = set("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\u200e\u200f")
 
@@ -129,6 +134,8 @@ class Tags(HTMLParser):
 @settings(max_examples=40)
 @given(hostile)
 @example(a_notice(group_labels={"a": "\r\nBcc: evil@example.com"}))
+@example(a_notice(group_labels={"a": "=?utf-8?q?=0D=0ABcc:_x?="}))
+@example(a_notice(group_labels={"a": f"={ENCODED_BREAK}'x {ENCODED_BREAK}=?"}))
 def test_a_mail_has_the_headers_and_the_tags_that_we_wrote(notice: Notice) -> None:
     chosen = mail.MailSettings("tidemark@shop.example", ("a@shop.example", "b@shop.example"))
     data = mail.mail(notice, chosen).as_bytes()
@@ -212,7 +219,33 @@ def test_other_services_are_given_bounded_text(notice: Notice) -> None:
     assert len(title) <= others.TITLE_CHARS_MAX
     assert len(text) <= others.BODY_CHARS_MAX
     assert "\n" not in title
-    assert all(char.isprintable() or char == "\n" for char in text)
+    allowed = {"\n", others.BREAK}
+    assert all(char.isprintable() or char in allowed for char in text)
+
+
+CALLS = re.compile(
+    r"@[\w-]|<[@!#&/:a-zA-Z]|[*`][^\u200b]|(?<!\w)_[^\u200b]|__|~~|\|\||\][(\[:]|^\s*(?:[#>]|\d+[.)])",
+    re.MULTILINE,
+)
+"""What begins a mention, a tag, a link or markup, where a service reads it."""
+
+
+@settings(max_examples=60)
+@given(hostile)
+@example(a_notice(group_labels={"group": "@everyone <@123>"}))
+@example(a_notice(alerts=(an_alert(annotations={"summary": "# head"}),)))
+def test_other_services_read_no_mention_no_tag_and_no_markup(notice: Notice) -> None:
+    title, text = others.title_and_text(notice)
+    assert not CALLS.search(title), title
+    assert not CALLS.search(text), text
+
+
+def test_names_and_our_own_links_stay_as_they_are() -> None:
+    usual = "%RETRY%shop_orders queue 3 of broker-a: 12:03:41, 5 < 7, a=1|b (see c)"
+    assert others.inert(usual) == usual
+    page = "https://ok.example/group/a_b?from=1"
+    (_, text) = others.title_and_text(a_notice(alerts=(an_alert(annotations={"page_url": page}),)))
+    assert f"Page: {page}" in text
 
 
 @settings(max_examples=40)

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 
 from pipelines.alerting.files import read_rules, shipped_files
 from pipelines.alerting.lake_rows import gone, rows_of_lake
+from pipelines.alerting.life_cycle import with_texts
 from pipelines.moment import Moment, Reached
 from tests.alert_stories import NOON, NOON_US, Story, behind, rows
+
+
+def text_of(story: Story) -> dict[str, str]:
+    """The texts of a story's only alert."""
+    (alert,) = story.alerts
+    return dict(with_texts(story.rule, alert).annotations)
 
 
 def a_moment(*ends: tuple[str, float]) -> Moment:
@@ -45,6 +53,45 @@ def test_gold_that_is_late_and_a_broker_that_is_silent_raise_the_shipped_alerts(
     assert story.state == "FIRING"
     assert silent.state == "FIRING"
     assert silent.alerts[0].labels == {"cluster": "c", "broker": "b"}
+
+
+def test_where_nothing_comes_from_anybody_who_is_silent_is_named_and_the_right_process() -> None:
+    """The pipeline lives and waits: `PipelineLate` sends nobody to it."""
+    shipped = {one.name: one for one in read_rules(shipped_files()).rules}
+    late, silent = Story(shipped["PipelineLate"]), Story(shipped["BrokerSilent"])
+    for waited_s in (30, 60, 130, 160, 190):
+        moment = replace(a_moment(("c/a/observer", 0)), waited=timedelta(seconds=waited_s))
+        told = rows_of_lake(moment, NOON_US + waited_s * 1_000_000)
+        assert told["pipeline"]["waits"].to_list() == [True]
+        late.look(told["pipeline"], after_s=30)
+        silent.look(told["emitters"], after_s=30)
+    assert (late.state, silent.state) == ("FIRING", "FIRING")
+    assert silent.alerts[0].labels == {"cluster": "c", "broker": "a"}
+    texts = text_of(late)
+    assert texts["summary"].startswith("no emitter reports anything, for ")
+    assert "brokers and observers" in texts["first_step"]
+
+
+def test_a_pipeline_that_is_gone_is_told_as_such_though_nothing_came_before() -> None:
+    moment = replace(a_moment(("c/a/0", 0)), waited=timedelta(seconds=90))
+    told = rows_of_lake(moment, NOON_US + 200 * 1_000_000)["pipeline"]
+    assert told["waits"].to_list() == [False]
+    shipped = {one.name: one for one in read_rules(shipped_files()).rules}
+    late = Story(shipped["PipelineLate"])
+    for _ in range(3):
+        late.look(told, after_s=60)
+    assert "tidemark pipeline run" in text_of(late)["first_step"]
+    assert text_of(late)["summary"].startswith("gold is 3 min 20 s old")
+
+
+def test_an_emitter_that_reports_seldom_does_not_make_gold_late() -> None:
+    shipped = {one.name: one for one in read_rules(shipped_files()).rules}
+    late = Story(shipped["PipelineLate"])
+    seldom = Reached("c/a/observer", NOON, 9, silence_us=605_000_000)
+    moment = Moment("r", 7, (seldom,), planned_at=NOON, waited=timedelta(seconds=280))
+    for _ in range(4):
+        late.look(rows_of_lake(moment, NOON_US + 290 * 1_000_000)["pipeline"], after_s=60)
+    assert late.state == ""
 
 
 def test_groups_and_queues_that_ended_are_gone_and_those_that_came_back_are_not() -> None:

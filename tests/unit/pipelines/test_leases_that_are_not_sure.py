@@ -25,8 +25,10 @@ class SlowStore:
         self.answers = threading.Semaphore(0)
         self.asked_s = time.monotonic()
         self.renewing_s = 0.0
+        self.looked = ""
 
-    def renew(self) -> bool:
+    def renew(self, looked: str = "") -> bool:
+        self.looked = looked
         self.renewing_s = time.monotonic()
         self.asked.release()
         assert self.answers.acquire(timeout=30)

@@ -16,6 +16,7 @@ from pipelines.catalogue import COMPUTED_TABLES, CONSUMER_LAG
 from pipelines.cycles.cuts import Cut
 from pipelines.cycles.plan import PLANS, Plan, Plans
 from pipelines.lake import Lake
+from pipelines.lease import DRIVER, Holder, acquire
 from pipelines.moment import Moment, Reached, cycle_moment, last_complete
 from pipelines.reading import LOOK_BACK, OpenTables, Reading, held_to
 from pipelines.settings import silence_us
@@ -209,6 +210,91 @@ class TestMoment:
         nothing = Moment("", 0, ())
         assert (nothing.newest, nothing.least, nothing.judged_to) == (None, None, None)
         assert nothing.condition(CONSUMER_LAG) == "(false)"
+
+
+class TestNobodyReports:
+    """No emitter is ahead of another: only whoever waits for them can tell that they stopped."""
+
+    ONLY = "c/broker-a/observer"
+
+    @staticmethod
+    def looked(lake: Lake, at: datetime) -> None:
+        """The driver says that it looked then, and nothing was new."""
+        now = at.isoformat(timespec="milliseconds")
+        told = Holder(DRIVER, "here", 7, now, "t", now, released=True, looked=now).as_bytes()
+        address = Path(lake.state("leases")) / f"{DRIVER}.json"
+        address.parent.mkdir(exist_ok=True)
+        address.write_bytes(told)
+
+    def after(self, lake: Lake, seconds: float, *emitters: str) -> Moment:
+        """A cycle of these, after which the driver has waited for so long."""
+        plans = plans_of(lake)
+        made = plan(plans, *(cut(emitter, 5, 50) for emitter in emitters))
+        plans.finish(made, {})
+        (Path(lake.state("leases")) / f"{DRIVER}.json").unlink(missing_ok=True)
+        planned = last_complete(lake)
+        assert planned is not None
+        assert planned.planned_at is not None
+        assert not planned.waited
+        self.looked(lake, planned.planned_at + timedelta(seconds=seconds))
+        found = last_complete(lake)
+        assert found is not None
+        return found
+
+    @pytest.mark.parametrize("emitters", [(A,), (A, B), ("c/broker-a/observer",)])
+    @pytest.mark.parametrize(("seconds", "is_silent"), [(8, False), (24, False), (27, True)])
+    def test_all_are_silent_once_nothing_came_for_as_long_as_one_may_be(
+        self, lake: Lake, emitters: tuple[str, ...], seconds: int, is_silent: bool
+    ) -> None:
+        found = self.after(lake, seconds, *emitters)
+        assert tuple(one.emitter for one in found.silent) == (emitters if is_silent else ())
+        assert set(found.unknown) == set(emitters if is_silent else ())
+        assert found.told_to == found.judged_to == NOON + timedelta(seconds=5)
+        waits = timedelta(seconds=seconds if seconds >= 10 else 0)
+        assert found.present is not None
+        assert abs(found.present - NOON - timedelta(seconds=5) - waits) < timedelta(seconds=0.01)
+
+    def test_one_that_reports_seldom_may_be_silent_for_longer(self, lake: Lake) -> None:
+        story = TestOwnSilences()
+        story.tell(lake, 1, 60_000)
+        assert self.after(lake, 120, self.ONLY).silent == ()
+        assert [one.emitter for one in self.after(lake, 126, self.ONLY).silent] == [self.ONLY]
+
+    def test_the_next_cycle_ends_the_wait(self, lake: Lake) -> None:
+        assert self.after(lake, 60, A).silent
+        plans = plans_of(lake)
+        plans.finish(plan(plans, cut(A, 70, 60)), {})
+        found = last_complete(lake)
+        assert found is not None
+        # What was seen before a cycle was planned says nothing of what is behind it.
+        self.looked(lake, found.planned_at - timedelta(seconds=1))  # type: ignore[operator]
+        later = last_complete(lake)
+        assert later is not None
+        assert (later.silent, later.waited) == ((), timedelta(0))
+
+    def test_a_driver_that_is_gone_makes_nobody_silent_and_takes_back_nothing(
+        self, lake: Lake
+    ) -> None:
+        plans = plans_of(lake)
+        plans.finish(plan(plans, cut(A, 5, 50)), {})
+        with acquire(lake, DRIVER):
+            pass
+        never = last_complete(lake)
+        assert never is not None
+        assert never.silent == (), "it looked at nothing"
+        silent = self.after(lake, 60, A)
+        with acquire(lake, DRIVER):
+            assert last_complete(lake) == silent, "the next one knows what the last one has seen"
+        assert last_complete(lake) == silent
+
+    def test_the_past_is_as_long_ago_as_it_was(self, lake: Lake) -> None:
+        found = self.after(lake, 60, A)
+        then = found.capped(NOON + timedelta(seconds=2))
+        assert then.present == NOON + timedelta(seconds=2)
+        assert then.silent == ()
+        later = found.capped(NOON + timedelta(seconds=45))
+        assert later.present == NOON + timedelta(seconds=45)
+        assert [one.emitter for one in later.silent] == [A]
 
 
 class TestNewest:

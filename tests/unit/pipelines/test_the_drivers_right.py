@@ -23,6 +23,11 @@ class Leased:
 
     is_held: bool
     is_lost: bool
+    idle: int = 0
+    """How often it was told that there is nothing new."""
+
+    def found_nothing(self) -> None:
+        self.idle += 1
 
 
 def ran(lake: Path, lease: Leased, *, looks: int) -> list[str]:
@@ -50,6 +55,14 @@ def ran(lake: Path, lease: Leased, *, looks: int) -> list[str]:
 
 def test_whoever_holds_the_lease_computes(tmp_path: Path) -> None:
     assert len(ran(tmp_path, Leased(is_held=True, is_lost=False), looks=1)) == 1
+
+
+def test_a_driver_to_which_nothing_comes_says_so_and_one_at_work_does_not(tmp_path: Path) -> None:
+    lease = Leased(is_held=True, is_lost=False)
+    ran(tmp_path, lease, looks=1)
+    assert lease.idle == 0, "it had a cycle"
+    ran(tmp_path / "other", lease, looks=6)
+    assert lease.idle >= 1
 
 
 def test_nothing_is_computed_while_the_lease_cannot_be_renewed(tmp_path: Path) -> None:

@@ -1,0 +1,6 @@
+"""Figures that gold has no rows of, though it holds all that they follow from: made at each look.
+
+Place in the walk: gold, read with delta-rs → frames of `RETRY_RATES` and `OBJECTIVE_BURN`, beside
+those of marts. Invariant: they are of the moment of the look, and the same gold makes the same
+rows. Absent on purpose: verdicts: what is too much is a rule's.
+"""

@@ -1,0 +1,143 @@
+"""How fast a group uses up the time for which it may be behind, by the objective that it was given.
+
+Place in the walk: gold consumer_lag_rollups of five minutes, and the objectives' file that reports
+read as well → a row a group that an objective is given to.
+
+    objective: behind by 1 min at most, for 99 % of the time → it may be behind for 1 % of it
+    behind in 2 of the last 12 slots, 17 % of an hour → it burns 16 times as fast as it may
+
+A slot counts as behind when any queue of the group was, at any moment of it; a queue that was not
+told again holds on, and what waits in it grows older. It is unknown when no queue is known to be
+behind, and of some nothing is known. What is unknown, or when there was no such group, counts as
+not behind: a rate is never told too high.
+
+Invariant: pure but for the one query. Absent on purpose: groups without an objective of their own
+or a default that somebody wrote down, and what rate is too much.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import timedelta
+from typing import Any, Final
+
+import polars as pl
+
+from pipelines.alerting.watched import OBJECTIVE_BURN, no_rows
+from pipelines.microseconds import micros, moment_at
+from pipelines.moment import Moment, sql_time
+from pipelines.reading import LOOK_BACK, Reading
+from pipelines.reports.objectives import Objective, Objectives
+from pipelines.settings import MS_US, SECOND_US
+from pipelines.wording import duration
+
+SPAN_S: Final = 300
+SPAN_US: Final = SPAN_S * SECOND_US
+EACH: Final = timedelta(seconds=SPAN_S)
+WINDOWS: Final = {"5m": 1, "30m": 6, "1h": 12, "6h": 72}
+"""Slots of each window."""
+SLOTS: Final = max(WINDOWS.values())
+_HELD: Final = -(-int(LOOK_BACK.total_seconds()) // SPAN_S)
+"""A queue that is told no more is gone after so many slots: gold tells each in its look-back."""
+_KEY: Final = ("emitter", "cluster", "broker", "group", "topic", "queue_id")
+
+
+def last_slot(moment: Moment) -> int:
+    """The last slot that is over for everybody who speaks, in slots since 1970."""
+    judged_to = moment.judged_to
+    return 0 if judged_to is None else micros(judged_to) // SPAN_US
+
+
+def objective_burn(reading: Reading, objectives: Objectives) -> pl.DataFrame:
+    """The rows of `objective_burn` at a moment."""
+    last = last_slot(reading.moment)
+    if not last or not objectives.is_given:
+        return no_rows(OBJECTIVE_BURN.name)
+    since = moment_at((last - SLOTS - _HELD) * SPAN_US)
+    figures = ("time_lag_ms_max", "time_lag_ms_last", "lag_last", "last_at")
+    told = reading.rows(
+        "consumer_lag_rollups",
+        f"span_s = {SPAN_S}",
+        f"observed_at <= {sql_time(moment_at(last * SPAN_US))}",
+        since=since,
+        columns=("observed_at", *_KEY, *figures),
+    )
+    return burn_of(told, objectives, last)
+
+
+def burn_of(told: pl.DataFrame, objectives: Objectives, last: int) -> pl.DataFrame:
+    """The rows that roll-ups of five minutes come to; last: the newest slot."""
+    if told.is_empty():
+        return no_rows(OBJECTIVE_BURN.name)
+    courses = _courses(_holding(told, last))
+    rows = list(_rows(courses, objectives, last))
+    return pl.DataFrame(rows, schema=no_rows(OBJECTIVE_BURN.name).schema)
+
+
+def _holding(told: pl.DataFrame, last: int) -> pl.DataFrame:
+    """A row a queue and slot: how far behind it was, null where that is unknown."""
+    slot = (pl.col("observed_at").dt.epoch("us") // SPAN_US).alias("slot")
+    at = told.with_columns(slot).sort("slot").unique([*_KEY, "slot"], keep="last")
+    after = pl.col("slot").shift(-1).over(_KEY, order_by="slot")
+    until = pl.min_horizontal(after.fill_null(last + 1), pl.col("slot") + _HELD, pl.lit(last + 1))
+    held = at.with_columns(pl.int_ranges("slot", until).alias("at_slot")).explode("at_slot")
+    end_us = pl.col("at_slot") * SPAN_US
+    waited_ms = (end_us - pl.col("last_at").dt.epoch("us")) // MS_US
+    is_own = pl.col("at_slot") == pl.col("slot")
+    behind = (
+        pl.when(is_own & pl.col("time_lag_ms_max").is_not_null())
+        .then(pl.col("time_lag_ms_max"))
+        .when(pl.col("lag_last") == 0)
+        .then(0)
+        .otherwise(pl.col("time_lag_ms_last") + waited_ms.clip(lower_bound=0))
+    )
+    return held.filter(pl.col("at_slot") > last - SLOTS).select(
+        "cluster", "group", "at_slot", behind.alias("behind_ms")
+    )
+
+
+def _courses(held: pl.DataFrame) -> pl.DataFrame:
+    """A row a group and slot."""
+    return held.group_by("cluster", "group", "at_slot").agg(
+        pl.col("behind_ms").max(), pl.col("behind_ms").is_null().any().alias("is_vague")
+    )
+
+
+def _rows(courses: pl.DataFrame, objectives: Objectives, last: int) -> Iterator[dict[str, Any]]:
+    names = ["cluster", "group"]
+    for (cluster, group), course in courses.sort("at_slot").group_by(names, maintain_order=True):
+        objective = objectives.given_to(str(cluster), str(group))
+        if objective is None:
+            continue
+        slots = dict(zip(course["at_slot"], course["behind_ms"], strict=True))
+        is_behind = {at for at, ms in slots.items() if (ms or 0) > objective.lag_ms}
+        vague = dict(zip(course["at_slot"], course["is_vague"], strict=True))
+        state = "BEHIND" if last in is_behind else "WITHIN"
+        if last not in is_behind and vague.get(last, True):
+            state = "UNKNOWN"
+        yield {
+            "observed_at": moment_at(last * SPAN_US),
+            "cluster": cluster,
+            "group": group,
+            "objective_ms": objective.lag_ms,
+            "share_percent": f"{objective.share_percent:g}",
+            "state": state,
+            **_figures(is_behind, objective, last),
+        }
+
+
+def _figures(is_behind: set[int], objective: Objective, last: int) -> Mapping[str, Any]:
+    budget = max(1 - objective.share_percent / 100, 1e-6)
+    figures: dict[str, Any] = {}
+    spent_ms = {}
+    for name, length in WINDOWS.items():
+        slots = sum(at > last - length for at in is_behind)
+        figures[f"burn_{name}"] = int(slots / length / budget + 1e-9)
+        spent_ms[name] = slots * SPAN_S * 1000
+    figures["behind_1h_ms"], figures["behind_6h_ms"] = spent_ms["1h"], spent_ms["6h"]
+    figures["evidence"] = (
+        f"It was more than {duration(objective.lag_ms)} behind for {duration(spent_ms['1h'])} of "
+        f"the last hour and {duration(spent_ms['6h'])} of the last six; its objective is "
+        f"{objective.share_percent:g} % of the time within that."
+    )
+    return figures
