@@ -33,6 +33,7 @@ from pipelines.catalogue import GOLD_FOLDER, STATE_FOLDER
 from pipelines.cycles.cuts import Cut
 from pipelines.cycles.kept_states import KeptState, ends_an_hour, keep
 from pipelines.lake import Lake, first_line, sql_over
+from pipelines.table_logs import ShortLog
 from pipelines.tail import Place
 
 PLANS: Final = "plans"
@@ -81,6 +82,8 @@ class Plans:
 
     def __init__(self, lake: Lake, run_id: str, settings: str, *, buckets: int) -> None:
         self._lake = lake
+        self.log = ShortLog(lake.state(PLANS))
+        """The log of the table, to be kept short."""
         self.run_id = run_id
         self.settings = settings
         self.buckets = buckets
@@ -255,6 +258,7 @@ class Plans:
                 f"the gold of {self._lake.root}"
             )
         count = (self._records or 0) + 1
+        version = None if known is None else known.version()
         try:
             write_deltalake(
                 address if known is None else known,
@@ -264,6 +268,8 @@ class Plans:
                 storage_options=self._lake.storage_options or None,
                 commit_properties=CommitProperties(app_transactions=[Transaction(PLANS, count)]),
             )
+            if version is not None:
+                self.log.committed(version)
         except DeltaError as error:  # Of two that record at the same time, the second as well.
             raise LakeError(f"{address} takes no record ({first_line(error)})") from error
         self._records = count
