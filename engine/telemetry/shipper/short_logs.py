@@ -102,9 +102,7 @@ def is_passed(table: Path | str, version: int) -> bool:
     return any((found := _CHECKPOINT.match(one)) and int(found[1]) > version for one in names)
 
 
-def tidy(
-    table: Path, *, now_s: float, held_s: float, at_once: int = ENTRIES_AT_ONCE
-) -> Tidied:
+def tidy(table: Path, *, now_s: float, held_s: float, at_once: int) -> Tidied:
     """Shorten the log of a table; a table without a log, or without a checkpoint that is old
     enough, is left as it is.
 
@@ -150,7 +148,7 @@ class ShortLog:
         """
         if self._table is None or self._commits < TIDY_EACH:
             return Tidied()
-        done = tidy(self._table, now_s=time.time(), held_s=HELD_S)
+        done = tidy(self._table, now_s=time.time(), held_s=HELD_S, at_once=ENTRIES_AT_ONCE)
         self._commits = TIDY_EACH if done.left else 0
         return done
 
