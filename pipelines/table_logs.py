@@ -2,8 +2,7 @@
 
 Place in the walk: behind commits of gold, plans, alerts, checks and reports; the maintainer looks
 at all of them once a round. What is done, and why it is safe, is told in
-`engine.telemetry.shipper.short_logs`. Absent on purpose: tables in an object store, whose listing
-begins at the checkpoint.
+`engine.telemetry.shipper.short_logs`. Absent on purpose: decisions.
 """
 
 from __future__ import annotations
@@ -13,10 +12,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from engine.telemetry.shipper.short_logs import NoCommit, ShortLog
+from deltalake.exceptions import DeltaError
+
+from engine.telemetry.shipper.short_logs import HOOKS, NoCommit, ShortLog
 from pipelines.lake import Lake, first_line
 
-__all__ = ["TOLD_FROM", "LogsTidied", "NoCommit", "ShortLog", "shorten", "shorten_log"]
+__all__ = ["HOOKS", "TOLD_FROM", "LogsTidied", "NoCommit", "ShortLog", "shorten", "shorten_log"]
 
 SHORTENED_FOR_S: Final = 0.5
 """No further log is begun after so many CPU seconds: the logs of an earlier version, with two days
@@ -54,7 +55,7 @@ def shorten(logs: Iterable[ShortLog]) -> LogsTidied:
             break
         try:
             done = log.shorten()
-        except OSError as error:
+        except (OSError, DeltaError) as error:
             trouble = first_line(error)
             continue
         moved, left = moved + done.moved, left + done.left
@@ -64,4 +65,4 @@ def shorten(logs: Iterable[ShortLog]) -> LogsTidied:
 def shorten_log(lake: Lake, address: str) -> LogsTidied:
     """Look at the log of one table now; nothing is done where there is none."""
     assert address.startswith(lake.root), f"{address} is not in {lake.root}"
-    return shorten([ShortLog(address)])
+    return shorten([ShortLog(address, lake.storage_options)])

@@ -23,7 +23,7 @@ from pipelines.evolution import add_declared_columns
 from pipelines.lake import Lake, first_line
 from pipelines.marts.mart import GoldTable
 from pipelines.schemas import arrow_schema
-from pipelines.table_logs import ShortLog, shorten
+from pipelines.table_logs import HOOKS, ShortLog, shorten
 
 PROPERTIES: Final = {
     "delta.checkpointInterval": "50",
@@ -39,7 +39,9 @@ class GoldTables:
         self._lake = lake
         self._declared = {table.name: table for table in tables}
         self._handles: dict[str, DeltaTable] = {}
-        self._logs = {name: ShortLog(lake.gold(name)) for name in self._declared}
+        self._logs = {
+            name: ShortLog(lake.gold(name), lake.storage_options) for name in self._declared
+        }
         """To be kept short."""
         self._written: dict[str, int] = {}
         """Versions of the newest commits made here, at least: an open table knows its past alone.
@@ -99,6 +101,7 @@ class GoldTables:
                     app_transactions=[Transaction(app_id, cycle)],
                     custom_metadata={"cycle": str(cycle)},
                 ),
+                post_commithook_properties=HOOKS,
             )
             self._logs[name].committed(version)
         except (DeltaError, TableNotFoundError, OSError) as error:

@@ -34,7 +34,7 @@ from pipelines.cycles.cuts import Cut
 from pipelines.cycles.kept_cycles import CYCLES, kept_cycles, least_cycle
 from pipelines.cycles.kept_states import KeptState, ends_an_hour, keep
 from pipelines.lake import Lake, first_line, sql_over
-from pipelines.table_logs import ShortLog
+from pipelines.table_logs import HOOKS, ShortLog
 from pipelines.tail import Place
 
 PLANS: Final = "plans"
@@ -83,7 +83,7 @@ class Plans:
 
     def __init__(self, lake: Lake, run_id: str, settings: str, *, buckets: int) -> None:
         self._lake = lake
-        self.log = ShortLog(lake.state(PLANS))
+        self.log = ShortLog(lake.state(PLANS), lake.storage_options)
         """The log of the table, to be kept short."""
         self.run_id = run_id
         self.settings = settings
@@ -268,6 +268,7 @@ class Plans:
                 partition_by=["recorded_date"],
                 storage_options=self._lake.storage_options or None,
                 commit_properties=CommitProperties(app_transactions=[Transaction(PLANS, count)]),
+                post_commithook_properties=HOOKS,
             )
             if version is not None:
                 self.log.committed(version)

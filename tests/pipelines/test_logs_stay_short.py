@@ -45,7 +45,9 @@ def lengths(lake: Path, *folders: str) -> dict[str, int]:
 
 def age(lake: Path, entries: int) -> None:
     """Commits without files in every table, and checkpoints that are old."""
-    line = b'{"commitInfo":{"timestamp":%d,"operation":"WRITE"}}\n' % (time.time_ns() // 10**6)
+    line = b'{"commitInfo":{"timestamp":%d,"operation":"WRITE","engineInfo":"delta-rs:1.6"}}\n' % (
+        time.time_ns() // 10**6
+    )
     for log in logs(lake).values():
         first = DeltaTable(str(log.parent)).version() + 1
         (log / f"{first:020d}.json").write_bytes(line)

@@ -31,7 +31,7 @@ from engine.foundation.errors import LakeError
 from engine.foundation.units import MIB
 from engine.telemetry.shipper.arrow_schemas import Speaker, SpooledRow, arrow_rows, arrow_schema
 from engine.telemetry.shipper.local_files import LocalTableFiles
-from engine.telemetry.shipper.short_logs import HELD_S, NoCommit, ShortLog
+from engine.telemetry.shipper.short_logs import HELD_S, HOOKS, NoCommit, ShortLog
 from engine.telemetry.tables import EVENT_DATE, Table
 
 CHECKPOINT_COMMITS: Final = 100
@@ -86,7 +86,7 @@ class BronzeTable:
         self._uri = uri
         self._storage_options = dict(storage_options)
         self._files = LocalTableFiles.of(uri)
-        self._short_log = ShortLog(uri)
+        self._short_log = ShortLog(uri, storage_options)
         self._handle = self._open()
         self._followed_s = time.monotonic()
         """When the handle was last brought up to date, by a commit too."""
@@ -230,6 +230,7 @@ class BronzeTable:
             arrow,
             mode="append",
             commit_properties=CommitProperties(app_transactions=transactions),
+            post_commithook_properties=HOOKS,
         )
         self._short_log.committed(version)
         self._followed_s = time.monotonic()

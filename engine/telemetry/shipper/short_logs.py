@@ -2,8 +2,8 @@
 
 delta-rs lists the whole folder `_delta_log` each time it opens a table or follows one, and several
 times for each commit: 0.01 ms of CPU an entry and commit, so that a log of two days (69,000 entries
-at a commit each few seconds) makes an append of 4 ms one of half a second. An object store begins
-its listing at the checkpoint, so its logs may be long.
+at a commit each few seconds) makes an append of 4 ms one of half a second. An object store begins a
+listing at the checkpoint, so its logs may be long, if nobody asks for all of them (`HOOKS`).
 
 An entry that nobody needs to open the table any more is moved aside, into a folder beside the log:
 who follows a table entry by entry (`pipelines.tail`) asks for a number and finds it there, as long
@@ -21,8 +21,9 @@ both; entries go oldest first. A writer that stood still for longer than HELD_S 
 number free that was taken long ago: delta-rs would take it, and its rows were in no table. So
 behind a commit it is asked whether its number is aside: then it was none, and is made again.
 
-Absent on purpose: object stores, locks (each step is one link or one unlink, which two tidiers may
-do at the same time), and Arrow.
+In an object store delta-rs removes what is over its days, now and then; nothing is moved there.
+Absent on purpose: locks (each step is one link or one unlink, which two tidiers may do at the same
+time), and Arrow.
 """
 
 from __future__ import annotations
@@ -31,10 +32,13 @@ import json
 import os
 import re
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 from urllib.parse import unquote, urlsplit
+
+from deltalake import DeltaTable, PostCommitHookProperties
 
 from engine.foundation.errors import LakeError
 
@@ -46,6 +50,13 @@ LOG_DAYS: Final = 2
 
 TIDY_EACH: Final = 16
 """Commits of a writer from one look at the log to the next."""
+
+STORE_TIDY_EACH: Final = 500
+"""The same in an object store, where delta-rs cleans: it asks for all names, 1,000 at a time."""
+
+HOOKS: Final = PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=False)
+"""Behind a commit: delta-rs would list the whole log each time to see whether entries are over
+their days, in an object store as well."""
 
 ENTRIES_AT_ONCE: Final = 2_000
 """Entries that one look moves or removes at most; some 30 ms."""
@@ -138,15 +149,21 @@ class NoCommit(LakeError):
 class ShortLog:
     """The log of one table, as one of its writers looks after it."""
 
-    def __init__(self, uri: str) -> None:
+    def __init__(self, uri: str, storage_options: Mapping[str, str] | None = None) -> None:
+        self._uri = uri
+        self._storage_options = dict(storage_options or {})
         self._table = folder_of(uri)
-        self._commits = TIDY_EACH
+        self._commits = 0 if self._table is None else TIDY_EACH
 
     def shorten(self) -> Tidied:
         """Look at the log when there were commits enough since the last time, or when that left
-        something to do: the first time at once. Raises OSError.
+        something to do: the first time at once. Raises OSError, DeltaError.
         """
-        if self._table is None or self._commits < TIDY_EACH:
+        if self._commits < (STORE_TIDY_EACH if self._table is None else TIDY_EACH):
+            return Tidied()
+        if self._table is None:
+            self._commits = 0
+            DeltaTable(self._uri, storage_options=self._storage_options).cleanup_metadata()
             return Tidied()
         done = tidy(self._table, now_s=time.time(), held_s=HELD_S, at_once=ENTRIES_AT_ONCE)
         self._commits = TIDY_EACH if done.left else 0

@@ -23,7 +23,7 @@ from pipelines.evolution import add_declared_columns
 from pipelines.lake import Lake, first_line
 from pipelines.microseconds import moment_at
 from pipelines.schemas import arrow_schema
-from pipelines.table_logs import NoCommit, ShortLog, shorten
+from pipelines.table_logs import HOOKS, NoCommit, ShortLog, shorten
 
 PARTITION: Final = "observed_date"
 CHECKPOINT_COMMITS: Final = 100
@@ -40,7 +40,7 @@ class HistoryTable:
         self._lake = lake
         self._address = lake.gold(ALERTS.name)
         self._handle: DeltaTable | None = None
-        self._log = ShortLog(self._address)
+        self._log = ShortLog(self._address, lake.storage_options)
 
     def taken(self, history: str, *, was_there: bool = False) -> int:
         """The number of the newest change of this history that the table has; 0: none. LakeError
@@ -75,6 +75,7 @@ class HistoryTable:
                 commit_properties=CommitProperties(
                     app_transactions=[Transaction(_application(history), last)]
                 ),
+                post_commithook_properties=HOOKS,
             )
             self._log.committed(version)
         except NoCommit:
