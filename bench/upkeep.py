@@ -94,7 +94,7 @@ def write_day(lake: Lake, day: date, cycles: int, maintainer: Maintainer | None)
     table, waiting = lake.table(address), list[AddAction | RemoveAction]()
     for number in range(cycles):
         moment_us = begin_us + number * DAY_US // cycles
-        waiting.append(_written(Path(address), random, day, moment_us, number))
+        waiting.append(_written(Path(address), random, day, moment_us, number=number))
         if len(waiting) == CYCLES_A_COMMIT or number == cycles - 1:
             table.update_incremental()
             table.create_write_transaction(
@@ -106,7 +106,7 @@ def write_day(lake: Lake, day: date, cycles: int, maintainer: Maintainer | None)
 
 
 def _written(
-    table: Path, random: np.random.Generator, day: date, moment_us: int, number: int
+    table: Path, random: np.random.Generator, day: date, moment_us: int, *, number: int
 ) -> AddAction:
     """A cycle's file."""
     rows = cycle_rows(random, day, moment_us, number).drop_columns(["observed_date"])

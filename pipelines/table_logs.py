@@ -20,8 +20,8 @@ from pipelines.lake import Lake, first_line
 __all__ = ["HOOKS", "TOLD_FROM", "LogsTidied", "NoCommit", "ShortLog", "shorten", "shorten_log"]
 
 SHORTENED_FOR_S: Final = 0.5
-"""No further log is begun after so many CPU seconds: the logs of an earlier version, with two days
-of entries, are worked off cycle by cycle."""
+"""CPU seconds a cycle: the logs of an earlier version, with two days of entries, are worked off
+cycle by cycle."""
 
 TOLD_FROM: Final = 1_000
 """Entries of one look that are worth a line: a log that was short before has fewer."""
@@ -46,12 +46,13 @@ class LogsTidied:
         return f"{self.moved} old log entries moved aside, {self.left} or more are left for later"
 
 
-def shorten(logs: Iterable[ShortLog]) -> LogsTidied:
-    """Shorten the logs that are due, for a bounded time; what is left waits for the next call."""
+def shorten(logs: Iterable[ShortLog], *, for_s: float = SHORTENED_FOR_S) -> LogsTidied:
+    """Shorten the logs that are due, one at least, and no further one after so many CPU seconds:
+    what is left waits for the next call."""
     moved, left, trouble = 0, 0, ""
-    ends_s = time.thread_time() + SHORTENED_FOR_S
+    ends_s = time.thread_time() + for_s
     for log in logs:
-        if time.thread_time() > ends_s:
+        if moved and time.thread_time() >= ends_s:
             break
         try:
             done = log.shorten()

@@ -60,7 +60,7 @@ class KeptCycle:
     """Empty ones: where the cycle's own ended."""
 
 
-def keep_day(lake: Lake, plans: str, day: date) -> int:
+def keep_day(lake: Lake, plans: str, day: date, *, at_once: int = AT_ONCE) -> int:
     """Keep the cycles that were planned on a day, by the table at `plans`; how many there are. A
     day that is kept already stays as it is. Raises LakeError.
     """
@@ -68,7 +68,7 @@ def keep_day(lake: Lake, plans: str, day: date) -> int:
     application = f"{CYCLES}/{day.isoformat()}"
     if lake.exists(address) and lake.table(address).transaction_version(application) is not None:
         return 0
-    parts = list(_ends_of_day(lake, plans, day))
+    parts = list(_ends_of_day(lake, plans, day, at_once=at_once))
     rows = pa.concat_tables([_SCHEMA.empty_table(), *parts])
     try:
         write_deltalake(
@@ -121,7 +121,7 @@ def least_cycle(lake: Lake, address: str) -> int | None:
     return None if found is None else int(found)
 
 
-def _ends_of_day(lake: Lake, plans: str, day: date) -> Iterator[pa.Table]:
+def _ends_of_day(lake: Lake, plans: str, day: date, *, at_once: int) -> Iterator[pa.Table]:
     """Rows of the cycles that were planned on a day, in order of cycle and emitter."""
     table = lake.table(plans)
     of_day = f"recorded_date = DATE '{day.isoformat()}' AND phase = '{_PLANNED}'"
@@ -132,8 +132,8 @@ def _ends_of_day(lake: Lake, plans: str, day: date) -> Iterator[pa.Table]:
     ]
     if least is None:
         return
-    for begin in range(least, greatest + 1, AT_ONCE):
-        between = f"cycle BETWEEN {begin} AND {min(begin + AT_ONCE - 1, greatest)}"
+    for begin in range(least, greatest + 1, at_once):
+        between = f"cycle BETWEEN {begin} AND {min(begin + at_once - 1, greatest)}"
         query = (
             f"SELECT run_id, cycle, recorded_at, body FROM asked WHERE {of_day} AND {between}"  # noqa: S608 - ours
             " ORDER BY cycle"

@@ -142,6 +142,16 @@ def tidy(table: Path, *, now_s: float, held_s: float, at_once: int) -> Tidied:
     return Tidied(min(len(entries), at_once), max(0, len(entries) - at_once))
 
 
+@dataclass(frozen=True, slots=True)
+class Manner:
+    """How short a log is kept."""
+
+    held_s: float = HELD_S
+    tidy_each: int = TIDY_EACH
+    store_tidy_each: int = STORE_TIDY_EACH
+    at_once: int = ENTRIES_AT_ONCE
+
+
 class NoCommit(LakeError):
     """What was committed may not be in the table."""
 
@@ -149,24 +159,35 @@ class NoCommit(LakeError):
 class ShortLog:
     """The log of one table, as one of its writers looks after it."""
 
-    def __init__(self, uri: str, storage_options: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        uri: str,
+        storage_options: Mapping[str, str] | None = None,
+        *,
+        manner: Manner | None = None,
+    ) -> None:
         self._uri = uri
+        self._manner = manner or Manner()
         self._storage_options = dict(storage_options or {})
         self._table = folder_of(uri)
-        self._commits = 0 if self._table is None else TIDY_EACH
+        self._each = self._manner.tidy_each
+        if self._table is None:
+            self._each = self._manner.store_tidy_each
+        self._commits = 0 if self._table is None else self._each
 
     def shorten(self) -> Tidied:
         """Look at the log when there were commits enough since the last time, or when that left
         something to do: the first time at once. Raises OSError, DeltaError.
         """
-        if self._commits < (STORE_TIDY_EACH if self._table is None else TIDY_EACH):
+        if self._commits < self._each:
             return Tidied()
         if self._table is None:
             self._commits = 0
             DeltaTable(self._uri, storage_options=self._storage_options).cleanup_metadata()
             return Tidied()
-        done = tidy(self._table, now_s=time.time(), held_s=HELD_S, at_once=ENTRIES_AT_ONCE)
-        self._commits = TIDY_EACH if done.left else 0
+        held_s, at_once = self._manner.held_s, self._manner.at_once
+        done = tidy(self._table, now_s=time.time(), held_s=held_s, at_once=at_once)
+        self._commits = self._each if done.left else 0
         return done
 
     def committed(self, read_version: int) -> None:

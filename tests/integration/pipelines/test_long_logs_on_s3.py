@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from engine.telemetry.shipper import short_logs
+from engine.telemetry.shipper.short_logs import Manner
 from pipelines.lake import Lake
 from pipelines.small_files import object_store
 from pipelines.table_logs import HOOKS, ShortLog
@@ -73,12 +73,9 @@ def test_a_long_log_costs_no_request_more_than_a_short_one(s3: Mapping[str, str]
     assert costs(s3, LONG) == costs(s3, 20)
 
 
-def test_delta_rs_cleans_a_log_in_a_store_now_and_then(
-    s3: Mapping[str, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_delta_rs_cleans_a_log_in_a_store_now_and_then(s3: Mapping[str, str]) -> None:
     lake, address = with_entries("cleaned", 5)
-    log = ShortLog(address, lake.storage_options)
-    monkeypatch.setattr(short_logs, "STORE_TIDY_EACH", 3)
+    log = ShortLog(address, lake.storage_options, manner=Manner(store_tidy_each=3))
     asked_each = []
     for _ in range(6):
         log.committed(4)

@@ -16,7 +16,6 @@ import pytest
 from deltalake import CommitProperties, Transaction, write_deltalake
 
 from engine.foundation.errors import ConfigError
-from pipelines.cycles import kept_cycles
 from pipelines.cycles.cuts import Cut
 from pipelines.cycles.kept_cycles import CYCLES, keep_day
 from pipelines.cycles.plan import (
@@ -158,12 +157,12 @@ def test_a_day_whose_cycles_cannot_be_kept_is_not_dropped(lake: Lake) -> None:
     assert oldest_kept(lake) == 1
 
 
-def test_a_day_is_kept_in_pieces_of_bounded_size(
-    lake: Lake, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_day_is_kept_in_pieces_of_bounded_size(lake: Lake) -> None:
     before = known(lake)
-    monkeypatch.setattr(kept_cycles, "AT_ONCE", 7)
-    maintained(lake)
+    plans = lake.state(PLANS)
+    for day in range(DAYS):
+        assert keep_day(lake, plans, (FIRST_DAY + timedelta(days=day)).date(), at_once=7) == 40
+    lake.table(plans).delete("recorded_date < '2026-03-06'")
     assert known(lake) == before
 
 

@@ -24,6 +24,7 @@ from engine.telemetry.shipper.short_logs import (
     ASIDE,
     FOLDER_ENTRIES,
     SYNCED_NAME,
+    Manner,
     NoCommit,
     ShortLog,
     aside_path,
@@ -33,6 +34,7 @@ from engine.telemetry.shipper.short_logs import (
 )
 from pipelines.lake import Lake
 from pipelines.small_files import SmallFiles
+from pipelines.table_logs import shorten
 from pipelines.tail import LogTruncated, Place, read_entry, read_tail
 
 LONG = 10**6
@@ -80,11 +82,9 @@ def followed(table: Path, after: Place) -> tuple[int, Place]:
         found, after = found + len(tail.files), tail.end
 
 
-def test_a_log_has_as_many_entries_after_many_commits_as_after_few(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(short_logs, "HELD_S", -LONG)
-    handle, log = made(tmp_path / "table"), ShortLog(str(tmp_path / "table"))
+def test_a_log_has_as_many_entries_after_many_commits_as_after_few(tmp_path: Path) -> None:
+    handle = made(tmp_path / "table")
+    log = ShortLog(str(tmp_path / "table"), manner=Manner(held_s=-LONG))
     most = {60: 0, 300: 0}
     for number in range(1, 301):
         version = handle.version()
@@ -301,6 +301,34 @@ print("begun", flush=True)
 while True:
     tidy(Path(sys.argv[1]), now_s=time.time(), held_s=-1e6, at_once=2)
 """
+
+
+def test_so_many_logs_are_shortened_as_there_is_time_for_and_one_at_least(tmp_path: Path) -> None:
+    logs = []
+    for name in "abc":
+        handle = made(tmp_path / name)
+        for number in range(1, 30):
+            append(handle, number)
+        logs.append(ShortLog(str(tmp_path / name), manner=Manner(held_s=-LONG)))
+    lengths = []
+    for _ in range(3):
+        told = shorten(logs, for_s=0.0)
+        assert told.moved > 0
+        lengths.append(sum(len(entries(tmp_path / name)) < 29 for name in "abc"))
+    assert lengths == [1, 2, 3]
+    assert str(shorten(logs)) == ""
+
+
+def test_a_log_that_cannot_be_shortened_is_told_and_the_others_are(tmp_path: Path) -> None:
+    for name in "ab":
+        handle = made(tmp_path / name)
+        for number in range(1, 30):
+            append(handle, number)
+    (tmp_path / "a" / ASIDE).write_bytes(b"no folder")
+    logs = [ShortLog(str(tmp_path / name), manner=Manner(held_s=-LONG)) for name in "ab"]
+    assert "is not shortened" in str(shorten(logs))
+    assert len(entries(tmp_path / "b")) < 29
+    assert numbers(tmp_path / "a") == numbers(tmp_path / "b") == [*range(1, 30)]
 
 
 def test_a_table_that_is_not_on_a_disk_is_left_alone() -> None:
