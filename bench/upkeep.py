@@ -2,11 +2,12 @@
 
     python -m bench.upkeep [DAYS [CYCLES]]
 
-A gold table of DAYS days (30) is written cycle by cycle as a live run does it, CYCLES of them a day
-(720), with rounds of upkeep between them; the newest day is not over. Rows come from a seed: 1,000
-queues of 50 groups, each of which moves in every cycle. The question asks for a quarter of an hour
-of one group. Figures are CPU seconds of this process, the least of several, and beside them those
-of the same rows of one day before any upkeep.
+A gold table of DAYS days (30) is written as a live run does it, a file a cycle, CYCLES of them a
+day (17,280: one each five seconds), with rounds of upkeep between them; the newest day is not over.
+Files of a few cycles share a commit, which is of no account here. Rows come from a seed: 1,000
+queues of 50 groups, of which a tenth tells something in each cycle. The question is `tm.lag` of one
+group and a quarter of an hour, by a handle that was just made. Figures are CPU seconds of this
+process, the least of several, and beside them those of the same rows of one day before any upkeep.
 """
 
 from __future__ import annotations
@@ -16,18 +17,25 @@ import tempfile
 import time
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
 from typing import Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 from deltalake import DeltaTable, write_deltalake
+from deltalake.transaction import AddAction, RemoveAction
 from rich.console import Console
 from rich.table import Table
 
 from bench.analytics.cost import Clock, Spent
 from bench.bars import FILES_A_DAY, QUESTION_CPU
+from pipelines import tm
 from pipelines.catalogue import CONSUMER_LAG
-from pipelines.lake import Lake, sql_moment
+from pipelines.cycles.cuts import Cut
+from pipelines.cycles.gold_files import statistics_of
+from pipelines.cycles.plan import Plans
+from pipelines.lake import Lake
 from pipelines.schemas import arrow_schema
 from pipelines.settings import DAY_US, MINUTE_US
 from pipelines.upkeep.maintainer import Maintainer
@@ -39,20 +47,27 @@ QUEUES: Final = 20
 FIRST_DAY: Final = date(2026, 3, 1)
 ASKED_US: Final = 15 * MINUTE_US
 ROUNDS: Final = 5
-CYCLES_A_ROUND: Final = 30
+CYCLES_A_ROUND: Final = 120
 """Upkeep has its turn after so many cycles."""
+CYCLES_A_COMMIT: Final = 30
+TELLS_EACH: Final = 10
+"""Each queue tells something in one of so many cycles."""
+EMITTER: Final = "cluster-1/broker-a/0"
+ASKED_GROUP: Final = "orders-consumer-group-033"
 
 
-def cycle_rows(random: np.random.Generator, day: date, moment_us: int) -> pa.Table:
-    """What one cycle writes: a row of every queue."""
-    count = GROUPS * QUEUES
-    names = [f"orders-consumer-group-{number:03d}" for number in range(GROUPS)]
+def cycle_rows(random: np.random.Generator, day: date, moment_us: int, number: int) -> pa.Table:
+    """What the cycle of that number writes: a row of every tenth queue."""
+    queues = np.arange(number % TELLS_EACH, GROUPS * QUEUES, TELLS_EACH)
+    count = len(queues)
+    names = np.array([f"orders-consumer-group-{number:03d}" for number in range(GROUPS)])
+    texts = {"emitter": EMITTER, "cluster": "cluster-1", "broker": "broker-a"}
     columns = []
     for field in arrow_schema(CONSUMER_LAG.columns):
         if field.name == "group":
-            values = pa.array(np.repeat(names, QUEUES), pa.string())
+            values = pa.array(names[queues // QUEUES], pa.string())
         elif field.name == "queue_id":
-            values = pa.array(np.tile(np.arange(QUEUES, dtype=np.int32), GROUPS))
+            values = pa.array((queues % QUEUES).astype(np.int32))
         elif field.name == "observed_date":
             values = pa.array([day] * count, pa.date32())
         elif field.name == "observed_at":
@@ -62,7 +77,7 @@ def cycle_rows(random: np.random.Generator, day: date, moment_us: int) -> pa.Tab
         elif pa.types.is_integer(field.type):
             values = pa.array(random.integers(0, 1_000_000, count), field.type)
         else:
-            values = pa.array([field.name] * count, field.type)
+            values = pa.array([texts.get(field.name, field.name)] * count, field.type)
         columns.append(values)
     return pa.Table.from_arrays(columns, schema=arrow_schema(CONSUMER_LAG.columns))
 
@@ -72,27 +87,58 @@ def write_day(lake: Lake, day: date, cycles: int, maintainer: Maintainer | None)
     random = np.random.default_rng([SEED, day.toordinal()])
     begin = datetime(day.year, day.month, day.day, tzinfo=UTC)
     begin_us = int(begin.timestamp()) * 1_000_000
+    address = lake.gold(CONSUMER_LAG.name)
+    if not lake.exists(address):
+        empty = arrow_schema(CONSUMER_LAG.columns).empty_table()
+        write_deltalake(address, empty, partition_by=["observed_date"])
+    table, waiting = lake.table(address), list[AddAction | RemoveAction]()
     for number in range(cycles):
         moment_us = begin_us + number * DAY_US // cycles
-        rows = cycle_rows(random, day, moment_us)
-        address = lake.gold(CONSUMER_LAG.name)
-        write_deltalake(address, rows, mode="append", partition_by=["observed_date"])
+        waiting.append(_written(Path(address), random, day, moment_us, number=number))
+        if len(waiting) == CYCLES_A_COMMIT or number == cycles - 1:
+            table.update_incremental()
+            table.create_write_transaction(
+                waiting, mode="append", schema=table.schema(), partition_by=["observed_date"]
+            )
+            waiting = []
         if maintainer is not None and number % CYCLES_A_ROUND == CYCLES_A_ROUND - 1:
             maintainer.round(begin + timedelta(microseconds=number * DAY_US // cycles))
 
 
-def question_cpu_s(lake: Lake, day: date) -> tuple[float, int]:
-    """Least CPU seconds of the question, table opened included, and the rows of its answer."""
-    begin = datetime(day.year, day.month, day.day, 11, tzinfo=UTC)
-    begin_us = int(begin.timestamp()) * 1_000_000
-    wanted = (
-        f"\"group\" = 'orders-consumer-group-033' AND observed_at >= {sql_moment(begin_us)} "
-        f"AND observed_at < {sql_moment(begin_us + ASKED_US)}"
+def _written(
+    table: Path, random: np.random.Generator, day: date, moment_us: int, *, number: int
+) -> AddAction:
+    """A cycle's file."""
+    rows = cycle_rows(random, day, moment_us, number).drop_columns(["observed_date"])
+    place = f"observed_date={day.isoformat()}/cycle-{number}.parquet"
+    (table / place).parent.mkdir(exist_ok=True)
+    pq.write_table(rows, table / place, compression="zstd", store_schema=False)
+    return AddAction(
+        path=place,
+        size=(table / place).stat().st_size,
+        partition_values={"observed_date": day.isoformat()},
+        modification_time=moment_us // 1_000,
+        data_change=True,
+        stats=statistics_of(rows),
     )
+
+
+def judged(lake: Lake, newest: date) -> None:
+    """A cycle that is done, which has taken all rows there are."""
+    end_us = int(datetime(newest.year, newest.month, newest.day, tzinfo=UTC).timestamp()) * 10**6
+    plans = Plans.open(lake, "{}", gold=[], buckets=1)
+    cut = Cut(EMITTER, 0, 2**40, 0, 1, 0, end_us + DAY_US)
+    plans.finish(plans.record((cut,), {}), {})
+
+
+def question_cpu_s(lake: Lake, day: date) -> tuple[float, int]:
+    """Least CPU seconds of the question, tables opened included, and the rows of its answer."""
+    begin = datetime(day.year, day.month, day.day, 11, tzinfo=UTC)
+    until = begin + timedelta(microseconds=ASKED_US)
     costs, rows = [], 0
     for _ in range(ROUNDS):
         began_s = time.process_time()
-        rows = lake.rows(lake.gold(CONSUMER_LAG.name), wanted, CONSUMER_LAG.columns).num_rows
+        rows = tm.connect(lake.root).lag(ASKED_GROUP, since=begin, until=until).rows.height
         costs.append(time.process_time() - began_s)
     return min(costs), rows
 
@@ -136,6 +182,8 @@ def measure(days: int, cycles: int, *, cycles_of_others: int | None = None) -> T
             is_full = cycles_of_others is None or day in (asked, newest)
             write_day(tended, day, cycles if is_full else cycles_of_others or 0, maintainer)
         spent = clock.spent()
+        judged(bare, asked)
+        judged(tended, newest)
         before, after = question_cpu_s(bare, asked), question_cpu_s(tended, asked)
         assert before[1] == after[1] > 0, "the same question has the same answer"
         files = max(files_by_day(bare)), max(files_by_day(tended))
@@ -156,7 +204,7 @@ def as_table(found: Tended, days: int, cycles: int) -> Table:
     return table
 
 
-def main(days: int = 30, cycles: int = 720) -> None:
+def main(days: int = 30, cycles: int = 17_280) -> None:
     """Measure, and print."""
     Console(width=100).print(as_table(measure(days, cycles), days, cycles))
 

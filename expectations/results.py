@@ -22,6 +22,7 @@ from pipelines.evolution import add_declared_columns
 from pipelines.lake import Lake
 from pipelines.marts.mart import GoldTable
 from pipelines.schemas import arrow_schema
+from pipelines.table_logs import shorten_log
 
 PARTITION: Final = "observed_date"
 _VERSION: Final = 1
@@ -57,6 +58,7 @@ def _append(run: CheckRun, lake: Lake, table: GoldTable, rows: Sequence[dict[str
         storage_options=lake.storage_options or None,
         commit_properties=CommitProperties(app_transactions=[Transaction(application, _VERSION)]),
     )
+    shorten_log(lake, address)
 
 
 def _result_rows(run: CheckRun) -> list[dict[str, Any]]:

@@ -11,9 +11,11 @@ and writing of gold.
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Final
 from urllib.parse import unquote, urlparse
 
@@ -86,6 +88,8 @@ class Lake:
 
     def exists(self, address: str) -> bool:
         """Is there a Delta table at `address`?"""
+        if "://" not in self.root and _is_table_on_disk(Path(address) / "_delta_log"):
+            return True
         return DeltaTable.is_deltatable(address, storage_options=self.storage_options or None)
 
     def table(self, address: str) -> DeltaTable:
@@ -131,6 +135,18 @@ class Lake:
         source = with_declared(table, "rows_of", columns)
         sql = f"SELECT {names} FROM {source} WHERE {wanted}"  # noqa: S608 - ours
         return sql_over({"rows_of": table}, sql, what=address).cast(arrow_schema(columns))
+
+
+def _is_table_on_disk(log: Path) -> bool:
+    """Does a table's log begin, or go on from a checkpoint? delta-rs would list all of it; where
+    this says no, it is asked."""
+    if (log / f"{0:020d}.json").exists():
+        return True
+    try:
+        version = int(json.loads((log / "_last_checkpoint").read_bytes())["version"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+    return (log / f"{version:020d}.checkpoint.parquet").exists()
 
 
 def sql_over(tables: Mapping[str, DeltaTable], sql: str, *, what: str) -> pa.Table:

@@ -6,7 +6,8 @@ later cycle. No row of gold is ever changed by that: what was known at a cycle i
 taken by it, and can be read for ever by its number.
 
 Invariant: nothing is read of plans but a few, whatever the age of the lake: cycles are looked up by
-halving, for an emitter is never taken back. Absent on purpose: rows of gold, and words.
+halving, for an emitter is never taken back. Where the first cycle that told a moment is not kept,
+that is said, and no other one is named in its place. Absent on purpose: rows of gold, and words.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from pipelines.cycles.plan import plans_among
+from pipelines.cycles.plan import oldest_kept, plans_among
 from pipelines.lake import Lake
 from pipelines.moment import Moment, moment_of
 
@@ -30,12 +31,14 @@ CYCLES_TO_SPEAK: Final = 64
 class Revision:
     """A moment is told otherwise than it was."""
 
-    known_at: int
-    """The cycle at which it was told first, or that was asked about."""
-    cycle: int
-    """The last one that brought rows of that moment, or before it."""
+    known_at: int | None
+    """The cycle at which it was told first, or that was asked about; None: it is not kept."""
+    cycle: int | None
+    """The last one that brought rows of that moment, or before it; None as above."""
     emitters: tuple[str, ...]
     """Who came late."""
+    kept_from: int | None = None
+    """Where the cycle is not kept, the oldest that is."""
 
 
 def revision_of(lake: Lake, last: Moment, at: datetime) -> Revision | None:
@@ -44,7 +47,10 @@ def revision_of(lake: Lake, last: Moment, at: datetime) -> Revision | None:
     """
     if len(last.reached) < 2:
         return None  # An emitter is late when others were judged before it.
-    first = _first_told(lake, last, at)
+    oldest = oldest_kept(lake)
+    if oldest > 1 and _has_come(moment_of(plans_among(lake, [oldest])[oldest]), at):
+        return Revision(None, None, (), kept_from=oldest)
+    first = _first_told(lake, last, at, oldest)
     return None if first is None else revision_after(lake, last, first, at)
 
 
@@ -67,15 +73,11 @@ def revision_after(lake: Lake, last: Moment, known: Moment, at: datetime) -> Rev
     return Revision(known.cycle, whole.cycle, tuple(sorted(late)))
 
 
-def _first_told(lake: Lake, last: Moment, at: datetime) -> Moment | None:
-    """The first cycle at which all who spoke had been judged up to a moment."""
-
-    def has_come(moment: Moment) -> bool:
-        return moment.newest is not None and moment.newest >= at
-
-    if not has_come(last):
+def _first_told(lake: Lake, last: Moment, at: datetime, oldest: int) -> Moment | None:
+    """The first cycle that is kept at which all who spoke had been judged up to a moment."""
+    if not _has_come(last, at):
         return None
-    first = _first_cycle(lake, 1, last, has_come)
+    first = _first_cycle(lake, oldest, last, lambda moment: _has_come(moment, at))
     behind = range(first.cycle, min(first.cycle + CYCLES_TO_SPEAK, last.cycle))
     plans = plans_among(lake, behind)
     for cycle in behind:
@@ -83,6 +85,11 @@ def _first_told(lake: Lake, last: Moment, at: datetime) -> Moment | None:
         if moment is not None and moment.judged_to is not None and moment.judged_to >= at:
             return moment
     return None
+
+
+def _has_come(moment: Moment, at: datetime) -> bool:
+    """Has any emitter been judged so far?"""
+    return moment.newest is not None and moment.newest >= at
 
 
 def _first_cycle(lake: Lake, low: int, last: Moment, holds: Callable[[Moment], bool]) -> Moment:

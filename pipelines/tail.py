@@ -24,14 +24,16 @@ import json
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 from urllib.parse import unquote
 
 import pyarrow as pa
 
 from engine.foundation.errors import LakeError
+from engine.telemetry.shipper.short_logs import aside_path, is_passed
 from pipelines.lake import Lake
-from pipelines.small_files import SmallFiles
+from pipelines.small_files import Held, SmallFiles
 
 ENTRIES_MAX: Final = 1_000
 """Log entries one call reads at most; a longer tail is read in several calls."""
@@ -178,7 +180,7 @@ def snapshot(
     emitters stays: one that nobody has heard of may be among them.
     """
     table = lake.table(address)
-    entry = SmallFiles(lake).read(entry_address(address, table.version()))
+    entry = read_entry(SmallFiles(lake), address, table.version())
     if entry is None:
         raise LakeError(
             f"the Delta table at {address} lost the newest entry of its log, {table.version()}: "
@@ -196,7 +198,7 @@ def snapshot(
 def newest_place(lake: Lake, address: str) -> Place:
     """The end of the table's log as it is now: what comes later is new."""
     version = lake.table(address).version()
-    entry = SmallFiles(lake).read(entry_address(address, version))
+    entry = read_entry(SmallFiles(lake), address, version)
     if entry is None:
         raise LogTruncated(_gone(address, version))
     return Place(version, fingerprint(entry.data))
@@ -237,11 +239,24 @@ def entry_address(address: str, version: int) -> str:
     return f"{address}/_delta_log/{version:020d}.json"
 
 
+def read_entry(files: SmallFiles, address: str, version: int) -> Held | None:
+    """The log entry of a version: in the log, or aside once it was moved; None when it is gone, or
+    not there yet. LakeError when it cannot be read.
+
+    Where it is in both, the log's may be one that a writer which stood still has put at a number
+    that was free there.
+    """
+    entry = files.read(entry_address(address, version))
+    if not files.is_local or (entry is not None and not is_passed(address, version)):
+        return entry
+    return files.read(aside_path(address, version)) or entry
+
+
 def _verify(files: SmallFiles, address: str, place: Place) -> None:
     """Is the log still the one in which `place` was noted?"""
     if place.version < 0:
         return
-    entry = files.read(entry_address(address, place.version))
+    entry = read_entry(files, address, place.version)
     if entry is None:
         raise LogTruncated(_gone(address, place.version))
     if fingerprint(entry.data) != place.fingerprint:
@@ -263,8 +278,7 @@ def _entries(files: SmallFiles, address: str, first: int, count_max: int) -> lis
         while len(entries) < count_max:
             begin = first + len(entries)
             end = begin + min(at_once, count_max - len(entries))
-            addresses = [entry_address(address, version) for version in range(begin, end)]
-            found = list(readers.map(files.read, addresses))
+            found = list(readers.map(partial(read_entry, files, address), range(begin, end)))
             whole = found[: found.index(None)] if None in found else found
             entries.extend(one.data for one in whole if one is not None)
             if len(whole) < len(found):

@@ -20,14 +20,15 @@ class Spent:
 
 
 class Clock:
-    """Counts from when it is made."""
+    """Counts from when it is made, of this process or of another."""
 
-    def __init__(self) -> None:
-        self._wall_s, self._cpu_s = time.perf_counter(), cpu_seconds()
+    def __init__(self, of: int | None = None) -> None:
+        self._of = of
+        self._wall_s, self._cpu_s = time.perf_counter(), cpu_seconds(of)
 
     def spent(self) -> Spent:
         """Since then."""
-        return Spent(time.perf_counter() - self._wall_s, cpu_seconds() - self._cpu_s)
+        return Spent(time.perf_counter() - self._wall_s, cpu_seconds(self._of) - self._cpu_s)
 
 
 def cpu_seconds(of: int | None = None) -> float:

@@ -48,15 +48,15 @@ class Part:
 
 PARTS: Final = (
     Part("sampling", "sampling_cost", 60, "sampling of 100,000 queues of groups"),
-    Part("upkeep", "tended", 150, "files a day, and a question of a quarter of an hour"),
+    Part("upkeep", "tended", 900, "files a day, and a question of a quarter of an hour"),
     Part("overview", "overview", 120, "the overview of 1,000 groups"),
     Part("replay", "replayed", 120, "replay"),
     Part("p13", "ten_facts", 180, "1,000,000 keys with ten facts each"),
-    Part("age", "aged", 120, "a cycle on a lake of 30 days"),
+    Part("age", "aged", 420, "a cycle on a lake of 30 days"),
     Part("lag-job", "lag_job", 180, "the lag job beside DuckDB"),
     Part("live-1k", "live_thousand", 180, "1,000 keys that move"),
     Part("live-10k", "live_ten_thousand", 180, "10,000 keys that move"),
-    Part("live-1m", "live_million", 240, "1,000,000 keys known"),
+    Part("live-1m", "live_million", 420, "1,000,000 keys known"),
     Part("detect", "detect", 180, "time to detect"),
     Part("alert-rules", "alert_rules", 240, "5,000 rules over 10,000 groups"),
     Part("alert-crowd", "alert_crowd", 120, "10,000 alerts at once"),

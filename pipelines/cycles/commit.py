@@ -23,6 +23,7 @@ from pipelines.evolution import add_declared_columns
 from pipelines.lake import Lake, first_line
 from pipelines.marts.mart import GoldTable
 from pipelines.schemas import arrow_schema
+from pipelines.table_logs import HOOKS, ShortLog, shorten
 
 PROPERTIES: Final = {
     "delta.checkpointInterval": "50",
@@ -38,6 +39,10 @@ class GoldTables:
         self._lake = lake
         self._declared = {table.name: table for table in tables}
         self._handles: dict[str, DeltaTable] = {}
+        self._logs = {
+            name: ShortLog(lake.gold(name), lake.storage_options) for name in self._declared
+        }
+        """To be kept short."""
         self._written: dict[str, int] = {}
         """Versions of the newest commits made here, at least: an open table knows its past alone.
         """
@@ -62,6 +67,7 @@ class GoldTables:
         """Make those that do not exist yet, and give the others the columns that were declared
         since. LakeError when a table is of another version.
         """
+        shorten(self.logs)  # Before they are opened: of a lake that stood still, or of old.
         for name, table in self._declared.items():
             address, schema = self._lake.gold(name), arrow_schema(table.columns)
             if self._lake.exists(address):
@@ -95,13 +101,20 @@ class GoldTables:
                     app_transactions=[Transaction(app_id, cycle)],
                     custom_metadata={"cycle": str(cycle)},
                 ),
+                post_commithook_properties=HOOKS,
             )
+            self._logs[name].committed(version)
         except (DeltaError, TableNotFoundError, OSError) as error:
             raise LakeError(
                 f"{self._lake.gold(name)} takes no commit ({first_line(error)})"
             ) from error
         self._written[name] = version + 1
         return True
+
+    @property
+    def logs(self) -> tuple[ShortLog, ...]:
+        """The logs of the tables, to be kept short."""
+        return tuple(self._logs.values())
 
 
 def _action(file: NewFile) -> AddAction:

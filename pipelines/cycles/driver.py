@@ -32,6 +32,7 @@ from pipelines.microseconds import moment_at
 from pipelines.read_places import note_places
 from pipelines.settings import Evaluation, Pace
 from pipelines.staging.soundness import Odd, summed
+from pipelines.table_logs import LogsTidied, shorten
 
 COMMITTERS: Final = 4
 """Tables that are committed at the same time."""
@@ -59,12 +60,14 @@ class Progress:
     seconds: float
     odd: tuple[Odd, ...] = ()
     """Rows of bronze that could not be judged, or not wholly."""
+    logs: LogsTidied | None = None
+    """What was done to keep the tables' logs short."""
 
     def __str__(self) -> str:
         return (
             f"cycle {self.cycle}: {self.bronze_rows} rows in, {sum(self.gold_rows.values())} out, "
             f"horizon {moment_at(self.horizon_us):%H:%M:%S}, {self.seconds:.1f} s"
-            + "".join(f"\n  {one}" for one in self.odd)
+            + "".join(f"\n  {one}" for one in (*self.odd, self.logs or "") if str(one))
         )
 
 
@@ -118,6 +121,7 @@ class Driver:
                 for name, place in self._bronze.places.items()
             }
             note_places(self._target, READER, versions)
+        logs = shorten([*self._gold.logs, self.plans.log])
         if plan.cycle % SWEEP_EACH == 0:
             sweep(self._target, plan.run_id, self.plans.chains)
         moved = [cut.time_to_us for cut in plan.cuts if not cut.is_empty]
@@ -128,6 +132,7 @@ class Driver:
             min(moved, default=0),
             time.monotonic() - began_s,
             summed(odd for one in done for odd in one.odd),
+            logs,
         )
 
     def _interrupted(self) -> Plan | None:

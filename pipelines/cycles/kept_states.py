@@ -20,6 +20,7 @@ from deltalake import write_deltalake
 from pipelines.cycles.cuts import Cut, newest_us
 from pipelines.lake import Lake, whole_table
 from pipelines.settings import DAY_US, HOUR_US
+from pipelines.table_logs import shorten_log
 
 SNAPSHOTS: Final = "snapshots"
 HOURLY_US: Final = 2 * DAY_US
@@ -82,6 +83,7 @@ def keep(lake: Lake, state: KeptState) -> None:
         mode="append",
         storage_options=lake.storage_options or None,
     )
+    shorten_log(lake, lake.state(SNAPSHOTS))
 
 
 def kept(lake: Lake) -> list[KeptState]:

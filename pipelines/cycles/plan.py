@@ -31,8 +31,10 @@ from deltalake.exceptions import DeltaError
 from engine.foundation.errors import LakeError
 from pipelines.catalogue import GOLD_FOLDER, STATE_FOLDER
 from pipelines.cycles.cuts import Cut
+from pipelines.cycles.kept_cycles import CYCLES, kept_cycles, least_cycle
 from pipelines.cycles.kept_states import KeptState, ends_an_hour, keep
 from pipelines.lake import Lake, first_line, sql_over
+from pipelines.table_logs import HOOKS, ShortLog
 from pipelines.tail import Place
 
 PLANS: Final = "plans"
@@ -81,6 +83,8 @@ class Plans:
 
     def __init__(self, lake: Lake, run_id: str, settings: str, *, buckets: int) -> None:
         self._lake = lake
+        self.log = ShortLog(lake.state(PLANS), lake.storage_options)
+        """The log of the table, to be kept short."""
         self.run_id = run_id
         self.settings = settings
         self.buckets = buckets
@@ -255,6 +259,7 @@ class Plans:
                 f"the gold of {self._lake.root}"
             )
         count = (self._records or 0) + 1
+        version = None if known is None else known.version()
         try:
             write_deltalake(
                 address if known is None else known,
@@ -263,7 +268,10 @@ class Plans:
                 partition_by=["recorded_date"],
                 storage_options=self._lake.storage_options or None,
                 commit_properties=CommitProperties(app_transactions=[Transaction(PLANS, count)]),
+                post_commithook_properties=HOOKS,
             )
+            if version is not None:
+                self.log.committed(version)
         except DeltaError as error:  # Of two that record at the same time, the second as well.
             raise LakeError(f"{address} takes no record ({first_line(error)})") from error
         self._records = count
@@ -309,21 +317,44 @@ def require_version(lake: Lake, name: str, there: int | None, told: int) -> None
 
 
 def plan_of_cycle(lake: Lake, cycle: int) -> Plan | None:
-    """What a cycle of a lake has taken; None when there was no such cycle, or when its plan is
-    older than plans are kept.
+    """What a cycle of a lake has taken; None when there was no such cycle, or when it is older than
+    cycles are kept.
     """
-    records = _records(lake, f"cycle = {cycle}") if cycle >= 1 else []
-    planned = [row for row in records if row["phase"] == PLANNED]
-    return plan_of(planned[0]) if planned else None
+    return plans_among(lake, [cycle]).get(cycle)
 
 
 def plans_among(lake: Lake, cycles: Iterable[int]) -> dict[int, Plan]:
-    """What some cycles have taken, by their numbers; those that there are not are missing."""
-    asked = ", ".join(str(cycle) for cycle in cycles if cycle >= 1)
-    if not asked:
+    """What some cycles have taken, by their numbers; those that there are not are missing. Of one
+    whose plan went with its facts it is known how far it came, and nothing else.
+    """
+    wanted = [cycle for cycle in cycles if cycle >= 1]
+    if not wanted:
         return {}
+    asked = ", ".join(str(cycle) for cycle in wanted)
     rows = _records(lake, f"cycle IN ({asked}) AND phase = '{PLANNED}'")
-    return {row["cycle"]: plan_of(row) for row in rows}
+    found = {row["cycle"]: plan_of(row) for row in rows}
+    for cycle, one in kept_cycles(lake, [one for one in wanted if one not in found]).items():
+        found[cycle] = Plan(one.run_id, cycle, one.cuts, {}, recorded_at=one.recorded_at)
+    return found
+
+
+def oldest_kept(lake: Lake) -> int:
+    """The oldest cycle that can be asked about; 1 for a lake that has all. Those before it were
+    dropped by upkeep with the gold of their days, or by an earlier version with their facts.
+    """
+    tables = (lake.state(CYCLES), lake.state(PLANS))
+    told = [least for one in tables if (least := least_cycle(lake, one)) is not None]
+    first = max(1, min(told, default=1))
+    # Of the first cycle in a table of plans maybe only its end was recorded on a day that is kept.
+    return first if first == 1 or plans_among(lake, [first]) else first + 1
+
+
+def cycles_kept(lake: Lake, newest: int) -> str:
+    """Which cycles can be asked about, for a sentence that refuses another."""
+    oldest = oldest_kept(lake)
+    if oldest == 1:
+        return f"a complete cycle, 1 to {newest}"
+    return f"a complete cycle that is still kept, {oldest} to {newest}"
 
 
 def _newest_records(lake: Lake) -> list[dict[str, Any]]:

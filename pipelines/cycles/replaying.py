@@ -27,7 +27,7 @@ from pipelines.cycles.driver import Driver, Job, Until
 from pipelines.cycles.files import DataFiles
 from pipelines.cycles.kept_states import KeptState, kept_before
 from pipelines.cycles.keyed_state import file_of, read_recorded
-from pipelines.cycles.plan import PLANS, last_done, plan_of_cycle, settings_of
+from pipelines.cycles.plan import PLANS, cycles_kept, last_done, plan_of_cycle, settings_of
 from pipelines.cycles.work import KEYED
 from pipelines.lake import Lake, sql_over
 from pipelines.marts.declared import gold_tables
@@ -126,7 +126,7 @@ def cuts_of_cycle(lake: Lake, cycle: int) -> tuple[Cut, ...]:
     done = last_done(lake)
     plan = plan_of_cycle(lake, cycle) if done is not None and cycle <= done.cycle else None
     if plan is None:
-        known = "this lake has none" if done is None else f"a complete cycle, 1 to {done.cycle}"
+        known = "this lake has none" if done is None else cycles_kept(lake, done.cycle)
         raise ConfigError("--cycle", cycle, known)
     return plan.cuts
 

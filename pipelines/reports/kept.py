@@ -32,6 +32,7 @@ from pipelines.reports.cuts import Cut
 from pipelines.reports.numbers import Numbers, read_json
 from pipelines.reports.windows import Period, Window
 from pipelines.schemas import arrow_schema
+from pipelines.table_logs import shorten_log
 
 FOLDER: Final = "reports"
 NUMBERS_FILE: Final = "numbers.json"
@@ -192,6 +193,7 @@ class Shelf:
             )
         except (DeltaError, OSError) as error:
             raise LakeError(f"{self._address} takes no row ({first_line(error)})") from error
+        shorten_log(self.lake, self._address)
 
     def tidy(self, now: datetime) -> int:
         """Remove files whose days are over; how many runs lost theirs."""

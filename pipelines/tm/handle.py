@@ -19,6 +19,7 @@ from pipelines.alert_history import STATES as ALERT_STATES
 from pipelines.alert_history import open_alerts
 from pipelines.catalogue import ALERTS, BY_NAME
 from pipelines.check_results import of_each_check, recent_results, trust_at
+from pipelines.cycles.plan import cycles_kept
 from pipelines.emitters import emitters_at
 from pipelines.lake import Lake
 from pipelines.long_ranges import ROLLUPS
@@ -464,6 +465,8 @@ class LakeHandle:
         late = () if whole.revision is None else whole.revision.emitters
         own = tuple(one for one in late if cluster_of(one) == name)
         revision = replace(whole.revision, emitters=own) if whole.revision and own else None
+        if whole.revision is not None and whole.revision.known_at is None:
+            revision = whole.revision
         return replace(whole.of_cluster(name), revision=revision)
 
     def _whole(self, as_of: When | Cycle | None) -> Reading:
@@ -483,7 +486,7 @@ class LakeHandle:
             found = None if found is None else replace(found, gold=moment.gold)
             at = None if found is None else found.newest
             if found is None or at is None:
-                raise ConfigError("as_of", as_of, f"a complete cycle, 1 to {moment.cycle}")
+                raise ConfigError("as_of", as_of, cycles_kept(self.lake, moment.cycle))
             revision, end = revision_after(self.lake, moment, found, at), f"--cycle {as_of}"
             _require_kept(self.tables, at, end)
         else:

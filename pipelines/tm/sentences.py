@@ -72,6 +72,11 @@ def revised(revision: Revision, *, shown: int) -> str:
 
     shown: the cycle whose answer this is.
     """
+    if revision.known_at is None:
+        return (
+            f"What was told of it first is not kept any more: cycles are kept from "
+            f"{revision.kept_from} on."
+        )
     verb = "has" if len(revision.emitters) == 1 else "have"
     late = f"{_listed(revision.emitters)} {verb} told late"
     if shown == revision.known_at:

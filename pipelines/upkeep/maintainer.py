@@ -19,6 +19,7 @@ from typing import Any, Final
 from engine.foundation.errors import LakeError
 from pipelines.lake import Lake, first_line
 from pipelines.small_files import SmallFiles
+from pipelines.table_logs import shorten_log
 from pipelines.upkeep.plan import TableFacts, Work, plan
 from pipelines.upkeep.settings import Upkeep
 from pipelines.upkeep.table_facts import LakeTable, look, tables_of
@@ -73,6 +74,8 @@ class Maintainer:
         work = plan(facts, self._upkeep, now)
         if work.refused or work.vacuum_hours is None:
             return 0
+        if said := str(shorten_log(self._lake, table.address)):
+            self._tell(f"{table.name}: {said}")
         note = noted(self._lake, table.name)
         steps: list[Step] = []
         if not work.is_empty and self._fruitless.get(table.name) != (facts.files, work):

@@ -37,7 +37,7 @@ from engine.foundation.errors import LakeError
 from pipelines.microseconds import moment_at
 from pipelines.settings import MS_US
 from pipelines.small_files import SmallFiles
-from pipelines.tail import entry_address
+from pipelines.tail import entry_address, read_entry
 
 ENGINE: Final = "tidemark-upkeep"
 
@@ -303,6 +303,8 @@ def commit(
         for version in range(read_version + 1, read_version + 1 + COMMITS_PASSED_MAX):
             place = entry_address(address, version)
             if files.create(place, entry):
+                if files.is_local:
+                    _refuse_old_number(files, address, version, entry)
                 return version
             there = files.read(place)
             if there is not None and there.data == entry:
@@ -310,6 +312,16 @@ def commit(
             if there is None or _stands_against(there.data, removed):
                 raise MergeRefused(f"a commit of another on {address} came before the merge")
     raise MergeRefused(f"{COMMITS_PASSED_MAX} commits of others on {address} came before the merge")
+
+
+def _refuse_old_number(files: SmallFiles, address: str, version: int, entry: bytes) -> None:
+    """MergeRefused when the number of an entry was free in the log because the one that had it was
+    moved aside, while this process stood still: no reader would ever see it.
+    """
+    there = read_entry(files, address, version)
+    if there is not None and there.data != entry:
+        files.remove(entry_address(address, version))
+        raise MergeRefused(f"commits of others on {address} came long before the merge")
 
 
 def _stands_against(entry: bytes, removed: set[str]) -> bool:

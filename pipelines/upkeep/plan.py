@@ -7,7 +7,8 @@ Rules:
 
     drop     a day that ended longer ago than the table's days; not one that a reader has still to
              read, unless that reader has stood still for longer than patience allows; of plans
-             never the newest. Of a table of intervals what is open goes on in the next day
+             never the newest, and their cycles are kept in short first. Of a table of intervals
+             what is open goes on in the next day
     merge    files below a tier (1, 8, 32 MiB) once there are many of them; in a day that is over,
              as soon as two fit into one file
     vacuum   files that were replaced before every reader's last place, and before the hours for
@@ -35,6 +36,7 @@ from pipelines.upkeep.settings import (
     COMPACTIONS_A_ROUND,
     DROPS_A_ROUND,
     FILES_BELOW_TIER_MAX,
+    PLANS_DROPPED_A_ROUND,
     PLANS_TABLE,
     SKEW_S,
     TIERS_BYTES,
@@ -214,7 +216,8 @@ def _drops(facts: TableFacts, upkeep: Upkeep, now: datetime) -> tuple[date, ...]
         for day in old
         if _may_go(day, facts.readers, kept_days=days, patience_days=upkeep.patience_days, now=now)
     )
-    return tuple(free)[:DROPS_A_ROUND]
+    most = PLANS_DROPPED_A_ROUND if facts.name == PLANS_TABLE else DROPS_A_ROUND
+    return tuple(free)[:most]
 
 
 def _carries(

@@ -29,6 +29,10 @@ DROPS_A_ROUND: Final = 30
 """Partitions of one table dropped in one round."""
 
 PLANS_TABLE: Final = "state/plans"
+CYCLES_TABLE: Final = "state/cycles"
+
+PLANS_DROPPED_A_ROUND: Final = 3
+"""Days of plans dropped in one round: to keep their cycles in short takes seconds a day."""
 
 SKEW_S: Final = 600
 """What the clocks of two writers of a table may differ by."""
@@ -71,13 +75,16 @@ class Upkeep:
 
     def days_of(self, table: str) -> int | None:
         """Days kept of `bronze/NAME`, `gold/NAME` or `state/NAME`; None for tables that are kept
-        whole. Plans are kept as long as the facts they took.
+        whole. Plans are kept as long as the facts they took, and in short as long as any gold.
         """
         if table in self.table_days:
             return self.table_days[table]
         folder, _, name = table.partition("/")
         if folder == "bronze" or table == PLANS_TABLE:
             return self.bronze_days
+        if table == CYCLES_TABLE:
+            chosen = (days for one, days in self.table_days.items() if one.startswith("gold/"))
+            return max((self.gold_days, *chosen))
         if folder == "gold":
             return self.dq_days if name.startswith("dq_") else self.gold_days
         return None

@@ -19,7 +19,7 @@ from pipelines.catalogue import GOLD_FOLDER, STATE_FOLDER
 from pipelines.lake import Lake
 from pipelines.read_places import noted_places
 from pipelines.small_files import SmallFiles
-from pipelines.tail import Commit, entry_address, parse_entry
+from pipelines.tail import Commit, parse_entry, read_entry
 from pipelines.upkeep.plan import PartitionFacts, ReaderPlace, TableFacts, writer_of
 
 COMMITS_LOOKED_AT: Final = 50
@@ -104,7 +104,7 @@ def _newest(lake: Lake, table: LakeTable, version: int) -> list[Commit]:
     files = SmallFiles(lake)
     found: list[Commit] = []
     for number in range(version, max(version - COMMITS_LOOKED_AT, -1), -1):
-        entry = files.read(entry_address(table.address, number))
+        entry = read_entry(files, table.address, number)
         if entry is None:
             break  # Cleaned away: what came before is not to be known.
         found.append(parse_entry(number, entry.data))
@@ -120,7 +120,7 @@ def _readers(lake: Lake, table: LakeTable) -> Iterator[ReaderPlace]:
         if table.name not in versions:
             continue
         version = max(versions[table.name], 0)  # Who has read nothing needs the first commit.
-        entry = files.read(entry_address(table.address, version))
+        entry = read_entry(files, table.address, version)
         commit = None if entry is None else parse_entry(version, entry.data)
         told_ms = None if commit is None else commit.committed_at_ms
         yield ReaderPlace(reader, None if told_ms is None else told_ms / 1000)

@@ -1,5 +1,5 @@
 """Carrying out what was planned for a table: drops and vacuums by delta-rs, merges by `merging`,
-drops that leave what is open by `carrying`.
+drops that leave what is open by `carrying`; what plans say is kept in short before they go.
 
 Place in the walk: after `plan`. The thin side of upkeep: each step is one commit, or a few, and
 every one of them leaves the table whole, so that a kill between any two is only upkeep not yet
@@ -23,12 +23,13 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from engine.foundation.errors import LakeError
+from pipelines.cycles.kept_cycles import keep_day
 from pipelines.lake import Lake, first_line
 from pipelines.small_files import SmallFiles
 from pipelines.upkeep.carrying import carry_open
 from pipelines.upkeep.merging import merge_partition
 from pipelines.upkeep.plan import Merge, TableFacts, Work
-from pipelines.upkeep.settings import Upkeep
+from pipelines.upkeep.settings import PLANS_TABLE, Upkeep
 from pipelines.upkeep.table_facts import LOG_RETENTION
 
 FULL_VACUUM_EACH: Final = 24
@@ -89,6 +90,7 @@ def _dropped(lake: Lake, facts: TableFacts, day: date, into: date | None) -> Ste
     address = f"{lake.root}/{facts.name}"
     condition = f"{facts.partition_column} = '{day.isoformat()}'"
     try:
+        in_short = keep_day(lake, address, day) if facts.name == PLANS_TABLE else 0
         handle = lake.table(address)
         carried = 0
         if into is not None:
@@ -98,6 +100,8 @@ def _dropped(lake: Lake, facts: TableFacts, day: date, into: date | None) -> Ste
     except (DeltaError, OSError, LakeError) as error:
         return Step(f"dropped {day}: failed ({first_line(error)})", failed=True)
     kept = f", but for {carried} open intervals, now in {into}" if carried else ""
+    if in_short:
+        kept = f", and kept {in_short} cycles in short"
     return Step(f"dropped {day}{kept}")
 
 

@@ -31,6 +31,7 @@ from engine.foundation.errors import LakeError
 from engine.foundation.units import MIB
 from engine.telemetry.shipper.arrow_schemas import Speaker, SpooledRow, arrow_rows, arrow_schema
 from engine.telemetry.shipper.local_files import LocalTableFiles
+from engine.telemetry.shipper.short_logs import HELD_S, HOOKS, NoCommit, ShortLog
 from engine.telemetry.tables import EVENT_DATE, Table
 
 CHECKPOINT_COMMITS: Final = 100
@@ -85,7 +86,10 @@ class BronzeTable:
         self._uri = uri
         self._storage_options = dict(storage_options)
         self._files = LocalTableFiles.of(uri)
+        self._short_log = ShortLog(uri, storage_options)
         self._handle = self._open()
+        self._followed_s = time.monotonic()
+        """When the handle was last brought up to date, by a commit too."""
         self._small_files = len(self._handle.file_uris())
         self._merges = 0
         self._commits = 0
@@ -117,8 +121,7 @@ class BronzeTable:
         pause_s = RETRY_PAUSE_S
         for attempt in range(1, APPEND_ATTEMPTS_MAX + 1):
             try:
-                if attempt > 1:
-                    self._handle = DeltaTable(self._uri, storage_options=self._storage_options)
+                self._follow(anew=attempt > 1)
                 done = self.shipped_seq(app_id)
                 fresh = [row for row in rows if row.seq > done]
                 if fresh:
@@ -129,6 +132,7 @@ class BronzeTable:
                     self._known.update({one.app_id: one.version for one in also})
             except (
                 DeltaError,
+                NoCommit,
                 OSError,
             ) as error:  # Also a conflict: perhaps it is in, perhaps not.
                 if attempt == APPEND_ATTEMPTS_MAX:
@@ -143,10 +147,21 @@ class BronzeTable:
                 return len(fresh)
         raise AssertionError("the last attempt returns or raises")
 
+    def _follow(self, *, anew: bool) -> None:
+        """What a handle knows of the log's entries holds as long as they are not moved aside."""
+        if anew:
+            self._handle = DeltaTable(self._uri, storage_options=self._storage_options)
+        elif time.monotonic() - self._followed_s > HELD_S / 2:
+            self._handle.update_incremental()
+        else:
+            return
+        self._followed_s = time.monotonic()
+
     def tidy(self) -> None:
-        """Merge small files and remove long replaced ones, now and then. A failure is logged:
-        nothing is lost by it."""
+        """Shorten the log, merge small files and remove long replaced ones, now and then. A failure
+        is logged: nothing is lost by it."""
         try:
+            self._short_log.shorten()
             if self._small_files >= self._compact_commits:
                 self._merge()
             if self._commits >= VACUUM_COMMITS:
@@ -209,12 +224,16 @@ class BronzeTable:
         self, speaker: Speaker, fresh: Sequence[SpooledRow], transactions: list[Transaction]
     ) -> None:
         arrow = arrow_rows(self.declared, speaker, fresh)
+        version = self._handle.version()
         write_deltalake(
             self._handle,
             arrow,
             mode="append",
             commit_properties=CommitProperties(app_transactions=transactions),
+            post_commithook_properties=HOOKS,
         )
+        self._short_log.committed(version)
+        self._followed_s = time.monotonic()
         self._commits += 1
         self._small_files += 1
         self._dates.update(dict.fromkeys(pc.unique(arrow.column(EVENT_DATE.name)).to_pylist()))

@@ -27,9 +27,7 @@ import pyarrow.parquet as pq
 from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 
 from engine.foundation.errors import LakeError
-
-SYNCED_NAME: Final = "_tidemark_synced"
-"""Begins with an underscore, so that Delta's readers and its vacuum leave it alone."""
+from engine.telemetry.shipper.short_logs import SYNCED_NAME
 
 _LOG: Final = "_delta_log"
 _POINTER: Final = "_last_checkpoint"

@@ -23,6 +23,7 @@ from pipelines.evolution import add_declared_columns
 from pipelines.lake import Lake, first_line
 from pipelines.microseconds import moment_at
 from pipelines.schemas import arrow_schema
+from pipelines.table_logs import HOOKS, NoCommit, ShortLog, shorten
 
 PARTITION: Final = "observed_date"
 CHECKPOINT_COMMITS: Final = 100
@@ -39,6 +40,7 @@ class HistoryTable:
         self._lake = lake
         self._address = lake.gold(ALERTS.name)
         self._handle: DeltaTable | None = None
+        self._log = ShortLog(self._address, lake.storage_options)
 
     def taken(self, history: str, *, was_there: bool = False) -> int:
         """The number of the newest change of this history that the table has; 0: none. LakeError
@@ -64,6 +66,7 @@ class HistoryTable:
         assert self._handle is not None, "the table is asked before it is written to"
         assert entries, "a commit has rows"
         last = entries[-1][0]
+        version = self._handle.version()
         try:
             write_deltalake(
                 self._handle,
@@ -72,13 +75,19 @@ class HistoryTable:
                 commit_properties=CommitProperties(
                     app_transactions=[Transaction(_application(history), last)]
                 ),
+                post_commithook_properties=HOOKS,
             )
+            self._log.committed(version)
+        except NoCommit:
+            self._handle = None
+            raise
         except (DeltaError, OSError) as error:
             self._handle = None
             raise LakeError(
                 f"{self._address} takes no changes of alerts ({first_line(error)}): they wait in "
                 "the database"
             ) from error
+        shorten([self._log])  # Where that fails nothing is lost: the maintainer tries, and tells.
 
     def _opened(self, *, was_there: bool) -> DeltaTable:
         if not self._lake.exists(self._address):

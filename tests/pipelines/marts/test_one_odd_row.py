@@ -101,7 +101,11 @@ WHOLE: Final[dict[str, dict[str, Any]]] = {
     "consume_stats": {"group": "odd", "client_id": "c", "topic": "t", "queues_held": 1},
     "reused_offsets": {**QUEUE, "offset": 50, "queue_end": 45, "message_id_before": "m"},
     "delay_levels": {
-        **{"group": "*", "level": 3, "delay_ms": 10_000, "next_offset": 4, "end_offset": 6},
+        "group": "*",
+        "level": 3,
+        "delay_ms": 10_000,
+        "next_offset": 4,
+        "end_offset": 6,
         "overdue": 1,
     },
     "cold_reads": {

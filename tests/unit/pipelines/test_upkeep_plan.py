@@ -94,7 +94,7 @@ def test_days_over_their_time_are_dropped_and_not_merged_first() -> None:
         ("bronze/group_watermarks", 30),
         ("gold/consumer_lag", 400),
         ("gold/dq_results", 90),
-        ("state/cycles", None),
+        ("state/cycles", 400),
     ],
 )
 def test_each_kind_of_table_has_its_days(name: str, days: int | None) -> None:
