@@ -363,7 +363,7 @@ def _results(window: Window, cut: Cut) -> str:
     """Runs of checks that had ended when the cut was told, and judged a moment of the window."""
     judged = f"(judged_from IS NULL OR judged_from < {_at(window.end)})"
     return f"""
-SELECT * FROM dq_results WHERE started_at <= {spark_time(cut.told_at_us)}
+SELECT * FROM dq_results WHERE coalesce(kept_at, started_at) <= {spark_time(cut.told_at_us)}
   AND observed_at > {_at(window.begin)} AND {judged} ORDER BY started_at, run_id, expectation"""  # noqa: S608
 
 
