@@ -73,7 +73,7 @@ def withheld_notice(
     those of some, each with its own reason; None when all may be believed."""
     found: dict[str, None] = {}
     for table in tables if trust.failures else ():
-        found |= dict.fromkeys(_withheld_lines(trust, table, moment, since, group))
+        found |= dict.fromkeys(_withheld_lines(trust, table, moment, since=since, group=group))
     if not found:
         return None
     more = len(found) - WITHHELD_SHOWN
@@ -84,7 +84,7 @@ def withheld_notice(
 
 
 def _withheld_lines(
-    trust: Trust, table: str, moment: Moment, since: datetime, group: str | None
+    trust: Trust, table: str, moment: Moment, *, since: datetime, group: str | None
 ) -> list[str]:
     if group is not None:
         held = trust.withheld(table, moment.newest, since=since, group=group)

@@ -169,7 +169,7 @@ class LakeHandle:
             windows = _windows(reading, "stalled_windows", asked)
             lag = reading.newest("consumer_lag", *asked.place)
             rows = stood_until(windows, lag, reading.moment)
-            return _judged(reading, asked, "stalled_windows", rows, sentences.of_stalls)
+            return _judged(reading, asked, "stalled_windows", rows, say=sentences.of_stalls)
 
         return told(self._reading(as_of, cluster), answer, group=group)
 
@@ -220,7 +220,7 @@ class LakeHandle:
             def say(asked: Asked, rows: pl.DataFrame) -> str:
                 return sentences.of_duplicates(asked, rows, _rollbacks(reading, rows))
 
-            return _judged(reading, asked, table, found, say)
+            return _judged(reading, asked, table, found, say=say)
 
         return told(self._reading(as_of, cluster), answer, group=group)
 
@@ -265,7 +265,7 @@ class LakeHandle:
                 reading, group=name, topic=topic, queue=queue, since=since, until=until
             )
             rows = _windows(reading, "ownership", asked)
-            return _judged(reading, asked, "ownership", rows, sentences.of_ownership)
+            return _judged(reading, asked, "ownership", rows, say=sentences.of_ownership)
 
         return told(self._reading(as_of, cluster), answer, group=group)
 
@@ -283,7 +283,7 @@ class LakeHandle:
         def answer(reading: Reading, name: str | None) -> Answer:
             asked = asked_of(reading, group=name, since=since, until=until)
             rows = reading.rows("rebalances", *asked.place, *asked.times, since=asked.since)
-            return _judged(reading, asked, "rebalances", rows, sentences.of_rebalances)
+            return _judged(reading, asked, "rebalances", rows, say=sentences.of_rebalances)
 
         return told(self._reading(as_of, cluster), answer, group=group)
 
@@ -301,7 +301,7 @@ class LakeHandle:
         def answer(reading: Reading, name: str | None) -> Answer:
             asked = asked_of(reading, group=name, since=since, until=until)
             rows = reading.rows("dead_letters", *asked.place, *asked.times, since=asked.since)
-            return _judged(reading, asked, "dead_letters", rows, sentences.of_dead_letters)
+            return _judged(reading, asked, "dead_letters", rows, say=sentences.of_dead_letters)
 
         return told(self._reading(as_of, cluster), answer, group=group)
 
@@ -320,7 +320,7 @@ class LakeHandle:
         def answer(reading: Reading, name: str | None) -> Answer:
             asked = asked_of(reading, group=name, since=since, until=until)
             rows = reading.rows("replaced_messages", *asked.place, *asked.times, since=asked.since)
-            return _judged(reading, asked, "replaced_messages", rows, sentences.of_replaced)
+            return _judged(reading, asked, "replaced_messages", rows, say=sentences.of_replaced)
 
         return told(self._reading(as_of, cluster), answer, group=group)
 
@@ -600,6 +600,7 @@ def _judged(
     asked: Asked,
     table: str,
     rows: pl.DataFrame,
+    *,
     say: Callable[[Asked, pl.DataFrame], str],
 ) -> Answer:
     """Rows, drawn as what they are about, and what is said of those that may be believed."""
