@@ -26,7 +26,7 @@ from deltalake.exceptions import DeltaError
 
 from engine.foundation.errors import LakeError
 from pipelines.cycles.commit import GoldTables
-from pipelines.cycles.cuts import Cut, until_cuts
+from pipelines.cycles.cuts import until_cuts
 from pipelines.cycles.driver import Driver, Job
 from pipelines.cycles.files import DataFiles
 from pipelines.cycles.gold_files import PARTITION
@@ -95,10 +95,9 @@ def take_over(
         chains = _carry_over(again, lake, driver.plans, run_id=plans.run_id)
     gold.create()
     if last is not None:
-        ends = {cut.emitter: _end_of(cut) for cut in last.cuts}
         for table in gold_tables():
             if table.revised:
-                _continue_intervals(lake, again, table, last, ends)
+                _continue_intervals(lake, again, table, last)
     whole = GoldTables(lake, gold_tables())
     whole.create()
     plans.bring_up(chains, whole.versions())
@@ -106,10 +105,6 @@ def take_over(
 
 def _again(lake: Lake) -> Lake:
     return Lake(lake.state(AGAIN), lake.storage_options)
-
-
-def _end_of(cut: Cut) -> tuple[datetime, int]:
-    return moment_at(cut.time_to_us), cut.seq_to
 
 
 def _carry_over(
@@ -126,11 +121,12 @@ def _carry_over(
     return dict(computed.chains)
 
 
-def _continue_intervals(lake: Lake, again: Lake, table: GoldTable, last: Plan, ends: Ends) -> None:
+def _continue_intervals(lake: Lake, again: Lake, table: GoldTable, last: Plan) -> None:
     """Append what makes the newest revisions of a table's intervals those of the present rules."""
     there, app = lake.table(lake.gold(table.name)), f"{table.name}/{last.run_id}/taken over"
     if there.transaction_version(app) is not None:
         return
+    ends = {cut.emitter: (moment_at(cut.time_to_us), cut.seq_to) for cut in last.cuts}
     rows = continued(_newest(lake, table), _newest(again, table), ends)
     if rows.is_empty():
         return

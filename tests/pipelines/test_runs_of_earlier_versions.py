@@ -14,7 +14,7 @@ from dashboards.data import LakeData
 from dashboards.desk import Desk
 from dashboards.pages import checks, group, overview, topic
 from engine.foundation.errors import LakeError
-from expectations.rounds import Wishes, check_round
+from expectations.rounds import Round, Wishes, check_round
 from pipelines import tm
 from pipelines.alerting.files import read_rules, shipped_files
 from pipelines.alerting.looking import Gold
@@ -147,7 +147,9 @@ def test_other_settings_than_those_of_its_run_are_refused(lake: Lake) -> None:
     assert Plans.is_of_earlier_version(lake)
 
 
-def test_it_is_replayed_with_its_own_settings_and_checked(lake: Lake, tmp_path: Path) -> None:
+def test_it_is_replayed_with_its_own_settings_and_checked_once_it_is_gone_on_with(
+    lake: Lake, tmp_path: Path
+) -> None:
     target = Lake.at(str(tmp_path / "replayed"))
 
     assert evaluation_of(lake) == SHORT
@@ -163,6 +165,10 @@ def test_it_is_replayed_with_its_own_settings_and_checked(lake: Lake, tmp_path: 
     )
     assert gold(target, "consumer_lag").height > 0
 
-    found = check_round(lake, in_this_process, Wishes(), clock=lambda: datetime.now(UTC))
-    assert found.runs[-1].batch.cycle == 2
-    assert [one.check.name for one in found.outcomes if one.failed_rows] == []
+    def checked() -> Round:
+        return check_round(lake, in_this_process, Wishes(), clock=lambda: datetime.now(UTC))
+
+    with pytest.raises(LakeError, match=r"has no gold table consumer_lag_rollups, .*pipeline run"):
+        checked()
+    go_on(lake)
+    assert checked().runs[-1].batch.cycle == 4
