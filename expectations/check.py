@@ -18,11 +18,10 @@ from typing import Final
 
 import polars as pl
 
+from pipelines.wording import broken_text
+
 SAMPLE_ROWS_MAX: Final = 200
 """Failing rows kept of a check and run; of all others only the count."""
-
-NAMED_MAX: Final = 3
-"""Failing rows named in a result's sentence."""
 
 ALL_FACTS: Final = "bronze"
 """The table of a check that speaks of facts of every table: all verdicts rest on it."""
@@ -109,11 +108,8 @@ class Finding:
     @property
     def broken(self) -> str:
         """The sentence that says how many rows break the law, and names some."""
-        named = [f"{one.row_key} ({one.detail})" for one in self.failures[:NAMED_MAX]]
-        more = self.broken_rows - len(named)
-        rest = [f"and {more} more"] if more > 0 and len(named) == NAMED_MAX else []
-        words = "; ".join([*named, *rest])
-        return f"{self.broken_rows:,} of {self.checked_rows:,} break it: {words}"
+        rows = [(one.row_key, one.detail) for one in self.failures]
+        return broken_text(self.broken_rows, self.checked_rows, rows)
 
 
 @dataclass(frozen=True, slots=True)

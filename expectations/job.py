@@ -5,7 +5,7 @@ Invariant: the driver hears counts and samples, never rows. Absent on purpose: m
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Final
 
@@ -13,6 +13,7 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from expectations.work import Order, UnitDone, carry_out
+from pipelines import told_failures
 
 _DONE: Final = pa.schema([("done", pa.string())])
 
@@ -31,7 +32,7 @@ def _run(spark: SparkSession, order: Order) -> list[UnitDone]:
         return []
     tasks = spark.range(0, len(units), 1, len(units))
     told = tasks.mapInArrow(partial(_carry_out, order), "done string").toArrow()
-    done = [UnitDone.from_json(text) for text in told["done"].to_pylist()]
+    done = [UnitDone.from_json(text) for text in told_failures.done(told["done"].to_pylist())]
     assert sorted(one.unit for one in done) == sorted(units), "every unit answers once"
     return done
 
@@ -39,6 +40,11 @@ def _run(spark: SparkSession, order: Order) -> list[UnitDone]:
 def _carry_out(order: Order, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     units = order.units
     for batch in batches:
-        for number in batch.column("id").to_pylist():
-            told = carry_out(order, units[number]).as_json()
+        numbers = batch.column("id").to_pylist()
+        for told in told_failures.told(partial(_each, order, [units[one] for one in numbers])):
             yield pa.record_batch([[told]], schema=_DONE)
+
+
+def _each(order: Order, units: Sequence[str]) -> Iterator[str]:
+    for unit in units:
+        yield carry_out(order, unit).as_json()

@@ -10,6 +10,7 @@ Absent on purpose: any other writer of these tables.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Any, Final
 
 import pyarrow as pa
@@ -29,11 +30,11 @@ _VERSION: Final = 1
 """A run has one version: it is written or it is not."""
 
 
-def keep(run: CheckRun, lake: Lake) -> None:
+def keep(run: CheckRun, lake: Lake, *, now: datetime) -> None:
     """Append the run's failures, then its results; a run that is there already stays as it is.
-    Then remember how far it came."""
+    Then remember how far it came. `now`: wall clock, from which on the results are known."""
     _append(run, lake, DQ_FAILURES, _failure_rows(run))
-    _append(run, lake, DQ_RESULTS, _result_rows(run))
+    _append(run, lake, DQ_RESULTS, _result_rows(run, now))
     memory.store(lake, run.memory)
 
 
@@ -61,7 +62,7 @@ def _append(run: CheckRun, lake: Lake, table: GoldTable, rows: Sequence[dict[str
     shorten_log(lake, address)
 
 
-def _result_rows(run: CheckRun) -> list[dict[str, Any]]:
+def _result_rows(run: CheckRun, now: datetime) -> list[dict[str, Any]]:
     return [
         {
             "observed_at": run.observed_at,
@@ -80,6 +81,7 @@ def _result_rows(run: CheckRun) -> list[dict[str, Any]]:
             "observed_date": run.observed_at.date(),
             "judged_from": run.judged_from,
             "cycle": run.batch.cycle,
+            "kept_at": now,
         }
         for outcome in run.outcomes
     ]

@@ -102,7 +102,7 @@ def check_round(lake: Lake, job: Job, wishes: Wishes, *, clock: Callable[[], dat
                     lake, job, known, run_id=run_id, now=now, rows_max=wishes.rows_max, docs=folder
                 )
                 if wishes.keeps:
-                    keep(run, lake)
+                    keep(run, lake, now=clock())
                 if wishes.docs is not None and folder is not None:
                     _publish(folder, wishes.docs)
             runs.append(run)

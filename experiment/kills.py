@@ -21,6 +21,7 @@ from experiment.score import KillRow, Verdict, score, verdict
 from experiment.stage import Place, Played, play
 from pipelines.catalogue import BY_NAME
 from pipelines.cycles.driver import Driver
+from pipelines.cycles.live import only_driver
 from pipelines.lake import Lake, sql_text
 from pipelines.microseconds import micros
 
@@ -47,8 +48,11 @@ def run_kills(
 ) -> Outcome:
     """Play, let `compute` bring the lake's gold up to its facts, score, and append to the table.
 
-    `home` gets a folder of the run's own. StageError when a process does not play its part.
+    `home` gets a folder of the run's own. LakeError when the lake cannot be written, before anybody
+    is started; StageError when a process does not play its part.
     """
+    with only_driver(lake):
+        pass  # Its gold is computed when all is played: what keeps from it is told now.
     run = f"kills-{plan.seed}-{datetime.now(UTC):%Y%m%dT%H%M%S}"
     played = play(plan, Place(home.absolute() / run, lake.root, run), tell)
     tell("computing gold")

@@ -194,7 +194,10 @@ class Stage:
             shipper.start()
             shipper.await_end(within_s=SHIP_PATIENCE_S, heed=self._wish.heed)
         if shipper.exit_code != 0:
-            raise StageError(f"the shipper ended with {shipper.exit_code}; see {shipper.log}")
+            raise StageError(
+                f"the shipper ended with {shipper.exit_code}: {shipper.last_words()}; all that it "
+                f"said is in {shipper.log}"
+            )
 
     def _start(self, actor: Actor) -> None:
         actor.start_until_ready(within_s=START_PATIENCE_S, heed=self._wish.heed)

@@ -87,6 +87,12 @@ DQ_RESULTS: Final = GoldTable(
             "the run judged rows of data time after this, up to observed_at; null: all before",
         ),
         Column("cycle", LONG, "the last cycle whose rows the run judged; null when not told"),
+        Column(
+            "kept_at",
+            TIMESTAMP,
+            "wall clock at which the run's results were written; they are known from then on; null "
+            "when not told: take started_at",
+        ),
     ),
     ("run_id", "expectation"),
 )

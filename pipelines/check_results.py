@@ -1,7 +1,9 @@
 """The results of checks, as readers of verdicts need them: few rows, whatever the tables hold.
 
 Place in the walk: between gold and `trust`. Invariant: what is read goes with the range that is
-asked about, not with the age of the lake. Absent on purpose: what follows from it (`trust`).
+asked about, not with the age of the lake; and an answer as of a moment knows only results that were
+kept by then, so that no run of the checks that comes later changes it: what that finds is read
+apart (`found_later`). Absent on purpose: what follows from it (`trust`).
 """
 
 from __future__ import annotations
@@ -35,12 +37,31 @@ def asked_anew(_question: Question, ask: Callable[[], pl.DataFrame]) -> pl.DataF
 
 def trust_at(reading: Reading, *, since: datetime | None = None, keep: Keep = asked_anew) -> Trust:
     """What critical failures withhold of verdicts about the reading's moment, or about a range of
-    moments that begins with `since` and ends there.
+    moments that begins with `since` and ends there, as far as they are known to it.
 
     The range moves with each cycle, while a run of the checks comes seldom: so results are read
     from a full hour on, and cut here. Who keeps them by the version of their tables (`keep`) reads
     them once a run and hour.
     """
+    return _trust(reading, since, keep, _known(reading))
+
+
+def found_later(reading: Reading, *, since: datetime | None = None) -> Trust:
+    """What checks would withhold of the same verdicts that were run after what the reading knows;
+    nothing of a reading that knows all."""
+    if reading.known_at is None:
+        return Trust()
+    return _trust(reading, since, asked_anew, ~_known(reading))
+
+
+def _known(reading: Reading) -> pl.Expr:
+    """Of results: were they kept by the moment at which the reading knows?"""
+    if reading.known_at is None:
+        return pl.lit(value=True)
+    return pl.coalesce("kept_at", "started_at") <= reading.known_at
+
+
+def _trust(reading: Reading, since: datetime | None, keep: Keep, is_known: pl.Expr) -> Trust:
     newest = reading.moment.newest
     if newest is None:
         return Trust()
@@ -56,7 +77,7 @@ def trust_at(reading: Reading, *, since: datetime | None = None, keep: Keep = as
             since=hour,
         ),
     )
-    results = told.filter(pl.col("observed_at") > begin)
+    results = told.filter(pl.col("observed_at") > begin).filter(is_known)
     failed = results.filter(~pl.col("success"))
     runs = tuple(failed["run_id"].unique().sort())
     if not runs:

@@ -95,6 +95,7 @@ def run(
     """Compute gold from what the shipper brings, until stopped."""
     from pipelines.cycles.driver import Driver, Progress, on_spark
     from pipelines.cycles.live import await_first_shipment, only_driver, poll_s_of, run_live
+    from pipelines.cycles.taking_over import live_driver
     from pipelines.lake import Lake
     from pipelines.periods import Periods
     from pipelines.session import open_session, require_java
@@ -122,7 +123,9 @@ def run(
             periods.cycle()
 
         def begin() -> Driver:
-            return Driver(on_spark(spark), home, home, evaluation=evaluation, pace=pace)
+            return live_driver(
+                on_spark(spark), home, evaluation=evaluation, pace=pace, tell=typer.echo
+            )
 
         typer.echo(f"ready lake={home.root} window={window_ms} ms slide={slide_ms} ms")
         sys.stdout.flush()

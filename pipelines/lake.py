@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -37,6 +38,8 @@ tools read them.
 
 
 TRACEBACK: Final = "Traceback (most recent call last):"
+OUR_CLASS: Final = re.compile(r"^(?:engine|pipelines|expectations)(?:\.\w+)+: ")
+"""How Python begins the last line of a trace of an error whose text is a sentence already."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,4 +244,5 @@ def first_line(error: BaseException) -> str:
         return type(error).__name__
     traces = [number for number, line in enumerate(lines) if TRACEBACK in line]
     behind = lines[traces[-1] + 1 :] if traces else []
-    return next((line for line in behind if not line.startswith(" ")), lines[0])
+    said = next((line for line in behind if not line.startswith(" ")), lines[0])
+    return OUR_CLASS.sub("", said)

@@ -133,6 +133,8 @@ class Reading:
     """When somebody asked about now; None when it is about an earlier moment."""
     revision: Revision | None = None
     """How the moment, one of the past, was told otherwise before, or is now."""
+    known_at: datetime | None = None
+    """Wall clock: of what checks found, only what was kept by then is known; None: all of it."""
 
     def rows(
         self,

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -144,6 +145,19 @@ class SmallFiles:
     def _key(self, address: str) -> str:
         assert address.startswith(f"{self._root}/"), f"{address} is not in {self._root}"
         return address.removeprefix(f"{self._root}/")
+
+
+def remove_folder(lake: Lake) -> None:
+    """Remove everything below a lake's root; nothing there is no error. LakeError."""
+    try:
+        if "://" not in lake.root:
+            shutil.rmtree(lake.root, ignore_errors=True)
+            return
+        store = object_store(lake)
+        for listed in obstore.list(store):
+            obstore.delete(store, [one["path"] for one in listed])
+    except (BaseError, OSError) as error:
+        raise LakeError(f"{lake.root} cannot be removed ({first_line(error)})") from error
 
 
 def object_store(lake: Lake) -> S3Store:

@@ -9,13 +9,15 @@ of that moment rests: those of the last STANDS_FOR, in which every key is told a
 
 Invariant: pure functions over the rows of dq_results and dq_failures; nothing here reads a lake or
 a clock. A failure about one emitter or group withholds verdicts of these alone, if all its rows are
-known by name; else those of everybody. Absent on purpose: names of marts.
+known by name; else those of everybody. Of a verdict about several the named ones are left out, and
+the rest is judged (`Doubts`). What is said of one is taken from the rows that are about it. Absent
+on purpose: names of marts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import cache
 from typing import Any, Final
@@ -27,7 +29,7 @@ from pipelines.marts.declared import steps
 from pipelines.marts.mart import ROW_NUMBERS
 from pipelines.moment import cluster_of
 from pipelines.settings import LOOK_BACK_US
-from pipelines.wording import clock
+from pipelines.wording import broken_text, clock, plural
 
 STANDS_FOR: Final = timedelta(microseconds=LOOK_BACK_US)
 """So long after its rows a critical failure withholds verdicts: until every key was told anew."""
@@ -77,9 +79,31 @@ class Withheld:
     group: str | None = None
 
     def __str__(self) -> str:
+        return f"withheld: {self.why}"
+
+    @property
+    def why(self) -> str:
+        """Which check failed, when, and on what."""
         short = self.reason if len(self.reason) <= REASON_MAX else f"{self.reason[:REASON_MAX]}…"
-        failed = clock(self.failed_at, day=True)
-        return f"withheld: {self.check} failed at {failed} UTC: {short}"
+        return f"{self.check} failed at {clock(self.failed_at, day=True)} UTC: {short}"
+
+    def place(self, *, with_emitter: bool) -> str:
+        """Whose verdicts it withholds; nothing when everybody's."""
+        if self.emitter is None:
+            return self.group or ""
+        if self.group is None:
+            return f"all of {self.emitter}"
+        return f"{self.group} on {self.emitter}" if with_emitter else self.group
+
+    def rows_of(self, columns: Collection[str]) -> pl.Expr:
+        """The rows that it is about, of a table with these columns: all of an emitter's where they
+        name no group."""
+        about = pl.lit(value=True)
+        if self.emitter is not None:
+            about &= pl.col("emitter").eq_missing(pl.lit(self.emitter))
+        if self.group is not None and "group" in columns:
+            about &= pl.col("group").eq_missing(pl.lit(self.group))
+        return about
 
     def concerns(self, table: str, *, emitter: str | None, group: str | None) -> bool:
         """Does a verdict of that table rest on it? None: one about several."""
@@ -88,6 +112,37 @@ class Withheld:
         is_emitter = self.emitter is None or emitter is None or emitter == self.emitter
         is_group = self.group is None or group is None or group == self.group
         return is_emitter and is_group
+
+
+@dataclass(frozen=True, slots=True)
+class Doubts:
+    """What critical failures withhold of a verdict about several."""
+
+    whole: Withheld | None = None
+    """The newest that withholds all of it; None when there is a rest that may be believed."""
+    named: tuple[Withheld, ...] = ()
+    """Of each emitter and group that is known by name, the newest; in the order of their names."""
+
+    @property
+    def about(self) -> str:
+        """Of whom something is withheld: `2 groups and all groups of 1 broker`; nothing without."""
+        groups = {one.group for one in self.named if one.group is not None}
+        said = [plural(len(groups), "group")] if groups else []
+        brokers = sum(one.group is None for one in self.named)
+        said += [f"all groups of {plural(brokers, 'broker')}"] if brokers else []
+        return " and ".join(said)
+
+    @property
+    def each(self) -> list[tuple[str, Withheld]]:
+        """Whom each of the named is about, as it is told apart from the others."""
+        several = len({one.emitter for one in self.named}) > 1
+        return [(one.place(with_emitter=several), one) for one in self.named]
+
+    def rest_of(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """The rows that the verdict may rest on."""
+        for one in self.named:
+            rows = rows.filter(~one.rows_of(rows.columns))
+        return rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +185,28 @@ class Trust:
         ]
         return sorted(found, key=lambda one: (one.until, one.failed_at, one.check))
 
+    def doubts(
+        self,
+        table: str,
+        until: datetime | None,
+        *,
+        since: datetime | None = None,
+        emitters: Collection[str] = (),
+    ) -> Doubts:
+        """What is withheld of a verdict about all groups of these emitters."""
+        standing = self.standing(table, until, since=since)
+        unnamed = [one for one in standing if one.emitter is None and one.group is None]
+        places = {(one.emitter or "", one.group or ""): one for one in standing}
+        hit = {emitter for emitter, group in places if emitter and not group}
+        if emitters and hit.issuperset(emitters):
+            unnamed = [one for one in standing if one.group is None]
+        named = [
+            places[emitter, group]
+            for emitter, group in sorted(places)
+            if (emitter or group) and not (group and emitter in hit)
+        ]
+        return Doubts(unnamed[-1] if unnamed else None, tuple(named))
+
     def within(self, cluster: str) -> Trust:
         """What is withheld of verdicts about one cluster: failures about emitters of others
         withhold nothing of it."""
@@ -144,11 +221,7 @@ class Trust:
     def over_states(self, states: pl.DataFrame, until: datetime | None) -> pl.DataFrame:
         """States of groups, those that are withheld as such, with the reason."""
         for one in self.standing("group_state", until):
-            about = pl.lit(value=True)
-            if one.emitter is not None:
-                about &= pl.col("emitter") == one.emitter
-            if one.group is not None:
-                about &= pl.col("group") == one.group
+            about = one.rows_of(states.columns)
             states = states.with_columns(
                 pl.when(about).then(pl.lit(WITHHELD)).otherwise("state").alias("state"),
                 pl.when(about).then(pl.lit(str(one))).otherwise("reason").alias("reason"),
@@ -185,24 +258,19 @@ def _of_result(result: Mapping[str, Any], rows: list[dict[str, Any]]) -> Iterabl
         result["started_at"],
         result["observed_value"] or "its rows were not told",
     )
-    about = {(row["about_emitter"], row["about_group"], row["since"]) for row in rows}
     if len(rows) < result["failed_rows"] or not rows:
         yield whole
         return
-    for emitter, group, since in sorted(about, key=str):
-        yield _about(whole, emitter, group, since)
-
-
-def _about(
-    whole: Withheld, emitter: str | None, group: str | None, since: datetime | None
-) -> Withheld:
-    return Withheld(
-        whole.check,
-        whole.table,
-        since or whole.since,
-        max(whole.until, since or whole.until),
-        whole.failed_at,
-        whole.reason,
-        emitter,
-        group,
-    )
+    places: dict[tuple[str | None, str | None], list[dict[str, Any]]] = {}
+    for row in rows:
+        places.setdefault((row["about_emitter"], row["about_group"]), []).append(row)
+    for emitter, group in sorted(places, key=str):
+        own = places[emitter, group]
+        reason = whole.reason
+        if len(places) > 1:  # The whole sentence names rows of others.
+            told = [(row["row_key"], row["detail"]) for row in own]
+            reason = broken_text(len(own), result["checked_rows"], told)
+        about = replace(whole, reason=reason, emitter=emitter, group=group)
+        for since in sorted({row["since"] for row in own}, key=str):
+            begin = since or whole.since
+            yield replace(about, since=begin, until=max(whole.until, begin))

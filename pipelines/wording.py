@@ -5,11 +5,14 @@ Invariant: unknown is a word with its reason, never 0 or a dash alone. Absent on
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
 UNKNOWN: Final = "unknown"
+
+ROWS_NAMED: Final = 3
+"""Failing rows named in a sentence."""
 
 REASONS: Final = {
     "NO_OFFSET": "no offset was ever committed",
@@ -68,6 +71,15 @@ def clock(moment: datetime | None, *, day: bool = False) -> str:
 def plural(number: int, noun: str) -> str:
     """`1 queue`, `2 queues`."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def broken_text(broken: int, checked: int, rows: Sequence[tuple[str, str]]) -> str:
+    """How many rows break a law; `rows`: the key and figures of those that are known, some of which
+    are named."""
+    named = [f"{key} ({detail})" for key, detail in rows[:ROWS_NAMED]]
+    more = broken - len(named)
+    rest = [f"and {more} more"] if more > 0 and len(named) == ROWS_NAMED else []
+    return f"{broken:,} of {checked:,} break it: {'; '.join([*named, *rest])}"
 
 
 def spoken(constant: str) -> str:

@@ -294,7 +294,7 @@ def _content(
         href="/checks" + look.view.around_page.search(),
     )
     return (
-        sent(withheld_notice(trust, VERDICTS, data.moment.newest, since=span.start, group=group)),
+        sent(withheld_notice(trust, VERDICTS, data.moment, since=span.start, group=group)),
         SHOWN,
         sent(_summary(line, newest, badge, data.causes(group), look=look)),
         figure,

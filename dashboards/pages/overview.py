@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime
 from typing import Any, Final
 
 import polars as pl
@@ -16,6 +15,7 @@ from dashboards.figures.overview import bucket, lag_heatmap, line_name
 from dashboards.pages.parts import (
     TREND_SIGNS,
     card,
+    doubts_at,
     drawn,
     empty_range,
     failure,
@@ -38,7 +38,7 @@ from engine.foundation.errors import LakeError
 from pipelines.came_again import CameAgain, came_again
 from pipelines.reading import LOOK_BACK
 from pipelines.rollbacks import rollbacks
-from pipelines.trust import Trust, Withheld
+from pipelines.trust import Doubts, Trust
 from pipelines.wording import REASONS, UNKNOWN
 
 GROUPS_PER_PAGE: Final = 25
@@ -182,7 +182,7 @@ def _content(look: Look, theme: str | None) -> tuple[Any, ...]:
         risks=risks,
         open_risks=answers.open_at_end(risks, span),
         dead=dead,
-        trust=(trust, span.start, data.moment.newest),
+        trust=trust,
         found=answers.quality(data.checks(), now=span.now),
     )
     changes = answers.changes(
@@ -197,7 +197,7 @@ def _content(look: Look, theme: str | None) -> tuple[Any, ...]:
     )
     lines = answers.group_lines(page, standing)
     return (
-        sent(withheld_notice(trust, VERDICTS, data.moment.newest, since=span.start)),
+        sent(withheld_notice(trust, VERDICTS, data.moment, since=span.start)),
         SHOWN,
         sent(strip),
         figure,
@@ -244,11 +244,11 @@ def _strip(
     open_risks: pl.DataFrame,
     dead: pl.DataFrame,
     found: answers.Quality,
-    trust: tuple[Trust, datetime, datetime | None],
+    trust: Trust,
 ) -> list[Any]:
-    believed, since, until = trust
-    stall_held = believed.withheld("stalled_windows", until, since=since)
-    risk_held = believed.withheld("duplicate_risk_windows", until, since=since)
+    moment, since = look.data.moment, look.span.start
+    stalls_doubted = doubts_at(trust, "stalled_windows", moment, since=since)
+    risks_doubted = doubts_at(trust, "duplicate_risk_windows", moment, since=since)
     states = dict(groups["state"].value_counts().iter_rows())
     present = sorted(states, key=lambda state: state_sign(state).rank)
     pills = [
@@ -283,8 +283,8 @@ def _strip(
             ),
             href="#overview-groups-card",
         ),
-        _standing(stalls, look, stall_held),
-        _at_risk(open_risks, look, risk_held),
+        _standing(stalls, look, stalls_doubted),
+        _at_risk(open_risks, look, risks_doubted),
         _twice(risks, look),
         _dead_letters(dead, look),
         tile(
@@ -316,18 +316,24 @@ def _divided(rows: pl.DataFrame, look: Look, note: str, *, number: str | None = 
     return " · ".join([*said, note])
 
 
-def _standing(stalls: pl.DataFrame, look: Look, held: Withheld | None) -> Any:
-    """Windows in which consumption stands still now; without any, only a verdict that may be
-    believed says so."""
-    calm = "nothing stands still" if held is None else str(held)
-    note = _stall_now(stalls.row(-1, named=True), look) if stalls.height else calm
+def _standing(stalls: pl.DataFrame, look: Look, doubts: Doubts) -> Any:
+    """Windows in which consumption stands still now, of groups whose verdicts may be believed;
+    without any, only such a verdict says so."""
+    rest = doubts.rest_of(stalls)
+    calm = "nothing stands still" if doubts.whole is None else str(doubts.whole)
+    note = _stall_now(rest.row(-1, named=True), look) if rest.height else calm
     return tile(
         "stalled windows",
-        count(stalls.height) if held is None else WITHHELD_WORD,
-        _divided(stalls, look, note) if held is None else note,
-        href=_of_first(stalls, look, "#group-stalls-card"),
-        tone="bad" if stalls.height or held else "calm",
+        count(rest.height) if doubts.whole is None else WITHHELD_WORD,
+        _but_withheld(_divided(rest, look, note), doubts) if doubts.whole is None else note,
+        href=_of_first(rest, look, "#group-stalls-card"),
+        tone="bad" if rest.height or doubts != Doubts() else "calm",
     )
+
+
+def _but_withheld(note: str, doubts: Doubts) -> str:
+    """A tile's note, and of whom it does not speak."""
+    return f"{note} · {doubts.about} withheld" if doubts.named else note
 
 
 def _stall_now(row: dict[str, Any], look: Look) -> str:
@@ -335,17 +341,18 @@ def _stall_now(row: dict[str, Any], look: Look) -> str:
     return f"{visible(row['cluster'])}: {said}" if look.names_clusters else said
 
 
-def _at_risk(risks: pl.DataFrame, look: Look, held: Withheld | None) -> Any:
+def _at_risk(risks: pl.DataFrame, look: Look, doubts: Doubts) -> Any:
     """Windows in which messages may be delivered twice now, likewise."""
-    calm = "nothing at risk" if held is None else str(held)
-    messages = int(risks["at_risk_messages"].sum())
-    note = f"open, {plural(messages, 'message')} at risk" if risks.height else calm
+    rest = doubts.rest_of(risks)
+    calm = "nothing at risk" if doubts.whole is None else str(doubts.whole)
+    messages = int(rest["at_risk_messages"].sum())
+    note = f"open, {plural(messages, 'message')} at risk" if rest.height else calm
     return tile(
         "duplicate risk",
-        count(risks.height) if held is None else WITHHELD_WORD,
-        _divided(risks, look, note) if held is None else note,
-        href=_of_first(risks, look, "#group-duplicates-card"),
-        tone="warn" if risks.height or held else "calm",
+        count(rest.height) if doubts.whole is None else WITHHELD_WORD,
+        _but_withheld(_divided(rest, look, note), doubts) if doubts.whole is None else note,
+        href=_of_first(rest, look, "#group-duplicates-card"),
+        tone="warn" if rest.height or doubts != Doubts() else "calm",
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
 from dash import ClientsideFunction, Dash, Input, State, dcc, html
 from dash.development.base_component import Component
@@ -13,8 +13,11 @@ from dashboards.answers import Quality, origin_text
 from dashboards.theme import StateSign, state_sign
 from dashboards.view import Span, View, around, topic_path
 from dashboards.words import UNKNOWN, clock, visible
-from pipelines.trust import Trust
+from pipelines.moment import Moment
+from pipelines.trust import Doubts, Trust
 
+WITHHELD_SHOWN: Final = 5
+"""Lines of a notice that say what is withheld; further ones are counted."""
 TREND_SIGNS = {"GROWING": "↗ growing", "STEADY": "→ steady", "SHRINKING": "↘ shrinking"}
 
 
@@ -61,21 +64,41 @@ def quality_badge(found: Quality, *, href: str) -> dcc.Link:
 def withheld_notice(
     trust: Trust,
     tables: Sequence[str],
-    until: datetime | None,
+    moment: Moment,
     *,
     since: datetime,
     group: str | None = None,
 ) -> html.Div | None:
-    """Which verdicts of a page are withheld, and why; None when all may be believed."""
-    held = [
-        trust.withheld(table, until, since=since, group=group) for table in tables if trust.failures
-    ]
-    found = {one.check: one for one in held if one is not None}
+    """Which verdicts of a page are withheld, and why: of a page about all groups everybody's, or
+    those of some, each with its own reason; None when all may be believed."""
+    found: dict[str, None] = {}
+    for table in tables if trust.failures else ():
+        found |= dict.fromkeys(_withheld_lines(trust, table, moment, since=since, group=group))
     if not found:
         return None
-    lines = [html.P(visible(str(one))) for one in found.values()]
+    more = len(found) - WITHHELD_SHOWN
+    lines = [html.P(visible(line)) for line in list(found)[:WITHHELD_SHOWN]]
+    lines += [html.P(f"and {more:,} more")] if more > 0 else []
     lines.append(html.P(dcc.Link("What the checks found", href="/checks")))
     return notice("Verdicts are withheld", lines, kind="withheld")
+
+
+def _withheld_lines(
+    trust: Trust, table: str, moment: Moment, *, since: datetime, group: str | None
+) -> list[str]:
+    if group is not None:
+        held = trust.withheld(table, moment.newest, since=since, group=group)
+        return [] if held is None else [str(held)]
+    doubts = doubts_at(trust, table, moment, since=since)
+    if doubts.whole is not None:
+        return [str(doubts.whole)]
+    return [f"{whose}: {one}" for whose, one in doubts.each]
+
+
+def doubts_at(trust: Trust, table: str, moment: Moment, *, since: datetime) -> Doubts:
+    """What is withheld of verdicts about all groups, in a range that ends at the moment."""
+    emitters = [one.emitter for one in moment.reached]
+    return trust.doubts(table, moment.newest, since=since, emitters=emitters)
 
 
 def known(text: str | None, reason: str) -> html.Span:

@@ -401,12 +401,7 @@ def _without_doubts(name: str, frame: pl.DataFrame, looked: Looked) -> pl.DataFr
         frame = frame.filter(~pl.col("emitter").is_in(list(looked.silent)))
     assert looked.data_us is not None
     for one in looked.trust.standing(name, moment_at(looked.data_us)):
-        about = pl.lit(value=True)
-        if one.emitter is not None:
-            about &= pl.col("emitter") == one.emitter
-        if one.group is not None and "group" in frame.columns:
-            about &= pl.col("group") == one.group
-        frame = frame.filter(~about)
+        frame = frame.filter(~one.rows_of(frame.columns))
     return frame
 
 

@@ -18,6 +18,8 @@ from typing import Final
 
 from pyspark.sql import SparkSession
 
+from engine.foundation.errors import LakeError, TidemarkError
+from pipelines import told_failures
 from pipelines.cycles.buckets import packed, unpacked
 from pipelines.cycles.work import BucketDone, Part, WorkOrder, judge, read
 from pipelines.marts.declared import steps
@@ -28,6 +30,9 @@ READ_BYTES: Final = 8 << 20
 
 WAKE: Final = ""
 """Name of a part without rows: it brings a bucket to work in a cycle that has no facts for it."""
+
+UNREADABLE: Final = "unreadable"
+"""Name of a part that is no rows: why there are none."""
 
 SHARED_BYTES: Final = 1 << 20
 """A cut whose files are this small, times the buckets, is read by every judging task for itself:
@@ -46,7 +51,7 @@ def run_job(
         tasks = max(1, len(order.readings))
         parts = context.range(0, tasks, 1, tasks).mapPartitions(partial(_read, order))
         told = parts.partitionBy(buckets, _own).mapPartitions(partial(_judge, order))
-    done = [BucketDone.from_json(text) for text in told.collect()]
+    done = [BucketDone.from_json(text) for text in told_failures.done(told.collect())]
     assert sorted(one.bucket for one in done) == list(range(buckets)), "every bucket answers once"
     return done
 
@@ -77,12 +82,16 @@ def _settle() -> None:
 
 
 def _read(order: WorkOrder, tasks: Iterable[int]) -> Iterator[tuple[int, tuple[str, bytes]]]:
+    """Rows by bucket; of files that cannot be read, why, for the first bucket to tell."""
     _settle()
-    for task in tasks:
-        if task == 0:
-            yield from ((bucket, (WAKE, b"")) for bucket in range(order.buckets))
-        for bucket, table, rows in read(order, task):
-            yield bucket, (table, packed(rows))
+    try:
+        for task in tasks:
+            if task == 0:
+                yield from ((bucket, (WAKE, b"")) for bucket in range(order.buckets))
+            for bucket, table, rows in read(order, task):
+                yield bucket, (table, packed(rows))
+    except TidemarkError as error:
+        yield 0, (UNREADABLE, str(error).encode())
 
 
 def _own(bucket: int) -> int:
@@ -92,8 +101,14 @@ def _own(bucket: int) -> int:
 
 def _judge(order: WorkOrder, told: Iterable[tuple[int, tuple[str, bytes]]]) -> Iterator[str]:
     _settle()
+    return told_failures.told(lambda: _judged(order, told))
+
+
+def _judged(order: WorkOrder, told: Iterable[tuple[int, tuple[str, bytes]]]) -> Iterator[str]:
     parts: dict[int, list[Part]] = {}
     for bucket, (table, rows) in told:
+        if table == UNREADABLE:
+            raise LakeError(rows.decode())
         of_bucket = parts.setdefault(bucket, [])
         if table != WAKE:
             of_bucket.append((bucket, table, unpacked(rows)))
@@ -103,6 +118,10 @@ def _judge(order: WorkOrder, told: Iterable[tuple[int, tuple[str, bytes]]]) -> I
 
 def _read_and_judge(order: WorkOrder, buckets: Iterable[int]) -> Iterator[str]:
     _settle()
+    return told_failures.told(lambda: _each_judged(order, buckets))
+
+
+def _each_judged(order: WorkOrder, buckets: Iterable[int]) -> Iterator[str]:
     for own in buckets:
         told = (part for task in range(len(order.readings)) for part in read(order, task))
         yield judge(order, own, (part for part in told if part[0] == own)).as_json()

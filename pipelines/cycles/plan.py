@@ -121,34 +121,93 @@ class Plans:
             plans._append(0, DONE, plans._standing())
             return plans
         plans = Plans.restored(lake)
-        if plans.settings != settings:
-            raise LakeError(
-                f"{lake.root}: its gold was made with {plans.settings}, not with {settings}: use "
-                "the same settings, or replay into another lake"
-            )
-        missing = [name for name in plans.begun if name not in gold]
-        if missing:
-            cycle = 0 if plans.last is None else plans.last.cycle
-            raise LakeError(
-                f"{lake.root}: its plans say cycle {cycle}, but gold lacks {', '.join(missing)}: "
-                "restore them, or remove the folders gold and state to start anew"
-            )
+        plans.require(settings, gold=gold)
         return plans
+
+    def require(self, settings: str, *, gold: Sequence[str]) -> None:
+        """LakeError when the run was begun with other settings, or lacks a table of its gold."""
+        if self.settings != settings:
+            raise LakeError(
+                f"{self._lake.root}: its gold was made with {self.settings}, not with {settings}: "
+                "use the same settings, or replay into another lake"
+            )
+        missing = [name for name in self.begun if name not in gold]
+        if missing:
+            cycle = 0 if self.last is None else self.last.cycle
+            raise LakeError(
+                f"{self._lake.root}: its plans say cycle {cycle}, but gold lacks "
+                f"{', '.join(missing)}: restore them, or remove the folders gold and state to "
+                "start anew"
+            )
+
+    @staticmethod
+    def is_of_earlier_version(lake: Lake) -> bool:
+        """Was the lake's run begun by a version whose records of a cycle that is done say only
+        part of what a run needs to go on?"""
+        if not lake.exists(lake.state(PLANS)):
+            return False
+        done = _last_done_record(_newest_records(lake))
+        return done is not None and "settings" not in json.loads(done["body"])
+
+    @staticmethod
+    def earlier(lake: Lake) -> Plans:
+        """The plans of a lake of an earlier version: settings and buckets are in the record that
+        has begun its run; state that could be gone on from there is none. LakeError when they are
+        not ours.
+        """
+        records = _records(lake, f"cycle = 0 OR phase = '{BEGUN}'")
+        first = _last_done_record([row for row in records if row["cycle"] == 0])
+        beginning = {} if first is None else json.loads(first["body"])
+        if first is None or not {"settings", "buckets"} <= set(beginning):
+            raise _not_ours(lake)
+        plans = Plans(lake, first["run_id"], beginning["settings"], buckets=beginning["buckets"])
+        for record in records:
+            if record["phase"] == BEGUN:
+                plans.begun.update(dict.fromkeys(json.loads(record["body"]), record["cycle"]))
+        return plans
+
+    def bring_up(self, chains: Mapping[int, tuple[str, ...]], gold: Mapping[str, int]) -> None:
+        """Rewrite the records of an earlier version, in one commit, so that the run is gone on with
+        from this state: behind its last cycle that is done, be the next one planned or not.
+        """
+        address = self._lake.state(PLANS)
+        records = _records(self._lake, "true")
+        done = _last_done_record(records)
+        assert done is not None, "a run begins with a record of a cycle that is done"
+        self.chains, self.gold = chains, gold
+        for record in records:
+            if record is done:
+                body = {**json.loads(record["body"]), **self._standing()}
+                record["body"] = json.dumps(body)
+            elif record["phase"] == PLANNED and record["cycle"] > done["cycle"]:
+                body = {**json.loads(record["body"]), "chains": chains}
+                record["body"] = json.dumps(body)
+            record["recorded_date"] = record["recorded_at"].date()
+        try:
+            write_deltalake(
+                self._lake.table(address),
+                pa.Table.from_pylist(records, _SCHEMA),
+                mode="overwrite",
+                schema_mode="overwrite",
+                partition_by=["recorded_date"],
+                commit_properties=CommitProperties(
+                    app_transactions=[Transaction(PLANS, len(records))]
+                ),
+            )
+        except DeltaError as error:
+            raise LakeError(f"{address} takes no record ({first_line(error)})") from error
 
     @staticmethod
     def restored(lake: Lake) -> Plans:
-        """The plans of a lake that has some. LakeError when they are not ours."""
+        """The plans of a lake that has some, as the present version writes them. LakeError when
+        they are not ours."""
         # Asked first: whatever is recorded after it is noticed when this run records.
         count = _records_of(lake.table(lake.state(PLANS)))
         records = _newest_records(lake)
-        done = next((row for row in reversed(records) if row["phase"] == DONE), None)
+        done = _last_done_record(records)
         standing = {} if done is None else json.loads(done["body"])
         if done is None or "settings" not in standing:
-            raise LakeError(
-                f"{lake.state(PLANS)} is of an earlier version, or tells of no cycle that is done: "
-                f"move {lake.root}/{GOLD_FOLDER} and {lake.root}/{STATE_FOLDER} away, and gold is "
-                "computed anew from bronze"
-            )
+            raise _not_ours(lake)
         plans = Plans(lake, done["run_id"], standing["settings"], buckets=standing["buckets"])
         plans._records = count
         plans.chains = _chains_of(standing["chains"])
@@ -282,9 +341,25 @@ def _records_of(plans: DeltaTable) -> int:
     return plans.transaction_version(PLANS) or 0
 
 
+def _last_done_record(records: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
+    """Of records in their order, the last of a cycle that is done."""
+    return next((row for row in reversed(records) if row["phase"] == DONE), None)
+
+
+def _not_ours(lake: Lake) -> LakeError:
+    return LakeError(
+        f"{lake.state(PLANS)} tells of no cycle that is done, and not how its run was begun: move "
+        f"{lake.root}/{GOLD_FOLDER} and {lake.root}/{STATE_FOLDER} away, and gold is computed anew "
+        "from bronze"
+    )
+
+
 def settings_of(lake: Lake) -> str | None:
-    """The settings with which a lake's run was begun; None without a run."""
-    return Plans.restored(lake).settings if lake.exists(lake.state(PLANS)) else None
+    """The settings with which a lake's run was begun, by whichever version; None without a run."""
+    if not lake.exists(lake.state(PLANS)):
+        return None
+    is_earlier = Plans.is_of_earlier_version(lake)
+    return (Plans.earlier(lake) if is_earlier else Plans.restored(lake)).settings
 
 
 def last_done(lake: Lake) -> Plan | None:

@@ -20,10 +20,11 @@ from datetime import date, datetime
 from typing import Any, Final
 
 import polars as pl
+from pyspark.errors import PySparkException
 
 from engine.foundation.errors import LakeError
 from pipelines.catalogue import BY_NAME
-from pipelines.lake import Lake
+from pipelines.lake import Lake, first_line
 from pipelines.microseconds import micros, moment_at, utc_text
 from pipelines.moment import Moment
 from pipelines.reading import OpenTables, Reading
@@ -37,8 +38,12 @@ TABLES: Final = (
     "duplicate_risk_windows", "dead_letters", "retry_flow", "offset_health", "emitter_health",
     "dq_results", "dq_failures",
 )  # fmt: skip
-CONF: Final = {"spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"}
-"""A dozen queries are each run once: compiling them well costs more than they do."""
+CONF: Final = {
+    # A dozen queries are each run once: compiling them well costs more than they do.
+    "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+    # What a query cannot read is told in one sentence; Spark would print its report besides.
+    "spark.log.level": "OFF",
+}
 INTERVALS_MAX: Final = 200_000
 """Intervals of one kind in two periods; more are cut, the shortest first, and that is told."""
 _FATES: Final = ("dead_lettered", "redriven", "discarded", "expired")
@@ -104,7 +109,13 @@ def gather(
         _complete_view(spark, name)
 
     def ask(sql: str) -> pl.DataFrame:
-        return pl.DataFrame(pl.from_arrow(spark.sql(sql).toArrow()))
+        try:
+            return pl.DataFrame(pl.from_arrow(spark.sql(sql).toArrow()))
+        except PySparkException as error:
+            raise LakeError(
+                f"the gold of {lake.root} cannot be read ({first_line(error)}): restore it from a "
+                f"copy of the lake, or {lake.made_again(lake.gold(''))}"
+            ) from error
 
     known_from = _known_from(ask, reading.tables, window)
     found = _gathered(ask, reading.moment, window, cut, known_from=known_from)
@@ -331,7 +342,7 @@ def _results(window: Window, cut: Cut) -> str:
     """Runs of checks that had ended when the cut was told, and judged a moment of the window."""
     judged = f"(judged_from IS NULL OR judged_from < {_at(window.end)})"
     return f"""
-SELECT * FROM dq_results WHERE started_at <= {spark_time(cut.told_at_us)}
+SELECT * FROM dq_results WHERE coalesce(kept_at, started_at) <= {spark_time(cut.told_at_us)}
   AND observed_at > {_at(window.begin)} AND {judged} ORDER BY started_at, run_id, expectation"""  # noqa: S608
 
 

@@ -103,10 +103,16 @@ def _cautions(numbers: Numbers) -> Iterable[str]:
     known_from = numbers.known_from_us
     if known_from is not None and known_from > numbers.begin_us:
         yield f"Gold tells of lag from {_moment(numbers, known_from)} on; before it all is unknown."
-    withheld = [one for one in numbers.groups if one.withheld]
-    if withheld:
-        names = ", ".join(one.group for one in withheld[:5]) + " …" * (len(withheld) > 5)
-        yield f"Not to be believed: {names}: {withheld[0].withheld}."
+    withheld: dict[str, list[str]] = {}
+    for figures in numbers.groups:
+        if figures.withheld:
+            withheld.setdefault(figures.withheld, []).append(figures.group)
+    for why, groups in list(withheld.items())[:5]:
+        names = ", ".join(groups[:5]) + " …" * (len(groups) > 5)
+        yield f"Not to be believed: {names}: {why}."
+    if len(withheld) > 5:
+        more = sum(len(groups) for groups in list(withheld.values())[5:])
+        yield f"{plural(more, 'more group')} not to be believed, each for its own reason."
 
 
 def _overview(numbers: Numbers) -> str:

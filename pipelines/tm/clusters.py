@@ -23,6 +23,7 @@ from pipelines.reading import Reading
 from pipelines.tm import drawing, sentences
 from pipelines.tm.asking import Asked, NoSuchName, has_group, the_group
 from pipelines.tm.results import Result
+from pipelines.tm.withholding import later_text
 
 ORDERS: Final = (("opened_at", "window_id"), ("observed_at", "seq"), ("at", "source", "seq"))
 """How rows of several clusters follow each other: the first of these that they have."""
@@ -151,4 +152,5 @@ def as_result(answer: Answer) -> Result:
         run_id=moment.run_id,
         cycle=moment.cycle,
         revised_at=None if revision is None else revision.cycle,
+        found_since=later_text(reading, answer.asked, answer.table),
     )

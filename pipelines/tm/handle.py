@@ -58,7 +58,8 @@ from pipelines.tm.asking import (
 from pipelines.tm.clusters import NOTHING_NAMED, Answer, as_result, told
 from pipelines.tm.engines import sql_answer, views_in_spark
 from pipelines.tm.results import FIRST, Result, escaped
-from pipelines.trust import WITHHELD
+from pipelines.tm.withholding import believed, known_at
+from pipelines.trust import WITHHELD, Doubts
 from pipelines.wording import plural
 
 ROWS_MAX: Final = 5_000_000
@@ -93,16 +94,17 @@ class LakeHandle:
             rows = trust.over_states(states_with(lag, states), reading.moment.newest)
             rows = rows.sort("time_lag_ms", descending=True, nulls_last=True, maintain_order=True)
             unjudged = sorted({*lag["group"].to_list()} - {*rows["group"].to_list()})
-            verdict = sentences.of_groups(rows, unjudged)
+            said = sentences.of_groups(rows, unjudged)
             if state is not None:
                 known = {*STATES, WITHHELD, *rows["state"].to_list()}
                 wanted = the_name("state", state, known, of="the states a group may have")
-                verdict = sentences.of_state(rows, wanted, unjudged)
+                said = sentences.of_state(rows, wanted, unjudged)
                 rows = rows.filter(pl.col("state") == wanted)
             names = rows["group"].unique(maintain_order=True).to_list()
             figure = lambda: drawing.heatmap(reading, Asked(), groups=names)  # noqa: E731
-            for held in trust.standing("group_state", reading.moment.newest)[-1:]:
-                verdict = sentences.withheld(held, about=verdict)
+            verdict = believed(
+                reading, NOTHING_NAMED, "group_state", lambda _: said, trust=trust, anyway=said
+            )
             return _answer(reading, verdict, rows, "group_state", draw=figure)
 
         return told(self._reading(as_of, cluster), answer, order=("time_lag_ms",))
@@ -140,7 +142,7 @@ class LakeHandle:
             states = at_end.newest("group_state", equals("group", asked.group or group))
             newest = lag_known(lag, states)
             said = sentences.of_lag(asked, newest, at_end.moment)
-            verdict = _unless_withheld(at_end, asked, "consumer_lag", said)
+            verdict = believed(at_end, asked, "consumer_lag", lambda _: said)
             drawn = rows if span_s is None else None
             figure = lambda: drawing.timeline(reading, asked, lag=drawn)  # noqa: E731
             found = _answer(at_end, verdict, rows, table, draw=figure, asked=asked)
@@ -168,8 +170,7 @@ class LakeHandle:
             windows = _windows(reading, "stalled_windows", asked)
             lag = reading.newest("consumer_lag", *asked.place)
             rows = stood_until(windows, lag, reading.moment)
-            said = sentences.of_stalls(asked, rows)
-            return _judged(reading, asked, "stalled_windows", rows=rows, verdict=said)
+            return _judged(reading, asked, "stalled_windows", rows, say=sentences.of_stalls)
 
         return told(self._reading(as_of, cluster), answer, group=group)
 
@@ -188,8 +189,11 @@ class LakeHandle:
             states = states_at(reading.newest("group_state", *asked.place), reading.moment)
             lag = held_to(reading.newest("consumer_lag", *asked.place), reading.moment)
             now = states_with(lag_known(lag, states), states)
-            said = sentences.of_causes(asked, rows, now)
-            verdict = _unless_withheld(reading, asked, "lag_causes", said)
+
+            def say(doubts: Doubts) -> str:
+                return sentences.of_causes(asked, doubts.rest_of(rows), doubts.rest_of(now))
+
+            verdict = believed(reading, asked, "lag_causes", say)
             return _answer(reading, verdict, rows, "lag_causes", asked=asked)
 
         return told(self._reading(as_of, cluster), answer, group=group)
@@ -212,9 +216,12 @@ class LakeHandle:
                 reading, group=name, topic=topic, queue=queue, since=since, until=until
             )
             table = "duplicate_risk_windows"
-            rows = _windows(reading, table, asked)
-            said = sentences.of_duplicates(asked, rows, _rollbacks(reading, rows))
-            return _judged(reading, asked, table, rows=rows, verdict=said)
+            found = _windows(reading, table, asked)
+
+            def say(asked: Asked, rows: pl.DataFrame) -> str:
+                return sentences.of_duplicates(asked, rows, _rollbacks(reading, rows))
+
+            return _judged(reading, asked, table, found, say=say)
 
         return told(self._reading(as_of, cluster), answer, group=group)
 
@@ -231,8 +238,12 @@ class LakeHandle:
         def answer(reading: Reading, _: str | None) -> Answer:
             asked = asked_of(reading, since=since, until=until)
             table = "duplicate_risk_windows"
-            rows = _rollbacks(reading, _windows(reading, table, asked))
-            said = _unless_withheld(reading, asked, table, sentences.of_rollbacks(rows))
+            windows = _windows(reading, table, asked)
+
+            def say(doubts: Doubts) -> str:
+                return sentences.of_rollbacks(_rollbacks(reading, doubts.rest_of(windows)))
+
+            said, rows = believed(reading, asked, table, say), _rollbacks(reading, windows)
             return _answer(reading, said, rows, table, first=ROLLBACK_FIRST, asked=asked)
 
         return told(self._reading(as_of, cluster), answer)
@@ -255,8 +266,7 @@ class LakeHandle:
                 reading, group=name, topic=topic, queue=queue, since=since, until=until
             )
             rows = _windows(reading, "ownership", asked)
-            said = sentences.of_ownership(asked, rows)
-            return _judged(reading, asked, "ownership", rows=rows, verdict=said)
+            return _judged(reading, asked, "ownership", rows, say=sentences.of_ownership)
 
         return told(self._reading(as_of, cluster), answer, group=group)
 
@@ -274,8 +284,7 @@ class LakeHandle:
         def answer(reading: Reading, name: str | None) -> Answer:
             asked = asked_of(reading, group=name, since=since, until=until)
             rows = reading.rows("rebalances", *asked.place, *asked.times, since=asked.since)
-            said = sentences.of_rebalances(asked, rows)
-            return _judged(reading, asked, "rebalances", rows=rows, verdict=said)
+            return _judged(reading, asked, "rebalances", rows, say=sentences.of_rebalances)
 
         return told(self._reading(as_of, cluster), answer, group=group)
 
@@ -293,8 +302,7 @@ class LakeHandle:
         def answer(reading: Reading, name: str | None) -> Answer:
             asked = asked_of(reading, group=name, since=since, until=until)
             rows = reading.rows("dead_letters", *asked.place, *asked.times, since=asked.since)
-            said = sentences.of_dead_letters(asked, rows)
-            return _judged(reading, asked, "dead_letters", rows=rows, verdict=said)
+            return _judged(reading, asked, "dead_letters", rows, say=sentences.of_dead_letters)
 
         return told(self._reading(as_of, cluster), answer, group=group)
 
@@ -313,8 +321,7 @@ class LakeHandle:
         def answer(reading: Reading, name: str | None) -> Answer:
             asked = asked_of(reading, group=name, since=since, until=until)
             rows = reading.rows("replaced_messages", *asked.place, *asked.times, since=asked.since)
-            said = sentences.of_replaced(asked, rows)
-            return _judged(reading, asked, "replaced_messages", rows=rows, verdict=said)
+            return _judged(reading, asked, "replaced_messages", rows, say=sentences.of_replaced)
 
         return told(self._reading(as_of, cluster), answer, group=group)
 
@@ -406,7 +413,7 @@ class LakeHandle:
             rows = stories.of_window(reading, name, found)
             asked = stories.around(found, reading.moment)
             said = sentences.of_window(name, found, rows)
-            verdict = _unless_withheld(reading, asked, name, said)
+            verdict = believed(reading, asked, name, lambda _: said)
             figure = lambda: drawing.timeline(reading, asked)  # noqa: E731
             return Answer(reading, verdict, rows, name, figure, stories.FIRST, asked)
 
@@ -488,15 +495,17 @@ class LakeHandle:
             if found is None or at is None:
                 raise ConfigError("as_of", as_of, cycles_kept(self.lake, moment.cycle))
             revision, end = revision_after(self.lake, moment, found, at), f"--cycle {as_of}"
+            known = known_at(found)
             _require_kept(self.tables, at, end)
         else:
             at = _at(as_of, judged_to)
             revision, end = revision_of(self.lake, moment, at), f"--to {at.isoformat()}"
+            known = at
             _require_kept(self.tables, at, end)
             found = judged_by(Reading(self.tables, moment), at)
             if not found.reached:
                 raise LakeError(_not_there(self.lake, f"{at:%Y-%m-%d %H:%M:%S} UTC", end))
-        return Reading(self.tables, found, revision=revision)
+        return Reading(self.tables, found, revision=revision, known_at=known)
 
     def __repr__(self) -> str:
         lines = [f"Lake at {self.lake.root}"]
@@ -589,22 +598,18 @@ def _rollbacks(reading: Reading, windows: pl.DataFrame) -> pl.DataFrame:
     return rollbacks(windows, reading.facts("lifecycle", BOOTS, since=since))
 
 
-def _unless_withheld(reading: Reading, asked: Asked, table: str, verdict: str) -> str:
-    """The verdict; or, when a critical check failed on what it rests on, that it is withheld."""
-    newest = reading.moment.newest
-    until = newest if asked.until is None or newest is None else min(asked.until, newest)
-    since = asked.since if asked.since is not None else until
-    held = trust_at(reading, since=since).withheld(table, until, since=since, group=asked.group)
-    return verdict if held is None else sentences.withheld(held)
-
-
 def _judged(
-    reading: Reading, asked: Asked, table: str, *, rows: pl.DataFrame, verdict: str
+    reading: Reading,
+    asked: Asked,
+    table: str,
+    rows: pl.DataFrame,
+    *,
+    say: Callable[[Asked, pl.DataFrame], str],
 ) -> Answer:
-    """Rows that are drawn as what they are about; their verdict, unless it is withheld."""
+    """Rows, drawn as what they are about, and what is said of those that may be believed."""
     return _answer(
         reading,
-        _unless_withheld(reading, asked, table, verdict),
+        believed(reading, asked, table, lambda doubts: say(asked, doubts.rest_of(rows))),
         rows,
         table,
         draw=drawing.of(reading, asked, rows),

@@ -103,6 +103,9 @@ class Result:
     revised_at: int | None = None
     """The cycle at which an emitter that came late changed what is known of the moment; None when
     none did."""
+    found_since: str = ""
+    """Of an answer as of a moment: what checks have found since of the rows it rests on. The answer
+    stays what it was; empty when they have found nothing."""
 
     @property
     def digest(self) -> str:
@@ -132,6 +135,10 @@ class Result:
         return self.rows.height
 
     @property
+    def _said(self) -> str:
+        return f"{self.verdict} {self.found_since}".rstrip()
+
+    @property
     def _shown(self) -> pl.DataFrame:
         return self.rows.select(self.first or self.rows.columns).head(SHOWN_ROWS)
 
@@ -144,14 +151,12 @@ class Result:
 
     def __repr__(self) -> str:
         with pl.Config(tbl_cols=-1, tbl_rows=SHOWN_ROWS, tbl_hide_dataframe_shape=True):
-            return f"{self.verdict}\n{self._shown}\n[{self._source}]"
+            return f"{self._said}\n{self._shown}\n[{self._source}]"
 
     def _repr_html_(self) -> str:
         shown = self._shown.to_arrow().to_pandas(types_mapper=_WHOLE.get)
         table = shown.to_html(index=False, notebook=True, na_rep="unknown")
-        return (
-            f"<p><strong>{escaped(self.verdict)}</strong></p>{table}<p>{escaped(self._source)}</p>"
-        )
+        return f"<p><strong>{escaped(self._said)}</strong></p>{table}<p>{escaped(self._source)}</p>"
 
 
 def escaped(text: str) -> str:

@@ -6,7 +6,7 @@ says so, and unknowns are counted beside what is known.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final, cast
 
@@ -19,7 +19,7 @@ from pipelines.revisions import Revision
 from pipelines.rollbacks import in_words
 from pipelines.settings import SILENCE_US
 from pipelines.tm.asking import Asked
-from pipelines.trust import WITHHELD, Withheld
+from pipelines.trust import WITHHELD, Doubts, Withheld
 from pipelines.wording import cause_text, clock, count, duration, plural, spoken
 
 WELL: Final = ("OK", "BROADCAST")
@@ -87,12 +87,41 @@ def revised(revision: Revision, *, shown: int) -> str:
     )
 
 
+def beside(say: Callable[[Doubts], str], doubts: Doubts, *, anyway: str = "") -> str:
+    """What can be said of all that may be believed, and what is withheld, and why; `anyway`: what
+    holds even when all of it is withheld."""
+    held = doubts.whole
+    if held is None:
+        return f"{say(doubts)} {_named(doubts)}" if doubts.named else say(doubts)
+    return withheld(held, about=anyway)
+
+
 def withheld(held: Withheld, *, about: str = "") -> str:
     """That a verdict cannot be believed, and why; `about`: what can be said all the same."""
     whose = f" (about group {held.group})" if held.group is not None else ""
     said = str(held)
     rows = f" {about}" if about else " The rows are as they were computed."
     return f"{said[0].upper()}{said[1:]}{whose}.{rows}"
+
+
+def found_later(doubts: Doubts) -> str:
+    """What checks that were run after an answer was given say of it; nothing without any."""
+    if doubts.whole is not None:
+        whose = f" (about group {doubts.whole.group})" if doubts.whole.group is not None else ""
+        return f"Found by checks that were run since: {doubts.whole.why}{whose}."
+    return f"Found by checks that were run since: {_each(doubts)}." if doubts.named else ""
+
+
+def _named(doubts: Doubts) -> str:
+    """How many are withheld by name, and each with its own reason."""
+    about = doubts.about
+    return f"{about[0].upper()}{about[1:]} withheld: {_each(doubts)}."
+
+
+def _each(doubts: Doubts) -> str:
+    said = [f"{whose}, because {one.why}" for whose, one in doubts.each[:NAMED_MAX]]
+    more = len(doubts.named) - len(said)
+    return "; ".join([*said, f"and {more} more"] if more else said)
 
 
 def of_groups(rows: pl.DataFrame, unjudged: Sequence[str] = ()) -> str:
@@ -105,13 +134,16 @@ def of_groups(rows: pl.DataFrame, unjudged: Sequence[str] = ()) -> str:
     if bad.is_empty():
         return f"None of {total} is in trouble.{rest}"
     unknown = bad.filter(pl.col("state") == "UNKNOWN")
-    worst = bad.row(0, named=True)
     said = f"{_groups(bad)} of {total} {_is(_groups(bad))} not OK"
     held = bad.filter(pl.col("state") == WITHHELD)
+    judged_bad = bad.filter(pl.col("state") != WITHHELD)
     if unknown.height:
         said += f" ({_groups(unknown)} unknown)"
     if held.height:
         said += f" ({_groups(held)} withheld)"
+    if judged_bad.is_empty():
+        return f"{said}.{rest}"
+    worst = judged_bad.row(0, named=True)
     behind = "by how much is unknown"
     if worst["lag_messages"] is not None:
         messages = plural(worst["lag_messages"], "message")

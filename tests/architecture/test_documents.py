@@ -10,6 +10,7 @@ from pathlib import Path, PurePath
 
 import pytest
 
+from tests import gold_tables
 from tests.architecture.source_tree import ROOT, all_code, all_texts, modules, report
 from tests.rows import LINE, PAGE, catching, listed, named_in_code, planted, rewritten
 
@@ -173,3 +174,9 @@ def test_nothing_points_to_documents_that_are_not_here() -> None:
         for found in ELSEWHERE.finditer(text)
     ]
     assert not findings, report(findings)
+
+
+def test_the_page_of_gold_tables_is_what_the_marts_declare() -> None:
+    assert gold_tables.PAGE.read_text(encoding="utf-8") == gold_tables.page(), (
+        "run `python -m tests.gold_tables`"
+    )

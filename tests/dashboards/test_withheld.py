@@ -63,6 +63,31 @@ class TestPages:
         assert "pill-ok" in of_billing
         assert "withheld" not in of_billing
 
+    def test_the_overview_judges_the_rest_and_says_who_is_withheld(self, lake: Lake) -> None:
+        before = shown(overview.content(desk(lake), "?range=15m", "light"))
+        fail(lake, about_emitter=EMITTER, about_group="billing")
+
+        after = shown(overview.content(desk(lake), "?range=15m", "light"))
+
+        assert f"billing: {WORDS}" in after
+        assert "pill-stalled" in after
+        assert "1 group withheld" in after
+        assert "1 group withheld" not in before
+
+    def test_each_group_is_withheld_for_its_own_reason(self, lake: Lake) -> None:
+        fail(
+            lake,
+            failures=[
+                {"about_emitter": EMITTER, "about_group": name, "row_key": f"the row of {name}"}
+                for name in ("shipping", "billing")
+            ],
+        )
+
+        of_billing = shown(group.content(desk(lake), "billing", "?range=15m", "light"))
+
+        assert "the row of billing" in of_billing
+        assert "the row of shipping" not in of_billing
+
     def test_causes_that_are_not_to_be_believed_are_told_as_such(self, lake: Lake) -> None:
         fail(lake, table="lag_causes")
 

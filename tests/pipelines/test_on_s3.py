@@ -17,6 +17,7 @@ from typing import Any
 import obstore
 import pytest
 
+from pipelines import tm
 from pipelines.lake import Lake
 from pipelines.small_files import object_store
 from tests.integration.pipelines.s3_server import BUCKET, s3_server
@@ -91,15 +92,70 @@ def answer_of(script: str, place: str) -> Any:
         [sys.executable, "-c", script, place], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    return json.loads(done.stdout.rpartition("\x1e")[2])
 
 
-def test_the_dashboard_shows_a_lake_in_a_store(lake: Lake) -> None:
+def test_the_dashboard_shows_a_lake_in_a_store(lake: Lake, told: Path) -> None:
+    """A group's name and figures, as the browser is given them."""
+    worst = tm.connect(told).groups().rows.row(0, named=True)
+    lag = tm.connect(told).lag(worst["group"]).rows.sort("observed_at").row(-1, named=True)
     with started("dash", "--lake", lake.root, "--port", "0") as dash:
         address = re.search(r"http://\S+", await_line(dash, "dash http://"))
         assert address is not None
-        with urllib.request.urlopen(address[0], timeout=60) as answer:
-            assert answer.status == 200
+        origin = address[0].rstrip("/")
+        overview = called_back(origin, "overview-strip.children", {"url.pathname": "/"})
+        of_group = {"url.pathname": f"/group/{worst['group']}"}
+        group = called_back(origin, "group-summary.children", of_group)
+
+    assert worst["group"] in overview["overview-groups-tree"]
+    assert f"{worst['lag_messages']:,}" in overview["overview-strip"]
+    assert '"figure"' not in overview["overview-notice"]
+    assert f"{worst['lag_messages']:,}" in group["group-summary"]
+    assert f'"max_offset": {lag["max_offset"]}' in group["group-queues"]
+
+
+def called_back(origin: str, output: str, given: Mapping[str, str]) -> dict[str, str]:
+    """What the callback that has an output answers over HTTP: its components, as JSON texts."""
+    known = json.loads(asked(f"{origin}/_dash-dependencies"))
+    [callback] = [one for one in known if output in one["output"]]
+    outputs = [
+        dict(zip(("id", "property"), one.rsplit(".", 1), strict=True))
+        for one in callback["output"].strip(".").split("...")
+    ]
+    inputs = [
+        {**one, "value": given.get(f"{one['id']}.{one['property']}")} for one in callback["inputs"]
+    ]
+    body = {"output": callback["output"], "outputs": outputs, "inputs": inputs, "state": []}
+    body["changedPropIds"] = [f"{inputs[0]['id']}.{inputs[0]['property']}"]
+    answer = json.loads(asked(f"{origin}/_dash-update-component", json.dumps(body).encode()))
+    return {name: json.dumps(shown) for name, shown in answer["response"].items()}
+
+
+def asked(url: str, body: bytes | None = None) -> bytes:
+    request = urllib.request.Request(url, body, {"Content-Type": "application/json"})
+    with urllib.request.urlopen(request, timeout=120) as answer:
+        assert answer.status == 200
+        found: bytes = answer.read()
+    return found
+
+
+def test_a_notebook_cell_shows_a_lake_in_a_store(lake: Lake, told: Path) -> None:
+    """What IPython prints of an answer and draws of it, cell by cell."""
+    script = (
+        "import json, sys; from IPython.core.interactiveshell import InteractiveShell;"
+        "shell = InteractiveShell.instance();"
+        "run = lambda cell: shell.run_cell(cell, store_history=False);"
+        "run('from pipelines import tm').raise_error();"
+        "run(f'asked = tm.connect({sys.argv[1]!r})').raise_error();"
+        "group = run('asked.groups().rows[\"group\"][0]').result;"
+        "print('\\x1e' + json.dumps([group, run('asked.stalls()').result._repr_html_(),"
+        " run(f'len(asked[{group!r}].plot().data)').result]))"
+    )
+
+    group, shown, drawn = answer_of(script, lake.root)
+    assert [group, shown, drawn] == answer_of(script, str(told))
+    assert "<table" in shown
+    assert drawn > 0
 
 
 def test_spark_reads_a_lake_in_a_store_as_it_reads_one_on_a_disk(lake: Lake, told: Path) -> None:

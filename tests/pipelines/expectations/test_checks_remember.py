@@ -281,7 +281,7 @@ class TestQueues:
         assert self.told(lake, max_offset=3, broker_epoch=2) == {}
 
     def test_what_an_earlier_version_remembered_is_gone_on_from(self, lake: CheckedLake) -> None:
-        keep(lake.check(), lake.lake)
+        keep(lake.check(), lake.lake, now=lake.moment)
         file = Path(lake.lake.state(memories.FOLDER), "memory.json")
         told = json.loads(file.read_text())
         file.write_text(json.dumps({**told, "intervals": told.pop("carried")}))
@@ -297,8 +297,8 @@ class TestResults:
         lake.complete()
         run = lake.check()
 
-        keep(run, lake.lake)
-        keep(run, lake.lake)
+        keep(run, lake.lake, now=lake.moment)
+        keep(run, lake.lake, now=lake.moment)
 
         results = rows_of(lake.lake, lake.lake.gold("dq_results")).filter(run_id=run.run_id)
         assert results.height == len(run.outcomes)
@@ -311,7 +311,7 @@ class TestResults:
         assert memories.load(lake.lake) == run.memory
 
     def test_a_damaged_memory_is_one_sentence(self, lake: CheckedLake) -> None:
-        keep(lake.check(), lake.lake)
+        keep(lake.check(), lake.lake, now=lake.moment)
         Path(lake.lake.state(memories.FOLDER), "memory.json").write_text("{")
 
         with pytest.raises(LakeError, match=r"memory\.json is damaged .* remove it"):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, ClassVar
 
 import polars as pl
 import pytest
@@ -167,6 +167,64 @@ class TestWithholding:
         wide = trust.withheld("group_state", until, since=until - timedelta(seconds=asked_for_s))
 
         assert narrow is None or wide == narrow
+
+
+class TestVerdictsAboutSeveral:
+    NAMED: ClassVar = [
+        {"about_emitter": "c/b/0", "about_group": group, "row_key": group}
+        for group in ("ghost", "billing")
+    ]
+
+    def test_groups_that_are_known_by_name_are_left_out_and_the_rest_is_judged(self) -> None:
+        trust = trust_of(results({"failed_rows": 2}), failures(*self.NAMED))
+
+        doubts = trust.doubts("stalled_windows", NOON, emitters=["c/b/0", "c/d/0"])
+
+        rows = pl.DataFrame(
+            {
+                "emitter": ["c/b/0", "c/b/0", "c/d/0", "c/b/0"],
+                "group": ["ghost", "ledger", "ghost", None],
+            }
+        )
+        assert doubts.whole is None
+        assert [one.group for one in doubts.named] == ["billing", "ghost"]
+        assert doubts.rest_of(rows).rows() == [
+            ("c/b/0", "ledger"),
+            ("c/d/0", "ghost"),
+            ("c/b/0", None),
+        ]
+
+    def test_each_has_the_reason_of_its_own_rows(self) -> None:
+        said = {"failed_rows": 2, "observed_value": "2 of 9 break it: ghost (d); billing (d)"}
+        found = trust_of(results(said), failures(*self.NAMED)).failures
+
+        assert {one.group: one.reason for one in found} == {
+            "ghost": "1 of 9 break it: ghost (d)",
+            "billing": "1 of 9 break it: billing (d)",
+        }
+
+    def test_a_broker_that_is_not_to_be_believed_hides_no_other(self) -> None:
+        trust = trust_of(results({}), failures({"about_emitter": "c/b/0"}))
+
+        two = trust.doubts("stalled_windows", NOON, emitters=["c/b/0", "c/d/0"])
+        one = trust.doubts("stalled_windows", NOON, emitters=["c/b/0"])
+
+        assert (two.whole, two.about) == (None, "all groups of 1 broker")
+        assert one.whole is not None
+
+    def test_a_group_of_a_broker_that_is_withheld_is_not_told_twice(self) -> None:
+        rows = [self.NAMED[0], {"about_emitter": "c/b/0", "about_group": None}]
+        trust = trust_of(results({"failed_rows": 2}), failures(*rows))
+
+        doubts = trust.doubts("stalled_windows", NOON, emitters=["c/b/0", "c/d/0"])
+
+        assert [whose for whose, _ in doubts.each] == ["all of c/b/0"]
+
+    def test_what_is_not_known_by_name_withholds_everything(self) -> None:
+        trust = trust_of(results({"failed_rows": 3}), failures(*self.NAMED))
+
+        assert trust.doubts("stalled_windows", NOON, emitters=["c/b/0"]).whole is not None
+        assert trust.doubts("stalled_windows", NOON - MINUTE).whole is None
 
 
 class TestStatesOfGroups:

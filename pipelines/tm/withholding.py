@@ -1,0 +1,75 @@
+"""What checks withhold of an answer: all of it, or what it says of some groups.
+
+Place in the walk: between `trust` and the sentence of an answer. Invariant: a failure about groups
+that are known by name takes nothing from what is said of others: these are judged without its rows,
+and the named ones are told apart. What an answer as of a moment did not know yet is told beside it
+and changes neither its sentence nor its rows. Absent on purpose: the rows of an answer, which are
+shown as they were computed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Final
+
+from pipelines.catalogue import COMPUTED_TABLES
+from pipelines.check_results import found_later, trust_at
+from pipelines.moment import Moment
+from pipelines.reading import Reading
+from pipelines.tm import sentences
+from pipelines.tm.asking import Asked
+from pipelines.trust import Doubts, Trust
+
+_COMPUTED: Final = {table.name for table in COMPUTED_TABLES}
+
+Say = Callable[[Doubts], str]
+"""What is withheld → the sentence about the rest."""
+
+
+def believed(
+    reading: Reading,
+    asked: Asked,
+    table: str,
+    say: Say,
+    *,
+    trust: Trust | None = None,
+    anyway: str = "",
+) -> str:
+    """The sentence about all that may be believed of a table's rows, and what is withheld. `trust`:
+    that of the reading, when it was read already; `anyway`: what holds even when all is withheld.
+    """
+    if trust is None:
+        trust = trust_at(reading, since=_range(reading, asked)[0])
+    return sentences.beside(say, _doubts(trust, reading, asked, table), anyway=anyway)
+
+
+def later_text(reading: Reading, asked: Asked, table: str) -> str:
+    """What checks have found since of what such an answer rests on; nothing when they have not."""
+    if reading.known_at is None or table not in _COMPUTED:
+        return ""
+    later = found_later(reading, since=_range(reading, asked)[0])
+    return sentences.found_later(_doubts(later, reading, asked, table))
+
+
+def known_at(moment: Moment) -> datetime:
+    """Wall clock up to which an answer as of a cycle knows what checks have found: that at which
+    the cycle was planned. What was kept later may have been unknown to whoever asked when the cycle
+    was the newest. Of a cycle that does not say when, no result is known.
+    """
+    return moment.planned_at or datetime.min.replace(tzinfo=UTC)
+
+
+def _doubts(trust: Trust, reading: Reading, asked: Asked, table: str) -> Doubts:
+    since, until = _range(reading, asked)
+    if asked.group is not None:
+        return Doubts(trust.withheld(table, until, since=since, group=asked.group))
+    emitters = [one.emitter for one in reading.moment.reached]
+    return trust.doubts(table, until, since=since, emitters=emitters)
+
+
+def _range(reading: Reading, asked: Asked) -> tuple[datetime | None, datetime | None]:
+    """The moments that an answer is about."""
+    newest = reading.moment.newest
+    until = newest if asked.until is None or newest is None else min(asked.until, newest)
+    return asked.since if asked.since is not None else until, until
