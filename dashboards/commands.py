@@ -21,6 +21,43 @@ if TYPE_CHECKING:
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
 
 BACKLOG: Final = 128
+DatabaseOption = Annotated[
+    str | None,
+    typer.Option(
+        envvar="TIDEMARK_DATABASE",
+        help="Where `tidemark alerts` and `tidemark jobs` keep their state, as they are told "
+        "it; else the file in ~/.tidemark, or in the folder that TIDEMARK_HOME names.",
+    ),
+]
+TokenOption = Annotated[
+    str | None,
+    typer.Option(
+        envvar="TIDEMARK_SCHEDULER_TOKEN",
+        help="What executors and centre show each other: by it executors are asked for logs "
+        "of runs, and to end runs.",
+    ),
+]
+NamesrvOption = Annotated[
+    str | None,
+    typer.Option(
+        help="Name servers, split by ';': topic pages may then ask this cluster, reading only, "
+        "where a message is stored and what clients traced. Without it nobody is asked."
+    ),
+]
+ReportsOption = Annotated[
+    Path | None,
+    typer.Option(help="Folder of the reports' files, when `reports run --folder` named one."),
+]
+ReceiversOption = Annotated[
+    Path | None,
+    typer.Option(
+        help="File of receivers, as `tidemark alerts run` takes it: who may change the jobs of "
+        "`tidemark` has reports sent to them."
+    ),
+]
+PagesOption = Annotated[
+    str, typer.Option(help="Address of this dashboard, for links in what is sent.")
+]
 
 
 @app.command("dash")
@@ -32,47 +69,16 @@ def dash(
         list[str] | None, typer.Option(help="Host name that browsers may use; repeat for more.")
     ] = None,
     *,
-    namesrv: Annotated[
-        str | None,
-        typer.Option(
-            help="Name servers, split by ';': topic pages may then ask this cluster, reading only, "
-            "where a message is stored and what clients traced. Without it nobody is asked."
-        ),
-    ] = None,
-    database: Annotated[
-        str | None,
-        typer.Option(
-            envvar="TIDEMARK_DATABASE",
-            help="Where `tidemark alerts` and `tidemark jobs` keep their state, as they are told "
-            "it; else the file in ~/.tidemark, or in the folder that TIDEMARK_HOME names.",
-        ),
-    ] = None,
+    namesrv: NamesrvOption = None,
+    database: DatabaseOption = None,
     rules: Annotated[
         list[Path] | None,
         typer.Option(help="Rules that the page of alerts lists; else those shipped."),
     ] = None,
-    token: Annotated[
-        str | None,
-        typer.Option(
-            envvar="TIDEMARK_SCHEDULER_TOKEN",
-            help="What executors and centre show each other: by it executors are asked for logs "
-            "of runs, and to end runs.",
-        ),
-    ] = None,
-    reports: Annotated[
-        Path | None,
-        typer.Option(help="Folder of the reports' files, when `reports run --folder` named one."),
-    ] = None,
-    receivers: Annotated[
-        Path | None,
-        typer.Option(
-            help="File of receivers, as `tidemark alerts run` takes it: who may change the jobs "
-            "of `tidemark` has reports sent to them."
-        ),
-    ] = None,
-    pages: Annotated[
-        str, typer.Option(help="Address of this dashboard, for links in what is sent.")
-    ] = "",
+    token: TokenOption = None,
+    reports: ReportsOption = None,
+    receivers: ReceiversOption = None,
+    pages: PagesOption = "",
     credentials: Annotated[
         str | None, typer.Option(help="File with the account and TLS for that cluster.")
     ] = None,

@@ -162,6 +162,12 @@ def tell(database: Database) -> dict[str, int]:
     )
     for name in ("daily", "convert"):
         jobs.start_job(database, found[name], by("ann"))
+    found["shard"] = _add_runs(database, found)
+    return found
+
+
+def _add_runs(database: Database, found: dict[str, int]) -> int:
+    """Runs of three jobs in each state; the number of the last shard of one."""
     for ago in range(30, 0, -1):
         state = RunState.FAILED if ago == 3 else RunState.DONE
         message = "the lake cannot be read: no such bucket" if ago == 3 else "7 groups, 2 late"
@@ -172,9 +178,9 @@ def tell(database: Database) -> dict[str, int]:
     cause = f"plan:{NOW_MS - MINUTE_MS}"
     states = (RunState.DONE, RunState.RUNNING, RunState.ACCEPTED, RunState.FAILED, RunState.DONE)
     for index, state in enumerate(states):
-        found["shard"] = a_run(
+        shard = a_run(
             database, found["convert"], state, cause=cause, shard=(index, len(states)),
             address=f"http://10.0.1.{index + 1}:9999/", message=HOSTILE if index == 3 else "",
         )  # fmt: skip
     a_run(database, found["script"], RunState.LOST, ago_ms=60 * MINUTE_MS)
-    return found
+    return shard
