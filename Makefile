@@ -13,7 +13,7 @@ TESTS ?= tests
 export PYTHONHASHSEED := 0
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-python setup-run setup-slow setup-demo demo demo-matrix demo-rocketmq kills test test-fast explore test-slow test-earlier-rocketmq record-mqadmin sim crash-states kill-loop kill-scheduler fuzz mutants check format bench clean
+.PHONY: help setup setup-python setup-run setup-slow setup-demo demo demo-matrix demo-rocketmq kills test test-fast explore test-slow test-earlier-rocketmq record-mqadmin sim crash-states kill-loop kill-scheduler kill-alerts fuzz mutants check format bench clean
 
 help:  ## List the targets.
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 22
@@ -74,6 +74,9 @@ kill-loop: setup  ## kill -9 of a broker under load, ROUNDS=50 times per flush m
 
 kill-scheduler: setup  ## kill -9 of centres and executors, KILLS=102 times on each database.
 	TIDEMARK_KILLS=$(KILLS) .venv/bin/pytest -s -m slow tests/integration/scheduler/test_kills_of_centres_and_executors.py
+
+kill-alerts: setup  ## kill -9 of `tidemark alerts run`, KILLS=102 times: what it told.
+	TIDEMARK_KILLS=$(KILLS) .venv/bin/pytest -s -m slow tests/integration/alerting/test_alerts_run_over_kills.py
 
 fuzz: setup  ## Hostile bytes for every decoder, coverage-guided, SECONDS=60 shared by the targets.
 	.venv/bin/python -m tests.fuzz --seconds $(SECONDS)
