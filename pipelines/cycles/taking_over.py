@@ -1,10 +1,10 @@
 """A lake of an earlier version is gone on with: its gold stays, and the run begins anew behind it.
 
-Place in the walk: before the driver of a live run. The keyed state of an earlier version cannot be
-read. So bronze is judged once more, up to where the last complete cycle ended, in a place of its
-own; what comes of it as state is what the next cycle starts from, and its gold is thrown away. The
-run keeps its name, settings, buckets and the numbers of its cycles: what was known at any of them
-can still be asked.
+Place in the walk: before the driver of a live run. The keyed state of such a version has no sums,
+and lacks much of what the present rules carry. So bronze is judged once more, up to where the last
+complete cycle ended, in a place of its own; what comes of it as state is what the next cycle starts
+from, and its gold is thrown away. The run keeps its name, settings, buckets and the numbers of its
+cycles: what was known at any of them can still be asked.
 
 Invariant: no row of gold is changed, and none is written that is seen at a cycle of the earlier
 version: what its intervals are continued with is seen one microsecond behind its last cycle. An

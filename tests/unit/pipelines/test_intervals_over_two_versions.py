@@ -78,9 +78,9 @@ def test_an_interval_is_continued_or_closed_behind_the_last_cycle(
     now: dict[str, Any] | None,
     follows: tuple[int, str, str, datetime | None] | None,
 ) -> None:
-    told_before, told_now = (rows(*([] if one is None else [one])) for one in (before, now))
+    old, anew = (rows(*([] if one is None else [one])) for one in (before, now))
 
-    found = continued(told_before, told_now, ENDS)
+    found = continued(old, anew, ENDS)
 
     shown = found.select("revision", "state", "rule", "closed_at").rows()
     assert shown == ([] if follows is None else [follows])
