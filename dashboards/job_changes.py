@@ -106,7 +106,7 @@ class JobChanges:
             return self._earlier(wish, visitor, key) or Told(wish, refused="It is being done.")
         ended, result = Ended.FAILED, ""
         try:
-            result = _done(desk, wish, now.preview, key, self._token)
+            result = _done(desk, wish, now.preview, key=key, token=self._token)
             ended = Ended.DONE
         except TidemarkError as error:
             result = _why(error)
@@ -173,7 +173,7 @@ def facts_of(desk: LookingDesk, wish: Wish) -> Facts:
     )
 
 
-def _done(desk: LookingDesk, wish: Wish, preview: Preview, key: str, token: str | None) -> str:
+def _done(desk: LookingDesk, wish: Wish, preview: Preview, *, key: str, token: str | None) -> str:
     """Do it; "where it leads, what was done"."""
     number, values, group = wish.subject, wish.values, wish.values.get("group")
     page, settings = f"/jobs/{number}", preview.settings

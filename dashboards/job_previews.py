@@ -240,7 +240,7 @@ def _source(wish: Wish, facts: Facts) -> Preview:
     job = _job(facts)
     wanted = {"glue_source": wish.values.get("glue_source", job.settings.glue_source)}
     said = "Runs from now on get the new source. The old one stays a version, to go back to."
-    return _of_source(f"Change the source of job {job.job_id}", said, wish, facts, wanted)
+    return _of_source(f"Change the source of job {job.job_id}", said, wish, facts, wanted=wanted)
 
 
 def _back(wish: Wish, facts: Facts) -> Preview:
@@ -248,11 +248,11 @@ def _back(wish: Wish, facts: Facts) -> Preview:
     assert version is not None, "there is a version to go back to"
     wanted = {"glue_type": version.glue_type, "glue_source": version.source}
     said = f"The source is again as in version {version.glue_id}."
-    return _of_source(f"Roll job {_job(facts).job_id} back", said, wish, facts, wanted)
+    return _of_source(f"Roll job {_job(facts).job_id} back", said, wish, facts, wanted=wanted)
 
 
 def _of_source(
-    title: str, said: str, wish: Wish, facts: Facts, wanted: Mapping[str, str]
+    title: str, said: str, wish: Wish, facts: Facts, *, wanted: Mapping[str, str]
 ) -> Preview:
     before = _job(facts).settings
     settings, wrong = settings_with(before, wanted)

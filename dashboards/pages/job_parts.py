@@ -15,6 +15,7 @@ from dash import dcc, html
 from dashboards.pages.alert_parts import worded
 from dashboards.pages.parts import node
 from dashboards.words import visible
+from engine.foundation.errors import ConfigError
 from pipelines.scheduler.run_life import RunState
 from pipelines.scheduler.schedules import zone_of
 from pipelines.scheduler.store.jobs import Job
@@ -80,8 +81,7 @@ def moment(moment_ms: int | None, zone: str = "UTC") -> str:
         return "none"
     try:
         there: Any = zone_of(zone)
-    except Exception as error:  # noqa: BLE001
-        del error
+    except ConfigError:
         there = UTC
     return f"{datetime.fromtimestamp(moment_ms / 1000, there):%Y-%m-%d %H:%M:%S}"
 

@@ -36,7 +36,7 @@ NEW_SOURCE = "import time\nprint('second source')\n"
 
 
 @contextmanager
-def process(*words: str, variable: str, log: Path) -> Iterator[str]:
+def a_process(*words: str, variable: str, log: Path) -> Iterator[str]:
     """A process of ours that says in one line that it is ready; ended by SIGTERM."""
     with log.open("ab") as errors:
         running = subprocess.Popen(
@@ -78,12 +78,12 @@ def a_house(folder: Path) -> Iterator[tuple[Database, dict[str, int]]]:
     with ExitStack() as stack:
         centre = ("scheduler", "run", "--port", "0", "--database", address)
         ready = stack.enter_context(
-            process(*centre, variable="TIDEMARK_SCHEDULER_TOKEN", log=folder / "centre.log")
+            a_process(*centre, variable="TIDEMARK_SCHEDULER_TOKEN", log=folder / "centre.log")
         )
         at = ready.split("address=")[1].strip().rstrip("/") + CONTEXT
         executor = ("executor", "--admin", at, "--app", "tests", "--module", MODULE)
         stack.enter_context(
-            process(
+            a_process(
                 *(*executor, "--port", "0", "--home", str(folder / "x"), "--scripts"),
                 variable="TIDEMARK_JOBS_TOKEN",
                 log=folder / "executor.log",
