@@ -5,7 +5,7 @@ that an admin or an executor of XXL-Job has; its keys of Spring are told apart.
 
 Invariant: a key that means nothing here is told with the reason, one that nobody knows with the
 nearest that there is, and neither stops a start; a value that cannot be is refused with its line.
-Absent on purpose: Spring's placeholders, which only Spring fills in: they are refused.
+Absent on purpose: Spring's variables (`${...}`), which only Spring fills in: they are refused.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ def _why(key: str, reasons: Mapping[str, str]) -> str:
 
 def _read(setting: Setting, reader: Reader) -> Any:
     if "${" in setting.value:
-        allowed = "a value: nothing fills in a placeholder here"
+        allowed = "a value: nothing fills in ${...} here"
         raise ConfigError(setting.key, "***", allowed, setting.place)
     if not setting.value:
         return None

@@ -1,4 +1,4 @@
-"""Long actions in processes of their own: whatever ends them is known, and known once."""
+"""Row D7: long actions in processes of their own; whatever ends them is known, and known once."""
 
 from __future__ import annotations
 

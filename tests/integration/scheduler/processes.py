@@ -18,12 +18,12 @@ ROOT = Path(__file__).parents[3]
 
 @asynccontextmanager
 async def centre_process(
-    database: str, *, port: int = 0, log: Path | None = None
+    database: str, *more: str, port: int = 0, log: Path | None = None
 ) -> AsyncIterator[tuple[asyncio.subprocess.Process, Address]]:
     """`tidemark scheduler run`, and where executors find it; ended by SIGTERM unless it is dead."""
     with (log or Path(os.devnull)).open("ab") as told:
         process = await asyncio.create_subprocess_exec(
-            *(COMMAND, "scheduler", "run", "--port", str(port), "--database", database),
+            *(COMMAND, "scheduler", "run", "--port", str(port), "--database", database, *more),
             stdout=asyncio.subprocess.PIPE,
             stderr=told,
             env=os.environ | {"TIDEMARK_SCHEDULER_TOKEN": TOKEN},

@@ -79,7 +79,7 @@ def test_the_file_of_an_executor(tmp_path: Path) -> None:
         ("xxl.job.timeout=soon", "a whole number from 1 to 600"),
         ("xxl.job.timeout=0", "a whole number from 1 to 600"),
         ("server.port=65536", "a whole number from 0 to 65,535"),
-        ("xxl.job.accessToken=${TOKEN}", "nothing fills in a placeholder"),
+        ("xxl.job.accessToken=${TOKEN}", "nothing fills in ${...} here"),
         ("xxl.job.accessToken=\\u12", "four hexadecimal digits"),
     ],
 )

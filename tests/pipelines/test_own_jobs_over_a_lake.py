@@ -102,7 +102,9 @@ async def at_work(told: Path, folder: Path) -> AsyncIterator[Place]:
     fire_ms = micros(hour + timedelta(hours=1, minutes=5)) // 1000
     environment = {VARIABLE: str(settings), "TIDEMARK_HOME": str(folder / "home")}
     environment |= {"TIDEMARK_JOBS_TOKEN": TOKEN}
-    async with centre_process(address, log=folder / "centre.log") as (_, url):
+    # Runs of a time long past would be forgotten once they have ended.
+    for_ever = ("--log-days", "0")
+    async with centre_process(address, *for_ever, log=folder / "centre.log") as (_, url):
         with (folder / "executor.log").open("wb") as errors:
             executor = await asyncio.create_subprocess_exec(
                 *(COMMAND, "executor", "--admin", url.text, "--app", "tidemark", "--port", "0"),
