@@ -44,6 +44,18 @@ def member(
         yield log
 
 
+def _are_told(conflicts: list[dict[str, Any]], shared: list[dict[str, Any]]) -> None:
+    conflict, agreed = conflicts
+    assert [one.partition(",")[0] for one in conflict["after"]] == [
+        "127.0.0.1@java-1 reads %RETRY%at-odds:*",
+        "127.0.0.1@java-2 reads %RETRY%at-odds:*",
+    ]
+    assert agreed["after"] == []
+    (row,) = shared
+    assert row["client_id"] == "127.0.0.1@one-name"
+    assert row["before"] != row["after"]
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 async def test_members_at_odds_shared_ids_and_pulls_of_their_own_are_told(
@@ -102,15 +114,7 @@ async def test_members_at_odds_shared_ids_and_pulls_of_their_own_are_told(
             return told("rebalance_events", SHARED, kind="CLIENT_ID_SHARED")
 
         await eventually(lambda: bool(shared()), "the shared id is told", within_s=200)
-    conflict, agreed = conflicts()
-    assert [one.partition(",")[0] for one in conflict["after"]] == [
-        "127.0.0.1@java-1 reads %RETRY%at-odds:*",
-        "127.0.0.1@java-2 reads %RETRY%at-odds:*",
-    ]
-    assert agreed["after"] == []
-    (row,) = shared()
-    assert row["client_id"] == "127.0.0.1@one-name"
-    assert row["before"] != row["after"]
+    _are_told(conflicts(), shared())
     gold = run(steps(), bronze_of(tmp_path / "lake"), Evaluation())
     assert {one for one in fired(gold) if one[1] in (AT_ODDS, SHARED, LITE, HOARDING)} == {
         ("SubscriptionsDiffer", AT_ODDS),
