@@ -20,7 +20,7 @@ TIDEMARK = str(Path(sys.executable).parent / "tidemark")
 FIGURES = ("--window-ms", str(SHORT.window_ms), "--slide-ms", str(SHORT.slide_ms))
 RUN = ("pipeline", "run", *FIGURES, "--no-upkeep", "--checks-every", "0")
 TO_THE_END = ("--to", "2026-03-01T12:01", "--into", "INTO")
-PERIOD = ("--period", "custom", "--from", "2026-03-01T12:00", "--to", "2026-03-01T12:01")
+PERIOD = ("--period", "custom", "--from", "2026-03-01T12:00", "--to", "2026-03-01T12:05")
 FILES = {
     "plans": "state/plans/**/*.parquet",
     "state": "state/keyed/**/*.state",
