@@ -19,7 +19,8 @@ from tests.pipelines.in_process import SHORT, driver_of, run_to_the_end
 TIDEMARK = str(Path(sys.executable).parent / "tidemark")
 FIGURES = ("--window-ms", str(SHORT.window_ms), "--slide-ms", str(SHORT.slide_ms))
 RUN = ("pipeline", "run", *FIGURES, "--no-upkeep", "--checks-every", "0")
-PERIOD = ("--period", "custom", "--from", "2026-03-01T12:00", "--to", "2026-03-01T12:01")
+TO_THE_END = ("--to", "2026-03-01T12:01", "--into", "INTO")
+PERIOD = ("--period", "custom", "--from", "2026-03-01T12:00", "--to", "2026-03-01T12:05")
 FILES = {
     "plans": "state/plans/**/*.parquet",
     "state": "state/keyed/**/*.state",
@@ -103,7 +104,7 @@ def test_a_run_tells_each_try_in_one_line(lake: Path, kind: str) -> None:
     [
         ("plans", RUN),
         ("plans", ("check",)),
-        ("bronze", ("pipeline", "replay", "--into", "INTO")),
+        ("bronze", ("pipeline", "replay", *TO_THE_END)),
         ("gold", ("check",)),
         ("gold", ("reports", "run", *PERIOD)),
     ],

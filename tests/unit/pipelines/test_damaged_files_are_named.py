@@ -10,7 +10,10 @@ from pathlib import Path
 import pytest
 
 from engine.foundation.errors import LakeError
+from pipelines import told_failures
+from pipelines.cycles import job
 from pipelines.cycles.driver import Driver
+from pipelines.cycles.work import BucketDone, WorkOrder
 from pipelines.lake import first_line
 from pipelines.settings import Evaluation
 from tests.pipelines.bronze_lake import BronzeWriter
@@ -62,6 +65,34 @@ def test_a_cycle_names_the_file(driver: Driver, tmp_path: Path, files: str, dama
     )
     newest.write_bytes(damage(newest.read_bytes()))
     with pytest.raises(LakeError, match=f"{re.escape(str(newest))} .*restore it from a copy"):
+        driver.next_cycle()
+
+
+def as_executors_do(order: WorkOrder) -> list[BucketDone]:
+    """The two stages of a large cut, without Spark between them."""
+    parts = [*job._read(order, range(max(1, len(order.readings))))]
+    told: list[str] = []
+    for bucket in range(order.buckets):
+        told += job._judge(order, [part for part in parts if part[0] == bucket])
+    return [BucketDone.from_json(text) for text in told_failures.done(told)]
+
+
+@pytest.mark.parametrize("files", ["bronze/lifecycle", "state/keyed"])
+def test_executors_tell_what_they_cannot_do_as_a_value(tmp_path: Path, files: str) -> None:
+    """No error leaves a stage: Spark would make a report of it, and print that."""
+    writer = BronzeWriter(tmp_path)
+    driver = driver_of(tmp_path, evaluation=Evaluation(), job=as_executors_do)
+    for second in range(2):
+        writer.at(second)
+        writer.report("lifecycle", kind="BOOT", clean=False)
+        writer.ship()
+        if second == 0:
+            assert driver.next_cycle() is not None
+    for file in (tmp_path / files).rglob("*.*"):
+        if file.suffix in (".parquet", ".state"):
+            file.write_bytes(b"")
+
+    with pytest.raises(LakeError, match=f"^{re.escape(str(tmp_path / files))}/.* is damaged"):
         driver.next_cycle()
 
 

@@ -147,6 +147,6 @@ def test_of_a_report_the_line_is_told_that_says_what_is_wrong() -> None:
      SQLSTATE: 38000
     JVM stacktrace: ..."""
     told = first_line(RuntimeError(textwrap.dedent(report)))
-    assert told == "engine.foundation.errors.LakeError: a.parquet cannot be read"
+    assert told == "a.parquet cannot be read"
     assert first_line(OSError("disk full\nat /x")) == "disk full"
     assert first_line(ValueError()) == "ValueError"
