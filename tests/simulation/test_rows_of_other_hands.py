@@ -31,7 +31,8 @@ from tests.simulation.world.loop import VirtualLoop
 pytestmark = pytest.mark.timeout(900)
 
 DAMAGED_S = 60
-HEALED_S = 120
+HEALED_S = 220
+"""A result that was lost on the way is given up after two minutes of silence."""
 BAD_HAND = "bad-hand"
 GARBAGE = (
     "", "{", "[]", "null", "nobody knows", "\u0000\ud800".encode("utf-8", "surrogatepass"), 0, -1,
