@@ -37,6 +37,27 @@ TokenOption = Annotated[
         "of runs, and to end runs.",
     ),
 ]
+NamesrvOption = Annotated[
+    str | None,
+    typer.Option(
+        help="Name servers, split by ';': topic pages may then ask this cluster, reading only, "
+        "where a message is stored and what clients traced. Without it nobody is asked."
+    ),
+]
+ReportsOption = Annotated[
+    Path | None,
+    typer.Option(help="Folder of the reports' files, when `reports run --folder` named one."),
+]
+ReceiversOption = Annotated[
+    Path | None,
+    typer.Option(
+        help="File of receivers, as `tidemark alerts run` takes it: who may change the jobs of "
+        "`tidemark` has reports sent to them."
+    ),
+]
+PagesOption = Annotated[
+    str, typer.Option(help="Address of this dashboard, for links in what is sent.")
+]
 
 
 @app.command("dash")
@@ -48,33 +69,16 @@ def dash(
         list[str] | None, typer.Option(help="Host name that browsers may use; repeat for more.")
     ] = None,
     *,
-    namesrv: Annotated[
-        str | None,
-        typer.Option(
-            help="Name servers, split by ';': topic pages may then ask this cluster, reading only, "
-            "where a message is stored and what clients traced. Without it nobody is asked."
-        ),
-    ] = None,
+    namesrv: NamesrvOption = None,
     database: DatabaseOption = None,
     rules: Annotated[
         list[Path] | None,
         typer.Option(help="Rules that the page of alerts lists; else those shipped."),
     ] = None,
     token: TokenOption = None,
-    reports: Annotated[
-        Path | None,
-        typer.Option(help="Folder of the reports' files, when `reports run --folder` named one."),
-    ] = None,
-    receivers: Annotated[
-        Path | None,
-        typer.Option(
-            help="File of receivers, as `tidemark alerts run` takes it: who may change the jobs "
-            "of `tidemark` has reports sent to them."
-        ),
-    ] = None,
-    pages: Annotated[
-        str, typer.Option(help="Address of this dashboard, for links in what is sent.")
-    ] = "",
+    reports: ReportsOption = None,
+    receivers: ReceiversOption = None,
+    pages: PagesOption = "",
     credentials: Annotated[
         str | None, typer.Option(help="File with the account and TLS for that cluster.")
     ] = None,
