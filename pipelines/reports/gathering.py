@@ -297,12 +297,15 @@ GROUP BY 1, 2, 3, 4, 5 ORDER BY 1, 2, 3, 4, 5"""  # noqa: S608
 
 
 def _fates(edges: tuple[datetime, datetime, datetime]) -> str:
-    """A struct of totals an edge, of each group and topic of origin."""
-    counts = ", ".join(_FATES)
+    """Totals at each edge, of each group and topic of origin; null before the first that was told.
+
+    A column each: of a struct whose parts are never null Arrow takes no null.
+    """
     at = [
-        f"max_by(struct({counts}), struct(observed_at, seq)) "
-        f"FILTER (WHERE observed_at <= {_at(edge)}) AS edge_{number}"
+        f"max_by({name}, struct(observed_at, seq)) "
+        f"FILTER (WHERE observed_at <= {_at(edge)}) AS {name}_{number}"
         for number, edge in enumerate(edges)
+        for name in _FATES
     ]
     return f"""
 SELECT emitter, cluster, `group`, {", ".join(at)} FROM retry_flow
@@ -313,9 +316,11 @@ def _edges(told: pl.DataFrame) -> pl.DataFrame:
     """The same as a row a group and edge."""
     key = ["emitter", "cluster", "group"]
     parts = [
-        told.filter(pl.col(f"edge_{number}").is_not_null())
+        told.filter(pl.col(f"{_FATES[0]}_{number}").is_not_null())
         .select(
-            *key, pl.lit(number, pl.Int32).alias("edge"), pl.col(f"edge_{number}").struct.unnest()
+            *key,
+            pl.lit(number, pl.Int32).alias("edge"),
+            *(pl.col(f"{name}_{number}").alias(name) for name in _FATES),
         )
         .group_by(*key, "edge")
         .agg(pl.col(_FATES).sum())

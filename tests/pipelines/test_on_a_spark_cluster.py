@@ -74,7 +74,7 @@ def test_a_report_and_checks_are_made_on_a_cluster(told: Path, tmp_path: Path) -
         moment = last_complete(Lake.at(str(lake)))
         assert moment is not None
         ended = max(one.judged_to for one in moment.reached)
-        begun = ended - timedelta(minutes=2)
+        begun = ended - timedelta(minutes=5)
         period = ("--from", begun.isoformat(), "--to", ended.isoformat())
         made = json.loads(
             done("reports", "run", "--period", "custom", *period, "--folder", str(files), "--json")

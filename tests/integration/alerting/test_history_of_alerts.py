@@ -161,6 +161,7 @@ def test_changes_wait_while_the_lake_takes_none_and_go_when_it_does(
     with pytest.raises(LakeError):
         carrier.carry()
     (tmp_path / "lake").unlink()
+    (tmp_path / "lake").mkdir()
     note(database, entry(2))
     assert carrier.carry() == 2
     assert numbers(lake) == [1, 2]
