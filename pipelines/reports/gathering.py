@@ -20,6 +20,7 @@ from datetime import date, datetime
 from typing import Any, Final
 
 import polars as pl
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from engine.foundation.errors import LakeError
@@ -111,7 +112,7 @@ def gather(
     def ask(sql: str) -> pl.DataFrame:
         try:
             return pl.DataFrame(pl.from_arrow(spark.sql(sql).toArrow()))
-        except PySparkException as error:
+        except (PySparkException, Py4JError) as error:
             raise LakeError(
                 f"the gold of {lake.root} cannot be read ({first_line(error)}): restore it from a "
                 f"copy of the lake, or {lake.made_again(lake.gold(''))}"

@@ -203,6 +203,11 @@ def _changed(before: str, last: ReportRun | None, numbers: Numbers, number: int)
     return "Revised: the numbers are not those of the run before, whose files are gone."
 
 
+_ERROR: Final = re.compile(r"(?:\w+\.)*(?P<name>\w+(?:Error|Exception)): (?P<text>.+)")
+_OURS: Final = ("LakeError", "ConfigError")
+"""Errors whose text is a sentence already."""
+
+
 def run_notebook(shelf: Shelf, wanted: Wanted, folder: Path) -> None:
     """Run the notebook into `folder`; LakeError with what its failing cell said."""
     jupyter = folder.parent / "jupyter"
@@ -223,9 +228,20 @@ def run_notebook(shelf: Shelf, wanted: Wanted, folder: Path) -> None:
         check=False,
     )
     if done.returncode:
-        lines = [line for line in _plain(done.stderr).splitlines() if line.strip()]
-        said = " ".join(lines[-1:])[:_SAID_CHARS_MAX]
+        said = said_by(done.stderr)[:_SAID_CHARS_MAX]
         raise LakeError(f"the notebook of the report failed: {said or 'it said nothing'}")
+
+
+def said_by(told: str) -> str:
+    """What a notebook's report of a failing cell says: the last error in it, ours without its
+    class; without any, its last line. Frames of Java may stand behind it.
+    """
+    lines = [line.strip() for line in _plain(told).splitlines() if line.strip()]
+    errors = [found for line in lines if (found := _ERROR.match(line))]
+    if not errors:
+        return lines[-1] if lines else ""
+    last = errors[-1]
+    return last["text"] if last["name"] in _OURS else last[0]
 
 
 def _plain(text: str) -> str:

@@ -13,7 +13,7 @@ from engine.foundation.errors import LakeError
 from pipelines.lake import Lake
 from pipelines.reports.commands import app
 from pipelines.reports.kept import Shelf
-from pipelines.reports.making import BROWSER, From, Wish, _cut, make, printed
+from pipelines.reports.making import BROWSER, From, Wish, _cut, make, printed, said_by
 from pipelines.reports.sending import post
 from tests.lake_of_days import Size, write_lake_of_days
 from tests.unit.reports.gathered import HOUR
@@ -76,3 +76,20 @@ def test_what_was_made_is_listed_compared_and_posted_once(tmp_path: Path) -> Non
     run = shelf.named(RUN.name)
     assert post(shelf, run, ["team", "boss"], database=database) == 2
     assert post(shelf, run, ["team", "boss"], database=database) == 0
+
+
+@pytest.mark.parametrize(
+    ("told", "said"),
+    [
+        (
+            "Exception encountered\nLakeError: gold is gone: restore it\n\tat java.Thread.run",
+            "gold is gone: restore it",
+        ),
+        ("a.b.LakeError: one\n\x1b[31mValueError\x1b[0m: two\n", "ValueError: two"),
+        ("nothing that is an error\nthe end", "the end"),
+        ("", ""),
+    ],
+    ids=["frames of Java behind it", "another's error", "no error", "nothing"],
+)
+def test_of_a_cell_that_fails_its_sentence_is_told(told: str, said: str) -> None:
+    assert said_by(told) == said
