@@ -31,8 +31,9 @@ from tests.simulation.world.loop import VirtualLoop
 pytestmark = pytest.mark.timeout(900)
 
 DAMAGED_S = 60
-HEALED_S = 220
-"""A result that was lost on the way is given up after two minutes of silence."""
+HEALED_S = 120
+LATE_MS_MAX = 15_000
+"""A claim that ended, and is taken over."""
 BAD_HAND = "bad-hand"
 GARBAGE = (
     "", "{", "[]", "null", "nobody knows", "\u0000\ud800".encode("utf-8", "surrogatepass"), 0, -1,
@@ -83,7 +84,7 @@ def test_damaged_rows_end_no_centre_and_hold_up_no_job_of_others(seed: int, tmp_
     loop = VirtualLoop(random.Random(f"{seed}/interleaving"))
     database = Database.at(sqlite_address(tmp_path))
     world = World(seed, loop, database)
-    world.loss = 0.1
+    world.loss = 0.0  # What is late is late for what other hands did.
     group_id = groups.add_group(database, APP, by())
     others = groups.add_group(
         database, BAD_HAND, by(), manual_addresses=sorted(world.executors)[:2]
@@ -117,7 +118,6 @@ def test_damaged_rows_end_no_centre_and_hold_up_no_job_of_others(seed: int, tmp_
         tasks = [asyncio.create_task(world.live(one)) for one in world.executors.values()]
         tasks += [asyncio.create_task(keep_centre(world, name, deaths[name])) for name in deaths]
         await other_hands()
-        world.loss = 0.0
         await asyncio.sleep(HEALED_S)
         failed = [task for task in tasks if task.done()]
         for task in tasks:
@@ -167,6 +167,6 @@ def judge(database: Database, job_id: int, first_ms: int, world: World) -> None:
         assert run.state in ENDED, run
         assert run.sent_ms is not None, run
         late_ms = run.sent_ms - planned_ms
-        assert late_ms < 40_000, f"{late_ms} ms late: {run}"
+        assert late_ms < LATE_MS_MAX, f"{late_ms} ms late: {run}"
         planned_ms = schedule.next_ms(planned_ms)
     assert max(world.begun[run.log_id] for run in runs) == 1
