@@ -30,6 +30,7 @@ from pipelines.scheduler.store.audit import Change, audit_of
 from pipelines.scheduler.store.tables import job_users
 from tests.dashboards.conftest import FRESH
 from tests.dashboards.served import Windows, serving, visiting
+from tests.integration.client.cluster_users import eventually
 
 PASSWORD = "correct horse battery"
 NOW_MS = 1_780_000_000_000
@@ -257,6 +258,7 @@ async def test_two_passwords_at_most_are_looked_at_at_a_time(
         while len(done) < 5:
             done, _ = await asyncio.wait(tries, timeout=0.1)
         assert {one.result().status_code for one in done} == {503}
+        await eventually(lambda: at_work[0] == sign_in.CHECKS_AT_ONCE, "both are looked at")
         go.set()
         answers = await asyncio.gather(*tries)
     assert [one.status_code for one in answers].count(401) == admitted
