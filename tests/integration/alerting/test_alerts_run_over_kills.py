@@ -38,9 +38,12 @@ from tests.pipelines.told_in_steps import Story, keeps_up, stands
 
 TIDEMARK = str(Path(sys.prefix) / "bin" / "tidemark")
 KILLS = int(os.environ.get("TIDEMARK_KILLS", "100"))
+STARTING = 0.1
+"""Of processes, those that are killed while they start."""
 LIVES_S = (0.5, 26.0)
-"""How long a process lives: most die before they lead, for whoever led must be silent for 15 s; the
-others at work."""
+"""How long the others live once they are ready: some die before they lead, for whoever led must be
+silent for 15 s first; the rest at work."""
+START_S = 120.0
 STRUCK = 0.4
 """Of notices that are being answered, those over which their sender is killed."""
 STEP_S = 240.0
@@ -80,7 +83,10 @@ class Processes:
         while not self._ended.is_set():
             process = self._started()
             lives_s = None if self.is_done else self._choice.uniform(*LIVES_S)
-            self._struck.wait(lives_s)
+            if self._choice.random() > STARTING:
+                self._await_ready(process)
+            if not self._ended.is_set():
+                self._struck.wait(lives_s)
             self._struck.clear()
             assert process.poll() is None, (self._folder / "log").read_text()[-2_000:]
             if lives_s is not None and not self._ended.is_set():
@@ -89,6 +95,17 @@ class Processes:
             else:
                 process.send_signal(signal.SIGTERM)
             process.wait()
+
+    def _await_ready(self, process: subprocess.Popen[bytes]) -> None:
+        begun = self._ready()
+        ends_s = time.monotonic() + START_S
+        while self._ready() == begun and process.poll() is None and not self._ended.is_set():
+            assert time.monotonic() < ends_s, "it does not start"
+            self._struck.wait(0.1)
+            self._struck.clear()
+
+    def _ready(self) -> int:
+        return (self._folder / "log").read_bytes().count(b"ready ")
 
     def _started(self) -> subprocess.Popen[bytes]:
         words = ["run", "--lake", str(self._folder / "lake")]
