@@ -36,6 +36,7 @@ class History:
     """Changes that are carried into a lake one commit at a time."""
 
     def __init__(self, folder: Path) -> None:
+        (folder / "lake").mkdir()  # Alerting makes no lake.
         self.lake = Lake.at(str(folder / "lake"))
         self.database = Database.at(sqlite_address(folder))
         self.carrier = self.new_carrier()

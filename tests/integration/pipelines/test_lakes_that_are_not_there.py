@@ -36,6 +36,7 @@ READ: dict[tuple[str, ...], tuple[str, ...]] = {
     ("lab",): (),
     ("lake", "maintain"): ("--once",),
     ("lake", "status"): (),
+    ("lake", "retire"): ("c/b/0",),
     ("backtest",): ("ours", "--from", SINCE, "--to", "2026-01-02T00:00"),
     ("alerts", "list"): (),
     ("alerts", "show"): ("x",),
