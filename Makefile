@@ -73,7 +73,7 @@ kill-loop: setup  ## kill -9 of a broker under load, ROUNDS=50 times per flush m
 	TIDEMARK_KILL_ROUNDS=$(ROUNDS) TIDEMARK_SEED=$(SEED) .venv/bin/pytest -m "" tests/integration/broker/test_kill_loop.py
 
 kill-scheduler: setup  ## kill -9 of centres and executors, KILLS=102 times on each database.
-	TIDEMARK_KILLS=$(KILLS) .venv/bin/pytest -m slow tests/integration/scheduler/test_kills_of_centres_and_executors.py
+	TIDEMARK_KILLS=$(KILLS) .venv/bin/pytest -s -m slow tests/integration/scheduler/test_kills_of_centres_and_executors.py
 
 fuzz: setup  ## Hostile bytes for every decoder, coverage-guided, SECONDS=60 shared by the targets.
 	.venv/bin/python -m tests.fuzz --seconds $(SECONDS)

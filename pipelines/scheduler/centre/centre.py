@@ -165,9 +165,10 @@ class Centre:
 
     async def _send_from(self, pool: Pool) -> None:
         while True:
-            claims = await pool.take(BATCH_MAX)
+            claims = self._in_their_pool(await pool.take(BATCH_MAX), pool)
             try:
-                await self._send(claims, pool)
+                if claims:
+                    await self._send(claims, pool)
             except StoreUnavailable as error:
                 # The claims end, and who looks then goes on with the runs: perhaps this centre.
                 _log.warning("%s; %d runs wait for their claims to end", error, len(claims))
@@ -175,6 +176,18 @@ class Centre:
             except Exception:  # noqa: BLE001 - it ends no centre
                 _log.exception("%d runs wait for their claims to end", len(claims))
                 await asyncio.sleep(RETRY_S)
+
+    def _in_their_pool(self, claims: list[Claim], pool: Pool) -> list[Claim]:
+        """Those of the claims that are the pool's still; others wait in the slow one."""
+        fast, slow = self._pools
+        if pool is slow:
+            return claims
+        now_ms = self._doors.now_ms()
+        moved = [one for one in claims if self._slowness.is_slow(one.job_id, now_ms)]
+        for claim in moved:
+            slow.put(claim)
+        fast.give_back(len(moved))
+        return [one for one in claims if one not in moved] if moved else claims
 
     async def _send(
         self, claims: list[Claim], pool: Pool, chosen: dict[int, str | None] | None = None

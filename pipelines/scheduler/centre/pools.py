@@ -2,7 +2,8 @@
 
 Invariant: a pool has `size` calls at most under way; claims beyond it wait in order, QUEUE_MAX at
 most. One that finds the queue full is dropped: its claim ends and the run is claimed again, so
-that nothing is lost but time (XXL-Job loses the trigger).
+that nothing is lost but time (XXL-Job loses the trigger). Whether a job is slow is asked when its
+turn comes too: many of its runs may have come before it was known.
 """
 
 from __future__ import annotations
@@ -27,9 +28,10 @@ _log = logging.getLogger(__name__)
 class Pool:
     """Claims that wait to be sent, and how many calls are under way."""
 
-    def __init__(self, name: str, size: int) -> None:
+    def __init__(self, name: str, size: int, *, queue_max: int = QUEUE_MAX) -> None:
         self._name = name
         self._free = size
+        self._queue_max = queue_max
         self._queue: deque[Claim] = deque()
         self._moved = asyncio.Event()
 
@@ -48,7 +50,7 @@ class Pool:
 
     def put(self, claim: Claim) -> None:
         """Have it wait for its turn."""
-        if len(self._queue) >= QUEUE_MAX:
+        if len(self._queue) >= self._queue_max:
             _log.warning("the %s pool is full: run %d is claimed anew", self._name, claim.log_id)
             return
         self._queue.append(claim)

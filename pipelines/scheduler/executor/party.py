@@ -55,6 +55,7 @@ HELD_CHARS_MAX: Final = 64 * 1024 * 1024
 BUSY: Final = "job thread is running or has trigger queue."
 FULL: Final = "as many runs are here as may be"
 UNTOLD: Final = "too many results here were taken by no admin yet"
+TOO_LATE: Final = "the run was asked about since this was sent, and is planned anew"
 ENDING: Final = "the executor is ending"
 
 _log = logging.getLogger(__name__)
@@ -148,6 +149,8 @@ class Executor:
         key = key_of(run)
         if self._taken.has(*key, run.fire_time_ms):
             return Answer()
+        if self._taken.is_too_late(*key, run.fire_time_ms):
+            return refused(TOO_LATE)
         if (why := self._why_not(run)) is not None:
             return refused(why)
         job = self._jobs.get(run.job_id) or _Job()

@@ -3,11 +3,15 @@
     taken    since <ms> boot <id>
              + <logId> <moment> <logDateTime>        a run was taken
              - <logId> <moment> <logDateTime>        and was refused after all
+             ! <logId> <moment> <logDateTime>        it was said that it was not taken
 
 A run is named by its logId and what it is for: the moment that its schedule gives, which a centre
 of ours sends along. A centre that begins with an empty database gives the same logIds again, for
 other moments; one that sends a run again gives it another logDateTime. Of a centre of XXL-Job,
 which sends no run twice, the moment is the logDateTime.
+
+Who was told that a run was not taken may send it again, elsewhere too. So what was sent by then is
+not taken any more: a centre that stood still before it wrote to the socket comes too late.
 
 Lines are added before a run is accepted. A kill leaves them; a power cut may lose the last of them,
 so that after another start of the machine the book is sure of nothing before. TAKEN_MAX runs are
@@ -42,12 +46,16 @@ Name = tuple[int, int]
 class TakenRuns:
     """The book of one executor, which alone writes it."""
 
-    def __init__(self, home: Path, *, now_ms: int, boot: str | None = None) -> None:
+    def __init__(
+        self, home: Path, *, now_ms: int, boot: str | None = None, taken_max: int = TAKEN_MAX
+    ) -> None:
         """`now_ms`: by this machine's clock. `boot`: of which start of the machine; None: the
         kernel says. Raises OSError when the folder cannot be written."""
         self._path = home / "taken"
+        self._taken_max = taken_max
         self._boot = _boot() if boot is None else boot
         self._runs: OrderedDict[Name, int] = OrderedDict()
+        self._denied: OrderedDict[Name, int] = OrderedDict()
         self._since_ms = now_ms + CLOCKS_APART_MS
         self._lines = 0
         self._is_torn = False
@@ -66,14 +74,28 @@ class TakenRuns:
         """What is known of a run that was sent at `log_time_ms`, for `fire_time_ms`."""
         if self.has(log_id, log_time_ms, fire_time_ms):
             return Taken.YES
-        return Taken.NO if log_time_ms >= self._since_ms else Taken.UNSURE
+        if log_time_ms < self._since_ms:
+            return Taken.UNSURE
+        name = _name(log_id, log_time_ms, fire_time_ms)
+        try:
+            self._add("!", name, log_time_ms)
+        except OSError as error:
+            _log.warning("that run %d is not here cannot be promised: %s", log_id, error)
+            return Taken.UNSURE
+        self._keep_denial(name, log_time_ms)
+        return Taken.NO
+
+    def is_too_late(self, log_id: int, log_time_ms: int, fire_time_ms: int | None) -> bool:
+        """Was it said, after this was sent, that the run is not here?"""
+        name = _name(log_id, log_time_ms, fire_time_ms)
+        return log_time_ms <= self._denied.get(name, -1)
 
     def take(self, log_id: int, log_time_ms: int, fire_time_ms: int | None) -> None:
         """Write a run down. Raises OSError when the disk does not take it; then it is not taken."""
         name = _name(log_id, log_time_ms, fire_time_ms)
         self._add("+", name, log_time_ms)
         self._keep(name, log_time_ms)
-        if self._lines > 2 * TAKEN_MAX:
+        if self._lines > 3 * self._taken_max:
             self._write_anew()
 
     def give_back(self, log_id: int, log_time_ms: int, fire_time_ms: int | None) -> None:
@@ -88,9 +110,14 @@ class TakenRuns:
 
     def _keep(self, name: Name, log_time_ms: int) -> None:
         self._runs[name] = log_time_ms
-        while len(self._runs) > TAKEN_MAX:
+        while len(self._runs) > self._taken_max:
             _, forgotten_ms = self._runs.popitem(last=False)
             self._since_ms = max(self._since_ms, forgotten_ms + 1)
+
+    def _keep_denial(self, name: Name, log_time_ms: int) -> None:
+        self._denied[name] = max(log_time_ms, self._denied.pop(name, 0))
+        while len(self._denied) > self._taken_max:
+            self._denied.popitem(last=False)
 
     def _add(self, sign: str, name: Name, log_time_ms: int) -> None:
         line = f"{sign} {name[0]} {name[1]} {log_time_ms}\n".encode()
@@ -116,13 +143,16 @@ class TakenRuns:
         for sign, name, log_time_ms in _entries(told[1:]):
             if sign == "+":
                 self._keep(name, log_time_ms)
+            elif sign == "!":
+                self._keep_denial(name, log_time_ms)
             else:
                 self._runs.pop(name, None)
 
     def _write_anew(self) -> None:
         """The book without what is not remembered any more."""
         lines = [f"since {self._since_ms} boot {self._boot}"]
-        lines += [f"+ {name[0]} {name[1]} {at}" for name, at in self._runs.items()]
+        for sign, known in (("+", self._runs), ("!", self._denied)):
+            lines += [f"{sign} {name[0]} {name[1]} {at}" for name, at in known.items()]
         aside = self._path.with_suffix(_TURNED)
         aside.write_text("\n".join(lines) + "\n", encoding="ascii")
         os.replace(aside, self._path)  # noqa: PTH105 - the call whose atomicity is meant
@@ -130,7 +160,7 @@ class TakenRuns:
         self._file = os.open(self._path, os.O_WRONLY | os.O_APPEND)
         if before is not None:
             os.close(before)
-        self._lines = len(self._runs)
+        self._lines = len(lines)
         self._is_torn = False
 
     def close(self) -> None:
@@ -145,7 +175,9 @@ def _name(log_id: int, log_time_ms: int, fire_time_ms: int | None) -> Name:
 def _entries(lines: list[str]) -> Iterator[tuple[str, Name, int]]:
     for line in lines:
         match line.split():
-            case [("+" | "-") as sign, log_id, moment, at] if (log_id + moment + at).isdigit():
+            case [("+" | "-" | "!") as sign, log_id, moment, at] if (
+                log_id + moment + at
+            ).isdigit():
                 yield sign, (int(log_id), int(moment)), int(at)
 
 

@@ -357,11 +357,8 @@ def job_from(row: AnyRow) -> Job:
 
 
 def _locked(connection: sa.Connection, job_id: int, change: Change) -> Job:
-    """A job, its row locked, and before that those of its runs that wait: who sends runs has them
-    first too, and two that wait for each other would both be held up. Raises JobChanged when it is
-    another than the change expects."""
-    waiting = sa.select(runs.c.log_id).where(runs.c.job_id == job_id, runs.c.state.in_(CANCELLABLE))
-    connection.execute(waiting.order_by(runs.c.log_id).with_for_update())
+    """A job, its row locked: before rows of its runs are, as by everybody who locks both. Raises
+    JobChanged when it is another than the change expects."""
     row = connection.execute(
         sa.select(jobs).where(jobs.c.job_id == job_id).with_for_update()
     ).one_or_none()

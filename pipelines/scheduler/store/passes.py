@@ -243,30 +243,53 @@ def _schedule(row: AnyRow) -> Schedule:
 
 
 def claim_due(database: Database, holder: str, *, now_ms: int) -> tuple[Claim, ...]:
-    """Claim what nobody has claimed and is due, and what was claimed by one who did not send it."""
+    """Claim what nobody has claimed and is due, and what was claimed by one who did not send it. A
+    run that cannot be claimed, for what stands in its row, counts as lost.
+    """
     is_planned = (runs.c.state == RunState.PLANNED.value) & (runs.c.due_ms <= now_ms + WINDOW_MS)
     is_left = (
         (runs.c.state == RunState.CLAIMED.value)
         & (runs.c.claim_until_ms <= now_ms)
         & (runs.c.due_ms <= now_ms + WINDOW_MS)
     )
-    with database.writing() as connection:
-        rows = [
-            row
+    with database.reading() as connection:
+        due = [
+            log_id
             for condition in (is_planned, is_left)
-            for row in connection.execute(
-                sa.select(runs.c.log_id, runs.c.job_id, runs.c.token, runs.c.due_ms)
+            for log_id in connection.scalars(
+                sa.select(runs.c.log_id)
                 .where(condition)
                 .order_by(runs.c.due_ms, runs.c.log_id)
                 .limit(RUNS_PER_CLAIM)
-                .with_for_update(skip_locked=True)
             )
         ]
-        if not rows:
-            return ()
-        claims = tuple(
-            Claim(row.log_id, row.job_id, row.token + 1, max(row.due_ms, now_ms)) for row in rows
-        )
+    if not due:
+        return ()
+
+    def claim(some: Sequence[int]) -> tuple[Claim, ...]:
+        with database.writing() as connection:
+            wanted = runs.c.log_id.in_(some) & (is_planned | is_left)
+            return _claimed(connection, wanted, holder, now_ms)
+
+    done, broken = in_parts(due, claim)
+    for log_id, error in broken:
+        _lose(database, log_id, f"its row cannot be read: {error}", now_ms=now_ms)
+    return tuple(one for claims in done for one in claims)
+
+
+def _claimed(
+    connection: sa.Connection, wanted: sa.ColumnElement[bool], holder: str, now_ms: int
+) -> tuple[Claim, ...]:
+    rows = connection.execute(
+        sa.select(runs.c.log_id, runs.c.job_id, runs.c.token, runs.c.due_ms)
+        .where(wanted)
+        .order_by(runs.c.due_ms, runs.c.log_id)
+        .with_for_update(skip_locked=True)
+    ).all()
+    claims = tuple(
+        Claim(row.log_id, row.job_id, row.token + 1, max(row.due_ms, now_ms)) for row in rows
+    )
+    if claims:
         connection.execute(
             sa.update(runs)
             .where(runs.c.log_id == sa.bindparam("of"))
@@ -279,3 +302,16 @@ def claim_due(database: Database, holder: str, *, now_ms: int) -> tuple[Claim, .
             [{"of": one.log_id, "by": one.token, "until": one.due_ms + CLAIM_MS} for one in claims],
         )
     return claims
+
+
+def _lose(database: Database, log_id: int, why: str, *, now_ms: int) -> None:
+    with database.writing() as connection:
+        connection.execute(
+            sa.update(runs)
+            .where(runs.c.log_id == log_id)
+            .values(
+                state=RunState.LOST.value,
+                result_message=why[:BECAUSE_CHARS_MAX],
+                ended_ms=now_ms,
+            )
+        )

@@ -117,12 +117,12 @@ def _begin(
     endings: list[Ending] = []
     written: list[dict[str, Any]] = []
     with database.writing() as connection:
+        theirs = _jobs_of(connection, claims)
         rows = [
             row
             for row in locked(connection, by_id)
             if row.state == RunState.CLAIMED.value and row.token == by_id[row.log_id].token
         ]
-        theirs = _jobs_of(connection, rows)
         there = addresses_of(connection, (job.group_id for job in theirs.values()), now_ms=now_ms)
         counters: dict[int, Counters] = {}
         for_nothing = flows.over(connection, rows)
@@ -341,9 +341,14 @@ def _refusal(row: AnyRow, message: str) -> Ending:
     return Ending(row, RunEvent.REFUSE, FAILED, message, token=row.token)
 
 
-def _jobs_of(connection: sa.Connection, rows: Sequence[AnyRow]) -> dict[int, AnyRow]:
-    wanted = sorted({row.job_id for row in rows})
-    found = connection.execute(sa.select(jobs).where(jobs.c.job_id.in_(wanted)))
+def _jobs_of(connection: sa.Connection, claims: Sequence[Claim]) -> dict[int, AnyRow]:
+    """The jobs of runs, locked in the order of their numbers, and before the runs: who plans or
+    changes jobs does so too, and two that wait for each other would both be held up.
+    """
+    wanted = sorted({claim.job_id for claim in claims})
+    found = connection.execute(
+        sa.select(jobs).where(jobs.c.job_id.in_(wanted)).order_by(jobs.c.job_id).with_for_update()
+    )
     return {row.job_id: row for row in found}
 
 

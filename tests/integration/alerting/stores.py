@@ -22,8 +22,13 @@ DAY_US = 86_400 * SECOND_US
 def postgresql_address() -> Iterator[str]:
     """A running PostgreSQL, as the address that a user would give."""
     with postgresql() as told:
-        parts = dict(part.split("=") for part in told.split())
-        yield f"postgresql://{parts['user']}@{parts['host']}:{parts['port']}/{parts['dbname']}"
+        yield address_of(told)
+
+
+def address_of(told: str) -> str:
+    """What psycopg connects with, as a user would write it."""
+    parts = dict(part.split("=") for part in told.split())
+    return f"postgresql://{parts['user']}@{parts['host']}:{parts['port']}/{parts['dbname']}"
 
 
 def emptied(address: str) -> str:

@@ -10,7 +10,8 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import psycopg
@@ -24,9 +25,34 @@ START_TIMEOUT_S = 30
 DIES_WITH_THE_TESTS = ("setpriv", "--pdeathsig", "KILL")
 
 
+@dataclass
+class Stoppable:
+    """A server that can be stopped and begun again on what it has."""
+
+    address: str
+    """What psycopg connects with."""
+    _running: Callable[[], AbstractContextManager[None]]
+    _held: ExitStack
+
+    def begin(self) -> None:
+        """Serve; it comes back when it answers."""
+        self._held.enter_context(self._running())
+
+    def stop(self) -> None:
+        """As by kill -9."""
+        self._held.close()
+
+
 @contextmanager
 def postgresql() -> Iterator[str]:
-    """A running PostgreSQL; yields what psycopg connects with.
+    """A running PostgreSQL; yields what psycopg connects with."""
+    with stoppable_postgresql() as server:
+        yield server.address
+
+
+@contextmanager
+def stoppable_postgresql() -> Iterator[Stoppable]:
+    """A running PostgreSQL that the test may stop and begin again.
 
     It refuses to run as root, so root runs it as the user that Debian's package made.
     """
@@ -53,8 +79,14 @@ def postgresql() -> Iterator[str]:
         serve = [*as_user, str(programs / "postgres"), "-D", str(data), "-p", str(port)]
         serve += ["-c", "listen_addresses=127.0.0.1", "-c", "unix_socket_directories="]
         address = f"host=127.0.0.1 port={port} user=tests dbname=postgres"
-        with running(serve, folder, lambda: psycopg.connect(address).close()):
-            yield address
+
+        def runs() -> AbstractContextManager[None]:
+            return running(serve, folder, lambda: psycopg.connect(address).close())
+
+        with ExitStack() as held:
+            server = Stoppable(address, runs, held)
+            server.begin()
+            yield server
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 

@@ -5,15 +5,26 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import json
+import shutil
+import time
 from pathlib import Path
 
 import pytest
 
 from engine.foundation.errors import ConfigError
+from pipelines.alerting.store.database import Database
+from pipelines.scheduler.centre.calls import Sight, WiredExecutors
+from pipelines.scheduler.centre.token_book import TokenBook
 from pipelines.scheduler.executor.worker import Worker
-from pipelines.scheduler.wire.messages import Blocking
+from pipelines.scheduler.run_life import RunState
+from pipelines.scheduler.store.results import Doubt
+from pipelines.scheduler.wire.client import opened_caller
+from pipelines.scheduler.wire.messages import Blocking, LogRequest
+from tests.integration.alerting.stores import sqlite_address
 from tests.integration.scheduler.parties import (
     LOG_TIME_MS,
+    TOKEN,
+    Party,
     executor_here,
     is_alive,
     receiving_admin,
@@ -69,6 +80,59 @@ async def test_what_a_real_admin_sends_is_answered_as_the_java_executor_does(
     assert len(admin.results) == 5, "104 was asked for twice, and has run once"
     assert [one.app for one in admin.registered] == ["tests"]
     assert admin.removed == admin.registered[:1]
+
+
+async def test_a_run_that_is_sent_again_is_not_begun_again_whatever_became_of_its_log(
+    tmp_path: Path,
+) -> None:
+    """Nor after a restart; and who asks what it is for is told whether it was taken."""
+    place = tmp_path / "marks"
+    place.with_suffix(".go").touch()
+    told = {"handler": "marks-and-waits", "parameters": str(place), "fire_time_ms": LOG_TIME_MS}
+    later_ms = int(time.time() * 1000) + 60_000
+
+    async def says(executor: Party, log_id: int, sent_ms: int = later_ms) -> str | None:
+        return (await executor.client.log(LogRequest(log_id, sent_ms, 1, LOG_TIME_MS))).taken
+
+    async with receiving_admin() as admin:
+        async with executor_here(tmp_path / "x", admin.url) as executor:
+            await executor.run(1, log_time_ms=later_ms, **told)
+            await admin.result_of(1)
+            assert (await executor.log(1)).taken is None, "an admin of XXL-Job does not ask"
+        shutil.rmtree(tmp_path / "x" / "logs")
+        async with executor_here(tmp_path / "x", admin.url) as executor:
+            assert await says(executor, 1, later_ms + 20_000) == "YES"
+            assert await says(executor, 2) == "NO"
+            assert await says(executor, 2, LOG_TIME_MS) == "UNSURE", "before it was there"
+            again = await executor.run(1, log_time_ms=later_ms + 20_000, **told)
+            assert again.is_success, "it has it"
+            too_late = await executor.run(2, log_time_ms=later_ms, **told)
+            assert not too_late.is_success, "it has said that it has none of it"
+            assert (await executor.run(2, log_time_ms=later_ms + 1, **told)).is_success
+            await admin.result_of(2)
+            async with opened_caller() as caller:
+                book = TokenBook(Database.at(sqlite_address(tmp_path)), TOKEN, asyncio.to_thread,
+                                 may_be_open=False)  # fmt: skip
+                centre = WiredExecutors(caller, book)
+                at, state = executor.at.text, RunState.UNKNOWN
+                known = [
+                    await centre.sight_of(Doubt(of, 7, at, state, later_ms, LOG_TIME_MS, later_ms))
+                    for of in (1, 9)
+                ]
+                assert known == [Sight.HERE, Sight.NEVER]
+    assert place.read_text() == "1\n2\n"
+
+
+async def test_a_run_that_was_refused_may_come_again(tmp_path: Path) -> None:
+    told = {"handler": "demo", "fire_time_ms": LOG_TIME_MS}
+    async with receiving_admin() as admin, executor_here(tmp_path, admin.url) as executor:
+        await executor.run(1, parameters="sleep400", **told)
+        discarding = {"blocking": Blocking.DISCARD_LATER}
+        assert not (await executor.run(2, **told, **discarding)).is_success
+        await admin.result_of(1)
+        await until(lambda: not list((tmp_path / "runs").iterdir()))
+        assert (await executor.run(2, **told, **discarding)).is_success
+        assert (await admin.result_of(2)).code == 200
 
 
 async def test_a_handler_knows_when_its_run_was_planned_for(tmp_path: Path) -> None:

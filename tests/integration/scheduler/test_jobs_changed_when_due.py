@@ -18,6 +18,7 @@ from tests.integration.scheduler.stores import (
     SECOND_MS,
     a_group,
     by,
+    by_hand,
     refusing,
     send,
     settings,
@@ -205,6 +206,22 @@ def test_a_job_that_breaks_a_pass_is_stopped_and_no_other(database: Database) ->
     edited(database, made[4])
     assert jobs.start_job(database, made[4], by(now_ms=CHANGED_MS)).changes
     assert len(passes.plan_due(database, "one", now_ms=AGAIN_MS).claims) == 1
+
+
+def test_a_run_that_cannot_be_claimed_is_lost_and_holds_up_no_other(database: Database) -> None:
+    group_id = a_group(database)
+    made = [started(database, group_id, **KINDS["CRON"]) for _ in range(7)]
+    passes.plan_due(database, "one", now_ms=PLANNED_MS)
+    bad = results.runs_of(database, made[3])[0].log_id
+    by_hand(database, f"UPDATE runs SET token = {2**31 - 1} WHERE log_id = {bad}")
+    late_ms = DUE_MS + 60 * SECOND_MS
+    with refusing(database, "runs", f"{{row}}log_id = {bad} AND {{row}}state <> 'LOST'"):
+        claims = passes.claim_due(database, "two", now_ms=late_ms)
+    assert len(claims) == 6
+    run = results.run_of(database, bad)
+    assert run.state is RunState.LOST
+    assert "cannot be read" in (run.result_message or "")
+    assert passes.claim_due(database, "two", now_ms=late_ms) == ()
 
 
 def test_a_run_that_breaks_a_batch_is_refused_and_no_other(database: Database) -> None:

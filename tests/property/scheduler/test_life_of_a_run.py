@@ -21,6 +21,7 @@ from pipelines.scheduler.run_life import (
     CLAIM_MS,
     ENDED,
     MOVES,
+    UNKNOWN_MS_MAX,
     RunEvent,
     RunState,
     Standing,
@@ -42,15 +43,23 @@ class Centre:
     claim_until_ms: int | None = None
     """Of the claim under which it wrote SENT, until it has sent."""
     called_ms: int | None = None
+    written_ms: int = 0
 
 
 @dataclass
 class Executor:
-    """What an executor has: a queue in memory, and logs on its disk."""
+    """What an executor has: a queue in memory, and logs on its disk; one of ours a book besides, of
+    the runs that it took."""
 
+    is_ours: bool = False
     queued: int = 0
     has_log: bool = False
     is_gone: bool = False
+    has_taken: bool = False
+    denied_ms: int = -1
+    """It said of the run, as it was written then, that it had not taken it."""
+    tells_failure: bool = False
+    """It took the run, and ended before it began."""
 
 
 @dataclass
@@ -58,6 +67,8 @@ class Request:
     address: int
     centre: int
     sent_ms: int
+    written_ms: int
+    """When the run was written as SENT: it says so."""
     answer: RunEvent | None = None
 
 
@@ -68,15 +79,15 @@ class World:
         self.chance = chance
         self.now = 0
         self.run = Standing(RunState.CLAIMED, 1, CLAIM_MS, 0)
-        self.address = 0
+        self.address = self.written_ms = 0
         self.centres = [Centre(token=1), Centre()]
-        self.executors = [Executor(), Executor()]
+        self.executors = [Executor(), Executor(is_ours=True)]
         self.wire: list[Request] = []
         self.begun = self.accepted = self.voided = 0
 
     def steps(self) -> Iterator[Step]:
         """What can happen next."""
-        for by_ms in (1, CALL_TIMEOUT_MS, CLAIM_MS):
+        for by_ms in (1, CALL_TIMEOUT_MS, CLAIM_MS, UNKNOWN_MS_MAX):
             yield 1, f"{by_ms} ms pass", partial(self.pass_time, by_ms)
         for who, centre in enumerate(self.centres):
             yield from self._steps_of(who, centre)
@@ -91,10 +102,16 @@ class World:
                 yield 2, f"executor {at} begins", partial(self.begin, executor)
             if executor.has_log:
                 yield 1, "success is told", lambda: self.note(RunEvent.SUCCEED)
+            if executor.tells_failure:
+                yield 1, "that it never began is told", lambda: self.note(RunEvent.FAIL)
+            if executor.is_ours and executor.has_log:
+                yield 1, "its log is removed", partial(setattr, executor, "has_log", False)
             if not executor.is_gone:
                 yield 1, f"executor {at} restarts", partial(self.restart, at)
         if self.run.state in MOVES[RunEvent.MISS]:
             yield 3, "its executor is asked", self.ask
+        if self.run.state is RunState.UNKNOWN:
+            yield 1, "nobody can say", lambda: self.note(RunEvent.GIVE_UP)
         if self.run.state is RunState.SENT:
             yield 2, "its centre seems gone", lambda: self.note(RunEvent.LOSE_SIGHT)
         if self.chance.random() < 0.1:
@@ -127,7 +144,17 @@ class World:
 
     def pass_time(self, by_ms: int) -> None:
         self.now += by_ms
-        self.wire = [one for one in self.wire if one.sent_ms + CALL_TIMEOUT_MS >= self.now]
+        # A centre that is stopped just before it writes to the socket sends when it goes on: one of
+        # ours refuses what it has taken, whenever that comes (docs/adr/0043).
+        self.wire = [
+            one
+            for one in self.wire
+            if one.sent_ms + CALL_TIMEOUT_MS >= self.now or self._comes_late(one)
+        ]
+
+    def _comes_late(self, request: Request) -> bool:
+        executor = self.executors[request.address]
+        return executor.is_ours and request.answer is None
 
     def claim(self, centre: Centre) -> None:
         if self.move(RunEvent.CLAIM):
@@ -141,18 +168,24 @@ class World:
             self.run = replace(self.run, sendings=self.run.sendings + 1, claim_until_ms=until)
             alive = [at for at in (0, 1) if not self.executors[at].is_gone]
             self.address, centre.claim_until_ms = self.chance.choice(alive or [0]), until
+            centre.written_ms = self.written_ms = self.now
 
     def send(self, who: int, centre: Centre) -> None:
         if may_send(centre.claim_until_ms or 0, self.now):
-            self.wire.append(Request(self.address, who, self.now))
+            self.wire.append(Request(self.address, who, self.now, centre.written_ms))
             centre.called_ms = self.now
         centre.claim_until_ms = None
 
     def arrive(self, request: Request) -> None:
         executor = self.executors[request.address]
         request.answer = RunEvent.REFUSE
-        if not executor.is_gone and self.chance.random() < 0.9:
+        if executor.is_ours and executor.has_taken:
+            request.answer = RunEvent.ACCEPT
+        elif request.written_ms <= executor.denied_ms:
+            request.answer = RunEvent.REFUSE
+        elif not executor.is_gone and self.chance.random() < 0.9:
             executor.queued += 1
+            executor.has_taken = True
             self.accepted += 1
             request.answer = RunEvent.ACCEPT
 
@@ -174,6 +207,9 @@ class World:
         executor = self.executors[self.address]
         if self.run.sendings and not executor.is_gone:
             has_it = executor.queued or executor.has_log
+            if executor.is_ours:
+                has_it = executor.has_taken
+                executor.denied_ms = executor.denied_ms if has_it else self.written_ms
             self.move(RunEvent.SEE if has_it else RunEvent.MISS)
 
     def begin(self, executor: Executor) -> None:
@@ -181,8 +217,10 @@ class World:
         self.begun += 1
 
     def restart(self, at: int) -> None:
-        self.voided += self.executors[at].queued
-        self.executors[at].queued = 0
+        executor = self.executors[at]
+        self.voided += executor.queued
+        executor.tells_failure |= executor.is_ours and executor.queued > 0
+        executor.queued = 0
 
     def leave(self, at: int) -> None:
         self.restart(at)
@@ -216,6 +254,8 @@ class World:
                     self.begin(executor)
                 if executor.has_log:
                     self.note(RunEvent.SUCCEED)
+                if executor.tells_failure or (executor.has_taken and executor.is_ours):
+                    self.note(RunEvent.FAIL)
             self.check()
             if self.run.state in ENDED and not self.wire:
                 return
@@ -237,6 +277,20 @@ def test_a_run_begins_at_most_once_and_ends(seed: int) -> None:
             world.heal()
         except AssertionError as error:
             raise AssertionError(f"{error}: {'; '.join(walked)}") from error
+
+
+def test_a_run_is_given_up_when_nobody_could_say_for_long_and_not_before() -> None:
+    run = Standing(RunState.UNKNOWN, 1, CLAIM_MS, 1)
+    over_ms = CLAIM_MS + UNKNOWN_MS_MAX
+    assert moved(run, RunEvent.GIVE_UP, now_ms=over_ms - 1) is None
+    assert moved(run, RunEvent.GIVE_UP, now_ms=over_ms) is RunState.LOST
+    for state in set(RunState) - {RunState.UNKNOWN}:
+        other = replace(run, state=state)
+        assert moved(other, RunEvent.GIVE_UP, now_ms=2 * over_ms) is None
+
+
+def test_a_state_that_nobody_knows_is_lost_and_stays_so() -> None:
+    assert RunState("PAUSED BY HAND") is RunState.LOST
 
 
 def test_nothing_moves_what_has_ended() -> None:

@@ -1,4 +1,4 @@
-"""Routing: the executor that XXL-Job's own hash takes, and the law of each other way."""
+"""Row F3: routing: the executor that XXL-Job's own hash takes, and the law of each other way."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Planning: each planned time gets one run or is missed, and the ring gives each out once."""
+"""Row F5: each planned time gets one run or is missed, and the ring gives each out once."""
 
 from __future__ import annotations
 
