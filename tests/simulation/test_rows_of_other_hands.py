@@ -101,8 +101,10 @@ def test_damaged_rows_end_no_centre_and_hold_up_no_job_of_others(seed: int, tmp_
         for kind, text in (("CRON", "0/5 * * * * ?"), ("FIX_RATE", "3"), ("FIX_DELAY", "2"))
     ]  # fmt: skip
     victims.append(a_workflow(database, others))
-    first = {job_id: jobs.start_job(database, job_id, by()) for job_id in (sound, *victims)}
-    world.active = {sound: [Active(first[sound] or 0)]}
+    begun = [jobs.start_job(database, job_id, by()) for job_id in (sound, *victims)]
+    first_ms = begun[0].job.next_ms if begun[0].job else None
+    assert first_ms is not None
+    world.active = {sound: [Active(first_ms)]}
 
     async def other_hands() -> None:
         registry.beat(database, BAD_HAND, "http://e1/", now_ms=world.now_ms())
@@ -128,7 +130,7 @@ def test_damaged_rows_end_no_centre_and_hold_up_no_job_of_others(seed: int, tmp_
     try:
         loop.run_until_complete(play())
         assert world.damaged > 80
-        judge(database, sound, first[sound] or 0, world)
+        judge(database, sound, first_ms, world)
         for job_id in (sound, *victims):
             results.runs_of(database, job_id)  # They can be shown.
         assert len(jobs.jobs_after(database)) >= len(victims)

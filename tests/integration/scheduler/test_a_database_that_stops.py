@@ -99,9 +99,10 @@ def begun(database: Database, marks: Path) -> Jobs:
         made[job_id] = (schedule_of(kind, text), misfire)
     first = {}
     for job_id in made:
-        first_ms = jobs.start_job(database, job_id, Change("ann", machine_ms()))
-        assert first_ms is not None
-        first[job_id] = first_ms
+        begun = jobs.start_job(database, job_id, Change("ann", machine_ms())).job
+        assert begun is not None
+        assert begun.next_ms is not None
+        first[job_id] = begun.next_ms
     return Jobs(made, first)
 
 
