@@ -163,6 +163,7 @@ class TestOtherParts:
     def test_history_has_what_the_lake_remembers_and_the_store_forgot(
         self, file: Path, tmp_path: Path
     ) -> None:
+        (tmp_path / "lake").mkdir()  # Alerting makes no lake.
         lake = Lake.at(str(tmp_path / "lake"))
         long_ago = END - timedelta(hours=3)
         alert = an_alert(
