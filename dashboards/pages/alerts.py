@@ -37,10 +37,11 @@ from dashboards.pages.parts import (
     pager,
     quiet,
     register_drawn,
+    search_field,
     table,
     tree,
 )
-from dashboards.view import QUERY_MAX, Span, View, parse, resolve
+from dashboards.view import Span, View, parse, resolve
 from dashboards.words import clock, count, plural, spoken, visible
 from engine.foundation.errors import LakeError
 from pipelines.microseconds import moment_at
@@ -73,7 +74,9 @@ def layout(path: str) -> html.Div:
                     TITLES[path],
                     html.Div(
                         [
-                            _finding(),
+                            search_field(
+                                "alerts-search", "whose name, label, severity or owner holds"
+                            ),
                             *drawn("alerts-list"),
                             html.Div(id="alerts-pager"),
                         ]
@@ -94,26 +97,6 @@ TITLES: Final = {
     "/alerts/silences": "Of what is nobody told?",
     "/alerts/rules": "What is watched?",
 }
-
-
-def _finding() -> html.Div:
-    return html.Div(
-        [
-            html.Label("whose name, label, severity or owner holds", htmlFor="alerts-search"),
-            dcc.Input(
-                id="alerts-search",
-                type="text",
-                value="",
-                maxLength=QUERY_MAX,
-                autoComplete="off",
-                spellCheck=False,
-                debounce=True,
-                className="search-field",
-            ),
-        ],
-        className="search",
-        role="search",
-    )
 
 
 def content(desk: Desk, path: str | None, search: str | None, pulse: Any = None) -> tuple[Any, ...]:

@@ -20,9 +20,8 @@ from dashboards.job_view import JobAddress, address_of, linked, view_of
 from dashboards.pages import job_lists, job_operations, sign_in
 from dashboards.pages.job_page import JobPage
 from dashboards.pages.job_panel import first_values, panel
-from dashboards.pages.parts import card, drawn, notice, quiet, register_drawn, tree
+from dashboards.pages.parts import card, drawn, notice, quiet, register_drawn, search_field, tree
 from dashboards.pages.run_logs import Logs
-from dashboards.view import QUERY_MAX
 from dashboards.visits import Standing, Visitor
 from dashboards.words import visible
 from engine.foundation.errors import ConfigError, StorageError, TidemarkError
@@ -163,18 +162,8 @@ def gate_of(kind: str | None, search: str | None) -> Any:
     part = (kind or "").removeprefix("search ")
     if part not in SEARCHES:
         return None
-    found = dcc.Input(
-        id="jobs-search",
-        type="text",
-        value=view_of(search).query.text,
-        maxLength=QUERY_MAX,
-        autoComplete="off",
-        spellCheck=False,
-        debounce=True,
-        className="search-field",
-    )
-    asked = [html.Label(SEARCHES[part], htmlFor="jobs-search"), found]
-    return html.Div(asked, className="search", role="search")
+    query = view_of(search).query
+    return search_field("jobs-search", SEARCHES[part], value=query.text)
 
 
 class Panel:

@@ -23,6 +23,7 @@ from dashboards.pages.parts import (
     pager,
     quiet,
     register_drawn,
+    search_field,
     sent,
     state_pill,
     table,
@@ -32,7 +33,7 @@ from dashboards.pages.parts import (
     withheld_notice,
 )
 from dashboards.theme import palette, state_sign
-from dashboards.view import QUERY_MAX, Span, View, around, group_path, parse
+from dashboards.view import Span, View, around, group_path, parse
 from dashboards.words import clock, count, duration, plural, visible
 from engine.foundation.errors import LakeError
 from pipelines.came_again import CameAgain, came_again
@@ -401,24 +402,8 @@ def _dead_letters(dead: pl.DataFrame, look: Look) -> Any:
 
 def _finding() -> html.Div:
     """The field that keeps groups by a part of their name, and how many are left."""
-    return html.Div(
-        [
-            html.Label("groups whose name holds", htmlFor="overview-search"),
-            dcc.Input(
-                id="overview-search",
-                type="text",
-                value="",
-                maxLength=QUERY_MAX,
-                autoComplete="off",
-                spellCheck=False,
-                debounce=True,
-                className="search-field",
-            ),
-            html.Span(id="overview-found", className="card-note"),
-        ],
-        className="search",
-        role="search",
-    )
+    left = html.Span(id="overview-found", className="card-note")
+    return search_field("overview-search", "groups whose name holds", left)
 
 
 def _of_first(rows: pl.DataFrame, look: Look, place: str) -> str:

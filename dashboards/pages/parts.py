@@ -11,7 +11,7 @@ from dash.development.base_component import Component
 
 from dashboards.answers import Quality, origin_text
 from dashboards.theme import StateSign, state_sign
-from dashboards.view import Span, View, around, topic_path
+from dashboards.view import QUERY_MAX, Span, View, around, topic_path
 from dashboards.words import UNKNOWN, clock, visible
 from pipelines.moment import Moment
 from pipelines.trust import Doubts, Trust
@@ -32,6 +32,23 @@ def sign_pill(sign: StateSign) -> html.Span:
         [html.Span(sign.sign, className="pill-sign", **{"aria-hidden": "true"}), sign.word],
         className=f"pill pill-state pill-{sign.css}",
     )
+
+
+def search_field(name: str, label: str, *beside: Component, value: str = "") -> html.Div:
+    """The field of that name by which a list is searched while one types, and what stands beside
+    it."""
+    field = dcc.Input(
+        id=name,
+        type="text",
+        value=value,
+        maxLength=QUERY_MAX,
+        autoComplete="off",
+        spellCheck=False,
+        debounce=True,
+        className="search-field",
+    )
+    found = [html.Label(label, htmlFor=name), field, *beside]
+    return html.Div(found, className="search", role="search")
 
 
 def tile(label: str, value: Any, note: Any, *, href: str, tone: str = "calm") -> dcc.Link:

@@ -16,12 +16,13 @@ from dashboards.pages.parts import (
     pager,
     quiet,
     register_drawn,
+    search_field,
     table,
     tree,
 )
 from dashboards.report_figures import news_counts
 from dashboards.reports import REPORTS_PER_PAGE, ReportShelf, is_sound, period_text
-from dashboards.view import QUERY_MAX, REPORTS_PATH, View, parse, report_path
+from dashboards.view import REPORTS_PATH, View, parse, report_path
 from dashboards.words import clock, count, duration, plural, visible
 from engine.foundation.errors import LakeError
 from pipelines.reports.kept import DAYS_KEPT, PAGE_FILE, PAPER_FILE, ReportRun
@@ -34,23 +35,7 @@ RUN_ID_SHOWN: Final = 12
 
 def layout() -> html.Div:
     """The kinds of period, a search, and the list."""
-    finding = html.Div(
-        [
-            html.Label("whose name or sentence holds", htmlFor="reports-search"),
-            dcc.Input(
-                id="reports-search",
-                type="text",
-                value="",
-                maxLength=QUERY_MAX,
-                autoComplete="off",
-                spellCheck=False,
-                debounce=True,
-                className="search-field",
-            ),
-        ],
-        className="search",
-        role="search",
-    )
+    finding = search_field("reports-search", "whose name or sentence holds")
     listed = html.Div([finding, *drawn("reports-list"), html.Div(id="reports-pager")])
     return html.Div(
         [
