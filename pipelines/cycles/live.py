@@ -82,6 +82,7 @@ def run_live(
             if driver is None:
                 driver = begin()
                 has_begun = True
+                started_s = time.monotonic()
             progress = driver.next_cycle()
         except Exception as error:  # raised again when the lake is not this run's; told otherwise
             if isinstance(error, TidemarkError) and not has_begun:
