@@ -41,7 +41,8 @@ REBALANCES: Final = GoldTable(
             "kind",
             STRING,
             "JOINED, LEFT, EXPIRED, SUBSCRIPTION_CHANGED, SUBSCRIPTION_CONFLICT (members subscribe "
-            "differently), QUEUES_CHANGED or CLIENT_ID_SHARED (two processes bear one client id)",
+            "differently), SUBSCRIPTION_AGREED (alike again), QUEUES_CHANGED or CLIENT_ID_SHARED "
+            "(two processes bear one client id)",
         ),
         must("generation", LONG, "membership changes of the group since the broker's boot"),
         Column("members_before", INT, "members before"),
@@ -60,6 +61,8 @@ KINDS: Final = (
     *MEMBERSHIP,
     *("SUBSCRIPTION_CHANGED", "SUBSCRIPTION_CONFLICT", "QUEUES_CHANGED", "CLIENT_ID_SHARED"),
 )
+AGREED: Final = "SUBSCRIPTION_AGREED"
+"""Reported as a conflict of which nothing is left."""
 
 
 def rebalances(given: Given) -> Made:
@@ -67,10 +70,14 @@ def rebalances(given: Given) -> Made:
     events = given.facts["rebalance_events"]
     changes = events.filter(is_one_of(events["kind"], *KINDS))
     counts_members = is_one_of(changes["kind"], *MEMBERSHIP)
+    is_agreed = pc.and_(
+        is_one_of(changes["kind"], "SUBSCRIPTION_CONFLICT"), pc.equal(changes["members_after"], 0)
+    )
     unknown = pa.scalar(None, pa.int32())
     columns = {name: changes[name] for name in changes.column_names}
     columns |= {
         "observed_us": changes["event_us"],
+        "kind": pc.if_else(pc.fill_null(is_agreed, False), AGREED, changes["kind"]),
         "members_before": pc.if_else(counts_members, changes["members_before"], unknown),
         "members_after": pc.if_else(counts_members, changes["members_after"], unknown),
     }

@@ -373,6 +373,8 @@ class LakeHandle:
         end = asked.until or (None if as_of is None else reading.moment.newest)
         if end is not None:
             named.append(f"observed_at <= {sql_time(end)}")
+        if reading.known_at is not None:
+            named.append(f"recorded_at <= {sql_time(reading.known_at)}")
         rows = reading.rows(ALERTS.name, *named).sort("recorded_at", "seq", maintain_order=True)
         verdict = sentences.of_alerts(asked, open_alerts(rows), rule)
         if state is not None:

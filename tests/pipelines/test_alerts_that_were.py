@@ -58,7 +58,7 @@ def asked(tmp_path_factory: pytest.TempPathFactory) -> tm.LakeHandle:
             alert,
             kind,
             observed_us=at_us,
-            recorded_us=at_us,
+            recorded_us=at_us if kind != "RESOLVED" else at_us + MINUTE_US,
             author="ann" if kind == "ACKED" else "",
         )
         for kind, alert, at_us in told
@@ -91,6 +91,13 @@ def test_it_is_answered_as_of_an_earlier_moment(asked: tm.LakeHandle) -> None:
     then = asked.alerts(as_of=START + timedelta(minutes=3))
     assert then.rows["seq"].to_list() == [1, 2, 3, 4]
     assert then.verdict.startswith("2 alerts are open: LagGrows since ")
+
+
+def test_what_was_recorded_later_changes_no_answer_as_of_a_moment(asked: tm.LakeHandle) -> None:
+    """The end of it, seen at 5 min, was recorded at 6."""
+    for at_min, known in ((5, [1, 2, 3, 4, 5]), (6, [1, 2, 3, 4, 5, 6])):
+        then = asked.alerts(as_of=START + timedelta(minutes=at_min))
+        assert then.rows["seq"].to_list() == known
 
 
 def test_wrong_names_are_refused_with_the_near_ones(asked: tm.LakeHandle) -> None:

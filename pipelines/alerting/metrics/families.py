@@ -208,8 +208,8 @@ def _of_pipeline(gold: Gold, now_us: int) -> Iterator[Family]:
         "How long it took to read what this page tells of gold: once a cycle.",
         [({}, gold.collect_s)],
     )
-    silent = moment.silent
-    reached = moment.reached
+    silent, ended = moment.silent, moment.ended
+    reached = tuple(one for one in moment.reached if one not in ended)
     yield _gauge(
         "emitter_silence_seconds",
         "How long an emitter has told nothing: how far it was judged, before the present.",

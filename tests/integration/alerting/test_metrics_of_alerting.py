@@ -20,9 +20,12 @@ from pipelines.alerting.store import leads
 from pipelines.alerting.store.database import Database
 from pipelines.alerting.store.steps import Step, take
 from pipelines.lake import Lake
-from pipelines.microseconds import micros
+from pipelines.microseconds import micros, moment_at
+from pipelines.retirements import retire
 from tests.gold_lake import END, write_gold_lake
 from tests.integration.alerting.stores import SECOND_US, a_notice, an_alert, sqlite_address
+from tests.pipelines.bronze_lake import BronzeWriter
+from tests.pipelines.in_process import SHORT, driver_of, run_to_the_end
 
 NOW_US = micros(END) + 7 * SECOND_US
 HOSTILE = 'a"b\\c\nd\ud800'
@@ -88,7 +91,26 @@ def test_a_scrape_tells_lag_states_stalls_alerts_and_ages(lake: Lake, database: 
     assert "queue_lag" not in text
     rebalances = told_of(text, "tidemark_rebalances", "group")
     assert rebalances == {("billing",): 0, ("shipping",): 0, ("ledger",): 0}
-    assert 0 < told_of(text, "tidemark_collect_seconds")[()] < 60
+
+
+def test_an_emitter_whose_broker_was_taken_out_is_not_told_to_be_silent(
+    tmp_path: Path, database: Database
+) -> None:
+    for broker, last_s in (("sold", 5), ("there", 600)):
+        writer = BronzeWriter(tmp_path / "lake", broker=broker)
+        for second, kind in ((0, "BOOT"), (last_s, "SHUTDOWN")):
+            writer.at(second)
+            writer.report("lifecycle", kind=kind)
+        writer.ship()
+    run_to_the_end(driver_of(tmp_path / "lake", evaluation=SHORT))
+    lake = Lake.at(str(tmp_path / "lake"))
+    silences = "tidemark_emitter_silence_seconds"
+    assert told_of(page(lake, database), silences, "broker") == {("sold",): 595, ("there",): 0}
+
+    retire(lake, "cluster-1/sold/0", by="me@here", reason="sold", now=moment_at(writer.now_us))
+    text = page(lake, database)
+    assert told_of(text, silences, "broker") == {("there",): 0}
+    assert told_of(text, "tidemark_emitter_silent", "broker") == {("there",): 0}
 
 
 def test_queues_are_told_when_asked_for_and_what_finds_no_room_is_counted(

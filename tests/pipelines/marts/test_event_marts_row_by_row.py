@@ -50,6 +50,22 @@ def test_a_change_of_membership_counts_members_and_one_of_subscription_does_not(
     ]
 
 
+def test_a_conflict_of_subscriptions_of_which_nothing_is_left_is_its_end() -> None:
+    conflict = {"kind": "SUBSCRIPTION_CONFLICT", "client_id": "b", "inferred": False}
+    events = facts(
+        "rebalance_events",
+        {**conflict, "generation": 1, "before": [], "after": ["a reads T", "b reads U"]},
+        {**conflict, "generation": 2, "before": ["a reads T", "b reads U"], "after": []},
+        {**conflict, "generation": 3, "before": None, "after": None},
+    )
+    rows, _ = computed(REBALANCES, {"rebalance_events": events})
+    assert only(rows, "seq", "kind") == [
+        (1, "SUBSCRIPTION_CONFLICT"),
+        (2, "SUBSCRIPTION_AGREED"),
+        (3, "SUBSCRIPTION_CONFLICT"),
+    ]
+
+
 def test_a_message_that_was_lost_is_named_beside_the_one_that_has_its_offset() -> None:
     place = {"group": "g", "topic": "t", "queue_id": 2, "offset": 41, "queue_end": 40}
     both = {"message_id_before": "OLD", "client_id": "c@1"}
