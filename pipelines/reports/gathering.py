@@ -28,7 +28,7 @@ from pipelines.catalogue import BY_NAME
 from pipelines.lake import Lake, first_line
 from pipelines.microseconds import micros, moment_at, utc_text
 from pipelines.moment import Moment
-from pipelines.reading import OpenTables, Reading
+from pipelines.reading import OpenTables, Reading, closed_with_brokers
 from pipelines.reports.cuts import Cut, moment_of_cut
 from pipelines.reports.windows import Window
 from pipelines.settings import LOOK_BACK_US, SECOND_US
@@ -155,8 +155,8 @@ def _gathered(
         cut,
         slots=ask(_slots(window, moment)),
         states=ask(_states(begin, end)),
-        stalls=ask(_intervals("stalled_windows", begin, end)),
-        risks=ask(_intervals("duplicate_risk_windows", begin, end)),
+        stalls=closed_with_brokers(ask(_intervals("stalled_windows", begin, end)), moment),
+        risks=closed_with_brokers(ask(_intervals("duplicate_risk_windows", begin, end)), moment),
         dead=ask(_dead(begin, middle, end)),
         fates=_edges(ask(_fates((begin, middle, end)))),
         violations=ask(_violations(begin, middle, end)),
