@@ -1,0 +1,56 @@
+"""What pages say of a cluster that does not tell of itself: how it is known, and how exactly."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+from playwright.sync_api import expect
+
+from pipelines.lake import Lake
+from tests.dashboards.served import Windows, serving, visiting
+from tests.pipelines.bronze_lake import SECOND, START_US
+from tests.pipelines.cluster_story import ClusterStory
+from tests.pipelines.gold_lake import compute
+
+LENGTH_S = 90
+END = datetime.fromtimestamp(START_US / SECOND + LENGTH_S, UTC)
+SAID = "watched from outside each 10 s: times are right to ± 10 s"
+
+
+@pytest.fixture(scope="module")
+def watched(tmp_path_factory: pytest.TempPathFactory) -> Lake:
+    """A lake of two clusters, of which one is watched by an observer."""
+    lake = tmp_path_factory.mktemp("watched") / "lake"
+    for cluster in ("told", "seen"):
+        story = ClusterStory(lake, cluster=cluster)
+        if cluster == "seen":
+            story.writer.emitter = "seen/broker-a/observer"
+            story.writer.report("lifecycle", kind="OBSERVED", report_each_ms=10_000)
+        story.group(f"orders-{cluster}", ["c-1"])
+        story.run(LENGTH_S, ship_every=5)
+        story.writer.ship()
+    compute(lake)
+    return Lake.at(str(lake))
+
+
+def test_the_frame_and_the_page_of_a_group_say_that_it_was_polled_and_how_far_it_may_be_off(
+    windows: Windows, watched: Lake
+) -> None:
+    with serving(watched, END) as origin, visiting(windows, origin) as visit:
+        visit.open("/?live=off")
+        expect(visit.page.locator("#watched")).to_have_text(SAID)
+        visit.open("/group/orders-seen?live=off&cluster=seen")
+        expect(visit.page.locator(".facts")).to_contain_text(f"how known{SAID}")
+        assert visit.faults == []
+
+
+def test_of_a_cluster_that_tells_of_itself_nothing_of_the_kind_is_said(
+    windows: Windows, watched: Lake
+) -> None:
+    with serving(watched, END) as origin, visiting(windows, origin) as visit:
+        visit.open("/group/orders-told?live=off&cluster=told")
+        expect(visit.page.locator(".facts")).to_contain_text("judged to")
+        expect(visit.page.locator("#watched")).to_be_empty()
+        assert "watched from outside" not in visit.text
+        assert visit.faults == []
