@@ -3,7 +3,8 @@
 Order: what fails fast runs first, and the tests that use Spark run as one block, so that they share
 one session and its memory is gone before browsers and notebooks start. When several processes
 share the suite, each takes whole files, and one of them all that share a dear set-up; what takes
-longest begins, and what is short comes last, so that no process waits long for another's end.
+longest begins, and what is short comes last, so that no process waits long for another's end. Of
+three or more, the last one takes what mostly waits for others, and nothing else.
 
 Properties get the same examples each time, so that a run tells of the commit alone; `make explore`
 draws others.
@@ -13,7 +14,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,7 @@ from hypothesis import HealthCheck, settings
 from playwright.sync_api import Browser, sync_playwright
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
+from xdist.workermanage import WorkerController
 
 from provision import chromium
 from tests.asynchronous import run_async_test
@@ -45,8 +47,23 @@ ORDER = (
     "dashboards",
     "notebooks",
 )
-TOGETHER = ("integration/demo", "interop", "dashboards")
-"""Folders whose tests share a set-up too dear for two: a played demo, a cluster, servers."""
+TOGETHER = ("integration/demo", "interop")
+"""Folders whose tests share a set-up too dear for two: a played demo, a cluster."""
+WAITING = (
+    "integration/demo",
+    "interop",
+    "integration/experiment",
+    "integration/telemetry",
+    "integration/observer",
+    "integration/alerting",
+    "integration/client",
+    "integration/pipelines/test_live_stalls_and_silences.py",
+    "pipelines/test_troubles_live.py",
+    "pipelines/test_why_behind_live.py",
+    "pipelines/test_incidents_live.py",
+    "pipelines/test_controls_live.py",
+)
+"""Folders and files whose tests wait for processes that they start, longer than they compute."""
 SHARED_ORDER = (
     *TOGETHER[:2],
     "pipelines",
@@ -102,6 +119,18 @@ class Shares(LoadScopeScheduling):
     def _split_scope(self, nodeid: str) -> str:
         return share_of(nodeid)
 
+    def _assign_work_unit(self, node: WorkerController) -> None:
+        """The next share that is for this process comes first; without one it ends."""
+        share = share_for(self.workqueue, waits=self._waits(node))
+        if share is None:
+            node.shutdown()
+            return
+        self.workqueue.move_to_end(share, last=False)
+        super()._assign_work_unit(node)
+
+    def _waits(self, node: WorkerController) -> bool:
+        return self.numnodes > 2 and node.gateway.id == f"gw{self.numnodes - 1}"
+
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Shares:
     """Shares are taken in the order of the tests, not by how many tests they have."""
@@ -145,6 +174,17 @@ def share_of(nodeid: str) -> str:
     """What goes to one process as a whole: the test's file, or more."""
     place = nodeid.partition("::")[0].removeprefix(f"{TESTS.name}/")
     return next((folder for folder in TOGETHER if place.startswith(f"{folder}/")), place)
+
+
+def share_for(left: Iterable[str], *, waits: bool) -> str | None:
+    """Which of the shares that are left a process takes next. One that `waits` takes only those of
+    WAITING, the others take them last.
+    """
+    by_kind: dict[bool, list[str]] = {True: [], False: []}
+    for share in left:
+        by_kind[any(f"{share}/".startswith(f"{place}/") for place in WAITING)].append(share)
+    chosen = by_kind[True] if waits else [*by_kind[False], *by_kind[True]]
+    return next(iter(chosen), None)
 
 
 def _turn(share: str) -> int:

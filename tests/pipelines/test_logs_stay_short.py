@@ -25,7 +25,7 @@ from tests.pipelines.in_process import driver_of, run_to_the_end
 
 pytestmark = pytest.mark.timeout(900)
 
-AGED = 2_500
+AGED = 1_200
 """Entries that an earlier version has left in each table."""
 ROWS = 300
 
