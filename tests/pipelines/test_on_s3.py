@@ -8,6 +8,7 @@ import json
 import re
 import subprocess
 import sys
+import tarfile
 import urllib.request
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -18,10 +19,14 @@ import obstore
 import pytest
 
 from pipelines import tm
+from pipelines.cycles.taking_over import live_driver
 from pipelines.lake import Lake
+from pipelines.settings import Pace
 from pipelines.small_files import object_store
 from tests.integration.pipelines.s3_server import BUCKET, s3_server
 from tests.pipelines.gold_lake import SHORT, everything
+from tests.pipelines.in_process import in_process, run_to_the_end
+from tests.pipelines.test_runs_of_earlier_versions import FROZEN
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -41,11 +46,7 @@ def s3() -> Iterator[Mapping[str, str]]:
 @pytest.fixture(scope="module")
 def lake(s3: Mapping[str, str], incident_bronze: Path) -> Lake:
     """The story's bronze in the store, and its gold as `tidemark pipeline run` computes it."""
-    home = Lake.at(ROOT)
-    store = object_store(home)
-    for file in incident_bronze.rglob("*"):
-        if file.is_file():
-            obstore.put(store, str(file.relative_to(incident_bronze)), file.read_bytes())
+    home = put(incident_bronze, ROOT)
     with started(
         *("pipeline", "run", "--lake", ROOT, "--cycle-ms", "0", "--rows-per-cycle", "1500"),
         *("--window-ms", str(SHORT.window_ms), "--slide-ms", str(SHORT.slide_ms)),
@@ -54,6 +55,16 @@ def lake(s3: Mapping[str, str], incident_bronze: Path) -> Lake:
         driver.terminate()
         assert driver.wait(60) == 0
     return home
+
+
+def put(folder: Path, address: str) -> Lake:
+    """A lake in the store with the files of one on a disk."""
+    lake = Lake.at(address)
+    store = object_store(lake)
+    for file in folder.rglob("*"):
+        if file.is_file():
+            obstore.put(store, str(file.relative_to(folder)), file.read_bytes())
+    return lake
 
 
 @contextmanager
@@ -178,3 +189,15 @@ def test_spark_reads_a_lake_in_a_store_as_it_reads_one_on_a_disk(lake: Lake, tol
     assert [lags, facts] == answer_of(script, str(told))
     assert "Row(group=" in lags
     assert "Row(event_date=" in facts
+
+
+def test_the_run_of_an_earlier_version_is_gone_on_with_in_a_store_as_on_a_disk(
+    s3: Mapping[str, str], tmp_path: Path
+) -> None:
+    with tarfile.open(FROZEN / "readers-noted.tar.xz") as packed:
+        packed.extractall(tmp_path / "lake", filter="data")
+    on_disk = Lake.at(str(tmp_path / "lake"))
+    stored = put(tmp_path / "lake", f"s3://{BUCKET}/earlier")
+    for lake in (stored, on_disk):
+        run_to_the_end(live_driver(in_process, lake, evaluation=SHORT, pace=Pace()))
+    assert everything(stored.root) == everything(on_disk.root)
