@@ -191,6 +191,7 @@ def test_spark_reads_a_lake_in_a_store_as_it_reads_one_on_a_disk(lake: Lake, tol
     assert "Row(event_date=" in facts
 
 
+@pytest.mark.slow
 def test_the_run_of_an_earlier_version_is_gone_on_with_in_a_store_as_on_a_disk(
     s3: Mapping[str, str], tmp_path: Path
 ) -> None:
