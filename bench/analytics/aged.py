@@ -11,6 +11,7 @@ the same in both: that they do not grow is for tests.
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from dataclasses import dataclass, field
@@ -138,7 +139,7 @@ def age_logs(lake: Lake, entries: int) -> int:
     for log in sorted(Path(lake.root).glob("*/*/_delta_log")):
         hourly = entries // CYCLES_AN_HOUR
         count = {"plans": 2 * entries, "snapshots": hourly}.get(log.parent.name, entries)
-        first = DeltaTable(str(log.parent)).version() + 1
+        first = checkpointed(log) + 1
         for number in range(count):
             place = log / f"{first + number:020d}.json"
             if number % LINKS_MAX == 0:
@@ -146,11 +147,28 @@ def age_logs(lake: Lake, entries: int) -> int:
                 original = place
             else:
                 os.link(original, place)
-        DeltaTable(str(log.parent)).create_checkpoint()
-        old_s = time.time() - 3600
-        for checkpoint in log.glob("*.checkpoint.parquet"):
-            os.utime(checkpoint, (old_s, old_s))
+        move_checkpoint(log, first - 1, first - 1 + count)
     return entries
+
+
+def checkpointed(log: Path) -> int:
+    """Write a checkpoint of a table; returns its version."""
+    table = DeltaTable(str(log.parent))
+    table.create_checkpoint()
+    return table.version()
+
+
+def move_checkpoint(log: Path, version: int, to: int) -> None:
+    """Make a checkpoint that of a later version, to which commits without files have led, and one
+    of an hour ago. To write one there would read every entry on the way.
+    """
+    moved = log / f"{to:020d}.checkpoint.parquet"
+    (log / f"{version:020d}.checkpoint.parquet").rename(moved)
+    hint = log / "_last_checkpoint"
+    hint.write_text(json.dumps({**json.loads(hint.read_text()), "version": to}))
+    old_s = time.time() - 3600
+    for checkpoint in log.glob("*.checkpoint.parquet"):
+        os.utime(checkpoint, (old_s, old_s))
 
 
 def longest_log(lake: Lake) -> int:

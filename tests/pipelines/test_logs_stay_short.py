@@ -13,8 +13,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from deltalake import DeltaTable
 
+from bench.analytics.aged import checkpointed, move_checkpoint
 from pipelines import table_logs, tm
 from pipelines.cycles.plan import last_done
 from pipelines.lake import Lake
@@ -25,7 +25,7 @@ from tests.pipelines.in_process import driver_of, run_to_the_end
 
 pytestmark = pytest.mark.timeout(900)
 
-AGED = 1_200
+AGED = 2_500
 """Entries that an earlier version has left in each table."""
 ROWS = 300
 
@@ -48,13 +48,11 @@ def age(lake: Path, entries: int) -> None:
         time.time_ns() // 10**6
     )
     for log in logs(lake).values():
-        first = DeltaTable(str(log.parent)).version() + 1
+        first = checkpointed(log) + 1
         (log / f"{first:020d}.json").write_bytes(line)
         for number in range(first + 1, first + entries):
             os.link(log / f"{first:020d}.json", log / f"{number:020d}.json")
-        DeltaTable(str(log.parent)).create_checkpoint()
-        for checkpoint in log.glob("*.checkpoint.parquet"):
-            os.utime(checkpoint, (time.time() - 3_600,) * 2)
+        move_checkpoint(log, first - 1, first - 1 + entries)
 
 
 @pytest.fixture
