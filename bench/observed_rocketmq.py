@@ -2,8 +2,9 @@
 take, with `tidemark observe` each ten seconds and without it.
 
 One client sends a message of 1 KiB each five milliseconds and waits for its answer, to TOPICS
-topics in turn; GROUPS groups have consume offsets on each. First without the observer, then with
-it, for as long each, after a warm-up that is not counted.
+topics in turn; GROUPS groups have consume offsets on each. After a warm-up that is not counted, the
+observer looks and stands still (SIGSTOP) in turn, for as long each, in PAIRS pairs whose order
+alternates; figures are the middle ones.
 
     python -m bench.observed_rocketmq [SECONDS]
 """
@@ -18,6 +19,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from statistics import median
 from tempfile import TemporaryDirectory
 from typing import Final
 
@@ -36,26 +38,34 @@ TOPICS: Final = 20
 GROUPS: Final = 10
 BODY: Final = bytes(1024)
 PAUSE_S: Final = 0.005
-WARM_S: Final = 10.0
-SECONDS: Final = 60.0
+WARM_S: Final = 30.0
+SETTLE_S: Final = 2.0
+"""After an observer was let go on: what waited for it is read, and not counted."""
+PAIRS: Final = 5
+SECONDS: Final = 20.0
+"""Of each side of a pair: two looks."""
 
 
 def table_of_sends(folder: Path, seconds: float) -> Table:
     """Both sides, and what the observer adds."""
+    sides: dict[bool, list[tuple[float, ...]]] = {True: [], False: []}
     with real_rocketmq(folder / "rocketmq") as cluster:
         asyncio.run(_prepare(cluster))
-        _sends(cluster, min(WARM_S, seconds))
-        alone = _measured(cluster, seconds)
-        with _observer(cluster, folder):
-            _sends(cluster, min(WARM_S, seconds))  # The first collection is one of its own.
-            seen = _measured(cluster, seconds)
-    title = f"a real RocketMQ for {seconds:g} s: {TOPICS} topics, {GROUPS} groups"
+        with _observer(cluster, folder) as observer:
+            _sends(cluster, min(WARM_S, seconds))
+            for pair in range(PAIRS):
+                for is_watched in (True, False) if pair % 2 else (False, True):
+                    observer.send_signal(signal.SIGCONT if is_watched else signal.SIGSTOP)
+                    _sends(cluster, min(SETTLE_S, seconds))
+                    sides[is_watched].append(_measured(cluster, seconds))
+    title = f"a real RocketMQ, {PAIRS} pairs of {seconds:g} s: {TOPICS} topics, {GROUPS} groups"
     table = Table("", "without observer", "with it", "more", title=title)
     for at, (what, unit) in enumerate(
         (("CPU of the broker, of one core", "%"), ("send, p50", "ms"), ("send, p99", "ms"))
     ):
-        more = f"{seen[at] - alone[at]:+.2f} {unit}"
-        table.add_row(what, f"{alone[at]:.2f} {unit}", f"{seen[at]:.2f} {unit}", more)
+        alone, seen = (median(one[at] for one in sides[side]) for side in (False, True))
+        more = f"{seen - alone:+.2f} {unit}"
+        table.add_row(what, f"{alone:.2f} {unit}", f"{seen:.2f} {unit}", more)
     return table
 
 
@@ -111,7 +121,7 @@ def _config(cluster: RealRocketMQ) -> ClientConfig:
 
 
 @contextmanager
-def _observer(cluster: RealRocketMQ, folder: Path) -> Iterator[None]:
+def _observer(cluster: RealRocketMQ, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
     words = ["observe", "-n", cluster.name_server, "--home", str(folder / "home")]
     command = [str(Path(sys.executable).parent / "tidemark"), *words]
     with (folder / "observer.log").open("w") as log:
@@ -119,8 +129,9 @@ def _observer(cluster: RealRocketMQ, folder: Path) -> Iterator[None]:
             [*command, "--lake", str(folder / "lake")], stdout=log, stderr=log
         )
     try:
-        yield
+        yield process
     finally:
+        process.send_signal(signal.SIGCONT)
         process.send_signal(signal.SIGTERM)
         process.wait(60)
 

@@ -32,7 +32,7 @@ from rich.table import Table
 
 from bench.analytics.cost import cpu_seconds, own_seconds, resident_bytes
 from bench.bars import OBSERVER_COLLECTED, OBSERVER_CPU, OBSERVER_MEMORY, Bar
-from bench.observed_rocketmq import table_of_sends
+from bench.observed_rocketmq import SECONDS, table_of_sends
 from engine.protocol import fastjson
 from engine.protocol.bodies import (
     BrokerData,
@@ -67,8 +67,6 @@ MOVING: Final = 10
 """Each so many groups move between two looks."""
 PERIOD_S: Final = 10
 WATCHED_S: Final = 100.0
-SENT_S: Final = 60.0
-"""How long a real broker is sent to, with the observer and without."""
 BORN_MS: Final = 1_700_000_000_000
 ALL_GROUPS: Final = "was asked who is connected of each group"
 
@@ -285,7 +283,7 @@ def main() -> None:
     console = Console(width=110)
     console.print(table)
     with TemporaryDirectory(prefix="tidemark-bench-") as folder:
-        console.print(table_of_sends(Path(folder), min(seconds, SENT_S)))
+        console.print(table_of_sends(Path(folder), min(seconds, SECONDS)))
 
 
 if __name__ == "__main__":

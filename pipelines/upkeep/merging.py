@@ -38,6 +38,7 @@ from pipelines.microseconds import moment_at
 from pipelines.settings import MS_US
 from pipelines.small_files import SmallFiles
 from pipelines.tail import entry_address, read_entry
+from pipelines.upkeep.settings import has_grown
 
 ENGINE: Final = "tidemark-upkeep"
 
@@ -79,11 +80,11 @@ class MergeRefused(LakeError):
 def slices(
     files: Sequence[SourceFile], target_bytes: int, rows_max: int = SLICE_ROWS_MAX
 ) -> list[list[SourceFile]]:
-    """Files below the target, in order of time, cut into slices that fit; a slice of one file is
-    left out."""
+    """Files that have not grown through the target, in order of time, cut into slices that fit; a
+    slice of one file is left out."""
     found: list[list[SourceFile]] = []
     size, rows = 0, 0
-    small = [file for file in files if file.size_bytes < target_bytes]
+    small = [file for file in files if not has_grown(file.size_bytes, target_bytes)]
     for file in sorted(small, key=lambda file: (file.begins, file.path)):
         if found and size + file.size_bytes <= target_bytes and rows + file.rows <= rows_max:
             found[-1].append(file)
@@ -97,7 +98,8 @@ def slices(
 def merge_partition(
     files: SmallFiles, address: str, handle: DeltaTable, *, day: date | None, target_bytes: int
 ) -> tuple[int, int]:
-    """Merge the files of a partition below `target_bytes`; return how many became how many.
+    """Merge the files of a partition that have not grown through `target_bytes`; return how many
+    became how many.
 
     One commit a slice: a kill loses one slice's work. Raises MergeRefused, LakeError.
     """

@@ -9,8 +9,8 @@ Rules:
              read, unless that reader has stood still for longer than patience allows; of plans
              never the newest, and their cycles are kept in short first. Of a table of intervals
              what is open goes on in the next day
-    merge    files below a tier (1, 8, 32 MiB) once there are many of them; in a day that is over,
-             as soon as two fit into one file
+    merge    files that have not grown through a tier (1, 8, 32 MiB) once there are many of them;
+             in a day that is over, as soon as there are two
     vacuum   files that were replaced before every reader's last place, and before the hours for
              which a query may hold a version
 
@@ -41,6 +41,7 @@ from pipelines.upkeep.settings import (
     SKEW_S,
     TIERS_BYTES,
     Upkeep,
+    has_grown,
 )
 
 NEWEST_DAYS_OF_PLANS: Final = 2
@@ -106,12 +107,12 @@ class TableFacts:
 
 @dataclass(frozen=True, slots=True)
 class Merge:
-    """Files of a partition below `target_bytes` become as few as fit."""
+    """Files of a partition that have not grown through `target_bytes` become as few as fit."""
 
     day: date | None
     target_bytes: int
     files: int
-    """How many there are below it."""
+    """How many there are of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,14 +256,9 @@ def _merge(partition: PartitionFacts, upkeep: Upkeep, now: datetime) -> Merge | 
     if is_over and now.timestamp() - partition.newest_s < upkeep.settle_s:
         return None  # Late rows still come.
     for tier in TIERS_BYTES:
-        below = [size for size in partition.sizes if size < tier]
-        if len(below) >= FILES_BELOW_TIER_MAX:
-            return Merge(partition.day, tier, len(below))
-    if is_over:
-        target = TIERS_BYTES[-1]
-        below = sorted(size for size in partition.sizes if size < target)
-        if len(below) > 1 and below[0] + below[1] <= target:
-            return Merge(partition.day, target, len(below))
+        small = sum(not has_grown(size, tier) for size in partition.sizes)
+        if small >= FILES_BELOW_TIER_MAX or (is_over and tier == TIERS_BYTES[-1] and small > 1):
+            return Merge(partition.day, tier, small)
     return None
 
 

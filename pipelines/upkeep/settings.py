@@ -14,13 +14,13 @@ from engine.foundation.errors import ConfigError
 MIB: Final = 1 << 20
 
 TIERS_BYTES: Final = (1 * MIB, 8 * MIB, 32 * MIB)
-"""Sizes that files grow through. Those below a tier are merged up to it once there are many of
-them, so that a row is rewritten a few times and not with every merge. The last is as much as one
-merge holds in its hands, some hundred MiB once unpacked."""
+"""Sizes that files grow through. Those that have not grown through a tier are merged up to it once
+there are many of them, so that a row is rewritten a few times and not with every merge. The last is
+as much as one merge holds in its hands, some hundred MiB once unpacked."""
 
 FILES_BELOW_TIER_MAX: Final = 24
-"""So many files below a tier, and they are merged: a day has at most three times as many, and one
-for each 32 MiB."""
+"""So many files that have not grown through a tier, and they are merged: a day has at most three
+times as many, and one for each 16 MiB."""
 
 COMPACTIONS_A_ROUND: Final = 8
 """Merges of one table in one round; a lake long left alone is worked off in several."""
@@ -36,6 +36,13 @@ PLANS_DROPPED_A_ROUND: Final = 3
 
 SKEW_S: Final = 600
 """What the clocks of two writers of a table may differ by."""
+
+
+def has_grown(size_bytes: int, tier_bytes: int) -> bool:
+    """Has a file grown through a tier? From half of it on: two that have not fit into one, and one
+    that was merged up to it has, although merged rows pack smaller.
+    """
+    return size_bytes >= tier_bytes // 2
 
 
 @dataclass(frozen=True, slots=True)

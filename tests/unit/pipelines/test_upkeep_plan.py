@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 from engine.foundation.errors import ConfigError
 from pipelines.upkeep.commands import app
+from pipelines.upkeep.merging import SourceFile, slices
 from pipelines.upkeep.plan import (
     Merge,
     PartitionFacts,
@@ -24,7 +25,14 @@ from pipelines.upkeep.plan import (
     vacuum_hours,
     writer_of,
 )
-from pipelines.upkeep.settings import FILES_BELOW_TIER_MAX, MIB, SKEW_S, TIERS_BYTES, Upkeep
+from pipelines.upkeep.settings import (
+    FILES_BELOW_TIER_MAX,
+    MIB,
+    SKEW_S,
+    TIERS_BYTES,
+    Upkeep,
+    has_grown,
+)
 
 NOW = datetime(2026, 3, 10, 12, 0, tzinfo=UTC)
 TODAY = NOW.date()
@@ -65,7 +73,7 @@ def test_files_grow_through_the_tiers_so_that_large_ones_are_seldom_rewritten() 
 
 def test_a_day_that_is_over_becomes_as_few_files_as_fit() -> None:
     over = table(partition(YESTERDAY, 31 * MIB, 1000, 1000))
-    assert plan(over, UPKEEP, NOW).merges == (Merge(YESTERDAY, 32 * MIB, 3),)
+    assert plan(over, UPKEEP, NOW).merges == (Merge(YESTERDAY, 32 * MIB, 2),)
     assert plan(table(partition(YESTERDAY, 20 * MIB, 20 * MIB)), UPKEEP, NOW).merges == ()
     assert plan(table(partition(YESTERDAY, 1000)), UPKEEP, NOW).merges == ()
 
@@ -192,35 +200,43 @@ def test_work_says_itself_in_words() -> None:
     assert str(plan(table(), UPKEEP, NOW)) == "nothing"
 
 
-SIZES = st.lists(st.integers(1, 34 * MIB), max_size=80)
-
-
-@given(sizes=SIZES, is_today=st.booleans())
-def test_a_partition_that_is_merged_as_planned_has_few_files(
-    sizes: list[int], is_today: bool
+@given(
+    sizes=st.lists(st.integers(1, 3 * MIB), min_size=1, max_size=40),
+    a_round=st.integers(1, 200),
+    packed=st.floats(0.3, 1.0),
+    is_over=st.booleans(),
+)
+def test_a_day_has_few_files_however_long_it_grows(
+    sizes: list[int], a_round: int, packed: float, is_over: bool
 ) -> None:
-    """Played with merges that join neighbours as long as they fit: it ends, with few files."""
-    day = TODAY if is_today else YESTERDAY
-    for _ in range(len(sizes) + 1):
-        merges = plan(table(partition(day, *sizes)), UPKEEP, NOW).merges
-        if not merges:
-            break
-        before = len(sizes)
-        sizes = joined(sizes, merges[0].target_bytes)
-        if len(sizes) == before:
-            break  # No neighbours fit; the maintainer does not try it twice.
-    full = sum(size >= TIERS_BYTES[-1] // 2 for size in sizes)
-    assert len(sizes) - full <= len(TIERS_BYTES) * FILES_BELOW_TIER_MAX
+    """Files come in rounds, and each round merges once what is planned; merged rows pack smaller.
+    After the last one, or once the day is over, it is merged until nothing is planned.
+    """
+    files: list[int] = []
+    for number in range(60):
+        files += [sizes[(number + one) % len(sizes)] for one in range(a_round)]
+        files, _ = merged_once(files, TODAY, packed)
+    is_planned = True
+    while is_planned:
+        before = len(files)
+        files, is_planned = merged_once(files, YESTERDAY if is_over else TODAY, packed)
+        assert len(files) < before or not is_planned, "what is planned makes files fewer"
+    grown = sum(has_grown(size, TIERS_BYTES[-1]) for size in files)
+    most = 1 if is_over else len(TIERS_BYTES) * (FILES_BELOW_TIER_MAX - 1)
+    assert len(files) - grown <= most
 
 
-def joined(sizes: list[int], target: int) -> list[int]:
-    kept, open_bytes = [size for size in sizes if size >= target], 0
-    for size in sorted(size for size in sizes if size < target):
-        if open_bytes and open_bytes + size > target:
-            kept.append(open_bytes)
-            open_bytes = 0
-        open_bytes += size
-    return [*kept, open_bytes] if open_bytes else kept
+def merged_once(files: list[int], day: date, packed: float) -> tuple[list[int], bool]:
+    """Sizes after the merge that is planned, if any; and was one planned?"""
+    merges = plan(table(partition(day, *files)), UPKEEP, NOW).merges
+    if not merges:
+        return files, False
+    sources = [SourceFile(str(number), size, 1, number) for number, size in enumerate(files)]
+    parts = slices(sources, merges[0].target_bytes)
+    gone = {int(file.path) for part in parts for file in part}
+    kept = [size for number, size in enumerate(files) if number not in gone]
+    made = [max(1, round(packed * sum(file.size_bytes for file in part))) for part in parts]
+    return kept + made, True
 
 
 @given(
