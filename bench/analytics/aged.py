@@ -79,6 +79,7 @@ def measure(folder: Path, scale: float) -> list[Figure]:
     first = [run.cycle("old")]
     while longest_log(lakes["old"]) > SHORT_LOG and len(first) < FIRST_CYCLES_MAX:
         first.append(run.cycle("old"))
+        run.cycle("young")  # Both have had as many: logs grow and are cut short in turn.
     spent: dict[str, list[Spent]] = {name: [] for name in lakes}
     for number in range(WARM + counted):
         for name in sorted(lakes, reverse=bool(number % 2)):

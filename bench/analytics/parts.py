@@ -52,7 +52,7 @@ PARTS: Final = (
     Part("overview", "overview", 120, "the overview of 1,000 groups"),
     Part("replay", "replayed", 120, "replay"),
     Part("p13", "ten_facts", 180, "1,000,000 keys with ten facts each"),
-    Part("age", "aged", 420, "a cycle on a lake of 30 days"),
+    Part("age", "aged", 600, "a cycle on a lake of 30 days"),
     Part("lag-job", "lag_job", 180, "the lag job beside DuckDB"),
     Part("live-1k", "live_thousand", 180, "1,000 keys that move"),
     Part("live-10k", "live_ten_thousand", 180, "10,000 keys that move"),

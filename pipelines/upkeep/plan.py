@@ -29,6 +29,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from enum import StrEnum
+from itertools import pairwise
 from typing import Final
 
 from pipelines.catalogue import GOLD_FOLDER, GOLD_TABLES
@@ -251,14 +252,18 @@ def _may_go(
 
 
 def _merge(partition: PartitionFacts, upkeep: Upkeep, now: datetime) -> Merge | None:
-    """The merge a partition needs first."""
+    """The merge a partition needs first: the one of the largest files, which takes the smaller ones
+    along. The smallest come anew all the time, and would always be first.
+    """
     is_over = partition.day is not None and _ended(partition.day) <= now - timedelta(seconds=SKEW_S)
     if is_over and now.timestamp() - partition.newest_s < upkeep.settle_s:
         return None  # Late rows still come.
-    for tier in TIERS_BYTES:
-        small = sum(not has_grown(size, tier) for size in partition.sizes)
-        if small >= FILES_BELOW_TIER_MAX or (is_over and tier == TIERS_BYTES[-1] and small > 1):
-            return Merge(partition.day, tier, small)
+    left = list(partition.sizes)
+    for lower, tier in reversed(list(pairwise((0, *TIERS_BYTES)))):
+        left = [size for size in left if not has_grown(size, tier)]
+        here = sum(has_grown(size, lower) for size in left)
+        if here >= FILES_BELOW_TIER_MAX or (is_over and len(left) > 1):
+            return Merge(partition.day, tier, len(left))
     return None
 
 

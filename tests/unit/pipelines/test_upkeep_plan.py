@@ -212,18 +212,21 @@ def test_a_day_has_few_files_however_long_it_grows(
     """Files come in rounds, and each round merges once what is planned; merged rows pack smaller.
     After the last one, or once the day is over, it is merged until nothing is planned.
     """
-    files: list[int] = []
-    for number in range(60):
+    few, files = len(TIERS_BYTES) * (FILES_BELOW_TIER_MAX - 1), list[int]()
+    for number in range(120):
         files += [sizes[(number + one) % len(sizes)] for one in range(a_round)]
         files, _ = merged_once(files, TODAY, packed)
+        assert not_grown(files) <= few + a_round
     is_planned = True
     while is_planned:
         before = len(files)
         files, is_planned = merged_once(files, YESTERDAY if is_over else TODAY, packed)
         assert len(files) < before or not is_planned, "what is planned makes files fewer"
-    grown = sum(has_grown(size, TIERS_BYTES[-1]) for size in files)
-    most = 1 if is_over else len(TIERS_BYTES) * (FILES_BELOW_TIER_MAX - 1)
-    assert len(files) - grown <= most
+    assert not_grown(files) <= (1 if is_over else few)
+
+
+def not_grown(files: list[int]) -> int:
+    return sum(not has_grown(size, TIERS_BYTES[-1]) for size in files)
 
 
 def merged_once(files: list[int], day: date, packed: float) -> tuple[list[int], bool]:
