@@ -10,6 +10,7 @@ purpose: listings, retries beyond the client's own.
 from __future__ import annotations
 
 import os
+import time
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -44,6 +45,15 @@ def understood(address: str) -> Iterator[None]:
         yield
     except (pa.ArrowException, OSError, ValueError, LookupError, TypeError) as error:
         raise LakeError(f"{address} is damaged ({first_line(error)}): {RESTORE}") from error
+
+
+LOOKED_THROUGH_MAX: Final = 4_096
+"""So many files a process remembers to have looked through; with more it begins anew."""
+LOOKED_THROUGH_S: Final = 600.0
+"""And so long: then it looks again."""
+_Stamp = tuple[int, int, int]
+"""Inode, size and time of the last change, ns: a file that was written to has another one."""
+_looked_through: Final[dict[str, tuple[_Stamp, float]]] = {}
 
 
 class _Summed:
@@ -82,6 +92,31 @@ class DataFiles:
         except (OSError, BaseError) as error:
             kind = FileGone if isinstance(error, FileNotFoundError) else LakeError
             raise kind(f"{address} cannot be read ({first_line(error)}): {RESTORE}") from error
+
+    def require_sum(self, address: str, data: pa.Buffer, told: str) -> None:
+        """ValueError when the bytes of a file have not the sum that is told, eight hex digits.
+
+        What is mapped from a disk is looked through by a process when it first reads it, and again
+        after LOOKED_THROUGH_S or when the file was written to: the state of a million keys is read
+        in each cycle, and takes longer to sum up than to use.
+        """
+        stamp, now_s = self._stamp(address), time.monotonic()
+        known = _looked_through.get(address)
+        if known is not None and known[0] == stamp and now_s - known[1] < LOOKED_THROUGH_S:
+            return
+        if f"{zlib.crc32(data):08x}" != told:
+            raise ValueError(f"its sum is not {told}, with which it was written")
+        if stamp is not None:
+            if len(_looked_through) >= LOOKED_THROUGH_MAX:
+                _looked_through.clear()
+            _looked_through[address] = stamp, now_s
+
+    def _stamp(self, address: str) -> _Stamp | None:
+        """None in a store: each reading brings other bytes."""
+        if self._store is not None:
+            return None
+        told = Path(address).stat()
+        return told.st_ino, told.st_size, told.st_mtime_ns
 
     def is_there(self, address: str) -> bool:
         """Is there such a file? LakeError when that cannot be told."""

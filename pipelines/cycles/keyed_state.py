@@ -19,8 +19,8 @@ from __future__ import annotations
 
 import json
 import uuid
-import zlib
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
@@ -49,6 +49,15 @@ _Part = tuple[str, str, Positions | None, pa.Table]
 """Step, table, and its rows: all of them, or those in the places named."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """A table of a file: its rows, and their places where they are only those that differ."""
+
+    address: str
+    rows: pa.Buffer
+    positions: pa.Buffer
+
+
 class StateFiles:
     """The state's files of one bucket."""
 
@@ -58,16 +67,26 @@ class StateFiles:
 
     def load(self, chain: Sequence[str]) -> Tables:
         """The state, from the files of a chain, oldest first; none: the beginning."""
-        state: Tables = {}
+        parts: dict[tuple[str, str], list[_Held]] = {}
         for recorded in chain:
             data = read_recorded(self._files, self._folder, recorded)
-            with understood(f"{self._folder}/{file_of(recorded)}"):
-                for step, table, positions, rows in _parts(data):
-                    carried = state.setdefault(step, {})
-                    if positions is None:
-                        carried[table] = rows
-                    else:
-                        carried[table] = overlaid(carried[table], positions, rows)
+            address = f"{self._folder}/{file_of(recorded)}"
+            with understood(address):
+                for step, table, start, middle, end in _index(data):
+                    held = parts.setdefault((step, table), [])
+                    if middle == end:
+                        held.clear()  # All of it: what came before is not even unpacked.
+                    elif not held:
+                        raise LookupError(f"changes of {table} to nothing")
+                    held.append(_Held(address, data[start:middle], data[middle:end]))
+        state: Tables = {}
+        for (step, table), (whole, *changes) in parts.items():
+            with understood(whole.address):
+                rows = read_stream(whole.rows)
+            for change in changes:
+                with understood(change.address):
+                    rows = overlaid(rows, _positions(change.positions), read_stream(change.rows))
+            state.setdefault(step, {})[table] = rows
         return state
 
     def save(
@@ -105,8 +124,8 @@ def read_recorded(files: DataFiles, folder: str, recorded: str) -> pa.Buffer:
     address = f"{folder}/{file_of(recorded)}"
     data, told = files.read(address), recorded.partition(_SUM)[2]
     with understood(address):
-        if told and f"{zlib.crc32(data):08x}" != told:
-            raise ValueError(f"its sum is not {told}, with which it was written")
+        if told:
+            files.require_sum(address, data, told)
     return data
 
 
@@ -132,11 +151,13 @@ def _pack(parts: Sequence[_Part], sink: pa.NativeFile) -> None:
     sink.write(len(told).to_bytes(8, "big"))
 
 
-def _parts(data: pa.Buffer) -> list[_Part]:
+def _index(data: pa.Buffer) -> list[tuple[str, str, int, int, int]]:
+    """Of each table in a file: step and name, where its rows begin, where they end and the places
+    of those that differ begin, and where these end.
+    """
     length = int.from_bytes(bytes(data[-8:]), "big")
-    parts = []
-    for step, table, start, middle, end in json.loads(bytes(data[-8 - length : -8])):
-        rows = read_stream(data[start:middle])
-        positions = None if middle == end else np.asarray(read_stream(data[middle:end])["position"])
-        parts.append((step, table, positions, rows))
-    return parts
+    return [tuple(one) for one in json.loads(bytes(data[-8 - length : -8]))]
+
+
+def _positions(data: pa.Buffer) -> Positions:
+    return np.asarray(read_stream(data)["position"])
