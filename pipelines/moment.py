@@ -114,9 +114,8 @@ class Moment:
     def least(self) -> datetime | None:
         """How far every emitter has been judged, those that fell silent included; one that was
         taken out counts when there is no other."""
-        ended = self.ended
-        there = (one.judged_to for one in self.reached if one not in ended)
-        return min(there, default=min((one.judged_to for one in self.reached), default=None))
+        counted = self.there or self.reached
+        return min((one.judged_to for one in counted), default=None)
 
     @property
     def ahead(self) -> tuple[Reached, ...]:
@@ -157,6 +156,12 @@ class Moment:
             for one in self.reached
             if present is not None and one.ended_at is not None and one.ended_at <= present
         )
+
+    @property
+    def there(self) -> tuple[Reached, ...]:
+        """All others: those that fell silent among them."""
+        ended = self.ended
+        return tuple(one for one in self.reached if one not in ended)
 
     @property
     def silent(self) -> tuple[Reached, ...]:

@@ -173,7 +173,7 @@ def _place(item: pytest.Item) -> int:
 def share_of(nodeid: str) -> str:
     """What goes to one process as a whole: the test's file, or more."""
     place = nodeid.partition("::")[0].removeprefix(f"{TESTS.name}/")
-    return next((folder for folder in TOGETHER if place.startswith(f"{folder}/")), place)
+    return next((folder for folder in TOGETHER if _is_in(place, folder)), place)
 
 
 def share_for(left: Iterable[str], *, waits: bool) -> str | None:
@@ -182,12 +182,17 @@ def share_for(left: Iterable[str], *, waits: bool) -> str | None:
     """
     by_kind: dict[bool, list[str]] = {True: [], False: []}
     for share in left:
-        by_kind[any(f"{share}/".startswith(f"{place}/") for place in WAITING)].append(share)
+        by_kind[any(_is_in(share, place) for place in WAITING)].append(share)
     chosen = by_kind[True] if waits else [*by_kind[False], *by_kind[True]]
     return next(iter(chosen), None)
 
 
 def _turn(share: str) -> int:
     """Where a share stands in SHARED_ORDER."""
-    begins = [f"{share}/".startswith(f"{place}/") for place in SHARED_ORDER]
+    begins = [_is_in(share, place) for place in SHARED_ORDER]
     return begins.index(True) if any(begins) else len(begins)
+
+
+def _is_in(share: str, place: str) -> bool:
+    """Does a share lie in a folder, or is it that folder or file?"""
+    return f"{share}/".startswith(f"{place}/")

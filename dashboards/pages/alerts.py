@@ -37,6 +37,7 @@ from dashboards.pages.parts import (
     pager,
     quiet,
     register_drawn,
+    register_search,
     search_field,
     table,
     tree,
@@ -466,17 +467,8 @@ def register(app: Dash, desk: Desk) -> None:
     async def show_alerts(pulse: Any, pathname: str | None, search: str | None) -> Any:
         return await beside(partial(content, pulse=pulse), desk, pathname, search)
 
-    @app.callback(Output("alerts-search", "value"), Input("url", "search"))
-    def show_query(search: str | None) -> str:
-        return parse(search).query
-
     register_drawn(app, "alerts-list")
-    app.clientside_callback(
-        ClientsideFunction("tidemark", "findGroups"),
-        Output("alerts-search", "n_submit"),
-        Input("alerts-search", "value"),
-        prevent_initial_call=True,
-    )
+    register_search(app, "alerts-search")
     app.clientside_callback(
         ClientsideFunction("tidemark", "alertsProcess"),
         Output("alerts-process", "children"),

@@ -20,7 +20,16 @@ from dashboards.job_view import JobAddress, address_of, linked, view_of
 from dashboards.pages import job_lists, job_operations, sign_in
 from dashboards.pages.job_page import JobPage
 from dashboards.pages.job_panel import first_values, panel
-from dashboards.pages.parts import card, drawn, notice, quiet, register_drawn, search_field, tree
+from dashboards.pages.parts import (
+    card,
+    drawn,
+    notice,
+    quiet,
+    register_drawn,
+    register_search,
+    search_field,
+    tree,
+)
 from dashboards.pages.run_logs import Logs
 from dashboards.visits import Standing, Visitor
 from dashboards.words import visible
@@ -288,12 +297,7 @@ def register(app: Dash, desk: Desk) -> None:
         Output("run-log-said", "children"),
         Input("run-log-page", "data"),
     )
-    app.clientside_callback(
-        ClientsideFunction("tidemark", "findGroups"),
-        Output("jobs-search", "n_submit"),
-        Input("jobs-search", "value"),
-        prevent_initial_call=True,
-    )
+    register_search(app, "jobs-search", is_drawn_anew=True)
 
 
 def _digest(*parts: Any) -> str:

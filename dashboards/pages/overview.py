@@ -23,6 +23,7 @@ from dashboards.pages.parts import (
     pager,
     quiet,
     register_drawn,
+    register_search,
     search_field,
     sent,
     state_pill,
@@ -33,7 +34,7 @@ from dashboards.pages.parts import (
     withheld_notice,
 )
 from dashboards.theme import palette, state_sign
-from dashboards.view import Span, View, around, group_path, parse
+from dashboards.view import Span, View, around, group_path
 from dashboards.words import clock, count, duration, plural, visible
 from engine.foundation.errors import LakeError
 from pipelines.came_again import CameAgain, came_again
@@ -537,18 +538,9 @@ def register(app: Dash, desk: Desk) -> None:
     async def show_overview(pulse: Any, search: str | None, theme: str | None) -> Any:
         return await beside(content, desk, search, theme, pulse)
 
-    @app.callback(Output("overview-search", "value"), Input("url", "search"))
-    def show_query(search: str | None) -> str:
-        return parse(search).query
-
     register_drawn(app, "overview-groups")
     register_drawn(app, "overview-changes")
-    app.clientside_callback(
-        ClientsideFunction("tidemark", "findGroups"),
-        Output("overview-search", "n_submit"),
-        Input("overview-search", "value"),
-        prevent_initial_call=True,
-    )
+    register_search(app, "overview-search")
 
     app.clientside_callback(
         ClientsideFunction("tidemark", "openCell"),

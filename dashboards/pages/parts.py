@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Final
 
-from dash import ClientsideFunction, Dash, Input, State, dcc, html
+from dash import ClientsideFunction, Dash, Input, Output, State, dcc, html
 from dash.development.base_component import Component
 
 from dashboards.answers import Quality, origin_text
 from dashboards.theme import StateSign, state_sign
-from dashboards.view import QUERY_MAX, Span, View, around, topic_path
+from dashboards.view import QUERY_MAX, Span, View, around, parse, topic_path
 from dashboards.words import UNKNOWN, clock, visible
 from pipelines.moment import Moment
 from pipelines.trust import Doubts, Trust
@@ -49,6 +49,24 @@ def search_field(name: str, label: str, *beside: Component, value: str = "") -> 
     )
     found = [html.Label(label, htmlFor=name), field, *beside]
     return html.Div(found, className="search", role="search")
+
+
+def register_search(app: Dash, name: str, *, is_drawn_anew: bool = False) -> None:
+    """Search while one types into the field of that name, and have it say what the address asks
+    for; one that `is_drawn_anew` with its list is made with that value.
+    """
+    app.clientside_callback(
+        ClientsideFunction("tidemark", "findGroups"),
+        Output(name, "n_submit"),
+        Input(name, "value"),
+        prevent_initial_call=True,
+    )
+    if is_drawn_anew:
+        return
+
+    @app.callback(Output(name, "value"), Input("url", "search"))
+    def show_query(search: str | None) -> str:
+        return parse(search).query
 
 
 def tile(label: str, value: Any, note: Any, *, href: str, tone: str = "calm") -> dcc.Link:

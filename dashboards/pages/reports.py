@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from dash import ClientsideFunction, Dash, Input, Output, dcc, html
+from dash import Dash, Input, Output, dcc, html
 
 from dashboards.desk import Desk, beside
 from dashboards.pages.alert_parts import worded
@@ -16,6 +16,7 @@ from dashboards.pages.parts import (
     pager,
     quiet,
     register_drawn,
+    register_search,
     search_field,
     table,
     tree,
@@ -201,14 +202,5 @@ def register(app: Dash, desk: Desk) -> None:
     async def show_reports(_: Any, search: str | None) -> Any:
         return await beside(content, desk, search)
 
-    @app.callback(Output("reports-search", "value"), Input("url", "search"))
-    def show_query(search: str | None) -> str:
-        return parse(search).query
-
     register_drawn(app, "reports-list")
-    app.clientside_callback(
-        ClientsideFunction("tidemark", "findGroups"),
-        Output("reports-search", "n_submit"),
-        Input("reports-search", "value"),
-        prevent_initial_call=True,
-    )
+    register_search(app, "reports-search")

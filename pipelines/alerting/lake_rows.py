@@ -54,7 +54,6 @@ def rows_of_lake(moment: Moment | None, now_us: int) -> dict[str, pl.DataFrame]:
 
 def _emitters(moment: Moment) -> list[dict[str, object]]:
     silent, ahead, reasons = moment.silent, moment.ahead, moment.unknown
-    ended = moment.ended
     present = moment.present
     assert present is not None or not moment.reached
     return [
@@ -69,8 +68,7 @@ def _emitters(moment: Moment) -> list[dict[str, object]]:
             "is_ahead": one in ahead,
             "reason": reasons.get(one.emitter),
         }
-        for one in moment.reached
-        if one not in ended
+        for one in moment.there
     ]
 
 

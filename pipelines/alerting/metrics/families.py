@@ -208,20 +208,19 @@ def _of_pipeline(gold: Gold, now_us: int) -> Iterator[Family]:
         "How long it took to read what this page tells of gold: once a cycle.",
         [({}, gold.collect_s)],
     )
-    silent, ended = moment.silent, moment.ended
-    reached = tuple(one for one in moment.reached if one not in ended)
+    silent, there = moment.silent, moment.there
     yield _gauge(
         "emitter_silence_seconds",
         "How long an emitter has told nothing: how far it was judged, before the present.",
         [
             (_of_emitter(one.emitter), (micros(present) - micros(one.judged_to)) / SECOND_US)
-            for one in reached
+            for one in there
         ],
     )
     yield _gauge(
         "emitter_silent",
         "1: nothing is known of this emitter now.",
-        [(_of_emitter(one.emitter), float(one in silent)) for one in reached],
+        [(_of_emitter(one.emitter), float(one in silent)) for one in there],
     )
     delay = pl.col("shipped_time") - pl.col("event_time_to")
     delays = gold.shipped.select(
