@@ -75,9 +75,7 @@ SHARED_ORDER = (
     "dashboards",
     "notebooks",
 )
-"""In which order several processes take their shares: by how long one of them can last; pages come
-last, for the browser's driver keeps a loop running in its process from then on.
-"""
+"""In which order several processes take their shares: by how long one of them can last."""
 
 
 BROWSER_ARGUMENTS = (
@@ -120,16 +118,15 @@ class Shares(LoadScopeScheduling):
         return share_of(nodeid)
 
     def _assign_work_unit(self, node: WorkerController) -> None:
-        """The next share that is for this process comes first; without one it ends."""
-        share = share_for(self.workqueue, waits=self._waits(node))
-        if share is None:
-            node.shutdown()
-            return
-        self.workqueue.move_to_end(share, last=False)
+        """Of three processes or more, the last one waits, and ends when nothing is left for it."""
+        if self.numnodes > 2:
+            waits = node.gateway.id == f"gw{self.numnodes - 1}"
+            share = share_for(self.workqueue, waits=waits)
+            if share is None:
+                node.shutdown()
+                return
+            self.workqueue.move_to_end(share, last=False)
         super()._assign_work_unit(node)
-
-    def _waits(self, node: WorkerController) -> bool:
-        return self.numnodes > 2 and node.gateway.id == f"gw{self.numnodes - 1}"
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Shares:
@@ -152,9 +149,11 @@ def chromium_path() -> str:
     return found
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser(chromium_path: str) -> Iterator[Browser]:
-    """That Chromium, driven by Playwright: one for all, for a second driver beside it fails."""
+    """That Chromium, driven by Playwright, for one file: the driver keeps a loop running in its
+    process, where no other can run and no second driver can be, until it ends.
+    """
     with sync_playwright() as playwright:
         launched = playwright.chromium.launch(
             executable_path=chromium_path, args=list(BROWSER_ARGUMENTS)

@@ -1,4 +1,4 @@
-"""Lakes and one browser for all page tests."""
+"""Lakes for all page tests, and a browser for each file of them."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def origins(
         }
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def windows(browser: Browser) -> Windows:
     """The profiles of the browser."""
     return Windows(browser)
