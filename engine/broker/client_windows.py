@@ -1,10 +1,11 @@
 """What consumers hold: asked of the clients themselves, because only they know it.
 
-Place in the walk: beside it; each consumer is asked every 5 s (GET_CONSUMER_RUNNING_INFO), and at
-once when one of its queues looks frozen: pulls go on, the consume offset does not. What it holds is
-told when that changed (told_windows), once more when it answers no more for UNANSWERED_MS, and when
-it is gone. When a head stands for STANDS_AFTER_SAMPLES samples, its
-client is asked once more, for the stacks of its listeners, at most each STACK_INTERVAL_MS.
+Place in the walk: beside it; each consumer is asked every 5 s (GET_CONSUMER_RUNNING_INFO), at once
+when one of its queues looks frozen (pulls go on, the consume offset does not), and a second after
+it began to read one: should it die soon, what it had finished is known. What it holds is told when
+that changed (told_windows), once more when it answers no more for UNANSWERED_MS, and when it is
+gone. When a head stands for STANDS_AFTER_SAMPLES samples, its client is asked once more, for the
+stacks of its listeners, at most each STACK_INTERVAL_MS.
 
 Invariant: one question per client is under way at a time, and STACK_QUESTIONS_AT_ONCE for stacks of
 all clients; a client that does not answer is asked again in the next round and harms nobody. Absent
@@ -19,7 +20,7 @@ from collections.abc import Collection, Iterator
 
 from engine.broker.parts import BrokerParts
 from engine.broker.state.members import ClientChannel, Member
-from engine.broker.state.readers import QueueKey
+from engine.broker.state.readers import QueueKey, Reading
 from engine.foundation.errors import RequestRefused, TidemarkError
 from engine.foundation.limits import (
     LOOP_STEP_ANSWERS_MAX,
@@ -41,6 +42,9 @@ from engine.telemetry.members.told_windows import Place, ToldWindows
 FROZEN_AFTER_MS = 2 * SECOND_MS
 """A queue looks frozen when it was pulled in the last such span, messages wait, and its offset has
 not been reported higher for as long."""
+
+BEGUN_AFTER_MS = 1 * SECOND_MS
+"""Who has read a queue for so long is asked, if it was not asked since."""
 
 STANDS_AFTER_SAMPLES = 2
 """A head stands that was there so many times the sample interval ago."""
@@ -108,18 +112,18 @@ class ClientWindows:
         LOOP_STEP_ENTRIES_MAX queues or members at most. `now_ms` is steady time.
         """
         interval_ms = self._parts.config.window_sample_interval_ms
-        frozen: dict[tuple[str, str], None] = {}
+        urgent: dict[tuple[str, str], None] = {}
         due: list[tuple[str, ClientChannel]] = []
         looked_at = 0
-        for reader in self._frozen_readers(now_ms):
+        for reader in self._urgent_readers(now_ms):
             if reader is not None:
-                frozen[reader] = None
+                urgent[reader] = None
             looked_at += 1
             if not looked_at % LOOP_STEP_ENTRIES_MAX:
                 yield []
         for name, member in self._members():
             key = (name, member.client_id)
-            patience_ms = min(SECOND_MS, interval_ms) if key in frozen else interval_ms
+            patience_ms = min(SECOND_MS, interval_ms) if key in urgent else interval_ms
             asked_ms = self._asked_ms.get(key, now_ms - patience_ms)
             if key not in self._under_way and now_ms - asked_ms >= patience_ms:
                 due.append((name, member.channel))
@@ -164,9 +168,10 @@ class ClientWindows:
             self._parts.client_figures.forget(name, client_id)
             yield from self._told.forget(name, client_id)
 
-    def _frozen_readers(self, now_ms: int) -> Iterator[tuple[str, str] | None]:
+    def _urgent_readers(self, now_ms: int) -> Iterator[tuple[str, str] | None]:
         """Of each queue that was pulled a moment ago: its reader (by group) when its offset stands
-        still all the same, else None; None as well when it was only noted.
+        still all the same, or when it began not long ago and has not been asked since; else None,
+        and None as well when it was only noted.
         """
         parts, wall_ms = self._parts, self._parts.now_ms()
         for key in parts.readers.take_pulled():  # To note a hundred thousand at once takes 60 ms.
@@ -189,7 +194,17 @@ class ClientWindows:
             stands = now_ms - reading.stood_since_ms >= FROZEN_AFTER_MS and (
                 committed or 0
             ) < parts.store.max_offset(topic, queue_id)
-            yield (group, reading.reader) if stands and reading.reader is not None else None
+            is_urgent = stands or self._has_just_begun(group, reading, now_ms)
+            yield (group, reading.reader) if is_urgent and reading.reader is not None else None
+
+    def _has_just_begun(self, group: str, reading: Reading, now_ms: int) -> bool:
+        if reading.begun_by != reading.reader:
+            reading.begun_by, reading.begun_ms = reading.reader, now_ms
+        if reading.begun_by is None or reading.begun_ms is None:
+            return False
+        due_ms = reading.begun_ms + BEGUN_AFTER_MS
+        asked_ms = self._asked_ms.get((group, reading.begun_by))
+        return now_ms >= due_ms and (asked_ms is None or asked_ms < due_ms)
 
     async def _ask(self, group: str, channel: ClientChannel) -> None:
         try:

@@ -50,6 +50,13 @@ LOG_FILE_BYTES = 16 * 1024
 class SimCluster:
     """The parties, up or down."""
 
+    consuming = ConsumerConfig(
+        consume_from_where=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET,
+        rebalance_ms=3_000,
+        persist_first_ms=1_000,
+        persist_ms=1_000,
+    )
+
     def __init__(
         self,
         world: World,
@@ -115,16 +122,10 @@ class SimCluster:
 
     async def start_consumer(self, host: str) -> None:
         async def boot(runtime: Runtime) -> PushConsumer:
-            config = ConsumerConfig(
-                consume_from_where=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET,
-                rebalance_ms=3_000,
-                persist_first_ms=1_000,
-                persist_ms=1_000,
-            )
             consumer = PushConsumer(
-                runtime, self._client(host.replace(".", "-")), GROUP, consumer=config
+                runtime, self._client(host.replace(".", "-")), GROUP, consumer=self.consuming
             )
-            consumer.subscribe(TOPIC, "*", self._listener(host))
+            consumer.subscribe(TOPIC, "*", self.listener(host))
             await consumer.start()
             return consumer
 
@@ -229,7 +230,8 @@ class SimCluster:
             route_poll_ms=2_000,
         )
 
-    def _listener(self, host: str) -> MessageListener:
+    def listener(self, host: str) -> MessageListener:
+        """What a member does with messages: it takes its time, and is done."""
         choice = self.world.random
 
         async def listen(

@@ -48,6 +48,10 @@ class Reading:
     """Consume offset when it was last looked whether it moves."""
     stood_since_ms: int | None = None
     """Since when it was seen there; None: never looked."""
+    begun_by: str | None = None
+    """Its reader when it was last looked who reads."""
+    begun_ms: int | None = None
+    """Since when that one was seen to; steady time."""
 
 
 class Readers:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Final
 
 from pipelines.marts.risks.events import Awaited, Event, Progress
-from pipelines.marts.risks.holdings import Range, common, size, united, within
+from pipelines.marts.risks.holdings import Range, size, united, within
 from pipelines.settings import SECOND_US
 
 ANSWER_SPAN_US: Final = 20 * SECOND_US
@@ -25,8 +25,10 @@ ANSWER_SPAN_US: Final = 20 * SECOND_US
 Until then commits of the reader before it end nothing; nor do those of readers that live on when
 the broker dies: until the broker knows them all, somebody else may take their queues.
 """
-HANDED_OUT_MAX: Final = 32
-"""More ranges that lie apart are not remembered: the lowest are given up."""
+PULLS_WITHIN_US: Final = 5 * SECOND_US
+"""Who was told where to begin has pulled by then, or has given the queue back; while the broker is
+away the time stands still.
+"""
 SECOND_READER_US: Final = 1 * SECOND_US
 """After so long each of two readers has pulled what the other has."""
 
@@ -57,8 +59,6 @@ class Window:
     """Readers that were told where to begin and have not been seen to pull."""
     first_from_offset: int | None = None
     """`from_offset` when it opened; None: an earlier version opened it."""
-    handed_out: tuple[Range, ...] = ()
-    """Offsets that answers have brought again."""
     reached_us: int | None = None
     """Of one with two readers: since when `to_offset` is known to be pulled."""
 
@@ -95,16 +95,8 @@ class Window:
         """Which offsets are certain; None when only their number is known, or not even that."""
         if self.certain is None or self.finished is None:
             return None
-        for ranges in (within(self.finished, self.from_offset, self.to_offset), self.again):
-            if size(ranges) == self.certain:
-                return ranges
-        return None
-
-    @property
-    def again(self) -> tuple[Range, ...]:
-        """What was finished, is at risk, and has been brought again by answers."""
-        brought = common(self.finished or (), self.handed_out)
-        return within(brought, self.from_offset, self.to_offset)
+        ranges = within(self.finished, self.from_offset, self.to_offset) if self.certain else ()
+        return ranges if size(ranges) == self.certain else None
 
     def is_past(self, progress: Progress) -> bool:
         """Has the group gone past the range?"""
@@ -121,7 +113,7 @@ class Window:
 
 
 WINDOW_FIELDS: Final = tuple(one.name for one in fields(Window))
-_FOR_THE_FOLD: Final = ("finished", "reader_is_gone", "awaited", "handed_out", "reached_us")
+_FOR_THE_FOLD: Final = ("finished", "reader_is_gone", "awaited", "reached_us")
 TOLD_FIELDS: Final = (
     *(name for name in WINDOW_FIELDS if name not in _FOR_THE_FOLD),
     "certain_ranges",
@@ -171,22 +163,37 @@ def widened(event: Event, window: Window | None) -> Event:
         return event
     is_early = event.event_us < window.opened_us + ANSWER_SPAN_US
     is_the_reader = not is_loss and window.client_id == event.client_id
-    is_unknown = window.lives_on and (not is_the_reader or window.all_from_offset is not None)
+    is_read_by_two = window.all_from_offset is not None
+    is_unknown = window.lives_on and (not is_the_reader or is_read_by_two)
     if is_unknown and event.reader_is_gone and (is_loss or is_early):
         # The broker has not heard of all its readers; whom it does not know may read on.
         all_from = None if is_loss else event.to_offset
         event = replace(event, certain=0, uncertain=None)
         event = replace(event, reader_is_gone=False, all_from_offset=all_from)
+    elif is_read_by_two and event.reader_is_gone:  # The other one may read on behind all of it.
+        event = replace(event, certain=0, uncertain=None, reader_is_gone=False)
     gone = event.client_id if event.reader_is_gone and not is_loss else None
     awaited = _awaited_without(window.awaited, gone)
-    if awaited:
-        event = replace(_as_wide(event, window), awaited=awaited)
-        if is_loss and window.reader_is_gone:
-            event = _certain_with(event, window)
-    elif is_loss and window.reader_is_gone and not window.redelivered:
+    if is_loss:  # Nobody could pull meanwhile.
+        awaited = tuple(one._replace(told_us=event.event_us) for one in awaited)
+    awaited = _still_awaited(awaited, event.event_us)
+    # Whoever has pulled since may live on: what it has finished does not come again by itself.
+    was_last = window.reader_is_gone and not window.redelivered
+    was_last = was_last and event.to_offset <= window.to_offset
+    if is_loss and was_last:
         assert event.kept_offset is not None, "a loss says what was kept"
         kept = min(event.from_offset, event.kept_offset)
-        event = _certain_with(_as_wide(replace(event, from_offset=kept), window), window)
+        wide = event if awaited else replace(event, from_offset=kept)
+        event = _certain_with(_as_wide(wide, window), window)
+    if awaited:
+        event = replace(
+            event,
+            from_offset=min(event.from_offset, *(one.from_offset for one in awaited)),
+            to_offset=max(event.to_offset, window.to_offset),
+            next_client_id=window.next_client_id,
+            uncertain=None,
+            awaited=awaited,
+        )
     if window.all_from_offset is not None:
         seen_twice_to = max(window.all_from_offset, window.redelivered_to or 0)
         begin = min(event.from_offset, seen_twice_to)
@@ -215,27 +222,27 @@ def _certain_with(event: Event, window: Window) -> Event:
 
 
 def answered(window: Window, event: Event) -> Window:
-    """The window when a reader was told where to begin: there, if nobody else was told before."""
-    told = event.from_offset
+    """The window when a reader was told where to begin: there, or further back where another may
+    begin that was told before.
+    """
     end = max(window.to_offset, event.to_offset)
-    is_latest = not window.redelivered and window.next_client_id in (None, event.next_client_id)
-    begin = told if is_latest else min(window.from_offset, told)
-    begin = min(begin, end)
-    is_gone = window.reader_is_gone and window.client_id == event.client_id
-    all_from = window.all_from_offset
     awaited = _awaited_with(window.awaited, event)
-    before_may_read = not is_gone and (window.lives_on or _read_by_two(event) is not None)
+    begin = min(end, *(one.from_offset for one in awaited))
+    if window.redelivered:
+        begin = min(begin, window.from_offset)
+    all_from = window.all_from_offset
+    before_may_read = window.lives_on or _read_by_two(event) is not None
+    before_may_read = before_may_read and not _has_gone(window, event)
     if before_may_read or len(awaited) > 1:
         all_from = event.to_offset
     certain, finished = window.certain, window.finished
     if finished is not None:
         if window.basis == "DEPARTURE":
             finished = united((begin, window.from_offset), *finished)
-        # Who asks while the one before it reads on may be told otherwise, or may give it back.
-        is_sure = is_gone or event.client_id == event.next_client_id
-        is_sure = is_sure and window.next_client_id in (None, event.next_client_id)
-        sure = finished if is_sure else common(finished, window.handed_out)
-        certain = size(within(sure, begin, end))
+        is_sure = _gets_all(window, event)
+        if is_sure:  # Any of those who were told may be the one to begin.
+            finished = within(finished, max(one.from_offset for one in awaited), end)
+        certain = size(within(finished, begin, end)) if is_sure else 0
     elif certain is not None:
         certain = min(certain, end - begin)
     return replace(
@@ -252,6 +259,25 @@ def answered(window: Window, event: Event) -> Window:
     )
 
 
+def _has_gone(window: Window, answer: Event) -> bool:
+    """Was the window's reader, who has gone, the last one that pulled?"""
+    return window.reader_is_gone and window.client_id == answer.client_id
+
+
+def _gets_all(window: Window, answer: Event) -> bool:
+    """Does somebody get all that the reader before had finished? Not for certain while another one
+    reads on: whoever asks then may be told otherwise, or may give the queue back.
+    """
+    has_gone = _has_gone(window, answer)
+    if not has_gone and answer.client_id != answer.next_client_id:
+        return False
+    if window.next_client_id is None:
+        return window.all_from_offset is None
+    if has_gone and not window.redelivered:
+        return True  # Nobody has pulled since, whoever was told.
+    return window.next_client_id == answer.next_client_id and bool(window.certain)
+
+
 def confirmed(window: Window, event: Event) -> Window:
     """The window with one more redelivery; one without a prediction grows with what it sees. One
     beyond the range shows that somebody else had pulled on: two members read the queue.
@@ -262,7 +288,7 @@ def confirmed(window: Window, event: Event) -> Window:
     all_from = window.all_from_offset
     if not grows and end > window.to_offset and (all_from is None or end < all_from):
         all_from = end
-    seen = replace(
+    return replace(
         window,
         next_client_id=event.next_client_id,
         from_offset=min(window.from_offset, begin) if grows else window.from_offset,
@@ -273,21 +299,6 @@ def confirmed(window: Window, event: Event) -> Window:
         all_from_offset=all_from,
         awaited=_awaited_without(window.awaited, event.next_client_id),
     )
-    # Of an answer that a tag filter has thinned it is not known which offsets it brought.
-    return _handed_out(seen, begin, end) if event.messages == end - begin else seen
-
-
-def _handed_out(window: Window, begin: int, end: int) -> Window:
-    """The window when an answer brings [begin, end): what was finished of it comes again, whether
-    or not the reader before lives on.
-    """
-    handed_out = united(*window.handed_out, (begin, end))[-HANDED_OUT_MAX:]
-    window = replace(window, handed_out=handed_out)
-    if window.certain is None or window.finished is None:
-        return window
-    certain = max(window.certain, size(window.again))
-    at_risk = window.to_offset - window.from_offset
-    return replace(window, certain=certain, uncertain=at_risk - certain)
 
 
 def moved_on(window: Window, progress: Progress) -> Window:
@@ -298,7 +309,8 @@ def moved_on(window: Window, progress: Progress) -> Window:
     assert all_from is not None
     if progress.pulled is None:
         return window
-    window = replace(window, awaited=_awaited_without(window.awaited, progress.last_puller))
+    awaited = _awaited_without(window.awaited, progress.last_puller)
+    window = replace(window, awaited=_still_awaited(awaited, progress.event_us))
     is_due = progress.event_us >= window.opened_us + ANSWER_SPAN_US
     is_awaited = window.awaits_reader(progress.event_us)
     has_begun = is_due or not is_awaited
@@ -341,8 +353,12 @@ def _read_by_two(answer: Event) -> int | None:
 def _awaited_with(awaited: tuple[Awaited, ...], answer: Event) -> tuple[Awaited, ...]:
     told = Awaited(answer.next_client_id, answer.from_offset, answer.event_us)
     others = _awaited_without(awaited, answer.next_client_id)
-    return *(one for one in others if one.told_us + ANSWER_SPAN_US > told.told_us), told
+    return *_still_awaited(others, answer.event_us), told
 
 
 def _awaited_without(awaited: tuple[Awaited, ...], client_id: str | None) -> tuple[Awaited, ...]:
     return tuple(one for one in awaited if client_id is None or one.client_id != client_id)
+
+
+def _still_awaited(awaited: tuple[Awaited, ...], now_us: int) -> tuple[Awaited, ...]:
+    return tuple(one for one in awaited if one.told_us + PULLS_WITHIN_US > now_us)

@@ -12,7 +12,7 @@ offset none.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from itertools import pairwise
 from typing import Any
 
@@ -52,11 +52,6 @@ def within(ranges: Iterable[Range], begin: int, end: int) -> tuple[Range, ...]:
     """What of the ranges lies in [begin, end)."""
     cut = ((max(low, begin), min(high, end)) for low, high in ranges)
     return tuple((low, high) for low, high in cut if low < high)
-
-
-def common(ranges: Sequence[Range], others: Iterable[Range]) -> tuple[Range, ...]:
-    """What lies in one of the ranges and in one of the others."""
-    return united(*(cut for begin, end in others for cut in within(ranges, begin, end)))
 
 
 def united(*ranges: Range) -> tuple[Range, ...]:

@@ -57,7 +57,6 @@ WINDOWS: Final = pa.schema(
         ("finished", pa.list_(pa.list_(pa.int64(), 2))),
         ("reader_is_gone", pa.bool_()),
         ("awaited", pa.list_(AWAITED)),
-        ("handed_out", pa.list_(pa.list_(pa.int64(), 2))),
         ("reached_us", pa.int64()),
     ]
 )
@@ -202,13 +201,12 @@ def _as_row(place: Place, window: Window) -> dict[str, Any]:
 
 def _as_window(row: Mapping[str, Any]) -> Window:
     told = {name: row[name] for name in WINDOW_FIELDS}
-    finished, handed_out = told.pop("finished"), told.pop("handed_out")
+    finished = told.pop("finished")
     awaited = tuple(Awaited(**one) for one in told.pop("awaited") or ())
     return Window(
         **told,
         finished=None if finished is None else _as_ranges(finished),
         awaited=awaited,
-        handed_out=_as_ranges(handed_out or ()),
     )
 
 

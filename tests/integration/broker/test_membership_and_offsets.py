@@ -345,6 +345,26 @@ async def test_a_consumer_is_asked_what_it_holds(tmp_path: Path) -> None:
     assert [tuple(held) for held in window["held_ranges"]] == [(7, 8), (9, 10)]
 
 
+async def test_a_consumer_is_asked_once_more_when_it_has_begun_to_read(tmp_path: Path) -> None:
+    """Should it die soon, it is known what it had finished."""
+    async with cluster(broker_config(tmp_path, window_sample_interval_ms=60_000)) as running:
+        client = running.client("c1")
+        await client.heartbeat()
+
+        async def asked_as_a_new_member() -> bool:
+            return client.asked_count == 1
+
+        await eventually(asked_as_a_new_member, "it is asked as a member")
+        await client.send()
+        await client.pull(0)
+        await client.commit(1)  # Nothing waits: the queue does not look frozen.
+
+        async def asked_again() -> bool:
+            return client.asked_count == 2
+
+        await eventually(asked_again, "it is asked a second after it began")
+
+
 async def test_a_consumer_tells_each_broker_of_its_own_queues_only(tmp_path: Path) -> None:
     """It names the queues of all brokers to each: as told by two, one retry would be two, and one
     broker's window would be another's.

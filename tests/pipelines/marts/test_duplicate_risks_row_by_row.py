@@ -274,20 +274,77 @@ def certainty(*happened: Event | Progress) -> list[tuple[int | None, Any]]:
     return [(one["certain"], one["certain_ranges"]) for one in fold.revisions]
 
 
-def test_what_was_committed_when_the_broker_died_comes_twice_for_sure_when_it_is_handed_out() -> (
+def test_what_is_handed_out_again_while_its_reader_may_live_on_is_never_certain() -> None:
+    """Who got it may give the queue back before a listener has seen it."""
+    assert certainty(death(1, 70, 80, 90), answer(2, 70, 90), again(3, 70, 75)) == [(0, ())] * 3
+
+
+def begun_anew(answer: Event, name: str) -> Event:
+    """The answer to a client that read the queue before."""
+    return replace(answer, client_id=name, next_client_id=name)
+
+
+def test_who_died_with_the_broker_and_asks_anew_gets_for_certain_what_it_had_finished() -> None:
+    anew = begun_anew(answer(2, 70, 90), "c1")
+    assert certainty(death(1, 70, 80, 90), anew)[-1] == (10, ((70, 80),))
+
+
+def test_nothing_is_certain_when_another_reads_on_beside_the_one_that_died_with_the_broker() -> (
     None
 ):
-    """Until then its reader may live on, and go on where it was."""
-    assert certainty(death(1, 70, 80, 90), answer(2, 70, 90), again(3, 70, 75)) == [
-        (0, ()),
-        (0, ()),
-        (5, ((70, 75),)),
-    ]
+    two_read = answer(1, 60, 85), again(2, 60, 90)
+    died = replace(death(3, 70, 80, 90), client_id="c2")
+    assert certainty(*two_read, died, begun_anew(answer(4, 70, 90), "c2"))[-1] == (0, ())
 
 
-def test_an_answer_that_a_tag_filter_has_thinned_makes_nothing_certain() -> None:
-    thinned = replace(again(3, 70, 75), messages=2)
-    assert certainty(death(1, 70, 80, 90), answer(2, 70, 90), thinned)[-1] == (0, ())
+def test_of_two_readers_one_dies_and_what_it_had_finished_is_not_certain() -> None:
+    two_read = answer(1, 100, 140), again(2, 100, 150)
+    dead = replace(departure(3, 110, 150), certain=10, finished=((110, 120),))
+    assert certainty(dead)[-1] == (10, ((110, 120),))
+    assert certainty(*two_read, dead)[-1] == (0, ())
+
+
+def test_what_a_reader_has_finished_after_a_departure_is_not_certain_when_the_broker_dies() -> None:
+    lost = replace(departure(1, 17, 18), certain=1, finished=((17, 18),))
+    waits = answer(2, 17, 18)  # It has not pulled yet.
+    died = death(5, 17, 26, 27)
+    assert certainty(lost, waits, replace(died, to_offset=18, from_offset=18))[-1][0] == 1
+    goes_on = begun_anew(answer(3, 17, 18), "c1"), replace(again(4, 17, 18), next_client_id="c1")
+    assert certainty(lost, waits, *goes_on, died)[-1] == (0, ())
+    assert certainty(lost, waits, died)[-1] == (0, ()), "somebody has pulled up to 27"
+
+
+def test_who_was_told_to_begin_further_back_is_awaited_when_another_is_told() -> None:
+    asked_twice = [begun_anew(answer(seq, told, 34), "c1") for seq, told in ((3, 20), (4, 30))]
+    for further_back, begins_at in (([answer(2, 20, 32)], 20), ([], 30)):
+        fold = Fold(PLACE)
+        fold.take([death(1, 20, 30, 32), *further_back, *asked_twice])
+        assert fold.revisions[-1]["from_offset"] == begins_at
+
+
+def test_of_two_that_were_told_where_to_begin_either_may_begin() -> None:
+    """At risk is what the one further back brings, certain only what both do."""
+    lost = replace(departure(1, 20, 34), certain=14, finished=((20, 34),))
+    back, further_on = answer(2, 20, 34), replace(answer(3, 30, 34), next_client_id="c3")
+    fold = Fold(PLACE)
+    fold.take([lost, back, further_on])
+    told = fold.revisions[-1]
+    assert (told["from_offset"], told["to_offset"]) == (20, 34)
+    assert (told["certain"], told["certain_ranges"]) == (4, ((30, 34),))
+
+
+def test_who_has_not_begun_five_seconds_after_it_was_told_has_given_the_queue_back() -> None:
+    """While the broker is away the time stands still."""
+    lost, told = departure(1, 20, 34), answer(2, 20, 34)
+    later = replace(answer(9, 30, 40), next_client_id="c3")
+    for happened, begins_at in (
+        ((lost, told, replace(answer(3, 30, 40), next_client_id="c3")), 20),
+        ((lost, told, progress(8, 30, 40), later), 30),
+        ((lost, told, death(9, 20, 30, 40), replace(later, seq=10, event_us=10 * SECOND)), 20),
+    ):
+        fold = Fold(PLACE)
+        fold.take(happened)
+        assert fold.revisions[-1]["from_offset"] == begins_at, happened
 
 
 @pytest.mark.parametrize(("before", "certain"), [("c1", 4), ("c3", 0)])
@@ -375,6 +432,13 @@ FOLDS: dict[str, tuple[list[Event | Progress], Told]] = {
         [
             (1, 1, "OPEN", "OPENED", 0),
             (21, 2, "CLOSED", "PASSED", 0),
+        ],
+    ),
+    "who has not begun five seconds after it was told is not held for a second reader": (
+        [answer(1, 100, 140), progress(2, 140, 150), progress(7, 150, 160)],
+        [
+            (1, 1, "OPEN", "OPENED", 0),
+            (7, 2, "OPEN", "ALONE", 0),
         ],
     ),
     "an answer makes the risk of a departure as wide as it is": (
