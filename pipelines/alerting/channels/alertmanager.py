@@ -3,7 +3,8 @@
 An Alertmanager that is told of an alert forgets it after five minutes unless it is told until when
 it holds: firing alerts hold for `valid_for_s`, which is longer than the pause between two notices.
 Told twice, it knows the alert by its labels. A webhook's receiver can tell a second copy by its
-Idempotency-Key, which is the notice's id.
+Idempotency-Key, which is the notice's id. Owner and figures go as annotations: as labels they would
+make another alert of it whenever they change.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from pipelines.alerting.alerts import Alert, Notice
 from pipelines.alerting.channels.http_request import HttpRequest, json_bytes
 from pipelines.alerting.channels.secret import Secret
 from pipelines.alerting.channels.wording import (
+    figures_of,
     is_resolved,
     is_web_address,
     labels_of,
@@ -26,6 +28,9 @@ from pipelines.alerting.channels.wording import (
 
 NEVER: Final = "0001-01-01T00:00:00Z"
 """How version 4 says that an alert has no end yet."""
+
+FIGURES_CHARS_MAX: Final = 500
+"""As much of the figures as other channels tell."""
 
 _NOT_IN_NAMES: Final = re.compile(r"[^a-zA-Z0-9_]")
 
@@ -58,7 +63,7 @@ def pushed(notice: Notice, settings: AlertmanagerSettings) -> HttpRequest:
 def webhook(notice: Notice, settings: WebhookSettings) -> HttpRequest:
     """The webhook of Alertmanager, version 4."""
     labels = [labels_of(alert) for alert in notice.alerts]
-    annotations = [alert.annotations for alert in notice.alerts]
+    annotations = [annotations_of(alert) for alert in notice.alerts]
     told = {
         "version": "4",
         "groupKey": notice.group_key,
@@ -75,12 +80,18 @@ def webhook(notice: Notice, settings: WebhookSettings) -> HttpRequest:
     return HttpRequest(settings.url, json_bytes(told), settings.bearer, key)
 
 
+def annotations_of(alert: Alert) -> dict[str, str]:
+    """Its texts, with its owner, if it has one, and its figures; a text of the rule's own stays."""
+    told = {"owner": alert.owner, "figures": figures_of(alert, FIGURES_CHARS_MAX)}
+    return {name: text for name, text in told.items() if text} | dict(alert.annotations)
+
+
 def _listed(alert: Alert) -> dict[str, Any]:
     ended_us = alert.resolved_at_us
     return {
         "status": "resolved" if is_resolved(alert) else "firing",
         "labels": labels_of(alert),
-        "annotations": dict(alert.annotations),
+        "annotations": annotations_of(alert),
         "startsAt": moment_text(alert.active_at_us),
         "endsAt": NEVER if ended_us is None else moment_text(ended_us),
         "generatorURL": _source(alert),
@@ -99,7 +110,7 @@ def _posted(alert: Alert, notice: Notice, settings: AlertmanagerSettings) -> dic
         ended_us = notice.created_us + settings.valid_for_s * 1_000_000
     return {
         "labels": _named(labels_of(alert)),
-        "annotations": _named(alert.annotations),
+        "annotations": _named(annotations_of(alert)),
         "startsAt": moment_text(started_us),
         "endsAt": moment_text(max(ended_us, started_us + 1_000)),
         "generatorURL": _source(alert),

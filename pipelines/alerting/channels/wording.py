@@ -88,11 +88,15 @@ def facts_of(alert: Alert, chars_max: int) -> Iterator[tuple[str, str]]:
     yield "Owner", one_line(alert.owner or "nobody", chars_max)
     yield "Labels", one_line(_listed(alert.labels), chars_max)
     if alert.figures:
-        figures = {
-            name: "unknown" if value is None else str(value)
-            for name, value in alert.figures.items()
-        }
-        yield "Figures", one_line(_listed(figures), chars_max)
+        yield "Figures", figures_of(alert, chars_max)
+
+
+def figures_of(alert: Alert, chars_max: int) -> str:
+    """`lag_messages=812, time_lag_ms=unknown`; empty: it has none."""
+    figures = {
+        name: "unknown" if value is None else str(value) for name, value in alert.figures.items()
+    }
+    return one_line(_listed(figures), chars_max)
 
 
 def links_of(alert: Alert) -> list[tuple[str, str]]:

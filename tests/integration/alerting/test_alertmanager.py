@@ -142,7 +142,12 @@ def test_alerts_are_shown_once_and_resolved(address: str, hook: Ledger) -> None:
         "group": "payments",
         "topic": "orders",
     }
-    assert there["annotations"]["summary"] == "stands still"
+    assert there["annotations"] == {
+        "summary": "stands still",
+        "page_url": "https://t/g",
+        "owner": "payments-team",
+        "figures": "head=unknown, messages=57, time_lag_s=12.5",
+    }
     assert there["generatorURL"] == "https://t/g"
     hours_s = 9 * 3_600
     ends_s = seconds_of(there["endsAt"])

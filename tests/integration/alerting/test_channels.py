@@ -75,6 +75,10 @@ def test_a_webhook_is_told_in_version_four_and_can_tell_a_second_copy() -> None:
     assert request.headers["Idempotency-Key"] == "n_1"
     assert request.headers["Content-Type"] == "application/json"
     labels = {"alertname": "StalledWindow", "severity": "critical", "cluster": "shop"}
+    added = {
+        "owner": "payments-team",
+        "figures": "head=unknown, messages=57, time_lag_s=12.5",
+    }
     assert request.told == {
         "version": "4",
         "groupKey": notice.group_key,
@@ -83,13 +87,13 @@ def test_a_webhook_is_told_in_version_four_and_can_tell_a_second_copy() -> None:
         "receiver": "on-call",
         "groupLabels": {"group": "payments"},
         "commonLabels": {**labels, "group": "payments"},
-        "commonAnnotations": {},
+        "commonAnnotations": added,
         "externalURL": "https://t.example",
         "alerts": [
             {
                 "status": "firing",
                 "labels": {**labels, "group": "payments", "queue": "0"},
-                "annotations": {"summary": "queue 0", "page_url": "https://t.example/g"},
+                "annotations": {"summary": "queue 0", "page_url": "https://t.example/g", **added},
                 "startsAt": "2026-05-28T20:25:40.000Z",
                 "endsAt": "0001-01-01T00:00:00Z",
                 "generatorURL": "https://t.example/g",
@@ -98,7 +102,7 @@ def test_a_webhook_is_told_in_version_four_and_can_tell_a_second_copy() -> None:
             {
                 "status": "resolved",
                 "labels": {**labels, "group": "payments", "queue": "1"},
-                "annotations": {"summary": "queue 1 stands still"},
+                "annotations": {"summary": "queue 1 stands still", **added},
                 "startsAt": "2026-05-28T20:25:40.000Z",
                 "endsAt": "2026-05-28T20:26:40.000Z",
                 "generatorURL": "",
@@ -106,6 +110,29 @@ def test_a_webhook_is_told_in_version_four_and_can_tell_a_second_copy() -> None:
             },
         ],
     }
+
+
+def test_owner_and_figures_are_annotations_and_those_of_the_rule_stay() -> None:
+    own = {"owner": "as the rule says", "figures": "of its own"}
+    nobodys = an_alert(2, owner="", figures={}, annotations={})
+    alerts = (an_alert(0), an_alert(1, annotations=own), nobodys)
+    with receiving() as ledger:
+        notice = a_notice(alerts=alerts)
+        assert told(a_receiver("alertmanager", url=ledger.url), notice) == Delivered()
+        assert told(a_receiver("webhook", url=f"{ledger.url}/hook"), notice) == Delivered()
+
+    pushed, hook = (request.told for request in ledger.received)
+    for listed in (pushed, hook["alerts"]):
+        assert [one["annotations"] for one in listed] == [
+            {
+                "summary": "queue 0 stands still",
+                "owner": "payments-team",
+                "figures": "head=unknown, messages=57, time_lag_s=12.5",
+            },
+            own,
+            {},
+        ]
+        assert not any({"owner", "figures"} & set(one["labels"]) for one in listed)
 
 
 def test_pagerduty_opens_and_closes_one_incident_a_group() -> None:
