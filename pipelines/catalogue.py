@@ -130,7 +130,9 @@ ALERTS: Final = GoldTable(
         must("fingerprint", STRING, "rule and labels: the same as long as the alert is the same"),
         must("rule", STRING, "rule"),
         must("severity", STRING, "critical, error, warning or info"),
-        must("owner", STRING, "who is to act; empty: the rule names nobody"),
+        must(
+            "owner", STRING, "who is to act; empty: neither the rule nor `[[owners]]` names anybody"
+        ),
         must(
             "state",
             STRING,

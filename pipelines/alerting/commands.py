@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import asdict
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -27,24 +28,40 @@ alerts = typer.Typer(
 )
 app.add_typer(alerts, name="alerts")
 
+JsonOption = Annotated[bool, typer.Option("--json", help="As JSON.")]
+
 
 @alerts.command("check")
 def check(
     files: Annotated[
         list[Path] | None,
         typer.Argument(
-            help="Files of rules, or folders of them, or of routes; none: those that are shipped."
+            help="Files of rules, or folders of them, of receivers with routes and owners, or of "
+            "routes; none: those that are shipped."
         ),
     ] = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Say what is wrong with files of rules: file, rule, key, value, and what to do."""
     from pipelines.alerting.files import ROUTING, faults_of_routing, read_rules, rule_files
+    from pipelines.alerting.telling import faults_of_telling
     from pipelines.wording import plural
 
     named = rule_files(files or ()) + ([] if files else [ROUTING])
-    routing = {file: faults for file in named if (faults := faults_of_routing(file)) is not None}
+    routing = {
+        file: faults
+        for file in named
+        for faults in (faults_of_telling(file), faults_of_routing(file))
+        if faults is not None
+    }
     checked = read_rules(file for file in named if file not in routing)
-    _end_at_faults((*checked.faults, *chain(*routing.values())), "alerts check")
+    faults = (*checked.faults, *chain(*routing.values()))
+    if as_json:
+        told = {"rules": len(checked.rules), "files": [str(file) for file in named]}
+        _tell_json({**told, "faults": [asdict(fault) for fault in faults]})
+    _end_at_faults(faults, "alerts check")
+    if as_json:
+        return
     typer.echo(f"{plural(len(checked.rules), 'rule')} in {plural(len(named), 'file')}, no faults")
 
 
@@ -100,7 +117,6 @@ DatabaseOption = Annotated[
         "or in the folder that TIDEMARK_HOME names.",
     ),
 ]
-JsonOption = Annotated[bool, typer.Option("--json", help="As JSON.")]
 AuthorOption = Annotated[str, typer.Option(envvar="USER", help="Who says so.")]
 CommentOption = Annotated[str, typer.Option(help="Why.")]
 LISTED = 50
@@ -256,6 +272,7 @@ def ack(
     author: AuthorOption,
     comment: CommentOption = "",
     database: DatabaseOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Say that somebody has seen an alert and looks after it."""
     from pipelines.alerting.asking import one_alert
@@ -266,6 +283,9 @@ def ack(
         alert = one_alert(state, name, fingerprint)
         said = people.Ack(alert.fingerprint, alert.active_at_us, author, comment, now_us())
         people.acknowledge(state, name, said)
+    if as_json:
+        _tell_json(asdict(said))
+        return
     typer.echo(f"acked {alert.fingerprint}")
 
 
@@ -283,11 +303,12 @@ def silence(
     length: Annotated[str, typer.Option(help="For so long each time.")] = "1h",
     zone: Annotated[str, typer.Option(help="Time zone of days and time of day.")] = "UTC",
     database: DatabaseOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Tell nobody of alerts that match, for a time or again and again."""
     import secrets
 
-    from pipelines.alerting.asking import new_silence, recurring_of
+    from pipelines.alerting.asking import new_silence, recurring_of, silence_as_json
     from pipelines.alerting.kept_silences import kept_silence
     from pipelines.alerting.state import now_us
     from pipelines.alerting.store import people
@@ -306,6 +327,9 @@ def silence(
     )
     with _state(lake, database) as (state, name):
         people.add_silence(state, name, kept_silence(made, created_us=begin_us))
+    if as_json:
+        _tell_json(silence_as_json(made))
+        return
     typer.echo(f"silenced {made.silence_id}")
 
 
@@ -339,21 +363,27 @@ def unsilence(
     silence_id: Annotated[str, typer.Argument(help="Of `tidemark alerts silences`.")],
     lake: LakeOption,
     database: DatabaseOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """End a silence now."""
     from pipelines.alerting.state import now_us
     from pipelines.alerting.store import people
 
+    ended_us = now_us()
     with _state(lake, database) as (state, name):
-        if not people.expire_silence(state, name, silence_id, now_us=now_us()):
+        if not people.expire_silence(state, name, silence_id, now_us=ended_us):
             raise ConfigError("silence", silence_id, "one of `tidemark alerts silences`")
+    if as_json:
+        _tell_json({"silence_id": silence_id, "ended_us": ended_us})
+        return
     typer.echo(f"ended {silence_id}")
 
 
 @alerts.command("test-channel")
-def test_channel(
+def try_channel(
     receiver: Annotated[str, typer.Argument(help="Name of the receiver.")],
     receivers: Annotated[Path, typer.Option(help="File of receivers.")],
+    as_json: JsonOption = False,
 ) -> None:
     """Send a receiver an alert that says that it is a test."""
     import asyncio
@@ -362,10 +392,21 @@ def test_channel(
     from pipelines.alerting.serving import tried
 
     outcome = asyncio.run(tried(receivers, receiver))
-    if isinstance(outcome, Failed):
-        typer.echo(f"tidemark alerts: {receiver} does not have it: {outcome.error}", err=True)
+    failed = outcome if isinstance(outcome, Failed) else None
+    if as_json:
+        told = {"receiver": receiver, "delivered": failed is None}
+        why = ("", "") if failed is None else (failed.trouble.value, failed.error)
+        _tell_json({**told, "trouble": why[0], "error": why[1]})
+    if failed is not None:
+        typer.echo(f"tidemark alerts: {receiver} does not have it: {failed.error}", err=True)
         raise typer.Exit(1)
-    typer.echo(f"{receiver} has it")
+    if not as_json:
+        typer.echo(f"{receiver} has it")
+
+
+def _tell_json(told: Mapping[str, Any]) -> None:
+    """For machines; what is wrong stands on stderr all the same, and in the exit code."""
+    typer.echo(json.dumps(told, indent=2))
 
 
 @contextmanager

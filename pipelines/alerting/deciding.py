@@ -20,6 +20,7 @@ from pipelines.alerting.crowding import bounded
 from pipelines.alerting.evaluating import Looked, Outcome, evaluate
 from pipelines.alerting.grouping import Group
 from pipelines.alerting.life_cycle import Change, ChangeKind, Now
+from pipelines.alerting.owners import Owned
 from pipelines.alerting.routing import Routing
 from pipelines.alerting.rules import Rule
 from pipelines.alerting.silences import Silence
@@ -59,12 +60,14 @@ def judge(
     *,
     now_us: int,
     of_lake_alone: bool = False,
+    owners: Sequence[Owned] = (),
 ) -> Decided:
     """Hold the rules in force against a look at gold; nobody is told yet.
 
     of_lake_alone: gold is as it was, only what is said of the lake itself is judged, for that
     changes with the clock. So it is while gold is made anew: what it tells of the past ends nothing
-    that goes on, and what was told then is not told again.
+    that goes on, and what was told then is not told again. owners: whose alerts are where their
+    rules name nobody.
     """
     clock = known.clock.advanced(looked.data_us, now_us)
     of_lake_alone = of_lake_alone or clock.is_of_the_past
@@ -82,6 +85,7 @@ def judge(
             *(rule, of_rule.pop(rule.name, ()), outcomes[rule.name]),
             of_lake if rule.is_of_lake else at,
             gone=looked.gone,
+            owners=owners,
         )
         kept += stepped.alerts
         changes += stepped.changes

@@ -40,6 +40,7 @@ from pipelines.alerting.alerts import (
 )
 from pipelines.alerting.evaluating import EvalError, NoData, Outcome, Signals, Withheld
 from pipelines.alerting.links import links_of
+from pipelines.alerting.owners import Owned, owner_of
 from pipelines.alerting.rules import Policy, Rule
 from pipelines.alerting.texts import rendered, since_text
 from pipelines.settings import MINUTE_US
@@ -112,12 +113,14 @@ def step(
     now: Now,
     *,
     gone: Sequence[Mapping[str, str]] = (),
+    owners: Sequence[Owned] = (),
 ) -> Stepped:
     """What becomes of a rule's alerts by the outcome of its evaluation.
 
-    gone: what is not there any more, by the labels that name it.
+    gone: what is not there any more, by the labels that name it. owners: whose alerts are where the
+    rule names nobody.
     """
-    life = _Life(rule, now)
+    life = _Life(rule, now, owners)
     signals = _signals_of(rule, outcome)
     known = {alert.fingerprint: alert for alert in alerts}
     for fingerprint, alert in known.items():
@@ -198,8 +201,9 @@ def _is_gone(alert: Alert, gone: Sequence[Mapping[str, str]]) -> bool:
 class _Life:
     """One step of the alerts of a rule."""
 
-    def __init__(self, rule: Rule, now: Now) -> None:
+    def __init__(self, rule: Rule, now: Now, owners: Sequence[Owned]) -> None:
         self._rule = rule
+        self._owners = owners
         self._now = now
         self._kept: list[Alert] = []
         self._changes: list[Change] = []
@@ -217,7 +221,7 @@ class _Life:
             fingerprint,
             self._rule.name,
             self._rule.severity.value,
-            self._rule.owner,
+            owner_of(self._rule, signal.labels, self._owners),
             dict(signal.labels),
             {},
             signal.figures,
@@ -245,9 +249,11 @@ class _Life:
             last_true_us=max(alert.last_true_us, now.data_us),
             reason=FLAPPING if course.is_flapping else _reason(signal),
             severity=self._rule.severity.value,
-            owner=self._rule.owner,
+            owner=owner_of(self._rule, alert.labels, self._owners),
             course=course,
         )
+        if (seen.owner, seen.severity) != (alert.owner, alert.severity):
+            kind = ChangeKind.NOTED
         if alert.state is State.RESOLVED:
             seen = replace(seen, state=State.PENDING, active_at_us=now.data_us)
             self._waits(seen, signal, ChangeKind.BEGUN)

@@ -1,4 +1,4 @@
-"""Where alerts go, as one file says it: receivers, which hosts may be asked, and routes.
+"""Where alerts go, as one file says it: receivers, which hosts may be asked, routes and owners.
 
 Without routes the only receiver gets everything; without inhibitions those that are shipped hold.
 
@@ -12,6 +12,10 @@ Without routes the only receiver gets everything; without inhibitions those that
     [routing]
     receiver = "on-call"
     group_by = ["cluster", "group", "alertname"]
+
+    [[owners]]
+    owner = "payments team"
+    matchers = ['group=~"pay.*"']
 
 Invariant: a file is right as a whole, or nothing of it is used. Absent on purpose: sending.
 """
@@ -32,6 +36,7 @@ from pipelines.alerting.files import ROUTING, read_document
 from pipelines.alerting.links import Bases, absolute
 from pipelines.alerting.outbox.courier import Channel
 from pipelines.alerting.outbox.outcomes import Outcome
+from pipelines.alerting.owners import Owned, owners_of
 from pipelines.alerting.routing import NAMED_MAX, Routing, routing_of
 from pipelines.alerting.rules import Fault
 from pipelines.alerting.watching import Told
@@ -61,7 +66,8 @@ class TellingFile:
         channels = channels_of(receivers, self._environment, self._threads)
         bases = Bases(receivers.external_url, receivers.lab_url, receivers.runbooks_url)
         linked = {name: Linked(channel, bases) for name, channel in channels.items()}
-        return Told(routing_in(str(self._file), receivers), linked)
+        file = str(self._file)
+        return Told(routing_in(file, receivers), linked, owners_in(file, receivers))
 
 
 def _files_of_secrets(receivers: Receivers) -> tuple[Path, ...]:
@@ -117,6 +123,36 @@ def routing_in(file: str, receivers: Receivers) -> Routing:
         raise ConfigError("routing", "***", "; ".join(map(str, checked.faults)), file)
     _check_that_alerts_outlast_pauses(file, receivers, checked.routing)
     return _told_whole(receivers, checked.routing)
+
+
+def owners_in(file: str, receivers: Receivers) -> tuple[Owned, ...]:
+    """The owners of a file of receivers; raises ConfigError with all that is wrong with them."""
+    owners, faults = owners_of(file, receivers.owners)
+    if faults:
+        raise ConfigError("owners", "***", "; ".join(map(str, faults)), file)
+    return owners
+
+
+def faults_of_telling(file: Path) -> tuple[Fault, ...] | None:
+    """What is wrong with a file of receivers, without its secrets; None: it is none."""
+    document = read_document(file)
+    if isinstance(document, Fault) or not document.keys() & {"receivers", "owners"}:
+        return None
+    try:
+        receivers = read_receivers(file)
+        faults = list(owners_of(str(file), receivers.owners)[1])
+    except ConfigError as error:
+        return (_as_fault(file, error),)
+    try:
+        routing_in(str(file), receivers)
+    except ConfigError as error:
+        faults.append(_as_fault(file, error))
+    return tuple(faults)
+
+
+def _as_fault(file: Path, error: ConfigError) -> Fault:
+    value = "" if error.value == "***" else repr(error.value)[:120]
+    return Fault(str(file), "", error.key, value, error.allowed)
 
 
 def _told_whole(receivers: Receivers, routing: Routing) -> Routing:

@@ -31,6 +31,7 @@ from pipelines.alerting.kept import known_of, step_of
 from pipelines.alerting.kept_silences import silences_of
 from pipelines.alerting.looking import Gold
 from pipelines.alerting.outbox.courier import Channel, Courier
+from pipelines.alerting.owners import Owned
 from pipelines.alerting.routing import Routing
 from pipelines.alerting.rules import Rule, RuleSet
 from pipelines.alerting.store import judgings, leads, people, steps
@@ -68,6 +69,8 @@ class Told:
 
     routing: Routing
     channels: Mapping[str, Channel]
+    owners: Sequence[Owned] = ()
+    """Whose alerts are, where their rules name nobody."""
 
 
 class Places(Protocol):
@@ -139,7 +142,7 @@ class Alerting:
         self._holder = holder
         self._rules = RuleSet()
         self._judges_anew = True
-        """Rules have changed since gold was judged."""
+        """Rules, or owners of groups, have changed since gold was judged."""
         self._moment: Moment | None = None
         """The last complete cycle, as far as the lake could be read."""
         self._rule_paths = rules
@@ -351,7 +354,10 @@ class Alerting:
             rules = [rule for rule in rules if rule.is_of_lake]
         looked = self._looked(rules, self._moment, now_us)
         decided = judge(
-            state.known, self._rules.rules, looked, now_us=now_us, of_lake_alone=not is_new
+            *(state.known, self._rules.rules, looked),
+            now_us=now_us,
+            of_lake_alone=not is_new,
+            owners=self._owners,
         )
         crowd = f"{OPEN_MAX:,} alerts are open: no more begin of {', '.join(decided.left_out)}"
         self._say("crowd", crowd if decided.left_out else "")
@@ -370,11 +376,16 @@ class Alerting:
             self._say("rules", faults and f"the rules in force stay: {faults}")
         if self._place_files.have_changed():
             try:
-                self._told = self._places.read()
+                before, self._told = self._owners, self._places.read()
+                self._judges_anew = self._judges_anew or self._owners != before
                 self._courier.now_has({} if self._told is None else self._told.channels)
                 self._say("places", "")
             except ConfigError as error:
                 self._say("places", f"receivers and routes stay as they were: {error}")
+
+    @property
+    def _owners(self) -> Sequence[Owned]:
+        return () if self._told is None else self._told.owners
 
     def _give_back(self) -> None:
         if self._state is not None:

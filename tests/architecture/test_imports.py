@@ -32,6 +32,7 @@ PURE = (
     "pipelines/alerting/lake_rows.py",
     "pipelines/alerting/matchers.py",
     "pipelines/alerting/outbox/outcomes.py",
+    "pipelines/alerting/owners.py",
     "pipelines/alerting/routing.py",
     "pipelines/alerting/rule_tests.py",
     "pipelines/alerting/rules.py",

@@ -118,6 +118,8 @@ class Receivers(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Where people find the runbooks: the folder of `docs`, or what stands for it."""
     routing: dict[str, Any] | None = None
     """Which alerts go to whom, as `routing` reads it."""
+    owners: tuple[dict[str, Any], ...] = ()
+    """Whose alerts are, as `owners` reads it."""
 
 
 def receivers_of(text: str, place: str) -> Receivers:

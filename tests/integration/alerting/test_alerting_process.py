@@ -340,3 +340,30 @@ async def test_that_the_lake_is_gone_is_told_though_nothing_can_be_read(
     assert there == {"GroupStands": State.FIRING, "Late": State.FIRING}
     # Where the lake was, nothing is made that it would find when it comes back.
     assert root.exists() is (damage == "not readable")
+
+
+async def test_owners_of_the_receivers_file_are_read_again_and_wrong_ones_change_nothing(
+    room: Room, caplog: pytest.LogCaptureFixture
+) -> None:
+    room.write_rules(RULES.format(waits="10s").replace('owner = "shop"\n', ""))
+    file = room.folder / "telling.toml"
+    telling = file.read_text()
+    owners = '[[owners]]\nowner = "{}"\nmatchers = [\'group=~"stu.*"\']\n'
+
+    def owner() -> list[str]:
+        return [alert.owner for alert in steps.load(room.database(), LAKE).alerts]
+
+    file.write_text(telling + owners.format("first team"))
+    party, broker = room.party(), room.story.broker("b")
+    for at_s in room.go_on(party, 60, broker):
+        two_groups(broker, at_s)
+    assert owner() == ["first team"]
+
+    file.write_text(telling + owners.format("another team"))
+    party.look()  # No new cycle: the file alone has changed.
+    assert owner() == ["another team"]
+
+    file.write_text(telling + owners.format("a third team").replace("=~", "~"))
+    party.look()
+    assert owner() == ["another team"]
+    assert "owners 1: matchers" in caplog.text

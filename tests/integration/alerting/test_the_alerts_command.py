@@ -172,6 +172,30 @@ def test_what_people_say_of_an_alert_is_kept_and_shown(desk: Desk) -> None:
     assert "silenced by" not in desk.tidemark("list")
 
 
+def test_what_people_say_is_answered_as_json(desk: Desk) -> None:
+    with desk.party():
+        desk.await_told(1)
+    (alert,) = desk.alerts()
+    said = ("--author", "ann", "--comment", "on it", "--json")
+    acked = json.loads(desk.tidemark("ack", alert["fingerprint"][:6], *said))
+    (held,) = desk.alerts()
+    assert acked == held["ack"]
+    assert (acked["fingerprint"], acked["author"]) == (alert["fingerprint"], "ann")
+
+    silence = json.loads(desk.tidemark("silence", "group=stuck", *said))
+    (listed,) = json.loads(desk.tidemark("silences", "--json"))
+    assert silence == listed
+    assert silence["to_us"] - silence["from_us"] == 2 * 3600 * 1_000_000
+
+    ended = json.loads(desk.tidemark("unsilence", silence["silence_id"], "--json"))
+    assert ended["silence_id"] == silence["silence_id"]
+    assert silence["from_us"] < ended["ended_us"] < silence["to_us"]
+    assert json.loads(desk.tidemark("silences", "--json")) == []
+    assert "one of `tidemark alerts silences`" in desk.tidemark(
+        "unsilence", "nope", "--json", code=1
+    )
+
+
 def test_a_list_is_asked_for_by_what_is_wanted(desk: Desk) -> None:
     with desk.party():
         desk.await_told(1)
@@ -225,6 +249,16 @@ def test_a_channel_is_tried(desk: Desk) -> None:
     ((request,),) = [desk.ledger.received]
     assert request.told["alerts"][0]["labels"]["alertname"] == "ChannelTest"
 
+    done = subprocess.run(
+        [TIDEMARK, "alerts", *words, "--json"],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    delivered = {"receiver": "hook", "delivered": True, "trouble": "", "error": ""}
+    assert json.loads(done.stdout) == delivered
+
 
 def test_a_channel_that_nobody_listens_at_is_said_in_a_sentence(tmp_path: Path) -> None:
     with socket.socket() as free:
@@ -240,3 +274,17 @@ def test_a_channel_that_nobody_listens_at_is_said_in_a_sentence(tmp_path: Path) 
         "tidemark alerts: hook does not have it: "
         f"127.0.0.1 port {port} cannot be reached: connection refused\n"
     )
+    done = subprocess.run(
+        [TIDEMARK, "alerts", *words, "--json"],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode == 1
+    assert json.loads(done.stdout) == {
+        "receiver": "hook",
+        "delivered": False,
+        "trouble": "UNREACHABLE",
+        "error": f"127.0.0.1 port {port} cannot be reached: connection refused",
+    }
