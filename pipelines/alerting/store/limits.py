@@ -17,8 +17,8 @@ REMEMBERED_MAX: Final = 20_000
 was told."""
 
 RESOLVED_KEPT_US: Final = 7 * DAY_US
-"""Resolved alerts that the life cycle has not forgotten before, for its clock stood still with gold;
-the Delta table `alerts` has all for longer."""
+"""Resolved alerts that the life cycle has not forgotten before: its clock stands still with gold.
+The Delta table `alerts` has all for longer."""
 
 RESOLVED_KEPT_MAX: Final = 10_000
 """Resolved alerts of one lake; beyond it the oldest go earlier."""
