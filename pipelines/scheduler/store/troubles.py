@@ -1,4 +1,5 @@
-"""Runs of which somebody should hear: those that failed for good, were lost, or are late.
+"""Runs of which somebody should hear: those that failed for good, were lost, or are late; and that
+none is planned.
 
 Place in the walk: the scheduler's rows → the table `job_runs` of alerting, whose rules tell each
 run once.
@@ -7,6 +8,9 @@ What is lost is told apart from what is late. LOST: an executor had the run, or 
 nothing is heard any more. RESULT_LATE: it counted as lost, and its result came yet. LATE: it should
 have begun long ago, and no executor has it. A run that is tried again is not told of, its last try
 is.
+
+NOT_PLANNED tells of no run: jobs are overdue, and nobody has planned them. For all of them there is
+one, of the job that is overdue longest: when no centre lives, a thousand alerts say no more.
 
 Invariant: reads alone; bounded; the newest first.
 """
@@ -19,8 +23,10 @@ from typing import Final
 import sqlalchemy as sa
 
 from pipelines.alerting.store.database import Database
+from pipelines.microseconds import moment_at, utc_text
 from pipelines.scheduler.run_life import OK, RunState
 from pipelines.scheduler.store.tables import AnyRow, job_groups, jobs, runs
+from pipelines.settings import MS_US
 
 TOLD_FOR_MS: Final = 3_600_000
 """So long after it ended a run is told of: alerting may have stood still meanwhile."""
@@ -28,6 +34,7 @@ LATE_MS: Final = 60_000
 """So long after its time a run may wait for its executor."""
 TROUBLES_MAX: Final = 1_000
 LAST_LINES: Final = 5
+NOT_PLANNED: Final = "NOT_PLANNED"
 _ENDED_BADLY: Final = (RunState.FAILED.value, RunState.REFUSED.value, RunState.LOST.value)
 _NOT_BEGUN: Final = (
     RunState.PLANNED.value, RunState.CLAIMED.value, RunState.SENT.value, RunState.UNKNOWN.value,
@@ -36,14 +43,15 @@ _NOT_BEGUN: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """A run, and what is wrong with it."""
+    """A run, or a job without one, and what is wrong with it."""
 
-    run: int
+    run: int | None
+    """None: there is no run that could be named."""
     job_id: int
     job: str
     app: str
     outcome: str
-    """FAILED, REFUSED, LOST, RESULT_LATE or LATE."""
+    """FAILED, REFUSED, LOST, RESULT_LATE, LATE or NOT_PLANNED."""
     executor: str | None
     planned_ms: int
     since_ms: int
@@ -53,7 +61,8 @@ class Trouble:
 
 
 def troubles(database: Database, *, now_ms: int) -> list[Trouble]:
-    """The runs of the last hour that ended badly, and those that wait for too long."""
+    """The runs of the last hour that ended badly, those that wait for too long, and that jobs are
+    not planned."""
     ended_badly = (
         runs.c.state.in_(_ENDED_BADLY)
         & (runs.c.retries_left == 0)
@@ -70,7 +79,40 @@ def troubles(database: Database, *, now_ms: int) -> list[Trouble]:
         .limit(TROUBLES_MAX)
     )
     with database.reading() as connection:
-        return [_trouble(row) for row in connection.execute(wanted)]
+        of_runs = [_trouble(row) for row in connection.execute(wanted)]
+        return [*_not_planned(connection, now_ms), *of_runs]
+
+
+def _not_planned(connection: sa.Connection, now_ms: int) -> list[Trouble]:
+    """That jobs are overdue, if there are any: a centre that lives has moved their next times."""
+    is_overdue = jobs.c.is_active & (jobs.c.next_ms < now_ms - LATE_MS)
+    count = connection.scalar(sa.select(sa.func.count()).select_from(jobs).where(is_overdue)) or 0
+    longest = connection.execute(
+        sa.select(jobs.c.job_id, jobs.c.title, jobs.c.next_ms, job_groups.c.app_name)
+        .join(job_groups, job_groups.c.group_id == jobs.c.group_id)
+        .where(is_overdue)
+        .order_by(jobs.c.next_ms, jobs.c.job_id)
+        .limit(1)
+    ).one_or_none()
+    if longest is None:
+        return []
+    jobs_are = "1 job is" if count == 1 else f"{count} jobs are"
+    since = utc_text(moment_at(longest.next_ms * MS_US), timespec="seconds")
+    return [
+        Trouble(
+            run=None,
+            job_id=longest.job_id,
+            job=longest.title,
+            app=longest.app_name,
+            outcome=NOT_PLANNED,
+            executor=None,
+            planned_ms=longest.next_ms,
+            since_ms=longest.next_ms,
+            attempt=0,
+            evidence=f"{jobs_are} overdue and not planned, the first since {since}",
+            last_lines="",
+        )
+    ]
 
 
 def _trouble(row: AnyRow) -> Trouble:

@@ -23,9 +23,10 @@ from pipelines.lake import Lake
 from pipelines.scheduler.job_settings import JobSettings
 from pipelines.scheduler.store.audit import Change
 from pipelines.scheduler.store.groups import add_group
-from pipelines.scheduler.store.jobs import add_job
+from pipelines.scheduler.store.jobs import add_job, pause_job, start_job
+from pipelines.scheduler.store.passes import plan_due
 from pipelines.scheduler.store.run_rows import planned_row
-from pipelines.scheduler.store.tables import runs
+from pipelines.scheduler.store.tables import jobs, runs
 from pipelines.scheduler.store.troubles import LATE_MS, TOLD_FOR_MS, troubles
 from tests.integration.alerting.receiving_server import Ledger, receiving
 from tests.integration.client.cluster_users import eventually
@@ -55,7 +56,7 @@ class Room:
         self.ledger = ledger
         self.lake = Lake.at(str(folder / "lake"))
         self.database = Database.in_folder(folder)
-        group = add_group(self.database, "reports", Change("me", NOW_MS))
+        self.group = group = add_group(self.database, "reports", Change("me", NOW_MS))
         settings = JobSettings(title="lag report", handler="lag-report")
         self.job = add_job(self.database, group, settings, Change("me", NOW_MS))
         self.telling = folder / "telling.toml"
@@ -86,6 +87,19 @@ class Room:
                 ).scalar_one()
             )
 
+    def started(self, title: str, next_ms: int) -> int:
+        """A job that is active and due then; its number."""
+        settings = JobSettings(
+            title=title, handler="count", schedule_kind="FIX_RATE", schedule_text="86400"
+        )
+        job_id = add_job(self.database, self.group, settings, Change("me", NOW_MS))
+        start_job(self.database, job_id, Change("me", NOW_MS))
+        with self.database.writing() as connection:
+            connection.execute(
+                sa.update(jobs).where(jobs.c.job_id == job_id).values(next_ms=next_ms)
+            )
+        return job_id
+
     async def told(self) -> list[tuple[str, str, dict[str, str]]]:
         """Rule, run and texts of everything that the receiver was ever told, by a new process."""
         party = self.party()
@@ -97,7 +111,7 @@ class Room:
         await running
         return sorted(
             (
-                (one["labels"]["alertname"], one["labels"]["run"], one["annotations"])
+                (one["labels"]["alertname"], one["labels"].get("run", ""), one["annotations"])
                 for request in self.ledger.received
                 for one in request.told["alerts"]
             ),
@@ -145,3 +159,33 @@ async def test_each_run_is_told_once_with_job_executor_and_what_was_said(tmp_pat
         ]
         room.now_ms += TOLD_FOR_MS
         assert await room.told() == later
+
+
+async def test_that_no_centre_plans_is_told_once_for_all_jobs_that_are_overdue(
+    tmp_path: Path,
+) -> None:
+    with receiving() as ledger:
+        room = Room(tmp_path, ledger)
+        others = [room.started(f"job {number}", NOW_MS - number) for number in range(5)]
+        longest = room.started("the nightly count", NOW_MS - 2 * LATE_MS)
+        room.started("not yet", NOW_MS + 30_000)
+        paused = room.started("paused", NOW_MS - 3 * LATE_MS)
+        pause_job(room.database, paused, Change("me", NOW_MS))
+        [one] = troubles(room.database, now_ms=NOW_MS)
+        assert (one.job_id, one.run, one.since_ms) == (longest, None, NOW_MS - 2 * LATE_MS)
+        assert one.evidence.startswith("1 job is overdue and not planned, the first since 20")
+        room.now_ms += LATE_MS + 1
+        told = await room.told()
+        assert [one[:2] for one in told] == [("JobsNotPlanned", "")]
+        texts = told[0][2]
+        assert "the nightly count" in texts["summary"]
+        assert f"{len(others) + 1} jobs are overdue" in texts["description"]
+        assert "scheduler run" in texts["first_step"]
+        room.now_ms += 600_000
+        assert await room.told() == told
+        plan_due(room.database, "a centre", now_ms=room.now_ms)
+        assert not [
+            one
+            for one in troubles(room.database, now_ms=room.now_ms)
+            if one.outcome == "NOT_PLANNED"
+        ]
