@@ -11,6 +11,7 @@ is.
 
 NOT_PLANNED tells of no run: jobs are overdue, and nobody has planned them. For all of them there is
 one, of the job that is overdue longest: when no centre lives, a thousand alerts say no more.
+STOPPED tells of a job that a pass has stopped, and nobody has started since.
 
 Invariant: reads alone; bounded; the newest first.
 """
@@ -25,7 +26,8 @@ import sqlalchemy as sa
 from pipelines.alerting.store.database import Database
 from pipelines.microseconds import moment_at, utc_text
 from pipelines.scheduler.run_life import OK, RunState
-from pipelines.scheduler.store.tables import AnyRow, job_groups, jobs, runs
+from pipelines.scheduler.store.pass_notes import SCHEDULER, STOP
+from pipelines.scheduler.store.tables import AnyRow, job_audit, job_groups, jobs, runs
 from pipelines.settings import MS_US
 
 TOLD_FOR_MS: Final = 3_600_000
@@ -35,6 +37,9 @@ LATE_MS: Final = 60_000
 TROUBLES_MAX: Final = 1_000
 LAST_LINES: Final = 5
 NOT_PLANNED: Final = "NOT_PLANNED"
+STOPPED: Final = "STOPPED"
+NOTES_LOOKED_AT: Final = 10_000
+"""Of the audit, the newest: what is told from there is of the last hour."""
 _ENDED_BADLY: Final = (RunState.FAILED.value, RunState.REFUSED.value, RunState.LOST.value)
 _NOT_BEGUN: Final = (
     RunState.PLANNED.value, RunState.CLAIMED.value, RunState.SENT.value, RunState.UNKNOWN.value,
@@ -51,7 +56,7 @@ class Trouble:
     job: str
     app: str
     outcome: str
-    """FAILED, REFUSED, LOST, RESULT_LATE, LATE or NOT_PLANNED."""
+    """FAILED, REFUSED, LOST, RESULT_LATE, LATE; NOT_PLANNED or STOPPED of a job."""
     executor: str | None
     planned_ms: int
     since_ms: int
@@ -80,7 +85,7 @@ def troubles(database: Database, *, now_ms: int) -> list[Trouble]:
     )
     with database.reading() as connection:
         of_runs = [_trouble(row) for row in connection.execute(wanted)]
-        return [*_not_planned(connection, now_ms), *of_runs]
+        return [*_not_planned(connection, now_ms), *_noted(connection, now_ms), *of_runs]
 
 
 def _not_planned(connection: sa.Connection, now_ms: int) -> list[Trouble]:
@@ -113,6 +118,53 @@ def _not_planned(connection: sa.Connection, now_ms: int) -> list[Trouble]:
             last_lines="",
         )
     ]
+
+
+def _noted(connection: sa.Connection, now_ms: int) -> list[Trouble]:
+    """What the scheduler noted of jobs in the last hour, each once. A job that was stopped and is
+    started again is no trouble any more.
+    """
+    newest = (
+        sa.select(job_audit).order_by(job_audit.c.audit_id.desc()).limit(NOTES_LOOKED_AT).subquery()
+    )
+    notes = connection.execute(
+        sa.select(newest)
+        .where(
+            newest.c.author == SCHEDULER,
+            newest.c.action == STOP,
+            newest.c.at_ms > now_ms - TOLD_FOR_MS,
+        )
+        .order_by(newest.c.audit_id)
+        .limit(TROUBLES_MAX)
+    ).all()
+    by_job = {(int(one.subject.removeprefix("job:")), one.action): one for one in notes}
+    named = connection.execute(
+        sa.select(jobs.c.job_id, jobs.c.title, jobs.c.stopped_because, job_groups.c.app_name)
+        .join(job_groups, job_groups.c.group_id == jobs.c.group_id)
+        .where(jobs.c.job_id.in_(sorted({job_id for job_id, _ in by_job})))
+    )
+    theirs = {row.job_id: row for row in named}
+    return [
+        _of_job(theirs[job_id], one)
+        for (job_id, _), one in by_job.items()
+        if job_id in theirs and theirs[job_id].stopped_because is not None
+    ]
+
+
+def _of_job(job: AnyRow, one: AnyRow) -> Trouble:
+    return Trouble(
+        run=None,
+        job_id=job.job_id,
+        job=job.title,
+        app=job.app_name,
+        outcome=STOPPED,
+        executor=None,
+        planned_ms=one.at_ms,
+        since_ms=one.at_ms,
+        attempt=0,
+        evidence=f"the scheduler has stopped it: {job.stopped_because}",
+        last_lines="",
+    )
 
 
 def _trouble(row: AnyRow) -> Trouble:

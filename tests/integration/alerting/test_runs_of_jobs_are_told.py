@@ -21,13 +21,13 @@ from pipelines.alerting.telling import TellingFile
 from pipelines.alerting.watching import Alerting
 from pipelines.lake import Lake
 from pipelines.scheduler.job_settings import JobSettings
-from pipelines.scheduler.store.audit import Change
+from pipelines.scheduler.store.audit import Change, audit_of
 from pipelines.scheduler.store.groups import add_group
-from pipelines.scheduler.store.jobs import add_job, pause_job, start_job
+from pipelines.scheduler.store.jobs import add_job, edit_job, pause_job, start_job
 from pipelines.scheduler.store.passes import plan_due
 from pipelines.scheduler.store.run_rows import planned_row
 from pipelines.scheduler.store.tables import jobs, runs
-from pipelines.scheduler.store.troubles import LATE_MS, TOLD_FOR_MS, troubles
+from pipelines.scheduler.store.troubles import LATE_MS, TOLD_FOR_MS, Trouble, troubles
 from tests.integration.alerting.receiving_server import Ledger, receiving
 from tests.integration.client.cluster_users import eventually
 
@@ -99,6 +99,10 @@ class Room:
                 sa.update(jobs).where(jobs.c.job_id == job_id).values(next_ms=next_ms)
             )
         return job_id
+
+    def of_jobs(self, now_ms: int) -> list[Trouble]:
+        """The troubles then that are of jobs, not of runs."""
+        return [one for one in troubles(self.database, now_ms=now_ms) if one.run is None]
 
     async def told(self) -> list[tuple[str, str, dict[str, str]]]:
         """Rule, run and texts of everything that the receiver was ever told, by a new process."""
@@ -184,8 +188,42 @@ async def test_that_no_centre_plans_is_told_once_for_all_jobs_that_are_overdue(
         room.now_ms += 600_000
         assert await room.told() == told
         plan_due(room.database, "a centre", now_ms=room.now_ms)
-        assert not [
-            one
-            for one in troubles(room.database, now_ms=room.now_ms)
-            if one.outcome == "NOT_PLANNED"
-        ]
+        assert "NOT_PLANNED" not in {one.outcome for one in room.of_jobs(room.now_ms)}
+
+
+async def test_a_job_that_the_scheduler_stops_is_told_and_one_that_is_simply_over_is_not(
+    tmp_path: Path,
+) -> None:
+    with receiving() as ledger:
+        room = Room(tmp_path, ledger)
+        broken = room.started("the nightly count", NOW_MS)
+        once = room.started("only once", NOW_MS)
+        told = {
+            broken: {"schedule_kind": "CRON", "schedule_text": "0 0 0 30 2 ?"},
+            once: {"schedule_kind": "ONCE", "schedule_text": "2026-03-01T12:00:00Z"},
+        }
+        with room.database.writing() as connection:
+            for job_id, schedule in told.items():
+                connection.execute(
+                    sa.update(jobs).where(jobs.c.job_id == job_id).values(**schedule)
+                )
+        done = plan_due(room.database, "a centre", now_ms=NOW_MS)
+        assert set(done.stopped) == {broken, once}
+        assert [
+            (one.author, one.action)
+            for job_id in (broken, once)
+            for one in audit_of(room.database, f"job:{job_id}")[:1]
+        ] == [("the scheduler", "stop"), ("the scheduler", "over")]
+        alerts = await room.told()
+        assert [one[:2] for one in alerts] == [("JobStopped", "")]
+        assert "the nightly count" in alerts[0][2]["summary"]
+        assert "a day that its months have" in alerts[0][2]["description"]
+        assert f"jobs start {broken}" in alerts[0][2]["first_step"]
+        assert [one.outcome for one in room.of_jobs(NOW_MS + TOLD_FOR_MS - 1)] == ["STOPPED"]
+        assert room.of_jobs(NOW_MS + TOLD_FOR_MS) == []
+        sound = JobSettings(
+            title="mended", handler="count", schedule_kind="FIX_RATE", schedule_text="86400"
+        )
+        edit_job(room.database, broken, sound, Change("me", NOW_MS))
+        start_job(room.database, broken, Change("me", NOW_MS))
+        assert room.of_jobs(NOW_MS + 1) == []
