@@ -77,7 +77,7 @@ JOB_RUNS: Final = GoldTable(
         must("job_id", LONG, "its number"),
         Column("run", LONG, "number of the run, by which its log is found; null: there is none"),
         must("outcome", STRING, "FAILED, REFUSED, LOST, RESULT_LATE (it counted as lost) or LATE; "
-             "of jobs without a run NOT_PLANNED (one row for all) or STOPPED"),
+             "of jobs without a run NOT_PLANNED (one row for all), STOPPED or MISSED"),
         Column("executor", STRING, "address of who had it; null: nobody"),
         must("planned_at", TIMESTAMP, "when it was to begin"),
         must("opened_at", TIMESTAMP, "since when it is so"),

@@ -25,7 +25,7 @@ from pipelines.scheduler.planning import WINDOW_MS, Plan, plan
 from pipelines.scheduler.run_life import CLAIM_MS, RunState
 from pipelines.scheduler.schedules import MisfirePolicy, Schedule, ScheduleKind, schedule_of
 from pipelines.scheduler.store.in_parts import in_parts
-from pipelines.scheduler.store.pass_notes import Stopped, stop_jobs
+from pipelines.scheduler.store.pass_notes import Stopped, note_misfires, stop_jobs
 from pipelines.scheduler.store.tables import AnyRow, jobs, runs, schedule_locks
 
 JOBS_PER_PASS: Final = 5_000
@@ -57,8 +57,8 @@ class Pass:
     claims: tuple[Claim, ...]
     read_count: int
     """Jobs that were due; JOBS_PER_PASS of them say that there may be more."""
-    missed_count: int
-    """Jobs of which a planned time got no run of its own."""
+    missed: tuple[int, ...]
+    """Jobs of which a planned time got no run of its own; the audit has them."""
     stopped: tuple[int, ...]
     """Jobs that the pass stopped: nothing more to come, or a schedule that cannot be read."""
 
@@ -75,7 +75,7 @@ def plan_due(database: Database, holder: str, *, now_ms: int) -> Pass:
             .limit(JOBS_PER_PASS)
         ).all()
     if not due:
-        return Pass((), 0, 0, ())
+        return Pass((), 0, (), ())
     done, broken = in_parts(sorted(due), lambda some: _pass(database, some, holder, now_ms))
     for job_id, error in broken:
         with database.writing() as connection:
@@ -84,7 +84,7 @@ def plan_due(database: Database, holder: str, *, now_ms: int) -> Pass:
     return Pass(
         tuple(claim for one in done for claim in one.claims),
         len(due),
-        sum(one.missed_count for one in done),
+        tuple(of for one in done for of in one.missed),
         (*(of for one in done for of in one.stopped), *(of for of, _ in broken)),
     )
 
@@ -113,8 +113,8 @@ def _pass(database: Database, job_ids: Sequence[int], holder: str, now_ms: int) 
         ).all()
         planned = [(row, _planned(row, now_ms)) for row in due]
         claims, had = _store_runs(connection, planned, holder)
+        missed = note_misfires(connection, planned, now_ms=now_ms)
         stopped = _move_on(connection, planned, had, now_ms)
-    missed = sum(isinstance(one, Plan) and one.missed_from_ms is not None for _, one in planned)
     return Pass(claims, len(due), missed, stopped)
 
 

@@ -11,13 +11,15 @@ is.
 
 NOT_PLANNED tells of no run: jobs are overdue, and nobody has planned them. For all of them there is
 one, of the job that is overdue longest: when no centre lives, a thousand alerts say no more.
-STOPPED tells of a job that a pass has stopped, and nobody has started since.
+STOPPED tells of a job that a pass has stopped, and nobody has started since; MISSED of one of which
+planned times had no run of their own.
 
 Invariant: reads alone; bounded; the newest first.
 """
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import Final
 
@@ -26,7 +28,7 @@ import sqlalchemy as sa
 from pipelines.alerting.store.database import Database
 from pipelines.microseconds import moment_at, utc_text
 from pipelines.scheduler.run_life import OK, RunState
-from pipelines.scheduler.store.pass_notes import SCHEDULER, STOP
+from pipelines.scheduler.store.pass_notes import MISFIRE, SCHEDULER, STOP
 from pipelines.scheduler.store.tables import AnyRow, job_audit, job_groups, jobs, runs
 from pipelines.settings import MS_US
 
@@ -38,6 +40,7 @@ TROUBLES_MAX: Final = 1_000
 LAST_LINES: Final = 5
 NOT_PLANNED: Final = "NOT_PLANNED"
 STOPPED: Final = "STOPPED"
+MISSED: Final = "MISSED"
 NOTES_LOOKED_AT: Final = 10_000
 """Of the audit, the newest: what is told from there is of the last hour."""
 _ENDED_BADLY: Final = (RunState.FAILED.value, RunState.REFUSED.value, RunState.LOST.value)
@@ -56,7 +59,7 @@ class Trouble:
     job: str
     app: str
     outcome: str
-    """FAILED, REFUSED, LOST, RESULT_LATE, LATE; NOT_PLANNED or STOPPED of a job."""
+    """FAILED, REFUSED, LOST, RESULT_LATE, LATE; NOT_PLANNED, STOPPED or MISSED of a job."""
     executor: str | None
     planned_ms: int
     since_ms: int
@@ -131,7 +134,7 @@ def _noted(connection: sa.Connection, now_ms: int) -> list[Trouble]:
         sa.select(newest)
         .where(
             newest.c.author == SCHEDULER,
-            newest.c.action == STOP,
+            newest.c.action.in_((STOP, MISFIRE)),
             newest.c.at_ms > now_ms - TOLD_FOR_MS,
         )
         .order_by(newest.c.audit_id)
@@ -146,24 +149,38 @@ def _noted(connection: sa.Connection, now_ms: int) -> list[Trouble]:
     theirs = {row.job_id: row for row in named}
     return [
         _of_job(theirs[job_id], one)
-        for (job_id, _), one in by_job.items()
-        if job_id in theirs and theirs[job_id].stopped_because is not None
+        for (job_id, action), one in by_job.items()
+        if job_id in theirs and (action == MISFIRE or theirs[job_id].stopped_because is not None)
     ]
 
 
 def _of_job(job: AnyRow, one: AnyRow) -> Trouble:
+    outcome, evidence = STOPPED, f"the scheduler has stopped it: {job.stopped_because}"
+    if one.action == MISFIRE:
+        outcome, evidence = MISSED, _missed(one.detail)
     return Trouble(
         run=None,
         job_id=job.job_id,
         job=job.title,
         app=job.app_name,
-        outcome=STOPPED,
+        outcome=outcome,
         executor=None,
         planned_ms=one.at_ms,
         since_ms=one.at_ms,
         attempt=0,
-        evidence=f"the scheduler has stopped it: {job.stopped_because}",
+        evidence=evidence,
         last_lines="",
+    )
+
+
+def _missed(detail: str) -> str:
+    """What the scheduler noted of a misfire, in a sentence."""
+    told = json.loads(detail)
+    more = told.get("more_jobs", 0)
+    others = f"; {more} more jobs have missed times, too" if more else ""
+    return (
+        f"no centre planned it in time from {told['missed_from']} on; "
+        f"by {told['misfire']} {told['done']}{others}"
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 import secrets
 from concurrent.futures import ThreadPoolExecutor
@@ -24,6 +25,7 @@ from pipelines.scheduler.job_settings import JobSettings
 from pipelines.scheduler.store.audit import Change, audit_of
 from pipelines.scheduler.store.groups import add_group
 from pipelines.scheduler.store.jobs import add_job, edit_job, pause_job, start_job
+from pipelines.scheduler.store.pass_notes import MISFIRES_NOTED_MAX
 from pipelines.scheduler.store.passes import plan_due
 from pipelines.scheduler.store.run_rows import planned_row
 from pipelines.scheduler.store.tables import jobs, runs
@@ -87,10 +89,10 @@ class Room:
                 ).scalar_one()
             )
 
-    def started(self, title: str, next_ms: int) -> int:
+    def started(self, title: str, next_ms: int, **told: Any) -> int:
         """A job that is active and due then; its number."""
         settings = JobSettings(
-            title=title, handler="count", schedule_kind="FIX_RATE", schedule_text="86400"
+            title=title, handler="count", schedule_kind="FIX_RATE", schedule_text="86400", **told
         )
         job_id = add_job(self.database, self.group, settings, Change("me", NOW_MS))
         start_job(self.database, job_id, Change("me", NOW_MS))
@@ -227,3 +229,62 @@ async def test_a_job_that_the_scheduler_stops_is_told_and_one_that_is_simply_ove
         edit_job(room.database, broken, sound, Change("me", NOW_MS))
         start_job(room.database, broken, Change("me", NOW_MS))
         assert room.of_jobs(NOW_MS + 1) == []
+
+
+async def test_what_a_job_has_missed_is_noted_and_told_with_what_was_done(tmp_path: Path) -> None:
+    with receiving() as ledger:
+        room = Room(tmp_path, ledger)
+        left = room.started("the nightly count", NOW_MS - 3_600_000)
+        made_up = room.started("the invoices", NOW_MS - 3_600_000, misfire="FIRE_ONCE_NOW")
+        in_time = room.started("in time", NOW_MS - 1_000)
+        done = plan_due(room.database, "a centre", now_ms=NOW_MS)
+        assert set(done.missed) == {left, made_up}
+        noted = {
+            job_id: [
+                (one.author, json.loads(one.detail))
+                for one in audit_of(room.database, f"job:{job_id}")
+                if one.action == "misfire"
+            ]
+            for job_id in (left, made_up, in_time)
+        }
+        missed = {"missed_from": "2026-03-01T11:00:00Z"}
+        assert noted == {
+            left: [
+                (
+                    "the scheduler",
+                    missed | {"misfire": "DO_NOTHING", "done": "no run makes up for it"},
+                )
+            ],
+            made_up: [
+                (
+                    "the scheduler",
+                    missed | {"misfire": "FIRE_ONCE_NOW", "done": "one run makes up for it"},
+                )
+            ],
+            in_time: [],
+        }
+        alerts = await room.told()
+        assert [one[:2] for one in alerts] == [("JobMissed", "")] * 2
+        texts = " ".join(one[2]["description"] for one in alerts)
+        assert "from 2026-03-01T11:00:00Z on; by DO_NOTHING no run makes up for it" in texts
+        assert "by FIRE_ONCE_NOW one run makes up for it" in texts
+        assert len(room.of_jobs(NOW_MS + TOLD_FOR_MS - 1)) == 2
+        assert room.of_jobs(NOW_MS + TOLD_FOR_MS) == []
+
+
+def test_after_a_standstill_misfires_are_noted_up_to_a_bound_and_the_rest_in_one(
+    tmp_path: Path,
+) -> None:
+    with receiving() as ledger:
+        room = Room(tmp_path, ledger)
+        made = [
+            room.started(f"job {number}", NOW_MS - 3_600_000)
+            for number in range(MISFIRES_NOTED_MAX + 3)
+        ]
+        done = plan_due(room.database, "a centre", now_ms=NOW_MS)
+        assert done.missed == tuple(made)
+        told = {one.job_id: one.evidence for one in room.of_jobs(NOW_MS)}
+        assert list(told) == made[: MISFIRES_NOTED_MAX + 1]
+        assert [of for of, evidence in told.items() if "2 more jobs" in evidence] == [
+            made[MISFIRES_NOTED_MAX]
+        ]
