@@ -7,7 +7,7 @@ run once.
 What is lost is told apart from what is late. LOST: an executor had the run, or may have had it, and
 nothing is heard any more. RESULT_LATE: it counted as lost, and its result came yet. LATE: it should
 have begun long ago, and no executor has it. A run that is tried again is not told of, its last try
-is.
+is; one that was left out under DISCARD_LATER is not told of at all.
 
 NOT_PLANNED tells of no run: jobs are overdue, and nobody has planned them. For all of them there is
 one, of the job that is overdue longest: when no centre lives, a thousand alerts say no more.
@@ -30,6 +30,7 @@ from pipelines.microseconds import moment_at, utc_text
 from pipelines.scheduler.run_life import OK, RunState
 from pipelines.scheduler.store.pass_notes import MISFIRE, SCHEDULER, STOP
 from pipelines.scheduler.store.tables import AnyRow, job_audit, job_groups, jobs, runs
+from pipelines.scheduler.wire.messages import DISCARDED
 from pipelines.settings import MS_US
 
 TOLD_FOR_MS: Final = 3_600_000
@@ -75,6 +76,7 @@ def troubles(database: Database, *, now_ms: int) -> list[Trouble]:
         runs.c.state.in_(_ENDED_BADLY)
         & (runs.c.retries_left == 0)
         & (runs.c.ended_ms > now_ms - TOLD_FOR_MS)
+        & ~_is_discarded()
     )
     result_late = (runs.c.state == RunState.LOST.value) & (runs.c.late_ms > now_ms - TOLD_FOR_MS)
     is_late = runs.c.state.in_(_NOT_BEGUN) & (runs.c.due_ms < now_ms - LATE_MS)
@@ -89,6 +91,15 @@ def troubles(database: Database, *, now_ms: int) -> list[Trouble]:
     with database.reading() as connection:
         of_runs = [_trouble(row) for row in connection.execute(wanted)]
         return [*_not_planned(connection, now_ms), *_noted(connection, now_ms), *of_runs]
+
+
+def _is_discarded() -> sa.ColumnElement[bool]:
+    """Was the run refused because its job is to leave out runs while another one is at work? That
+    is what was asked for. Texts are kept as JSON strings in ASCII, and so is what is looked for.
+    """
+    told = sa.func.coalesce(sa.type_coerce(runs.c.trigger_message, sa.Text()), "")
+    begins = told.startswith(json.dumps(DISCARDED)[:-1], autoescape=True)
+    return (runs.c.state == RunState.REFUSED.value) & begins
 
 
 def _not_planned(connection: sa.Connection, now_ms: int) -> list[Trouble]:

@@ -30,6 +30,7 @@ from pipelines.scheduler.store.passes import plan_due
 from pipelines.scheduler.store.run_rows import planned_row
 from pipelines.scheduler.store.tables import jobs, runs
 from pipelines.scheduler.store.troubles import LATE_MS, TOLD_FOR_MS, Trouble, troubles
+from pipelines.scheduler.wire.messages import DISCARDED
 from tests.integration.alerting.receiving_server import Ledger, receiving
 from tests.integration.client.cluster_users import eventually
 
@@ -140,6 +141,8 @@ async def test_each_run_is_told_once_with_job_executor_and_what_was_said(tmp_pat
         lost = room.run("b", "LOST", result_message="its executor is gone", **ended)
         late = room.run("c", "LOST", late_code=200, late_ms=NOW_MS - 500, **ended)
         refused = room.run("d", "REFUSED", trigger_message="no executor is there", **ended)
+        room.run("d2", "REFUSED", trigger_message=DISCARDED, **ended)
+        room.run("d3", "REFUSED", trigger_message=f"{DISCARDED}: run 7 of it is under way", **ended)
         waits = room.run("e", "PLANNED", due_ms=NOW_MS - LATE_MS - 1)
         room.run("f", "DONE", **ended)
         soon = room.run("g", "PLANNED", due_ms=NOW_MS)
