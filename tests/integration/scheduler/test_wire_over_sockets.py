@@ -284,3 +284,31 @@ def test_without_a_token_nobody_listens_to_other_machines() -> None:
     with pytest.raises(ConfigError):
         listening("0.0.0.0", 0, Tokens(None))
     listening("0.0.0.0", 0, Tokens("secret")).close()
+
+
+@pytest.mark.parametrize(
+    ("headers", "is_taken"),
+    [
+        ("Host: 127.0.0.1:9999", True),
+        ("Host: localhost", True),
+        ("Host: [::1]:9999", True),
+        ("Host: LOCALHOST:80", True),
+        ("Host: rebound.example:9999", False),
+        ("Host: 127.0.0.1.rebound.example", False),
+        ("Host: [::2]:9999", False),
+        ("Host: localhost\r\nOrigin: http://rebound.example", False),
+        ("Host: localhost\r\nOrigin: null", False),
+    ],
+)
+async def test_without_a_token_nothing_is_taken_that_a_web_page_may_have_sent(
+    headers: str, is_taken: bool
+) -> None:
+    request = f"POST /beat HTTP/1.1\r\n{headers}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+    async with answering("/beat", tokens=Tokens(None)) as (at, asked):
+        told = await raw(at, request.encode())
+        assert (len(asked) == 1) is is_taken
+        assert (b"from web pages" in told) is not is_taken
+    token = f"XXL-JOB-ACCESS-TOKEN: secret\r\n{headers}"
+    async with answering("/beat", tokens=Tokens("secret")) as (at, asked):
+        await raw(at, request.replace(headers, token).encode())
+        assert len(asked) == 1, "who has the token may ask by any name"
