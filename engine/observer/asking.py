@@ -34,8 +34,9 @@ from engine.observer.believable import (
 from engine.observer.failed_messages import CopiesRead
 from engine.observer.looks import Look, Member, Place
 from engine.observer.own_figures import delays_ms, own_figures
+from engine.observer.polled_ends import PolledEnds
 from engine.observer.questions import Kind, Questions
-from engine.observer.time_spans import Estimates
+from engine.observer.time_spans import Estimates, Key
 from engine.observer.turns import Turns
 from engine.protocol.bodies import ConsumerRunningInfo
 from engine.protocol.codes import ResponseCode
@@ -86,12 +87,13 @@ class Asking:
         self.topic_turns: Turns[str] = Turns(TOPICS_A_LOOK, first_max=TOPICS_AT_FIRST)
         self._group_turns: Turns[str] = Turns(GROUPS_A_LOOK, first_max=GROUPS_AT_FIRST)
         self._member_turns: Turns[Member] = Turns(MEMBERS_A_LOOK)
-        self._message_turns: Turns[tuple[str, int, int]] = Turns(MESSAGES_A_LOOK)
+        self._message_turns: Turns[Key] = Turns(MESSAGES_A_LOOK)
         self._members: dict[str, list[str]] = {}
         self._delays_ms: dict[int, int] = {}
         self._may_read = True
         """Was the last message that was asked for not refused?"""
         self._estimates = Estimates()
+        self._polled = PolledEnds()
         self._span_turns: Turns[tuple[str, str]] = Turns(SPANS_A_LOOK)
         self._copies = CopiesRead()
         self._copy_turns: Turns[Place] = Turns(RETRY_QUEUES_A_LOOK)
@@ -120,6 +122,7 @@ class Asking:
             address=address,
             figures=own_figures(figures),
         )
+        self._polled.seen(look.progress, asked_ms=began_ms, answered_ms=self._clock.now_ms())
         if self._looks % LISTS_EACH == 0:
             try:
                 async with asyncio.timeout(self._patience_ms / 3 / SECOND_MS):
@@ -295,17 +298,19 @@ class Asking:
         return info
 
     async def _ask_store_times(self, look: Look, address: str, until_ms: int) -> None:
-        wanted = {
-            (*place, one.consumer_offset): None
-            for rows in look.progress.values()
+        waiting = {
+            (group, *place): one.consumer_offset
+            for group, rows in look.progress.items()
             for place, one in rows.items()
             if one.consumer_offset < one.broker_offset
         }
+        wanted = {(key[1], key[2], offset): key for key, offset in waiting.items()}
         self._stored_ms = {key: at for key, at in self._stored_ms.items() if key in wanted}
-        unknown = [key for key in wanted if key not in self._stored_ms]
+        unknown = [one for key, one in wanted.items() if key not in self._stored_ms]
 
-        async def ask(key: tuple[str, int, int]) -> None:
-            topic, queue_id, offset = key
+        async def ask(waits: Key) -> None:
+            _, topic, queue_id = waits
+            offset = waiting[waits]
             queue = MessageQueue(topic, self._broker_name, queue_id)
             try:
                 found = await self._admin.messages.read(queue, offset, count_max=1, address=address)
@@ -315,14 +320,16 @@ class Asking:
             self._may_read = True
             for message in found:
                 if message.queue_offset == offset and is_moment(message.store_timestamp_ms):
-                    self._stored_ms[key] = message.store_timestamp_ms
+                    self._stored_ms[topic, queue_id, offset] = message.store_timestamp_ms
 
-        due, kind = self._message_turns.due(unknown), asked_for.MESSAGES
+        # Whose offset moves is not new: those that were asked longest ago come first.
+        due, kind = self._message_turns.due(waiting, of=unknown), asked_for.MESSAGES
         await self._questions.each(kind, self._message_turns, due, ask, until_ms=until_ms)
         look.stored_ms = self._stored_ms
+        look.estimates = self._polled.estimates(waiting, self._stored_ms)
         if not self._may_read:
             await self._ask_time_spans(look, address, until_ms)
-            look.estimates = self._estimates.known
+            look.estimates = {**look.estimates, **self._estimates.known}
 
     async def _ask_time_spans(self, look: Look, address: str, until_ms: int) -> None:
         """How long messages wait that may not be read."""

@@ -69,6 +69,6 @@ class Look:
     stored_ms: dict[tuple[str, int, int], int] = field(default_factory=dict)
     """When the messages at these (topic, queue_id, offset) were stored."""
     estimates: Mapping[tuple[str, str, int], Estimate] = field(default_factory=dict)
-    """The same, where messages may not be read, by (group, topic, queue_id)."""
+    """The same, where messages are not read, by (group, topic, queue_id)."""
     failed: list[FailedMessage] = field(default_factory=list)
     """Copies of messages that failed, which have come since they were read last."""

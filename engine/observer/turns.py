@@ -26,14 +26,24 @@ class Turns(Generic[Name]):
         self._known_count = 0
         self._look = 0
 
-    def due(self, everyone: Collection[Name], urgent: Iterable[Name] = ()) -> list[Name]:
-        """Whom to ask in this look."""
+    def due(
+        self,
+        everyone: Collection[Name],
+        urgent: Iterable[Name] = (),
+        *,
+        of: Iterable[Name] | None = None,
+    ) -> list[Name]:
+        """Whom to ask in this look: of everyone, or `of` those alone, if given; when the others
+        were asked is not forgotten.
+        """
         self._look += 1
         known = set(everyone)
         self._known_count = len(known)
         self._asked = {name: at for name, at in self._asked.items() if name in known}
+        if of is not None:
+            known &= set(of)
         first = [name for name in dict.fromkeys(urgent) if name in known]
-        count_max = self._usual_max if len(self._asked) == len(known) else self._first_max
+        count_max = self._usual_max if len(self._asked) == self._known_count else self._first_max
         room = count_max if len(known) <= count_max else count_max // 2
         first.sort(key=self._last_asked)
         chosen = dict.fromkeys(first[: max(room, count_max - (len(known) - len(first)))])

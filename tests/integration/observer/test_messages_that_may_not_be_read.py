@@ -1,8 +1,9 @@
-"""An account that may not read messages still tells how long they wait, with an error."""
+"""How long messages wait is told, with an error, where they may not be read, or not all at once."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -58,3 +59,43 @@ async def test_how_long_they_wait_is_estimated_once_for_each_offset(
     assert row["provenance"] == "INTERPOLATED"
     assert row["time_lag_error_ms"] == row["error_ms"] + error_ms
     assert abs(row["time_lag_ms"] - WAITED_MS) < 20_000
+
+
+async def test_where_more_wait_than_a_look_reads_the_ends_tell_of_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("engine.observer.asking.MESSAGES_A_LOOK", 1)
+    broker, topics = PlayedBroker("broker-a"), [f"t{number}" for number in range(4)]
+    now_ms = system_runtime().clock.now_ms
+
+    def store() -> int:
+        stored_ms = now_ms()
+        for topic in topics:
+            broker.store(topic, MessageExt(topic, b"x", store_timestamp_ms=stored_ms))
+        return stored_ms
+
+    store()
+    broker.groups = {"g": {(topic, 0): 1 for topic in topics}}
+    async with played_cluster(tmp_path / "home", broker) as cluster, observing(cluster):
+
+        def told(end: int) -> dict[str, dict[str, Any]]:
+            """The first row of each topic with that end."""
+            rows = cluster.told(broker, "group_watermarks")
+            return {row["topic"]: row for row in reversed(rows) if row["max_offset"] == end}
+
+        async def all_are_known() -> bool:
+            return told(1).keys() == set(topics)
+
+        await eventually(all_are_known, "all queues are known, and nothing waits")
+        stored_ms = store()
+
+        async def all_wait() -> bool:
+            return told(2).keys() == set(topics)
+
+        await eventually(all_wait, "a message waits in each")
+        rows = told(2).values()
+    assert all(row["store_time_at_committed"] is not None for row in rows)
+    errors_ms = [row["store_time_error_ms"] or 0 for row in rows]
+    assert sum(map(bool, errors_ms)) == len(topics) - 1, "one was read"
+    for row, error_ms in zip(rows, errors_ms, strict=True):
+        assert abs(row["store_time_at_committed"] // 1000 - stored_ms) <= error_ms

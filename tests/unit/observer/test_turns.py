@@ -77,3 +77,23 @@ def test_for_whom_there_was_no_time_is_first_in_the_next_look() -> None:
 def test_as_long_as_somebody_was_never_asked_more_are_asked_at_once() -> None:
     turns, everyone = Turns[int](2, first_max=4), range(7)
     assert [len(ask_all(turns, everyone)) for _ in range(4)] == [4, 4, 2, 2]
+
+
+@settings(max_examples=40)
+@given(st.integers(1, 40), st.integers(2, 10), st.data())
+def test_of_those_who_want_to_be_asked_again_and_again_none_waits_for_long(
+    count: int, count_max: int, data: st.DataObject
+) -> None:
+    """When somebody was asked is not forgotten while he does not want to be."""
+    turns, everyone = Turns[int](count_max), range(count)
+    always = data.draw(st.sets(st.sampled_from(everyone), min_size=1))
+    asked: dict[int, int] = dict.fromkeys(always, 0)
+    for look in range(1, 30):
+        wanted = always | data.draw(st.sets(st.sampled_from(everyone)))
+        due = turns.due(everyone, of=wanted)
+        assert len(due) == len(set(due)) <= count_max
+        assert wanted.issuperset(due)
+        for one in due:
+            turns.begin(one)
+            asked[one] = look
+        assert all(look - asked[one] <= 2 * count // (count_max // 2 or 1) + 2 for one in always)

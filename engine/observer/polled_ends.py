@@ -1,0 +1,112 @@
+"""When the messages that wait were stored, as near as looks tell that read none of them.
+
+Place in the walk: `asking` tells how far each queue reached at each look → estimates of the store
+time of the message at a consume offset, for those that are not read in a look, or may not be. Pure.
+
+A message was stored between the last look at which its queue did not reach it and the first at
+which it did; the middle is at most half of that away from it. Both are moments of the observer's
+clock. Invariant: bars hold, however few looks are remembered; what was there before the first look
+is not known. Absent on purpose: queues at which nobody waits for anything; of them the newest look
+is enough.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from engine.client.admin.groups import QueueProgress
+from engine.observer.time_spans import Estimate, Key, Place
+
+ENDS_REMEMBERED_MAX: Final = 32
+"""Of one queue. Beyond it every second one is forgotten, and bars are wider by that."""
+
+
+class _Reached(NamedTuple):
+    """A queue had this end."""
+
+    end: int
+    first_ms: int
+    """It was seen by then."""
+    last_ms: int
+    """It was the end as late as this."""
+
+
+class PolledEnds:
+    """Of all queues of a broker."""
+
+    def __init__(self) -> None:
+        self._newest: dict[Place, _Reached] = {}
+        self._waiting: dict[Place, list[_Reached]] = {}
+        """Of queues at which messages wait: in order, from the end that the group which is furthest
+        behind has passed.
+        """
+
+    def seen(
+        self,
+        progress: Mapping[str, Mapping[Place, QueueProgress]],
+        *,
+        asked_ms: int,
+        answered_ms: int,
+    ) -> None:
+        """How far all are at a look, and between which moments that was found out."""
+        lowest: dict[Place, int] = {}
+        newest: dict[Place, _Reached] = {}
+        for rows in progress.values():
+            for place, one in rows.items():
+                newest[place] = _Reached(one.broker_offset, answered_ms, asked_ms)
+                if one.consumer_offset < one.broker_offset:
+                    lowest[place] = min(one.consumer_offset, lowest.get(place, one.consumer_offset))
+        self._waiting = {
+            place: _pruned(_with(self._known(place), newest[place]), at)
+            for place, at in lowest.items()
+        }
+        self._newest = newest
+
+    def _known(self, place: Place) -> list[_Reached]:
+        if place in self._waiting:
+            return self._waiting[place]
+        return [self._newest[place]] if place in self._newest else []
+
+    def estimate(self, place: Place, offset: int) -> Estimate | None:
+        """Of the message at an offset; None when it was there before the first look that is
+        remembered, or is not there yet.
+        """
+        reached = self._waiting.get(place, [])
+        at = bisect_right(reached, offset, key=lambda one: one.end)
+        if not 0 < at < len(reached):
+            return None
+        after_ms, by_ms = reached[at - 1].last_ms, reached[at].first_ms
+        return Estimate(offset, (after_ms + by_ms) // 2, max(0, by_ms - after_ms + 1) // 2 + 1)
+
+    def estimates(
+        self, waiting: Mapping[Key, int], known: Mapping[tuple[str, int, int], int]
+    ) -> dict[Key, Estimate]:
+        """Of the messages at which groups wait and of which no time is `known`, as far as looks
+        tell.
+        """
+        found = {}
+        for (group, topic, queue_id), offset in waiting.items():
+            if (topic, queue_id, offset) not in known:
+                estimate = self.estimate((topic, queue_id), offset)
+                if estimate is not None:
+                    found[group, topic, queue_id] = estimate
+        return found
+
+
+def _with(reached: list[_Reached], new: _Reached) -> list[_Reached]:
+    if reached and new.end < reached[-1].end:
+        return [new]  # Another life of the queue.
+    if reached and new.end == reached[-1].end:
+        return [*reached[:-1], reached[-1]._replace(last_ms=new.last_ms)]
+    return [*reached, new]
+
+
+def _pruned(reached: list[_Reached], lowest: int) -> list[_Reached]:
+    """From the last end that does not lie beyond the lowest offset, and not too many."""
+    begin = max(0, bisect_right(reached, lowest, key=lambda one: one.end) - 1)
+    kept = reached[begin:]
+    if len(kept) > ENDS_REMEMBERED_MAX:
+        return [*kept[:-1][::2], kept[-1]]
+    return kept
