@@ -69,22 +69,23 @@ PIPELINE: Final = GoldTable(
 )  # fmt: skip
 JOB_RUNS: Final = GoldTable(
     "job_runs",
-    "run of a job that ended badly in the last hour, or that waits for too long",
+    "run of a job that ended badly in the last hour, or waits for too long; job without its run",
     (
         OBSERVED_AT,
         must("app", STRING, "application whose executors run it"),
         must("job", STRING, "title of the job"),
         must("job_id", LONG, "its number"),
-        must("run", LONG, "number of the run, by which its log is found"),
-        must("outcome", STRING, "FAILED, REFUSED, LOST, RESULT_LATE (it counted as lost) or LATE"),
+        Column("run", LONG, "number of the run, by which its log is found; null: there is none"),
+        must("outcome", STRING, "FAILED, REFUSED, LOST, RESULT_LATE (it counted as lost) or LATE; "
+             "of jobs without a run NOT_PLANNED (one row for all), STOPPED or MISSED"),
         Column("executor", STRING, "address of who had it; null: nobody"),
         must("planned_at", TIMESTAMP, "when it was to begin"),
         must("opened_at", TIMESTAMP, "since when it is so"),
         must("evidence", STRING, "what happened, in a sentence"),
         Column("last_lines", STRING, "the last lines that its executor told; null: none"),
     ),
-    ("run",),
-)
+    ("job_id", "outcome", "run"),
+)  # fmt: skip
 RETRY_RATES: Final = GoldTable(
     "retry_rates",
     "group of which messages failed in the last 65 minutes, at the present moment",

@@ -18,6 +18,7 @@ from pipelines.scheduler.centre.run_requests import Killed, RunLog, kill_run, lo
 from pipelines.scheduler.importing.xxl_job import TakenRun, Taking
 from pipelines.scheduler.job_settings import JobSettings
 from pipelines.scheduler.roles import Actor, Deed, demand, may
+from pipelines.scheduler.run_life import RunState
 from pipelines.scheduler.store import (
     audit,
     flow_life,
@@ -109,10 +110,12 @@ class Desk:
         """A job."""
         return self.demand_job(Deed.SEE_JOBS, job_id)
 
-    def runs_of(self, job_id: int) -> list[results.Run]:
-        """Its runs, the newest first."""
+    def runs_of(
+        self, job_id: int, *, before: int | None = None, state: RunState | None = None
+    ) -> list[results.Run]:
+        """Its runs, the newest first; those before a number, and of one state, if given."""
         self.demand_job(Deed.SEE_JOBS, job_id)
-        return results.runs_of(self._database, job_id)
+        return results.runs_of(self._database, job_id, before=before, state=state)
 
     def add_job(self, app_name: str, settings: JobSettings) -> int:
         """A new job's number; an administrator makes the group with it when it is new."""

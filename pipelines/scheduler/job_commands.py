@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from engine.foundation.errors import ConfigError
 from pipelines.scheduler.for_commands import (
     DatabaseOption,
     JobArgument,
@@ -216,11 +217,22 @@ def run_once(
 
 @jobs.command("history")
 def history(
-    job_id: JobArgument, database: DatabaseOption = None, as_json: JsonOption = False
+    job_id: JobArgument,
+    before: Annotated[
+        int | None, typer.Option(help="Those older than this run: the last one shown.", min=1)
+    ] = None,
+    state: Annotated[str | None, typer.Option(help="Those of one state, such as FAILED.")] = None,
+    database: DatabaseOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Its runs, the newest first; a thousand at most."""
+    from pipelines.scheduler.run_life import RunState
+
+    if state is not None and state.upper() not in set(RunState):
+        raise ConfigError("--state", state, f"one of {', '.join(RunState)}")
     with opened_desk(database) as desk:
-        found = desk.runs_of(job_id)
+        wanted = None if state is None else RunState(state.upper())
+        found = desk.runs_of(job_id, before=before, state=wanted)
     if as_json:
         echo_json([asdict(run) for run in found])
         return

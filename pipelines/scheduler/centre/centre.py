@@ -18,7 +18,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
@@ -43,7 +43,7 @@ REPORT_REST: Final = 20
 """So many times as long as counting took it rests: no more than a twentieth of a core is for it."""
 FORGOTTEN_BATCHES_MAX: Final = 50
 """In one go: 200,000 runs a minute, more than a centre sends."""
-STOPPED_SHOWN_MAX: Final = 10
+JOBS_SHOWN_MAX: Final = 10
 """Jobs that one line of the log names."""
 RETRY_S: Final = 1.0
 RETRY_S_MAX: Final = 30.0
@@ -140,10 +140,12 @@ class Centre:
             now_ms = self._doors.now_ms()
             done = await self._stored(passes.plan_due, self._holder, now_ms=now_ms)
             self._keep(done.claims)
+            if done.missed:
+                told = "%d missed times of theirs: %s; `tidemark scheduler audit` says which"
+                _log.warning(told, len(done.missed), _shown(done.missed))
             if done.stopped:
-                shown = ", ".join(map(str, done.stopped[:STOPPED_SHOWN_MAX]))
-                count = len(done.stopped)
-                _log.warning("%d stopped: %s; `tidemark jobs show` says why", count, shown)
+                told = "%d stopped: %s; `tidemark jobs show` says why"
+                _log.warning(told, len(done.stopped), _shown(done.stopped))
             if done.read_count < JOBS_PER_PASS:
                 break
         left = await self._stored(passes.claim_due, self._holder, now_ms=self._doors.now_ms())
@@ -318,3 +320,7 @@ class Centre:
     def __repr__(self) -> str:
         waiting = sum(len(pool) for pool in self._pools)
         return f"Centre({self._holder}, {len(self._ring)} in the ring, {waiting} waiting)"
+
+
+def _shown(job_ids: Sequence[int]) -> str:
+    return ", ".join(map(str, job_ids[:JOBS_SHOWN_MAX]))

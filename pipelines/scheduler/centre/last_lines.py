@@ -37,8 +37,9 @@ class LastLines:
         """Troubles with the last lines of their logs, where these are to be had."""
         asked, silent = 0, set[str | None]()
         for one in troubles:
-            is_new = one.outcome == "FAILED" and one.run not in self._found
-            if not is_new or one.executor in silent or asked == ASKED_MAX:
+            if one.run is None or one.outcome != "FAILED" or one.run in self._found:
+                continue
+            if one.executor in silent or asked == ASKED_MAX:
                 continue
             asked += 1
             try:
@@ -49,7 +50,10 @@ class LastLines:
         for run in list(self._found)[:-FOUND_MAX]:
             del self._found[run]
         return [
-            replace(one, last_lines=self._found.get(one.run) or one.last_lines) for one in troubles
+            one
+            if one.run is None
+            else replace(one, last_lines=self._found.get(one.run) or one.last_lines)
+            for one in troubles
         ]
 
     def _asked(self, run: int, now_ms: int) -> str:

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from pipelines.scheduler.wire.messages import (
+    DISCARDED,
     Answer,
     Blocking,
     Code,
@@ -35,7 +36,6 @@ WAITING_MAX: Final = 1_000
 
 KILLED: Final = "scheduling center kill job."
 COVERED: Final = "block strategy effect：Cover Early"
-DISCARDED: Final = "block strategy effect：Discard Later"
 CHANGED: Final = "change jobhandler or glue type, and terminate the old job thread."
 SHUT_DOWN: Final = "web container destroy and kill the job."
 LATE: Final = "job execute timeout "

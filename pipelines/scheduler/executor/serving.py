@@ -89,6 +89,12 @@ class Settings:
         if self.address is None and self.host in ANY_HOST:
             raise ConfigError("address", None, f"given where the host is {self.host!r}")
         headers_of(self.token, self.app)
+        if self.scripts and self.token is None:
+            rule = (
+                "off, or on with an access token: else whoever reaches the port may run anything. "
+                f"Set {TOKEN_VARIABLE} or --token-file, to what the centre has"
+            )
+            raise ConfigError("--scripts", True, rule)
 
 
 async def serve_in_foreground(settings: Settings, ready: Callable[[str], None]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -39,15 +40,27 @@ def note(
     connection: sa.Connection, change: Change, action: str, subject: str, *, detail: str = ""
 ) -> None:
     """Write down who did what."""
-    connection.execute(
-        sa.insert(job_audit).values(
-            at_ms=change.now_ms,
-            author=change.author,
-            action=action,
-            subject=subject,
-            detail=detail,
+    note_all(connection, change, action, [(subject, detail)])
+
+
+def note_all(
+    connection: sa.Connection, change: Change, action: str, entries: Sequence[tuple[str, str]]
+) -> None:
+    """Write down who did the same to several subjects; each comes with its detail."""
+    if entries:
+        connection.execute(
+            sa.insert(job_audit),
+            [
+                {
+                    "at_ms": change.now_ms,
+                    "author": change.author,
+                    "action": action,
+                    "subject": subject,
+                    "detail": detail,
+                }
+                for subject, detail in entries
+            ],
         )
-    )
 
 
 def audit_of(database: Database, subject: str | None = None) -> list[Noted]:

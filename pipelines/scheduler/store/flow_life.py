@@ -27,6 +27,7 @@ from pipelines.scheduler.store.flows import (
 )
 from pipelines.scheduler.store.run_rows import Ending, advance, end_all, locked
 from pipelines.scheduler.store.tables import AnyRow, flow_runs
+from pipelines.scheduler.wire.messages import DISCARDED
 
 
 def begin(connection: sa.Connection, row: AnyRow, settings: JobSettings, *, now_ms: int) -> None:
@@ -36,7 +37,8 @@ def begin(connection: sa.Connection, row: AnyRow, settings: JobSettings, *, now_
         for other in others:
             stop(connection, other.log_id, f"run {row.log_id} took its place", now_ms=now_ms)
     elif others and settings.blocking == "DISCARD_LATER":
-        _refuse(connection, row, f"run {others[0].log_id} of it is under way", now_ms)
+        why = f"{DISCARDED}: run {others[0].log_id} of it is under way"
+        _refuse(connection, row, why, now_ms)
         return
     elif others:
         if waiting_before(connection, row) >= WAITING_MAX:

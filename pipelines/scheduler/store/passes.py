@@ -23,8 +23,9 @@ from pipelines.alerting.store.database import Database
 from pipelines.alerting.store.upserts import insert_missing
 from pipelines.scheduler.planning import WINDOW_MS, Plan, plan
 from pipelines.scheduler.run_life import CLAIM_MS, RunState
-from pipelines.scheduler.schedules import MisfirePolicy, Schedule, schedule_of
+from pipelines.scheduler.schedules import MisfirePolicy, Schedule, ScheduleKind, schedule_of
 from pipelines.scheduler.store.in_parts import in_parts
+from pipelines.scheduler.store.pass_notes import Stopped, note_misfires, stop_jobs
 from pipelines.scheduler.store.tables import AnyRow, jobs, runs, schedule_locks
 
 JOBS_PER_PASS: Final = 5_000
@@ -56,8 +57,8 @@ class Pass:
     claims: tuple[Claim, ...]
     read_count: int
     """Jobs that were due; JOBS_PER_PASS of them say that there may be more."""
-    missed_count: int
-    """Jobs of which a planned time got no run of its own."""
+    missed: tuple[int, ...]
+    """Jobs of which a planned time got no run of its own; the audit has them."""
     stopped: tuple[int, ...]
     """Jobs that the pass stopped: nothing more to come, or a schedule that cannot be read."""
 
@@ -74,15 +75,16 @@ def plan_due(database: Database, holder: str, *, now_ms: int) -> Pass:
             .limit(JOBS_PER_PASS)
         ).all()
     if not due:
-        return Pass((), 0, 0, ())
+        return Pass((), 0, (), ())
     done, broken = in_parts(sorted(due), lambda some: _pass(database, some, holder, now_ms))
     for job_id, error in broken:
         with database.writing() as connection:
-            _stop(connection, [(job_id, f"it cannot be planned: {error}"[:BECAUSE_CHARS_MAX])])
+            because = f"it cannot be planned: {error}"[:BECAUSE_CHARS_MAX]
+            stop_jobs(connection, [Stopped(job_id, because)], now_ms=now_ms)
     return Pass(
         tuple(claim for one in done for claim in one.claims),
         len(due),
-        sum(one.missed_count for one in done),
+        tuple(of for one in done for of in one.missed),
         (*(of for one in done for of in one.stopped), *(of for of, _ in broken)),
     )
 
@@ -111,8 +113,8 @@ def _pass(database: Database, job_ids: Sequence[int], holder: str, now_ms: int) 
         ).all()
         planned = [(row, _planned(row, now_ms)) for row in due]
         claims, had = _store_runs(connection, planned, holder)
+        missed = note_misfires(connection, planned, now_ms=now_ms)
         stopped = _move_on(connection, planned, had, now_ms)
-    missed = sum(isinstance(one, Plan) and one.missed_from_ms is not None for _, one in planned)
     return Pass(claims, len(due), missed, stopped)
 
 
@@ -193,18 +195,19 @@ def _move_on(
 ) -> tuple[int, ...]:
     """Set the next times. A job without one is stopped, unless its run's end will tell it."""
     moved: list[dict[str, Any]] = []
-    stopped: list[tuple[int, str]] = []
+    stopped: list[Stopped] = []
     over = _over(connection, had)
     for row, one in planned:
         if isinstance(one, str):
-            stopped.append((row.job_id, one))
+            stopped.append(Stopped(row.job_id, one))
         elif one.next_ms is not None:
             moved.append({"of": row.job_id, "next": one.next_ms})
         elif (schedule := _schedule(row)).waits_for_the_end:
             next_ms = schedule.next_ms(now_ms) if row.job_id in over else None
             moved.append({"of": row.job_id, "next": next_ms})
         else:
-            stopped.append((row.job_id, "its schedule has no time to come"))
+            is_over = row.schedule_kind == ScheduleKind.ONCE
+            stopped.append(Stopped(row.job_id, "its schedule has no time to come", is_over))
     if moved:
         connection.execute(
             sa.update(jobs)
@@ -212,8 +215,8 @@ def _move_on(
             .values(next_ms=sa.bindparam("next")),
             moved,
         )
-    _stop(connection, stopped)
-    return tuple(of for of, _ in stopped)
+    stop_jobs(connection, stopped, now_ms=now_ms)
+    return tuple(one.job_id for one in stopped)
 
 
 def _over(connection: sa.Connection, had: Sequence[Time]) -> frozenset[int]:
@@ -226,16 +229,6 @@ def _over(connection: sa.Connection, had: Sequence[Time]) -> frozenset[int]:
         runs.c.ended_ms.is_not(None),
     )
     return frozenset(connection.scalars(ended))
-
-
-def _stop(connection: sa.Connection, stopped: Sequence[tuple[int, str]]) -> None:
-    if stopped:
-        connection.execute(
-            sa.update(jobs)
-            .where(jobs.c.job_id == sa.bindparam("of"))
-            .values(next_ms=None, is_active=False, stopped_because=sa.bindparam("because")),
-            [{"of": of, "because": because} for of, because in stopped],
-        )
 
 
 def _schedule(row: AnyRow) -> Schedule:

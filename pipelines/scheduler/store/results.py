@@ -331,11 +331,17 @@ def run_by_hand(
             return int(connection.execute(of_that_key).scalar_one())
 
 
-def runs_of(database: Database, job_id: int, *, before: int | None = None) -> list[Run]:
-    """The runs of a job, the newest first, SHOWN_MAX at most; those before a number, if given."""
+def runs_of(
+    database: Database, job_id: int, *, before: int | None = None, state: RunState | None = None
+) -> list[Run]:
+    """The runs of a job, the newest first, SHOWN_MAX at most; those before a number, and of one
+    state, if given.
+    """
     wanted = sa.select(*RUN_COLUMNS).where(runs.c.job_id == job_id)
     if before is not None:
         wanted = wanted.where(runs.c.log_id < before)
+    if state is not None:
+        wanted = wanted.where(runs.c.state == state.value)
     with database.reading() as connection:
         rows = connection.execute(wanted.order_by(runs.c.log_id.desc()).limit(SHOWN_MAX)).all()
     return [run_from(row) for row in rows]

@@ -1,4 +1,5 @@
-"""Runs of which somebody should hear: those that failed for good, were lost, or are late.
+"""Runs of which somebody should hear: those that failed for good, were lost, or are late; and that
+none is planned.
 
 Place in the walk: the scheduler's rows → the table `job_runs` of alerting, whose rules tell each
 run once.
@@ -6,21 +7,31 @@ run once.
 What is lost is told apart from what is late. LOST: an executor had the run, or may have had it, and
 nothing is heard any more. RESULT_LATE: it counted as lost, and its result came yet. LATE: it should
 have begun long ago, and no executor has it. A run that is tried again is not told of, its last try
-is.
+is; one that was left out under DISCARD_LATER is not told of at all.
+
+NOT_PLANNED tells of no run: jobs are overdue, and nobody has planned them. For all of them there is
+one, of the job that is overdue longest: when no centre lives, a thousand alerts say no more.
+STOPPED tells of a job that a pass has stopped, and nobody has started since; MISSED of one of which
+planned times had no run of their own.
 
 Invariant: reads alone; bounded; the newest first.
 """
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import Final
 
 import sqlalchemy as sa
 
 from pipelines.alerting.store.database import Database
+from pipelines.microseconds import moment_at, utc_text
 from pipelines.scheduler.run_life import OK, RunState
-from pipelines.scheduler.store.tables import AnyRow, job_groups, jobs, runs
+from pipelines.scheduler.store.pass_notes import MISFIRE, SCHEDULER, STOP
+from pipelines.scheduler.store.tables import AnyRow, job_audit, job_groups, jobs, runs
+from pipelines.scheduler.wire.messages import DISCARDED
+from pipelines.settings import MS_US
 
 TOLD_FOR_MS: Final = 3_600_000
 """So long after it ended a run is told of: alerting may have stood still meanwhile."""
@@ -28,6 +39,11 @@ LATE_MS: Final = 60_000
 """So long after its time a run may wait for its executor."""
 TROUBLES_MAX: Final = 1_000
 LAST_LINES: Final = 5
+NOT_PLANNED: Final = "NOT_PLANNED"
+STOPPED: Final = "STOPPED"
+MISSED: Final = "MISSED"
+NOTES_LOOKED_AT: Final = 10_000
+"""Of the audit, the newest: what is told from there is of the last hour."""
 _ENDED_BADLY: Final = (RunState.FAILED.value, RunState.REFUSED.value, RunState.LOST.value)
 _NOT_BEGUN: Final = (
     RunState.PLANNED.value, RunState.CLAIMED.value, RunState.SENT.value, RunState.UNKNOWN.value,
@@ -36,14 +52,15 @@ _NOT_BEGUN: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """A run, and what is wrong with it."""
+    """A run, or a job without one, and what is wrong with it."""
 
-    run: int
+    run: int | None
+    """None: there is no run that could be named."""
     job_id: int
     job: str
     app: str
     outcome: str
-    """FAILED, REFUSED, LOST, RESULT_LATE or LATE."""
+    """FAILED, REFUSED, LOST, RESULT_LATE, LATE; NOT_PLANNED, STOPPED or MISSED of a job."""
     executor: str | None
     planned_ms: int
     since_ms: int
@@ -53,11 +70,13 @@ class Trouble:
 
 
 def troubles(database: Database, *, now_ms: int) -> list[Trouble]:
-    """The runs of the last hour that ended badly, and those that wait for too long."""
+    """The runs of the last hour that ended badly, those that wait for too long, and that jobs are
+    not planned."""
     ended_badly = (
         runs.c.state.in_(_ENDED_BADLY)
         & (runs.c.retries_left == 0)
         & (runs.c.ended_ms > now_ms - TOLD_FOR_MS)
+        & ~_is_discarded()
     )
     result_late = (runs.c.state == RunState.LOST.value) & (runs.c.late_ms > now_ms - TOLD_FOR_MS)
     is_late = runs.c.state.in_(_NOT_BEGUN) & (runs.c.due_ms < now_ms - LATE_MS)
@@ -70,7 +89,110 @@ def troubles(database: Database, *, now_ms: int) -> list[Trouble]:
         .limit(TROUBLES_MAX)
     )
     with database.reading() as connection:
-        return [_trouble(row) for row in connection.execute(wanted)]
+        of_runs = [_trouble(row) for row in connection.execute(wanted)]
+        return [*_not_planned(connection, now_ms), *_noted(connection, now_ms), *of_runs]
+
+
+def _is_discarded() -> sa.ColumnElement[bool]:
+    """Was the run refused because its job is to leave out runs while another one is at work? That
+    is what was asked for. Texts are kept as JSON strings in ASCII, and so is what is looked for.
+    """
+    told = sa.func.coalesce(sa.type_coerce(runs.c.trigger_message, sa.Text()), "")
+    begins = told.startswith(json.dumps(DISCARDED)[:-1], autoescape=True)
+    return (runs.c.state == RunState.REFUSED.value) & begins
+
+
+def _not_planned(connection: sa.Connection, now_ms: int) -> list[Trouble]:
+    """That jobs are overdue, if there are any: a centre that lives has moved their next times."""
+    is_overdue = jobs.c.is_active & (jobs.c.next_ms < now_ms - LATE_MS)
+    count = connection.scalar(sa.select(sa.func.count()).select_from(jobs).where(is_overdue)) or 0
+    longest = connection.execute(
+        sa.select(jobs.c.job_id, jobs.c.title, jobs.c.next_ms, job_groups.c.app_name)
+        .join(job_groups, job_groups.c.group_id == jobs.c.group_id)
+        .where(is_overdue)
+        .order_by(jobs.c.next_ms, jobs.c.job_id)
+        .limit(1)
+    ).one_or_none()
+    if longest is None:
+        return []
+    jobs_are = "1 job is" if count == 1 else f"{count} jobs are"
+    since = utc_text(moment_at(longest.next_ms * MS_US), timespec="seconds")
+    return [
+        Trouble(
+            run=None,
+            job_id=longest.job_id,
+            job=longest.title,
+            app=longest.app_name,
+            outcome=NOT_PLANNED,
+            executor=None,
+            planned_ms=longest.next_ms,
+            since_ms=longest.next_ms,
+            attempt=0,
+            evidence=f"{jobs_are} overdue and not planned, the first since {since}",
+            last_lines="",
+        )
+    ]
+
+
+def _noted(connection: sa.Connection, now_ms: int) -> list[Trouble]:
+    """What the scheduler noted of jobs in the last hour, each once. A job that was stopped and is
+    started again is no trouble any more.
+    """
+    newest = (
+        sa.select(job_audit).order_by(job_audit.c.audit_id.desc()).limit(NOTES_LOOKED_AT).subquery()
+    )
+    notes = connection.execute(
+        sa.select(newest)
+        .where(
+            newest.c.author == SCHEDULER,
+            newest.c.action.in_((STOP, MISFIRE)),
+            newest.c.at_ms > now_ms - TOLD_FOR_MS,
+        )
+        .order_by(newest.c.audit_id)
+        .limit(TROUBLES_MAX)
+    ).all()
+    by_job = {(int(one.subject.removeprefix("job:")), one.action): one for one in notes}
+    named = connection.execute(
+        sa.select(jobs.c.job_id, jobs.c.title, jobs.c.stopped_because, job_groups.c.app_name)
+        .join(job_groups, job_groups.c.group_id == jobs.c.group_id)
+        .where(jobs.c.job_id.in_(sorted({job_id for job_id, _ in by_job})))
+    )
+    theirs = {row.job_id: row for row in named}
+    return [
+        _of_job(theirs[job_id], one)
+        for (job_id, action), one in by_job.items()
+        if job_id in theirs and (action == MISFIRE or theirs[job_id].stopped_because is not None)
+    ]
+
+
+def _of_job(job: AnyRow, one: AnyRow) -> Trouble:
+    outcome, evidence = STOPPED, f"the scheduler has stopped it: {job.stopped_because}"
+    if one.action == MISFIRE:
+        outcome, evidence = MISSED, _missed(one.detail)
+    return Trouble(
+        run=None,
+        job_id=job.job_id,
+        job=job.title,
+        app=job.app_name,
+        outcome=outcome,
+        executor=None,
+        planned_ms=one.at_ms,
+        since_ms=one.at_ms,
+        attempt=0,
+        evidence=evidence,
+        last_lines="",
+    )
+
+
+def _missed(detail: str) -> str:
+    """What the scheduler noted of a misfire, in a sentence."""
+    told = json.loads(detail)
+    more = told.get("more_jobs", 0)
+    others = f"; {more} more jobs have missed times, too" if more else ""
+    return (
+        f"no centre planned it in time from {told['missed_from']} on; "
+        f"by {told['misfire']} {told['done']}{others}"
+    )
 
 
 def _trouble(row: AnyRow) -> Trouble:

@@ -48,6 +48,9 @@ LOG_PAGE_CHARS_MAX: Final = 4 * 1024 * 1024
 RESULTS_MAX: Final = 5_000
 """In one callback."""
 SHARDS_MAX: Final = 100_000
+DISCARDED: Final = "block strategy effect：Discard Later"
+"""How an executor refuses a run under DISCARD_LATER, in the Java executor's words: the centre tells
+by them that nothing is wrong."""
 
 
 class Code(IntEnum):

@@ -1,7 +1,8 @@
 """The side of the wire that is asked: an ASGI application over a table of calls, and its server.
 
 Every answer has HTTP status 200 and says in its body what came of it, as XXL-Job's do. The token is
-looked at before the body is read: a stranger makes us hold nothing of what he sends.
+looked at before the body is read: a stranger makes us hold nothing of what he sends. A party that
+has no token, and so listens on loopback alone, takes nothing that a web page may have sent.
 
 Invariant: a body is never held beyond BODY_BYTES_MAX, a request never waited for longer than
 REQUEST_TIMEOUT_S, and no more than CONNECTIONS_MAX connections are there at once. When there would
@@ -41,6 +42,10 @@ EXECUTOR_CONTENT_TYPE: Final = "text/html;charset=UTF-8"
 ADMIN_CONTENT_TYPE: Final = "application/json;charset=UTF-8"
 
 WRONG_TOKEN: Final = "The access token is wrong."  # noqa: S105 - no token
+FROM_A_PAGE: Final = (
+    "Without an access token no requests are taken from web pages, nor by other names than "
+    "127.0.0.1, ::1 and localhost; set a token."
+)
 
 _log = logging.getLogger(__name__)
 
@@ -101,6 +106,8 @@ class WireApplication:
         if scope["method"] != "POST":
             return refused("invalid request, HttpMethod not support.")
         headers = {name.lower(): value for name, value in scope["headers"]}
+        if self._tokens.is_open and _may_be_a_pages(headers):
+            return refused(FROM_A_PAGE)
         speaker = self._tokens.speaker(_header(headers, APP_HEADER), _header(headers, TOKEN_HEADER))
         if speaker is None:
             return refused(WRONG_TOKEN)
@@ -126,6 +133,17 @@ async def _body(headers: Mapping[bytes, bytes], receive: Any) -> bytes:
             raise Malformed("", f"a body of more than {BODY_BYTES_MAX:,} bytes")
         if not message.get("more_body", False):
             return bytes(body)
+
+
+def _may_be_a_pages(headers: Mapping[bytes, bytes]) -> bool:
+    """May a browser on this machine have been made to ask, by a page of anybody's? It names the
+    page, or the page's own name, which was made to lead here (DNS rebinding).
+    """
+    if b"origin" in headers:
+        return True
+    host = _header(headers, "host").lower()
+    name = host.partition("]")[0].lstrip("[") if host.startswith("[") else host.partition(":")[0]
+    return bool(host) and host != "::1" and name not in LOOPBACK
 
 
 def _header(headers: Mapping[bytes, bytes], name: str) -> str:

@@ -292,6 +292,12 @@ async def test_scripts_are_refused_unless_they_were_switched_on(tmp_path: Path) 
             assert "job running, killed" in (await admin.result_of(4)).message
 
 
+async def test_scripts_without_a_token_are_refused_at_the_start(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"--scripts.*TIDEMARK_JOBS_TOKEN or --token-file"):
+        async with executor_here(tmp_path, "http://127.0.0.1:1/", scripts=True, token=None):
+            pass
+
+
 async def test_what_is_wrong_at_the_start_is_told_before_anything_is_served(
     tmp_path: Path,
 ) -> None:

@@ -113,3 +113,20 @@ def test_who_has_no_rights_is_refused_and_the_audit_names_the_systems_user(tmp_p
     asked(tmp_path, "scheduler", "users", "remove", me)
     assert "may not change users" in asked(tmp_path, "scheduler", "users", "list", code=1)
     assert "may not see the jobs" in asked(tmp_path, "jobs", "show", "1", code=1)
+
+
+def test_the_history_goes_back_from_a_run_and_is_of_one_state(tmp_path: Path) -> None:
+    def history(*words: str) -> list[tuple[int, str]]:
+        shown = json.loads(asked(tmp_path, "jobs", "history", "1", "--json", *words))
+        return [(run["log_id"], run["state"]) for run in shown]
+
+    asked(tmp_path, "jobs", "add", "--group", "reports", "title=lag", "handler=lag")
+    for _ in range(4):
+        asked(tmp_path, "jobs", "run", "1")
+    asked(tmp_path, "jobs", "kill", "2")
+    assert history("--before", "3") == [(2, "CANCELLED"), (1, "PLANNED")]
+    assert history("--state", "planned") == [(4, "PLANNED"), (3, "PLANNED"), (1, "PLANNED")]
+    assert history("--state", "PLANNED", "--before", "3") == [(1, "PLANNED")]
+    assert history("--before", "1") == []
+    wrong = asked(tmp_path, "jobs", "history", "1", "--state", "BROKEN", code=1)
+    assert "one of PLANNED, CLAIMED" in wrong

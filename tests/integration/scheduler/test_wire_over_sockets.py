@@ -127,23 +127,27 @@ async def test_who_has_no_token_is_refused_before_his_body_is_read() -> None:
     async with answering("/run", tokens=Tokens("secret")) as (at, asked):
         for token in (b"", b"XXL-JOB-ACCESS-TOKEN: wrong\r\n"):
             # The body never comes: whoever waited for it would not answer.
-            request = b"POST /run HTTP/1.1\r\nHost: x\r\n" + token + b"Content-Length: 99\r\n\r\n"
+            request = (
+                b"POST /run HTTP/1.1\r\nHost: localhost\r\n" + token + b"Content-Length: 99\r\n\r\n"
+            )
             assert await raw(at, request) == b'{"code":500,"msg":"The access token is wrong."}'
     assert not asked
 
 
 async def test_what_is_no_call_is_answered_as_the_java_side_does() -> None:
     async with answering("/beat", tokens=Tokens(None)) as (at, asked):
-        got = await raw(at, b"GET /beat HTTP/1.1\r\nHost: x\r\n\r\n")
+        got = await raw(at, b"GET /beat HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert got == b'{"code":500,"msg":"invalid request, HttpMethod not support."}'
-        got = await raw(at, b"POST /nope HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{}")
+        got = await raw(
+            at, b"POST /nope HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\n{}"
+        )
         assert got == b'{"code":500,"msg":"invalid request, uri-mapping(/nope) not found."}'
     assert not asked
 
 
 async def test_a_body_that_is_too_long_is_refused_announced_or_not() -> None:
     async with answering("/run", tokens=Tokens(None)) as (at, asked):
-        head = b"POST /run HTTP/1.1\r\nHost: x\r\n"
+        head = b"POST /run HTTP/1.1\r\nHost: localhost\r\n"
         got = await raw(at, head + b"Content-Length: 5242881\r\n\r\n")
         assert b"a body of more than 5,242,880 bytes" in got
         chunk = b"10000\r\n" + b"x" * 65_536 + b"\r\n"
@@ -152,9 +156,11 @@ async def test_a_body_that_is_too_long_is_refused_announced_or_not() -> None:
     assert not asked
 
 
-@pytest.mark.parametrize("begun", [b"", b"POST /beat HT", b"POST /beat HTTP/1.1\r\nHost: x\r\n"])
+@pytest.mark.parametrize(
+    "begun", [b"", b"POST /beat HT", b"POST /beat HTTP/1.1\r\nHost: localhost\r\n"]
+)
 async def test_who_does_not_come_to_his_request_is_hung_up_on(begun: bytes) -> None:
-    request = b"POST /beat HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n"
+    request = b"POST /beat HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n"
     async with answering("/beat", tokens=Tokens(None)) as (at, _):
         for before in (b"", request):
             reader, writer = await asyncio.open_connection(at.host, at.port)
@@ -177,7 +183,7 @@ async def test_a_head_without_end_is_not_collected() -> None:
 
 async def test_a_body_that_does_not_come_is_not_waited_for_long() -> None:
     async with answering("/run", tokens=Tokens(None), timeout_s=0.1) as (at, asked):
-        head = b"POST /run HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n"
+        head = b"POST /run HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n"
         assert b"no answer within 0.1 s" in await raw(at, head)
     assert not asked
 
@@ -284,3 +290,31 @@ def test_without_a_token_nobody_listens_to_other_machines() -> None:
     with pytest.raises(ConfigError):
         listening("0.0.0.0", 0, Tokens(None))
     listening("0.0.0.0", 0, Tokens("secret")).close()
+
+
+@pytest.mark.parametrize(
+    ("headers", "is_taken"),
+    [
+        ("Host: 127.0.0.1:9999", True),
+        ("Host: localhost", True),
+        ("Host: [::1]:9999", True),
+        ("Host: LOCALHOST:80", True),
+        ("Host: rebound.example:9999", False),
+        ("Host: 127.0.0.1.rebound.example", False),
+        ("Host: [::2]:9999", False),
+        ("Host: localhost\r\nOrigin: http://rebound.example", False),
+        ("Host: localhost\r\nOrigin: null", False),
+    ],
+)
+async def test_without_a_token_nothing_is_taken_that_a_web_page_may_have_sent(
+    headers: str, is_taken: bool
+) -> None:
+    request = f"POST /beat HTTP/1.1\r\n{headers}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+    async with answering("/beat", tokens=Tokens(None)) as (at, asked):
+        told = await raw(at, request.encode())
+        assert (len(asked) == 1) is is_taken
+        assert (b"from web pages" in told) is not is_taken
+    token = f"XXL-JOB-ACCESS-TOKEN: secret\r\n{headers}"
+    async with answering("/beat", tokens=Tokens("secret")) as (at, asked):
+        await raw(at, request.replace(headers, token).encode())
+        assert len(asked) == 1, "who has the token may ask by any name"

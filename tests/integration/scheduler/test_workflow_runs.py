@@ -16,6 +16,8 @@ from pipelines.scheduler.store import flow_life, flows, jobs, passes, results
 from pipelines.scheduler.store.kills import begin_kill
 from pipelines.scheduler.store.passes import Claim
 from pipelines.scheduler.store.tables import runs
+from pipelines.scheduler.store.troubles import troubles
+from pipelines.scheduler.wire.messages import DISCARDED
 from pipelines.scheduler.workflows import StepState
 from tests.integration.alerting.stores import sqlite_address
 from tests.integration.scheduler.stores import (
@@ -193,6 +195,8 @@ def test_one_run_of_a_workflow_is_under_way(database: Database, blocking: str) -
         assert first_run.result_message == f"run {second.log_id} took its place"
     elif blocking == "DISCARD_LATER":
         assert (first_run.state, second.state) == (RunState.RUNNING, RunState.REFUSED)
+        assert second.trigger_message == f"{DISCARDED}: run {flow_id} of it is under way"
+        assert troubles(database, now_ms=next_ms) == [], "that is what was asked for"
     else:
         assert (first_run.state, second.state) == (RunState.RUNNING, RunState.CLAIMED)
         told(database, first["extract"], FAILED, next_ms + 1)

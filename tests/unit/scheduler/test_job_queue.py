@@ -7,7 +7,6 @@ from dataclasses import replace
 import pytest
 
 from pipelines.scheduler.executor.job_queue import (
-    DISCARDED,
     Gone,
     JobQueue,
     Report,
@@ -15,7 +14,14 @@ from pipelines.scheduler.executor.job_queue import (
     Start,
     Stop,
 )
-from pipelines.scheduler.wire.messages import Answer, Blocking, RunRequest, RunResult, refused
+from pipelines.scheduler.wire.messages import (
+    DISCARDED,
+    Answer,
+    Blocking,
+    RunRequest,
+    RunResult,
+    refused,
+)
 from tests.recorded_xxl import to_admin
 
 DIED = Gone("the process of the handler ended by SIGKILL, without a result")
