@@ -19,6 +19,7 @@ from experiment import table
 from experiment.plan import Plan
 from experiment.score import KillRow, Verdict, score, verdict
 from experiment.stage import Place, Played, play
+from pipelines.backtest.truths import Incident, append_incidents
 from pipelines.catalogue import BY_NAME
 from pipelines.cycles.driver import Driver
 from pipelines.cycles.live import only_driver
@@ -46,7 +47,8 @@ def run_kills(
     compute: Callable[[Lake], None],
     tell: Callable[[str], None],
 ) -> Outcome:
-    """Play, let `compute` bring the lake's gold up to its facts, score, and append to the table.
+    """Play, let `compute` bring the lake's gold up to its facts, score, and append to the tables:
+    what each kill did to each queue, and the kills as incidents that a backtest is held against.
 
     `home` gets a folder of the run's own. LakeError when the lake cannot be written, before anybody
     is started; StageError when a process does not play its part.
@@ -59,7 +61,24 @@ def run_kills(
     compute(lake)
     rows = score(played, revisions(lake, run))
     table.append(lake, plan, run, rows)
+    append_incidents(lake, incidents_of(plan, played))
     return Outcome(run, played, rows, verdict(rows, len(played.killed)))
+
+
+def incidents_of(plan: Plan, played: Played) -> list[Incident]:
+    """Each kill is one of every group: all of them have a member on each host."""
+    return [
+        Incident(
+            begin_us=killed.at_us,
+            end_us=killed.until_us,
+            group=listener.group,
+            kind=f"KILL_{killed.kill.victim}",
+            cluster=played.cluster,
+            topic=listener.topic,
+        )
+        for killed in played.killed
+        for listener in plan.listeners
+    ]
 
 
 def to_the_end(driver: Driver) -> None:

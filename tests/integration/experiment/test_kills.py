@@ -15,6 +15,7 @@ from deltalake import DeltaTable
 from experiment import table
 from experiment.kills import Outcome, run_kills, to_the_end
 from experiment.plan import Flush, Listener, Victim, make_plan
+from pipelines.backtest.truths import planted
 from pipelines.lake import Lake
 from tests.pipelines.in_process import SHORT, driver_of
 
@@ -67,6 +68,22 @@ def test_the_table_has_a_row_for_each_kill_and_queue_with_its_ranges(
     ends = spans["redelivered_ranges"].struct.field("to_offset")
     begins = spans["redelivered_ranges"].struct.field("from_offset")
     assert (ends - begins).sum() == outcome.verdict.redelivered
+
+
+def test_the_kills_are_incidents_that_a_backtest_of_the_lake_knows(
+    outcome: Outcome, lake: Lake
+) -> None:
+    killed = outcome.played.killed
+    known = planted(lake, killed[0].at_us, killed[-1].until_us)
+    assert known is not None
+    assert [(one.begin_us, one.end_us, one.kind) for one in known] == [
+        (one.at_us, one.until_us, f"KILL_{one.kill.victim.value}")
+        for one in killed
+        for _ in Listener
+    ]
+    assert {(one.cluster, one.group) for one in known} == {
+        (outcome.played.cluster, listener.group) for listener in Listener
+    }
 
 
 def test_a_kill_is_told_with_its_victims_and_the_broker_s_next_flush_mode(
