@@ -36,7 +36,7 @@ from engine.observer.looks import Look, Member, Place
 from engine.observer.own_figures import delays_ms, own_figures
 from engine.observer.polled_ends import PolledEnds
 from engine.observer.questions import Kind, Questions
-from engine.observer.time_spans import Estimates, Key
+from engine.observer.time_spans import Estimates, Key, waiting
 from engine.observer.turns import Turns
 from engine.protocol.bodies import ConsumerRunningInfo
 from engine.protocol.codes import ResponseCode
@@ -298,19 +298,14 @@ class Asking:
         return info
 
     async def _ask_store_times(self, look: Look, address: str, until_ms: int) -> None:
-        waiting = {
-            (group, *place): one.consumer_offset
-            for group, rows in look.progress.items()
-            for place, one in rows.items()
-            if one.consumer_offset < one.broker_offset
-        }
-        wanted = {(key[1], key[2], offset): key for key, offset in waiting.items()}
+        offsets = waiting(look.progress)
+        wanted = {(key[1], key[2], offset): key for key, offset in offsets.items()}
         self._stored_ms = {key: at for key, at in self._stored_ms.items() if key in wanted}
         unknown = [one for key, one in wanted.items() if key not in self._stored_ms]
 
         async def ask(waits: Key) -> None:
             _, topic, queue_id = waits
-            offset = waiting[waits]
+            offset = offsets[waits]
             queue = MessageQueue(topic, self._broker_name, queue_id)
             try:
                 found = await self._admin.messages.read(queue, offset, count_max=1, address=address)
@@ -323,10 +318,10 @@ class Asking:
                     self._stored_ms[topic, queue_id, offset] = message.store_timestamp_ms
 
         # Whose offset moves is not new: those that were asked longest ago come first.
-        due, kind = self._message_turns.due(waiting, of=unknown), asked_for.MESSAGES
+        due, kind = self._message_turns.due(offsets, of=unknown), asked_for.MESSAGES
         await self._questions.each(kind, self._message_turns, due, ask, until_ms=until_ms)
         look.stored_ms = self._stored_ms
-        look.estimates = self._polled.estimates(waiting, self._stored_ms)
+        look.estimates = self._polled.estimates(offsets, self._stored_ms)
         if not self._may_read:
             await self._ask_time_spans(look, address, until_ms)
             look.estimates = {**look.estimates, **self._estimates.known}

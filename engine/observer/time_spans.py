@@ -36,6 +36,16 @@ class Estimate(NamedTuple):
     error_ms: int
 
 
+def waiting(progress: Mapping[str, Mapping[Place, QueueProgress]]) -> dict[Key, int]:
+    """Where groups have messages that wait: the offsets of the first ones."""
+    return {
+        (group, *place): one.consumer_offset
+        for group, rows in progress.items()
+        for place, one in rows.items()
+        if one.consumer_offset < one.broker_offset
+    }
+
+
 class Estimates:
     """Of all queues of a broker at which messages wait."""
 
@@ -48,16 +58,11 @@ class Estimates:
         """The groups and topics with messages that wait, of which no estimate is known; those of
         offsets that have moved are forgotten.
         """
-        waiting = {
-            (group, *place): one.consumer_offset
-            for group, rows in progress.items()
-            for place, one in rows.items()
-            if one.consumer_offset < one.broker_offset
-        }
+        offsets = waiting(progress)
         self._known = {
-            key: one for key, one in self._known.items() if waiting.get(key) == one.offset
+            key: one for key, one in self._known.items() if offsets.get(key) == one.offset
         }
-        return {key[:2]: None for key in waiting if key not in self._known}
+        return {key[:2]: None for key in offsets if key not in self._known}
 
     def take(
         self,

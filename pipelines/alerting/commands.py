@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from itertools import chain
@@ -211,7 +211,7 @@ def list_alerts(
     with _state(lake, database) as (state_there, name):
         found = listed(state_there, name, now_us=now_us(), wanted=wanted)
     if as_json:
-        typer.echo(json.dumps([one.as_json() for one in found[:limit]], indent=2))
+        _tell_json([one.as_json() for one in found[:limit]])
         return
     for line in list_in_words(found, limit=limit or LISTED) if found else ():
         typer.echo(line)
@@ -238,7 +238,7 @@ def show(
         told = one_told(state, name, fingerprint, now_us=at_us)
     if as_json:
         whole = {**told.as_json(), "rule_judged": msgspec.to_builtins(told.judged)}
-        typer.echo(json.dumps(whole, indent=2))
+        _tell_json(whole)
         return
     for line in alert_in_words(told, at_us):
         typer.echo(line)
@@ -257,7 +257,7 @@ def list_rules(
     with _state(lake, database) as (state, name):
         found = judgings.judged_of(state, name).values()
     if as_json:
-        typer.echo(json.dumps(msgspec.to_builtins(list(found)), indent=2))
+        _tell_json(msgspec.to_builtins(list(found)))
         return
     for one in found:
         typer.echo(one.in_words(now_us()))
@@ -350,7 +350,7 @@ def list_silences(
     for fault in faults:
         typer.echo(f"tidemark alerts silences: {fault}; end it, and write it anew", err=True)
     if as_json:
-        typer.echo(json.dumps([silence_as_json(one) for one in found], indent=2))
+        _tell_json([silence_as_json(one) for one in found])
         return
     for one in found:
         typer.echo(silence_in_words(one, at_us))
@@ -404,7 +404,7 @@ def try_channel(
         typer.echo(f"{receiver} has it")
 
 
-def _tell_json(told: Mapping[str, Any]) -> None:
+def _tell_json(told: Any) -> None:
     """For machines; what is wrong stands on stderr all the same, and in the exit code."""
     typer.echo(json.dumps(told, indent=2))
 

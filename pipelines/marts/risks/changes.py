@@ -182,18 +182,11 @@ def widened(event: Event, window: Window | None) -> Event:
     was_last = was_last and event.to_offset <= window.to_offset
     if is_loss and was_last:
         assert event.kept_offset is not None, "a loss says what was kept"
-        kept = min(event.from_offset, event.kept_offset)
-        wide = event if awaited else replace(event, from_offset=kept)
-        event = _certain_with(_as_wide(wide, window), window)
+        begin = window.from_offset if awaited else min(window.from_offset, event.kept_offset)
+        event = _certain_with(_as_wide(event, window, begin), window)
     if awaited:
-        event = replace(
-            event,
-            from_offset=min(event.from_offset, *(one.from_offset for one in awaited)),
-            to_offset=max(event.to_offset, window.to_offset),
-            next_client_id=window.next_client_id,
-            uncertain=None,
-            awaited=awaited,
-        )
+        begin = min(one.from_offset for one in awaited)
+        event = replace(_as_wide(event, window, begin), awaited=awaited)
     if window.all_from_offset is not None:
         seen_twice_to = max(window.all_from_offset, window.redelivered_to or 0)
         begin = min(event.from_offset, seen_twice_to)
@@ -203,11 +196,11 @@ def widened(event: Event, window: Window | None) -> Event:
     return event
 
 
-def _as_wide(event: Event, window: Window) -> Event:
-    """The opening as wide as the window as well."""
+def _as_wide(event: Event, window: Window, begin: int) -> Event:
+    """The opening from there on as well, and as far as the window."""
     return replace(
         event,
-        from_offset=min(event.from_offset, window.from_offset),
+        from_offset=min(event.from_offset, begin),
         to_offset=max(event.to_offset, window.to_offset),
         next_client_id=window.next_client_id,
         uncertain=None,

@@ -117,21 +117,8 @@ def _not_planned(connection: sa.Connection, now_ms: int) -> list[Trouble]:
         return []
     jobs_are = "1 job is" if count == 1 else f"{count} jobs are"
     since = utc_text(moment_at(longest.next_ms * MS_US), timespec="seconds")
-    return [
-        Trouble(
-            run=None,
-            job_id=longest.job_id,
-            job=longest.title,
-            app=longest.app_name,
-            outcome=NOT_PLANNED,
-            executor=None,
-            planned_ms=longest.next_ms,
-            since_ms=longest.next_ms,
-            attempt=0,
-            evidence=f"{jobs_are} overdue and not planned, the first since {since}",
-            last_lines="",
-        )
-    ]
+    evidence = f"{jobs_are} overdue and not planned, the first since {since}"
+    return [_without_run(longest, NOT_PLANNED, longest.next_ms, evidence)]
 
 
 def _noted(connection: sa.Connection, now_ms: int) -> list[Trouble]:
@@ -169,6 +156,11 @@ def _of_job(job: AnyRow, one: AnyRow) -> Trouble:
     outcome, evidence = STOPPED, f"the scheduler has stopped it: {job.stopped_because}"
     if one.action == MISFIRE:
         outcome, evidence = MISSED, _missed(one.detail)
+    return _without_run(job, outcome, one.at_ms, evidence)
+
+
+def _without_run(job: AnyRow, outcome: str, at_ms: int, evidence: str) -> Trouble:
+    """What is wrong with a job, and with no run of it."""
     return Trouble(
         run=None,
         job_id=job.job_id,
@@ -176,8 +168,8 @@ def _of_job(job: AnyRow, one: AnyRow) -> Trouble:
         app=job.app_name,
         outcome=outcome,
         executor=None,
-        planned_ms=one.at_ms,
-        since_ms=one.at_ms,
+        planned_ms=at_ms,
+        since_ms=at_ms,
         attempt=0,
         evidence=evidence,
         last_lines="",
