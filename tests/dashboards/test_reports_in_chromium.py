@@ -208,7 +208,9 @@ def test_somebody_signs_in_has_a_report_made_from_the_newest_opens_it_and_has_it
         keep_picture(visit, "report", "light", "data")
         expect(page.locator("#report-runs tbody tr")).to_have_count(3, timeout=AT_WORK_MS)
         run.get_by_role("link", name="open it").click()
-        page.wait_for_url(f"{origin}{report_path(reported.second.name[:-1] + '3')}")
+        third = reported.second.name[:-1] + "3"
+        page.wait_for_url(f"{origin}{report_path(third)}")
+        expect(page.locator(".report-head .exact")).to_have_text(third)  # The page has turned.
         expect(page.locator("#report-runs")).to_contain_text("What came later changed")
 
         page.get_by_label("Send it to").fill("team")
