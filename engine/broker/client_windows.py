@@ -39,9 +39,12 @@ from engine.telemetry.members.listener_stacks import consume_threads
 from engine.telemetry.members.told_stats import ToldStats, stats_of
 from engine.telemetry.members.told_windows import Place, ToldWindows
 
-FROZEN_AFTER_MS = 2 * SECOND_MS
-"""A queue looks frozen when it was pulled in the last such span, messages wait, and its offset has
-not been reported higher for as long."""
+READS_FOR_MS = 2 * SECOND_MS
+"""Who pulled a queue in the last such span reads it."""
+
+FROZEN_AFTER_MS = 1 * SECOND_MS
+"""A queue that is read looks frozen when messages wait, and its offset has not been reported higher
+for so long."""
 
 BEGUN_AFTER_MS = 1 * SECOND_MS
 """Who has read a queue for so long is asked, if it was not asked since."""
@@ -182,7 +185,7 @@ class ClientWindows:
             if (
                 reading is None
                 or reading.last_pull_ms is None
-                or wall_ms - reading.last_pull_ms > FROZEN_AFTER_MS
+                or wall_ms - reading.last_pull_ms > READS_FOR_MS
             ):
                 del self._read[key]
                 yield None

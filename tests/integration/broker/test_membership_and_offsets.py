@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.broker.client_windows import FROZEN_AFTER_MS
+from engine.broker.client_windows import READS_FOR_MS
 from engine.broker.state.queue_locks import QueueLocks
 from engine.client import Admin
 from engine.foundation.errors import RequestRefused
@@ -413,7 +413,7 @@ async def test_a_consumer_whose_queue_looks_frozen_is_asked_at_once(tmp_path: Pa
 
         await eventually(asked_again, "the frozen consumer is asked again within seconds")
         assert calm.asked_count == 1, "the other one has its turn in ten minutes"
-        await asyncio.sleep(FROZEN_AFTER_MS / 1000 + 1.5)  # Pulls have ended as well.
+        await asyncio.sleep(READS_FOR_MS / 1000 + 1.5)  # Pulls have ended as well.
         asked_count = frozen.asked_count
         await asyncio.sleep(2.5)
         assert frozen.asked_count == asked_count, "who does not pull is not frozen"
