@@ -56,7 +56,7 @@ from pipelines.tm.asking import (
     the_text,
 )
 from pipelines.tm.clusters import NOTHING_NAMED, Answer, as_result, told
-from pipelines.tm.engines import sql_answer, views_in_spark
+from pipelines.tm.engines import NAMES, sql_answer, views_in_spark
 from pipelines.tm.results import FIRST, Result, escaped
 from pipelines.tm.withholding import believed, known_at
 from pipelines.trust import WITHHELD, Doubts
@@ -436,12 +436,14 @@ class LakeHandle:
         self,
         master: str = "local[2]",
         *,
+        tables: Sequence[str] = (),
         cluster: str | None = None,
         as_of: When | Cycle | None = None,
     ) -> Any:
         """A Spark session in which gold and bronze of this lake are views by the tables' names, as
-        they are at the moment."""
-        return views_in_spark(self._reading(as_of, cluster), master)
+        they are at the moment. `tables`: only these, for each one takes Spark a while to open."""
+        named = [the_name("table", name, NAMES) for name in tables] or NAMES
+        return views_in_spark(self._reading(as_of, cluster), master, names=named)
 
     def timeline(
         self,

@@ -78,6 +78,16 @@ def test_spark_sees_gold_and_bronze_as_views_of_the_same_moment(
         assert rows == lake.sql(query).df["n"][0]
 
 
+def test_spark_opens_only_the_tables_that_are_asked_for(told: Path, spark: SparkSession) -> None:
+    lake = tm.connect(told)
+    for view in spark.catalog.listTables():
+        spark.catalog.dropTempView(view.name)
+    lake.spark(tables=("stalled_windows",))
+    assert [view.name for view in spark.catalog.listTables()] == ["stalled_windows"]
+    with pytest.raises(ConfigError, match=r"did you mean 'stalled_windows'"):
+        lake.spark(tables=("stalled_window",))
+
+
 def test_wrong_questions_say_what_would_be_right(told: Path, tmp_path: Path) -> None:
     lake = tm.connect(told)
     with pytest.raises(ConfigError, match="calm"):

@@ -179,7 +179,8 @@ def table_of(html: str) -> str:
 
 def test_spark_reads_a_lake_in_a_store_as_it_reads_one_on_a_disk(lake: Lake, told: Path) -> None:
     script = (
-        "import json, sys; from pipelines import tm; spark = tm.connect(sys.argv[1]).spark();"
+        "import json, sys; from pipelines import tm; asked = tm.connect(sys.argv[1]);"
+        "spark = asked.spark(tables=('consumer_lag', 'lifecycle'));"
         "rows = spark.sql('SELECT `group`, observed_date, count(*), sum(lag_messages), max(seq),"
         " max(observed_at) FROM consumer_lag GROUP BY 1, 2 ORDER BY 1').collect();"
         "facts = spark.sql('SELECT event_date, max(seq) FROM lifecycle GROUP BY 1').collect();"
