@@ -6,6 +6,8 @@ The gold is computed by the platform's cycles, in this process instead of in Spa
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import polars as pl
@@ -94,3 +96,17 @@ def test_a_kill_is_told_with_its_victims_and_the_broker_s_next_flush_mode(
     assert all(one.at_us < one.until_us for one in killed)
     lives = [one.flush for one in killed if one.kill.victim is not Victim.CONSUMER]
     assert lives == [one.kill.flush for one in killed if one.kill.victim is not Victim.CONSUMER]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3_600)
+def test_of_a_hundred_kills_half_have_a_certain_part_and_half_of_what_is_foreseen_comes(
+    tmp_path: Path,
+) -> None:
+    """As the command judges it, with gold computed by Spark."""
+    command = [str(Path(sys.executable).parent / "tidemark"), "experiment", "kills"]
+    command += ["--kills", "102", "--seed", "20261126"]
+    command += ["--home", str(tmp_path), "--lake", str(tmp_path / "lake")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-4_000:]
+    assert "the prediction holds" in done.stdout
