@@ -43,6 +43,7 @@ from engine.observer.failed_messages import is_of_failed, steps_of
 from engine.observer.looks import Look, Member, Place
 from engine.observer.members_seen import GroupSeen
 from engine.observer.own_figures import FiguresSeen
+from engine.observer.roles_seen import RolesSeen
 from engine.observer.seen_offsets import Commits, Pulls
 from engine.protocol.bodies import (
     ConsumerConnection,
@@ -106,9 +107,11 @@ class Facts:
         broker_name: str,
         *,
         earlier: Mapping[Key, int] | None = None,
+        roles: Mapping[str, int] | None = None,
         name_servers: str | None = None,
     ) -> None:
-        """`earlier`: consume offsets as they were seen last in the broker's life before."""
+        """`earlier`, `roles`: as the broker's life before knew them last."""
+        self.roles = RolesSeen(roles)
         self._name_servers = name_servers
         self._address: str | None = None
         self._earlier = dict(earlier or {})
@@ -153,6 +156,7 @@ class Facts:
             self._snapshot_from_ms = snapshot_from_ms
             self._told_since.clear()
         yield from self._observed(look)
+        yield from self.roles.change(look.roles)
         yield from self._gone(look)
         if look.topics is not None:
             self._topics = look.topics
