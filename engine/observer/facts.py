@@ -174,7 +174,7 @@ class Facts:
             yield from self._worked(member, info, topics, look.at_ms, losses=losses)
         for group in dict.fromkeys((*look.connections, *(group for group, _ in look.running))):
             if group in self._groups:
-                yield from self._groups[group].conflict(group)
+                yield from self._groups[group].conflict(group, self._queues_of)
         yield from self._figures.of(look.figures, look.delays_ms, look.at_ms)
         yield from self._group_marks(look, in_snapshot=snapshot_from_ms is not None)
         yield from self._broadcast_marks(in_snapshot=snapshot_from_ms is not None)
@@ -280,6 +280,10 @@ class Facts:
                 self._queues[place] = mark
                 self._told_since[place] = None
                 yield mark
+
+    def _queues_of(self, topic: str) -> int | None:
+        config = self._topics.get(topic)
+        return None if config is None else config.read_queue_nums
 
     def _is_readable(self, place: Place) -> bool:
         """May anybody read it? Nobody said otherwise of a topic that was not listed yet."""
