@@ -255,8 +255,10 @@ class Membership:
         if disagreement == group.disagreement_told:
             return
         before, group.disagreement_told = group.disagreement_told, disagreement
-        reason = how_to_agree(group.told) if disagreement else "all members subscribe alike again"
-        _log.warning("group %s: %s", group.name, "; ".join((*disagreement, reason)))
+        reason = "all members subscribe alike again"
+        if disagreement:
+            reason = how_to_agree(group.told, self._queues_of)
+        _log.warning("group %s: %s", group.name, reason)
         self._parts.observer.observe(
             RebalanceEvent(
                 group=group.name,
@@ -269,6 +271,10 @@ class Membership:
                 reason=reason,
             )
         )
+
+    def _queues_of(self, topic: str) -> int | None:
+        config = self._parts.topics.find(topic)
+        return None if config is None else config.read_queue_nums
 
     def _tell_registration(self, group: str, client_id: str, change: Registration) -> None:
         if change.joined:

@@ -26,6 +26,7 @@ from engine.observer.asking import Asking
 from engine.observer.facts import QUEUES_WATCHED_MAX, SNAPSHOT_EACH_MS, Facts, Key
 from engine.observer.looks import Look
 from engine.observer.questions import why
+from engine.protocol.names import MASTER_ID
 from engine.runtime import Runtime
 from engine.telemetry.segments import emitter_of
 from engine.telemetry.telemetry import LAST_LIFE, SPOOL_DIRECTORY, EmitterIdentity, Telemetry
@@ -72,15 +73,27 @@ class _Snapshot:
 class BrokerWatch:
     """Watches one broker until it is closed."""
 
-    def __init__(self, runtime: Runtime, admin: Admin, watched: Watched, address: str) -> None:
+    def __init__(
+        self,
+        runtime: Runtime,
+        admin: Admin,
+        watched: Watched,
+        address: str,
+        *,
+        master_before: str | None = None,
+    ) -> None:
+        """`master_before`: where its master was when an earlier run of the observer saw it last."""
         self.watched = watched
         self.address = address
         """Where it is asked, from the next look on."""
+        self.roles: Mapping[str, int] = {}
+        """Broker ids by address, as the name servers listed them last."""
         self._runtime = runtime
         self._patience_ms = max(watched.period_ms, PATIENCE_MS_MIN)
         self._asking = Asking(admin, watched.broker, runtime.clock, patience_ms=self._patience_ms)
         self._telemetry: Telemetry | None = None
-        self._facts = self._new_facts({})
+        roles = {} if master_before is None else {master_before: MASTER_ID}
+        self._facts = self._new_facts({}, roles)
         self._snapshot: _Snapshot | None = None
         """The one under way."""
         self._losses = 0
@@ -116,10 +129,13 @@ class BrokerWatch:
 
     async def look(self) -> bool:
         """Ask, and write what is new; was the broker's answer whole enough to count?"""
+        # As they are now: a change of roles is told with the answers of whoever is asked behind it.
+        address, roles = self.address, self.roles
         try:
             async with asyncio.timeout(self._patience_ms / SECOND_MS):
                 stacks_of = self._facts.wanted_stacks(self._runtime.clock.now_ms())
-                look = await self._asking.look(self.address, stacks_of=stacks_of)
+                look = await self._asking.look(address, stacks_of=stacks_of)
+                look.roles = roles
         except (TidemarkError, TimeoutError) as error:
             self.is_refused = isinstance(error, ConnectFailed)
             self._tell_silence(error)
@@ -173,11 +189,12 @@ class BrokerWatch:
     def _name(self) -> str:
         return f"{self.watched.cluster}/{self.watched.broker}"
 
-    def _new_facts(self, earlier: Mapping[Key, int]) -> Facts:
+    def _new_facts(self, earlier: Mapping[Key, int], roles: Mapping[str, int]) -> Facts:
         watched = self.watched
         return Facts(
             *(watched.observer, watched.period_ms, watched.broker),
             earlier=earlier,
+            roles=roles,
             name_servers=watched.name_servers,
         )
 
@@ -208,7 +225,8 @@ class BrokerWatch:
             if self._telemetry.broker_epoch == epoch:
                 return self._telemetry
             await self.close()
-        self._facts, self._snapshot = self._new_facts(self._facts.offsets()), None
+        self._facts = self._new_facts(self._facts.offsets(), self._facts.roles.known)
+        self._snapshot = None
         self._next_snapshot_ms = None
         self._telemetry = Telemetry.open(
             self._runtime,

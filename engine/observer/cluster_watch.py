@@ -16,15 +16,18 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Mapping
+from itertools import islice
 from typing import Final
 
 from engine.client.admin import Admin
 from engine.foundation.errors import RequestRefused, TidemarkError
 from engine.foundation.units import MINUTE_MS, SECOND_MS
+from engine.observer.believable import is_address
 from engine.observer.broker_watch import BrokerWatch, Watched
 from engine.observer.homes import Noted, folder_of, known_brokers, note, take_retirement
 from engine.observer.observation import Observation
 from engine.observer.questions import BROKERS, why
+from engine.observer.roles_seen import ADDRESSES_KEPT_MAX
 from engine.protocol.bodies import ClusterInfo
 from engine.protocol.names import check_broker_word
 from engine.runtime import Runtime
@@ -103,9 +106,13 @@ class ClusterWatch:
         rest_ms = min(self._observation.period_ms, BROKERS_LISTED_EACH_MS)
         earlier = self._of_earlier_runs()
         while True:
-            listed = await self._masters()
+            info = await self._listed()
+            listed = None if info is None else masters_of(info, self._observation)
             for key, address in {**earlier, **(listed or {})}.items():
-                self._watch(watching, key, address)
+                self._watch(watching, key, address, master_before=earlier.get(key))
+            for key, roles in ({} if info is None else roles_of(info, self._observation)).items():
+                if key in self._watches:
+                    self._watches[key].roles = roles
             earlier = {}
             self._note_listed(listed)
             for key in list(self._watches):
@@ -129,7 +136,7 @@ class ClusterWatch:
             _log.error("brokers of earlier runs are not known: %s", error)
             return {}
 
-    async def _masters(self) -> dict[BrokerKey, str] | None:
+    async def _listed(self) -> ClusterInfo | None:
         """None: no name server answers."""
         try:
             info = await self._admin.cluster.info()
@@ -143,7 +150,7 @@ class ClusterWatch:
             return None
         self._is_answered = True
         self._tell_missing(self._observation.missing_in(info))
-        return masters_of(info, self._observation)
+        return info
 
     def _tell_missing(self, missing: Mapping[str, str]) -> None:
         if tuple(missing) != self._missing:
@@ -159,7 +166,14 @@ class ClusterWatch:
             key: self._unlisted_since_ms.get(key, now_ms) for key in unlisted
         }
 
-    def _watch(self, watching: asyncio.TaskGroup, key: BrokerKey, address: str) -> None:
+    def _watch(
+        self,
+        watching: asyncio.TaskGroup,
+        key: BrokerKey,
+        address: str,
+        *,
+        master_before: str | None,
+    ) -> None:
         watch = self._watches.get(key)
         if watch is not None and watch.address == address:
             return
@@ -180,7 +194,10 @@ class ClusterWatch:
             return
         watched = Watched(*key, told.observer, home, told.period_ms, told.name_servers)
         self._on_new(watched)
-        watch = self._watches[key] = BrokerWatch(self._runtime, self._admin, watched, address)
+        watch = BrokerWatch(
+            *(self._runtime, self._admin, watched, address), master_before=master_before
+        )
+        self._watches[key] = watch
         self._note(watch, is_watched=True)
         task = watching.create_task(watch.run(), name=f"watch {'/'.join(key)}")
         self._looking[key] = task
@@ -255,4 +272,19 @@ def masters_of(info: ClusterInfo, told: Observation) -> dict[BrokerKey, str]:
         if told.is_wanted(cluster)
         for name in sorted(names)
         if name in masters
+    }
+
+
+def roles_of(info: ClusterInfo, told: Observation) -> dict[BrokerKey, dict[str, int]]:
+    """Broker ids by address, of the brokers of the wanted clusters; keys are as the lake's."""
+    return {
+        (told.name_in_lake(cluster), name): {
+            address: broker_id
+            for broker_id, address in islice(listed.broker_addrs.items(), ADDRESSES_KEPT_MAX)
+            if is_address(address)
+        }
+        for cluster, names in sorted(info.cluster_addr_table.items())
+        if told.is_wanted(cluster)
+        for name in sorted(names)
+        if (listed := info.broker_addr_table.get(name)) is not None
     }

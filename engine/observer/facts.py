@@ -43,6 +43,7 @@ from engine.observer.failed_messages import is_of_failed, steps_of
 from engine.observer.looks import Look, Member, Place
 from engine.observer.members_seen import GroupSeen
 from engine.observer.own_figures import FiguresSeen
+from engine.observer.roles_seen import RolesSeen
 from engine.observer.seen_offsets import Commits, Pulls
 from engine.protocol.bodies import (
     ConsumerConnection,
@@ -106,9 +107,11 @@ class Facts:
         broker_name: str,
         *,
         earlier: Mapping[Key, int] | None = None,
+        roles: Mapping[str, int] | None = None,
         name_servers: str | None = None,
     ) -> None:
-        """`earlier`: consume offsets as they were seen last in the broker's life before."""
+        """`earlier`, `roles`: as the broker's life before knew them last."""
+        self.roles = RolesSeen(roles)
         self._name_servers = name_servers
         self._address: str | None = None
         self._earlier = dict(earlier or {})
@@ -153,6 +156,7 @@ class Facts:
             self._snapshot_from_ms = snapshot_from_ms
             self._told_since.clear()
         yield from self._observed(look)
+        yield from self.roles.change(look.roles)
         yield from self._gone(look)
         if look.topics is not None:
             self._topics = look.topics
@@ -170,7 +174,7 @@ class Facts:
             yield from self._worked(member, info, topics, look.at_ms, losses=losses)
         for group in dict.fromkeys((*look.connections, *(group for group, _ in look.running))):
             if group in self._groups:
-                yield from self._groups[group].conflict(group)
+                yield from self._groups[group].conflict(group, self._queues_of)
         yield from self._figures.of(look.figures, look.delays_ms, look.at_ms)
         yield from self._group_marks(look, in_snapshot=snapshot_from_ms is not None)
         yield from self._broadcast_marks(in_snapshot=snapshot_from_ms is not None)
@@ -276,6 +280,10 @@ class Facts:
                 self._queues[place] = mark
                 self._told_since[place] = None
                 yield mark
+
+    def _queues_of(self, topic: str) -> int | None:
+        config = self._topics.get(topic)
+        return None if config is None else config.read_queue_nums
 
     def _is_readable(self, place: Place) -> bool:
         """May anybody read it? Nobody said otherwise of a topic that was not listed yet."""

@@ -66,6 +66,8 @@ class Look:
     """The delay of each level, as its settings had them last."""
     address: str | None = None
     """Where the broker was asked."""
+    roles: Mapping[str, int] = field(default_factory=dict)
+    """Broker ids by address, as the name servers listed them last: 0 is the master."""
     stored_ms: dict[tuple[str, int, int], int] = field(default_factory=dict)
     """When the messages at these (topic, queue_id, offset) were stored."""
     estimates: Mapping[tuple[str, str, int], Estimate] = field(default_factory=dict)

@@ -18,7 +18,12 @@ from typing import Final
 
 from engine.foundation.observing import RebalanceEvent
 from engine.foundation.units import SECOND_MS
-from engine.protocol.told_subscriptions import Subscription, disagreement, how_to_agree
+from engine.protocol.told_subscriptions import (
+    QueuesOf,
+    Subscription,
+    disagreement,
+    how_to_agree,
+)
 
 TOGETHER_MS: Final = 130 * SECOND_MS
 """A broker closes a connection without heartbeats after 120 s, and looks each ten: of two that were
@@ -148,7 +153,7 @@ class GroupSeen:
                 after=list(subscription),
             )
 
-    def conflict(self, group: str) -> Iterator[RebalanceEvent]:
+    def conflict(self, group: str, queues_of: QueuesOf) -> Iterator[RebalanceEvent]:
         """Members subscribe differently, or alike again: said once per state of it."""
         if not self.said:
             self.told = ()
@@ -172,5 +177,7 @@ class GroupSeen:
             generation=self.generation,
             before=before,
             after=found,
-            reason=how_to_agree(spoken) if found else "all members subscribe alike again",
+            reason=how_to_agree(spoken, queues_of)
+            if found
+            else "all members subscribe alike again",
         )

@@ -11,7 +11,7 @@ which subscription a broker keeps for all of them.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from heapq import merge
 from itertools import groupby, islice
 
@@ -22,6 +22,8 @@ from engine.protocol.tag_bits import split_tags
 Subscription = tuple[str, ...]
 """`topic:expression` of each topic, sorted."""
 Told = Mapping[Subscription, Sequence[str]]
+QueuesOf = Callable[[str], int | None]
+"""How many queues of a topic are read; None: that is not known."""
 
 
 def meant(data: SubscriptionData) -> str:
@@ -54,9 +56,9 @@ def disagreement(told: Told) -> tuple[str, ...]:
     return tuple(f"{one} reads {', '.join(named[one]) or 'nothing'}" for one in named)
 
 
-def how_to_agree(told: Told) -> str:
-    """What goes wrong while members subscribe differently, and what ends it: judged by those that
-    are named, and by what most members told.
+def how_to_agree(told: Told, queues_of: QueuesOf) -> str:
+    """Who reads what while members subscribe differently, what goes wrong then, and what ends it:
+    judged by those that are named, and by what most members told.
     """
     named = _told_by_named(told)
     most = max(sorted(told), key=lambda one: (bool(one), len(told[one])))
@@ -69,16 +71,41 @@ def how_to_agree(told: Told) -> str:
         harm = (
             f"the broker keeps the last heartbeat's subscription for all, pulls of {_and(partial)} "
             "are refused in turn (SUBSCRIPTION_NOT_EXIST), and queues given to a member that does "
-            "not subscribe to their topic are not read"
+            f"not subscribe to their topic are not read{_unread(partial, told, queues_of)}"
         )
     else:
-        harm = "the newest expression filters for all, and what the others want is passed over"
+        harm = (
+            "the newest expression filters for all, and what the others want is passed over on "
+            "every queue, while offsets go on"
+        )
     alike = (
         f"subscribe every member to {_and(sorted({spelled for one in spoken for spelled in one}))}"
         if partial
         else ("give every member the same expression")
     )
-    return f"{harm}; fix: {alike}, or put {_and(others)} into a group of its own"
+    who = "; ".join(disagreement(told))
+    return f"{who}; {harm}; fix: {alike}, or put {_and(others)} into a group of its own"
+
+
+def _unread(topics: Sequence[str], told: Told, queues_of: QueuesOf) -> str:
+    """How many queues of each topic nobody reads, were they dealt out evenly to all members; of
+    very many subscriptions that is not counted.
+    """
+    if len(told) > DISAGREEING_MEMBERS_TOLD_MAX:
+        return ""
+    members = sum(map(len, told.values()))
+    readers: Counter[str] = Counter()
+    for subscription, tellers in told.items():
+        for topic in _topics(subscription):
+            readers[topic] += len(tellers)
+    shares = []
+    for topic in topics[:DISAGREEING_MEMBERS_TOLD_MAX]:
+        without, queues = members - readers[topic], queues_of(topic)
+        if queues is None:
+            shares.append(f"those of {without} of {members} members of {topic}")
+        else:
+            shares.append(f"about {round(queues * without / members)} of {queues} of {topic}")
+    return f", {_and(shares)}"
 
 
 def _told_by_named(told: Told) -> dict[str, Subscription]:

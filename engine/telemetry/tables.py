@@ -423,7 +423,7 @@ LIFECYCLE: Final = Table(
             "OBSERVED: how far the broker's clock is ahead of the observer's, to a second; "
             "negative: behind; null when the broker does not tell",
         ),
-        Column("address", _S, "OBSERVED: where the broker is asked, host:port"),
+        Column("address", _S, "OBSERVED, ROLE_CHANGE: where the broker is asked, host:port"),
         Column(
             "name_servers",
             _S,
@@ -449,6 +449,7 @@ GROUP_GONE  the group was deleted with its offsets, or lost the last thing it wa
 GROUP_DELETED  the group's settings were deleted; its offsets, or its members, are still there.
 OBSERVED    the rows of this emitter are told by an observer that asks the broker; it is said at the
             first look of each life, and again when the skew has moved by a second, or the broker.
+ROLE_CHANGE another copy of the broker is the master, and tells what follows; or none of them is.
 BROKER_GONE the broker was taken out for good: a SNAPSHOT with nothing in it comes before it. The
             emitter has ended, until it tells anything more. Its time is that of the last look.
 QUEUES_REMOVED  nobody reads the queues from queue_id_from on; they stay, with readable false.

@@ -64,6 +64,8 @@ class PlayedBroker:
     def __init__(self, name: str, cluster: str = "c1") -> None:
         self.name = name
         self.cluster = cluster
+        self.broker_id = 0
+        """0: it is the master; others of the same name are its slaves."""
         self.booted_ms = BORN_MS
         self.queues: dict[Place, TopicOffset] = {("orders", 0): TopicOffset(0, 20, BORN_MS)}
         self.groups: dict[str, dict[Place, int]] = {"g": {("orders", 0): 10}}
@@ -213,14 +215,18 @@ class PlayedCluster:
     def info(self) -> ClusterInfo:
         """All that the name server knows."""
         self.listed_count += 1
-        told: dict[str, dict[str, str]] = {name: dict(of) for name, of in self.named.items()}
+        told = {
+            cluster: {name: {0: address} for name, address in of.items()}
+            for cluster, of in self.named.items()
+        }
         for broker in self.brokers:
-            told.setdefault(broker.cluster, {})[broker.name] = broker.address
+            copies = told.setdefault(broker.cluster, {}).setdefault(broker.name, {})
+            copies[broker.broker_id] = broker.address
         return ClusterInfo(
             {
-                name: BrokerData(cluster, name, {0: address})
+                name: BrokerData(cluster, name, copies)
                 for cluster, of in told.items()
-                for name, address in of.items()
+                for name, copies in of.items()
             },
             {cluster: list(of) for cluster, of in told.items()},
         )
@@ -240,9 +246,8 @@ class PlayedCluster:
     def horizon_us(self, broker: PlayedBroker) -> int:
         """Up to when its observer says that all was told."""
         spool = self.folder / broker.cluster / broker.name / "observer" / "spool"
-        (segment,) = spool.glob("*.seg")
-        placed, _ = decode_frames(segment.read_bytes())
-        return max(one.frame.as_of for one in placed)
+        segments = (decode_frames(segment.read_bytes())[0] for segment in spool.glob("*.seg"))
+        return max(one.frame.as_of for placed in segments for one in placed)
 
 
 @asynccontextmanager
