@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import random
 import secrets
+import sqlite3
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -225,6 +227,36 @@ def test_a_rule_that_is_new_is_held_against_gold_that_stands(room: Room) -> None
     party.look()
     held = steps.load(room.database(), LAKE)
     assert {(one.rule, one.state) for one in held.alerts} >= {("StandsAtOnce", State.FIRING)}
+
+
+def test_a_database_that_is_replaced_by_a_copy_is_read_anew(
+    room: Room, caplog: pytest.LogCaptureFixture
+) -> None:
+    party, broker = room.party(), room.story.broker("b")
+    for at_s in room.go_on(party, 10, broker):
+        two_groups(broker, at_s)
+    with (
+        closing(sqlite3.connect(room.folder / "tidemark.db")) as there,
+        closing(sqlite3.connect(room.folder / "copy.db")) as copy,
+    ):
+        there.backup(copy)
+    for at_s in room.go_on(party, 50, broker):
+        two_groups(broker, at_s)
+    assert room.states() == {"stuck": State.FIRING}
+    for file in room.folder.glob("tidemark.db-*"):
+        file.unlink()
+    (room.folder / "copy.db").rename(room.folder / "tidemark.db")
+    assert not room.states()
+    assert not party.look()
+    assert not party.leads
+    assert "tidemark.db is another file than it was" in caplog.text
+    room.now_us += 10 * SECOND_US
+    party.look()
+    assert room.states() == {"stuck": State.PENDING}
+    room.now_us += 10 * SECOND_US
+    for at_s in room.go_on(party, 20, broker):
+        two_groups(broker, at_s)
+    assert room.states() == {"stuck": State.FIRING}
 
 
 class SlowGold(Gold):
