@@ -174,6 +174,20 @@ async def test_a_group_that_stands_is_told_once_and_that_it_goes_on_is_told_too(
     assert told[0][2].startswith("stuck stands, ")
 
 
+async def test_who_is_told_of_an_observed_cluster_is_told_that_its_facts_are_polled(
+    room: Room,
+) -> None:
+    party, observer = room.party(), room.story.broker("theirs")
+    observer.emitter = "cluster-1/theirs/observer"
+    observer.report("lifecycle", kind="OBSERVED", observed_by="observer", report_each_ms=10_000)
+    for at_s in room.go_on(party, 60, observer):
+        two_groups(observer, at_s)
+    await room.told(party)
+    (alert,) = room.ledger.received[0].told["alerts"]
+    said = "watched from outside each 10 s: times are right to ± 10 s"
+    assert alert["annotations"]["observed"] == said
+
+
 async def test_what_fires_neither_begins_anew_nor_is_told_again_after_a_restart(room: Room) -> None:
     first, broker = room.party(), room.story.broker("b")
     for at_s in room.go_on(first, 60, broker):
