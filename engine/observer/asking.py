@@ -310,7 +310,7 @@ class Asking:
             try:
                 found = await self._admin.messages.read(queue, offset, count_max=1, address=address)
             except RequestRefused as error:
-                self._may_read = self._may_read and error.code != ResponseCode.NO_PERMISSION
+                self._may_read = self._may_read and not asked_for.lacks_a_right(error)
                 raise
             self._may_read = True
             for message in found:
