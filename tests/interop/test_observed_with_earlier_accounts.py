@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -65,19 +66,24 @@ async def test_an_account_that_signs_sees_all_but_messages_and_one_with_sub_thes
             home = tmp_path / account.access_key
             store = home / "DefaultCluster" / "broker-a" / "observer"
 
-            def times(store: Path = store) -> list[object]:
+            def told(store: Path = store) -> list[dict[str, Any]]:
                 rows = spooled(store, "group_watermarks") if (store / "spool").exists() else []
-                return [row["store_time_at_committed"] for row in rows if row["topic"] == TOPIC]
+                return [row for row in rows if row["topic"] == TOPIC]
+
+            def has_exact() -> bool:
+                known = (row for row in told() if row["store_time_at_committed"])
+                return any(not row["store_time_error_ms"] for row in known)
 
             def lacking() -> list[str]:
                 return [one.message for one in caplog.records if "lacks a right" in one.message]
 
             async def is_told(account: Credentials = account) -> bool:
-                return any(times()) if account is READS else bool(times() and lacking())
+                return has_exact() if account is READS else bool(told() and lacking())
 
             caplog.clear()
             seen = PlayedCluster(home, [], cluster.name_server)
             async with observing(seen, period_ms=500, credentials=account):
                 await eventually(is_told, f"{account.access_key} sees it", within_s=60)
+            assert has_exact() is (account is READS)
             assert len(lacking()) == (account is SIGNS), lacking()
             assert all("Sub on Topic:*" in one for one in lacking())
