@@ -58,7 +58,7 @@ test-slow: setup-slow  ## The long tests that the suite leaves out.
 	.venv/bin/pytest -m slow $(TESTS)
 
 test-earlier-rocketmq: setup-slow  ## A RocketMQ 4.9.7, watched from outside, as a test.
-	.venv/bin/pytest -m slow tests/interop/test_observed_earlier_rocketmq.py
+	.venv/bin/pytest -m slow tests/interop/test_observed_earlier_rocketmq.py tests/interop/test_observed_with_earlier_accounts.py
 
 record-mqadmin: setup  ## Record again what mqadmin prints on a real RocketMQ.
 	.venv/bin/python -m tests.interop.record_mqadmin

@@ -115,7 +115,7 @@ OVERVIEW_TASK: Final = at_most(200, "ms")
 OBSERVER_COLLECTED: Final = at_most(30, "s")
 """From the observer's start until every topic and group of a large cluster was asked."""
 OBSERVER_CPU: Final = at_most(50, "%")
-"""Of one core, while it goes on."""
+"""Of one core, in the span that collecting may take and while it goes on."""
 OBSERVER_MEMORY: Final = at_most(500, "MiB")
 
 RULES_CPU: Final = at_most(10, "CPU s")

@@ -13,20 +13,23 @@ import logging
 import re
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Final
 
 import msgspec
 import typer
 
+from engine.broker.metrics import MetricsPort
 from engine.client.admin import Admin, admin_at
-from engine.commands import NO_LAKE, announce, run_command
+from engine.commands import NO_LAKE, MetricsOption, announce, run_command
 from engine.foreground import ShipperChild, serve
 from engine.foundation.errors import ConfigError, RequestRefused, StorageError, TidemarkError
 from engine.foundation.units import SECOND_MS
 from engine.observer.broker_watch import Watched
-from engine.observer.cluster_watch import ClusterWatch, masters_of
+from engine.observer.cluster_watch import BROKERS_WATCHED_MAX, ClusterWatch, masters_of
 from engine.observer.homes import known_brokers, lock_path, take_home
+from engine.observer.look_metrics import pages_of
 from engine.observer.observation import Observation
 from engine.observer.retiring import retire as tell_retired
 from engine.observer.retiring import retired_brokers
@@ -79,6 +82,11 @@ def observe(
         list[str] | None,
         typer.Option(help="Tell that this broker is gone for good, and end; repeatable."),
     ] = None,
+    metrics_port: MetricsOption = None,
+    metrics_host: Annotated[str, typer.Option(help="Address to serve them on.")] = "127.0.0.1",
+    metrics_allow_host: Annotated[
+        list[str] | None, typer.Option(help="Host name they may be asked by; repeatable.")
+    ] = None,
     credentials: Annotated[
         str | None,
         typer.Option(
@@ -102,27 +110,60 @@ def observe(
         if retire:
             await retire_brokers(admin, told, retire, ship_to)
             return
-        lock = take_home(SystemDisk(), told.home, observer)
-        if lock is None:
-            raise StorageError(
-                f"another process observes with the home {home} under the name {observer} "
-                f"({lock_path(told.home, observer)} is taken): stop that one, or give this one a "
-                "name (--observer) or a home of its own"
-            )
-        try:
-            info = await admin.cluster.info()  # A wrong address is told at once.
-            told = told.checked(info)
-            if ship_to is not None:
-                await refuse_strangers(told, info, ship_to)
-            await watch_until(stopping, admin, told, ship_to, ready=f"ready namesrv={namesrv}")
-        finally:
-            lock.close()
+        metrics = None
+        if metrics_port is not None:
+            metrics = Metrics(metrics_port, metrics_host, tuple(metrics_allow_host or ()))
+        await watch_from_home(stopping, admin, told, ship_to, metrics=metrics)
 
     run_command("observe", work)
 
 
+@dataclass(frozen=True, slots=True)
+class Metrics:
+    """Where a Prometheus finds the observer."""
+
+    port: int
+    """0 takes a free one."""
+    host: str
+    names: Sequence[str] = ()
+    """Host names by which it may be asked."""
+
+
+async def watch_from_home(
+    stopping: asyncio.Event,
+    admin: Admin,
+    told: Observation,
+    ship_to: str | None,
+    *,
+    metrics: Metrics | None,
+) -> None:
+    """Watch, when nobody else does from this home under this name, and the clusters are there."""
+    lock = take_home(SystemDisk(), told.home, told.observer)
+    if lock is None:
+        raise StorageError(
+            f"another process observes with the home {told.home} under the name {told.observer} "
+            f"({lock_path(told.home, told.observer)} is taken): stop that one, or give this one a "
+            "name (--observer) or a home of its own"
+        )
+    try:
+        info = await admin.cluster.info()  # A wrong address is told at once.
+        told = told.checked(info)
+        if ship_to is not None:
+            await refuse_strangers(told, info, ship_to)
+        ready = f"ready namesrv={told.name_servers}"
+        await watch_until(stopping, admin, told, ship_to, ready=ready, metrics=metrics)
+    finally:
+        lock.close()
+
+
 async def watch_until(
-    stopping: asyncio.Event, admin: Admin, told: Observation, ship_to: str | None, *, ready: str
+    stopping: asyncio.Event,
+    admin: Admin,
+    told: Observation,
+    ship_to: str | None,
+    *,
+    ready: str,
+    metrics: Metrics | None = None,
 ) -> None:
     """Watch, with a shipper for each broker that is not gone."""
     shippers: dict[str, ShipperChild] = {}
@@ -139,10 +180,21 @@ async def watch_until(
             await shipper.stop()
 
     watch = ClusterWatch(system_runtime(), admin, told, on_new=ship, on_gone=let_go)
+    port = None
+    if metrics is not None:
+        port = MetricsPort(
+            system_runtime().network,
+            lambda: pages_of(watch.times, series_max=BROKERS_WATCHED_MAX),
+            names=metrics.names,
+        )
+        await port.start(metrics.host, metrics.port)
+        ready += f" metrics=http://{port.address}/metrics"
     announce(ready)
     try:
         await serve([watch], stopping)
     finally:
+        if port is not None:
+            await port.stop()
         for shipper in shippers.values():
             await shipper.stop()
 

@@ -113,9 +113,12 @@ def watched_text(moment: Moment, emitters: Iterable[str] | None = None) -> str |
         for one in moment.reached
         if is_observer(one.emitter) and (wanted is None or one.emitter in wanted)
     ]
-    if not seen:
-        return None
-    periods = [one.report_each_ms for one in seen if one.report_each_ms is not None]
+    return polled_text([one.report_each_ms for one in seen]) if seen else None
+
+
+def polled_text(each_ms: Iterable[int | None]) -> str:
+    """How far what observers tell may be off, who ask so often; None: one has not said."""
+    periods = [one for one in each_ms if one is not None]
     if not periods:
         return "watched from outside"
     each, most = duration(min(periods)), duration(max(periods))

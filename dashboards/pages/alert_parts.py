@@ -75,7 +75,7 @@ def severity_of(severity: str) -> html.Div:
 def told_of(alert: Alert) -> html.Div:
     """Its rule, what it says, what was seen, and why it is where it is."""
     texts = alert.annotations
-    said = [texts.get("summary", ""), texts.get("evidence", ""), alert.reason]
+    said = [*(texts.get(name, "") for name in ("summary", "evidence", "observed")), alert.reason]
     lines = [one for at, one in enumerate(said) if one and one not in said[:at]]
     return html.Div(
         [

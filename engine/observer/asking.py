@@ -32,6 +32,7 @@ from engine.observer.believable import (
     is_queue,
 )
 from engine.observer.failed_messages import CopiesRead
+from engine.observer.lite_topics import offset_in
 from engine.observer.looks import Look, Member, Place
 from engine.observer.own_figures import delays_ms, own_figures
 from engine.observer.polled_ends import PolledEnds
@@ -310,11 +311,11 @@ class Asking:
             try:
                 found = await self._admin.messages.read(queue, offset, count_max=1, address=address)
             except RequestRefused as error:
-                self._may_read = self._may_read and error.code != ResponseCode.NO_PERMISSION
+                self._may_read = self._may_read and not asked_for.lacks_a_right(error)
                 raise
             self._may_read = True
             for message in found:
-                if message.queue_offset == offset and is_moment(message.store_timestamp_ms):
+                if offset_in(message, topic) == offset and is_moment(message.store_timestamp_ms):
                     self._stored_ms[topic, queue_id, offset] = message.store_timestamp_ms
 
         # Whose offset moves is not new: those that were asked longest ago come first.

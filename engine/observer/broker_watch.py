@@ -24,6 +24,7 @@ from engine.foundation.observing import LifecycleEvent, ToldUpTo
 from engine.foundation.units import MILLISECOND_US, MINUTE_MS, SECOND_MS
 from engine.observer.asking import Asking
 from engine.observer.facts import QUEUES_WATCHED_MAX, SNAPSHOT_EACH_MS, Facts, Key
+from engine.observer.look_times import LookTimes
 from engine.observer.looks import Look
 from engine.observer.questions import why
 from engine.protocol.names import MASTER_ID
@@ -103,7 +104,9 @@ class BrokerWatch:
         """Could no connection be made at the last look?"""
         self.unreported_rest_ms = 0
         """How long the spool rests, since it could not be opened; 0: it could."""
-        self._is_slow = False
+        self.times = LookTimes(watched.period_ms)
+        self._unsaid: LifecycleEvent | None = None
+        """To be told with the next look."""
         self._is_full = False
         """Was it told that not all queues are watched?"""
 
@@ -114,12 +117,12 @@ class BrokerWatch:
         clock, period_ms = self._runtime.clock, self.watched.period_ms
         while True:
             began_ms = clock.steady_ms()
-            await self.look()
+            counts = await self.look()
             took_ms = clock.steady_ms() - began_ms
-            if (took_ms > period_ms) != self._is_slow:
-                self._is_slow = not self._is_slow
-                words = "longer than its period" if self._is_slow else "no longer than its period"
-                _log.warning("%s: a look took %d ms, %s", self._name, took_ms, words)
+            changed = self.times.note(took_ms, counts=counts)
+            if changed is not None:
+                self._unsaid = changed
+                _log.warning("%s: %s", self._name, changed.detail)
             # Until all is known no time is lost, but half of it is left to others.
             rest_ms = period_ms - took_ms
             if self._asking.is_catching_up:
@@ -240,6 +243,9 @@ class BrokerWatch:
         return self._telemetry
 
     async def _tell(self, telemetry: Telemetry, look: Look) -> None:
+        if self._unsaid is not None:
+            telemetry.observe(self._unsaid)
+            self._unsaid = None
         self._begin_snapshot_if_due(telemetry, look.at_ms)
         began_ms = None if self._snapshot is None else self._snapshot.began_ms
         at = telemetry.told_up_to()

@@ -25,6 +25,7 @@ from engine.foundation.units import MINUTE_MS, SECOND_MS
 from engine.observer.believable import is_address
 from engine.observer.broker_watch import BrokerWatch, Watched
 from engine.observer.homes import Noted, folder_of, known_brokers, note, take_retirement
+from engine.observer.look_times import LookTimes
 from engine.observer.observation import Observation
 from engine.observer.questions import BROKERS, why
 from engine.observer.roles_seen import ADDRESSES_KEPT_MAX
@@ -92,6 +93,11 @@ class ClusterWatch:
                 await self._watch_all(watching)
         except BaseExceptionGroup as failed:
             raise failed.exceptions[0] from None
+
+    @property
+    def times(self) -> dict[BrokerKey, LookTimes]:
+        """How the looks at each broker go."""
+        return {key: watch.times for key, watch in self._watches.items()}
 
     async def stop(self) -> None:
         """Write what was told, and close the connections."""

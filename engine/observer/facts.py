@@ -40,6 +40,7 @@ from engine.foundation.observing import (
 from engine.foundation.units import MILLISECOND_US, MINUTE_MS, SECOND_MS
 from engine.observer.believable import is_name
 from engine.observer.failed_messages import is_of_failed, steps_of
+from engine.observer.lite_topics import lite_topics_in
 from engine.observer.looks import Look, Member, Place
 from engine.observer.members_seen import GroupSeen
 from engine.observer.own_figures import FiguresSeen
@@ -233,9 +234,9 @@ class Facts:
     def _gone(self, look: Look) -> Iterator[LifecycleEvent | RebalanceEvent | ClientWindow]:
         """Topics and groups that the broker lists no more."""
         if look.topics is not None:
-            listed = look.topics
+            listed = look.topics.keys() | lite_topics_in(look.progress)
             self._earlier = {key: at for key, at in self._earlier.items() if key[1] in listed}
-            for topic in sorted({topic for topic, _ in self._ends} - look.topics.keys()):
+            for topic in sorted({topic for topic, _ in self._ends} - listed):
                 yield LifecycleEvent("TOPIC_GONE", f"{topic} is listed no more", topic=topic)
                 for place in [place for place in self._ends if place[0] == topic]:
                     del self._ends[place]

@@ -56,6 +56,10 @@ MEMBERS: Final = Kind("what a member holds", "Get on Group:*")
 MESSAGES: Final = Kind("a message", "Sub on Topic:* and on Group:TOOLS_CONSUMER")
 TIME_SPANS: Final = Kind("how long messages wait", "Get on Topic:* and on Group:*")
 FAILED: Final = Kind("messages that failed", MESSAGES.right)
+_ACL_1_REFUSES: Final = "AclException"
+_ASKS: Final = "ACL 1.0: any account that signs; Tidemark's accounts: a watcher"
+_READS_MESSAGES: Final = "ACL 1.0 and Tidemark's accounts: SUB as default for topics and groups"
+"""How other access lists name these rights."""
 
 
 class Questions:
@@ -111,11 +115,19 @@ class Questions:
         _log.warning("%s, asked for %s: %s", self._broker_name, kind.words, words)
 
 
+def lacks_a_right(error: BaseException) -> bool:
+    """Was it refused for want of a right? Brokers with ACL 1.0 say so in words alone."""
+    if not isinstance(error, RequestRefused):
+        return False
+    is_acl_1 = error.code == ResponseCode.SYSTEM_ERROR and _ACL_1_REFUSES in error.remark
+    return is_acl_1 or error.code == ResponseCode.NO_PERMISSION
+
+
 def why(kind: Kind, error: BaseException) -> str:
     """Why a question of this kind has no answer; with the right that the account lacks."""
-    if isinstance(error, RequestRefused) and error.code == ResponseCode.NO_PERMISSION:
-        lacks = f"the account lacks a right: {kind.right} (with ACL 1.0, be an admin account)"
-        return f"{said(error)}; {lacks}"
+    if lacks_a_right(error):
+        elsewhere = _READS_MESSAGES if kind.right == MESSAGES.right else _ASKS
+        return f"{said(error)}; the account lacks a right: {kind.right} ({elsewhere})"
     return said(error)
 
 

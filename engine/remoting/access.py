@@ -15,6 +15,7 @@ keys are those of RocketMQ's plain_acl.yml:
     accessKey = "shop"
     secretKey = "..."
     admin = false
+    watcher = false                   # may it ask how all stand, as tidemark observe does?
     defaultTopicPerm = "DENY"         # DENY, PUB, SUB or PUB|SUB
     defaultGroupPerm = "DENY"
     topicPerms = ["orders=PUB|SUB", "RMQ_SYS_TRACE_TOPIC=PUB"]
@@ -101,6 +102,7 @@ class _Account(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
     access_key: str
     secret_key: str
     admin: bool = False
+    watcher: bool = False
     default_topic_perm: str = "DENY"
     default_group_perm: str = "DENY"
     topic_perms: list[str] = msgspec.field(default_factory=list)
@@ -164,6 +166,7 @@ def _account(told: _Account) -> Account:
     return Account(
         Credentials(key, told.secret_key),
         admin=told.admin,
+        watcher=told.watcher,
         default_topic_perm=_permission(told.default_topic_perm, "defaultTopicPerm", key),
         default_group_perm=_permission(told.default_group_perm, "defaultGroupPerm", key),
         topic_perms=_list(told.topic_perms, "topicPerms", key),

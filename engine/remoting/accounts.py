@@ -86,6 +86,8 @@ class Account:
 
     credentials: Credentials
     admin: bool = False
+    watcher: bool = False
+    """May it ask how all topics and groups stand? Messages it reads by its permissions alone."""
     default_topic_perm: Permission = Permission.DENY
     default_group_perm: Permission = Permission.DENY
     topic_perms: Mapping[str, Permission] = field(default_factory=dict)
@@ -94,7 +96,7 @@ class Account:
     def __post_init__(self) -> None:
         lists = (self.topic_perms, self.group_perms)
         defaults = (self.default_topic_perm, self.default_group_perm)
-        if self.admin and (any(lists) or any(defaults)):
+        if self.admin and (any(lists) or any(defaults) or self.watcher):
             raise ConfigError(
                 "admin",
                 self.credentials.access_key,

@@ -5,6 +5,7 @@ fields and bodies by the same decoders that the handlers use, so that what is ch
 done.
 
     ADMIN        an administrator's account; without accounts, a peer on this machine
+    WATCHER      the same, or an account that may watch: it reads how all stand, and changes nothing
     ANY_ACCOUNT  whoever has signed
     a function   the permissions that follow from the request itself
 
@@ -56,6 +57,7 @@ class Need(Enum):
     """Demands that do not depend on what the request says."""
 
     ADMIN = "admin"
+    WATCHER = "watcher"
     ANY_ACCOUNT = "account"
 
 
@@ -208,6 +210,17 @@ DEMANDS: Final[Mapping[int, Need | DemandsOf]] = {
     Code.GET_EARLIEST_MSG_STORETIME: _read,
     Code.QUERY_MESSAGE: _read,
     Code.VIEW_MESSAGE_BY_ID: _view,
+    # Who watches the cluster from outside.
+    Code.GET_BROKER_CLUSTER_INFO: Need.WATCHER,
+    Code.GET_BROKER_RUNTIME_INFO: Need.WATCHER,
+    Code.GET_BROKER_CONFIG: Need.WATCHER,
+    Code.GET_BROKER_CONSUME_STATS: Need.WATCHER,
+    Code.GET_ALL_TOPIC_CONFIG: Need.WATCHER,
+    Code.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: Need.WATCHER,
+    Code.GET_TOPIC_STATS_INFO: Need.WATCHER,
+    Code.GET_CONSUMER_CONNECTION_LIST: Need.WATCHER,
+    Code.GET_CONSUMER_RUNNING_INFO: Need.WATCHER,
+    Code.QUERY_CONSUME_TIME_SPAN: Need.WATCHER,
 }
 """Codes that more than administrators may use. Whatever is not here is theirs alone: settings,
 topics, groups and what others store there, registration of brokers, replication.

@@ -91,7 +91,9 @@ class Gate:
     @property
     def open_codes(self) -> frozenset[int]:
         """Request codes that pass whoever sends them, so that nobody need ask."""
-        return frozenset(DEMANDS) if self._accounts is None else frozenset()
+        if self._accounts is not None:
+            return frozenset()
+        return frozenset(code for code, needed in DEMANDS.items() if needed is not Need.WATCHER)
 
     @property
     def has_accounts(self) -> bool:
@@ -104,7 +106,7 @@ class Gate:
         """
         needed = demands_of(request.code)
         if self._accounts is None:
-            if needed is Need.ADMIN and not self._is_near(peer):
+            if needed in (Need.ADMIN, Need.WATCHER) and not self._is_near(peer):
                 raise RequestRefused(
                     ResponseCode.NO_PERMISSION,
                     f"request code {request.code} is for administrators: without accounts it is "
@@ -118,6 +120,13 @@ class Gate:
                     ResponseCode.NO_PERMISSION,
                     f"request code {request.code} is for administrators, account "
                     f"{account.credentials.access_key} is none",
+                )
+        elif needed is Need.WATCHER:
+            if not account.admin and not account.watcher:
+                raise RequestRefused(
+                    ResponseCode.NO_PERMISSION,
+                    f"request code {request.code} is for administrators and watchers, account "
+                    f"{account.credentials.access_key} is neither",
                 )
         elif needed is not Need.ANY_ACCOUNT and (not account.admin or request.code in SPEAK_FOR):
             self._check(account, needed(request))

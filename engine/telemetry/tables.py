@@ -390,7 +390,7 @@ LIFECYCLE: Final = Table(
             _S,
             "BOOT, RECOVERY, SHUTDOWN, ROLE_CHANGE, DAMAGED_FILE, DISK_FULL, SPOOL_LOSS, SNAPSHOT, "
             "TOPIC_GONE, QUEUES_REMOVED, GROUP_GONE, GROUP_DELETED, CLOCK_STEPPED, OBSERVED, "
-            "BROKER_GONE, ...",
+            "BROKER_GONE, LOOKS_SLOW, LOOKS_IN_TIME, ...",
         ),
         Column("clean", _B, "was the stop before this boot clean?"),
         Column("truncated_from", _L, "physical offset kept"),
@@ -450,6 +450,7 @@ GROUP_DELETED  the group's settings were deleted; its offsets, or its members, a
 OBSERVED    the rows of this emitter are told by an observer that asks the broker; it is said at the
             first look of each life, and again when the skew has moved by a second, or the broker.
 ROLE_CHANGE another copy of the broker is the master, and tells what follows; or none of them is.
+LOOKS_SLOW  a look takes longer than report_each_ms: so old may facts be, until LOOKS_IN_TIME.
 BROKER_GONE the broker was taken out for good: a SNAPSHOT with nothing in it comes before it. The
             emitter has ended, until it tells anything more. Its time is that of the last look.
 QUEUES_REMOVED  nobody reads the queues from queue_id_from on; they stay, with readable false.

@@ -20,6 +20,10 @@ ALERT_NAME = "alertname"
 Figure = bool | float | int | str | None
 """A value of a row; None is unknown."""
 
+OBSERVED = "observed"
+"""The text of an alert that says that it rests on facts that were polled, and how exact they are.
+"""
+
 OUTCOME = "outcome"
 """The label of an alert about a rule that cannot be judged: NO_DATA, EVAL_ERROR or WITHHELD."""
 
@@ -80,7 +84,8 @@ class Alert:
     owner: str
     labels: Mapping[str, str]
     annotations: Mapping[str, str]
-    """Texts: summary, description, evidence, first_step, runbook_url, page_url, notebook_url."""
+    """Texts: summary, description, evidence, first_step, observed, runbook_url, page_url,
+    notebook_url."""
     figures: Mapping[str, Figure]
     state: State
     reason: str

@@ -21,6 +21,7 @@ from pipelines.alerting.evaluating import Looked, Outcome, evaluate
 from pipelines.alerting.grouping import Group
 from pipelines.alerting.life_cycle import Change, ChangeKind, Now
 from pipelines.alerting.owners import Owned
+from pipelines.alerting.polled_facts import PolledFacts
 from pipelines.alerting.routing import Routing
 from pipelines.alerting.rules import Rule
 from pipelines.alerting.silences import Silence
@@ -78,6 +79,7 @@ def judge(
         of_rule[alert.rule].append(alert)
     judged = [rule for rule in rules if rule.is_of_lake or not of_lake_alone]
     outcomes = evaluate(judged, looked, of_rule)
+    polled = PolledFacts(looked.reached)
     kept: list[Alert] = []
     changes: list[Change] = []
     for rule in judged:
@@ -86,6 +88,7 @@ def judge(
             of_lake if rule.is_of_lake else at,
             gone=looked.gone,
             owners=owners,
+            polled=polled,
         )
         kept += stepped.alerts
         changes += stepped.changes

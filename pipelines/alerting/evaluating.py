@@ -27,6 +27,7 @@ from pipelines.alerting.conditions import NOW, read_condition
 from pipelines.alerting.rules import Rule, Severity, answered
 from pipelines.alerting.watched import Shape, watched
 from pipelines.microseconds import moment_at
+from pipelines.moment import Reached
 from pipelines.trust import Trust
 
 SIGNALS_OF_A_LOOK_MAX: Final = 20_000
@@ -55,6 +56,8 @@ class Looked:
     """What is not there any more, by the labels that name it: a group of a broker, a queue."""
     unreadable: Mapping[str, str] = field(default_factory=dict)
     """Why tables could not be read."""
+    reached: tuple[Reached, ...] = ()
+    """Who tells, and how often, where it is from outside."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -78,6 +78,7 @@ def alert_in_words(told: Told, now_us: int) -> Iterator[str]:
     yield _field("labels", ", ".join(f"{_line(k)}={_line(v)}" for k, v in alert.labels.items()))
     for name, key in (
         ("evidence", "evidence"),
+        ("observed", "observed"),
         ("more", "description"),
         ("do first", "first_step"),
     ):

@@ -31,6 +31,7 @@ from typing import Final
 
 from pipelines.alerting.alerts import (
     ALERT_NAME,
+    OBSERVED,
     OUTCOME,
     Alert,
     Course,
@@ -41,6 +42,7 @@ from pipelines.alerting.alerts import (
 from pipelines.alerting.evaluating import EvalError, NoData, Outcome, Signals, Withheld
 from pipelines.alerting.links import links_of
 from pipelines.alerting.owners import Owned, owner_of
+from pipelines.alerting.polled_facts import PolledFacts
 from pipelines.alerting.rules import Policy, Rule
 from pipelines.alerting.texts import rendered, since_text
 from pipelines.settings import MINUTE_US
@@ -114,13 +116,14 @@ def step(
     *,
     gone: Sequence[Mapping[str, str]] = (),
     owners: Sequence[Owned] = (),
+    polled: PolledFacts | None = None,
 ) -> Stepped:
     """What becomes of a rule's alerts by the outcome of its evaluation.
 
     gone: what is not there any more, by the labels that name it. owners: whose alerts are where the
-    rule names nobody.
+    rule names nobody. polled: which brokers are watched from outside; None: none is.
     """
-    life = _Life(rule, now, owners)
+    life = _Life(rule, now, owners, polled)
     signals = _signals_of(rule, outcome)
     known = {alert.fingerprint: alert for alert in alerts}
     for fingerprint, alert in known.items():
@@ -201,9 +204,12 @@ def _is_gone(alert: Alert, gone: Sequence[Mapping[str, str]]) -> bool:
 class _Life:
     """One step of the alerts of a rule."""
 
-    def __init__(self, rule: Rule, now: Now, owners: Sequence[Owned]) -> None:
+    def __init__(
+        self, rule: Rule, now: Now, owners: Sequence[Owned], polled: PolledFacts | None
+    ) -> None:
         self._rule = rule
         self._owners = owners
+        self._polled = polled
         self._now = now
         self._kept: list[Alert] = []
         self._changes: list[Change] = []
@@ -245,7 +251,7 @@ class _Life:
         seen = replace(
             alert,
             figures=signal.figures,
-            annotations={**alert.annotations, "evidence": signal.evidence},
+            annotations=_without_observed(alert) | self._seen(alert.labels, signal),
             last_true_us=max(alert.last_true_us, now.data_us),
             reason=FLAPPING if course.is_flapping else _reason(signal),
             severity=self._rule.severity.value,
@@ -353,7 +359,13 @@ class _Life:
         self._keep(replace(alert, course=course, reason=reason), ChangeKind.NOTED)
 
     def _told(self, alert: Alert, signal: Signal) -> Alert:
-        return with_texts(self._rule, replace(alert, annotations={"evidence": signal.evidence}))
+        return with_texts(self._rule, replace(alert, annotations=self._seen(alert.labels, signal)))
+
+    def _seen(self, labels: Mapping[str, str], signal: Signal) -> dict[str, str]:
+        """What is seen, and how exactly, where it was polled."""
+        told = {"evidence": signal.evidence}
+        said = "" if self._polled is None else self._polled.said_of(labels, signal.figures)
+        return told | {OBSERVED: said} if said else told
 
     def _keep(self, alert: Alert, kind: ChangeKind | None) -> None:
         self._kept.append(alert)
@@ -366,6 +378,7 @@ def with_texts(rule: Rule, alert: Alert) -> Alert:
     an alert begins and when it fires; who shows it later makes them anew.
     """
     evidence = alert.annotations.get("evidence", "")
+    observed = alert.annotations.get(OBSERVED)
     given: dict[str, str | int] = {
         ALERT_NAME: rule.name,
         "severity": alert.severity,
@@ -380,7 +393,12 @@ def with_texts(rule: Rule, alert: Alert) -> Alert:
         templates = {"summary": f"the rule {rule.name} cannot be judged: {about}"}
     texts = rendered(templates, labels=alert.labels, figures=alert.figures, given=given)
     table = "" if OUTCOME in alert.labels else rule.tables[0]
-    return replace(alert, annotations={**links_of(alert, table), **texts, "evidence": evidence})
+    told = {**links_of(alert, table), **texts, "evidence": evidence}
+    return replace(alert, annotations=told | {OBSERVED: observed} if observed else told)
+
+
+def _without_observed(alert: Alert) -> dict[str, str]:
+    return {name: text for name, text in alert.annotations.items() if name != OBSERVED}
 
 
 def _reason(signal: Signal) -> str:

@@ -97,7 +97,8 @@ class Gold:
             except LakeError as error:
                 unreadable[name] = str(error)
         if all(rule.is_of_lake for rule in rules):
-            return Looked(micros(moment.present), rows, moment.unknown, unreadable=unreadable)
+            data_us, silent = micros(moment.present), moment.unknown
+            return Looked(data_us, rows, silent, unreadable=unreadable, reached=moment.reached)
         trust, ended = Trust(), tuple[Mapping[str, str], ...]()
         try:
             with _as_lake_errors():
@@ -106,7 +107,8 @@ class Gold:
         except LakeError as error:
             unreadable |= dict.fromkeys(rows, f"what it rests on cannot be read: {error}")
             rows = {one.name: rows[one.name] for one in OF_THE_LAKE if one.name in rows}
-        return Looked(micros(moment.present), rows, moment.unknown, trust, ended, unreadable)
+        data_us, silent = micros(moment.present), moment.unknown
+        return Looked(data_us, rows, silent, trust, ended, unreadable, moment.reached)
 
     def _rows(self, name: str, reading: Reading, within_us: int) -> pl.DataFrame:
         if name == RETRY_RATES.name:

@@ -110,6 +110,8 @@ class _State:
     place: tuple[str, int] | None
     judged: dict[str, JudgedRule]
     """How rules fared when they were judged last, as it is stored."""
+    opened: int
+    """Of the database: all of this is what that one holds."""
     unknown: frozenset[str] = frozenset()
     """Emitters of which nothing was known when rules were judged last."""
     judged_us: int = 0
@@ -258,6 +260,7 @@ class Alerting:
     def _begun(self) -> _State | None:
         """Lead, and load what is known; None while another one leads."""
         role = f"alerting of {self._lake}"
+        opened = self._database.opened
         try:
             lead = leads.acquire(
                 *(self._database, role, self._holder),
@@ -278,6 +281,7 @@ class Alerting:
             {alert.fingerprint: alert for alert in held_there.alerts},
             None if at is None else (at.run, at.cycle),
             judgings.judged_of(self._database, self._lake),
+            opened,
         )
 
     def _step(self, state: _State) -> bool:
@@ -299,6 +303,8 @@ class Alerting:
             *(state.known, state.written, decided, place), all_figures=all_figures, now_us=now_us
         )
         step = self._with_judged(step, decided, state.judged, now_us)
+        if self._database.opened != state.opened:
+            raise LeadLost("the database is another one than it was: it is read anew")
         steps.take(self._database, self._lake, step, lead=state.lead, now_us=now_us)
         state.known = decided.known
         for gone in step.forgotten:

@@ -78,7 +78,8 @@ class Gathered:
     shipped: pl.DataFrame
     """is_now, emitter, rows_expected, rows_found, rows_distinct."""
     reached: pl.DataFrame
-    """emitter, judged_to."""
+    """emitter, judged_to, polled_each_ms: how often it asks a broker that it watches from outside;
+    null: it tells of itself, or has not said."""
     results: pl.DataFrame
     """dq_results of runs that judged a moment of the window."""
     failures: pl.DataFrame
@@ -165,8 +166,13 @@ def _gathered(
             {
                 "emitter": [one.emitter for one in moment.reached],
                 "judged_to": [one.judged_to for one in moment.reached],
+                "polled_each_ms": [one.report_each_ms for one in moment.reached],
             },
-            schema={"emitter": pl.String, "judged_to": pl.Datetime("us", "UTC")},
+            schema={
+                "emitter": pl.String,
+                "judged_to": pl.Datetime("us", "UTC"),
+                "polled_each_ms": pl.Int64,
+            },
         ),
         results=results,
         failures=ask(_failures(results["run_id"].unique().sort().to_list())),

@@ -244,14 +244,14 @@ def _emitters(gathered: Gathered) -> tuple[Emitter, ...]:
     shipped = {row["emitter"]: row for row in gathered.shipped.iter_rows(named=True)
                if row["is_now"]}  # fmt: skip
     found = []
-    for emitter, judged_to in gathered.reached.sort("emitter").iter_rows():
+    for emitter, judged_to, each_ms in gathered.reached.sort("emitter").iter_rows():
         row = shipped.get(emitter)
         missing = doubled = None
         if row is not None:
             missing = int(row["rows_expected"]) - int(row["rows_distinct"])
             doubled = int(row["rows_found"]) - int(row["rows_distinct"])
         reaches = judged_to >= gathered.window.end
-        found.append(Emitter(emitter, missing, doubled, micros(judged_to), reaches))
+        found.append(Emitter(emitter, missing, doubled, micros(judged_to), reaches, each_ms))
     return tuple(found)
 
 

@@ -148,6 +148,9 @@ class Emitter:
     doubled_rows: int | None
     judged_to_us: int
     reaches_end: bool
+    polled_each_ms: int | None = None
+    """How often it asks a broker that it watches from outside; None: it tells of itself, or has
+    not said."""
 
 
 @dataclass(frozen=True, slots=True)

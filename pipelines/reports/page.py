@@ -17,7 +17,9 @@ from html import escape
 from typing import Final
 from urllib.parse import quote, urlencode
 
+from pipelines.emitters import polled_text
 from pipelines.microseconds import moment_at, utc_text
+from pipelines.moment import cluster_of, is_observer
 from pipelines.reports.drawing import (
     BEHIND_COLOUR,
     HATCH,
@@ -55,7 +57,7 @@ def top(numbers: Numbers, *, revised: str = "") -> str:
         f"<div class='tile'><b>{escape(figure)}</b><span>{escape(what)}</span></div>"
         for figure, what in tiles
     )
-    notes = [*([revised] if revised else []), *_cautions(numbers)]
+    notes = [*([revised] if revised else []), *observed_clusters(numbers), *_cautions(numbers)]
     told = "".join(f"<p class='caution'>{escape(note)}</p>" for note in notes)
     return (
         f"{HATCH}<header><p class='kind'>Lag report · {escape(numbers.period)}</p>"
@@ -85,6 +87,16 @@ def _known(numbers: Numbers) -> str:
         return "nothing"
     share = 100 * known / whole
     return "all" if known == whole else f"{min(share, 99.9):.1f} %"
+
+
+def observed_clusters(numbers: Numbers) -> Iterable[str]:
+    """A sentence for each cluster that is watched from outside: what is told of it was polled."""
+    polled: dict[str, list[int | None]] = {}
+    for one in numbers.emitters:
+        if is_observer(one.emitter):
+            polled.setdefault(cluster_of(one.emitter), []).append(one.polled_each_ms)
+    for cluster, each_ms in sorted(polled.items()):
+        yield f"{cluster} is {polled_text(each_ms)}."
 
 
 def _cautions(numbers: Numbers) -> Iterable[str]:

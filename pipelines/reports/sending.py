@@ -18,7 +18,7 @@ from urllib.parse import quote
 import sqlalchemy as sa
 
 from engine.foundation.errors import ConfigError, LakeError
-from pipelines.alerting.alerts import Alert, Notice, State, fingerprint_of
+from pipelines.alerting.alerts import OBSERVED, Alert, Notice, State, fingerprint_of
 from pipelines.alerting.channels.receivers import Alertmanager, PagerDuty, read_receivers
 from pipelines.alerting.state import now_us, opened
 from pipelines.alerting.store.database import Database
@@ -28,6 +28,7 @@ from pipelines.alerting.store.tables import notices
 from pipelines.microseconds import micros
 from pipelines.reports.kept import PAGE_FILE, ReportRun, Shelf
 from pipelines.reports.numbers import Numbers
+from pipelines.reports.page import observed_clusters
 from pipelines.scheduler.store.audit import Change, note
 
 RULE: Final = "LagReport"
@@ -121,6 +122,8 @@ def notice_of(
     """What a receiver is told of a run."""
     labels = {"report": run.name}
     texts = {"summary": run.headline, "description": _news(run, numbers)}
+    if numbers is not None and (observed := " ".join(observed_clusters(numbers))):
+        texts[OBSERVED] = observed
     if pages:
         texts["page_url"] = f"{pages.rstrip('/')}/reports/{quote(run.name)}"
     alert = Alert(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import subprocess
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -63,12 +63,13 @@ def real_rocketmq(
     *,
     clean_stop: bool = False,
     jars: Path | None = None,
+    options: Sequence[str] = (),
 ) -> Iterator[RealRocketMQ]:
     """Start name server and broker below `work`, yield when the broker has registered, stop both at
     the end; with `clean_stop` the broker gets the time to close its store, `work`/store.
 
     `settings` are further lines of the broker's configuration, such as `{"flushDiskType":
-    "SYNC_FLUSH"}`; `jars` those of another version.
+    "SYNC_FLUSH"}`; `jars` those of another version; `options` further ones of both JVMs.
     """
     java_home = java.find(with_compiler=False)
     assert java_home is not None, java.missing(with_compiler=False)
@@ -82,9 +83,9 @@ def real_rocketmq(
     properties = broker_properties(cluster.name_server, broker_port, cluster.store)
     configure(work, NAME_SERVER, {"listenPort": str(name_server_port)})
     configure(work, BROKER, properties | QUICK_TRANSACTIONS | dict(settings or {}))
-    with jvm(installation, work, NAME_SERVER) as name_server:
+    with jvm(installation, work, NAME_SERVER, options) as name_server:
         wait_for_line(name_server, work / "namesrv.out", "boot success")
-        with jvm(installation, work, BROKER) as broker:
+        with jvm(installation, work, BROKER, options) as broker:
             wait_for_line(broker, work / "broker.out", "boot success")
             yield replace(cluster, broker_process_id=broker.pid)
             if clean_stop:
@@ -93,13 +94,16 @@ def real_rocketmq(
 
 
 @contextmanager
-def jvm(installation: Installation, work: Path, party: Party) -> Iterator[subprocess.Popen[bytes]]:
+def jvm(
+    installation: Installation, work: Path, party: Party, options: Sequence[str] = ()
+) -> Iterator[subprocess.Popen[bytes]]:
     """Run one party as a process whose output goes to `<party>.out`.
 
     It is killed at the end: a clean stop takes the broker up to 20 s, and nobody reads its store
     again.
     """
-    command = [*DIES_WITH_THE_TESTS, *installation.party_command(party, work)]
+    java, *rest = installation.party_command(party, work)
+    command = [*DIES_WITH_THE_TESTS, java, *options, *rest]
     with (work / f"{party.name}.out").open("wb") as out:
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT

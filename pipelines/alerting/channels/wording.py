@@ -10,13 +10,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from pipelines.alerting.alerts import ALERT_NAME, Alert, Notice, State
+from pipelines.alerting.alerts import ALERT_NAME, OBSERVED, Alert, Notice, State
 
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 LINKS: Final = (("page_url", "Page"), ("notebook_url", "Notebook"), ("runbook_url", "Runbook"))
 URL_CHARS_MAX: Final = 2_000
 _TEXTS: Final = (
     ("evidence", "Evidence"),
+    (OBSERVED, "Observed"),
     ("description", "Description"),
     ("first_step", "Do first"),
 )

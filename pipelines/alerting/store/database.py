@@ -29,6 +29,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
 
 from engine.foundation.errors import ConfigError
 from pipelines.alerting.store.errors import StoreTooNew, StoreUnavailable
+from pipelines.alerting.store.sqlite_file import SqliteFile
 
 FILE_NAME: Final = "tidemark.db"
 LOCK_WAIT_S: Final = 5
@@ -44,6 +45,11 @@ _VERSIONS: Final = "tidemark_versions"
 _MIGRATING: Final = 7_420_563_018_112
 """Number of the advisory lock under which PostgreSQL databases are migrated."""
 
+_BUGS: Final = (sa.exc.ProgrammingError, sa.exc.IntegrityError, sa.exc.DataError)
+_NO_TABLES: Final = ("42P01", "3F000")
+"""PostgreSQL has no such table, or schema: those of this version were there, so they were taken
+away since, as by who brings back a dump. SQLite has no word of its own for it."""
+
 _ALLOWED: Final = "sqlite:///PATH or postgresql://USER@HOST:PORT/NAME"
 
 
@@ -54,7 +60,11 @@ class _Undone(Exception):
 class Database:
     """An open database. Its methods may block: call them beside an event loop."""
 
-    def __init__(self, engine: sa.Engine, *, is_trial: bool = False) -> None:
+    def __init__(
+        self, engine: sa.Engine, file: SqliteFile | None = None, *, is_trial: bool = False
+    ) -> None:
+        """file: that of a SQLite database."""
+        self._file: Final = file
         self._reader: Final = engine
         self._writer: Final = engine.execution_options(tidemark_writes=True)
         self.is_trial: Final = is_trial
@@ -66,13 +76,15 @@ class Database:
         Raises ConfigError for an address that is none, StoreUnavailable when nobody answers there,
         and StoreTooNew for tables of a later version.
         """
-        database = cls(_engine(address))
+        database = cls(*_engine(address))
         try:
             with database.writing() as connection:
                 _migrate(connection)
         except BaseException:
             database.close()
             raise
+        if database._file is not None:
+            database._file.is_made()
         return database
 
     @classmethod
@@ -104,7 +116,13 @@ class Database:
         """The same database, each of whose writing transactions is undone at its end: what it
         answers is what would be done, and it refuses what would be refused. Close the first alone.
         """
-        return Database(self._reader, is_trial=True)
+        return Database(self._reader, self._file, is_trial=True)
+
+    @property
+    def opened(self) -> int:
+        """Another number than before: another database may be there, and what was known of the
+        first must be read anew. Of a server's it stays."""
+        return 0 if self._file is None else self._file.opened
 
     def close(self) -> None:
         """Give the connections back."""
@@ -117,7 +135,7 @@ def _as_ours() -> Iterator[None]:
     try:
         yield
     except DBAPIError as error:
-        if isinstance(error, sa.exc.ProgrammingError | sa.exc.IntegrityError | sa.exc.DataError):
+        if isinstance(error, _BUGS) and getattr(error.orig, "sqlstate", "") not in _NO_TABLES:
             raise
         told = " ".join(str(error.orig).split())
         raise StoreUnavailable(f"the database does not do what it is asked: {told}") from error
@@ -125,13 +143,13 @@ def _as_ours() -> Iterator[None]:
         raise StoreUnavailable("all connections to the database are in use") from error
 
 
-def _engine(address: str) -> sa.Engine:
+def _engine(address: str) -> tuple[sa.Engine, SqliteFile | None]:
     try:
         url = sa.make_url(address)
         if url.get_backend_name() == "sqlite":
             return _sqlite(url)
         if url.get_backend_name() == "postgresql":
-            return _postgresql(url)
+            return _postgresql(url), None
     except (ArgumentError, NoSuchModuleError, ValueError) as error:
         raise ConfigError("database", "***", _ALLOWED) from error
     except ModuleNotFoundError as error:
@@ -141,26 +159,19 @@ def _engine(address: str) -> sa.Engine:
     raise ConfigError("database", url.get_backend_name(), _ALLOWED)
 
 
-def _sqlite(url: sa.URL) -> sa.Engine:
+def _sqlite(url: sa.URL) -> tuple[sa.Engine, SqliteFile]:
     if url.drivername not in {"sqlite", "sqlite+pysqlite"} or url.query:
         raise ConfigError("database", url.drivername, _ALLOWED)
-    if url.database in {None, "", ":memory:"}:
+    if not url.database or url.database == ":memory:":
         raise ConfigError("database", "in memory", "a file: what was decided outlives its process")
-    engine = sa.create_engine(
-        url,
-        connect_args={"timeout": LOCK_WAIT_S},
-        pool_size=CONNECTIONS_MAX,
-        max_overflow=0,
-        pool_timeout=LOCK_WAIT_S,
-        hide_parameters=True,
-    )
-    event.listen(engine, "connect", _open_sqlite)
+    file = SqliteFile(Path(url.database), lock_wait_s=LOCK_WAIT_S)
+    engine = file.engine(connections_max=CONNECTIONS_MAX)
+    event.listen(engine, "connect", _set_up_sqlite)
     event.listen(engine, "begin", _begin_sqlite)
-    return engine
+    return engine, file
 
 
-def _open_sqlite(connection: sqlite3.Connection, _: object) -> None:
-    connection.isolation_level = None  # Or sqlite3 begins transactions of its own.
+def _set_up_sqlite(connection: sqlite3.Connection, _: object) -> None:
     for setting in ("journal_mode=WAL", "synchronous=FULL"):
         connection.execute(f"PRAGMA {setting}").close()
 

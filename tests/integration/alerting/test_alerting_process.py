@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import random
 import secrets
+import sqlite3
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -172,6 +174,20 @@ async def test_a_group_that_stands_is_told_once_and_that_it_goes_on_is_told_too(
     assert told[0][2].startswith("stuck stands, ")
 
 
+async def test_who_is_told_of_an_observed_cluster_is_told_that_its_facts_are_polled(
+    room: Room,
+) -> None:
+    party, observer = room.party(), room.story.broker("theirs")
+    observer.emitter = "cluster-1/theirs/observer"
+    observer.report("lifecycle", kind="OBSERVED", observed_by="observer", report_each_ms=10_000)
+    for at_s in room.go_on(party, 60, observer):
+        two_groups(observer, at_s)
+    await room.told(party)
+    (alert,) = room.ledger.received[0].told["alerts"]
+    said = "watched from outside each 10 s: times are right to ± 10 s"
+    assert alert["annotations"]["observed"] == said
+
+
 async def test_what_fires_neither_begins_anew_nor_is_told_again_after_a_restart(room: Room) -> None:
     first, broker = room.party(), room.story.broker("b")
     for at_s in room.go_on(first, 60, broker):
@@ -225,6 +241,36 @@ def test_a_rule_that_is_new_is_held_against_gold_that_stands(room: Room) -> None
     party.look()
     held = steps.load(room.database(), LAKE)
     assert {(one.rule, one.state) for one in held.alerts} >= {("StandsAtOnce", State.FIRING)}
+
+
+def test_a_database_that_is_replaced_by_a_copy_is_read_anew(
+    room: Room, caplog: pytest.LogCaptureFixture
+) -> None:
+    party, broker = room.party(), room.story.broker("b")
+    for at_s in room.go_on(party, 10, broker):
+        two_groups(broker, at_s)
+    with (
+        closing(sqlite3.connect(room.folder / "tidemark.db")) as there,
+        closing(sqlite3.connect(room.folder / "copy.db")) as copy,
+    ):
+        there.backup(copy)
+    for at_s in room.go_on(party, 50, broker):
+        two_groups(broker, at_s)
+    assert room.states() == {"stuck": State.FIRING}
+    for file in room.folder.glob("tidemark.db-*"):
+        file.unlink()
+    (room.folder / "copy.db").rename(room.folder / "tidemark.db")
+    assert not room.states()
+    assert not party.look()
+    assert not party.leads
+    assert "tidemark.db is another file than it was" in caplog.text
+    room.now_us += 10 * SECOND_US
+    party.look()
+    assert room.states() == {"stuck": State.PENDING}
+    room.now_us += 10 * SECOND_US
+    for at_s in room.go_on(party, 20, broker):
+        two_groups(broker, at_s)
+    assert room.states() == {"stuck": State.FIRING}
 
 
 class SlowGold(Gold):

@@ -14,6 +14,7 @@ SHOP = Credentials("shop", "canary-secret-of-shop")
 RIVAL = Credentials("rival", "canary-secret-of-rival")
 WRITER = Credentials("writer", "canary-secret-of-writer")
 READER = Credentials("reader", "canary-secret-of-reader")
+WATCHER = Credentials("watcher", "canary-secret-of-watcher")
 BARE = Credentials("bare", "canary-secret-of-bare")
 STRANGER = Credentials("nobody", "canary-secret-of-nobody")
 GUESSER = Credentials("shop", "canary-guess")
@@ -36,11 +37,13 @@ ACCESS = Access(
             topic_perms={"orders": Permission.SUB},
             group_perms={"orders-group": Permission.SUB},
         ),
+        Account(WATCHER, watcher=True),
         Account(BARE),
     )
 )
 """The shop has the topic orders and its group, the rival the topic private and its own; of the
-shop's, the writer may only write and the reader only read. Bare is genuine and may nothing.
+shop's, the writer may only write and the reader only read. The watcher may ask how
+all stand. Bare is genuine and may nothing.
 """
 FILE = f"""
 [[accounts]]

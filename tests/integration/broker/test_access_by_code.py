@@ -18,6 +18,7 @@ from engine.runtime import system_runtime
 from tests.integration.broker.cluster import broker_config, cluster, eventually, messages
 from tests.integration.broker.every_request import is_refused, request_body, request_fields
 from tests.integration.broker.guarded import ACCESS, GUESSER, ROOT, SHOP, STRANGER, Caller
+from tests.integration.broker.guarded import WATCHER as WATCHER_ACCOUNT
 
 TOPIC = {
     *(Code.SEND_MESSAGE, Code.SEND_MESSAGE_V2, Code.SEND_BATCH_MESSAGE, Code.SEND_REPLY_MESSAGE),
@@ -34,6 +35,13 @@ TOPIC_AND_GROUP = {
 }
 STORED = {Code.VIEW_MESSAGE_BY_ID, Code.CONSUMER_SEND_MSG_BACK, Code.END_TRANSACTION}
 ANY_ACCOUNT = {Code.GET_ROUTEINFO_BY_TOPIC, Code.CHECK_CLIENT_CONFIG}
+WATCHER = {
+    *(Code.GET_BROKER_CLUSTER_INFO, Code.GET_BROKER_RUNTIME_INFO, Code.GET_BROKER_CONFIG),
+    *(Code.GET_BROKER_CONSUME_STATS, Code.GET_ALL_TOPIC_CONFIG, Code.GET_TOPIC_STATS_INFO),
+    *(Code.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, Code.GET_CONSUMER_CONNECTION_LIST),
+    *(Code.GET_CONSUMER_RUNNING_INFO, Code.QUERY_CONSUME_TIME_SPAN),
+}
+"""All of them read; nothing is changed by any."""
 ADMIN = set(Code) - TOPIC - GROUP - TOPIC_AND_GROUP - STORED - ANY_ACCOUNT
 
 Table = list[str]
@@ -66,8 +74,14 @@ async def wrong_answers(
         answer = await root.ask(code)
         if is_refused(answer):
             wrong.append(f"{code.name} administrator: {answer.code} {answer.remark}")
-    await shop.close()
-    await root.close()
+    watcher = Caller(address, WATCHER_ACCOUNT)
+    for code in Code:
+        body = request_body(code, allowed[0], allowed[1])
+        answer = await watcher.ask(code, body, **request_fields(*allowed))
+        if is_refused(answer) is (code in WATCHER | ANY_ACCOUNT):
+            wrong.append(f"{code.name} watcher: {answer.code} {answer.remark}")
+    for party in (shop, root, watcher):
+        await party.close()
     return wrong
 
 
@@ -97,7 +111,9 @@ async def test_every_code_of_a_name_server_is_for_those_who_may() -> None:
         for line in await wrong_answers(
             address, ("orders", "orders-group", 0), ("private", "private-group", 0)
         )
-        if not line.startswith(tuple(code.name + " shop" for code in STORED))
+        if not line.startswith(
+            tuple(f"{code.name} {who}" for code in STORED for who in ("shop", "watcher"))
+        )
     ]  # A name server stores no message whose topic could be looked up.
     await server.stop()
     assert not wrong, "\n".join(wrong)

@@ -22,8 +22,15 @@ from tests.pipelines.partition import bronze_of, run
 WAITED_MS = 60_000
 
 
+ACL_1_WORDS = "org.apache.rocketmq.acl.common.AclException: No default permission for topic:orders"
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [(ResponseCode.NO_PERMISSION, "no"), (ResponseCode.SYSTEM_ERROR, ACL_1_WORDS)],
+)
 async def test_how_long_they_wait_is_estimated_once_for_each_offset(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    code: ResponseCode, words: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     broker, home = PlayedBroker("broker-a"), tmp_path / "home"
     stored_ms = system_runtime().clock.now_ms() - WAITED_MS
@@ -31,7 +38,7 @@ async def test_how_long_they_wait_is_estimated_once_for_each_offset(
         "orders", *(MessageExt("orders", b"x", store_timestamp_ms=stored_ms) for _ in range(3))
     )
     broker.groups = {"g": {("orders", 0): 1}}
-    broker.answers[Code.PULL_MESSAGE] = lambda _, ask: ask.respond(ResponseCode.NO_PERMISSION, "no")
+    broker.answers[Code.PULL_MESSAGE] = lambda _, ask: ask.respond(code, words)
     async with played_cluster(home, broker) as cluster, observing(cluster):
 
         async def is_told() -> bool:
@@ -39,6 +46,7 @@ async def test_how_long_they_wait_is_estimated_once_for_each_offset(
             return any(row["store_time_at_committed"] for row in rows)
 
         await eventually(is_told, "how long the message waits is told")
+        assert f"{words}; the account lacks a right: Sub on Topic:*" in caplog.text
         asked = broker.asked[Code.GET_BROKER_RUNTIME_INFO]
 
         async def has_looked_on() -> bool:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from engine.protocol.codes import RequestCode as Code
 from engine.protocol.codes import ResponseCode
+from engine.remoting.access import Access
+from engine.remoting.accounts import Account, Permission
 from engine.remoting.signing import Credentials
 from tests.integration.broker.cluster import broker_config, cluster, eventually
-from tests.integration.broker.guarded import ACCESS, BARE, ROOT, SHOP
+from tests.integration.broker.every_request import request_fields
+from tests.integration.broker.guarded import ACCESS, BARE, ROOT, SHOP, WATCHER, Caller
 from tests.integration.broker.spooled import spooled
 from tests.integration.observer.played_cluster import (
     PlayedBroker,
@@ -26,17 +30,53 @@ def told(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [message for message in messages if "a look took" not in message]
 
 
-async def test_an_account_that_may_read_all_is_enough(tmp_path: Path) -> None:
-    guarded = broker_config(tmp_path, access=ACCESS)
-    async with cluster(guarded, access=ACCESS) as running:
-        seen = PlayedCluster(tmp_path / "home", [], running.name_server_address)
-        async with observing(seen, credentials=ROOT):
-            home = tmp_path / "home" / "DefaultCluster" / "broker-a" / "observer"
+READER = Credentials("reader-of-all", "canary-secret-of-reader-of-all")
+READS_MESSAGES = Account(
+    READER,
+    watcher=True,
+    default_topic_perm=Permission.SUB,
+    default_group_perm=Permission.SUB,
+    group_perms={"TOOLS_CONSUMER": Permission.SUB},
+)
 
-            async def is_told() -> bool:
-                return (home / "spool").exists() and bool(spooled(home, "queue_watermarks"))
 
-            await eventually(is_told, "it is watched")
+async def test_an_account_that_may_watch_is_enough_and_times_need_one_that_may_read_too(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    access = Access((*ACCESS.accounts, READS_MESSAGES))
+    async with cluster(broker_config(tmp_path, access=access), access=access) as running:
+        root = Caller(running.broker.address, ROOT)
+        for number in range(3):
+            fields = request_fields("orders", "p")
+            assert (await root.ask(Code.SEND_MESSAGE, b"%d" % number, **fields)).code == 0
+        commit = request_fields("orders", "orders-group") | {"commitOffset": 1}
+        assert (await root.ask(Code.UPDATE_CONSUMER_OFFSET, **commit)).code == 0
+        await root.close()
+        for account, reads in ((WATCHER, False), (READER, True)):
+            folder = tmp_path / account.access_key
+            home = folder / "DefaultCluster" / "broker-a" / "observer"
+
+            def rows(table: str, home: Path = home) -> list[dict[str, Any]]:
+                return spooled(home, table) if (home / "spool").exists() else []
+
+            async def is_told(reads: bool = reads) -> bool:
+                seen = [row for row in rows("group_watermarks") if row["topic"] == "orders"]
+                times = [row["store_time_at_committed"] for row in seen]
+                return bool(seen) and (any(times) or not reads) and bool(rows("queue_watermarks"))
+
+            caplog.clear()
+            async with observing(
+                PlayedCluster(folder, [], running.name_server_address), credentials=account
+            ):
+                await eventually(is_told, f"{account.access_key} sees it")
+
+                async def has_asked(reads: bool = reads) -> bool:
+                    return reads or bool(told(caplog))
+
+                await eventually(has_asked, "it has asked for messages")
+            lacking = [one for one in told(caplog) if "lacks a right" in one]
+            assert len(lacking) == (not reads), told(caplog)
+            assert all("Sub on Topic:*" in one for one in lacking)
 
 
 @pytest.mark.parametrize("account", [BARE, SHOP])

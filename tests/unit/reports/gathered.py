@@ -46,6 +46,8 @@ SHIPPED = {
     "rows_found": pl.Int64, "rows_distinct": pl.Int64,
 }  # fmt: skip
 
+REACHED = {"emitter": pl.String, "judged_to": MOMENT, "polled_each_ms": pl.Int64}
+
 
 def at(minute: float) -> datetime:
     """The moment so many minutes into the hour."""
@@ -88,7 +90,7 @@ def gathered(
         fates=pl.DataFrame(parts.pop("fates", []), schema=FATES),
         violations=pl.DataFrame(parts.pop("violations", []), schema=VIOLATIONS),
         shipped=pl.DataFrame(parts.pop("shipped", []), schema=SHIPPED),
-        reached=pl.DataFrame(reached, schema={"emitter": pl.String, "judged_to": MOMENT}),
+        reached=pl.DataFrame(reached, schema=REACHED),
         results=_gold("dq_results", parts.pop("results", [])),
         failures=_gold("dq_failures", parts.pop("failures", [])),
         known_from=at(-600),

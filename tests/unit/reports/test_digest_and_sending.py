@@ -13,6 +13,7 @@ from engine.foundation.errors import ConfigError
 from pipelines.alerting.store.bodies import notice_of as stored_notice
 from pipelines.alerting.store.bodies import notice_text
 from pipelines.reports.digest import counted
+from pipelines.reports.numbers import Emitter
 from pipelines.reports.sending import checked_receivers, notice_of
 from tests.unit.reports.gathered import at
 from tests.unit.reports.test_kept_reports import NUMBERS, RUN
@@ -71,6 +72,15 @@ def test_a_report_is_sent_once_to_each_receiver_with_its_sentence_link_and_page(
     texts = first.alerts[0].annotations
     assert texts["page_url"] == f"https://t.example/reports/{RUN.name}"
     assert stored_notice(notice_text(first)) == first
+
+
+def test_a_report_on_a_cluster_that_is_watched_from_outside_is_sent_with_a_line_on_it() -> None:
+    eye = Emitter("Far/a/eye", 0, 0, 0, reaches_end=True, polled_each_ms=10_000)
+    page = Path("/lake/report.html")
+    texts = notice_of(RUN, replace(NUMBERS, emitters=(eye,)), "team", page=page).alerts[0]
+    said = "Far is watched from outside each 10 s: times are right to ± 10 s."
+    assert texts.annotations["observed"] == said
+    assert "observed" not in notice_of(RUN, NUMBERS, "team", page=page).alerts[0].annotations
 
 
 def test_a_report_wakes_nobody_and_goes_only_to_receivers_that_there_are(tmp_path: Path) -> None:

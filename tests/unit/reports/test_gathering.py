@@ -65,10 +65,11 @@ def test_a_stall_of_a_broker_that_was_taken_out_lasted_until_it_told_of_it_last(
         return stalls if "FROM stalled_windows" in sql else others
 
     reached = (
-        Reached(brokers["there"], at(60), 9),
+        Reached(brokers["there"], at(60), 9, report_each_ms=10_000),
         Reached(brokers["sold"], at(25), 9, ended_at=at(40)),
     )
     found = _gathered(ask, Moment("run", 7, reached), HOUR, CUT, known_from=None)
+    assert found.reached["polled_each_ms"].to_list() == [10_000, None]
     (frozen,) = stall_causes(found, before_is_known=False)
     assert (frozen.windows, frozen.open_at_end) == (2, 1)
     assert frozen.stood_s == (50 + 15) * 60

@@ -56,6 +56,19 @@ def test_of_three_hundred_groups_those_with_something_to_tell_have_rows() -> Non
     assert html.index("Stalls, by cause") < html.index("295 more groups")
 
 
+def test_each_cluster_that_is_watched_from_outside_has_a_line_that_says_so() -> None:
+    def reached(emitter: str, each_ms: int | None = None) -> dict[str, object]:
+        return {"emitter": emitter, "judged_to": at(180), "polled_each_ms": each_ms}
+
+    ours = [reached("Prod/a/0"), reached("Prod/b/0")]
+    theirs = [reached("Far/a/eye", 10_000), reached("Far/b/eye", 10_000), reached("Old/a/eye")]
+    assert "watched from outside" not in whole(told(reached=ours))
+    html = whole(told(reached=ours + theirs))
+    assert "Far is watched from outside each 10 s: times are right to ± 10 s." in html
+    assert "Old is watched from outside." in html
+    assert html.count("watched from outside") == 2
+
+
 def test_what_is_unknown_is_called_so() -> None:
     html = whole(told())
     row = html[html.index("<span>dark") : html.index("</tr>", html.index("<span>dark"))]
