@@ -7,8 +7,8 @@ at what the observer takes and tells. Each broker has all topics with four queue
 four topics and its retry topic and has one member; a tenth of the groups moves between two looks.
 Figures: from its start to the moment when every topic and group has been asked, CPU time beside
 wall time in the span that this may take and in the looks after that, with the shippers and of the
-observer alone, largest memory, and the questions a broker is asked. Behind it, what a real broker feels of being
-watched (`observed_rocketmq`).
+observer alone, largest memory, and the questions a broker is asked. Behind it, what a real broker
+feels of being watched (`observed_rocketmq`).
 
     python -m bench.observer [SECONDS]     how long it is watched
 """
