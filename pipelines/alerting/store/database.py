@@ -54,9 +54,13 @@ class _Undone(Exception):
 class Database:
     """An open database. Its methods may block: call them beside an event loop."""
 
-    def __init__(self, engine: sa.Engine, *, is_trial: bool = False) -> None:
+    def __init__(
+        self, engine: sa.Engine, *, is_trial: bool = False, within: sa.Connection | None = None
+    ) -> None:
+        """`within`: the transaction of a rehearsal, of which all others are parts."""
         self._reader: Final = engine
         self._writer: Final = engine.execution_options(tidemark_writes=True)
+        self._within: Final = within
         self.is_trial: Final = is_trial
 
     @classmethod
@@ -87,6 +91,10 @@ class Database:
     @contextmanager
     def reading(self) -> Iterator[sa.Connection]:
         """One transaction that sees one moment on SQLite, and committed rows on PostgreSQL."""
+        if self._within is not None:
+            with _as_ours():
+                yield self._within
+            return
         with _as_ours(), self._reader.begin() as connection:
             yield connection
 
@@ -95,10 +103,24 @@ class Database:
         """One transaction, committed at the end of the block, undone when that raises, and always
         when this is a trial.
         """
+        if self._within is not None:
+            with _as_ours(), self._within.begin_nested():
+                yield self._within
+            return
         with _as_ours(), suppress(_Undone), self._writer.begin() as connection:
             yield connection
             if self.is_trial:
                 raise _Undone
+
+    @contextmanager
+    def rehearsal(self) -> Iterator[Database]:
+        """The same database, all of whose transactions are parts of one that is undone at the end
+        of the block: what takes several steps is tried, and read back, before it is undone. Others
+        wait for their turn to write meanwhile. Use it in one thread.
+        """
+        with _as_ours(), suppress(_Undone), self._writer.begin() as connection:
+            yield Database(self._reader, is_trial=True, within=connection)
+            raise _Undone
 
     def trial(self) -> Database:
         """The same database, each of whose writing transactions is undone at its end: what it
