@@ -41,7 +41,7 @@ def test_results_that_a_cut_has_kept_from_the_centres_come_when_it_is_healed(
         shown = results.runs_of(database, job_id)
         return [one.log_id for one in shown if world.begun[one.log_id] and not ended(one)]
 
-    async def story() -> None:
+    async def played() -> None:
         world.begin_executor(OURS[0])
         for name in CENTRES:
             world.begin_centre(name)
@@ -61,7 +61,7 @@ def test_results_that_a_cut_has_kept_from_the_centres_come_when_it_is_healed(
         await world.end()
 
     try:
-        loop.run_until_complete(story())
+        loop.run_until_complete(played())
         assert untold, "the cut kept nothing back"
         assert max(world.begun.values()) == 1, "a run began twice"
         for log_id in untold:
