@@ -13,8 +13,9 @@ columnar judges), spool, store, paths and filter (micro-benchmarks of the hot pa
 message sent costs our broker), connections (10,000 idle ones and a slow reader), turns (how long
 one step holds the event loop, with 10,000 clients), sampling (what the watermarks of 100,000 queues
 of groups take of it), observer (what it takes to watch 3,500 topics and 1,500 groups from outside),
-scheduler (how late runs start when 10,000 jobs are due in a minute), start (to ready; takes 12 GiB
-for a while).
+scheduler (how late runs start when 10,000 jobs are due in a minute), scheduler.kills (centres and
+executors killed with SIGKILL, `--kills 100` times on each database: what is lost or begins twice),
+start (to ready; takes 12 GiB for a while).
 
 analytics (all bars of the analytics core, each a part that can be run alone: analytics.p13 and so
 on; `--scale 0.1` makes them smaller, for trying them).
@@ -38,6 +39,7 @@ from bench.java_load import Pace, compile_load
 from bench.side_loads import measure_catch_up, measure_topics
 from bench.throughput import measure_telemetry_cost, measure_throughput
 
+KILLS = 100
 PARTS = (
     "throughput",
     "telemetry",
@@ -58,6 +60,7 @@ PARTS = (
     "start",
     "observer",
     "scheduler",
+    "scheduler.kills",
     "analytics",
 )
 MODULES = {
@@ -75,6 +78,7 @@ MODULES = {
     "sampling": "bench.sampling",
     "observer": "bench.observer",
     "scheduler": "bench.scheduler",
+    "scheduler.kills": "bench.scheduler_kills",
 }
 CHOICES = (*PARTS, *(f"analytics.{name}" for name in BY_NAME))
 
@@ -90,6 +94,7 @@ def main() -> None:
         "--warm", type=float, default=least.warm_seconds, help="seconds a side, uncounted, before"
     )
     parser.add_argument("--no-rival", action="store_true", help="leave Apache RocketMQ out")
+    parser.add_argument("--kills", type=int, default=KILLS, help="of scheduler.kills")
     parser.add_argument("--scale", type=float, default=1.0, help="of the parts of analytics")
     options = parser.parse_args()
     console = Console(width=140)
@@ -104,7 +109,8 @@ def main() -> None:
                 continue
             console.rule(part)
             if part in MODULES:
-                subprocess.run([sys.executable, "-m", MODULES[part]], check=True)
+                told = [str(options.kills)] if part == "scheduler.kills" else []
+                subprocess.run([sys.executable, "-m", MODULES[part], *told], check=True)
             elif part == "freshness":
                 console.print(measure_freshness(home / "freshness", seconds=60.0))
             else:

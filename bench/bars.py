@@ -128,6 +128,6 @@ NOISE_MISSED: Final = at_most(0)
 SCHEDULER_P99: Final = at_most(1, "s")
 """99th percentile from the planned time to the executor, 10,000 jobs due in a minute."""
 SCHEDULER_LOST: Final = at_most(0)
-"""Planned times of that minute of which nothing came."""
+"""Planned times of that minute, or while parties were killed, of which nothing came."""
 SCHEDULER_TWICE: Final = at_most(0)
-"""Planned times of that minute that came twice."""
+"""Planned times of that minute that came twice; runs that began twice while parties were killed."""

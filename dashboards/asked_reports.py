@@ -31,7 +31,7 @@ from pipelines.own_jobs.asking import (
 from pipelines.own_jobs.installing import APP
 from pipelines.reports.kept import ReportRun
 from pipelines.reports.names import name_of
-from pipelines.reports.sending import checked_receivers, post_by, receivers_for, was_posted
+from pipelines.reports.sending import checked_receivers, post, receivers_for, was_posted
 from pipelines.scheduler.roles import Deed, NotPermitted
 
 if TYPE_CHECKING:
@@ -173,7 +173,8 @@ def preview(desk: Desk, run: ReportRun, what: What, receiver: str = "") -> Previ
     where = f"{named} and {more:,} more" if more > 0 else named
     promise = (
         f"It is made from the cut of this one, cycle {run.cycle:,}: the same rows, so the same "
-        "numbers. When gold does not keep them any more, the run fails and says so."
+        "numbers. When gold does not keep them any more, they are the numbers that were kept, and "
+        "the page says so."
         if what is What.AGAIN
         else "It is made from what is known now: what came later may change numbers, and then the "
         "report says which."
@@ -217,7 +218,7 @@ def carry_out(desk: Desk, asked: Asked) -> str:
     if asked.what is What.SEND:
         jobs.demand_app(Deed.CHANGE_JOBS, APP)
         to = checked_receivers(desk.sending.receivers, [asked.receiver])
-        told = post_by(
+        told = post(
             desk.reports.shelf, run, to, jobs.change, pages=desk.sending.pages, database=database
         )
         return f"{asked.receiver} {'is sent it' if told else 'had been told of it: not again'}"

@@ -215,7 +215,9 @@ def audit(desk: LookingDesk, view: JobView) -> list[Any]:
         ]
         for one in noted[:AUDIT_SHOWN]
     ]
-    note = f"{AUDIT_SHOWN} at most, of the last thousand; `tidemark scheduler audit` has more"
+    note = (
+        f"{AUDIT_SHOWN} at most, of the last thousand; `tidemark scheduler audit --before` has more"
+    )
     listed = table(("when, UTC", "who", "did", "to", "how"), rows, label="Audit")
     return [listed, html.P(coded(note), className="quiet")]
 

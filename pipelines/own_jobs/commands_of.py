@@ -46,7 +46,7 @@ def lag_report(settings: Settings, told: Mapping[str, str], fire_time: datetime)
     command += [*(["--newest"] if is_newest else []), *_spark(settings)]
     for name in ("objectives", "pages"):
         command += [f"--{name}", value] if (value := getattr(settings, name)) else []
-    return [*command, *_sent(settings, told)]
+    return [*command, *_database(settings), *_sent(settings, told)]
 
 
 def expectations(settings: Settings, told: Mapping[str, str], fire_time: datetime) -> Command:
@@ -65,7 +65,7 @@ def maintenance(settings: Settings, told: Mapping[str, str], fire_time: datetime
 def retention(settings: Settings, told: Mapping[str, str], fire_time: datetime) -> Command:
     """Files of reports. Rows of tables go by the lake's maintainer, runs of jobs by the centre."""
     del told, fire_time
-    return ["reports", "tidy", "--lake", settings.lake]
+    return ["reports", "tidy", "--lake", settings.lake, *_database(settings)]
 
 
 def backtest(settings: Settings, told: Mapping[str, str], fire_time: datetime) -> Command:
@@ -82,7 +82,7 @@ def alert_digest(settings: Settings, told: Mapping[str, str], fire_time: datetim
     """`days=1 send=team`."""
     days = _days("days", told.get("days", "1"), 92)
     command = ["reports", "digest", "--lake", settings.lake, "--at", utc_text(fire_time)]
-    return [*command, "--days", days, *_sent(settings, told)]
+    return [*command, "--days", days, *_database(settings), *_sent(settings, told)]
 
 
 Making = Callable[[Settings, Mapping[str, str], datetime], Command]
@@ -129,6 +129,10 @@ def _zone(told: Mapping[str, str]) -> Command:
     return ["--zone", zone]
 
 
+def _database(settings: Settings) -> Command:
+    return ["--database", settings.database] if settings.database else []
+
+
 def _sent(settings: Settings, told: Mapping[str, str]) -> Command:
     names = [name for name in told.get("send", "").split(",") if name]
     for name in names:
@@ -139,7 +143,6 @@ def _sent(settings: Settings, told: Mapping[str, str]) -> Command:
     if not settings.receivers:
         raise ConfigError("send", told["send"], "given where the settings name a receivers file")
     command = ["--receivers", settings.receivers]
-    command += ["--database", settings.database] if settings.database else []
     for name in names:
         command += ["--send", name]
     return command

@@ -18,9 +18,13 @@ from pipelines.commands import (
     MasterOption,
     spark_settings_of,
 )
+from pipelines.scheduler.for_commands import DatabaseOption, PreviewOption
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pipelines.reports.kept import ReportRun, Shelf
+    from pipelines.reports.making import Plan, Wish
 
 app = typer.Typer(no_args_is_help=True)
 reports = typer.Typer(
@@ -41,9 +45,9 @@ SendOption = Annotated[
 ReceiversOption = Annotated[
     Path | None, typer.Option(help="File of receivers, as `tidemark alerts run` takes it.")
 ]
-DatabaseOption = Annotated[
-    str | None,
-    typer.Option(envvar="TIDEMARK_DATABASE", help="Where what is to be sent waits."),
+RunOption = Annotated[
+    int | None,
+    typer.Option("--for-run", hidden=True, help="The run of one of our own jobs that asks.", min=1),
 ]
 
 
@@ -76,32 +80,40 @@ def run_report(
     master: MasterOption = "local[2]",
     address: AddressOption = None,
     conf: ConfOption = None,
+    preview: PreviewOption = False,
+    for_run: RunOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Make the report of a period, unless it is there; the same cut gives the same numbers."""
-    from pipelines.reports.making import From, Wish, make
+    from pipelines.reports.making import From, Wish, make, plan
+    from pipelines.reports.rights import changing
     from pipelines.reports.sending import checked_receivers, post
 
-    shelf = _shelf(lake, folder)
-    to = checked_receivers(receivers, send or ())
-    named = None if again is None else shelf.named(again)
-    if named is not None:
-        window, cut = named.of_window, From.RECORDED
-    else:
-        window, cut = _window(period, at, begin=begin, end=end, zone=zone), From.NEW
-    wish = Wish(
-        window,
-        From.NEWEST if newest else cut,
-        recorded=None if named is None else named.cut,
-        objectives=str(objectives or ""),
-        pages=pages,
-        master=master,
-        address=address or "",
-        conf=spark_settings_of(conf),
-    )
-    run, is_new = make(shelf, wish)
-    if to:
-        post(shelf, run, to, pages=pages, database=database)
+    with changing(database, is_trial=preview, run=for_run) as by:
+        shelf = _shelf(lake, folder)
+        to = checked_receivers(receivers, send or ())
+        named = None if again is None else shelf.named(again)
+        if named is not None:
+            window, cut = named.of_window, From.RECORDED
+        else:
+            window, cut = _window(period, at, begin=begin, end=end, zone=zone), From.NEW
+        wish = Wish(
+            window,
+            From.NEWEST if newest else cut,
+            recorded=None if named is None else named.cut,
+            number=0 if named is None else named.number,
+            objectives=str(objectives or ""),
+            pages=pages,
+            master=master,
+            address=address or "",
+            conf=spark_settings_of(conf),
+        )
+        if preview:
+            _foretell(plan(shelf, wish), wish, to, as_json=as_json)
+            return
+        run, is_new = make(shelf, wish, note=by.note)
+        if to:
+            post(shelf, run, to, by.change, pages=pages, database=by.database)
     if as_json:
         _echo(_told(shelf, run) | {"made_now": is_new})
         return
@@ -207,27 +219,48 @@ def send_report(
     lake: LakeOption = "var/lake",
     folder: FolderOption = None,
     pages: Annotated[str, typer.Option(help="Address of the dashboard, for links.")] = "",
+    preview: PreviewOption = False,
     database: DatabaseOption = None,
 ) -> None:
     """Have a report sent by `tidemark alerts run`; each receiver gets it once."""
+    from pipelines.reports.rights import changing
     from pipelines.reports.sending import checked_receivers, post
 
-    shelf = _shelf(lake, folder)
-    run = shelf.named(name)
-    new = post(shelf, run, checked_receivers(receivers, to), pages=pages, database=database)
-    typer.echo(f"{run.name} waits to be sent to {new} of {len(to)}; the others have it")
+    with changing(database, is_trial=preview) as by:
+        shelf = _shelf(lake, folder)
+        run = shelf.named(name)
+        known = checked_receivers(receivers, to)
+        new = post(shelf, run, known, by.change, pages=pages, database=by.database)
+    waits = "would wait" if preview else "waits"
+    typer.echo(f"{run.name} {waits} to be sent to {new} of {len(to)}; the others have it")
+    _say_if_tried(preview)
 
 
 @reports.command("tidy")
 def tidy(
     lake: LakeOption = "var/lake",
     folder: FolderOption = None,
+    preview: PreviewOption = False,
+    database: DatabaseOption = None,
+    for_run: RunOption = None,
 ) -> None:
-    """Remove files of reports whose days are over; their rows stay."""
+    """Remove files of reports whose days are over; their rows and numbers stay."""
+    from pipelines.reports import making
+    from pipelines.reports.rights import changing
     from pipelines.wording import plural
 
-    removed = _shelf(lake, folder).tidy(datetime.now(UTC))
-    typer.echo(f"removed the files of {plural(removed, 'report')}")
+    now = datetime.now(UTC)
+    with changing(database, is_trial=preview, run=for_run) as by:
+        shelf = _shelf(lake, folder)
+        if not preview:
+            removed = making.tidy(shelf, now, note=by.note)
+            typer.echo(f"removed the files of {plural(removed, 'report')}")
+            return
+        outdated = shelf.outdated(now)
+    for run in outdated:
+        typer.echo(f"files of {run.name}, but for its numbers")
+    typer.echo(f"would remove the files of {plural(len(outdated), 'report')}")
+    _say_if_tried(preview)
 
 
 @reports.command("digest")
@@ -238,6 +271,7 @@ def digest(
     send: SendOption = None,
     receivers: ReceiversOption = None,
     database: DatabaseOption = None,
+    for_run: RunOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Which alerts there were: how many fired, for whom, what is open, what came and went."""
@@ -247,6 +281,7 @@ def digest(
     from pipelines.lake import Lake
     from pipelines.microseconds import given_us, moment_at
     from pipelines.reports.digest import digest_of, post_digest
+    from pipelines.reports.rights import changing
     from pipelines.reports.sending import checked_receivers
 
     end = datetime.now(UTC) if at is None else moment_at(given_us("--at", at))
@@ -254,13 +289,40 @@ def digest(
     home = Lake.at(lake)
     told = digest_of(home, end - timedelta(days=days), end)
     if to:
-        post_digest(home, told, to, database=database)
+        with changing(database, run=for_run) as by:
+            post_digest(home, told, to, by.change, database=by.database)
     if as_json:
         _echo(asdict(told))
         return
     for line in told.lines:
         typer.echo(line)
     typer.echo(told.headline)
+
+
+def _foretell(planned: Plan, wish: Wish, to: Sequence[str], *, as_json: bool) -> None:
+    name = f"{wish.report}/{wish.window.name}/{planned.number}"
+    if as_json:
+        told = {"name": name, "is_done": False, "is_there": planned.is_there}
+        cut = {"run_id": planned.cut.run_id, "cycle": planned.cut.cycle}
+        kept = planned.kept.name if planned.is_gone and planned.kept else None
+        _echo(told | cut | {"rebuilt_from": kept, "to": list(to)})
+        return
+    cut_told = f"cycle {planned.cut.cycle:,} of run {planned.cut.run_id}"
+    if planned.is_there:
+        typer.echo(f"{name} is there already, from {cut_told}")
+    elif planned.is_gone and planned.kept:
+        typer.echo(f"{name} would be rebuilt from the numbers that {planned.kept.name} kept")
+        typer.echo(f"gold of {cut_told} is not there any more")
+    else:
+        typer.echo(f"{name} would be made from {cut_told}")
+    for receiver in to:
+        typer.echo(f"it would be sent to {receiver}, unless he has it")
+    _say_if_tried(is_trial=True)
+
+
+def _say_if_tried(is_trial: bool) -> None:
+    if is_trial:
+        typer.echo("Nothing was changed: without --preview it is done.")
 
 
 def _shelf(lake: str, folder: Path | None) -> Shelf:

@@ -14,13 +14,14 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from pipelines.alerting.alerts import Alert, Notice, State, fingerprint_of
-from pipelines.alerting.state import now_us, opened
+from pipelines.alerting.store.database import Database
 from pipelines.alerting.store.limits import TEXT_CHARS_MAX
 from pipelines.alerting.store.steps import add_notices
 from pipelines.catalogue import ALERTS
 from pipelines.lake import Lake, sql_over
 from pipelines.microseconds import micros, utc_text
 from pipelines.moment import sql_time
+from pipelines.scheduler.store.audit import Change, note
 from pipelines.wording import plural
 
 RULE: Final = "AlertDigest"
@@ -118,8 +119,11 @@ def counted(
     )
 
 
-def post_digest(lake: Lake, told: Digest, to: Sequence[str], *, database: str | None) -> int:
-    """Have it sent; how many receivers had not been told of it yet."""
+def post_digest(
+    lake: Lake, told: Digest, to: Sequence[str], change: Change, *, database: Database
+) -> int:
+    """Have it sent by somebody; how many receivers had not been told of it yet. The audit has it in
+    the same transaction."""
     labels = {"from": told.begin, "to": told.end}
     end_us = micros(datetime.fromisoformat(told.end))
     alert = Alert(
@@ -156,9 +160,8 @@ def post_digest(lake: Lake, told: Digest, to: Sequence[str], *, database: str | 
                 subject=f"Alerts of {told.begin} to {told.end}: {told.headline}",
             )
         )
-    state = opened(database)
-    try:
-        with state.writing() as connection:
-            return add_notices(connection, lake.root, notices, now_us=now_us())
-    finally:
-        state.close()
+    with database.writing() as connection:
+        new = add_notices(connection, lake.root, notices, now_us=change.now_ms * 1_000)
+        detail = f"to {', '.join(to)}; {new} of {len(to)} had not been told of it"
+        note(connection, change, "send", f"digest:{told.begin}/{told.end}", detail=detail)
+    return new

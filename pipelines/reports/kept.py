@@ -5,7 +5,8 @@ Place in the walk: `making` adds to it, `tidemark reports` and pages ask it.
 A run of a report is named `REPORT/WINDOW/NUMBER`, as lag-daily/20260301T000000Z-86400s/1; a re-run
 has the next number. Files lie in a folder of that name, below the lake when that is on a disk, else
 in the home folder. They are kept for so many days as their period deserves; rows are kept as gold
-is, and say from which cut the files can be made again.
+is, and say from which cut the files can be made again. The numbers, the smallest of the files by
+far, stay beside the row: gold may be recomputed, and what it said then is known from there alone.
 
 Invariant: a row is written when its files are whole, and never changed. Absent on purpose: Spark.
 """
@@ -27,7 +28,8 @@ from deltalake.exceptions import DeltaError
 from engine.foundation.errors import ConfigError, LakeError
 from pipelines.alerting.state import home_folder
 from pipelines.catalogue import REPORTS
-from pipelines.lake import Lake, first_line, sql_over, sql_text
+from pipelines.lake import Lake, first_line, sql_moment, sql_over, sql_text
+from pipelines.microseconds import micros
 from pipelines.reports.cuts import Cut
 from pipelines.reports.numbers import Numbers, read_json
 from pipelines.reports.windows import Period, Window
@@ -45,7 +47,8 @@ DAYS_KEPT: Final = {
     Period.WEEKLY: 1_200,
     Period.CUSTOM: 90,
 }
-"""Days that files stay after they were made; a row stays as long as gold keeps its day."""
+"""Days that files stay after they were made, but for the numbers; a row stays as long as gold keeps
+its day."""
 SHOWN_MAX: Final = 1_000
 
 
@@ -174,6 +177,14 @@ class Shelf:
         except (OSError, msgspec.DecodeError) as error:
             raise LakeError(f"{file} cannot be read ({first_line(error)})") from error
 
+    def kept_numbers(self, run: ReportRun) -> Numbers | None:
+        """Its numbers, if they are there and those that its row is about."""
+        try:
+            numbers = self.numbers(run)
+        except LakeError:
+            return None
+        return numbers if numbers.digest == run.digest else None
+
     def add(self, run: ReportRun, made: Path) -> None:
         """Take the files that lie in a folder, and write the row. LakeError."""
         place = self.place(run)
@@ -195,15 +206,29 @@ class Shelf:
             raise LakeError(f"{self._address} takes no row ({first_line(error)})") from error
         shorten_log(self.lake, self._address)
 
+    def outdated(self, now: datetime) -> list[ReportRun]:
+        """Runs whose days are over and that have files still, the newest period first."""
+        old = " OR ".join(
+            f"(period = {sql_text(period)} AND "
+            f"made_at < {sql_moment(micros(now - timedelta(days=days)))})"
+            for period, days in DAYS_KEPT.items()
+        )
+        rows = self._asked(f"SELECT {_NAMES} FROM rows_of WHERE {old} ORDER BY {_ORDER}")  # noqa: S608
+        return [run for run in map(_run, rows) if self._outlived(run)]
+
     def tidy(self, now: datetime) -> int:
-        """Remove files whose days are over; how many runs lost theirs."""
-        removed = 0
-        for run in self.runs():
-            old = now - run.made_at > timedelta(days=DAYS_KEPT[Period(run.period)])
-            if old and self.place(run).exists():
-                shutil.rmtree(self.place(run))
-                removed += 1
-        return removed
+        """Remove files whose days are over, but for the numbers; how many runs lost theirs."""
+        outdated = self.outdated(now)
+        for run in outdated:
+            for file in self._outlived(run):
+                file.unlink(missing_ok=True)
+        return len(outdated)
+
+    def _outlived(self, run: ReportRun) -> list[Path]:
+        place = self.place(run)
+        if not place.is_dir():
+            return []
+        return sorted(file for file in place.iterdir() if file.name != NUMBERS_FILE)
 
     def _create(self) -> None:
         DeltaTable.create(

@@ -8,8 +8,9 @@ PDF, and that is said: `make setup-run` brings none, for a browser is larger tha
 print, and any browser prints the page.
 
 Invariant: a report about a window is made once, unless somebody asks for it again. Made again from
-the recorded cut it has the same numbers; from a newer cut it says what has changed. One process at
-a time makes a report of one name.
+the recorded cut it has the same numbers: counted anew, or, where gold of that cut is gone or was
+recomputed, those that were kept, and the page says so. From a newer cut it says what has changed.
+One process at a time makes a report of one name.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -57,6 +59,8 @@ BROWSER: Final = "TIDEMARK_CHROMIUM"
 _BROWSERS: Final = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 _DRAFT: Final = ".making-"
 PRINT_S: Final = 120
+NAMED_MAX: Final = 20
+"""So many runs are named in the audit; the others are counted."""
 _SAID_CHARS_MAX: Final = 600
 _PIECES: Final = """{%- for cell in nb.cells if cell.cell_type == "code" -%}
 {%- for output in cell.outputs if "data" in output and "text/html" in output.data -%}
@@ -83,6 +87,8 @@ class Wish:
     cut: From = From.NEW
     recorded: Cut | None = None
     """With RECORDED, that of a run which is not the newest one about the window."""
+    number: int = 0
+    """Of that run; 0: none is named."""
     objectives: str = ""
     pages: str = ""
     """Address of the dashboard, for links."""
@@ -96,16 +102,54 @@ class Wish:
         return f"lag-{self.window.period.value}"
 
 
-def make(shelf: Shelf, wish: Wish) -> tuple[ReportRun, bool]:
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What making a report comes to."""
+
+    last: ReportRun | None
+    """The newest run about the window."""
+    is_there: bool
+    """Then `last` is the answer, and nothing is made."""
+    cut: Cut
+    kept: ReportRun | None = None
+    """A run from this cut whose numbers are kept."""
+    is_gone: bool = False
+    """Gold of the cut is not there any more: the numbers are those of `kept`."""
+
+    @property
+    def number(self) -> int:
+        """Of the run that is made, or there."""
+        return (self.last.number if self.last else 0) + (not self.is_there)
+
+
+Noting = Callable[[str, str, str], object]
+"""Told of a change before it is there: what is done, to what, and in detail."""
+
+
+def plan(shelf: Shelf, wish: Wish) -> Plan:
+    """What `make` would do now. Raises LakeError when the report cannot be made."""
+    last = shelf.newest(wish.report, wish.window.name)
+    if last is not None and wish.cut is From.NEW and (shelf.place(last) / PAGE_FILE).exists():
+        return Plan(last, is_there=True, cut=last.cut)
+    cut = _cut(shelf, wish, last)
+    kept = _kept(shelf, wish, cut)
+    try:
+        moment_of_cut(shelf.lake, cut)  # Told at once when it is gone, not after a minute.
+    except LakeError as error:
+        if kept is None:
+            raise LakeError(f"{error}; and no numbers of this cut are kept") from error
+        return Plan(last, is_there=False, cut=cut, kept=kept, is_gone=True)
+    return Plan(last, is_there=False, cut=cut, kept=kept)
+
+
+def make(shelf: Shelf, wish: Wish, *, note: Noting | None = None) -> tuple[ReportRun, bool]:
     """The report, and whether it was made now. Raises LakeError, LeaseHeld, ConfigError."""
     if shelf.newest(wish.report, wish.window.name) is None:
         newest_cut(shelf.lake, time.time_ns() // 1_000)  # Told before anything is written there.
     with acquire(shelf.lake, f"report-{wish.report}"):
-        last = shelf.newest(wish.report, wish.window.name)
-        if last is not None and wish.cut is From.NEW and shelf.place(last).exists():
-            return last, False
-        cut = _cut(shelf, wish, last)
-        moment_of_cut(shelf.lake, cut)  # Told at once when it is gone, not after a minute.
+        planned = plan(shelf, wish)
+        if planned.is_there and planned.last is not None:
+            return planned.last, False
         home = shelf.folder / wish.report
         home.mkdir(parents=True, exist_ok=True)
         for left in home.glob(f"{_DRAFT}*"):  # By one who was killed: the lease is ours now.
@@ -113,10 +157,31 @@ def make(shelf: Shelf, wish: Wish) -> tuple[ReportRun, bool]:
         with tempfile.TemporaryDirectory(prefix=_DRAFT, dir=home) as folder:
             made = Path(folder) / "made"
             made.mkdir()
-            run = _made(shelf, wish, cut, last=last, folder=made)
+            run = _made(shelf, wish, planned, folder=made)
+            if note is not None:
+                note("make", f"report:{run.name}", _detail(shelf, run, planned))
             shelf.add(run, made)
-        shelf.tidy(datetime.now(UTC))
+        tidy(shelf, datetime.now(UTC), note=note)
     return run, True
+
+
+def tidy(shelf: Shelf, now: datetime, *, note: Noting | None = None) -> int:
+    """Remove files whose days are over; how many runs lost theirs."""
+    outdated = [run.name for run in shelf.outdated(now)]
+    if outdated and note is not None:
+        more = f" and {len(outdated) - NAMED_MAX:,} more" if len(outdated) > NAMED_MAX else ""
+        named = f"{', '.join(outdated[:NAMED_MAX])}{more}"
+        note("tidy", "reports", f"files of {named}, of {shelf.lake.root}")
+    return shelf.tidy(now)
+
+
+def _detail(shelf: Shelf, run: ReportRun, planned: Plan) -> str:
+    way = (
+        f", from the numbers of run {planned.kept.number}"
+        if planned.is_gone and planned.kept
+        else ""
+    )
+    return f"of {shelf.lake.root}, cycle {run.cycle} of run {run.run_id}{way}; numbers {run.digest}"
 
 
 def _cut(shelf: Shelf, wish: Wish, last: ReportRun | None) -> Cut:
@@ -127,15 +192,25 @@ def _cut(shelf: Shelf, wish: Wish, last: ReportRun | None) -> Cut:
     return newest_cut(shelf.lake, time.time_ns() // 1_000)
 
 
-def _made(shelf: Shelf, wish: Wish, cut: Cut, *, last: ReportRun | None, folder: Path) -> ReportRun:
+def _earlier(shelf: Shelf, wish: Wish, cut: Cut) -> list[ReportRun]:
+    """The runs from a cut: the one that is named first, then the newest."""
+    found = shelf.runs(report=wish.report, window=wish.window.name)
+    return sorted(
+        (one for one in found if one.cut == cut), key=lambda one: one.number != wish.number
+    )
+
+
+def _kept(shelf: Shelf, wish: Wish, cut: Cut) -> ReportRun | None:
+    found = _earlier(shelf, wish, cut)
+    return next((one for one in found if shelf.kept_numbers(one) is not None), None)
+
+
+def _made(shelf: Shelf, wish: Wish, planned: Plan, *, folder: Path) -> ReportRun:
     began_s = time.monotonic()
-    number = 1 if last is None else last.number + 1
+    cut, last, kept = planned.cut, planned.last, planned.kept
+    number = planned.number
     before = None if last is None else shelf.place(last) / NUMBERS_FILE
-    earlier = [
-        one for one in shelf.runs(report=wish.report, window=wish.window.name) if one.cut == cut
-    ]
-    files = [shelf.place(one) / NUMBERS_FILE for one in earlier]
-    recorded = next((file for file in files if file.exists()), None)
+    earlier = _earlier(shelf, wish, cut)
     wanted = Wanted(
         lake=shelf.lake.root,
         period=wish.window.period.value,
@@ -148,7 +223,9 @@ def _made(shelf: Shelf, wish: Wish, cut: Cut, *, last: ReportRun | None, folder:
         objectives=wish.objectives and str(Path(wish.objectives).absolute()),
         numbers=str(folder / NUMBERS_FILE),
         before=str(before) if before is not None and before.exists() else "",
-        recorded="" if recorded is None else str(recorded),
+        recorded="" if kept is None else str(shelf.place(kept) / NUMBERS_FILE),
+        recorded_at="" if kept is None else utc_text(kept.made_at),
+        is_gone=planned.is_gone,
         number=number,
         pages=wish.pages,
         master=wish.master,
@@ -157,7 +234,7 @@ def _made(shelf: Shelf, wish: Wish, cut: Cut, *, last: ReportRun | None, folder:
     )
     run_notebook(shelf, wanted, folder)
     numbers = read_json((folder / NUMBERS_FILE).read_bytes())
-    if recorded is None and earlier:
+    if kept is None and earlier:
         _check_same(shelf, earlier[0], numbers)
     page = document(f"Lag report: {numbers.title}", [pieces_of(folder / NOTEBOOK_FILE)])
     (folder / PAGE_FILE).write_text(page, encoding="utf-8", errors="replace")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 
 import msgspec
@@ -27,10 +27,13 @@ from pipelines.reports.windows import Period, Window
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """The numbers, and what they tell otherwise than the run before."""
+    """The numbers, and what is to be said of them."""
 
     numbers: Numbers
     revised: str
+    """What they tell otherwise than the run before; empty: nothing."""
+    rebuilt: str = ""
+    """That they are not counted from gold; empty: they are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +57,10 @@ class Wanted:
     """The numbers of the run before, of the same window."""
     recorded: str = ""
     """The numbers of an earlier run from the same cut."""
+    recorded_at: str = ""
+    """When they were kept, ISO 8601."""
+    is_gone: bool = False
+    """Gold of the cut is not there any more: the numbers are the recorded ones."""
     number: int = 1
     pages: str = ""
     master: str = "local[2]"
@@ -74,6 +81,24 @@ def told(parameters: dict[str, object]) -> Told:
         wanted = msgspec.convert(parameters, Wanted)
     except msgspec.ValidationError as error:
         raise ConfigError("parameters", "***", str(error)) from None
+    recorded = read_json(Path(wanted.recorded).read_bytes()) if wanted.recorded else None
+    numbers = recorded if wanted.is_gone and recorded else _counted(wanted, recorded)
+    if wanted.numbers:
+        Path(wanted.numbers).write_bytes(as_json(numbers))
+    rebuilt = rebuilt_from(wanted.recorded_at) if numbers is recorded else ""
+    return Told(numbers, _revised(wanted, numbers), rebuilt)
+
+
+def rebuilt_from(kept_at: str) -> str:
+    """The sentence that says that numbers are not counted anew."""
+    moment = datetime.fromisoformat(kept_at).astimezone(UTC)
+    return (
+        f"Rebuilt from the numbers kept on {moment:%d %B %Y %H:%M} UTC: gold does not tell any "
+        "more what it told at this cut. Objectives are those of then."
+    )
+
+
+def _counted(wanted: Wanted, recorded: Numbers | None) -> Numbers:
     gathered = gather(
         Lake.at(wanted.lake),
         wanted.window,
@@ -84,12 +109,9 @@ def told(parameters: dict[str, object]) -> Told:
     )
     objectives = read_objectives(Path(wanted.objectives) if wanted.objectives else None)
     numbers = lag_report(gathered, objectives, lake=wanted.lake)
-    if wanted.recorded:
-        recorded = read_json(Path(wanted.recorded).read_bytes())
-        numbers = as_recorded(numbers, recorded, checks_from=gathered.checks_from)
-    if wanted.numbers:
-        Path(wanted.numbers).write_bytes(as_json(numbers))
-    return Told(numbers, _revised(wanted, numbers))
+    if recorded is None:
+        return numbers
+    return as_recorded(numbers, recorded, checks_from=gathered.checks_from)
 
 
 def _revised(wanted: Wanted, numbers: Numbers) -> str:

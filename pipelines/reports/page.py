@@ -44,7 +44,7 @@ NEWS_SHOWN: Final = 6
 _MARKS: Final = {Verdict.MISSED: "■", Verdict.UNCLEAR: "?", Verdict.KEPT: "✓"}
 
 
-def top(numbers: Numbers, *, revised: str = "") -> str:
+def top(numbers: Numbers, *, revised: str = "", rebuilt: str = "") -> str:
     """Title, headline, what must be known before it is believed, and the figures in tiles."""
     tiles = [
         (_missed(numbers), "groups missed their objective"),
@@ -57,7 +57,8 @@ def top(numbers: Numbers, *, revised: str = "") -> str:
         f"<div class='tile'><b>{escape(figure)}</b><span>{escape(what)}</span></div>"
         for figure, what in tiles
     )
-    notes = [*([revised] if revised else []), *observed_clusters(numbers), *_cautions(numbers)]
+    notes = [one for one in (rebuilt, revised) if one]
+    notes += [*observed_clusters(numbers), *_cautions(numbers)]
     told = "".join(f"<p class='caution'>{escape(note)}</p>" for note in notes)
     return (
         f"{HATCH}<header><p class='kind'>Lag report · {escape(numbers.period)}</p>"

@@ -5,8 +5,9 @@ reports are kept is taken from the numbers that were recorded, or it cannot be t
 
 Invariant: the same cut has the same numbers, whatever upkeep has dropped since. Outcomes of checks
 are kept for 90 days, weekly reports for 1,200: their checks, and the verdicts that these withheld,
-are those of the recorded numbers once the table begins after the period does. Absent on purpose:
-lag, which cannot be taken from there without its course: without it nothing is made again. Pure.
+are those of the recorded numbers once the table begins after the period does. Lag cannot be taken
+in parts: once gold tells of less of the period than it did, all numbers are the recorded ones.
+Pure.
 """
 
 from __future__ import annotations
@@ -14,26 +15,19 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import date
 
-from engine.foundation.errors import LakeError
-from pipelines.microseconds import moment_at, utc_text
+from pipelines.microseconds import moment_at
 from pipelines.reports.news import headline_of
 from pipelines.reports.numbers import Numbers
 
 
 def as_recorded(numbers: Numbers, recorded: Numbers, *, checks_from: date | None) -> Numbers:
     """The numbers with what the lake keeps no more. `checks_from`: the oldest day of which outcomes
-    of checks are there; None: there are none.
-
-    Raises LakeError when lag of the period was dropped.
+    of checks are there; None: there are none. `recorded` itself when lag of the period was dropped.
     """
     if _cut(numbers) != _cut(recorded):
         return numbers
     if _is_less_known(numbers.known_from_us, recorded.known_from_us):
-        raise LakeError(
-            f"gold of {numbers.title} is not kept any more: of lag it tells "
-            f"{_since(numbers.known_from_us)}, and told {_since(recorded.known_from_us)}; the "
-            "files of the earlier run have the numbers"
-        )
+        return recorded
     if covers(checks_from, numbers):
         return numbers
     withheld = {(one.cluster, one.group): one.withheld for one in recorded.groups}
@@ -56,9 +50,3 @@ def _cut(numbers: Numbers) -> tuple[str, int, int]:
 
 def _is_less_known(now_us: int | None, then_us: int | None) -> bool:
     return then_us is not None and (now_us is None or now_us > then_us)
-
-
-def _since(moment_us: int | None) -> str:
-    if moment_us is None:
-        return "of no moment"
-    return f"from {utc_text(moment_at(moment_us), timespec='seconds')} on"

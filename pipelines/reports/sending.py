@@ -20,7 +20,6 @@ import sqlalchemy as sa
 from engine.foundation.errors import ConfigError, LakeError
 from pipelines.alerting.alerts import OBSERVED, Alert, Notice, State, fingerprint_of
 from pipelines.alerting.channels.receivers import Alertmanager, PagerDuty, read_receivers
-from pipelines.alerting.state import now_us, opened
 from pipelines.alerting.store.database import Database
 from pipelines.alerting.store.limits import TEXT_CHARS_MAX
 from pipelines.alerting.store.steps import add_notices
@@ -62,19 +61,6 @@ def receivers_for(file: Path) -> tuple[str, ...]:
 
 
 def post(
-    shelf: Shelf, run: ReportRun, to: Sequence[str], *, pages: str = "", database: str | None
-) -> int:
-    """Have a run sent; how many receivers had not been told of it yet."""
-    told = _notices(shelf, run, to, pages)
-    state = opened(database)
-    try:
-        with state.writing() as connection:
-            return add_notices(connection, shelf.lake.root, told, now_us=now_us())
-    finally:
-        state.close()
-
-
-def post_by(
     shelf: Shelf,
     run: ReportRun,
     to: Sequence[str],
@@ -83,7 +69,8 @@ def post_by(
     pages: str = "",
     database: Database,
 ) -> int:
-    """The same by somebody at a page, and noted in the audit with what he has sent."""
+    """Have a run sent by somebody; how many receivers had not been told of it yet. The audit has it
+    in the same transaction."""
     told = _notices(shelf, run, to, pages)
     with database.writing() as connection:
         new = add_notices(connection, shelf.lake.root, told, now_us=change.now_ms * 1_000)

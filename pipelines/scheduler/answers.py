@@ -110,7 +110,7 @@ def answer_run(job: Job, log_id: int | None, parameters: str | None, *, as_json:
 
 def _lines(done: Changed, now_ms: int) -> list[str]:
     told = [
-        f"{name}: {_shown(old)} → {_shown(new)}" for name, (old, new) in done.changes.items()
+        f"{name}: {shown(old)} → {shown(new)}" for name, (old, new) in done.changes.items()
     ] or ["nothing becomes another"]
     runs = ", ".join(map(str, done.cancelled)) or "none"
     told.append(f"runs that would be cancelled: {runs}")
@@ -121,7 +121,8 @@ def _lines(done: Changed, now_ms: int) -> list[str]:
     return told
 
 
-def _shown(value: object) -> str:
+def shown(value: object) -> str:
+    """A value in words."""
     if value is None:
         return "nothing"
     if isinstance(value, dict) and "chars" in value:

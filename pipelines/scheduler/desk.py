@@ -345,10 +345,12 @@ class Desk:
         demand(self._actor, Deed.CHANGE_PEOPLE)
         people.remove_user(self._database, name, self.change)
 
-    def audit_of(self, subject: str | None = None) -> list[audit.Noted]:
-        """Who changed what, the newest first."""
+    def audit_of(
+        self, subject: str | None = None, *, before: int | None = None
+    ) -> list[audit.Noted]:
+        """Who changed what, the newest first; what was noted before a number, if given."""
         demand(self._actor, Deed.SEE_AUDIT)
-        return audit.audit_of(self._database, subject)
+        return audit.audit_of(self._database, subject, before=before)
 
     # Imports
 

@@ -22,6 +22,7 @@ from engine.foundation.errors import ConfigError
 if TYPE_CHECKING:
     from pipelines.alerting.store.database import Database
     from pipelines.scheduler.desk import Desk
+    from pipelines.scheduler.rehearsing import Asked
     from pipelines.scheduler.roles import Actor
     from pipelines.scheduler.xxl_settings import Keys
 
@@ -67,6 +68,15 @@ def opened_desk(database: str | None, *, is_trial: bool = False) -> Iterator[Des
         )
     finally:
         state.close()
+
+
+@contextmanager
+def asked(database: str | None, *, is_preview: bool) -> Iterator[Asked]:
+    """The same for what takes several steps, with the way to its answer: see `rehearsing`."""
+    from pipelines.scheduler.rehearsing import asking
+
+    with asking(database, is_preview=is_preview) as found:
+        yield found
 
 
 def acting(state: Database, name: str) -> Actor:

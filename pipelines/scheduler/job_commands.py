@@ -17,6 +17,7 @@ from pipelines.scheduler.for_commands import (
     JsonOption,
     PreviewOption,
     SettingsArgument,
+    asked,
     echo_json,
     moment,
     opened_desk,
@@ -75,18 +76,18 @@ def show(job_id: JobArgument, database: DatabaseOption = None, as_json: JsonOpti
 def add(
     group: Annotated[str, typer.Option(help="The application whose executors run it.")],
     settings: SettingsArgument = None,
+    preview: PreviewOption = False,
     database: DatabaseOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Make a job, and the group when it is new; it runs once it is started. Says its number."""
-    from pipelines.scheduler.answers import answer_new
     from pipelines.scheduler.job_settings import JobSettings
     from pipelines.scheduler.setting_names import settings_from
 
-    with opened_desk(database) as desk:
-        default = {"title": "", "author": desk.change.author}
+    with asked(database, is_preview=preview) as at:
+        default = {"title": "", "author": at.desk.change.author}
         told = JobSettings(**default | settings_from(settings or []))
-        answer_new(desk.job(desk.add_job(group, told)), as_json=as_json)
+        at.answer_new(at.desk.add_job(group, told), as_json=as_json)
 
 
 @jobs.command("install")
@@ -97,14 +98,18 @@ def install_own_jobs(
         list[str] | None, typer.Option("--send", help="Receiver of reports; repeatable.")
     ] = None,
     paused: Annotated[bool, typer.Option("--paused", help="Start none of them.")] = False,
+    preview: PreviewOption = False,
     database: DatabaseOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Make the platform's own jobs, those that are missing; what is there stays as it is."""
     from pipelines.own_jobs.installing import install
 
-    with opened_desk(database) as desk:
-        done = install(desk, app=app_name, zone=zone, send=send or (), is_started=not paused)
+    with asked(database, is_preview=preview) as at:
+        done = install(at.desk, app=app_name, zone=zone, send=send or (), is_started=not paused)
+        if preview:
+            at.answer({}, "", as_json=as_json)
+            return
     if as_json:
         echo_json([asdict(one) for one in done])
         return
@@ -136,18 +141,18 @@ def copy(
     job_id: JobArgument,
     settings: SettingsArgument = None,
     group: Annotated[str | None, typer.Option(help="Another group than its own.")] = None,
+    preview: PreviewOption = False,
     database: DatabaseOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Make a job like another, but for what changes; it is paused. Says its number."""
-    from pipelines.scheduler.answers import answer_new
     from pipelines.scheduler.setting_names import settings_from
 
-    with opened_desk(database) as desk:
-        same = desk.job(job_id).settings
-        changed = {"title": f"copy of {same.title}"[:255], "author": desk.change.author}
+    with asked(database, is_preview=preview) as at:
+        same = at.desk.job(job_id).settings
+        changed = {"title": f"copy of {same.title}"[:255], "author": at.desk.change.author}
         made = replace(same, **changed | settings_from(settings or []))
-        answer_new(desk.job(desk.copy_job(job_id, made, app_name=group)), as_json=as_json)
+        at.answer_new(at.desk.copy_job(job_id, made, app_name=group), as_json=as_json)
 
 
 @jobs.command("start")

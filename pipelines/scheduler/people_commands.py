@@ -15,6 +15,8 @@ import typer
 from pipelines.scheduler.for_commands import (
     DatabaseOption,
     JsonOption,
+    PreviewOption,
+    asked,
     echo_json,
     moment,
     opened_desk,
@@ -59,13 +61,14 @@ def add_group(
     app_name: AppArgument,
     title: Annotated[str, typer.Option(help="What people call it.")] = "",
     address: AddressOption = None,
+    preview: PreviewOption = False,
     database: DatabaseOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Make a group. Says its number."""
-    with opened_desk(database) as desk:
-        group_id = desk.add_group(app_name, title=title, addresses=address)
-    _answer({"group_id": group_id, "app_name": app_name}, str(group_id), as_json)
+    with asked(database, is_preview=preview) as at:
+        group_id = at.desk.add_group(app_name, title=title, addresses=address)
+        at.answer({"group_id": group_id, "app_name": app_name}, str(group_id), as_json=as_json)
 
 
 @groups.command("edit")
@@ -76,6 +79,7 @@ def edit_group(
     registered: Annotated[
         bool, typer.Option("--registered", help="Executors register; no addresses by hand.")
     ] = False,
+    preview: PreviewOption = False,
     database: DatabaseOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -84,34 +88,38 @@ def edit_group(
 
     if address and registered:
         raise ConfigError("address", address[0], "not together with --registered")
-    with opened_desk(database) as desk:
-        before = next((one for one in desk.groups() if one.app_name == app_name), None)
+    with asked(database, is_preview=preview) as at:
+        before = next((one for one in at.desk.groups() if one.app_name == app_name), None)
         kept = None if before is None or registered else before.manual_addresses
-        desk.edit_group(app_name, title=title, addresses=address or kept)
-    _answer({"app_name": app_name, "is_done": True}, "", as_json)
+        at.desk.edit_group(app_name, title=title, addresses=address or kept)
+        at.answer({"app_name": app_name, "is_done": True}, "", as_json=as_json)
 
 
 @groups.command("copy")
 def copy_group(
     app_name: AppArgument,
     to: AppArgument,
+    preview: PreviewOption = False,
     database: DatabaseOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Make a group like another, without jobs and token. Says its number."""
-    with opened_desk(database) as desk:
-        group_id = desk.copy_group(app_name, to)
-    _answer({"group_id": group_id, "app_name": to}, str(group_id), as_json)
+    with asked(database, is_preview=preview) as at:
+        group_id = at.desk.copy_group(app_name, to)
+        at.answer({"group_id": group_id, "app_name": to}, str(group_id), as_json=as_json)
 
 
 @groups.command("remove")
 def remove_group(
-    app_name: AppArgument, database: DatabaseOption = None, as_json: JsonOption = False
+    app_name: AppArgument,
+    preview: PreviewOption = False,
+    database: DatabaseOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Remove a group that has no jobs."""
-    with opened_desk(database) as desk:
-        desk.remove_group(app_name)
-    _answer({"app_name": app_name, "is_done": True}, "", as_json)
+    with asked(database, is_preview=preview) as at:
+        at.desk.remove_group(app_name)
+        at.answer({"app_name": app_name, "is_done": True}, "", as_json=as_json)
 
 
 @groups.command("token")
@@ -121,6 +129,7 @@ def token(
     file: Annotated[
         Path | None, typer.Option(help="File whose first line is the token; else one is made.")
     ] = None,
+    preview: PreviewOption = False,
     database: DatabaseOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -129,10 +138,11 @@ def token(
     Centres that run know of it within seconds; executors have to be started with it.
     """
     made = None if common else _first_line(file) if file else secrets.token_urlsafe(32)
-    with opened_desk(database) as desk:
-        desk.set_token(app_name, made)
-    said = made if file is None else None
-    _answer({"app_name": app_name, "token": said, "is_done": True}, said or "", as_json)
+    with asked(database, is_preview=preview) as at:
+        at.desk.set_token(app_name, made)
+        said = made if file is None else None
+        told = {"app_name": app_name, "token": said, "is_done": True}
+        at.answer(told, said or "", as_json=as_json)
 
 
 @users.command("list")
@@ -155,15 +165,16 @@ def add_user(
     name: UserArgument,
     admin: Annotated[bool, typer.Option("--admin", help="He may do everything.")] = False,
     group: AppsOption = None,
+    preview: PreviewOption = False,
     database: DatabaseOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Make a user, who cannot sign in to pages before he has a password. With the first one,
     whoever makes him becomes an administrator.
     """
-    with opened_desk(database) as desk:
-        desk.add_user(name, is_admin=admin, apps=group or [])
-    _answer({"name": name, "is_done": True}, "", as_json)
+    with asked(database, is_preview=preview) as at:
+        at.desk.add_user(name, is_admin=admin, apps=group or [])
+        at.answer({"name": name, "is_done": True}, "", as_json=as_json)
 
 
 @users.command("edit")
@@ -172,26 +183,28 @@ def edit_user(
     admin: Annotated[bool | None, typer.Option("--admin/--no-admin", help="All rights.")] = None,
     group: AppsOption = None,
     no_group: Annotated[bool, typer.Option("--no-group", help="The jobs of none.")] = False,
+    preview: PreviewOption = False,
     database: DatabaseOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Change the rights of a user: the groups that are named are all that he has then."""
-    with opened_desk(database) as desk:
-        desk.edit_user(name, is_admin=admin, apps=[] if no_group else group or None)
-    _answer({"name": name, "is_done": True}, "", as_json)
+    with asked(database, is_preview=preview) as at:
+        at.desk.edit_user(name, is_admin=admin, apps=[] if no_group else group or None)
+        at.answer({"name": name, "is_done": True}, "", as_json=as_json)
 
 
 @users.command("copy")
 def copy_user(
     name: UserArgument,
     to: UserArgument,
+    preview: PreviewOption = False,
     database: DatabaseOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Make a user with the rights of another, and no password yet."""
-    with opened_desk(database) as desk:
-        desk.copy_user(name, to)
-    _answer({"name": to, "is_done": True}, "", as_json)
+    with asked(database, is_preview=preview) as at:
+        at.desk.copy_user(name, to)
+        at.answer({"name": to, "is_done": True}, "", as_json=as_json)
 
 
 @users.command("password")
@@ -199,46 +212,47 @@ def password(
     name: UserArgument,
     none: Annotated[bool, typer.Option("--none", help="Have him sign in no more.")] = False,
     password_file: PasswordFileOption = None,
+    preview: PreviewOption = False,
     database: DatabaseOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Give a user another password."""
-    with opened_desk(database) as desk:
-        desk.set_password(name, None if none else _password(password_file))
-    _answer({"name": name, "is_done": True}, "", as_json)
+    given = None if none else _password(password_file)
+    with asked(database, is_preview=preview) as at:
+        at.desk.set_password(name, given)
+        at.answer({"name": name, "is_done": True}, "", as_json=as_json)
 
 
 @users.command("remove")
 def remove_user(
-    name: UserArgument, database: DatabaseOption = None, as_json: JsonOption = False
+    name: UserArgument,
+    preview: PreviewOption = False,
+    database: DatabaseOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Remove a user; never the last administrator."""
-    with opened_desk(database) as desk:
-        desk.remove_user(name)
-    _answer({"name": name, "is_done": True}, "", as_json)
+    with asked(database, is_preview=preview) as at:
+        at.desk.remove_user(name)
+        at.answer({"name": name, "is_done": True}, "", as_json=as_json)
 
 
 def show_audit(
     subject: Annotated[str | None, typer.Argument(help="job:7, group:2, user:ann; all.")] = None,
+    before: Annotated[
+        int | None, typer.Option(help="Those older than this one: the last one shown.", min=1)
+    ] = None,
     database: DatabaseOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Who changed what, the newest first; a thousand at most."""
     with opened_desk(database) as desk:
-        found = desk.audit_of(subject)
+        found = desk.audit_of(subject, before=before)
     if as_json:
         echo_json([asdict(one) for one in found])
         return
     for one in found:
         told = f"{moment(one.at_ms)}  {one.author}  {one.action}  {one.subject}  {one.detail}"
-        typer.echo(told.rstrip())
-
-
-def _answer(told: dict[str, object], plain: str, as_json: bool) -> None:
-    if as_json:
-        echo_json(told)
-    elif plain:
-        typer.echo(plain)
+        typer.echo(f"{one.audit_id}  {told}".rstrip())
 
 
 def _password(file: Path | None) -> str:

@@ -18,6 +18,7 @@ from pipelines.scheduler.for_commands import (
     JsonOption,
     PreviewOption,
     SettingsArgument,
+    asked,
     echo_json,
     opened_desk,
     text_of,
@@ -51,19 +52,21 @@ def add(
     group: Annotated[str, typer.Option(help="The group that it belongs to.")],
     file: FileArgument,
     settings: SettingsArgument = None,
+    preview: PreviewOption = False,
     database: DatabaseOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Make a workflow; it runs once it is started. Says its number."""
-    from pipelines.scheduler.answers import answer_new
     from pipelines.scheduler.job_settings import JobSettings
     from pipelines.scheduler.setting_names import settings_from
     from pipelines.scheduler.workflows import WORKFLOW
 
-    with opened_desk(database) as desk:
-        told = {"title": file.stem, "author": desk.change.author} | settings_from(settings or [])
-        made = JobSettings(**told | {"glue_type": WORKFLOW, "glue_source": text_of(file)})
-        answer_new(desk.job(desk.add_job(group, made)), as_json=as_json)
+    source = text_of(file)
+    with asked(database, is_preview=preview) as at:
+        author = at.desk.change.author
+        told = {"title": file.stem, "author": author} | settings_from(settings or [])
+        made = JobSettings(**told | {"glue_type": WORKFLOW, "glue_source": source})
+        at.answer_new(at.desk.add_job(group, made), as_json=as_json)
 
 
 @workflow.command("edit")

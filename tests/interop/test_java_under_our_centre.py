@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,9 @@ import sqlalchemy as sa
 
 from pipelines.alerting.store.database import Database
 from pipelines.scheduler.centre.run_requests import kill_run, log_of_run
+from pipelines.scheduler.desk import Desk
 from pipelines.scheduler.job_settings import JobSettings
+from pipelines.scheduler.roles import Actor
 from pipelines.scheduler.run_life import RunState
 from pipelines.scheduler.store import groups, jobs, registry, results, tables
 from pipelines.scheduler.store.audit import Change
@@ -31,6 +33,16 @@ from tests.interop.test_java_executor import java_executor
 
 APP = "java-sample"
 NEWEST = list(jars.XXL_JOB)[-1]
+GROOVY = """
+import com.xxl.job.core.context.XxlJobHelper
+import com.xxl.job.core.handler.IJobHandler
+
+class Told extends IJobHandler {{
+    void execute() {{
+        XxlJobHelper.log("groovy {} was told {{}}", XxlJobHelper.jobParam)
+    }}
+}}
+"""
 
 
 @dataclass
@@ -45,6 +57,20 @@ class Scheduler:
         """A new job of the Java handler, each with a number of its own: kills end all of a job."""
         settings = JobSettings(title="java", handler="demo", **told)
         return jobs.add_job(self.database, self.group_id, settings, now())
+
+    def source(self, glue_type: str, source: str) -> int:
+        """A new job whose source is sent to the executor."""
+        settings = JobSettings(title="java", glue_type=glue_type, glue_source=source)
+        return jobs.add_job(self.database, self.group_id, settings, now())
+
+    def edit(self, job_id: int, source: str) -> None:
+        """Give it another source."""
+        settings = jobs.job_of(self.database, job_id).settings
+        self.desk.edit_job(job_id, replace(settings, glue_source=source))
+
+    @property
+    def desk(self) -> Desk:
+        return Desk(self.database, Actor("ann", is_admin=True), machine_ms)
 
     def run(self, job_id: int, parameters: str) -> int:
         key = str(next(self._keys))
@@ -138,6 +164,37 @@ async def runs_are_killed_refused_and_time_out(scheduler: Scheduler) -> None:
     assert (timed_out.state, timed_out.result_code) == (RunState.FAILED, 502)
 
 
+async def sources_are_sent_run_edited_and_rolled_back(scheduler: Scheduler) -> None:
+    """Groovy inside the executor, a script beside it; each run is of the source that the job has
+    when it is sent.
+    """
+    groovy = scheduler.source("GLUE_GROOVY", GROOVY.format(1))
+    first = await ended(scheduler.database, scheduler.run(groovy, "p4"))
+    assert (first.state, first.result_code) == (RunState.DONE, 200), first
+    assert "groovy 1 was told p4" in await scheduler.log_with(first.log_id, "groovy")
+    scheduler.edit(groovy, GROOVY.format(2))
+    second = await ended(scheduler.database, scheduler.run(groovy, "p5"))
+    assert "groovy 2 was told p5" in await scheduler.log_with(second.log_id, "groovy")
+    kept = scheduler.desk.glue_of(groovy)
+    scheduler.desk.roll_back(groovy, kept[-1].glue_id)
+    again = await ended(scheduler.database, scheduler.run(groovy, "p6"))
+    assert "groovy 1 was told p6" in await scheduler.log_with(again.log_id, "groovy")
+    assert len(scheduler.desk.glue_of(groovy)) == 3
+    scheduler.edit(groovy, "this is no Groovy {")
+    broken = await ended(scheduler.database, scheduler.run(groovy, ""))
+    assert broken.state in {RunState.FAILED, RunState.REFUSED}, broken
+
+    shell = scheduler.source("GLUE_SHELL", 'echo "shell 1 was told $1 shard $2/$3"')
+    good = await ended(scheduler.database, scheduler.run(shell, "p7"))
+    assert (good.state, good.result_code) == (RunState.DONE, 200), good
+    assert "shell 1 was told p7 shard 0/1" in await scheduler.log_with(good.log_id, "shell 1")
+    scheduler.edit(shell, "echo shell 2; exit 4")
+    failed = await ended(scheduler.database, scheduler.run(shell, ""))
+    assert (failed.state, failed.result_code) == (RunState.FAILED, 500)
+    assert "4" in (failed.result_message or "")
+    assert "shell 2" in await scheduler.log_with(failed.log_id, "shell 2")
+
+
 async def test_a_java_executor_lives_under_our_centre(tmp_path: Path) -> None:
     async with scheduling(tmp_path) as scheduler:
         database = scheduler.database
@@ -145,6 +202,7 @@ async def test_a_java_executor_lives_under_our_centre(tmp_path: Path) -> None:
             async with java_executor(NEWEST, tmp_path, at.text):
                 await until(lambda: is_there(database))
                 await runs_end_as_their_handlers_do(scheduler)
+                await sources_are_sent_run_edited_and_rolled_back(scheduler)
                 await runs_are_killed_refused_and_time_out(scheduler)
             await until(lambda: not is_there(database))
             gone = await scheduler.end_of("p3")
@@ -165,6 +223,7 @@ async def test_a_java_executor_outlives_its_centre_and_beats(version: str, tmp_p
         ):
             await until(lambda: is_there(database))
             await runs_end_as_their_handlers_do(scheduler)
+            await sources_are_sent_run_edited_and_rolled_back(scheduler)
             await runs_are_killed_refused_and_time_out(scheduler)
             first_beat_ms = seen_ms(database)
             at_work = scheduler.run(scheduler.job(), "sleep3000")

@@ -111,8 +111,13 @@ def test_a_run_tells_each_try_in_one_line(lake: Path, kind: str) -> None:
     ids=["run-plans", "check-plans", "replay-bronze", "check-gold", "report-gold"],
 )
 def test_any_other_command_ends_with_one_line(
-    lake: Path, tmp_path: Path, kind: str, command: tuple[str, ...]
+    lake: Path,
+    tmp_path: Path,
+    kind: str,
+    command: tuple[str, ...],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setenv("TIDEMARK_HOME", str(tmp_path / "home"))
     damage(lake, kind)
     asked = [str(tmp_path / "into") if one == "INTO" else one for one in command]
 

@@ -77,7 +77,10 @@ def test_a_report_and_checks_are_made_on_a_cluster(told: Path, tmp_path: Path) -
         begun = ended - timedelta(minutes=5)
         period = ("--from", begun.isoformat(), "--to", ended.isoformat())
         made = json.loads(
-            done("reports", "run", "--period", "custom", *period, "--folder", str(files), "--json")
+            done(
+                *("reports", "run", "--period", "custom", *period, "--folder", str(files)),
+                *("--database", f"sqlite:///{tmp_path / 'tidemark.db'}", "--json"),
+            )
         )
         assert made["made_now"]
         # Two laws are broken in the lake's story, and no other.

@@ -7,13 +7,12 @@ import random
 from pathlib import Path
 
 from pipelines.alerting.store.database import Database
-from pipelines.scheduler.centre.centre import Centre
 from pipelines.scheduler.planning import WINDOW_MS
 from pipelines.scheduler.run_life import ENDED
 from pipelines.scheduler.store import groups, jobs, results
 from tests.integration.alerting.stores import sqlite_address
 from tests.integration.scheduler.stores import APP, NOW_MS, by, settings
-from tests.simulation.test_centres_and_executors import World
+from tests.simulation.scheduling_world import JAVA, OURS, World
 from tests.simulation.world.loop import VirtualLoop
 
 GONE_FROM_S, GONE_FOR_S, PLAYED_S = 20, 60, 200
@@ -25,7 +24,7 @@ def test_after_a_minute_without_a_database_missed_times_go_by_the_policy_of_thei
 ) -> None:
     loop = VirtualLoop(random.Random(1))
     database = Database.at(sqlite_address(tmp_path))
-    world = World(1, loop, database)
+    world = World(1, loop, database, tmp_path)
     world.loss = 0.0
     group_id = groups.add_group(database, APP, by())
     made = {
@@ -41,16 +40,13 @@ def test_after_a_minute_without_a_database_missed_times_go_by_the_policy_of_thei
         jobs.start_job(database, job_id, by())
 
     async def played() -> None:
-        tasks = [asyncio.create_task(world.live(one)) for one in world.executors.values()]
-        tasks.append(asyncio.create_task(Centre(database, "a", world.doors("a")).run()))
+        for address in (*OURS, *JAVA):
+            world.begin_executor(address)
+        world.begin_centre("a")
         loop.call_later(GONE_FROM_S, setattr, world, "is_locked", True)
         loop.call_later(GONE_FROM_S + GONE_FOR_S, setattr, world, "is_locked", False)
         await asyncio.sleep(PLAYED_S)
-        failed = [task for task in tasks if task.done()]
-        for task in tasks:
-            task.cancel()
-        await asyncio.wait(tasks)
-        assert not failed, failed[0].exception()
+        await world.end()
 
     loop.run_until_complete(played())
     loop.close()

@@ -20,12 +20,8 @@ from pipelines.scheduler.store import groups, jobs, registry, results, tables
 from tests.integration.alerting.stores import sqlite_address
 from tests.integration.scheduler.stores import APP, NOW_MS, by, settings
 from tests.seeds import seeded
-from tests.simulation.test_centres_and_executors import (
-    Active,
-    World,
-    a_workflow,
-    keep_centre,
-)
+from tests.simulation.scheduling_world import OURS, Active, World
+from tests.simulation.test_centres_and_executors import a_workflow, begin_all
 from tests.simulation.world.loop import VirtualLoop
 
 pytestmark = pytest.mark.timeout(900)
@@ -83,12 +79,10 @@ def damage(world: World, file: Path, spared: tuple[int, int]) -> None:
 def test_damaged_rows_end_no_centre_and_hold_up_no_job_of_others(seed: int, tmp_path: Path) -> None:
     loop = VirtualLoop(random.Random(f"{seed}/interleaving"))
     database = Database.at(sqlite_address(tmp_path))
-    world = World(seed, loop, database)
+    world = World(seed, loop, database, tmp_path)
     world.loss = 0.0  # What is late is late for what other hands did.
     group_id = groups.add_group(database, APP, by())
-    others = groups.add_group(
-        database, BAD_HAND, by(), manual_addresses=sorted(world.executors)[:2]
-    )
+    others = groups.add_group(database, BAD_HAND, by(), manual_addresses=OURS)
     sound = jobs.add_job(
         database, group_id, settings(schedule_kind="FIX_RATE", schedule_text="5"), by()
     )
@@ -107,7 +101,7 @@ def test_damaged_rows_end_no_centre_and_hold_up_no_job_of_others(seed: int, tmp_
     world.active = {sound: [Active(first_ms)]}
 
     async def other_hands() -> None:
-        registry.beat(database, BAD_HAND, "http://e1/", now_ms=world.now_ms())
+        registry.beat(database, BAD_HAND, OURS[0], now_ms=world.now_ms())
         until = loop.time() + DAMAGED_S
         while loop.time() < until:
             await asyncio.sleep(world.chance.uniform(0.05, 0.5))
@@ -116,16 +110,10 @@ def test_damaged_rows_end_no_centre_and_hold_up_no_job_of_others(seed: int, tmp_
                 begin_again(database, world, victims)
 
     async def play() -> None:
-        deaths = {name: [asyncio.Event() for _ in range(2)] for name in ("a", "b")}
-        tasks = [asyncio.create_task(world.live(one)) for one in world.executors.values()]
-        tasks += [asyncio.create_task(keep_centre(world, name, deaths[name])) for name in deaths]
+        begin_all(world)
         await other_hands()
         await asyncio.sleep(HEALED_S)
-        failed = [task for task in tasks if task.done()]
-        for task in tasks:
-            task.cancel()
-        await asyncio.wait(tasks)
-        assert not failed, failed[0].exception()
+        await world.end()
 
     try:
         loop.run_until_complete(play())
@@ -135,12 +123,7 @@ def test_damaged_rows_end_no_centre_and_hold_up_no_job_of_others(seed: int, tmp_
             results.runs_of(database, job_id)  # They can be shown.
         assert len(jobs.jobs_after(database)) >= len(victims)
     finally:
-        left = asyncio.all_tasks(loop)
-        for task in left:
-            task.cancel()
-        loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
-        loop.close()
-        database.close()
+        world.close()
 
 
 def begin_again(database: Database, world: World, victims: list[int]) -> None:

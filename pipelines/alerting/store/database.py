@@ -61,12 +61,19 @@ class Database:
     """An open database. Its methods may block: call them beside an event loop."""
 
     def __init__(
-        self, engine: sa.Engine, file: SqliteFile | None = None, *, is_trial: bool = False
+        self,
+        engine: sa.Engine,
+        file: SqliteFile | None = None,
+        *,
+        is_trial: bool = False,
+        within: sa.Connection | None = None,
     ) -> None:
-        """file: that of a SQLite database."""
+        """`file`: that of a SQLite database. `within`: the transaction of a rehearsal, of which all
+        others are parts."""
         self._file: Final = file
         self._reader: Final = engine
         self._writer: Final = engine.execution_options(tidemark_writes=True)
+        self._within: Final = within
         self.is_trial: Final = is_trial
 
     @classmethod
@@ -99,6 +106,10 @@ class Database:
     @contextmanager
     def reading(self) -> Iterator[sa.Connection]:
         """One transaction that sees one moment on SQLite, and committed rows on PostgreSQL."""
+        if self._within is not None:
+            with _as_ours():
+                yield self._within
+            return
         with _as_ours(), self._reader.begin() as connection:
             yield connection
 
@@ -107,10 +118,24 @@ class Database:
         """One transaction, committed at the end of the block, undone when that raises, and always
         when this is a trial.
         """
+        if self._within is not None:
+            with _as_ours(), self._within.begin_nested():
+                yield self._within
+            return
         with _as_ours(), suppress(_Undone), self._writer.begin() as connection:
             yield connection
             if self.is_trial:
                 raise _Undone
+
+    @contextmanager
+    def rehearsal(self) -> Iterator[Database]:
+        """The same database, all of whose transactions are parts of one that is undone at the end
+        of the block: what takes several steps is tried, and read back, before it is undone. Others
+        wait for their turn to write meanwhile. Use it in one thread.
+        """
+        with _as_ours(), suppress(_Undone), self._writer.begin() as connection:
+            yield Database(self._reader, self._file, is_trial=True, within=connection)
+            raise _Undone
 
     def trial(self) -> Database:
         """The same database, each of whose writing transactions is undone at its end: what it

@@ -18,7 +18,7 @@ from pipelines.scheduler.run_life import FAILED, OK, RunEvent
 from pipelines.scheduler.store.results import Doubt
 from pipelines.scheduler.store.sending import Sending
 from pipelines.scheduler.wire.addresses import Address
-from pipelines.scheduler.wire.client import Caller, ExecutorClient
+from pipelines.scheduler.wire.client import Calling, ExecutorClient
 from pipelines.scheduler.wire.fields import Malformed
 from pipelines.scheduler.wire.messages import Blocking, LogRequest, RunRequest, Taken
 
@@ -69,7 +69,7 @@ class Executors(Protocol):
 class WiredExecutors:
     """Executors over the wire of XXL-Job."""
 
-    def __init__(self, caller: Caller, keys: TokenBook) -> None:
+    def __init__(self, caller: Calling, keys: TokenBook) -> None:
         self._caller = caller
         self._keys = keys
 

@@ -10,9 +10,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -30,15 +31,15 @@ from pipelines.scheduler.executor.job_queue import (
     key_of,
 )
 from pipelines.scheduler.executor.log_files import LogFile, LogFiles
-from pipelines.scheduler.executor.pool import WorkerPool
+from pipelines.scheduler.executor.pool import Child, WorkerPool
 from pipelines.scheduler.executor.reports import Reports
 from pipelines.scheduler.executor.run_files import RunFiles
 from pipelines.scheduler.executor.scripts import LANGUAGES, SWITCHED_OFF
 from pipelines.scheduler.executor.taken_runs import TakenRuns
-from pipelines.scheduler.executor.worker import Worker
 from pipelines.scheduler.wire.messages import (
     Answer,
     Glue,
+    LogPage,
     LogRequest,
     RunRequest,
     RunResult,
@@ -66,7 +67,7 @@ class _Job:
     """What there is of a job that has a run."""
 
     queue: JobQueue = field(default_factory=JobQueue)
-    worker: Worker | None = None
+    worker: Child | None = None
     """Of the run at work, as soon as it has one."""
     unwanted: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when the run at work is to end."""
@@ -74,11 +75,30 @@ class _Job:
     """Of the run at work."""
 
 
+async def _in_a_thread(work: Callable[[], LogPage]) -> LogPage:
+    return await asyncio.to_thread(work)
+
+
+@dataclass(frozen=True, slots=True)
+class Ports:
+    """What an executor takes from the machine, besides its files and children."""
+
+    steady_ms: Callable[[], int] = lambda: time.monotonic_ns() // 1_000_000
+    """ms of a clock that never steps."""
+    now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000
+    """ms since 1970, by the clock of this machine."""
+    off_loop: Callable[[Callable[[], LogPage]], Awaitable[LogPage]] = _in_a_thread
+    """Runs what may block, beside the loop."""
+
+
 class Executor:
     """Answers the calls of a centre. Belongs to one loop."""
 
-    def __init__(self, home: Path, pool: WorkerPool, *, scripts: bool) -> None:
+    def __init__(
+        self, home: Path, pool: WorkerPool, *, scripts: bool, ports: Ports | None = None
+    ) -> None:
         """`scripts`: may source from the centre be run?"""
+        self.ports: Final = ports or Ports()
         self.reports: Final = Reports()
         self.news: Final = asyncio.Event()
         """Set when there is a result to tell."""
@@ -93,7 +113,7 @@ class Executor:
         """Of the parameters and the source of each of these runs."""
         self._chars = 0
         """Their sum."""
-        self._taken = TakenRuns(home, now_ms=time.time_ns() // 1_000_000)
+        self._taken = TakenRuns(home, now_ms=self.ports.now_ms())
         self._handlers: frozenset[str] = frozenset()
         self._is_ending = False
 
@@ -202,7 +222,7 @@ class Executor:
         is_finished = not any(
             key_of(run) == key for job in self._jobs.values() for run in job.queue.held()
         )
-        page = await asyncio.to_thread(self._logs.page, request, is_finished=is_finished)
+        page = await self.ports.off_loop(partial(self._logs.page, request, is_finished=is_finished))
         if request.fire_time_ms is not None:
             page = replace(page, taken=self._taken.says(*key, request.fire_time_ms))
         return Answer(content=page.as_content())
@@ -267,7 +287,7 @@ class Executor:
             if job.unwanted.is_set():
                 return Gone("it was stopped before it began")
             self._files.start(key_of(run))
-            job.queue.begun(now_ms=_steady_ms())
+            job.queue.begun(now_ms=self.ports.steady_ms())
             ending = await self._watched(job, worker, run, log)
             log.say(f"ends: {ending}")
             return ending
@@ -276,14 +296,14 @@ class Executor:
             worker.write = _nowhere
             await self._pool.give(run.job_id, worker)
 
-    async def _watched(self, job: _Job, worker: Worker, run: RunRequest, log: LogFile) -> Ending:
+    async def _watched(self, job: _Job, worker: Child, run: RunRequest, log: LogFile) -> Ending:
         """The run's end; it is stopped when its time is up."""
         running = asyncio.create_task(worker.run(self._order(run)))
         while not running.done():
             due_ms = job.queue.due_ms
-            patience_s = None if due_ms is None else max(0, due_ms - _steady_ms()) / 1000
+            patience_s = None if due_ms is None else max(0, due_ms - self.ports.steady_ms()) / 1000
             await asyncio.wait({running}, timeout=patience_s)
-            if not running.done() and (steps := job.queue.overdue(now_ms=_steady_ms())):
+            if not running.done() and (steps := job.queue.overdue(now_ms=self.ports.steady_ms())):
                 log.say(f"takes longer than {run.timeout_s} s: its stack, then its end")
                 self._carry_out(job, steps)
         return running.result()
@@ -320,7 +340,3 @@ def _chars_of(run: RunRequest) -> int:
 
 def _nowhere(_: bytes) -> None:
     """What a handler's threads print between runs."""
-
-
-def _steady_ms() -> int:
-    return time.monotonic_ns() // 1_000_000

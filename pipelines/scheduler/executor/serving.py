@@ -12,7 +12,6 @@ import contextlib
 import logging
 import os
 import signal
-import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -194,7 +193,7 @@ class Post:
         while True:
             news.clear()
             if not await self._tell_once():
-                due_ms = reports.due_in_ms(now_ms=_steady_ms())
+                due_ms = reports.due_in_ms(now_ms=self._executor.ports.steady_ms())
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(None if due_ms is None else due_ms / 1000):
                         await news.wait()
@@ -218,7 +217,7 @@ class Post:
     async def _tell_once(self) -> bool:
         """Tell one batch; True when an admin has it, so that the next can go at once."""
         reports = self._executor.reports
-        batch = reports.take(now_ms=_steady_ms())
+        batch = reports.take(now_ms=self._executor.ports.steady_ms())
         if not batch:
             return False
         answer: Answer | None = None
@@ -226,13 +225,13 @@ class Post:
             answer = await self._first(lambda admin: admin.report(batch), "callback")
         finally:
             if answer is None:  # Cancelled, too.
-                reports.unreachable(now_ms=_steady_ms())
+                reports.unreachable(now_ms=self._executor.ports.steady_ms())
         if answer is None:
             return False
         if answer.is_success:
             self._executor.delivered()
         else:
-            reports.refused(now_ms=_steady_ms())
+            reports.refused(now_ms=self._executor.ports.steady_ms())
         return answer.is_success
 
     async def _first(
@@ -255,7 +254,3 @@ class Post:
 def _address_of(name: tuple[str, int]) -> str:
     host, port = name[:2]
     return f"http://[{host}]:{port}/" if ":" in host else f"http://{host}:{port}/"
-
-
-def _steady_ms() -> int:
-    return time.monotonic_ns() // 1_000_000

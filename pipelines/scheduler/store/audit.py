@@ -9,7 +9,7 @@ from typing import Final
 import sqlalchemy as sa
 
 from pipelines.alerting.store.database import Database
-from pipelines.scheduler.store.tables import job_audit
+from pipelines.scheduler.store.tables import AnyRow, job_audit
 
 AUDIT_SHOWN_MAX: Final = 1_000
 
@@ -28,6 +28,8 @@ class Change:
 class Noted:
     """A change that was made."""
 
+    audit_id: int
+    """Greater than that of each one before."""
     at_ms: int
     author: str
     action: str
@@ -63,11 +65,33 @@ def note_all(
         )
 
 
-def audit_of(database: Database, subject: str | None = None) -> list[Noted]:
-    """The changes of one subject, or of all; the newest first, AUDIT_SHOWN_MAX at most."""
+def audit_of(
+    database: Database, subject: str | None = None, *, before: int | None = None
+) -> list[Noted]:
+    """The changes of one subject, or of all; those before a number, if given; the newest first,
+    AUDIT_SHOWN_MAX at most."""
     wanted = sa.select(job_audit).order_by(job_audit.c.audit_id.desc()).limit(AUDIT_SHOWN_MAX)
     if subject is not None:
         wanted = wanted.where(job_audit.c.subject == subject)
+    if before is not None:
+        wanted = wanted.where(job_audit.c.audit_id < before)
     with database.reading() as connection:
-        rows = connection.execute(wanted).all()
-    return [Noted(row.at_ms, row.author, row.action, row.subject, row.detail) for row in rows]
+        return [_noted(row) for row in connection.execute(wanted)]
+
+
+def last_noted(database: Database) -> int:
+    """The number of the newest change; 0: there is none."""
+    with database.reading() as connection:
+        return connection.scalar(sa.select(sa.func.max(job_audit.c.audit_id))) or 0
+
+
+def noted_since(database: Database, audit_id: int) -> list[Noted]:
+    """The changes after one, the oldest first; AUDIT_SHOWN_MAX at most."""
+    wanted = sa.select(job_audit).where(job_audit.c.audit_id > audit_id)
+    with database.reading() as connection:
+        rows = connection.execute(wanted.order_by(job_audit.c.audit_id).limit(AUDIT_SHOWN_MAX))
+        return [_noted(row) for row in rows]
+
+
+def _noted(row: AnyRow) -> Noted:
+    return Noted(row.audit_id, row.at_ms, row.author, row.action, row.subject, row.detail)

@@ -17,7 +17,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Final
+from typing import Final, Protocol
 
 import h11
 
@@ -50,6 +50,15 @@ TIMEOUT_S: Final = 3.0
 """Of one call; XXL-Job's figure."""
 LOOK_UPS_MAX: Final = 8
 OK_STATUS: Final = 200
+
+
+class Calling(Protocol):
+    """What the clients need to speak."""
+
+    async def call(
+        self, at: Address, path: str, body: bytes, *, headers: Mapping[str, str]
+    ) -> Answer:
+        """POST a body to a path below an address. Raises as the module says."""
 
 
 class Caller:
@@ -121,7 +130,7 @@ class ExecutorClient:
 
     def __init__(
         self,
-        caller: Caller,
+        caller: Calling,
         at: Address,
         *,
         token: str | None,
@@ -166,7 +175,7 @@ class AdminClient:
 
     def __init__(
         self,
-        caller: Caller,
+        caller: Calling,
         at: Address,
         *,
         token: str | None,

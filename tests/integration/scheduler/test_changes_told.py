@@ -12,6 +12,7 @@ import sqlalchemy as sa
 import typer
 from typer.testing import CliRunner
 
+from engine.foundation.errors import ConfigError
 from pipelines.alerting.store.database import Database
 from pipelines.scheduler.commands import app
 from pipelines.scheduler.desk import Desk
@@ -240,6 +241,166 @@ def test_a_preview_is_refused_where_the_change_is(tmp_path: Path) -> None:
         done = CliRunner().invoke(app, ["jobs", *words, "--preview", "--database", address])
         assert done.exit_code == 1
         assert told in str(done.exception)
+
+
+MADE: dict[str, tuple[tuple[str, ...], str]] = {
+    "add": (("jobs", "add", "--group", "other", "title=new", "handler=h", "schedule_kind=CRON",
+             "schedule_text=0 0 8 * * ?"), "title: nothing → 'new'"),
+    "add with its group": (("jobs", "add", "--group", "fresh", "title=new", "handler=h"),
+                           "app_name: nothing → 'fresh'"),
+    "copy": (("jobs", "copy", "1"), "title: nothing → 'copy of a report'"),
+    "install": (("jobs", "install"), "title: nothing → 'backtest'"),
+    "workflow add": (("jobs", "workflow", "add", "--group", "other", "-"),
+                     "glue_type: nothing → 'WORKFLOW'"),
+    "group add": (("scheduler", "groups", "add", "fresh"), "app_name: nothing → 'fresh'"),
+    "group edit": (("scheduler", "groups", "edit", "other", "--title", "Others"),
+                   "title: 'other' → 'Others'"),
+    "group copy": (("scheduler", "groups", "copy", "other", "alike"),
+                   "app_name: nothing → 'alike'"),
+    "group remove": (("scheduler", "groups", "remove", "other"), "app_name: 'other' → nothing"),
+    "group token": (("scheduler", "groups", "token", "other"),
+                    "token: 'the common one' → 'one of its own'"),
+    "user add": (("scheduler", "users", "add", "ann"), "add user:ann"),
+    "user edit": (("scheduler", "users", "edit", "bob", "--admin"), "is_admin: False → True"),
+    "user copy": (("scheduler", "users", "copy", "bob", "ann"), "add user:ann"),
+    "user password": (("scheduler", "users", "password", "bob", "--none"), "password user:bob"),
+    "user remove": (("scheduler", "users", "remove", "bob"), "remove user:bob"),
+}  # fmt: skip
+
+
+def with_bob(address: str) -> None:
+    """The shop, and a user of it; who asks here is its administrator."""
+    a_shop(address)
+    done = CliRunner().invoke(app, ["scheduler", "users", "add", "bob", "--database", address])
+    assert done.exit_code == 0, done.exception
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_what_would_be_made_is_previewed_refused_as_it_would_be_and_leaves_no_trace(
+    tmp_path: Path, name: str
+) -> None:
+    words, told = MADE[name]
+    address = sqlite_address(tmp_path)
+    with_bob(address)
+    before = rows_of(address)
+
+    def ask(*more: str) -> str:
+        done = CliRunner().invoke(app, [*words, *more, "--database", address], input=FLOW.format(2))
+        assert done.exit_code == 0, f"{done.output} {done.exception}"
+        return done.output
+
+    text, previewed = ask("--preview"), json.loads(ask("--preview", "--json"))
+    assert told in text
+    assert "without --preview it is done" in text
+    assert previewed["is_done"] is False
+    assert rows_of(address) == before, "nothing was changed"
+    assert "job_id" not in previewed or previewed["job_id"] is None
+    ask("--json")
+    noted = rows_of(address)["job_audit"][len(before["job_audit"]) :]
+    assert rows_of(address) != before
+    by_preview = [previewed, *previewed.get("also", ())]
+    if "job" not in previewed:
+        by_preview = previewed["changes"]
+    assert sorted(one["action"] for one in by_preview) == sorted(one.action for one in noted)
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("jobs", "add", "--group", "other", "title="), "a name that people know it by"),
+        (("jobs", "copy", "99"), "a job that there is"),
+        (("scheduler", "groups", "add", "other"), "one that no group has yet"),
+        (("scheduler", "groups", "remove", APP), "one without jobs"),
+        (("scheduler", "users", "remove", "nobody"), "a user that there is"),
+    ],
+)
+def test_a_preview_of_what_is_made_is_refused_where_making_is(
+    tmp_path: Path, words: tuple[str, ...], told: str
+) -> None:
+    address = sqlite_address(tmp_path)
+    with_bob(address)
+    for more in (("--preview",), ()):
+        done = CliRunner().invoke(app, [*words, *more, "--database", address])
+        assert done.exit_code == 1
+        assert told in str(done.exception)
+
+
+def test_every_command_that_changes_something_has_a_preview() -> None:
+    looks = {
+        "list", "show", "history", "next", "log", "check", "steps", "days", "executors", "audit",
+    }  # fmt: skip
+    commands = {
+        command
+        for command in names_of(app)
+        if command not in NOT_ASKED and command[-1] not in looks
+    }
+    without = {
+        " ".join(command)
+        for command in commands
+        if "--preview" not in CliRunner().invoke(app, [*command, "--help"]).output
+    }
+    assert without == {"jobs import"}, "an import is a preview unless it is told to be done"
+
+
+def test_a_rehearsal_is_undone_also_by_other_eyes_and_when_it_fails(database: Database) -> None:
+    desk = Desk(database, Actor("root", is_admin=True), lambda: NOW_MS)
+    there = len(desk.groups())
+    with database.rehearsal() as rehearsed:
+        tried = Desk(rehearsed, Actor("root", is_admin=True), lambda: NOW_MS)
+        job_id = tried.add_job("rehearsed", settings())
+        assert tried.start_job(job_id).job is not None
+        with pytest.raises(ConfigError, match="one that no group has yet"):
+            tried.add_group("rehearsed")
+        assert tried.job(job_id).is_active
+        assert rehearsed.is_trial
+    assert len(desk.groups()) == there
+    with pytest.raises(ConfigError, match="99999"), database.rehearsal() as rehearsed:
+        fail_after_a_step(Desk(rehearsed, Actor("root", is_admin=True), lambda: NOW_MS))
+    assert len(desk.groups()) == there
+
+
+def test_a_step_that_is_refused_leaves_a_rehearsal_as_it_was(database: Database) -> None:
+    desk = Desk(database, Actor("root", is_admin=True), lambda: NOW_MS)
+    job_id = desk.add_job("steps", settings())
+    with database.rehearsal() as rehearsed:
+        tried = Desk(rehearsed, Actor("root", is_admin=True), lambda: NOW_MS)
+        tried.add_user("ann", apps=["steps"])
+        with pytest.raises(ConfigError):
+            forget_everybody_and_fail(rehearsed)
+        assert [one.name for one in tried.users()] == ["ann", "root"]
+        assert tried.job(job_id).job_id == job_id
+
+
+def forget_everybody_and_fail(database: Database) -> None:
+    with database.writing() as connection:
+        connection.execute(sa.delete(metadata.tables["job_users"]))
+        raise ConfigError("user", "ann", "another")
+
+
+def fail_after_a_step(desk: Desk) -> None:
+    desk.add_group("rehearsed")
+    desk.job(99_999)
+
+
+def test_the_audit_goes_back_from_an_entry(tmp_path: Path) -> None:
+    address = sqlite_address(tmp_path)
+    with_bob(address)
+
+    def audit(*words: str) -> list[int]:
+        done = CliRunner().invoke(
+            app, ["scheduler", "audit", *words, "--json", "--database", address]
+        )
+        assert done.exit_code == 0, done.exception
+        return [one["audit_id"] for one in json.loads(done.stdout)]
+
+    whole = audit()
+    assert len(whole) > 3
+    assert whole == sorted(whole, reverse=True)
+    assert audit("--before", str(whole[1])) == whole[2:]
+    assert audit("--before", str(whole[-1])) == []
+    assert audit("user:bob", "--before", str(max(whole) + 1)) == audit("user:bob")
+    plain = CliRunner().invoke(app, ["scheduler", "audit", "--database", address]).output
+    assert plain.startswith(f"{whole[0]}  ")
 
 
 def details(desk: Desk, subject: str) -> list[dict[str, Any]]:

@@ -57,7 +57,7 @@ def test_a_spark_job_is_handed_to_the_cluster_that_the_operator_named() -> None:
     assert "--master spark://m:7077 --address 10.0.0.5 --conf spark.executor.memory=2g" in told
     assert "--objectives /etc/objectives.toml --pages https://tidemark.example" in told
     assert told.endswith(
-        "--receivers /etc/receivers.toml --database postgresql://db/t --send team --send boss"
+        "--database postgresql://db/t --receivers /etc/receivers.toml --send team --send boss"
     )
     checked = command_of("expectations", "", CLUSTER, FIRE)
     assert " ".join(checked).endswith(

@@ -10,7 +10,7 @@ import pytest
 
 from engine.foundation.errors import ConfigError, LakeError
 from pipelines.lake import Lake
-from pipelines.reports.kept import DAYS_KEPT, NUMBERS_FILE, ReportRun, Shelf
+from pipelines.reports.kept import DAYS_KEPT, NUMBERS_FILE, PAGE_FILE, ReportRun, Shelf
 from pipelines.reports.lag_report import lag_report
 from pipelines.reports.numbers import as_json
 from pipelines.reports.objectives import Objectives
@@ -75,17 +75,42 @@ def test_a_run_is_found_by_as_much_of_its_name_as_is_given(shelf: Shelf) -> None
     assert shelf.numbers(shelf.named("lag-hourly")) == NUMBERS
 
 
-def test_files_go_after_their_days_and_the_row_says_how_they_are_made_again(
+def test_files_go_after_their_days_but_the_numbers_and_the_row_says_how_they_are_made_again(
     tmp_path: Path,
 ) -> None:
     shelf = Shelf(Lake.at(str(tmp_path)))
-    shelf.add(RUN, folder_with_numbers(tmp_path / "made"))
+    made = folder_with_numbers(tmp_path / "made")
+    (made / PAGE_FILE).write_text("a page")
+    shelf.add(RUN, made)
     days = timedelta(days=DAYS_KEPT[Period.HOURLY])
     assert shelf.tidy(RUN.made_at + days) == 0
+    assert [one.name for one in shelf.outdated(RUN.made_at + 2 * days)] == [RUN.name]
     assert shelf.tidy(RUN.made_at + days + timedelta(seconds=1)) == 1
+    assert shelf.tidy(RUN.made_at + 2 * days) == 0
     (left,) = shelf.runs()
     with pytest.raises(LakeError, match=r"kept for 14 days; .* --again lag-hourly/"):
-        shelf.numbers(left)
+        shelf.file(left, PAGE_FILE)
+    assert shelf.kept_numbers(left) == NUMBERS
+
+
+def test_files_go_however_many_reports_of_later_periods_there_are(
+    tmp_path: Path,
+) -> None:
+    shelf = Shelf(Lake.at(str(tmp_path)))
+    old = replace(RUN, report="lag-daily", period="daily", end=HOUR.end - timedelta(days=500))
+    for run, days in ((old, 500), (RUN, 0)):
+        made = folder_with_numbers(tmp_path / "made")
+        (made / PAGE_FILE).write_text("a page")
+        shelf.add(replace(run, made_at=RUN.made_at - timedelta(days=days)), made)
+    assert [one.report for one in shelf.outdated(RUN.made_at)] == ["lag-daily"]
+
+
+def test_numbers_that_are_not_those_of_the_row_are_none(tmp_path: Path) -> None:
+    shelf = Shelf(Lake.at(str(tmp_path)))
+    run = replace(RUN, digest="of other numbers")
+    shelf.add(run, folder_with_numbers(tmp_path / "made"))
+    assert shelf.numbers(run) == NUMBERS
+    assert shelf.kept_numbers(run) is None
 
 
 def test_a_lake_without_reports_has_none(tmp_path: Path) -> None:

@@ -12,12 +12,14 @@ from typer.testing import CliRunner
 from engine.foundation.errors import LakeError
 from pipelines.lake import Lake
 from pipelines.reports.commands import app
-from pipelines.reports.kept import Shelf
+from pipelines.reports.kept import NUMBERS_FILE, Shelf
 from pipelines.reports.making import BROWSER, From, Wish, _cut, make, printed, said_by
+from pipelines.reports.numbers import as_json
+from pipelines.reports.rights import changing
 from pipelines.reports.sending import post
 from tests.lake_of_days import Size, write_lake_of_days
 from tests.unit.reports.gathered import HOUR
-from tests.unit.reports.test_kept_reports import RUN, folder_with_numbers
+from tests.unit.reports.test_kept_reports import NUMBERS, RUN, folder_with_numbers
 
 
 def test_without_a_browser_there_is_no_pdf_and_one_sentence_says_why(
@@ -39,25 +41,48 @@ def test_a_lake_without_a_complete_cycle_is_refused_before_anything_starts(tmp_p
     assert not (tmp_path / "reports").exists()
 
 
-def test_a_cut_that_is_gone_is_refused_with_the_command_that_computes_it(tmp_path: Path) -> None:
+@pytest.mark.parametrize("numbers", ["gone", "broken", "others"])
+def test_a_cut_of_which_gold_and_numbers_are_gone_is_refused_with_the_command_that_computes_it(
+    tmp_path: Path, numbers: str
+) -> None:
     lake = write_lake_of_days(tmp_path / "lake", Size(days=1, groups=1, queues=1))
     shelf = Shelf(lake)
     shelf.add(RUN, folder_with_numbers(shelf.folder / "made"))
-    with pytest.raises(LakeError, match=r"cycle 7 of run run .* pipeline replay .* --cycle 7"):
+    file = shelf.place(RUN) / NUMBERS_FILE
+    match numbers:
+        case "gone":
+            file.unlink()
+        case "broken":
+            file.write_bytes(file.read_bytes()[:-9])
+        case "others":
+            file.write_bytes(as_json(replace(NUMBERS, headline="all was well, always")))
+    with pytest.raises(
+        LakeError,
+        match=r"cycle 7 of run run .* pipeline replay .* --cycle 7 .* no numbers of this cut",
+    ):
         make(shelf, Wish(HOUR, From.RECORDED))
     assert [one.number for one in shelf.runs()] == [1]
 
 
-def test_a_run_that_is_named_is_made_again_from_its_own_cut_not_from_the_newest_runs(
-    tmp_path: Path,
+def test_a_run_that_is_named_is_made_again_from_its_own_cut_and_numbers_not_the_newest_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("TIDEMARK_DATABASE", f"sqlite:///{tmp_path / 'tidemark.db'}")
     lake = write_lake_of_days(tmp_path / "lake", Size(days=1, groups=1, queues=1))
     shelf = Shelf(lake)
-    for run in (RUN, replace(RUN, number=2, cycle=8)):
+    for run in (RUN, replace(RUN, number=2), replace(RUN, number=3, cycle=8)):
         shelf.add(run, folder_with_numbers(shelf.folder / "made"))
-    for named, cycle in ((f"{RUN.name}", 7), (f"{RUN.report}/{RUN.window}", 8)):
-        refused = CliRunner().invoke(app, ["reports", "run", "--lake", lake.root, "--again", named])
-        assert f"cycle {cycle} of run run" in str(refused.exception)
+    for named, cycle, number in (
+        (f"{RUN.report}/{RUN.window}/1", 7, 1),
+        (f"{RUN.report}/{RUN.window}/2", 7, 2),
+        (f"{RUN.report}/{RUN.window}", 8, 3),
+    ):
+        command = ["reports", "run", "--lake", lake.root, "--again", named, "--preview", "--json"]
+        told = json.loads(CliRunner().invoke(app, command).stdout)
+        assert (told["cycle"], told["is_done"]) == (cycle, False)
+        assert told["rebuilt_from"] == f"{RUN.report}/{RUN.window}/{number}"
+        assert told["name"] == f"{RUN.report}/{RUN.window}/4"
+    assert len(shelf.runs()) == 3
     newest = _cut(shelf, Wish(HOUR, From.NEWEST, recorded=RUN.cut), shelf.named(RUN.name))
     assert newest.run_id != RUN.run_id
 
@@ -72,10 +97,10 @@ def test_what_was_made_is_listed_compared_and_posted_once(tmp_path: Path) -> Non
     assert "have the same numbers" in same.stdout
     shown = json.loads(command.invoke(app, ["reports", "show", RUN.name, *lake, "--json"]).stdout)
     assert shown["numbers"]["groups"][0]["group"] == "orders"
-    database = f"sqlite:///{tmp_path / 'tidemark.db'}"
     run = shelf.named(RUN.name)
-    assert post(shelf, run, ["team", "boss"], database=database) == 2
-    assert post(shelf, run, ["team", "boss"], database=database) == 0
+    with changing(f"sqlite:///{tmp_path / 'tidemark.db'}") as by:
+        assert post(shelf, run, ["team", "boss"], by.change, database=by.database) == 2
+        assert post(shelf, run, ["team", "boss"], by.change, database=by.database) == 0
 
 
 @pytest.mark.parametrize(

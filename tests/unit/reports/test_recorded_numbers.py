@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import date, timedelta
+from pathlib import Path
 
 import pytest
 
-from engine.foundation.errors import LakeError
+from pipelines.reports import notebook, page
 from pipelines.reports.lag_report import lag_report
-from pipelines.reports.numbers import Numbers
+from pipelines.reports.notebook import Told
+from pipelines.reports.numbers import Numbers, as_json, read_json
 from pipelines.reports.objectives import Objectives
 from pipelines.reports.recorded import as_recorded
 from tests.unit.reports.gathered import BEGIN, HOUR, at, course, gathered
@@ -21,6 +23,30 @@ RAN = {
 }  # fmt: skip
 DAY = BEGIN.date()
 LATER = DAY + timedelta(days=1)
+
+
+def rebuilt(tmp_path: Path, **given: object) -> Told:
+    """What the notebook tells of a cut whose gold is not there any more."""
+    kept = tmp_path / "kept.json"
+    kept.write_bytes(as_json(RECORDED))
+    return notebook.told(
+        {
+            "lake": str(tmp_path / "no lake"), "period": "hourly", "begin": HOUR.begin.isoformat(),
+            "end": HOUR.end.isoformat(), "zone": "UTC", "run_id": "gone", "cycle": 7,
+            "told_at_us": 5, "numbers": str(tmp_path / "numbers.json"), "recorded": str(kept),
+            "recorded_at": "2026-03-01T13:05:00Z", "is_gone": True, **given,
+        }
+    )  # fmt: skip
+
+
+def test_numbers_whose_gold_is_gone_are_the_kept_ones_and_the_page_says_so(tmp_path: Path) -> None:
+    found = rebuilt(tmp_path)
+    assert (found.numbers, found.revised) == (RECORDED, "")
+    assert read_json((tmp_path / "numbers.json").read_bytes()) == RECORDED
+    sentence = "Rebuilt from the numbers kept on 01 March 2026 13:05 UTC"
+    assert found.rebuilt.startswith(sentence)
+    assert sentence in page.top(found.numbers, rebuilt=found.rebuilt)
+    assert sentence not in page.top(found.numbers)
 
 
 def told(*results: dict[str, object]) -> Numbers:
@@ -54,13 +80,11 @@ def test_another_cut_takes_nothing() -> None:
     assert as_recorded(newer, RECORDED, checks_from=None) == newer
 
 
-def test_a_period_of_which_gold_was_dropped_is_refused() -> None:
+def test_of_a_period_whose_gold_was_dropped_all_numbers_are_the_recorded_ones() -> None:
     assert RECORDED.known_from_us is not None
     for known_from_us in (None, RECORDED.known_from_us + 1):
-        with pytest.raises(
-            LakeError, match=r"not kept any more: of lag it tells (of no|from 2026)"
-        ):
-            as_recorded(replace(WITHOUT, known_from_us=known_from_us), RECORDED, checks_from=None)
+        less = replace(WITHOUT, known_from_us=known_from_us)
+        assert as_recorded(less, RECORDED, checks_from=DAY) is RECORDED
     earlier = replace(RECORDED, known_from_us=RECORDED.known_from_us - 1)
     assert as_recorded(earlier, RECORDED, checks_from=DAY) == earlier
     assert str(HOUR) == RECORDED.title

@@ -1,0 +1,86 @@
+"""Who may change reports from the command line, and the note of what he has changed.
+
+Place in the walk: `tidemark reports` → here → making, sending and tidying. Rights are those of the
+scheduler's users, as at a report's page: who may change the jobs of `tidemark` may have reports
+made, sent and tidied. Before there is an administrator, whoever has the database is one.
+
+A run of one of our own jobs was allowed, and noted, at the scheduler, and the user as whom its
+executor runs need not be one of the scheduler's. So the run vouches for its command while it is
+under way in the same database; the audit names the run.
+
+Invariant: a change is noted before it is there, so that none is there unnoted, whatever is killed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from engine.foundation.errors import ConfigError
+from pipelines.alerting.state import opened
+from pipelines.alerting.store.database import Database
+from pipelines.own_jobs.commands_of import JOBS
+from pipelines.own_jobs.installing import APP
+from pipelines.scheduler.desk import Desk
+from pipelines.scheduler.for_commands import acting, user_name
+from pipelines.scheduler.roles import Actor, Deed
+from pipelines.scheduler.run_life import ENDED
+from pipelines.scheduler.store.audit import Change, note
+from pipelines.scheduler.store.clock import database_ms
+from pipelines.scheduler.store.jobs import job_of
+from pipelines.scheduler.store.results import run_of
+
+
+@dataclass(frozen=True, slots=True)
+class Changing:
+    """Changes of reports by somebody who may."""
+
+    database: Database
+    """At a trial, what is written there is undone."""
+    author: str
+
+    @property
+    def change(self) -> Change:
+        """By him, now."""
+        return Change(self.author, database_ms(self.database))
+
+    def note(self, action: str, subject: str, detail: str = "") -> None:
+        """Write it into the audit."""
+        with self.database.writing() as connection:
+            note(connection, self.change, action, subject, detail=detail)
+
+
+@contextmanager
+def changing(
+    database: str | None, *, is_trial: bool = False, run: int | None = None
+) -> Iterator[Changing]:
+    """The user of this process, who may change reports, or the run that vouches for him.
+
+    Raises NotPermitted, and what the database raises.
+    """
+    state = opened(database)
+    try:
+        tried = state.trial() if is_trial else state
+        if run is not None and _vouches(state, run):
+            yield Changing(tried, f"run {run}")
+            return
+        actor = acting(state, user_name())
+        _demand(state, actor)
+        yield Changing(tried, actor.name)
+    finally:
+        state.close()
+
+
+def _demand(state: Database, actor: Actor) -> None:
+    Desk(state, actor, lambda: database_ms(state)).demand_app(Deed.CHANGE_JOBS, APP)
+
+
+def _vouches(state: Database, log_id: int) -> bool:
+    """Is it under way, and one of our own jobs?"""
+    try:
+        run = run_of(state, log_id)
+        job = job_of(state, run.job_id)
+    except ConfigError:
+        return False
+    return run.state not in ENDED and job.settings.handler in JOBS

@@ -1,0 +1,130 @@
+"""Changes that take several steps, done or rehearsed: what would be noted is what would change.
+
+Place in the walk: commands that make jobs, groups and users → here → the desk. A rehearsal carries
+out the whole command in one transaction that is undone at its end, so it is refused as the command
+would be refused, and what the audit has by then is its preview.
+
+Invariant: a rehearsal leaves nothing behind. Absent on purpose: a second idea of what a command
+changes, which could be another than what it does.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import typer
+
+from pipelines.alerting.state import opened
+from pipelines.alerting.store.database import Database
+from pipelines.scheduler.answers import NOTHING_DONE, answer, answer_new, shown, told_change
+from pipelines.scheduler.changes import Changes
+from pipelines.scheduler.desk import Desk
+from pipelines.scheduler.for_commands import acting, echo_json, user_name
+from pipelines.scheduler.store.audit import Noted, last_noted, noted_since
+from pipelines.scheduler.store.clock import database_ms
+from pipelines.scheduler.store.jobs import Changed
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The desk of a command, and the way to its answer."""
+
+    desk: Desk
+    is_preview: bool
+    _database: Database
+    _since: int
+
+    def answer(self, told: Mapping[str, object], plain: str, *, as_json: bool) -> None:
+        """Say what was done, or what would be."""
+        if not self.is_preview:
+            if as_json:
+                echo_json(told)
+            elif plain:
+                typer.echo(plain)
+            return
+        noted = self.noted()
+        if as_json:
+            echo_json({"is_done": False, "changes": [_as_json(one) for one in noted]})
+            return
+        _tell(noted)
+        typer.echo(NOTHING_DONE)
+
+    def answer_new(self, job_id: int, *, as_json: bool) -> None:
+        """The same of a job that is made: with its settings, and the times that it would have."""
+        job = self.desk.job(job_id)
+        if not self.is_preview:
+            answer_new(job, as_json=as_json)
+            return
+        own = f"job:{job_id}"
+        also = [one for one in self.noted() if one.subject != own]
+        made = {
+            name: pair
+            for one in self.noted()
+            if one.subject == own
+            for name, pair in changes_in(one).items()
+        }
+        done = Changed(job_id, "add", made, (), job)
+        now_ms = self.desk.now_ms
+        if as_json:  # The number is not known before the job is there.
+            told = told_change(done, is_done=False, now_ms=now_ms)
+            unnumbered = {"job_id": None, "job": told["job"] | {"job_id": None}}
+            echo_json(told | unnumbered | {"also": [_as_json(one) for one in also]})
+            return
+        _tell(also)
+        set_values = {name: pair for name, pair in made.items() if pair[1] not in ("", 0, None, [])}
+        answer(replace(done, changes=set_values), now_ms=now_ms, is_preview=True, as_json=False)
+
+    def noted(self) -> list[Noted]:
+        """What the command has noted so far."""
+        return noted_since(self._database, self._since)
+
+
+@contextmanager
+def asking(database: str | None, *, is_preview: bool) -> Iterator[Asked]:
+    """The desk at which the user of this process asks; at a preview all that is done is undone."""
+    state = opened(database)
+    try:
+        if is_preview:
+            with state.rehearsal() as rehearsed:
+                yield _asked(rehearsed, is_preview=True)
+        else:
+            yield _asked(state, is_preview=False)
+    finally:
+        state.close()
+
+
+def _asked(database: Database, *, is_preview: bool) -> Asked:
+    desk = Desk(database, acting(database, user_name()), lambda: database_ms(database))
+    return Asked(desk, is_preview, database, last_noted(database))
+
+
+def _tell(noted: Iterable[Noted]) -> None:
+    for one in noted:
+        typer.echo(f"{one.action} {_named(one)}")
+        for name, (old, new) in changes_in(one).items():
+            typer.echo(f"  {name}: {shown(old)} → {shown(new)}")
+
+
+def changes_in(noted: Noted) -> Changes:
+    """The old and the new of what was noted; none, where its detail is a sentence."""
+    try:
+        told = json.loads(noted.detail)
+    except ValueError:
+        return {}
+    return {name: (pair[0], pair[1]) for name, pair in told.items()}
+
+
+def _named(noted: Noted) -> str:
+    """Of what is new, the name: its number is not known before it is there."""
+    kind, _, number = noted.subject.partition(":")
+    is_new = noted.action == "add" and number.isdigit()
+    return f"a {kind}" if is_new else noted.subject
+
+
+def _as_json(noted: Noted) -> dict[str, Any]:
+    made = {name: list(pair) for name, pair in changes_in(noted).items()}
+    return {"action": noted.action, "subject": _named(noted), "changes": made}
