@@ -424,11 +424,7 @@ LIFECYCLE: Final = Table(
             "negative: behind; null when the broker does not tell",
         ),
         Column("address", _S, "OBSERVED, ROLE_CHANGE: where the broker is asked, host:port"),
-        Column(
-            "name_servers",
-            _S,
-            "OBSERVED: the name servers that told of it, host:port;host:port, sorted",
-        ),
+        Column("name_servers", _S, "OBSERVED: those that told of it, host:port;host:port, sorted"),
     ),
 )
 """What a reader may conclude from it, per emitter:
@@ -447,8 +443,8 @@ TOPIC_GONE  the topic was deleted: its queues and what groups had on them are go
 GROUP_GONE  the group was deleted with its offsets, or lost the last thing it was known by; what
             comes after it under the same name begins anew. Members that stay begin a new life.
 GROUP_DELETED  the group's settings were deleted; its offsets, or its members, are still there.
-OBSERVED    the rows of this emitter are told by an observer that asks the broker; it is said at the
-            first look of each life, and again when the skew has moved by a second, or the broker.
+OBSERVED    an observer that asks the broker tells the rows of this emitter; said at the first look
+            of each life, and again when the skew has moved by a second, or the broker.
 ROLE_CHANGE another copy of the broker is the master, and tells what follows; or none of them is.
 LOOKS_SLOW  a look takes longer than report_each_ms: so old may facts be, until LOOKS_IN_TIME.
 BROKER_GONE the broker was taken out for good: a SNAPSHOT with nothing in it comes before it. The
