@@ -30,8 +30,9 @@ NOW = SIZE.end + timedelta(seconds=5)
 PAYLOAD_BYTES_MAX = 1_000_000
 CPU_S_MAX = 0.6
 """Measured: 0.19 s at 1,000 groups on a quiet machine."""
-TASK_CPU_MS_MAX = 200
-"""Of the browser's main thread, in CPU time: what a reader's click waits for at most."""
+TASK_CPU_MS_MAX = 1_000
+"""Of the browser's main thread, in CPU time: what a reader's click waits for. The bar of 200 ms is
+the bench's, which is measured on a quiet machine (130); all groups drawn at once took 23,000."""
 
 
 @contextmanager

@@ -88,7 +88,7 @@ def tries(lake: Path, number: int) -> list[str]:
     return of_ours("".join(told))
 
 
-@pytest.mark.parametrize("kind", ["state", "bronze"])
+@pytest.mark.parametrize("kind", [pytest.param("state", marks=pytest.mark.slow), "bronze"])
 def test_a_run_tells_each_try_in_one_line(lake: Path, kind: str) -> None:
     damage(lake, kind)
 
@@ -103,10 +103,10 @@ def test_a_run_tells_each_try_in_one_line(lake: Path, kind: str) -> None:
     ("kind", "command"),
     [
         ("plans", RUN),
-        ("plans", ("check",)),
+        pytest.param("plans", ("check",), marks=pytest.mark.slow),
         ("bronze", ("pipeline", "replay", *TO_THE_END)),
         ("gold", ("check",)),
-        ("gold", ("reports", "run", *PERIOD)),
+        pytest.param("gold", ("reports", "run", *PERIOD), marks=pytest.mark.slow),
     ],
     ids=["run-plans", "check-plans", "replay-bronze", "check-gold", "report-gold"],
 )

@@ -66,16 +66,25 @@ def test_spark_sees_gold_and_bronze_as_views_of_the_same_moment(
     told: Path, spark: SparkSession
 ) -> None:
     lake = tm.connect(told)
-    assert lake.spark() is spark  # One session a process.
+    tables = ("consumer_lag", "group_watermarks", "shipments", "dead_letters", "retry_dlq_flow")
+    assert lake.spark(tables=tables) is spark  # One session a process.
     for query in (
-        "SELECT count(*) AS n FROM consumer_lag",
-        "SELECT count(*) AS n FROM group_watermarks",
-        "SELECT count(*) AS n FROM shipments",
+        *(f"SELECT count(*) AS n FROM {name}" for name in tables[:3]),
         "SELECT count(*) AS n FROM dead_letters JOIN retry_dlq_flow USING (message_id)",
     ):
         rows = spark.sql(query).collect()[0]["n"]
         assert rows > 0
         assert rows == lake.sql(query).df["n"][0]
+
+
+@pytest.mark.slow
+def test_spark_sees_every_table_of_the_lake(told: Path, spark: SparkSession) -> None:
+    lake = tm.connect(told)
+    for view in spark.catalog.listTables():
+        spark.catalog.dropTempView(view.name)
+    lake.spark()
+    views = {view.name for view in spark.catalog.listTables()}
+    assert views == {file.name for layer in ("bronze", "gold") for file in (told / layer).iterdir()}
 
 
 def test_spark_opens_only_the_tables_that_are_asked_for(told: Path, spark: SparkSession) -> None:

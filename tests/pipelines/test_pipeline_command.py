@@ -71,3 +71,37 @@ def test_a_process_that_ends_its_java_says_nothing_of_it() -> None:
         [sys.executable, "-c", ENDS], cwd=ROOT, capture_output=True, text=True, check=True
     )
     assert "Traceback" not in done.stderr
+
+
+ENDS_AMID_A_JOB = """
+import os, signal, sys, threading, time
+from pathlib import Path
+from pipelines.session import open_session
+begun = Path(sys.argv[1])
+def slow(batches):
+    for batch in batches:
+        begun.touch()
+        time.sleep(0.2)
+        yield batch
+def end_soon():
+    while not begun.exists():
+        time.sleep(0.01)
+    os.kill(os.getpid(), signal.SIGTERM)
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+session = open_session("local[2]")
+threading.Thread(target=end_soon, daemon=True).start()
+session.range(0, 400, 1, 400).mapInArrow(slow, "id long").count()
+"""
+
+
+def test_a_process_that_ends_amid_a_job_says_nothing_of_its_tasks(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", ENDS_AMID_A_JOB, str(tmp_path / "begun")],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert " ERROR " not in done.stderr
+    assert "Traceback" not in done.stderr

@@ -97,9 +97,9 @@ def tables_that_are_brought_back(_folder: Path) -> Iterator[Outage]:
 
 WAYS = (
     a_file_that_is_moved,
-    a_folder_that_is_moved,
+    pytest.param(a_folder_that_is_moved, marks=pytest.mark.slow),
     a_server_that_is_killed,
-    tables_that_are_brought_back,
+    pytest.param(tables_that_are_brought_back, marks=pytest.mark.slow),
 )
 
 

@@ -40,7 +40,10 @@ class Pipeline:
 
     def says(self, words: str) -> int:
         """How many lines with these words there are."""
-        return sum(words in line for line in self._lines.read_text().splitlines())
+        return sum(words in line for line in self.lines())
+
+    def lines(self) -> list[str]:
+        return self._lines.read_text().splitlines()
 
     def checks(self, *, but: int = 0) -> int | None:
         """The process of the checks that runs now, unless it is `but`."""
@@ -137,5 +140,6 @@ def test_the_checks_beside_a_pipeline_end_before_it(lake: Lake, tmp_path: Path) 
         assert pipeline.process.returncode == 0
         assert has_ended(checks)
         until(lambda: all(has_ended(pid) for pid in beside))
-        assert pipeline.says("down") == 1
+        assert pipeline.lines()[-1] == "down"
         assert pipeline.says("ended with code") == 0
+        assert pipeline.says(" ERROR ") == 0, pipeline.lines()
