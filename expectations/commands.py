@@ -157,7 +157,9 @@ def _stop_at_signals(parent: int | None) -> threading.Event:
         signal.alarm(ROUND_ENDS_WITHIN_S)
 
     def end(_number: int, _frame: FrameType | None) -> None:
-        sys.exit(0)  # From whatever it waits for, with its Java.
+        from pipelines.session import end_now
+
+        end_now()
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, ask)
