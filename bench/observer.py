@@ -67,7 +67,7 @@ MOVING: Final = 10
 """Each so many groups move between two looks."""
 PERIOD_S: Final = 10
 WATCHED_S: Final = 100.0
-COLLECTED_WITHIN_S: Final = 30
+COLLECTED_WITHIN_S: Final = OBSERVER_COLLECTED.limit
 """The bars are on this span: what is done sooner uses more of a core, and then rests."""
 BORN_MS: Final = 1_700_000_000_000
 ALL_GROUPS: Final = "was asked who is connected of each group"
@@ -236,7 +236,7 @@ def _figures(
         ("every topic and group asked after", shown, OBSERVER_COLLECTED, collected_s),
         ("CPU until then, of the observer alone", f"{own_done_s:.1f} s", None, None),
         (
-            f"of one core in the {COLLECTED_WITHIN_S} s that it may take, with shippers",
+            f"of one core in the {COLLECTED_WITHIN_S:g} s that it may take, with shippers",
             f"{share_first:.0f} %",
             *(OBSERVER_CPU, share_first),
         ),

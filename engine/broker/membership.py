@@ -255,9 +255,7 @@ class Membership:
         if disagreement == group.disagreement_told:
             return
         before, group.disagreement_told = group.disagreement_told, disagreement
-        reason = "all members subscribe alike again"
-        if disagreement:
-            reason = how_to_agree(group.told, self._queues_of)
+        reason = how_to_agree(disagreement, group.told, self._queues_of)
         _log.warning("group %s: %s", group.name, reason)
         self._parts.observer.observe(
             RebalanceEvent(

@@ -26,6 +26,7 @@ from engine.observer.believable import is_address
 from engine.observer.broker_watch import BrokerWatch, Watched
 from engine.observer.homes import Noted, folder_of, known_brokers, note, take_retirement
 from engine.observer.look_times import LookTimes
+from engine.observer.looks import BrokerKey
 from engine.observer.observation import Observation
 from engine.observer.questions import BROKERS, why
 from engine.observer.roles_seen import ADDRESSES_KEPT_MAX
@@ -43,8 +44,6 @@ BROKERS_WATCHED_MAX: Final = 256
 REFUSALS_TOLD_MAX: Final = 256
 """Brokers that were told to be not watched; beyond that nothing is told."""
 
-BrokerKey = tuple[str, str]
-"""(cluster, broker)"""
 OnGone = Callable[[Watched], Coroutine[None, None, None]]
 
 _log = logging.getLogger(__name__)
@@ -272,25 +271,26 @@ class ClusterWatch:
 def masters_of(info: ClusterInfo, told: Observation) -> dict[BrokerKey, str]:
     """Addresses of the masters of the wanted clusters; keys are as the lake calls them."""
     masters = info.masters()
-    return {
-        (told.name_in_lake(cluster), name): masters[name]
-        for cluster, names in sorted(info.cluster_addr_table.items())
-        if told.is_wanted(cluster)
-        for name in sorted(names)
-        if name in masters
-    }
+    return {key: masters[key[1]] for key in _wanted(info, told) if key[1] in masters}
 
 
 def roles_of(info: ClusterInfo, told: Observation) -> dict[BrokerKey, dict[str, int]]:
     """Broker ids by address, of the brokers of the wanted clusters; keys are as the lake's."""
     return {
-        (told.name_in_lake(cluster), name): {
+        key: {
             address: broker_id
             for broker_id, address in islice(listed.broker_addrs.items(), ADDRESSES_KEPT_MAX)
             if is_address(address)
         }
+        for key in _wanted(info, told)
+        if (listed := info.broker_addr_table.get(key[1])) is not None
+    }
+
+
+def _wanted(info: ClusterInfo, told: Observation) -> list[BrokerKey]:
+    return [
+        (told.name_in_lake(cluster), name)
         for cluster, names in sorted(info.cluster_addr_table.items())
         if told.is_wanted(cluster)
         for name in sorted(names)
-        if (listed := info.broker_addr_table.get(name)) is not None
-    }
+    ]

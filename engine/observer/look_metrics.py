@@ -12,9 +12,8 @@ from typing import Final
 from engine.broker.metrics.exposition import Family, LeftOut, Series, written
 from engine.foundation.units import SECOND_MS
 from engine.observer.look_times import LookTimes
+from engine.observer.looks import BrokerKey
 
-BrokerKey = tuple[str, str]
-"""(cluster, broker)"""
 Figure = Callable[[LookTimes], float | None]
 
 _FAMILIES: Final[Sequence[tuple[str, str, str, Figure]]] = (

@@ -20,6 +20,8 @@ from engine.protocol.bodies import (
     TopicOffset,
 )
 
+BrokerKey = tuple[str, str]
+"""(cluster, broker)"""
 Place = tuple[str, int]
 """(topic, queue_id)"""
 

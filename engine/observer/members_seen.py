@@ -177,7 +177,5 @@ class GroupSeen:
             generation=self.generation,
             before=before,
             after=found,
-            reason=how_to_agree(spoken, queues_of)
-            if found
-            else "all members subscribe alike again",
+            reason=how_to_agree(found, spoken, queues_of),
         )

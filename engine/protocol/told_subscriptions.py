@@ -56,10 +56,13 @@ def disagreement(told: Told) -> tuple[str, ...]:
     return tuple(f"{one} reads {', '.join(named[one]) or 'nothing'}" for one in named)
 
 
-def how_to_agree(told: Told, queues_of: QueuesOf) -> str:
+def how_to_agree(found: Sequence[str], told: Told, queues_of: QueuesOf) -> str:
     """Who reads what while members subscribe differently, what goes wrong then, and what ends it:
-    judged by those that are named, and by what most members told.
+    judged by those that are named, and by what most members told. `found`: their disagreement;
+    empty: they agree again.
     """
+    if not found:
+        return "all members subscribe alike again"
     named = _told_by_named(told)
     most = max(sorted(told), key=lambda one: (bool(one), len(told[one])))
     spoken = dict.fromkeys(named.values())
@@ -81,10 +84,10 @@ def how_to_agree(told: Told, queues_of: QueuesOf) -> str:
     alike = (
         f"subscribe every member to {_and(sorted({spelled for one in spoken for spelled in one}))}"
         if partial
-        else ("give every member the same expression")
+        else "give every member the same expression"
     )
-    who = "; ".join(disagreement(told))
-    return f"{who}; {harm}; fix: {alike}, or put {_and(others)} into a group of its own"
+    fix = f"{alike}, or put {_and(others)} into a group of its own"
+    return f"{'; '.join(found)}; {harm}; fix: {fix}"
 
 
 def _unread(topics: Sequence[str], told: Told, queues_of: QueuesOf) -> str:

@@ -60,7 +60,7 @@ def courses(
     """The course of every group that was there in the period, by cluster and name."""
     grid = _Grid(period, gathered.window.slot_s)
     begun: dict[tuple[str, str], Course] = {}
-    reached = dict(gathered.reached.select("emitter", "judged_to").iter_rows())
+    reached = gathered.judged_to
     silent = _unknown_spans(gathered.states)
     rows = gathered.slots.filter((pl.col("slot") > grid.first) & (pl.col("slot") <= grid.last))
     for emitter, cluster, group, told in _groups(rows):

@@ -89,6 +89,11 @@ class Gathered:
     checks_from: date | None = None
     """The oldest day of which outcomes of checks are there; None: there are none."""
 
+    @property
+    def judged_to(self) -> dict[str, datetime]:
+        """Up to which moment each emitter was judged."""
+        return dict(self.reached.select("emitter", "judged_to").iter_rows())
+
 
 def gather(
     lake: Lake,

@@ -66,7 +66,7 @@ def stalls_by_group(gathered: Gathered) -> dict[Key, tuple[int, int]]:
 def _stood(gathered: Gathered, period: Window) -> Iterable[tuple[Row, int]]:
     """Stalls that have a part in the period, with its length; one that is open lasts to the moment
     up to which its emitter was judged."""
-    reached = dict(gathered.reached.select("emitter", "judged_to").iter_rows())
+    reached = gathered.judged_to
     for row in gathered.stalls.iter_rows(named=True):
         end = row["closed_at"] or reached.get(row["emitter"], row["observed_at"])
         seconds = _overlap_s(row["opened_at"], end, period)

@@ -23,7 +23,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -111,8 +111,10 @@ class Plan:
     is_there: bool
     """Then `last` is the answer, and nothing is made."""
     cut: Cut
+    earlier: Sequence[ReportRun] = ()
+    """The runs from this cut: the one that is named first, then the newest."""
     kept: ReportRun | None = None
-    """A run from this cut whose numbers are kept."""
+    """The first of them whose numbers are kept."""
     is_gone: bool = False
     """Gold of the cut is not there any more: the numbers are those of `kept`."""
 
@@ -132,14 +134,16 @@ def plan(shelf: Shelf, wish: Wish) -> Plan:
     if last is not None and wish.cut is From.NEW and (shelf.place(last) / PAGE_FILE).exists():
         return Plan(last, is_there=True, cut=last.cut)
     cut = _cut(shelf, wish, last)
-    kept = _kept(shelf, wish, cut)
+    earlier = _earlier(shelf, wish, cut)
+    kept = next((one for one in earlier if shelf.kept_numbers(one) is not None), None)
+    is_gone = False
     try:
         moment_of_cut(shelf.lake, cut)  # Told at once when it is gone, not after a minute.
     except LakeError as error:
         if kept is None:
             raise LakeError(f"{error}; and no numbers of this cut are kept") from error
-        return Plan(last, is_there=False, cut=cut, kept=kept, is_gone=True)
-    return Plan(last, is_there=False, cut=cut, kept=kept)
+        is_gone = True
+    return Plan(last, is_there=False, cut=cut, earlier=earlier, kept=kept, is_gone=is_gone)
 
 
 def make(shelf: Shelf, wish: Wish, *, note: Noting | None = None) -> tuple[ReportRun, bool]:
@@ -193,16 +197,10 @@ def _cut(shelf: Shelf, wish: Wish, last: ReportRun | None) -> Cut:
 
 
 def _earlier(shelf: Shelf, wish: Wish, cut: Cut) -> list[ReportRun]:
-    """The runs from a cut: the one that is named first, then the newest."""
     found = shelf.runs(report=wish.report, window=wish.window.name)
     return sorted(
         (one for one in found if one.cut == cut), key=lambda one: one.number != wish.number
     )
-
-
-def _kept(shelf: Shelf, wish: Wish, cut: Cut) -> ReportRun | None:
-    found = _earlier(shelf, wish, cut)
-    return next((one for one in found if shelf.kept_numbers(one) is not None), None)
 
 
 def _made(shelf: Shelf, wish: Wish, planned: Plan, *, folder: Path) -> ReportRun:
@@ -210,7 +208,6 @@ def _made(shelf: Shelf, wish: Wish, planned: Plan, *, folder: Path) -> ReportRun
     cut, last, kept = planned.cut, planned.last, planned.kept
     number = planned.number
     before = None if last is None else shelf.place(last) / NUMBERS_FILE
-    earlier = _earlier(shelf, wish, cut)
     wanted = Wanted(
         lake=shelf.lake.root,
         period=wish.window.period.value,
@@ -234,8 +231,8 @@ def _made(shelf: Shelf, wish: Wish, planned: Plan, *, folder: Path) -> ReportRun
     )
     run_notebook(shelf, wanted, folder)
     numbers = read_json((folder / NUMBERS_FILE).read_bytes())
-    if kept is None and earlier:
-        _check_same(shelf, earlier[0], numbers)
+    if kept is None and planned.earlier:
+        _check_same(shelf, planned.earlier[0], numbers)
     page = document(f"Lag report: {numbers.title}", [pieces_of(folder / NOTEBOOK_FILE)])
     (folder / PAGE_FILE).write_text(page, encoding="utf-8", errors="replace")
     return ReportRun(
