@@ -4,7 +4,8 @@ Place in the walk: below everything else in this folder.
 
 SQLite keeps a write-ahead log and waits LOCK_WAIT_S for a lock; a writing transaction takes the
 lock at its beginning, so that none fails half-way for having read first. It syncs each commit: what
-was stored is there after a power cut. PostgreSQL has the same bound on waiting for locks.
+was stored is there after a power cut. PostgreSQL has the same bound on waiting for locks; one that
+falls silent is given up (`bounded_server`).
 
 Invariant: migrations run under a lock and in one transaction, so that of several processes that
 open a new database one makes the tables, and a killed one leaves none. Absent on purpose: retries,
@@ -37,6 +38,9 @@ LOCK_WAIT_S: Final = 5
 
 CONNECT_WAIT_S: Final = 5
 STATEMENT_WAIT_S: Final = 30
+SILENCE_WAIT_S: Final = STATEMENT_WAIT_S + 5
+"""A server says within STATEMENT_WAIT_S what came of a question; later it is stopped or cut off."""
+
 CONNECTIONS_MAX: Final = 5
 """Of one process; who finds none free waits LOCK_WAIT_S."""
 
@@ -215,15 +219,23 @@ def _postgresql(url: sa.URL) -> sa.Engine:
         "idle_in_transaction_session_timeout": STATEMENT_WAIT_S,
     }
     options = " ".join(f"-c {name}={seconds}s" for name, seconds in bounds.items())
-    return sa.create_engine(
+    from pipelines.alerting.store import bounded_server  # noqa: PLC0415 - only who uses it has it
+
+    engine = sa.create_engine(
         url.set(drivername="postgresql+psycopg"),
-        connect_args={"connect_timeout": CONNECT_WAIT_S, "options": options},
+        connect_args={
+            "connect_timeout": CONNECT_WAIT_S,
+            "options": options,
+            **bounded_server.SOCKET_BOUNDS,
+        },
         pool_size=CONNECTIONS_MAX,
         max_overflow=0,
         pool_timeout=LOCK_WAIT_S,
         pool_pre_ping=True,
         hide_parameters=True,
     )
+    bounded_server.bound(engine, silence_s=SILENCE_WAIT_S)
+    return engine
 
 
 def _migrate(connection: sa.Connection) -> None:

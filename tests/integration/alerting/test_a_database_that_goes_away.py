@@ -1,8 +1,8 @@
 """The database of a running `tidemark alerts run` goes away, over the very notice that is being
 answered: the process tells it, lives on, and when the database is back each stall was told once.
 
-Away is a file that was moved, a folder that is not there, a PostgreSQL that was killed, and one
-whose tables are not there while a dump is brought back.
+Away is a file that was moved, a folder that is not there, a PostgreSQL that was killed, one that
+stands still, as its machine does, and one whose tables are not there while a dump is brought back.
 """
 
 from __future__ import annotations
@@ -79,6 +79,12 @@ def a_server_that_is_killed(_folder: Path) -> Iterator[Outage]:
 
 
 @contextmanager
+def a_server_that_stands_still(_folder: Path) -> Iterator[Outage]:
+    with stoppable_postgresql() as server:
+        yield Outage(address_of(server.address), server.freeze, server.go_on, "timeout expired")
+
+
+@contextmanager
 def tables_that_are_brought_back(_folder: Path) -> Iterator[Outage]:
     with stoppable_postgresql() as server:
 
@@ -99,6 +105,7 @@ WAYS = (
     a_file_that_is_moved,
     pytest.param(a_folder_that_is_moved, marks=pytest.mark.slow),
     a_server_that_is_killed,
+    a_server_that_stands_still,
     pytest.param(tables_that_are_brought_back, marks=pytest.mark.slow),
 )
 
@@ -178,7 +185,7 @@ def test_a_database_that_goes_away_loses_no_notice_and_has_none_sent_twice(
             cluster.goes_on("early", "late")
             time.sleep(max(0.0, gone[0] + GONE_S - time.monotonic()))
             assert process.poll() is None, log()
-            assert outage.words in log()
+            until(lambda: outage.words in log(), tmp_path)
             assert told(ledger) == [("firing", "early")]
             outage.end()
             until(lambda: len(told(ledger)) > 1, tmp_path)

@@ -6,12 +6,13 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import psycopg
@@ -31,16 +32,35 @@ class Stoppable:
 
     address: str
     """What psycopg connects with."""
-    _running: Callable[[], AbstractContextManager[None]]
+    _running: Callable[[], AbstractContextManager[int]]
     _held: ExitStack
+    _frozen: list[int] = field(default_factory=list)
 
     def begin(self) -> None:
         """Serve; it comes back when it answers."""
-        self._held.enter_context(self._running())
+        self._pid = self._held.enter_context(self._running())
+        self._held.callback(self.go_on)
 
     def stop(self) -> None:
         """As by kill -9."""
         self._held.close()
+
+    def freeze(self) -> None:
+        """Stand still, all of its processes, as on a machine that does: what is connected stays so,
+        who connects gets through, and nobody is answered."""
+        self._frozen.append(self._pid)
+        os.kill(self._pid, signal.SIGSTOP)
+        children = Path(f"/proc/{self._pid}/task/{self._pid}/children").read_text()
+        for child in map(int, children.split()):
+            with suppress(ProcessLookupError):
+                os.kill(child, signal.SIGSTOP)
+                self._frozen.append(child)
+
+    def go_on(self) -> None:
+        """After `freeze`; else nothing."""
+        while self._frozen:
+            with suppress(ProcessLookupError):
+                os.kill(self._frozen.pop(), signal.SIGCONT)
 
 
 @contextmanager
@@ -80,7 +100,7 @@ def stoppable_postgresql() -> Iterator[Stoppable]:
         serve += ["-c", "listen_addresses=127.0.0.1", "-c", "unix_socket_directories="]
         address = f"host=127.0.0.1 port={port} user=tests dbname=postgres"
 
-        def runs() -> AbstractContextManager[None]:
+        def runs() -> AbstractContextManager[int]:
             return running(serve, folder, lambda: psycopg.connect(address).close())
 
         with ExitStack() as held:
@@ -142,8 +162,8 @@ def mariadb() -> Iterator[int]:
 
 
 @contextmanager
-def running(command: list[str], folder: Path, ask: Callable[[], None]) -> Iterator[None]:
-    """Run a server until the end; it is up when `ask` raises no more."""
+def running(command: list[str], folder: Path, ask: Callable[[], None]) -> Iterator[int]:
+    """Run a server until the end; it is up when `ask` raises no more. Yields its process id."""
     log = folder / "server.log"
     with log.open("wb") as out:
         process = subprocess.Popen(
@@ -155,7 +175,7 @@ def running(command: list[str], folder: Path, ask: Callable[[], None]) -> Iterat
             assert process.poll() is None, log.read_text(errors="replace")
             assert time.monotonic() < deadline, log.read_text(errors="replace")
             time.sleep(0.05)
-        yield
+        yield process.pid
     finally:
         process.kill()
         process.wait()
