@@ -184,7 +184,8 @@ class Connection(asyncio.BufferedProtocol):
         self._closed = True
         if self._load is not None:
             self._give_back(self._load)
-        self._pending.fail_all(ConnectionLost(f"connection to {self._address} ended: {exc}"))
+        why = "" if exc is None else f": {exc}"
+        self._pending.fail_all(ConnectionLost(f"connection to {self._address} ended{why}"))
         self._gone.set()
         if self._transport is not None:
             let_go(self._transport)

@@ -216,7 +216,7 @@ async def test_a_lost_connection_fails_who_waits_and_the_next_call_connects_anew
         waiting = asyncio.create_task(ask(client, served, SILENT))
         await until(lambda: bool(served.server.peers() and served.server.peers()[0].attachment))
         served.server.peers()[0].close("the test says so")
-        with pytest.raises(ConnectionLost):
+        with pytest.raises(ConnectionLost, match=rf"^connection to {served.address} ended$"):
             await waiting
         await until(lambda: len(served.lost) == 1)
         assert (await ask(client, served, ECHO)).code == ResponseCode.SUCCESS
