@@ -16,7 +16,7 @@ import msgspec
 from engine.foundation.errors import ConfigError
 from pipelines.alerting.alerts import Alert, State
 from pipelines.alerting.judged import JudgedRule
-from pipelines.alerting.kept_silences import kept_silence, silences_of
+from pipelines.alerting.kept_silences import silences_of
 from pipelines.alerting.matchers import Matcher, MatcherFault, all_match, labels_of, matchers_of
 from pipelines.alerting.silences import DAYS, Recurring, Silence, active
 from pipelines.alerting.store import judgings, people, steps
@@ -188,9 +188,3 @@ def recurring_of(days: str, at: str, length_us: int, zone: str) -> Recurring | N
     except ValueError as error:
         allowed = f"days of {','.join(DAYS)} and a time like 22:00 ({error})"
         raise ConfigError("silence", f"{days} {at}", allowed) from error
-
-
-def silence_as_json(silence: Silence) -> dict[str, Any]:
-    """For machines, as it is stored."""
-    told: dict[str, Any] = msgspec.to_builtins(kept_silence(silence, created_us=0))
-    return told

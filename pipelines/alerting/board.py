@@ -225,9 +225,7 @@ class AlertBoard:
 
     def _read(self, connection: sa.Connection, now_us: int) -> Process:
         # The lease first: whoever stores a step renews it, so alerts are never older than it says.
-        lead = connection.execute(
-            sa.select(leads).where(leads.c.role == f"alerting of {self._lake}")
-        ).one_or_none()
+        lead = _lead(connection, self._lake)
         signs = (
             None if lead is None else (lead.token, lead.expires_us),
             _newest(connection, acks, self._lake, acks.c.acked_us),
@@ -237,10 +235,7 @@ class AlertBoard:
         if signs != self._signs:
             self._read_all(connection)
             self._signs = signs
-        cursor = connection.execute(
-            sa.select(cursors).where(cursors.c.lake == self._lake)
-        ).one_or_none()
-        return _watcher(lead, cursor, now_us)
+        return _watcher(lead, _cursor(connection, self._lake), now_us)
 
     def _read_all(self, connection: sa.Connection) -> None:
         rows = connection.execute(
@@ -263,6 +258,21 @@ class AlertBoard:
         is_same = shown is kept.alerts and said == kept.acks and silenced == kept.silences
         version = kept.version if is_same else kept.version + 1
         self._board = Board(kept.process, shown, said, silenced, version)
+
+
+def process_of(database: Database, lake: str, now_us: int) -> Process:
+    """Who keeps a lake's alerts up to date, for one look. Raises as the store does."""
+    with database.reading() as connection:
+        return _watcher(_lead(connection, lake), _cursor(connection, lake), now_us)
+
+
+def _lead(connection: sa.Connection, lake: str) -> Any:
+    asked = sa.select(leads).where(leads.c.role == f"alerting of {lake}")
+    return connection.execute(asked).one_or_none()
+
+
+def _cursor(connection: sa.Connection, lake: str) -> Any:
+    return connection.execute(sa.select(cursors).where(cursors.c.lake == lake)).one_or_none()
 
 
 def _newest(

@@ -206,17 +206,20 @@ def list_alerts(
     from pipelines.alerting.in_words import list_in_words
     from pipelines.alerting.state import now_us
 
+    at_us = now_us()
     named = {"rule": rule, "group": group, "severity": severity, "owner": owner}
     wanted = wanted_of(matchers or (), state=state, all_of_them=all_of_them, **named)
     with _state(lake, database) as (state_there, name):
-        found = listed(state_there, name, now_us=now_us(), wanted=wanted)
+        found = listed(state_there, name, now_us=at_us, wanted=wanted)
+        is_watched = _tell_who_watches(state_there, name, at_us)
     if as_json:
         _tell_json([one.as_json() for one in found[:limit]])
         return
     for line in list_in_words(found, limit=limit or LISTED) if found else ():
         typer.echo(line)
     if not found:
-        typer.echo("no alert is open" if wanted == wanted_of(()) else "no alert is as asked")
+        none = "no alert is open" if is_watched else "no alert is known to be open"
+        typer.echo(none if wanted == wanted_of(()) else "no alert is as asked")
 
 
 @alerts.command("show")
@@ -236,6 +239,7 @@ def show(
     at_us = now_us()
     with _state(lake, database) as (state, name):
         told = one_told(state, name, fingerprint, now_us=at_us)
+        _tell_who_watches(state, name, at_us)
     if as_json:
         whole = {**told.as_json(), "rule_judged": msgspec.to_builtins(told.judged)}
         _tell_json(whole)
@@ -256,6 +260,7 @@ def list_rules(
 
     with _state(lake, database) as (state, name):
         found = judgings.judged_of(state, name).values()
+        _tell_who_watches(state, name, now_us())
     if as_json:
         _tell_json(msgspec.to_builtins(list(found)))
         return
@@ -308,7 +313,9 @@ def silence(
     """Tell nobody of alerts that match, for a time or again and again."""
     import secrets
 
-    from pipelines.alerting.asking import new_silence, recurring_of, silence_as_json
+    import msgspec
+
+    from pipelines.alerting.asking import new_silence, recurring_of
     from pipelines.alerting.kept_silences import kept_silence
     from pipelines.alerting.state import now_us
     from pipelines.alerting.store import people
@@ -325,10 +332,12 @@ def silence(
         comment=comment,
         recurring=recurring,
     )
+    kept = kept_silence(made, created_us=begin_us)
     with _state(lake, database) as (state, name):
-        people.add_silence(state, name, kept_silence(made, created_us=begin_us))
+        people.add_silence(state, name, kept)
+        _tell_who_watches(state, name, begin_us)
     if as_json:
-        _tell_json(silence_as_json(made))
+        _tell_json(msgspec.to_builtins(kept))
         return
     typer.echo(f"silenced {made.silence_id}")
 
@@ -338,7 +347,8 @@ def list_silences(
     lake: LakeOption, database: DatabaseOption = None, as_json: JsonOption = False
 ) -> None:
     """The silences that have not ended."""
-    from pipelines.alerting.asking import silence_as_json
+    import msgspec
+
     from pipelines.alerting.in_words import silence_in_words
     from pipelines.alerting.kept_silences import silences_of
     from pipelines.alerting.state import now_us
@@ -346,11 +356,13 @@ def list_silences(
 
     at_us = now_us()
     with _state(lake, database) as (state, name):
-        found, faults = silences_of(people.silences_of(state, name, ending_after_us=at_us))
+        kept = people.silences_of(state, name, ending_after_us=at_us)
+        _tell_who_watches(state, name, at_us)
+    found, faults = silences_of(kept)
     for fault in faults:
         typer.echo(f"tidemark alerts silences: {fault}; end it, and write it anew", err=True)
     if as_json:
-        _tell_json([silence_as_json(one) for one in found])
+        _tell_json(msgspec.to_builtins(kept))
         return
     for one in found:
         typer.echo(silence_in_words(one, at_us))
@@ -420,6 +432,17 @@ def _state(lake: str, database: str | None) -> Iterator[tuple[Database, str]]:
         yield state, Lake.at(lake).root
     finally:
         state.close()
+
+
+def _tell_who_watches(state: Database, lake: str, now_us: int) -> bool:
+    """Does somebody keep the alerts up to date? Else it is said, beside what is known: what is
+    stored of a lake that nobody watches, or that is named wrongly, is no answer."""
+    from pipelines.alerting.board import process_of
+
+    process = process_of(state, lake, now_us)
+    if not process.is_believed:
+        typer.echo(f"tidemark alerts: {process.sentence(now_us)} ({lake})", err=True)
+    return process.is_believed
 
 
 def _span_us(name: str, text: str) -> int:

@@ -11,10 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
+from urllib.parse import urlparse
 
 from pipelines.alerting.alerts import Alert, Figure, State
 from pipelines.alerting.asking import Told
-from pipelines.alerting.channels.wording import links_of, one_line
+from pipelines.alerting.channels.wording import LINKS, is_web_address, one_line
 from pipelines.alerting.judged import JudgedRule
 from pipelines.alerting.silences import DAYS, Recurring, Silence
 from pipelines.microseconds import moment_at
@@ -88,12 +89,20 @@ def alert_in_words(told: Told, now_us: int) -> Iterator[str]:
         yield _field("because", _line(alert.reason))
     if figures := _figures(alert.figures):
         yield _field("figures", figures)
-    for name, url in links_of(alert):
-        yield _field(name.lower(), url)
+    yield from _links(alert)
     yield from _said(told, now_us)
     if told.judged is not None:
         yield _field("rule", _judged(told.judged, now_us))
     yield _field("id", alert.fingerprint)
+
+
+def _links(alert: Alert) -> Iterator[str]:
+    """Addresses, and paths below that of pages, lab and runbooks, which the store does not know."""
+    for key, name in LINKS:
+        link = alert.annotations.get(key, "")
+        is_path = bool(link) and not urlparse(link).scheme
+        if is_web_address(f"http://here/{link}" if is_path else link):
+            yield _field(name.lower(), link)
 
 
 def _state(alert: Alert, now_us: int) -> str:

@@ -143,7 +143,7 @@ def _is_meant(wanted: Mapping[str, str], alert: Alert) -> bool:
 def _shown(alert: Alert) -> str:
     said = {
         ALERT_NAME: alert.rule,
-        **alert.labels,
+        **{name: value for name, value in labels_of(alert).items() if value},
         _WORD: alert.state.value,
         _TEXT: alert.annotations.get("summary", ""),
     }

@@ -19,6 +19,7 @@ import httpx
 import pytest
 from deltalake import DeltaTable
 
+from pipelines.lake import Lake
 from tests.integration.alerting.receiving_server import Ledger, receiving
 from tests.integration.alerting.test_alerting_process import RULES, TELLING, two_groups
 from tests.pipelines.told_in_steps import Story
@@ -38,8 +39,18 @@ class Desk:
     def environment(self) -> dict[str, str]:
         return os.environ | {"TIDEMARK_HOME": str(self.folder / "home")}
 
+    @property
+    def root(self) -> str:
+        """What the lake is called."""
+        return Lake.at(str(self.folder / "lake")).root
+
     def tidemark(self, *words: str, code: int = 0) -> str:
-        """Run a command of alerts on the lake; what it says."""
+        """Run a command of alerts on the lake; what it answers, or why it does not."""
+        said, aside = self.said(*words, code=code)
+        return said or aside
+
+    def said(self, *words: str, code: int = 0) -> tuple[str, str]:
+        """Its answer, and what it says beside it."""
         done = subprocess.run(
             [TIDEMARK, "alerts", *words, "--lake", str(self.folder / "lake")],
             capture_output=True,
@@ -49,7 +60,7 @@ class Desk:
             env=self.environment,
         )
         assert done.returncode == code, done.stderr
-        return done.stdout or done.stderr
+        return done.stdout, done.stderr
 
     def alerts(self) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = json.loads(self.tidemark("list", "--all", "--json"))
@@ -143,12 +154,14 @@ def test_what_people_say_of_an_alert_is_kept_and_shown(desk: Desk) -> None:
         desk.await_told(1)
         assert 'state="FIRING",muted="no"} 1\n' in desk.scraped()
     (alert,) = desk.alerts()
-    assert alert["annotations"]["page_url"].startswith("/group/stuck?from=")
+    page = alert["annotations"]["page_url"]
+    assert page.startswith("/group/stuck?from=")
     name = alert["fingerprint"][:6]
     assert "stuck stands" in desk.tidemark("list")
     shown = desk.tidemark("show", name)
     assert re.search(r"labels +cluster=cluster-1, broker=b, group=stuck", shown), shown
     assert re.search(r"owner +shop\n", shown)
+    assert f"  page        {page}\n" in shown
     assert re.search(r"rule +judged at .* UTC: 1 row\n", shown)
     assert "phase_us" not in shown
     assert re.search(r"GroupStands +\d\d:\d\d:\d\d  1 row$", desk.tidemark("rules"), re.MULTILINE)
@@ -185,6 +198,7 @@ def test_what_people_say_is_answered_as_json(desk: Desk) -> None:
     silence = json.loads(desk.tidemark("silence", "group=stuck", *said))
     (listed,) = json.loads(desk.tidemark("silences", "--json"))
     assert silence == listed
+    assert silence["created_us"] == silence["from_us"]
     assert silence["to_us"] - silence["from_us"] == 2 * 3600 * 1_000_000
 
     ended = json.loads(desk.tidemark("unsilence", silence["silence_id"], "--json"))
@@ -205,6 +219,24 @@ def test_a_list_is_asked_for_by_what_is_wanted(desk: Desk) -> None:
         assert desk.tidemark("list", *other) == "no alert is as asked\n"
     assert "one of PENDING" in desk.tidemark("list", "--state", "odd", code=1)
     assert "is no matcher" in desk.tidemark("list", "stuck", code=1)
+
+
+def test_who_asks_is_told_when_nobody_watches(desk: Desk) -> None:
+    never = f"no alert process has ever run for this lake: nobody watches it ({desk.root})\n"
+    assert desk.said("list") == ("no alert is known to be open\n", f"tidemark alerts: {never}")
+    assert desk.said("list", "--json") == ("[]\n", f"tidemark alerts: {never}")
+    with desk.party():
+        desk.await_told(1)
+        for words in (("list",), ("rules",), ("silences",)):
+            assert desk.said(*words)[1] == ""
+    ends_s = time.monotonic() + 60
+    while not desk.said("list")[1]:
+        assert time.monotonic() < ends_s
+    shown, aside = desk.said("show", desk.alerts()[0]["fingerprint"])
+    assert "stuck stands" in shown
+    assert "nothing is heard of the alert process" in aside
+    silenced = desk.said("silence", "group=stuck", "--author", "bob", "--comment", "known")
+    assert "nothing is heard of the alert process" in silenced[1]
 
 
 def test_a_silence_of_everything_is_refused(desk: Desk) -> None:

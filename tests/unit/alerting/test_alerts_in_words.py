@@ -26,6 +26,7 @@ ALERT = an_alert(
         "first_step": "Look at the client.",
         "page_url": "https://t.example/group/payments",
         "notebook_url": "javascript:alert(1)",
+        "runbook_url": "runbooks.md#stalled-window",
     },
     figures={"time_lag_ms": 185_000, "lag_messages": 12_345, "head": None, "client_id": "c1"},
     active_at_us=AT_US - 3 * MINUTE_US,
@@ -61,6 +62,7 @@ StalledWindow: payments stands
   do first    Look at the client.
   figures     client_id c1, head unknown, lag_messages 12,345, time_lag_ms 3 min 5 s
   page        https://t.example/group/payments
+  runbook     runbooks.md#stalled-window
   acked       by ann at 2026-03-01 11:59:00 UTC: on it
   silenced    ab12  active until 2026-03-01 13:00:00 UTC (1 h left)  group="payments"  \
 bob: a release

@@ -70,6 +70,7 @@ def test_a_test_that_fails_says_what_there_is_instead(written: Path) -> None:
     assert code == 1
     assert "FAILED cases.toml: a group that falls behind: at 2m: there is no alert" in said
     assert "there is {alertname='Behind'" in said
+    assert "severity='warning'" in said
     assert "nobody expects" in said
     file.write_text(CASES.replace('"1m20s"', '"2m10s"'))
     code, said = told("test", str(file))
