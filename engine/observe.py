@@ -48,6 +48,12 @@ OBSERVER: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 TAKEN: Final = (".", "..", SPOOL_DIRECTORY)
 """Folders of the same place."""
 
+
+def seconds_of(text: str) -> float:
+    """Seconds that are written with their unit, or without. Raises ValueError."""
+    return float(str(text).removesuffix("s"))
+
+
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
 _log = logging.getLogger(__name__)
 
@@ -71,7 +77,12 @@ def observe(
     home: Annotated[Path, typer.Option(help="Folder for a spool of each broker.")] = Path(
         "var/observer"
     ),
-    period: Annotated[float, typer.Option(help="Seconds from one look to the next.")] = 10.0,
+    period: Annotated[
+        float,
+        typer.Option(
+            parser=seconds_of, metavar="SECONDS", help="From one look to the next: 10, or 10s."
+        ),
+    ] = 10.0,
     window_ms: Annotated[
         int, typer.Option(help="The window by which the pipeline judges (its --window-ms).")
     ] = WINDOW_MS,

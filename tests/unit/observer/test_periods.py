@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from engine.foundation.errors import ConfigError
-from engine.observe import WINDOW_MS, period_ms_of
+from engine.observe import WINDOW_MS, app, period_ms_of
 from pipelines.lake import Lake
 from pipelines.periods import ASKED_EACH, Periods, too_seldom
 from pipelines.settings import Evaluation
@@ -84,3 +85,17 @@ def test_a_pipeline_tells_of_an_observer_that_looks_too_seldom_once_each_period(
 
 def test_a_lake_without_observers_has_none(tmp_path: Path) -> None:
     assert too_seldom(Lake.at(str(tmp_path / "lake")), Evaluation()) == {}
+
+
+@pytest.mark.parametrize(
+    ("written", "code", "said"),
+    [
+        ("99", 1, "setting period=99.0 is not allowed: 1 to 60 seconds"),
+        ("99s", 1, "setting period=99.0 is not allowed: 1 to 60 seconds"),
+        ("10min", 2, "Invalid value for '--period'"),
+    ],
+)
+def test_a_period_may_be_written_with_its_unit(written: str, code: int, said: str) -> None:
+    done = CliRunner().invoke(app, ["observe", "-n", "127.0.0.1:1", "--period", written])
+    assert done.exit_code == code
+    assert said in done.output
