@@ -68,7 +68,7 @@ def acquire(
             sight = watched
         is_over = row.holder == _NOBODY or row.expires_us <= now_us
         if not is_over and now_us - sight[2] < lasts_us:
-            raise LeadHeld(f"one {role} a database: {row.holder} is at work", sight)
+            raise LeadHeld(f"{row.holder} does the {role}, and one does at a time", sight)
         token = row.token + 1
         connection.execute(sa.update(leads).where(leads.c.role == role).values(token=token, **mine))
         return Lead(role, token, lasts_us)

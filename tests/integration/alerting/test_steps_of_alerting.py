@@ -175,7 +175,7 @@ def test_a_step_that_cannot_be_stored_whole_leaves_nothing(database: Database) -
 
 def test_a_leader_that_was_followed_stores_nothing_more(database: Database) -> None:
     first = leading(database, "one")
-    with pytest.raises(LeadHeld, match="one is at work"):
+    with pytest.raises(LeadHeld, match="one does the alerts"):
         leading(database, "two", NOW_US + TTL_US - 1)
     second = leading(database, "two", NOW_US + TTL_US)
 
