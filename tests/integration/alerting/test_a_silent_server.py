@@ -27,8 +27,7 @@ def server() -> Iterator[Stoppable]:
 @pytest.fixture
 def database(server: Stoppable) -> Iterator[Database]:
     address = sa.make_url(address_of(server.address)).set(drivername="postgresql+psycopg")
-    bounds = {"connect_timeout": 2}
-    engine = sa.create_engine(address, connect_args=bounds, pool_pre_ping=True)
+    engine = sa.create_engine(address)
     bounded_server.bound(engine, silence_s=SILENCE_S)
     one = Database(engine)
     yield one
@@ -54,9 +53,8 @@ def test_a_question_amid_a_transaction_has_an_end(server: Stoppable, database: D
     assert asked(database, "SELECT to_regclass('half_done')") is None
 
 
-def test_a_connection_that_was_kept_is_tried_before_it_is_used(
-    server: Stoppable, database: Database
-) -> None:
+def test_a_connection_that_was_kept_is_tried_before_it_is_used(server: Stoppable) -> None:
+    database = Database.at(address_of(server.address))
     assert asked(database) == 1
     server.freeze()
     with pytest.raises(StoreUnavailable, match="timeout expired"):
@@ -64,6 +62,7 @@ def test_a_connection_that_was_kept_is_tried_before_it_is_used(
     server.go_on()
 
     assert asked(database) == 1
+    database.close()
 
 
 def test_who_says_something_now_and_then_is_not_silent(database: Database) -> None:
