@@ -25,6 +25,8 @@ from pipelines.wording import cause_text, clock, count, duration, plural, spoken
 WELL: Final = ("OK", "BROADCAST")
 NAMED_MAX: Final = 5
 """Names in a sentence; further ones are counted."""
+NO_ALERTS: Final = "No alert was ever told in this lake: `tidemark alerts run` watches it."
+"""Of a lake that perhaps nobody watches: that none is open would reassure falsely."""
 
 
 def judged(
@@ -366,8 +368,11 @@ def of_emitters(rows: pl.DataFrame) -> str:
     return f"{said}; {_listed(skewed)}." if skewed else f"{said}."
 
 
-def of_checks(rows: pl.DataFrame) -> str:
-    """How many checks fail, how many had nothing new to check, and when the newest run was."""
+def of_checks(rows: pl.DataFrame, *, by_then: bool = False) -> str:
+    """How many checks fail, how many had nothing new to check, and when the newest run was; of the
+    runs that were kept `by_then`, or of all."""
+    if rows.is_empty() and by_then:
+        return "No check had run by then."
     if rows.is_empty():
         return "No check has run: `tidemark check` runs them."
     idle = rows.filter(pl.col("checked_rows") == 0).height
@@ -415,12 +420,16 @@ def of_message(message_id: str, rows: pl.DataFrame) -> str:
 
 
 def of_window(name: str, window: dict[str, Any], rows: pl.DataFrame) -> str:
-    """What a window is, and what the evidence consists of."""
+    """What a window is, an open stall as it is now (`stood_until`), and what the evidence consists
+    of."""
     counts = rows["source"].value_counts(sort=True).iter_rows()
     told = ", ".join(f"{number} of {source}" for source, number in counts)
     what = window.get("rule") or window.get("cause") or "OWNED"
     end = "is open" if window["closed_at"] is None else f"ended {clock(window['closed_at'])}"
     evidence = f": {window['evidence']}" if window.get("evidence") else ""
+    if window["closed_at"] is None and name == "stalled_windows":  # Revisions keep old figures.
+        told_last = "" if window["unknown_reason"] is not None else f"; told last{evidence}"
+        evidence = f": {stall_now(window)}{told_last}"
     kind = spoken(name).removesuffix("s").capitalize()
     return (
         f"{kind} {window['window_id']} of {window['group']} on {window['topic']} queue "
