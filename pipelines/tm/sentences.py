@@ -12,6 +12,7 @@ from typing import Any, Final, cast
 
 import polars as pl
 
+from pipelines.at_risk import at_risk
 from pipelines.came_again import came_again
 from pipelines.emitters import skew_sentences, watched_text
 from pipelines.moment import Moment
@@ -296,15 +297,15 @@ def of_duplicates(asked: Asked, rows: pl.DataFrame, together: pl.DataFrame) -> s
         return f"No window of duplicate risk{asked.words}{_range(asked)}."
     confirmed = rows.filter(pl.col("outcome") == "CONFIRMED")
     again = came_again(rows.iter_rows(named=True))
-    at_risk = rows.filter(pl.col("state") == "OPEN")
+    still = rows.filter(pl.col("state") == "OPEN")
     said = f"{plural(rows.height, 'window')} of duplicate risk{asked.words}, "
     said += f"{confirmed.height} confirmed: {again.text} delivered twice"
     if again.messages is None:
         said = f"{plural(rows.height, 'window')} of duplicate risk{asked.words}; "
         said += f"whether any message was delivered twice is {again.number}"
-    if at_risk.height:
-        messages = plural(int(at_risk["at_risk_messages"].sum()), "message")
-        said += f"; {messages} at risk in {plural(at_risk.height, 'window')} still open"
+    if still.height:
+        messages = plural(at_risk(still), "message")
+        said += f"; {messages} at risk in {plural(still.height, 'window')} still open"
     return f"{said}." if together.is_empty() else f"{of_rollbacks(together)} {said}."
 
 
