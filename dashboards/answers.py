@@ -29,7 +29,7 @@ from pipelines.came_again import came_again
 from pipelines.check_results import of_each_check
 from pipelines.moment import Moment, cluster_of, reached_rows
 from pipelines.reading import QUEUE, held_to, lag_known, states_at
-from pipelines.rollbacks import NO_BOOTS, in_words, rollbacks
+from pipelines.rollbacks import COSTS_NOTHING, NO_BOOTS, in_words, rollbacks
 from pipelines.trust import EVERY_TABLE
 
 Row = dict[str, Any]
@@ -305,7 +305,9 @@ def changes(
     back with it."""
     returned, rest = _returned(rebalances, brokers)
     together = rollbacks(risks, NO_BOOTS) if together is None else together
-    alone = risks.filter(~pl.col("window_id").is_in(together["window_ids"].explode().implode()))
+    ids = together["window_ids"].explode().implode()
+    # That a broker died is told once, and to whom it does nothing is not told each time.
+    alone = risks.filter(~pl.col("window_id").is_in(ids) & ~COSTS_NOTHING)
     found = [
         *_interval_changes(stalls, "stall"),
         *_interval_changes(alone, "risk"),

@@ -93,13 +93,14 @@ def _trust(reading: Reading, since: datetime | None, keep: Keep, is_known: pl.Ex
 
 
 def recent_results(reading: Reading) -> pl.DataFrame:
-    """Results of the runs about the last hour of data; of all runs, when there is none."""
-    newest = reading.moment.newest
+    """Results of the runs about the last hour of data; of all runs, when there is none. As far as
+    they are known to the reading."""
+    newest, is_known = reading.moment.newest, _known(reading)
     if newest is not None:
-        recent = reading.rows("dq_results", since=newest - SHOWN_FOR)
+        recent = reading.rows("dq_results", since=newest - SHOWN_FOR).filter(is_known)
         if recent.height:
             return recent
-    return reading.rows("dq_results")
+    return reading.rows("dq_results").filter(is_known)
 
 
 def of_each_check(results: pl.DataFrame) -> pl.DataFrame:

@@ -168,7 +168,7 @@ def replay(
         str | None,
         typer.Option("--from", help="Begin, ISO 8601 (UTC unless it says else), or the first row."),
     ] = None,
-    end: Annotated[str | None, typer.Option("--to", help="End, ISO 8601.")] = None,
+    end: Annotated[str | None, typer.Option("--to", help="End, ISO 8601; or --cycle.")] = None,
     cycle: Annotated[
         int | None, typer.Option(help="In place of --to: what was known at the end of a cycle.")
     ] = None,

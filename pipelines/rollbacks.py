@@ -38,6 +38,14 @@ GROUPS_MIN: Final = 2
 NAMED_MAX: Final = 5
 """Groups in a sentence; further ones are counted."""
 
+COSTS_NOTHING: Final = (
+    (pl.col("cause") == "BROKER_CRASH")
+    & (pl.col("at_risk_messages") == 0)
+    & (pl.col("redelivered_messages") == 0)
+).fill_null(value=False)
+"""Of windows: a crash that takes nothing back, for who reads on there knows where it is. What is
+not known is not nothing."""
+
 _BROKER: Final = ("cluster", "broker", "emitter")
 _QUEUE: Final = ("group", "topic", "queue_id")
 NO_BOOTS: Final = pl.DataFrame(schema={"emitter": pl.String, "event_time": pl.Datetime("us")})
@@ -120,7 +128,7 @@ def _fallen(windows: pl.DataFrame, boots: pl.DataFrame) -> pl.DataFrame:
     fallen = met.with_columns(
         fell_at.then("opened_at").alias("fell_at"), life.otherwise("last_boot").alias("life")
     )
-    return fallen.filter(pl.col("fell_at").is_not_null())
+    return fallen.filter(pl.col("fell_at").is_not_null() & ~COSTS_NOTHING)
 
 
 def in_words(rollback: Mapping[str, Any]) -> str:

@@ -37,6 +37,7 @@ from dashboards.theme import palette, state_sign
 from dashboards.view import Span, View, around, group_path
 from dashboards.words import clock, count, duration, plural, visible
 from engine.foundation.errors import LakeError
+from pipelines.at_risk import at_risk
 from pipelines.came_again import CameAgain, came_again
 from pipelines.reading import LOOK_BACK
 from pipelines.rollbacks import rollbacks
@@ -347,8 +348,7 @@ def _at_risk(risks: pl.DataFrame, look: Look, doubts: Doubts) -> Any:
     """Windows in which messages may be delivered twice now, likewise."""
     rest = doubts.rest_of(risks)
     calm = "nothing at risk" if doubts.whole is None else str(doubts.whole)
-    messages = int(rest["at_risk_messages"].sum())
-    note = f"open, {plural(messages, 'message')} at risk" if rest.height else calm
+    note = f"open, {plural(at_risk(rest), 'message')} at risk" if rest.height else calm
     return tile(
         "duplicate risk",
         count(rest.height) if doubts.whole is None else WITHHELD_WORD,

@@ -336,14 +336,14 @@ class LakeHandle:
 
         return told(self._reading(as_of, cluster), answer)
 
-    def checks(self, status: str | None = None) -> Result:
-        """What every data-quality check last found, with critical failures that still count;
-        `status` "failed" or "passed" keeps those."""
-        reading = self._whole(None)
+    def checks(self, status: str | None = None, *, as_of: When | Cycle | None = None) -> Result:
+        """What every data-quality check last found, with critical failures that still count; as of
+        a moment, in runs that were kept by then. `status` "failed" or "passed" keeps those."""
+        reading = self._whole(as_of)
         if status is not None:
             status = the_name("status", status, STATUSES, of="the outcomes of a check")
         rows = of_each_check(recent_results(reading))
-        verdict = sentences.of_checks(rows)
+        verdict = sentences.of_checks(rows, by_then=as_of is not None)
         if status is not None:
             rows = rows.filter(pl.col("success") == (status == "passed"))
         return as_result(_answer(reading, verdict, rows, "dq_results"))
@@ -377,6 +377,8 @@ class LakeHandle:
             named.append(f"recorded_at <= {sql_time(reading.known_at)}")
         rows = reading.rows(ALERTS.name, *named).sort("recorded_at", "seq", maintain_order=True)
         verdict = sentences.of_alerts(asked, open_alerts(rows), rule)
+        if rows.is_empty() and not reading.distinct(ALERTS.name, "rule"):
+            verdict = sentences.NO_ALERTS
         if state is not None:
             wanted = the_name("state", state, ALERT_STATES, of="the states an alert may have")
             rows = rows.filter(pl.col("state") == wanted)
@@ -414,7 +416,7 @@ class LakeHandle:
         def answer(reading: Reading, _: str | None) -> Answer:
             rows = stories.of_window(reading, name, found)
             asked = stories.around(found, reading.moment)
-            said = sentences.of_window(name, found, rows)
+            said = sentences.of_window(name, stories.as_it_is(reading, name, found), rows)
             verdict = believed(reading, asked, name, lambda _: said)
             figure = lambda: drawing.timeline(reading, asked)  # noqa: E731
             return Answer(reading, verdict, rows, name, figure, stories.FIRST, asked)
@@ -452,9 +454,10 @@ class LakeHandle:
         cluster: str | None = None,
         since: When | None = None,
         until: When | None = None,
+        as_of: When | Cycle | None = None,
     ) -> Any:
         """Lag, stalls, duplicate risk and rebalances of a group on one time axis."""
-        return self.lag(group, cluster=cluster, since=since, until=until).plot()
+        return self.lag(group, cluster=cluster, since=since, until=until, as_of=as_of).plot()
 
     def overview(
         self,
@@ -462,9 +465,10 @@ class LakeHandle:
         cluster: str | None = None,
         since: When | None = None,
         until: When | None = None,
+        as_of: When | Cycle | None = None,
     ) -> Any:
         """Time lag of all groups over time."""
-        reading = self._reading(None, cluster)
+        reading = self._reading(as_of, cluster)
         return drawing.heatmap(reading, asked_of(reading, since=since, until=until))
 
     def _reading(self, as_of: When | Cycle | None, cluster: str | None = None) -> Reading:

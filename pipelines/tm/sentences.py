@@ -12,6 +12,7 @@ from typing import Any, Final, cast
 
 import polars as pl
 
+from pipelines.at_risk import at_risk
 from pipelines.came_again import came_again
 from pipelines.emitters import skew_sentences, watched_text
 from pipelines.moment import Moment
@@ -25,6 +26,8 @@ from pipelines.wording import cause_text, clock, count, duration, plural, spoken
 WELL: Final = ("OK", "BROADCAST")
 NAMED_MAX: Final = 5
 """Names in a sentence; further ones are counted."""
+NO_ALERTS: Final = "No alert was ever told in this lake: `tidemark alerts run` watches it."
+"""Of a lake that perhaps nobody watches: that none is open would reassure falsely."""
 
 
 def judged(
@@ -294,15 +297,15 @@ def of_duplicates(asked: Asked, rows: pl.DataFrame, together: pl.DataFrame) -> s
         return f"No window of duplicate risk{asked.words}{_range(asked)}."
     confirmed = rows.filter(pl.col("outcome") == "CONFIRMED")
     again = came_again(rows.iter_rows(named=True))
-    at_risk = rows.filter(pl.col("state") == "OPEN")
+    still = rows.filter(pl.col("state") == "OPEN")
     said = f"{plural(rows.height, 'window')} of duplicate risk{asked.words}, "
     said += f"{confirmed.height} confirmed: {again.text} delivered twice"
     if again.messages is None:
         said = f"{plural(rows.height, 'window')} of duplicate risk{asked.words}; "
         said += f"whether any message was delivered twice is {again.number}"
-    if at_risk.height:
-        messages = plural(int(at_risk["at_risk_messages"].sum()), "message")
-        said += f"; {messages} at risk in {plural(at_risk.height, 'window')} still open"
+    if still.height:
+        messages = plural(at_risk(still), "message")
+        said += f"; {messages} at risk in {plural(still.height, 'window')} still open"
     return f"{said}." if together.is_empty() else f"{of_rollbacks(together)} {said}."
 
 
@@ -366,8 +369,11 @@ def of_emitters(rows: pl.DataFrame) -> str:
     return f"{said}; {_listed(skewed)}." if skewed else f"{said}."
 
 
-def of_checks(rows: pl.DataFrame) -> str:
-    """How many checks fail, how many had nothing new to check, and when the newest run was."""
+def of_checks(rows: pl.DataFrame, *, by_then: bool = False) -> str:
+    """How many checks fail, how many had nothing new to check, and when the newest run was; of the
+    runs that were kept `by_then`, or of all."""
+    if rows.is_empty() and by_then:
+        return "No check had run by then."
     if rows.is_empty():
         return "No check has run: `tidemark check` runs them."
     idle = rows.filter(pl.col("checked_rows") == 0).height
@@ -415,12 +421,16 @@ def of_message(message_id: str, rows: pl.DataFrame) -> str:
 
 
 def of_window(name: str, window: dict[str, Any], rows: pl.DataFrame) -> str:
-    """What a window is, and what the evidence consists of."""
+    """What a window is, an open stall as it is now (`stood_until`), and what the evidence consists
+    of."""
     counts = rows["source"].value_counts(sort=True).iter_rows()
     told = ", ".join(f"{number} of {source}" for source, number in counts)
     what = window.get("rule") or window.get("cause") or "OWNED"
     end = "is open" if window["closed_at"] is None else f"ended {clock(window['closed_at'])}"
     evidence = f": {window['evidence']}" if window.get("evidence") else ""
+    if window["closed_at"] is None and name == "stalled_windows":  # Revisions keep old figures.
+        told_last = "" if window["unknown_reason"] is not None else f"; told last{evidence}"
+        evidence = f": {stall_now(window)}{told_last}"
     kind = spoken(name).removesuffix("s").capitalize()
     return (
         f"{kind} {window['window_id']} of {window['group']} on {window['topic']} queue "

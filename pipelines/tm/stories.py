@@ -14,10 +14,10 @@ import polars as pl
 
 from engine.foundation.errors import ConfigError
 from pipelines.came_again import came_again
-from pipelines.catalogue import GOLD_TABLES
+from pipelines.catalogue import GOLD_TABLES, STALLED_WINDOWS
 from pipelines.lake import sql_text
 from pipelines.moment import Moment, sql_time
-from pipelines.reading import LOOK_BACK, Reading, equals
+from pipelines.reading import LOOK_BACK, QUEUE, Reading, equals, stood_until
 from pipelines.tm.asking import Asked, the_message
 from pipelines.tm.sentences import lag_text
 from pipelines.wording import clock, plural, spoken
@@ -94,6 +94,16 @@ def the_window(reading: Reading, given: Any) -> tuple[str, Row]:
     raise ConfigError(
         "window", window_id, f"the window_id of a row of {', '.join(WINDOWED)} in this lake"
     )
+
+
+def as_it_is(reading: Reading, name: str, window: Row) -> Row:
+    """An open stall with its figures of the moment; any other window as its newest revision is."""
+    if name != STALLED_WINDOWS.name:
+        return window
+    revision = reading.windows(name, f"window_id = {sql_text(window['window_id'])}")
+    here = [equals(column, window[column]) for column in QUEUE]
+    lag = reading.newest("consumer_lag", *here)
+    return stood_until(revision, lag, reading.moment).row(0, named=True)
 
 
 def _id_in(given: Any) -> str:

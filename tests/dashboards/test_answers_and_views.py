@@ -202,6 +202,32 @@ class TestBrokers:
         ]
         assert joined == []
 
+    def test_a_crash_that_costs_nobody_anything_is_told_as_a_restart_alone(
+        self, story: Lake
+    ) -> None:
+        data = LakeData(story).seen()
+        risks = data.present("duplicate_risk_windows", START, END)
+        crashed = risks.filter(pl.col("cause") == "BROKER_CRASH")
+        assert crashed.height > 1
+
+        def told(windows: pl.DataFrame) -> list[str]:
+            changes = answers.changes(
+                stalls=data.stalls(START, END).clear(),
+                risks=windows,
+                rebalances=data.rows("rebalances", START, END).clear(),
+                dead_letters=data.rows("dead_letters", START, END).clear(),
+                span=Span(START, END, END, NOW),
+                brokers=answers.broker_events(data.lifecycle(START, END), pl.DataFrame()),
+            )
+            return [change.kind for change in changes]
+
+        free = crashed.with_columns(
+            pl.lit(0, pl.Int64).alias("at_risk_messages"),
+            pl.lit(0, pl.Int64).alias("redelivered_messages"),
+        )
+        assert told(free) == ["broker"]
+        assert len(told(crashed)) > 1
+
     def test_a_silence_is_told_with_its_length(self) -> None:
         silences = pl.DataFrame(
             {

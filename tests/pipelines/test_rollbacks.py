@@ -111,6 +111,18 @@ def test_a_crash_after_which_nothing_came_again_may_have_cost_something() -> Non
     assert "at risk, none again so far" in in_words(one)
 
 
+def test_a_crash_that_costs_nobody_anything_is_no_roll_back() -> None:
+    """Who reads on there repeats nothing; where that is not known, it is not nothing."""
+    nothing = [window(group, at_risk_messages=0) for group in "abc"]
+    assert found(*nothing) == []
+    assert found(*nothing, window("d")) == []
+    [one] = found(*nothing, window("d"), window("e"))
+    assert (one["group_names"], one["at_risk_messages"]) == (["d", "e"], 20)
+    unknown = {"redelivered_messages": None, "redelivered_unknown_reason": "OBSERVED"}
+    [one] = found(*(window(group, at_risk_messages=0, **unknown) for group in "ab"))
+    assert one["redelivered_messages"] is None
+
+
 @pytest.mark.parametrize(
     ("seen", "total", "said"),
     [

@@ -17,6 +17,7 @@ import polars as pl
 from pipelines.alerting.alerts import Alert
 from pipelines.alerting.metrics.exposition import Family, Sample
 from pipelines.alerting.metrics.observed import Observed, families_of
+from pipelines.at_risk import at_risk_by
 from pipelines.microseconds import micros
 from pipelines.moment import Moment, cluster_of
 from pipelines.settings import MS_US, SECOND_US
@@ -160,11 +161,10 @@ def _of_trouble(gold: Gold) -> Iterator[Family]:
         _column(by_kind.sort("cluster", "group", "kind"), ("cluster", "group", "kind"), "windows"),
     )
     place = ("cluster", "group")
-    at_risk = gold.risks.group_by(place).agg(pl.col("at_risk_messages").sum()).sort(place)
     yield _gauge(
         "duplicate_risk_messages",
         "Messages that may be consumed twice, of ranges that are open.",
-        _column(at_risk, place, "at_risk_messages"),
+        _column(at_risk_by(gold.risks, *place), place, "at_risk_messages"),
     )
     checks = gold.checks.with_columns((~pl.col("success")).cast(pl.Int8).alias("failed"))
     yield _gauge(

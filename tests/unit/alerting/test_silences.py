@@ -177,7 +177,7 @@ def asked_for(folder: Path, *words: str) -> tuple[int, str]:
     said = ["silence", "group=pay", "--author", "ann", "--comment", "release", *words]
     done = CliRunner().invoke(app, ["alerts", *said, *where])
     listed = CliRunner().invoke(app, ["alerts", "silences", "--json", *where])
-    return done.exit_code, listed.output
+    return done.exit_code, listed.stdout
 
 
 def test_a_silence_of_days_says_at_what_time_or_it_is_none(tmp_path: Path) -> None:

@@ -154,6 +154,10 @@ class TestSentences:
                 lambda tm: tm.checks(),
                 "1 of 8 checks failed: offsets_known; run of 2026-03-01 12:14:55 UTC.",
             ),
+            (
+                lambda tm: tm.alerts(),
+                "No alert was ever told in this lake: `tidemark alerts run` watches it.",
+            ),
         ],
     )
     def test_a_verdict_is_whole_and_says_to_when_the_data_was_judged(
@@ -254,6 +258,14 @@ class TestOneMoment:
         assert rows.filter(pl.col("source") == "stalled_windows")["what"][-1] == (
             "the listener of shipping-2@10.0.0.12 stands at\nat warehouse.reserve(warehouse.py:88)"
         )
+
+    def test_an_open_stall_is_explained_with_what_is_true_now(self, lake: tm.LakeHandle) -> None:
+        """Its last revision is older, and says less."""
+        said = lake.explain(lake.stalls("shipping", queue=2).df.iloc[-1]).verdict
+        assert (
+            "and is open: shipping on orders queue 2 has been stalled (frozen head) for 6 min 18 "
+            "s, 3,152 messages wait; told last: "
+        ) in said
 
     def test_of_a_broker_that_fell_silent_no_verdict_is_left_standing(self, tmp_path: Path) -> None:
         """Its groups are unknown with the reason, lag and all; its open windows stay open."""
@@ -405,6 +417,16 @@ class TestRanges:
             lake.groups("slow").plot()
         with pytest.raises(ConfigError, match="a question about groups"):
             lake.checks().plot()
+
+    def test_figures_and_checks_are_told_as_of_a_moment_like_all(self, lake: tm.LakeHandle) -> None:
+        moment = END - timedelta(minutes=5)
+        whole = lake.overview(since="2026-03-01T12:00:00Z")
+        for figure in (lake.overview(as_of=moment), lake.timeline("shipping", as_of=moment)):
+            assert figure.layout.xaxis.range[1] == moment
+            assert figure.layout.xaxis.range[1] < whole.layout.xaxis.range[1]
+        then = lake.checks(as_of=moment)
+        assert (then.verdict.split(" Judged")[0], len(then)) == ("No check had run by then.", 0)
+        assert lake.checks(as_of=1).verdict.startswith("1 of 8 checks failed: offsets_known;")
 
 
 class TestStories:
