@@ -17,19 +17,21 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote, urlparse
 
 import pyarrow as pa
 from deltalake import DeltaTable, QueryBuilder
 from deltalake.exceptions import DeltaError, TableNotFoundError
-from pyarrow.dataset import FileSystemDataset
 from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 
 from engine.foundation.errors import ConfigError, LakeError
 from engine.telemetry.tables import BRONZE_FOLDER, LAKE_SCHEMES, Column
 from pipelines.catalogue import ALERTS, CHECK_TABLES, GOLD_FOLDER, REPORTS, STATE_FOLDER
 from pipelines.schemas import arrow_schema
+
+if TYPE_CHECKING:  # It loads pandas, a sixth of what a short command takes to begin.
+    from pyarrow.dataset import FileSystemDataset
 
 STORAGE_VARIABLES: Final = ("AWS_",)
 """Environment variables with these beginnings are handed to the object store client, as its own

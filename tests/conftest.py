@@ -118,7 +118,7 @@ class Shares(LoadScopeScheduling):
         return share_of(nodeid)
 
     def _assign_work_unit(self, node: WorkerController) -> None:
-        """Of three processes or more, the last one waits, and ends when nothing is left for it."""
+        """Of three processes or more, the last one takes what waits."""
         if self.numnodes > 2:
             waits = node.gateway.id == f"gw{self.numnodes - 1}"
             share = share_for(self.workqueue, waits=waits)
@@ -176,13 +176,14 @@ def share_of(nodeid: str) -> str:
 
 
 def share_for(left: Iterable[str], *, waits: bool) -> str | None:
-    """Which of the shares that are left a process takes next. One that `waits` takes only those of
-    WAITING, the others take them last.
+    """Which of the shares that are left a process takes next. One that `waits` takes those of
+    WAITING, and then from the end, where the short ones are; the others take WAITING last.
     """
     by_kind: dict[bool, list[str]] = {True: [], False: []}
     for share in left:
         by_kind[any(_is_in(share, place) for place in WAITING)].append(share)
-    chosen = by_kind[True] if waits else [*by_kind[False], *by_kind[True]]
+    others = by_kind[False]
+    chosen = [*by_kind[True], *reversed(others)] if waits else [*others, *by_kind[True]]
     return next(iter(chosen), None)
 
 

@@ -113,6 +113,30 @@ def test_the_command_line_imports_a_room_only_when_its_command_runs() -> None:
     assert "pipeline" in done.stdout
 
 
+def test_a_short_question_to_the_database_loads_no_migrations_and_no_pandas(tmp_path: Path) -> None:
+    script = (
+        "import sys, tidemark\n"
+        "try:\n    tidemark.app(sys.argv[1:])\nexcept SystemExit:\n    pass\n"
+        "print(sorted(set(sys.modules) & {'alembic', 'pandas', 'pyspark'}))\n"
+    )
+    address = f"sqlite:///{tmp_path / 'tidemark.db'}"
+    question = ("alerts", "silences", "--lake", str(tmp_path), "--database", address)
+    answers = [
+        subprocess.run(
+            [sys.executable, "-c", script, *question],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout.splitlines()
+        for _ in range(2)  # The first one makes the tables.
+    ]
+    assert answers == [
+        ["nothing is silenced", "['alembic']"],
+        ["nothing is silenced", "[]"],
+    ]
+
+
 def test_imports_inside_functions_are_seen() -> None:
     seen = dict(Module("tidemark.py").imports())
     assert "importlib" in seen

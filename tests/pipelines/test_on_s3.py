@@ -177,6 +177,7 @@ def table_of(html: str) -> str:
     return html.partition("<table")[2].partition("</table>")[0]
 
 
+@pytest.mark.slow
 def test_spark_reads_a_lake_in_a_store_as_it_reads_one_on_a_disk(lake: Lake, told: Path) -> None:
     script = (
         "import json, sys; from pipelines import tm; asked = tm.connect(sys.argv[1]);"

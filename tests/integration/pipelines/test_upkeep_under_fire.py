@@ -80,7 +80,13 @@ class Fire:
         self.process.stdout.close()
 
 
-@pytest.mark.parametrize("vacuum", [False, True], ids=["kept files", "files vacuumed at once"])
+@pytest.mark.parametrize(
+    "vacuum",
+    [
+        pytest.param(True, id="files vacuumed at once"),
+        pytest.param(False, id="kept files", marks=pytest.mark.slow),
+    ],
+)
 @kills(4, in_full=20)
 def test_no_row_is_lost_or_doubled_while_the_maintainer_is_killed(
     tmp_path: Path, *, vacuum: bool, kills: int
