@@ -245,5 +245,7 @@ def _revisions(connection: sa.Connection) -> set[str]:
     """Which versions the tables say that they are of: one, or none in a new database."""
     if not sa.inspect(connection).has_table(VERSIONS):
         return set()
-    rows = connection.execute(sa.select(sa.column("version_num")).select_from(sa.table(VERSIONS)))
+    rows = connection.execute(
+        sa.select(sa.column("version_num", sa.String)).select_from(sa.table(VERSIONS))
+    )
     return set(rows.scalars())
