@@ -11,22 +11,19 @@ told what came of the first. Absent on purpose: rights, which the desk asks for 
 
 from __future__ import annotations
 
-import hashlib
 import secrets
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from dashboards.job_previews import DEEDS, Facts, Preview, Wish, preview_of
+from dashboards.once import BEING_DONE, click_of, why_not
 from dashboards.visits import Visitor, Visitors
-from engine.foundation.errors import ConfigError, RequestTimedOut, StorageError, TidemarkError
-from pipelines.alerting.store import operations
-from pipelines.alerting.store.tables import Ended
+from engine.foundation.errors import ConfigError, TidemarkError
 from pipelines.scheduler.looking import LookingDesk
 from pipelines.scheduler.roles import Deed, NotPermitted
 from pipelines.scheduler.store.jobs import JobChanged
 
-KEY_CHARS_MAX: Final = 64
-TAKES_US_MAX: Final = 60_000_000
 KIND: Final = "change of a job"
 ON_JOBS: Final = ("run", "start", "pause", "remove", "copy", "edit", "source", "back")
 
@@ -69,7 +66,7 @@ class JobChanges:
             facts = facts_of(desk, wish)
             return Told(wish, preview_of(wish, facts), secrets.token_hex(16), facts)
         except TidemarkError as error:
-            return Told(wish, refused=_why(error))
+            return Told(wish, refused=why_not(error))
 
     def do(self, visitor: Visitor, wish: Wish, *, version: str, key: str) -> Told:
         """Do what was previewed under this version and key."""
@@ -86,7 +83,7 @@ class JobChanges:
         except JobChanged:
             return replace(self.preview(visitor, wish), refused=NEW_NOW)
         except TidemarkError as error:
-            return replace(now, refused=_why(error))
+            return replace(now, refused=why_not(error))
 
     def _done_once(self, visitor: Visitor, wish: Wish, now: Told, key: str) -> Told:
         assert now.preview is not None, "it was previewed"
@@ -96,23 +93,12 @@ class JobChanges:
         database = self._visitors.database.opened()
         if desk is None or database is None:
             return Told(wish, refused=NO_DATABASE)
-        number = _operation(visitor, key)
-        now_us = desk.now_ms * 1000
-        try:
-            operations.begin(
-                database, number, KIND, now_us=now_us, expires_us=now_us + TAKES_US_MAX
-            )
-        except ConfigError:
-            return self._earlier(wish, visitor, key) or Told(wish, refused="It is being done.")
-        ended, result = Ended.FAILED, ""
-        try:
-            result = _done(desk, wish, now.preview, key=key, token=self._token)
-            ended = Ended.DONE
-        except TidemarkError as error:
-            result = _why(error)
-            raise
-        finally:
-            operations.end(database, number, ended, result=result, now_us=desk.now_ms * 1000)
+        preview = now.preview
+        result = click_of(self._visitors, database, visitor, key=key, kind=KIND).carry_out(
+            lambda: _done(desk, wish, preview, key=key, token=self._token)
+        )
+        if result is None:
+            return self._earlier(wish, visitor, key) or Told(wish, refused=BEING_DONE)
         return _told_done(wish, result)
 
     def _earlier(self, wish: Wish, visitor: Visitor, key: str) -> Told | None:
@@ -120,19 +106,17 @@ class JobChanges:
         database = self._visitors.database.opened()
         if database is None:
             return None
-        now_us = self._visitors.now_ms(database) * 1000
-        found = operations.operation(database, _operation(visitor, key), now_us=now_us)
+        found = click_of(self._visitors, database, visitor, key=key, kind=KIND).earlier()
         if found is None:
             return None
-        if found.state is Ended.DONE:
-            return _told_done(wish, found.result or "")
-        said = found.result or "It is being done, or nobody knows what came of it: look."
-        return Told(wish, refused=said)
+        if found.is_done:
+            return _told_done(wish, found.said)
+        return Told(wish, refused=found.said)
 
 
-def wish_of(asked: Any) -> Wish | None:
+def wish_of(asked: Any, deeds: Sequence[str] = DEEDS) -> Wish | None:
     """What a browser asks for; None for what no page of ours asks."""
-    if not isinstance(asked, dict) or asked.get("deed") not in DEEDS:
+    if not isinstance(asked, dict) or asked.get("deed") not in deeds:
         return None
     subject, values = asked.get("subject"), asked.get("values")
     if type(subject) is not int or not isinstance(values, dict) or len(values) > 40:
@@ -217,19 +201,3 @@ def _done(desk: LookingDesk, wish: Wish, preview: Preview, *, key: str, token: s
 def _told_done(wish: Wish, result: str) -> Told:
     leads_to, _, said = result.partition(" ")
     return Told(wish, done=said, leads_to=leads_to)
-
-
-def _operation(visitor: Visitor, key: str) -> str:
-    """A key is somebody's own: nobody learns what came of another's."""
-    name = visitor.actor.name if visitor.actor is not None else ""
-    return hashlib.sha256(f"{name}\n{key[:KEY_CHARS_MAX]}".encode("utf-8", "replace")).hexdigest()
-
-
-def _why(error: TidemarkError) -> str:
-    if isinstance(error, NotPermitted):
-        return f"You may not do this: {error}."
-    if isinstance(error, RequestTimedOut):
-        return f"No answer came, so nobody knows whether it was done: {error}"
-    if isinstance(error, StorageError):
-        return f"Whether it was done is not known; look before you try again. {error}"
-    return str(error)

@@ -3,7 +3,9 @@
     /jobs                          ?q= group= state= sort= page= do=add
     /jobs/7          its runs      ?run= before= rstate= do=run|start|pause|edit|copy|remove|kill
     /jobs/7/source   its sources   ?glue= do=source|back
-    /jobs/executors, /jobs/operations, /jobs/audit
+    /jobs/executors  groups        ?name= do=group-add|group-edit|group-copy|group-remove
+    /jobs/users                    ?name= do=user-add|user-edit|user-copy|user-password|user-remove
+    /jobs/operations, /jobs/audit
 
 Invariant: anything may stand in an address; what does not parse counts as not given.
 """
@@ -24,6 +26,7 @@ ROOT: Final = "/jobs"
 PARTS: Final = {
     "/jobs": "Jobs",
     "/jobs/executors": "Executors",
+    "/jobs/users": "Users",
     "/jobs/operations": "Operations",
     "/jobs/audit": "Audit",
 }
@@ -59,6 +62,8 @@ class JobView:
     before: int | None = None
     run_state: RunState | None = None
     deed: str = ""
+    name: str = ""
+    """Of a group or user that is to be changed."""
     glue: int | None = None
 
 
@@ -90,6 +95,7 @@ def view_of(search: str | None) -> JobView:
         before=number_of(given.get("before", "")),
         run_state=_among(RunState, given.get("rstate", "")),
         deed=given.get("do", "")[:16],
+        name=given.get("name", "")[:64],
         glue=number_of(given.get("glue", "")),
     )
 

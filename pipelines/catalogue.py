@@ -186,6 +186,7 @@ REPORTS: Final = GoldTable(
         must("no_paper", STRING, "why there is no PDF; empty: there is one"),
         must("made_at", TIMESTAMP, "clock of the process that made it"),
         must("took_ms", LONG, "how long that took, ms"),
+        Column("rebuilt", STRING, "why its numbers are those that an earlier run kept; else empty"),
         OBSERVED_DATE,
     ),
     ("report", "window", "number"),

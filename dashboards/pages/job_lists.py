@@ -7,6 +7,7 @@ from typing import Any, Final
 from dash import dcc, html
 
 from dashboards.job_view import PARTS, JobView, elsewhere, linked
+from dashboards.pages import people_lists
 from dashboards.pages.job_parts import (
     asking,
     cut,
@@ -29,14 +30,16 @@ GROUPS_CHOSEN_MAX: Final = 500
 EXECUTORS_SHOWN_MAX: Final = 200
 AUDIT_SHOWN: Final = 200
 GROUPS_BY_COMMAND: Final = (
-    "Groups, their addresses and tokens are changed by administrators at the command line: "
-    "`tidemark scheduler groups add|edit|copy|token|remove`."
+    "Administrators change groups here; tokens of their own are given at the command line, which "
+    "says them once: `tidemark scheduler groups token`."
 )
+PARTS_OF: Final = {"/jobs/audit": Deed.SEE_AUDIT, "/jobs/users": Deed.CHANGE_PEOPLE}
+"""Who may not do this has no such page."""
 
 
 def head(part: str, desk: LookingDesk, search: str | None) -> list[Any]:
     """The name of the page, its parts, and the way to make a job."""
-    shown = [one for one in PARTS if one != "/jobs/audit" or desk.may(Deed.SEE_AUDIT)]
+    shown = [one for one in PARTS if one not in PARTS_OF or desk.may(PARTS_OF[one])]
     links = [
         dcc.Link(
             PARTS[one],
@@ -50,6 +53,10 @@ def head(part: str, desk: LookingDesk, search: str | None) -> list[Any]:
         desk.may(Deed.CHANGE_JOBS, group.group_id) for group in desk.groups()
     ):
         deeds.append(deed_link("new job", linked(part, search, do="add")))
+    if part == "/jobs/executors" and desk.may(Deed.CHANGE_GROUPS):
+        deeds.append(deed_link("new group", linked(part, search, do="group-add", name=None)))
+    if part == "/jobs/users" and desk.may(Deed.CHANGE_PEOPLE):
+        deeds.append(deed_link("new user", linked(part, search, do="user-add", name=None)))
     return [
         html.Div(html.H1("Jobs"), className="page-head"),
         html.Div(
@@ -154,17 +161,26 @@ def _turns(page: int, found: int, search: str | None) -> Any:
     return html.Nav(links, className="choices pager", **{"aria-label": "Pages of jobs"})
 
 
-def executors(desk: LookingDesk) -> list[Any]:
+def executors(desk: LookingDesk, search: str | None) -> list[Any]:
     """Groups, and where their executors are."""
     found = desk.executors()
     now_ms = desk.now_ms
-    cards: list[Any] = [_group(group, there, now_ms) for group, there in found]
+    words = ("edit", "copy", "remove") if desk.may(Deed.CHANGE_GROUPS) else ()
+    cards: list[Any] = [
+        _group(
+            group,
+            there,
+            now_ms,
+            people_lists.deeds("/jobs/executors", search, "group", group.app_name, words=words),
+        )
+        for group, there in found
+    ]
     if not cards:
         cards.append(quiet("There is no group yet that you may see."))
     return [*cards, html.P(coded(GROUPS_BY_COMMAND), className="quiet")]
 
 
-def _group(group: Group, there: list[Executor], now_ms: int) -> Any:
+def _group(group: Group, there: list[Executor], now_ms: int, deeds: Any) -> Any:
     rows = [_executor(one, now_ms) for one in there[:EXECUTORS_SHOWN_MAX]]
     by_hand = group.manual_addresses is not None
     token = "a token of their own" if group.has_token else "the common token"
@@ -176,10 +192,10 @@ def _group(group: Group, there: list[Executor], now_ms: int) -> Any:
             ("executor", "state", "last beat"), rows, label=f"Executors of {group.app_name}"
         )
     if len(there) > EXECUTORS_SHOWN_MAX:
-        shown = [shown, quiet(f"and {len(there) - EXECUTORS_SHOWN_MAX:,} more")]
+        shown = html.Div([shown, quiet(f"and {len(there) - EXECUTORS_SHOWN_MAX:,} more")])
     return card(
         cut(group.app_name),
-        html.Div(shown),
+        html.Div([shown, deeds]),
         element=f"group-{group.group_id}",
         note=f"{title}{plural(len(there), 'executor')}, {how}, {token}",
     )

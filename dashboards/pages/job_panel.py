@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from dash import dcc, html
 
+from dashboards.admin_changes import ADMIN_DEEDS, RIGHTS, SECRETS
 from dashboards.job_changes import Told
 from dashboards.job_fields import SHOWN_CHARS_MAX, text_of
 from dashboards.job_previews import NOTHING_YET, Preview
@@ -31,6 +32,7 @@ from pipelines.scheduler.job_settings import (
     PARAMETERS_CHARS_MAX,
     JobSettings,
 )
+from pipelines.scheduler.passwords import PASSWORD_CHARS_MAX, PASSWORD_CHARS_MIN
 from pipelines.scheduler.routing import RouteStrategy
 from pipelines.scheduler.schedules import MisfirePolicy, ScheduleKind
 from pipelines.scheduler.store.glue import REMARK_CHARS_MAX
@@ -55,6 +57,15 @@ LABELS: Final = {
     "glue_type": "kind of source",
     "glue_source": "source",
     "remark": "remark (why)",
+    "app_name": "application",
+    "addresses": "addresses, one a line (none: its executors register)",
+    "as_name": "name of the copy",
+    "user": "name",
+    "rights": "rights",
+    "groups": "groups, with commas between them",
+    "password": f"password, {PASSWORD_CHARS_MIN} characters at least",
+    "is_admin": "administrator",
+    "group_ids": "groups",
 }
 CHOICES: Final[Mapping[str, Sequence[str]]] = {
     "schedule_kind": tuple(ScheduleKind),
@@ -62,6 +73,7 @@ CHOICES: Final[Mapping[str, Sequence[str]]] = {
     "route": tuple(RouteStrategy),
     "blocking": BLOCKING,
     "glue_type": GLUE_TYPES,
+    "rights": RIGHTS,
 }
 SETTINGS_SHOWN: Final = (
     *("title", "group", "author", "schedule_kind", "schedule_text", "zone", "misfire", "route"),
@@ -74,15 +86,30 @@ FIELDS: Final[Mapping[str, Sequence[str]]] = {
     "add": (*SETTINGS_SHOWN, "glue_source"),
     "source": ("glue_source", "remark"),
     "back": ("remark",),
+    "group-add": ("app_name", "title", "addresses"),
+    "group-edit": ("title", "addresses"),
+    "group-copy": ("as_name",),
+    "user-add": ("user", "rights", "groups", "password"),
+    "user-edit": ("rights", "groups"),
+    "user-copy": ("as_name",),
+    "user-password": ("password",),
 }
+HIDDEN: Final[Mapping[str, str]] = {"back": "glue_id"} | {
+    deed: "name" for deed in ADMIN_DEEDS if not deed.endswith("-add")
+}
+"""What the panel of a deed holds besides, for nobody to change."""
 CHARS_MAX: Final = {
     "parameters": PARAMETERS_CHARS_MAX,
     "glue_source": SOURCE_CHARS_MAX,
     "remark": REMARK_CHARS_MAX,
     "schedule_text": 128,
     "zone": 64,
+    "addresses": 65_535,
+    "groups": 4_096,
+    "password": PASSWORD_CHARS_MAX,
+    **dict.fromkeys(("app_name", "as_name", "user"), 64),
 }
-LONG: Final = ("parameters", "glue_source")
+LONG: Final = ("parameters", "glue_source", "addresses")
 VERBS: Final = {
     "run": "Run it now",
     "start": "Start it",
@@ -94,6 +121,7 @@ VERBS: Final = {
     "source": "Change the source",
     "back": "Roll back",
     "kill": "Kill it",
+    "password": "Change it",
 }
 
 
@@ -129,10 +157,11 @@ def panel(told: Told, groups: Sequence[str], away: str) -> Any:
         shown.append(node("div", fields, className="fields"))
     shown += _preview(preview)
     deeds: list[Any] = []
-    if fields:
+    if FIELDS.get(told.wish.deed):
         deeds.append(button("Preview", "preview"))
     if not preview.wrong:
-        deeds.append(button(VERBS[told.wish.deed], "do", primary=True))
+        deed = told.wish.deed if told.wish.deed in VERBS else told.wish.deed.partition("-")[2]
+        deeds.append(button(VERBS[deed], "do", primary=True))
     shown.append(node("div", [*deeds, _close(away)], className="deeds"))
     return _frame(told, preview.title, shown)
 
@@ -171,10 +200,9 @@ def _fields(told: Told, groups: Sequence[str]) -> list[Any]:
     values = first_values(told.wish.deed, told) | dict(told.wish.values)
     wrong = told.preview.wrong if told.preview is not None else {}
     shown: list[Any] = []
-    if told.wish.deed == "back":
-        shown.append(
-            node("input", type="hidden", value=values.get("glue_id", ""), data_field="glue_id")
-        )
+    hidden = HIDDEN.get(told.wish.deed)
+    if hidden:
+        shown.append(node("input", type="hidden", value=values.get(hidden, ""), data_field=hidden))
     for name in FIELDS.get(told.wish.deed, ()):
         label, value, why = LABELS[name], values.get(name, ""), wrong.get(name, "")
         if name == "glue_type" and value not in GLUE_TYPES and told.wish.deed == "edit":
@@ -189,7 +217,10 @@ def _fields(told: Told, groups: Sequence[str]) -> list[Any]:
             shown.append(area_field(name, label, value, wrong=why, rows=rows, chars_max=bound))
         else:
             bound = CHARS_MAX.get(name, NAME_CHARS_MAX)
-            shown.append(text_field(name, label, value, wrong=why, chars_max=bound))
+            is_secret = name in SECRETS
+            shown.append(
+                text_field(name, label, value, wrong=why, chars_max=bound, is_secret=is_secret)
+            )
     return shown
 
 

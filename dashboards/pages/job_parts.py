@@ -111,18 +111,25 @@ def facts(pairs: Iterable[tuple[str, Any]]) -> html.Dl:
 
 
 def text_field(
-    name: str, label: str, value: str, *, wrong: str = "", note: str = "", chars_max: int = 255
+    name: str,
+    label: str,
+    value: str,
+    *,
+    wrong: str = "",
+    note: str = "",
+    chars_max: int = 255,
+    is_secret: bool = False,
 ) -> dict[str, Any]:
     """One line of text."""
     element = f"field-{name}"
     shown = node(
         "input",
         id=element,
-        type="text",
+        type="password" if is_secret else "text",
         value=value,
         maxLength=chars_max,
         spellCheck="false",
-        autoComplete="off",
+        autoComplete="new-password" if is_secret else "off",
         className="search-field",
         data_field=name,
         **_described(element, wrong),

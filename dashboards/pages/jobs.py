@@ -13,11 +13,12 @@ from typing import Any, Final
 
 from dash import ClientsideFunction, Dash, Input, Output, State, dcc, html, no_update
 
+from dashboards.admin_changes import ADMIN_DEEDS, AdminChanges
 from dashboards.desk import Desk, beside
 from dashboards.job_changes import JobChanges, Told, wish_of
 from dashboards.job_previews import DEEDS, Wish
 from dashboards.job_view import JobAddress, address_of, linked, view_of
-from dashboards.pages import job_lists, job_operations, sign_in
+from dashboards.pages import job_lists, job_operations, people_lists, sign_in
 from dashboards.pages.job_page import JobPage
 from dashboards.pages.job_panel import first_values, panel
 from dashboards.pages.parts import (
@@ -41,10 +42,13 @@ LOG_EACH_MS: Final = 1_000
 TITLES: Final = {
     "/jobs": "Which jobs are there?",
     "/jobs/executors": "Who runs them?",
+    "/jobs/users": "Who may do what?",
     "/jobs/operations": "What takes long, and how did it end?",
     "/jobs/audit": "Who changed what?",
 }
 _TITLE: Final = html.Div(html.H1("Jobs"), className="page-head")
+PAGE_OF: Final = {"group": "/jobs/executors", "user": "/jobs/users"}
+"""Where they are changed."""
 SEARCHES: Final = {
     "/jobs": "whose title, handler or group holds",
     "/jobs/audit": "of whom, or of what: ann, pause, job:7",
@@ -118,7 +122,9 @@ def _shown(desk: LookingDesk, address: JobAddress, search: str | None) -> dict[s
         return {"head": page.head(), "run": page.run(), "body": page.body()}
     match address.part:
         case "/jobs/executors":
-            body: Any = job_lists.executors(desk)
+            body: Any = job_lists.executors(desk, search)
+        case "/jobs/users":
+            body = _card(address, people_lists.users(desk, search))
         case "/jobs/operations":
             body = _card(address, job_operations.operations(desk))
         case "/jobs/audit":
@@ -183,6 +189,7 @@ class Panel:
         self._changes = (
             None if desk.visitors is None else JobChanges(desk.visitors, token=desk.executor_token)
         )
+        self._admin = None if desk.visitors is None else AdminChanges(desk.visitors)
 
     def shown(self, path: str | None, search: str | None, asked: Any) -> Any:
         """The panel that the address opens, or what came of the step that was asked for."""
@@ -201,24 +208,31 @@ class Panel:
             return None
         if visitor.standing is not Standing.SIGNED_IN:
             told = Told(Wish("run"), refused="Nobody has signed in: nothing is changed.")
-            return tree(panel(told, (), linked(path or "", search, do=None)))
+            return tree(panel(told, (), linked(path or "", search, do=None, name=None)))
         told_of = self._stepped(visitor, asked) if is_of_here else None
         told = told_of or self._opened(visitor, address, search)
-        return tree(panel(told, self._groups(visitor), linked(path or "", search, do=None)))
+        return tree(
+            panel(told, self._groups(visitor), linked(path or "", search, do=None, name=None))
+        )
 
     def _stepped(self, visitor: Visitor, asked: dict[str, Any]) -> Told | None:
         assert self._changes is not None, "there are changes to make"
-        wish = wish_of(asked)
+        wish = wish_of(asked, (*DEEDS, *ADMIN_DEEDS))
         version, key = asked.get("version"), asked.get("key")
         if wish is None or not isinstance(version, str) or not isinstance(key, str):
             return None
+        changes = self._admin if wish.deed in ADMIN_DEEDS else self._changes
+        assert changes is not None, "there are changes to make"
         if asked.get("step") == "do":
-            return self._changes.do(visitor, wish, version=version, key=key)
-        return self._changes.preview(visitor, wish)
+            return changes.do(visitor, wish, version=version, key=key)
+        return changes.preview(visitor, wish)
 
     def _opened(self, visitor: Visitor, address: JobAddress, search: str | None) -> Told:
         assert self._changes is not None, "there are changes to make"
         view = view_of(search)
+        if view.deed in ADMIN_DEEDS and address.part == PAGE_OF[view.deed.partition("-")[0]]:
+            assert self._admin is not None, "there are changes to make"
+            return self._admin.opened(visitor, view.deed, view.name)
         subject = address.job_id or 0
         if view.deed == "kill":
             subject = view.run or 0

@@ -120,8 +120,9 @@ def runs_table(run: ReportRun, runs: Sequence[ReportRun], view: View) -> Any:
 
 
 def _against_the_run_before(run: ReportRun) -> str:
-    if run.revised:
-        return visible(run.revised)
+    notes = [note for note in (run.rebuilt, run.revised) if note]
+    if notes:
+        return visible(" ".join(notes))
     return "it is the first one" if run.number == 1 else "the same"
 
 

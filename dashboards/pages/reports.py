@@ -126,7 +126,11 @@ def _row(desk: Desk, run: ReportRun, view: View) -> list[Any]:
         html.Div(
             [
                 html.Div(visible(run.headline)),
-                *([html.Div(visible(run.revised), className="revised")] if run.revised else []),
+                *(
+                    html.Div(visible(note), className="revised")
+                    for note in (run.rebuilt, run.revised)
+                    if note
+                ),
             ],
             className="what",
         ),

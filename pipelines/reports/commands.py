@@ -134,7 +134,8 @@ def list_reports(
         _echo([_told(shelf, run) for run in found])
         return
     for run in found:
-        mark = " (revised)" if run.revised else ""
+        marks = [word for word in ("revised", "rebuilt") if getattr(run, word)]
+        mark = f" ({', '.join(marks)})" if marks else ""
         typer.echo(f"{run.name}{mark}  {run.headline}")
     if not found:
         typer.echo("no report was made yet: `tidemark reports run` makes one")
@@ -364,7 +365,7 @@ def _told(shelf: Shelf, run: ReportRun) -> dict[str, Any]:
 def _tell(shelf: Shelf, run: ReportRun, what: str) -> None:
     typer.echo(f"{what} {run.name}")
     typer.echo(run.headline)
-    for note in (run.revised, run.no_paper):
+    for note in (run.rebuilt, run.revised, run.no_paper):
         if note:
             typer.echo(note)
     typer.echo(str(shelf.place(run)))

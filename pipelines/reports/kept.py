@@ -28,7 +28,8 @@ from deltalake.exceptions import DeltaError
 from engine.foundation.errors import ConfigError, LakeError
 from pipelines.alerting.state import home_folder
 from pipelines.catalogue import REPORTS
-from pipelines.lake import Lake, first_line, sql_moment, sql_over, sql_text
+from pipelines.evolution import add_declared_columns
+from pipelines.lake import Lake, first_line, sql_moment, sql_over, sql_text, with_declared
 from pipelines.microseconds import micros
 from pipelines.reports.cuts import Cut
 from pipelines.reports.numbers import Numbers, read_json
@@ -77,6 +78,9 @@ class ReportRun:
     """Why there is no PDF; empty: there is one."""
     made_at: datetime
     took_ms: int
+    rebuilt: str = ""
+    """That its numbers were not counted anew, and why; empty: they were, or it is of a version that
+    did not note it."""
 
     @property
     def name(self) -> str:
@@ -120,8 +124,9 @@ class Shelf:
         if not self.lake.exists(self._address):
             return []
         table = self.lake.table(self._address)
+        rows = with_declared(table, "rows_of", REPORTS.columns)
         found: list[dict[str, Any]] = sql_over(
-            {"rows_of": table}, sql, what=self._address
+            {"rows_of": table}, sql.replace("FROM rows_of", f"FROM {rows}", 1), what=self._address
         ).to_pylist()
         return found
 
@@ -193,6 +198,7 @@ class Shelf:
         made.rename(place)
         try:
             self._create()
+            add_declared_columns(self.lake, self._address, REPORTS.columns)
             schema = arrow_schema(REPORTS.columns)
             row = _row(run)
             arrays = [pa.array([row[one.name]], one.type) for one in schema]
@@ -269,4 +275,5 @@ def _row(run: ReportRun) -> dict[str, Any]:
 
 def _run(row: dict[str, Any]) -> ReportRun:
     told = {one.name: row[one.name] for one in fields(ReportRun) if one.name in row}
+    told["rebuilt"] = told["rebuilt"] or ""
     return ReportRun(**told, begin=row["began_at"], end=row["observed_at"])

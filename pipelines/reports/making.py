@@ -48,7 +48,7 @@ from pipelines.reports.kept import (
     ReportRun,
     Shelf,
 )
-from pipelines.reports.notebook import Wanted
+from pipelines.reports.notebook import Wanted, rebuilt_from
 from pipelines.reports.numbers import Numbers, Verdict, read_json
 from pipelines.reports.recorded import covers
 from pipelines.reports.windows import Window
@@ -255,6 +255,7 @@ def _made(shelf: Shelf, wish: Wish, planned: Plan, *, folder: Path) -> ReportRun
         no_paper=printed(folder / PAGE_FILE, folder / PAPER_FILE),
         made_at=datetime.now(UTC),
         took_ms=round(1000 * (time.monotonic() - began_s)),
+        rebuilt=rebuilt_from(wanted.recorded_at) if planned.is_gone else "",
     )
 
 

@@ -10,7 +10,6 @@ changes, which could be another than what it does.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -21,10 +20,9 @@ import typer
 from pipelines.alerting.state import opened
 from pipelines.alerting.store.database import Database
 from pipelines.scheduler.answers import NOTHING_DONE, answer, answer_new, shown, told_change
-from pipelines.scheduler.changes import Changes
 from pipelines.scheduler.desk import Desk
 from pipelines.scheduler.for_commands import acting, echo_json, user_name
-from pipelines.scheduler.store.audit import Noted, last_noted, noted_since
+from pipelines.scheduler.store.audit import Noted, changes_in, last_noted, noted_since
 from pipelines.scheduler.store.clock import database_ms
 from pipelines.scheduler.store.jobs import Changed
 
@@ -107,15 +105,6 @@ def _tell(noted: Iterable[Noted]) -> None:
         typer.echo(f"{one.action} {_named(one)}")
         for name, (old, new) in changes_in(one).items():
             typer.echo(f"  {name}: {shown(old)} → {shown(new)}")
-
-
-def changes_in(noted: Noted) -> Changes:
-    """The old and the new of what was noted; none, where its detail is a sentence."""
-    try:
-        told = json.loads(noted.detail)
-    except ValueError:
-        return {}
-    return {name: (pair[0], pair[1]) for name, pair in told.items()}
 
 
 def _named(noted: Noted) -> str:

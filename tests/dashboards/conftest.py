@@ -9,9 +9,13 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser
 
+from pipelines.alerting.store.database import Database
 from pipelines.lake import Lake
+from tests.dashboards import jobs_told as told
+from tests.dashboards.house import House
 from tests.dashboards.served import Windows, serving
 from tests.gold_lake import END, Cast, write_gold_lake
+from tests.integration.alerting.stores import postgresql_address
 
 HOSTILE = Cast(
     billing="<img src=x onerror=alert(1)>",
@@ -76,3 +80,22 @@ def origins(
 def windows(browser: Browser) -> Windows:
     """The profiles of the browser."""
     return Windows(browser)
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> Iterator[House]:
+    database = told.a_database(tmp_path)
+    yield House(database, told.address_of(tmp_path), told.tell(database))
+    database.close()
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def any_house(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[House]:
+    """The same in either kind of database."""
+    if request.param == "sqlite":
+        yield request.getfixturevalue("house")
+        return
+    with postgresql_address() as address:
+        database = Database.at(address)
+        yield House(database, address, told.tell(database))
+        database.close()

@@ -20,8 +20,9 @@ from dashboards.visits import Visitors
 from pipelines.alerting.store.database import Database
 from pipelines.lake import Lake
 from pipelines.scheduler.job_settings import JobSettings
+from pipelines.scheduler.passwords import is_password
 from pipelines.scheduler.run_life import RunState
-from pipelines.scheduler.store import glue, groups, jobs, results
+from pipelines.scheduler.store import glue, groups, jobs, results, sessions
 from pipelines.scheduler.store.audit import Change, audit_of
 from pipelines.scheduler.store.clock import machine_ms
 from tests.dashboards import jobs_told as told
@@ -32,6 +33,7 @@ from tests.integration.scheduler.parties import CONTEXT, MODULE, TOKEN
 COMMAND = Path(sys.prefix) / "bin" / "tidemark"
 ROOT = Path(__file__).parents[2]
 WITHIN_MS = 30_000
+NEW_PASSWORD = "a long and secret word"
 NEW_SOURCE = "import time\nprint('second source')\n"
 
 
@@ -247,7 +249,21 @@ def test_pages_of_jobs_have_names_for_all_that_is_there_and_no_fault(
         expect(panel.get_by_label("zone")).to_have_value("Mars/Olympus")
         page.keyboard.press("Tab")
         page.go_back()
-        for path in ("/jobs", "/jobs/executors", "/jobs/audit", f"/jobs/{numbers['convert']}"):
+        visit.open("/jobs/users")
+        page.get_by_role("link", name="new user").click()
+        panel.get_by_label("name", exact=True).fill("bob")
+        panel.get_by_label("groups").fill("media")
+        panel.get_by_label("password").fill(NEW_PASSWORD)
+        panel.get_by_role("button", name="Preview").click()
+        expect(panel.get_by_role("cell", name="media")).to_be_visible()
+        expect(panel.get_by_label("password")).to_have_value(NEW_PASSWORD)
+        panel.get_by_role("button", name="Make it").click()
+        expect(panel.get_by_role("status")).to_contain_text("it is done")
+        assert is_password(NEW_PASSWORD, sessions.kept_password(database, "bob"))
+        for path in (
+            *("/jobs", "/jobs/executors", "/jobs/users", "/jobs/audit"),
+            *(f"/jobs/{numbers['convert']}", "/jobs/executors?do=group-edit&name=media"),
+        ):
             visit.open(path)
             assert page.locator("h1").count() == 1
             width = page.evaluate("document.documentElement.scrollWidth - innerWidth")

@@ -7,182 +7,27 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 import sqlalchemy as sa
 
-from dashboards.app import build
 from dashboards.guard import BODY_BYTES_MAX
 from dashboards.job_changes import NEW_NOW
 from dashboards.job_previews import DEEDS
 from dashboards.visits import COOKIE
-from pipelines.alerting.store.database import Database
 from pipelines.lake import Lake
 from pipelines.scheduler.looking import LookingDesk
 from pipelines.scheduler.roles import Actor
 from pipelines.scheduler.run_life import RunState
-from pipelines.scheduler.store import glue, jobs, people, results, sessions, tables
-from pipelines.scheduler.store.audit import audit_of
+from pipelines.scheduler.store import glue, jobs, people, results, tables
 from tests.dashboards import jobs_told as told
-from tests.dashboards.conftest import FRESH
-from tests.integration.alerting.stores import postgresql_address
+from tests.dashboards.house import OURS, House, at, reading, text
 
-OURS = {
-    "origin": "http://localhost",
-    "sec-fetch-site": "same-origin",
-    "content-type": "application/json",
-}
-SHOWN = (
-    *(f"jobs-{part}-tree.data" for part in ("head", "run", "body")),
-    *("jobs-gate.children", "jobs-seen.data"),
+PAGES = (
+    *("/jobs", "/jobs/1", "/jobs/3/source"),
+    *("/jobs/executors", "/jobs/users", "/jobs/audit"),
 )
-LOG = ("run-log-page.data", "run-log-card.className", "run-log-tick.disabled")
-PAGES = ("/jobs", "/jobs/1", "/jobs/3/source", "/jobs/executors", "/jobs/audit")
-
-
-@dataclass
-class House:
-    """A database in which something is told, and the numbers of its jobs."""
-
-    database: Database
-    address: str
-    jobs: dict[str, int]
-
-    def rows(self) -> str:
-        """All that a change would change."""
-        names = ("jobs", "runs", "glue_versions", "job_groups", "job_users")
-        with self.database.reading() as connection:
-            return "\n".join(
-                str(connection.execute(sa.select(tables.metadata.tables[name])).all())
-                for name in names
-            )
-
-    def actions(self, author: str) -> list[str]:
-        """What somebody has done, but for signing in; the newest first."""
-        return [
-            one.action
-            for one in audit_of(self.database)
-            if one.author == author and not one.action.startswith("sign")
-        ]
-
-
-@pytest.fixture
-def house(tmp_path: Path) -> Iterator[House]:
-    database = told.a_database(tmp_path)
-    yield House(database, told.address_of(tmp_path), told.tell(database))
-    database.close()
-
-
-@pytest.fixture(params=["sqlite", "postgresql"])
-def any_house(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[House]:
-    """The same in either kind of database."""
-    if request.param == "sqlite":
-        yield request.getfixturevalue("house")
-        return
-    with postgresql_address() as address:
-        database = Database.at(address)
-        yield House(database, address, told.tell(database))
-        database.close()
-
-
-class Reader:
-    """Somebody who asks by hand."""
-
-    def __init__(self, web: httpx.AsyncClient) -> None:
-        self.web = web
-
-    async def ask(
-        self, outputs: tuple[str, ...], inputs: dict[str, Any], states: dict[str, Any]
-    ) -> Any:
-        """Call a callback as a browser does; its answer, or None when nothing changes."""
-        body = {
-            "output": outputs[0] if len(outputs) == 1 else f"..{'...'.join(outputs)}..",
-            "outputs": _named(outputs) if len(outputs) > 1 else _named(outputs)[0],
-            "inputs": [{**_at(name), "value": value} for name, value in inputs.items()],
-            "state": [{**_at(name), "value": value} for name, value in states.items()],
-            "changedPropIds": list(inputs)[:1],
-        }
-        answer = await self.web.post(
-            "/_dash-update-component", content=json.dumps(body), headers=OURS
-        )
-        assert answer.status_code in {200, 204}, answer.text
-        return answer.json()["response"] if answer.status_code == 200 else None
-
-    async def page(self, path: str, search: str = "") -> str:
-        """All that a page shows."""
-        inputs = {"tick.n_intervals": 1, "url.pathname": path, "url.search": search}
-        shown = await self.ask(SHOWN, inputs, {"jobs-seen.data": None})
-        return json.dumps(shown, ensure_ascii=False)
-
-    async def panel(self, path: str, search: str = "", asked: Any = None) -> Any:
-        """The panel of a change."""
-        inputs = {"change-asked.data": asked, "url.search": search, "url.pathname": path}
-        answer = await self.ask(("change-tree.data",), inputs, {})
-        return None if answer is None else answer["change-tree"]["data"]
-
-    async def log(self, path: str, search: str) -> Any:
-        """Lines of the log of a run."""
-        inputs = {"run-log-tick.n_intervals": 1, "url.search": search}
-        states = {"url.pathname": path, "run-log-page.data": None}
-        return (await self.ask(LOG, inputs, states))["run-log-page"]["data"]
-
-    async def step(self, step: str, deed: str, subject: int, **told: Any) -> Any:
-        """A step of a change, with the version and the key of a preview."""
-        path = told.pop("path", f"/jobs/{subject}" if subject else "/jobs")
-        asked = {
-            "step": step,
-            "deed": deed,
-            "subject": subject,
-            "values": told.pop("values", {}),
-            "version": told.pop("version", ""),
-            "key": told.pop("key", "a key"),
-            "path": path,
-            "search": "",
-        }
-        return await self.panel(path, "", asked | told)
-
-    async def preview(self, deed: str, subject: int, **told: Any) -> tuple[Any, dict[str, str]]:
-        """The preview, and what has to be sent with it to have it done."""
-        panel = await self.step("preview", deed, subject, **told)
-        props = panel["props"]
-        return panel, {"version": props["data-version"], "key": props["data-key"]}
-
-
-def _at(name: str) -> dict[str, str]:
-    element, _, prop = name.partition(".")
-    return {"id": element, "property": prop}
-
-
-def _named(outputs: tuple[str, ...]) -> list[dict[str, str]]:
-    return [_at(name) for name in outputs]
-
-
-@asynccontextmanager
-async def reading(
-    lake: Lake, house: House, name: str = "", *, is_local: bool = True
-) -> AsyncIterator[Reader]:
-    """Somebody who has signed in by this name; by none: who has not."""
-    visitors = told.visitors_of(house.address, is_local=is_local)
-    application: Any = build(lake, clock=lambda: FRESH, visitors=visitors, executor_token="x" * 16)
-    transport = httpx.ASGITransport(app=application)
-    async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as web:
-        if name:
-            kept = sessions.kept_password(house.database, name)
-            token = sessions.begin_session(house.database, name, kept, now_ms=told.NOW_MS)
-            assert token is not None
-            web.cookies.set(COOKIE, token)
-        yield Reader(web)
-    visitors.database.close()
-
-
-def text(panel: Any) -> str:
-    return json.dumps(panel, ensure_ascii=False)
 
 
 class TestWhoSees:
@@ -337,14 +182,14 @@ class TestWhoChanges:
             asked = {"step": "do", "deed": "pause", "subject": job_id, "values": {}, **known}
             body = {
                 "output": "change-tree.data",
-                "outputs": _at("change-tree.data"),
+                "outputs": at("change-tree.data"),
                 "inputs": [
                     {
-                        **_at("change-asked.data"),
+                        **at("change-asked.data"),
                         "value": asked | {"path": "/jobs/1", "search": ""},
                     },
-                    {**_at("url.search"), "value": ""},
-                    {**_at("url.pathname"), "value": "/jobs/1"},
+                    {**at("url.search"), "value": ""},
+                    {**at("url.pathname"), "value": "/jobs/1"},
                 ],
                 "changedPropIds": ["change-asked.data"],
             }

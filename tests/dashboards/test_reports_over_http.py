@@ -20,9 +20,10 @@ from dashboards.app import build
 from dashboards.data import LakeData
 from dashboards.desk import Desk
 from dashboards.pages import report, reports
+from dashboards.pages.report_parts import runs_table
 from dashboards.report_files import TYPES
 from dashboards.reports import FILE_BYTES_MAX, ReportShelf, TooLarge
-from dashboards.view import report_file_path, report_of, report_path
+from dashboards.view import View, report_file_path, report_of, report_path
 from engine.foundation.errors import LakeError
 from pipelines.lake import Lake
 from pipelines.reports.kept import NUMBERS_FILE, PAGE_FILE, PAPER_FILE, Shelf
@@ -196,6 +197,16 @@ def test_the_list_has_the_newest_first_and_says_what_each_was_like(reported: Rep
     for said in ("3 kept", "2 missed", "▼ 5 worse", "no PDF", "gone: kept for 14 days"):
         assert said in text, said
     assert reported.second.revised in text
+
+
+def test_a_report_that_was_rebuilt_says_so_in_the_lists(own: Reported, tmp_path: Path) -> None:
+    rebuilt = replace(own.second, number=3, rebuilt="Rebuilt from the numbers kept on a day.")
+    made = tmp_path / "made"
+    made.mkdir()
+    own.shelf.add(rebuilt, made)
+    assert shown(reports.content(desk(own.shelf.lake), "")[4]).count(rebuilt.rebuilt) == 1
+    about_its_period = runs_table(own.second, [rebuilt, own.second, own.first], View())
+    assert shown(about_its_period).count(rebuilt.rebuilt) == 1
 
 
 @pytest.mark.parametrize(

@@ -42,6 +42,10 @@ def test_after_gold_was_computed_anew_the_same_cut_has_the_numbers_that_were_kep
     second = shelf.named(again(RUN.name))
     assert (second.number, second.cut, second.digest) == (2, RUN.cut, RUN.digest)
     assert (shelf.numbers(second), second.revised) == (NUMBERS, "")
+    assert second.rebuilt.startswith(SAID)
+    assert [one.rebuilt for one in shelf.runs() if one.number == 1] == [""]
+    listed = CliRunner().invoke(app, ["reports", "list", "--lake", lake.root]).stdout.splitlines()
+    assert [line.split("  ")[0] for line in listed] == [f"{second.name} (rebuilt)", RUN.name]
     assert SAID in shelf.file(second, PAGE_FILE).read_text(encoding="utf-8")
     assert shelf.file(second, NOTEBOOK_FILE).exists()
     shutil.rmtree(shelf.place(RUN))

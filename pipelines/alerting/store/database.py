@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -132,9 +132,18 @@ class Database:
         of the block: what takes several steps is tried, and read back, before it is undone. Others
         wait for their turn to write meanwhile. Use it in one thread.
         """
-        with _as_ours(), suppress(_Undone), self._writer.begin() as connection:
-            yield Database(self._reader, self._file, is_trial=True, within=connection)
+        with suppress(_Undone), self._in_one(is_trial=True) as rehearsed:
+            yield rehearsed
             raise _Undone
+
+    def together(self) -> AbstractContextManager[Database]:
+        """The same, committed at the end of the block, and undone when that raises."""
+        return self._in_one(is_trial=False)
+
+    @contextmanager
+    def _in_one(self, *, is_trial: bool) -> Iterator[Database]:
+        with _as_ours(), self._writer.begin() as connection:
+            yield Database(self._reader, self._file, is_trial=is_trial, within=connection)
 
     def trial(self) -> Database:
         """The same database, each of whose writing transactions is undone at its end: what it

@@ -157,6 +157,9 @@ class Worker:
         try:
             await asyncio.wait({answering, ending}, return_when=asyncio.FIRST_COMPLETED)
             await asyncio.wait({answering}, timeout=LAST_ANSWER_S)
+            if answering.done() and answering.result() is None:  # What it has to do at its end.
+                grace_s = STOP_GRACE_S if self.is_stopped else LAST_ANSWER_S
+                await asyncio.wait({ending}, timeout=grace_s)
         finally:
             for task in (answering, ending):
                 task.cancel()

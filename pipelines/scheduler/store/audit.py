@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -9,6 +10,7 @@ from typing import Final
 import sqlalchemy as sa
 
 from pipelines.alerting.store.database import Database
+from pipelines.scheduler.changes import Changes
 from pipelines.scheduler.store.tables import AnyRow, job_audit
 
 AUDIT_SHOWN_MAX: Final = 1_000
@@ -91,6 +93,15 @@ def noted_since(database: Database, audit_id: int) -> list[Noted]:
     with database.reading() as connection:
         rows = connection.execute(wanted.order_by(job_audit.c.audit_id).limit(AUDIT_SHOWN_MAX))
         return [_noted(row) for row in rows]
+
+
+def changes_in(noted: Noted) -> Changes:
+    """The old and the new of what was noted; none, where its detail is a sentence."""
+    try:
+        told = json.loads(noted.detail)
+    except ValueError:
+        return {}
+    return {name: (pair[0], pair[1]) for name, pair in told.items()}
 
 
 def _noted(row: AnyRow) -> Noted:

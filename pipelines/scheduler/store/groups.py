@@ -97,17 +97,20 @@ def edit_group(
     title: str,
     manual_addresses: Sequence[str] | None,
 ) -> None:
-    """Give a group another title, or other addresses (None: those that register)."""
+    """Give a group another title, or other addresses (None: those that register). Raises
+    ConfigError when both are as they are."""
     values = _values(title, manual_addresses)
     with database.writing() as connection:
         before = _told_of(_locked(connection, group_id))
+        made = changes(before, _told(values))
+        if not made:
+            raise ConfigError("settings", "as they are", "at least one that is another than now")
         connection.execute(
             sa.update(job_groups)
             .where(job_groups.c.group_id == group_id)
             .values(changed_ms=change.now_ms, **values)
         )
-        detail = detail_of(changes(before, _told(values)))
-        note(connection, change, "edit", f"group:{group_id}", detail=detail)
+        note(connection, change, "edit", f"group:{group_id}", detail=detail_of(made))
 
 
 def set_token(database: Database, group_id: int, token: str | None, change: Change) -> None:

@@ -111,11 +111,14 @@ def edit_user(
     is_admin: bool | None = None,
     group_ids: Iterable[int] | None = None,
 ) -> None:
-    """Change his rights; None leaves them. Raises ConfigError for the last administrator's."""
+    """Change his rights; None leaves them. Raises ConfigError for the last administrator's, and
+    when they are so already."""
     with database.writing() as connection:
         row = _locked(connection, name)
         becomes = row.is_admin if is_admin is None else is_admin
         listed = list(_groups(row)) if group_ids is None else _checked(connection, group_ids)
+        if (becomes, listed) == (row.is_admin, sorted(_groups(row))):
+            raise ConfigError("rights", "as they are", "others than now")
         if row.is_admin and not becomes:
             _keep_one(connection, name)
         connection.execute(

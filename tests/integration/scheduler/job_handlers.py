@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import signal
 import subprocess
@@ -59,6 +60,18 @@ def waits_for_ever(context: JobContext) -> None:
         _a_lock_that_nobody_gives_back()
     finally:
         print("and tidies up")  # noqa: T201 - into the log
+
+
+@handler("tidies-up-at-the-end-of-its-process")
+def tidies_up_at_the_end_of_its_process(context: JobContext) -> None:
+    atexit.register(_tidy_up_slowly)
+    context.log("will not come back")
+    time.sleep(600)
+
+
+def _tidy_up_slowly() -> None:
+    time.sleep(0.5)
+    print("and has tidied up", flush=True)  # noqa: T201 - into the log
 
 
 @handler("is-stubborn")

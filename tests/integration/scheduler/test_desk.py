@@ -176,6 +176,14 @@ def test_a_group_is_made_changed_copied_and_removed_with_its_token(database: Dat
     root, ann, hers, _ = shop(database)
     manual = ["http://10.0.0.7:9999/"]
     root.edit_group("hers", title="Hers", addresses=manual)
+    before = root.audit_of()
+    for same in (
+        lambda: root.edit_group("hers", title=None, addresses=manual),
+        lambda: root.edit_user("ann", is_admin=False),
+    ):
+        with pytest.raises(ConfigError, match="as they are"):
+            same()
+    assert root.audit_of() == before
     root.set_token("hers", TOKEN)
     [group] = ann.groups()
     assert (group.title, group.manual_addresses, group.has_token) == ("Hers", tuple(manual), True)

@@ -156,6 +156,18 @@ async def test_a_stuck_handler_leaves_its_stack_in_the_log(tmp_path: Path) -> No
         assert (await admin.result_of(2)).code == 200
 
 
+async def test_what_a_module_does_as_its_process_ends_is_waited_for(tmp_path: Path) -> None:
+    async with receiving_admin() as admin, executor_here(tmp_path, admin.url) as executor:
+        await executor.run(1, "tidies-up-at-the-end-of-its-process")
+        await executor.log_with(1, "will not come back")
+        await executor.client.kill(7)
+        killed = "scheduling center kill job. [job running, killed]"
+        assert (await admin.result_of(1)).message == killed
+        text = (await executor.log(1)).text
+        assert "and has tidied up" in text
+        assert "ended with status 1" in text, "it was not killed"
+
+
 async def test_a_handler_that_will_not_stop_is_killed_with_all_it_has_started(
     tmp_path: Path,
 ) -> None:

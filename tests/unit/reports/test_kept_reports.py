@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from deltalake import DeltaTable, write_deltalake
 
 from engine.foundation.errors import ConfigError, LakeError
+from pipelines.catalogue import REPORTS
 from pipelines.lake import Lake
 from pipelines.reports.kept import DAYS_KEPT, NUMBERS_FILE, PAGE_FILE, ReportRun, Shelf
 from pipelines.reports.lag_report import lag_report
@@ -111,6 +114,22 @@ def test_numbers_that_are_not_those_of_the_row_are_none(tmp_path: Path) -> None:
     shelf.add(run, folder_with_numbers(tmp_path / "made"))
     assert shelf.numbers(run) == NUMBERS
     assert shelf.kept_numbers(run) is None
+
+
+def test_a_table_of_before_rebuilt_reports_were_told_apart_is_read_and_written(
+    tmp_path: Path,
+) -> None:
+    shelf = Shelf(Lake.at(str(tmp_path)))
+    shelf.add(RUN, folder_with_numbers(tmp_path / "made"))
+    address = shelf.lake.gold(REPORTS.name)
+    older = DeltaTable(address).to_pyarrow_table().drop_columns(["rebuilt"])
+    shutil.rmtree(address)
+    write_deltalake(address, older, partition_by=["observed_date"])
+    assert [one.rebuilt for one in shelf.runs()] == [""]
+    assert shelf.listed(text="FROM rows_of") == ([], 0)
+    told = replace(RUN, number=2, rebuilt="Rebuilt from the numbers kept on a day.")
+    shelf.add(told, folder_with_numbers(tmp_path / "made"))
+    assert [one.rebuilt for one in shelf.runs()] == [told.rebuilt, ""]
 
 
 def test_a_lake_without_reports_has_none(tmp_path: Path) -> None:
