@@ -115,15 +115,19 @@ KILLED_TOPIC, KILLED_GROUP = "observed-killed", "observed-java-killed"
 async def test_a_java_consumer_of_an_earlier_rocketmq_that_is_killed_has_left_what_it_held(
     earlier_rocketmq: RealRocketMQ, tmp_path: Path
 ) -> None:
-    """It dies of SIGKILL over a message, with others behind it in its window."""
+    """It is killed over its messages, once a look has seen what it holds."""
     home = tmp_path / "home" / "DefaultCluster" / "broker-a" / "observer"
     command = java_consumer(tmp_path)
     command += [earlier_rocketmq.name_server, KILLED_GROUP, KILLED_TOPIC, "java-1"]
-    command += [str(tmp_path / "ledger.jsonl"), "--dies-on", "halt"]
+    command += [str(tmp_path / "ledger.jsonl"), "--freezes-on", "halt"]
 
     def events() -> list[str]:
         rows = spooled(home, "rebalance_events") if (home / "spool").exists() else []
         return [row["kind"] for row in rows if row["group"] == KILLED_GROUP]
+
+    def pulled() -> bool:
+        rows = spooled(home, "group_watermarks")
+        return any(row["pulled"] for row in rows if row["group"] == KILLED_GROUP)
 
     async with AsyncExitStack() as stack:
         producer = await stack.enter_async_context(
@@ -131,12 +135,14 @@ async def test_a_java_consumer_of_an_earlier_rocketmq_that_is_killed_has_left_wh
         )
         await eventually(lambda: _sent(producer, KILLED_TOPIC), "the broker makes the topic")
         stack.enter_context(observer(earlier_rocketmq, tmp_path))
-        stack.enter_context(running(command, tmp_path / "java.log"))
+        consumer = stack.enter_context(running(command, tmp_path / "java.log"))
         await eventually(lambda: "ASSIGNED" in events(), "it reads", within_s=90)
         for number in range(40):
             message = Message(KILLED_TOPIC, b"order")
             message.keys = "halt" if number < 20 else ""
             await producer.send(message)
+        await eventually(pulled, "a look sees what it holds", within_s=90)
+        consumer.kill()
         await eventually(lambda: "LEFT" in events(), "it is gone", within_s=90)
     (left,) = [
         row
@@ -152,12 +158,12 @@ async def test_a_java_consumer_of_an_earlier_rocketmq_that_is_killed_has_left_wh
 
 
 @contextmanager
-def running(command: list[str], log: Path) -> Iterator[None]:
+def running(command: list[str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
     """A process, killed at the end."""
     with log.open("w") as out:
         process = subprocess.Popen([*DIES_WITH_THE_TESTS, *command], stdout=out, stderr=out)
     try:
-        yield
+        yield process
     finally:
         process.kill()
         process.wait()

@@ -28,6 +28,14 @@ from tests.shipped_alerts import fired
 TOPIC = "observed-members"
 AT_ODDS, SHARED, LITE, HOARDING = "at-odds", "shared", "lite-pull", "lite-hoarding"
 MESSAGES = 40
+TRUE_AFTER_A_WHILE = {
+    ("QueueStalled", HOARDING),
+    ("QueueNotPulled", SHARED),
+    ("GroupStopped", SHARED),
+}
+"""What a slow machine finds, too: who hoards stands still, and each of two that bear one id takes
+itself for the first of two, so that nobody reads the second half of the queues.
+"""
 
 
 @contextmanager
@@ -116,9 +124,8 @@ async def test_members_at_odds_shared_ids_and_pulls_of_their_own_are_told(
         await eventually(lambda: bool(shared()), "the shared id is told", within_s=200)
     _are_told(conflicts(), shared())
     gold = run(steps(), bronze_of(tmp_path / "lake"), Evaluation())
-    assert {one for one in fired(gold) if one[1] in (AT_ODDS, SHARED, LITE, HOARDING)} == {
-        ("SubscriptionsDiffer", AT_ODDS),
-        ("ClientIdShared", SHARED),
-    }
+    alerts = {one for one in fired(gold) if one[1] in (AT_ODDS, SHARED, LITE, HOARDING)}
+    told_of = {("SubscriptionsDiffer", AT_ODDS), ("ClientIdShared", SHARED)}
+    assert told_of <= alerts <= told_of | TRUE_AFTER_A_WHILE
     for group in (AT_ODDS, LITE, HOARDING):
         assert not told("rebalance_events", group, kind="CLIENT_ID_SHARED")
