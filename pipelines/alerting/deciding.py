@@ -23,7 +23,7 @@ from pipelines.alerting.life_cycle import Change, ChangeKind, Now
 from pipelines.alerting.owners import Owned
 from pipelines.alerting.polled_facts import PolledFacts
 from pipelines.alerting.routing import Routing
-from pipelines.alerting.rules import Rule
+from pipelines.alerting.rules import Answering, Rule, answered
 from pipelines.alerting.silences import Silence
 from pipelines.alerting.steady import Steady
 from pipelines.alerting.store.limits import OPEN_MAX, REMEMBERED_MAX
@@ -62,13 +62,14 @@ def judge(
     now_us: int,
     of_lake_alone: bool = False,
     owners: Sequence[Owned] = (),
+    answering: Answering = answered,
 ) -> Decided:
     """Hold the rules in force against a look at gold; nobody is told yet.
 
     of_lake_alone: gold is as it was, only what is said of the lake itself is judged, for that
     changes with the clock. So it is while gold is made anew: what it tells of the past ends nothing
     that goes on, and what was told then is not told again. owners: whose alerts are where their
-    rules name nobody.
+    rules name nobody. answering: what works out the queries of rules.
     """
     clock = known.clock.advanced(looked.data_us, now_us)
     of_lake_alone = of_lake_alone or clock.is_of_the_past
@@ -78,7 +79,7 @@ def judge(
     for alert in known.alerts:
         of_rule[alert.rule].append(alert)
     judged = [rule for rule in rules if rule.is_of_lake or not of_lake_alone]
-    outcomes = evaluate(judged, looked, of_rule)
+    outcomes = evaluate(judged, looked, of_rule, answering=answering)
     polled = PolledFacts(looked.reached)
     kept: list[Alert] = []
     changes: list[Change] = []

@@ -24,7 +24,7 @@ import polars as pl
 
 from pipelines.alerting.alerts import Alert, Signal, fingerprint_of
 from pipelines.alerting.conditions import NOW, read_condition
-from pipelines.alerting.rules import Rule, Severity, answered
+from pipelines.alerting.rules import Answering, Rule, Severity, answered
 from pipelines.alerting.watched import Shape, watched
 from pipelines.microseconds import moment_at
 from pipelines.moment import Reached
@@ -99,11 +99,16 @@ Outcome = Signals | NoData | EvalError | Withheld
 
 
 def evaluate(
-    rules: Sequence[Rule], looked: Looked, known: Mapping[str, Sequence[Alert]]
+    rules: Sequence[Rule],
+    looked: Looked,
+    known: Mapping[str, Sequence[Alert]],
+    *,
+    answering: Answering = answered,
 ) -> dict[str, Outcome]:
     """The outcome of each rule, by its name.
 
     known: per rule the alerts that it has: of these it is said which hold, and which are unknown.
+    answering: what works out queries.
     """
     outcomes: dict[str, Outcome] = {}
     looks: dict[_Look, _Rows] = {}
@@ -126,7 +131,7 @@ def evaluate(
         alerts = known.get(rule.name, ())
         try:
             if rule.when is None:
-                outcome = _of_query(rule, looked, alerts, left)
+                outcome = _of_query(rule, looked, alerts, left, answering=answering)
             else:
                 rows = looks[_look_of(rule)]
                 outcome = rows.signals(rule, truths[rule.name], alerts, left)
@@ -408,9 +413,11 @@ def _without_doubts(name: str, frame: pl.DataFrame, looked: Looked) -> pl.DataFr
     return frame
 
 
-def _of_query(rule: Rule, looked: Looked, alerts: Sequence[Alert], left: int) -> Signals:
+def _of_query(
+    rule: Rule, looked: Looked, alerts: Sequence[Alert], left: int, *, answering: Answering
+) -> Signals:
     rows = {name: _narrowed(name, rule.within_us, looked).drop(NOW) for name in rule.tables}
-    answer = answered(rule.sql, rows)
+    answer = answering(rule.sql, rows)
     judged = _Rows(answer, answer.clear())
     everything = _Truth(np.arange(answer.height, dtype=np.int64), _NONE)
     told = judged.signals(rule, everything, alerts, left)

@@ -35,6 +35,7 @@ from pipelines.alerting.metrics.port import serving
 from pipelines.alerting.objectives_file import ObjectivesFile
 from pipelines.alerting.outbox.courier import Chances, Courier
 from pipelines.alerting.outbox.outcomes import Failed, Outcome, Trouble
+from pipelines.alerting.queries import Queries
 from pipelines.alerting.state import now_us
 from pipelines.alerting.store.database import Database
 from pipelines.alerting.telling import NobodyToTell, TellingFile
@@ -90,7 +91,10 @@ async def watch(
     if for_s:
         loop.call_later(for_s, until.set)
     name = lake.root
-    with ThreadPoolExecutor(SENDERS_MAX, thread_name_prefix="channel") as threads:
+    with (
+        ThreadPoolExecutor(SENDERS_MAX, thread_name_prefix="channel") as threads,
+        Queries() as queries,
+    ):
         places = (
             NobodyToTell() if receivers is None else TellingFile(receivers, os.environ, threads)
         )
@@ -107,6 +111,7 @@ async def watch(
             courier=lambda channels: Courier(database, name, channels, chances),
             now_us=now_us,
             carry=carrier.carry,
+            answering=queries.answered,
         )
         async with _served(metrics, lake, database, party) as address:
             ready(address)

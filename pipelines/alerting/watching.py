@@ -33,7 +33,7 @@ from pipelines.alerting.looking import Gold
 from pipelines.alerting.outbox.courier import Channel, Courier
 from pipelines.alerting.owners import Owned
 from pipelines.alerting.routing import Routing
-from pipelines.alerting.rules import Rule, RuleSet
+from pipelines.alerting.rules import Answering, Rule, RuleSet, answered
 from pipelines.alerting.store import judgings, leads, people, steps
 from pipelines.alerting.store.database import Database
 from pipelines.alerting.store.errors import LeadHeld, LeadLost, StoreUnavailable
@@ -134,9 +134,11 @@ class Alerting:
         courier: Callable[[Mapping[str, Channel]], Courier],
         now_us: Callable[[], int],
         carry: Callable[[], int] = lambda: 0,
+        answering: Answering = answered,
     ) -> None:
         """lake: the name of the lake in the database. holder: of this process, for people. carry:
-        brings changes of alerts into the lake; LakeError when it takes none.
+        brings changes of alerts into the lake; LakeError when it takes none. answering: works out
+        the queries of rules.
         """
         self._gold = gold
         self._database = database
@@ -155,6 +157,7 @@ class Alerting:
         self._courier = courier({})
         self._now_us = now_us
         self._carry = carry
+        self._answering = answering
         self._carried_us = 0
         self._state: _State | None = None
         self._sight: Sight | None = None
@@ -364,6 +367,7 @@ class Alerting:
             now_us=now_us,
             of_lake_alone=not is_new,
             owners=self._owners,
+            answering=self._answering,
         )
         crowd = f"{OPEN_MAX:,} alerts are open: no more begin of {', '.join(decided.left_out)}"
         self._say("crowd", crowd if decided.left_out else "")

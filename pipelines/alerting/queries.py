@@ -1,0 +1,135 @@
+"""Queries of rules, worked out in a process of their own, which one that takes too much ends alone.
+
+Place in the walk: `evaluating` asks with the rows of one look → `query_child` → rows of an answer.
+
+Invariant: whatever a query does, the process that watches goes on, and the query's rule is the only
+one that could not be evaluated. A query that took too much rests for REST_S, so that it does not
+hold up each look. Absent on purpose: rules with a condition, whose rows are bounded as they are.
+"""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from types import TracebackType
+from typing import Final, Self
+
+import polars as pl
+
+from pipelines.alerting.query_child import read_rows, write_rows
+
+QUERY_S: Final = 10.0
+"""So long a query may take; the shipped ones take milliseconds."""
+MEMORY_BYTES_MAX: Final = 2 << 30
+"""Of a query, with the rows that it is asked over."""
+REST_S: Final = 300
+"""So long a query that took too much is not tried again."""
+_MODULE: Final = "pipelines.alerting.query_child"
+_MIB: Final = 1 << 20
+
+
+class TooDear(ValueError):
+    """The query took more time or memory than it may, and rests."""
+
+
+class Queries:
+    """The process, started when a query comes, and again after one that ended it. For one thread
+    at a time; an end of its block ends it.
+    """
+
+    def __init__(
+        self,
+        *,
+        query_s: float = QUERY_S,
+        memory_bytes_max: int = MEMORY_BYTES_MAX,
+        now_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._query_s = query_s
+        self._memory_bytes_max = memory_bytes_max
+        self._now_s = now_s
+        self._child: subprocess.Popen[bytes] | None = None
+        self._resting: dict[str, tuple[float, str]] = {}
+        """By its text: until when a query rests, and why."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._end()
+
+    @property
+    def child_pid(self) -> int | None:
+        """The process, while there is one."""
+        return None if self._child is None else self._child.pid
+
+    def answered(self, sql: str, rows: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
+        """The answer to a query over rows of tables, by their names. Raises ValueError for what the
+        engine does not take, and TooDear for what took too much.
+        """
+        until_s, why = self._resting.get(sql, (0.0, ""))
+        if self._now_s() < until_s:
+            raise TooDear(why)
+        self._resting.pop(sql, None)
+        child = self._running()
+        assert child.stdin is not None
+        assert child.stdout is not None
+        try:
+            write_rows(child.stdin, {"sql": sql}, rows)
+            head, answers = read_rows(child.stdout)
+        except (OSError, EOFError) as error:
+            why = self._why(self._end())
+            self._resting = {
+                text: rest for text, rest in self._resting.items() if rest[0] > self._now_s()
+            }
+            self._resting[sql] = (self._now_s() + REST_S, why)
+            raise TooDear(why) from error
+        if "error" in head:
+            raise ValueError(head["error"])
+        return answers["answer"]
+
+    def _running(self) -> subprocess.Popen[bytes]:
+        if self._child is not None and self._child.poll() is not None:
+            self._end()  # Somebody else has ended it.
+        if self._child is None:
+            # What an engine without memory says of its stack is nothing to read.
+            self._child = subprocess.Popen(
+                [sys.executable, "-m", _MODULE, str(self._query_s), str(self._memory_bytes_max)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+            )
+        return self._child
+
+    def _end(self) -> int:
+        """End the process, if there is one; how it ended."""
+        child, self._child = self._child, None
+        if child is None:
+            return 0
+        assert child.stdin is not None
+        assert child.stdout is not None
+        child.stdout.close()
+        with suppress(OSError):  # What was not read is lost with it.
+            child.stdin.close()
+        try:
+            return child.wait(self._query_s)
+        except subprocess.TimeoutExpired:
+            child.kill()
+            return child.wait()
+
+    def _why(self, code: int) -> str:
+        again = f"it is tried again in {REST_S // 60} minutes"
+        if code == -signal.SIGALRM:
+            return f"the query took longer than the {self._query_s:g} s that it may: {again}"
+        if code in {-signal.SIGABRT, -signal.SIGKILL}:
+            most = f"{self._memory_bytes_max // _MIB:,} MiB"
+            return f"the query took more memory than the {most} that it may: {again}"
+        return f"the process of the query ended with {code}: {again}"
