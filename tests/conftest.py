@@ -70,10 +70,10 @@ SHARED_ORDER = (
     "integration",
     "simulation",
     "property",
-    "architecture",
-    "unit",
     "dashboards",
     "notebooks",
+    "architecture",
+    "unit",
 )
 """In which order several processes take their shares: by how long one of them can last."""
 

@@ -105,7 +105,7 @@ def test_a_run_tells_each_try_in_one_line(lake: Path, kind: str) -> None:
         ("plans", RUN),
         pytest.param("plans", ("check",), marks=pytest.mark.slow),
         ("bronze", ("pipeline", "replay", *TO_THE_END)),
-        ("gold", ("check",)),
+        pytest.param("gold", ("check",), marks=pytest.mark.slow),
         pytest.param("gold", ("reports", "run", *PERIOD), marks=pytest.mark.slow),
     ],
     ids=["run-plans", "check-plans", "replay-bronze", "check-gold", "report-gold"],

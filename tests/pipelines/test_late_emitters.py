@@ -270,6 +270,7 @@ def test_a_range_of_the_past_with_a_late_emitter_in_it_is_equal_in_all_columns(
     assert {one.table for one in found if one.rows} >= {"consumer_lag", "stalled_windows"}
 
 
+@pytest.mark.slow
 def test_a_live_run_that_was_killed_again_and_again_beside_a_late_emitter_equals_its_replay(
     lake: Path, tmp_path: Path
 ) -> None:

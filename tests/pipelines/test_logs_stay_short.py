@@ -90,6 +90,7 @@ def test_a_maintainer_shortens_the_logs_that_nobody_writes_to(young: Path) -> No
     assert any("old log entries moved aside" in one for one in said)
 
 
+@pytest.mark.slow
 def test_runs_that_are_killed_while_they_shorten_come_to_the_same_gold(
     young: Path, told: Path
 ) -> None:
