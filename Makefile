@@ -7,7 +7,7 @@ ROUNDS ?= 50
 KILLS ?= 102
 SECONDS ?= 60
 ARGS ?=
-JOBS ?= 3
+JOBS ?= 2
 TESTS ?= tests
 
 export PYTHONHASHSEED := 0
@@ -45,7 +45,7 @@ demo-rocketmq: setup  ## The demo on a real RocketMQ once, as a test: all is fou
 kills: setup-run  ## Kill brokers and consumers, KILLS=102 times, and score what was predicted.
 	.venv/bin/tidemark experiment kills --kills $(KILLS) --seed $(SEED) $(ARGS)
 
-test: setup  ## The whole suite, shared by JOBS=3 processes.
+test: setup  ## The whole suite, shared by JOBS=2 processes.
 	.venv/bin/pytest -n $(JOBS) $(TESTS)
 
 test-fast: setup-python  ## Unit, property and architecture tests only; without Java and browser.

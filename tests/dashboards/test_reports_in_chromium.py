@@ -134,6 +134,7 @@ def test_the_list_is_searched_by_kind_and_text(windows: Windows, place: Place) -
         visit.page.get_by_role("link", name="daily", exact=True).click()
         expect(visit.page.locator("#reports-list tbody tr")).to_have_count(1)
         visit.page.get_by_role("link", name="all", exact=True).click()
+        expect(visit.page.locator("#reports-list tbody tr")).to_have_count(5)  # It has turned.
         visit.page.locator("#reports-search").fill("kept their")
         visit.page.locator("#reports-search").press("Enter")
         expect(visit.page.locator("#reports-list tbody tr")).to_have_count(2)
