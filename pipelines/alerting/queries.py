@@ -75,10 +75,10 @@ class Queries:
         """The answer to a query over rows of tables, by their names. Raises ValueError for what the
         engine does not take, and TooDear for what took too much.
         """
-        until_s, why = self._resting.get(sql, (0.0, ""))
-        if self._now_s() < until_s:
-            raise TooDear(why)
-        self._resting.pop(sql, None)
+        now_s = self._now_s()
+        self._resting = {text: rest for text, rest in self._resting.items() if rest[0] > now_s}
+        if sql in self._resting:
+            raise TooDear(self._resting[sql][1])
         child = self._running()
         assert child.stdin is not None
         assert child.stdout is not None
@@ -87,9 +87,6 @@ class Queries:
             head, answers = read_rows(child.stdout)
         except (OSError, EOFError) as error:
             why = self._why(self._end())
-            self._resting = {
-                text: rest for text, rest in self._resting.items() if rest[0] > self._now_s()
-            }
             self._resting[sql] = (self._now_s() + REST_S, why)
             raise TooDear(why) from error
         if "error" in head:
