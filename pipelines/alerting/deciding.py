@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 
 from pipelines.alerting import grouping, life_cycle
 from pipelines.alerting.alerts import Alert, Notice, State
+from pipelines.alerting.answering import Answering, answered
 from pipelines.alerting.crowding import bounded
 from pipelines.alerting.evaluating import Looked, Outcome, evaluate
 from pipelines.alerting.grouping import Group
@@ -23,7 +24,7 @@ from pipelines.alerting.life_cycle import Change, ChangeKind, Now
 from pipelines.alerting.owners import Owned
 from pipelines.alerting.polled_facts import PolledFacts
 from pipelines.alerting.routing import Routing
-from pipelines.alerting.rules import Answering, Rule, answered
+from pipelines.alerting.rules import Rule
 from pipelines.alerting.silences import Silence
 from pipelines.alerting.steady import Steady
 from pipelines.alerting.store.limits import OPEN_MAX, REMEMBERED_MAX

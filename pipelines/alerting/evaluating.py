@@ -23,8 +23,9 @@ import numpy as np
 import polars as pl
 
 from pipelines.alerting.alerts import Alert, Signal, fingerprint_of
+from pipelines.alerting.answering import Answering, answered
 from pipelines.alerting.conditions import NOW, read_condition
-from pipelines.alerting.rules import Answering, Rule, Severity, answered
+from pipelines.alerting.rules import Rule, Severity
 from pipelines.alerting.watched import Shape, watched
 from pipelines.microseconds import moment_at
 from pipelines.moment import Reached

@@ -23,7 +23,7 @@ from typing import IO, Any, Final
 
 import polars as pl
 
-from pipelines.alerting.rules import answered
+from pipelines.alerting.answering import answered
 
 ANSWER_ROWS_MAX: Final = 1_000_000
 _LENGTH: Final = struct.Struct(">Q")

@@ -11,7 +11,7 @@ Absent on purpose: files; who reads them hands in what they say.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final, TypeVar
@@ -19,6 +19,7 @@ from typing import Any, Final, TypeVar
 import polars as pl
 
 from pipelines.alerting.alerts import ALERT_NAME, OUTCOME
+from pipelines.alerting.answering import answered
 from pipelines.alerting.conditions import (
     Condition,
     ConditionFault,
@@ -433,12 +434,3 @@ _LACKING: Final = "is missing: a condition like \"state = 'STALLED' and time_lag
 
 def _one_of(columns: Sequence[str], *names: str) -> str | None:
     return next((name for name in names if name in columns), None)
-
-
-Answering = Callable[[str, Mapping[str, pl.DataFrame]], pl.DataFrame]
-"""A query and the rows of its tables by their names → its answer. Raises ValueError."""
-
-
-def answered(sql: str, rows: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
-    """The answer to a query over the rows of tables."""
-    return pl.SQLContext(frames=dict(rows), eager=True).execute(sql)

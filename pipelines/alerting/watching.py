@@ -23,6 +23,7 @@ from typing import Final, Protocol
 
 from engine.foundation.errors import ConfigError, LakeError
 from pipelines.alerting.alerts import Alert
+from pipelines.alerting.answering import Answering, answered
 from pipelines.alerting.deciding import Decided, Known, judge, tell
 from pipelines.alerting.evaluating import Looked
 from pipelines.alerting.files import read_rules
@@ -33,7 +34,7 @@ from pipelines.alerting.looking import Gold
 from pipelines.alerting.outbox.courier import Channel, Courier
 from pipelines.alerting.owners import Owned
 from pipelines.alerting.routing import Routing
-from pipelines.alerting.rules import Answering, Rule, RuleSet, answered
+from pipelines.alerting.rules import Rule, RuleSet
 from pipelines.alerting.store import judgings, leads, people, steps
 from pipelines.alerting.store.database import Database
 from pipelines.alerting.store.errors import LeadHeld, LeadLost, StoreUnavailable

@@ -18,13 +18,14 @@ from typing import Final
 import polars as pl
 
 from pipelines.alerting.alerts import Alert, State
+from pipelines.alerting.answering import answered
 from pipelines.alerting.conditions import NOW
 from pipelines.alerting.deciding import Decided, Known, judge, tell
 from pipelines.alerting.evaluating import Looked
 from pipelines.alerting.lake_rows import gone
 from pipelines.alerting.life_cycle import ChangeKind
 from pipelines.alerting.routing import Routing
-from pipelines.alerting.rules import Rule, answered
+from pipelines.alerting.rules import Rule
 from pipelines.alerting.steady import GAP_US
 from pipelines.alerting.watched import OF_THE_PRESENT, rows_at, watched
 from pipelines.backtest.scoring import Heard, Told

@@ -35,6 +35,7 @@ PURE = (
     "pipelines/alerting/owners.py",
     "pipelines/alerting/routing.py",
     "pipelines/alerting/rule_tests.py",
+    "pipelines/alerting/answering.py",
     "pipelines/alerting/rules.py",
     "pipelines/alerting/silences.py",
     "pipelines/alerting/steady.py",
