@@ -49,6 +49,7 @@ from engine.protocol.properties import (
     PROPERTY_REAL_QUEUE_ID,
     PROPERTY_REAL_TOPIC,
     PROPERTY_RETRY_TOPIC,
+    PROPERTY_TRANSACTION_PREPARED,
     PROPERTY_UNIQ_KEY,
     PROPERTY_WAIT,
     encode_properties,
@@ -56,8 +57,13 @@ from engine.protocol.properties import (
 
 PRODUCER_GROUP = "TIDEMARK_DLQ"
 READ_COUNT = 32
-NOT_REDRIVEN = (PROPERTY_DELAY, PROPERTY_REAL_TOPIC, PROPERTY_REAL_QUEUE_ID)
-"""Where the message waited before it died."""
+NOT_REDRIVEN = (
+    *(PROPERTY_DELAY, PROPERTY_REAL_TOPIC, PROPERTY_REAL_QUEUE_ID),
+    PROPERTY_TRANSACTION_PREPARED,
+)
+"""Where the message waited before it died; and that it began a transaction, which has ended: a
+committed message keeps the property, by which a broker would refuse its copy or make it a half one.
+"""
 
 WAITING, REDRIVEN, DISCARDED = "WAITING", "REDRIVEN", "DISCARDED"
 

@@ -34,6 +34,7 @@ from tests.integration.broker.cluster import (
     eventually,
 )
 from tests.integration.broker.spooled import spooled
+from tests.integration.broker.transactor import COMMIT, Half, Transactor
 from tests.integration.client.cluster_users import client_config
 
 RETRY, DLQ = f"%RETRY%{GROUP}", f"%DLQ%{GROUP}"
@@ -69,6 +70,30 @@ def drawn(chance: Random) -> dict[str, str]:
     return properties
 
 
+async def sent_at_once(client: RawClient, body: bytes, properties: str) -> bool:
+    return (await client.send(body, properties=properties)).code == ResponseCode.SUCCESS
+
+
+async def sent_delayed(client: RawClient, body: bytes, properties: str) -> bool:
+    return await sent_at_once(client, body, f"{properties}DELAY\x011\x02")
+
+
+async def committed(client: RawClient, body: bytes, properties: str) -> bool:
+    half = f"{properties}TRAN_MSG\x01true\x02PGROUP\x01p\x02"
+    now_ms = client.runtime.clock.now_ms()
+    sent = await client.send(body, properties=half, sysFlag=4, bornTimestamp=now_ms)
+    if sent.code != ResponseCode.SUCCESS:
+        return False
+    place = int(sent.fields["msgId"][16:], 16)
+    begun = Half(sent.fields["transactionId"], int(sent.fields["queueOffset"]), place)
+    ended = await Transactor(client).end(begun, COMMIT)
+    assert ended.code == ResponseCode.SUCCESS, ended.remark
+    return True
+
+
+SENDS = (sent_at_once, sent_delayed, committed)
+
+
 async def moved(paths: Paths, bodies: set[bytes], topic: str, times: int) -> list[MessageExt]:
     """The copies of these in a topic that were tried so often, when all are there."""
     found: dict[bytes, MessageExt] = {}
@@ -90,12 +115,12 @@ async def test_whatever_is_accepted_keeps_its_properties_over_retries_death_and_
         client = running.client()
         await client.heartbeat()
         paths, told = Paths(client), {}
-        for number in range(40):
-            properties = drawn(chance)
-            answer = await client.send(b"%d" % number, properties=encode_properties(properties))
-            if answer.code == ResponseCode.SUCCESS:
-                told[b"%d" % number] = properties
-        assert 10 < len(told) < 40, "some are refused, some are not"
+        for number in range(42):
+            body, properties = b"%d" % number, drawn(chance)
+            if await SENDS[number % 3](client, body, encode_properties(properties)):
+                told[body] = properties
+        by_send = [[body for body in told if int(body) % 3 == send] for send in range(3)]
+        assert all(3 < len(bodies) < 14 for bodies in by_send), "some are refused, some are not"
 
         def are_whole(messages: list[MessageExt]) -> None:
             for message in messages:
