@@ -24,6 +24,15 @@ questions about its transaction) say more than the first. A message is accepted 
 of them fits a commit-log file.
 """
 
+COPY_PROPERTIES_BYTES: Final = 2688
+"""What all further copies of a message together add to its properties at most; `protocol/copy_room`
+has the sum, name by name. A message is accepted only if its properties leave that much room.
+"""
+
+DECISION_WHO_BYTES_MAX: Final = 128
+DECISION_WHY_BYTES_MAX: Final = 512
+"""Of the person who decides about a dead letter, and of the reason; longer ones are refused."""
+
 MESSAGE_ID_CHARS_MAX: Final = 255
 """Of an id that a further copy of a message repeats; a longer one, which only a strange client
 makes, is replaced by the broker's own.
@@ -321,7 +330,7 @@ TRACE_BATCH_MAX: Final = 20
 TRACE_RECORD_BYTES_MAX: Final = 128_000
 """Traces of one record, by number and by bytes (RocketMQ); what is more goes into the next one."""
 
-TRACE_KEYS_BYTES_MAX: Final = 30 * KIB
+TRACE_KEYS_BYTES_MAX: Final = 28 * KIB
 """Of the ids and keys by which a record of traces is found: they are one of its properties. A trace
 whose keys are too many for a record goes into the next one; of those of a single trace, what does
 not fit is left out.
@@ -631,8 +640,8 @@ assert TURN_OUTPUT_BYTES_MAX <= CONNECTION_OUTPUT_PAUSE_BYTES
 assert CONNECTION_OUTPUT_PAUSE_BYTES * 4 <= CONNECTION_OUTPUT_BYTES_MAX
 assert CONNECTION_OUTPUT_BYTES_MAX * 4 <= OUTPUT_BYTES_MAX
 assert TOPIC_CHARS_MAX < RETRY_TOPIC_CHARS_MAX
-assert COPY_ROOM_BYTES >= 4 * MESSAGE_ID_CHARS_MAX + 4 * RETRY_TOPIC_CHARS_MAX + 400, (
-    "one id of the client's, four names, and the words around them"
+assert COPY_ROOM_BYTES >= COPY_PROPERTIES_BYTES + RETRY_TOPIC_CHARS_MAX + 600, (
+    "its properties, a longer topic, longer hosts, and what a later step keeps free for them"
 )
 assert GROUP_CHARS_MAX + len("%RETRY%") <= RETRY_TOPIC_CHARS_MAX
 assert CLIENT_HEARTBEAT_MS * 3 <= CLIENT_EXPIRY_MS
