@@ -19,14 +19,13 @@ PROPERTIES_BYTES_MAX: Final = 32_767
 """Longer properties are refused with MESSAGE_ILLEGAL: their length is a signed 16-bit number."""
 
 COPY_ROOM_BYTES: Final = 4 * KIB
-"""What further copies of a message (its retries, its dead letter, its delivery after a delay, the
-questions about its transaction) say more than the first. A message is accepted only if the longest
-of them fits a commit-log file.
+"""What further copies of a message (retries, dead letter, delayed delivery, questions about its
+transaction) say more than the first; only what leaves that room in a commit-log file is accepted.
 """
 
 COPY_PROPERTIES_BYTES: Final = 2688
-"""What all further copies of a message together add to its properties at most; `protocol/copy_room`
-has the sum, name by name. A message is accepted only if its properties leave that much room.
+"""What all further copies of a message add to its properties at most (`protocol/copy_room`); they
+have to leave that much room.
 """
 
 DECISION_WHO_BYTES_MAX: Final = 128
@@ -250,24 +249,16 @@ deletion of another topic is refused.
 """
 
 TOMBSTONE_READERS_MAX: Final = 32
-"""Groups that a tombstone names as readers of the deleted topic (2 KiB at most); where there were
-more, every group counts as one.
-"""
+"""Groups that a tombstone names as readers; where there were more, every group counts as one."""
 
 LIFE_WITNESSES_MAX: Final = 100_000
-"""Pairs of a topic and a member of a group that read it when it was deleted; beyond it those of the
-topic deleted longest ago are forgotten.
-"""
+"""Members that read a topic when it was deleted; those of the oldest deletion are forgotten."""
 
 LIFE_ANSWERS_MAX: Final = 100_000
-"""Offsets of queues that clients were given when they asked, in topics that may have had an earlier
-life; a client whose answer is forgotten before its first pull begins at the queue's beginning.
-"""
+"""Offsets that clients asked for in topics with an earlier life; without it they begin anew."""
 
 QUEUE_KNOWERS_MAX: Final = 8
-"""Clients of a group that are known to have read a queue's present life; of more the one that read
-it longest ago is forgotten: its next report does not count before its next pull.
-"""
+"""Clients known to read a queue in its present life; who read longest ago is forgotten."""
 
 DEDUPLICATION_WINDOW_MS: Final = 10 * MINUTE_MS
 """A resend is recognised for this long after its first copy was stored."""
