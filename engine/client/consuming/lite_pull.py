@@ -267,8 +267,9 @@ class LitePullConsumer:
     async def commit(self, offsets: Mapping[MessageQueue, int] | None = None) -> None:
         """Make these offsets, or all positions, the group's, and wait until the brokers have them.
 
-        Raises ConfigError for a negative one, and TidemarkError when one could not be told; it is
-        tried again on the timer.
+        Raises ConfigError for a negative one, RequestRefused when a broker passes one over (a reset
+        of the group waits for the next pull), Unreachable when one was not reported; those are
+        reported again on the timer.
         """
         told = self._positions() if offsets is None else offsets
         told = {queue: allowed_offset(queue, offset) for queue, offset in told.items()}
