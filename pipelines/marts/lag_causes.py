@@ -158,7 +158,7 @@ Event = tuple[int, int, str, int, str, dict[str, Any]]
 def _events(given: Given, shipped: Any) -> Iterator[Event]:
     """All rows but watermarks."""
     facts = given.facts
-    windows = _windows_that_tell(facts["client_windows"], given.state)
+    windows = _windows_of_interest(facts["client_windows"], given.state)
     ends = facts["lifecycle"].filter(is_one_of(facts["lifecycle"]["kind"], BOOT, SPOOL_LOSS, *GONE))
     for kind, rows in (
         ("stats", facts["consume_stats"]),
@@ -191,7 +191,7 @@ def _standing_states(states: pa.Table, known: pa.Table) -> pa.Table:
     return states.filter(pc.or_(is_standing, stood))
 
 
-def _windows_that_tell(windows: pa.Table, state: Mapping[str, pa.Table]) -> pa.Table:
+def _windows_of_interest(windows: pa.Table, state: Mapping[str, pa.Table]) -> pa.Table:
     """Windows most of whose messages have one key, or whose pulls rest for what they handed out,
     and others of queues that had such a window.
     """
