@@ -20,6 +20,8 @@ from tests.interop.real_rocketmq import RealRocketMQ
 
 TOPIC, GROUP, OTHER = "asked_offsets", "asked-offsets", "asked-offsets-clone"
 DIFFERENT = {
+    "query what was committed": "RocketMQ stores an offset beyond the end; we refuse it: it can "
+    "only be of another life of the topic",
     "commit for a group there is not": "refused by RocketMQ; we make it, as heartbeats do",
     "commit a negative offset": "stored by RocketMQ, refused by us: it would hide every message",
     "commit for a queue there is not": "stored by RocketMQ, refused by us",
@@ -111,6 +113,7 @@ async def ask_everything(broker: str) -> Said:
         ("another member's fingerprint", lambda: beat(two, 8, leaves_out=False)),
         ("the first one's again, left out", lambda: beat(one, 7, leaves_out=True)),
         ("and in full", lambda: beat(one, 7, leaves_out=False)),
+        ("pull before any commit", lambda: pull(one, 0)),
         ("commit", lambda: commit(one, 4)),
         ("commit beyond the end", lambda: commit(one, 99, 3)),
         ("query what was committed", lambda: query(one, 3)),

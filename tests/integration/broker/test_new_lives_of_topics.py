@@ -371,6 +371,8 @@ async def test_a_group_that_was_deleted_goes_on_in_the_topics_present_life(
         )
         assert gone.code == ResponseCode.SUCCESS, gone.remark
         sent = await fill(member, 3)
+        await member.close()
+        member = running.client(member.client_id)
         await member.heartbeat()
         assert bodies(await member.pull(CONSUMED)) == sent, "its members have consumed the others"
         await report(member, CONSUMED + 3)
