@@ -429,6 +429,10 @@ WINDOWS_TOLD_MAX: Final = 200_000
 """Process queues of clients of which it is remembered what was told last (some 0.4 KiB each); those
 beyond are told with each answer."""
 
+GONE_TOPICS_MAX: Final = 10_000
+"""Topics of an observed broker that are remembered to be gone (some 0.2 KiB each), so that one that
+comes again is another life; those beyond, gone longest ago, come as new ones."""
+
 STACK_TOLD_BYTES_MAX: Final = 16 * KIB
 """Of the stacks of one client's listeners, as a row tells them; the rest is cut off."""
 

@@ -211,6 +211,12 @@ class Asking:
             for place, one in rows.items()
         }
         moved = [place[0] for place, end in ends.items() if self._max_of.get(place) != end]
+        other = {place[0] for place, end in ends.items() if end < self._max_of.get(place, 0)}
+        if other:  # Another life of the topic: its offsets are those of other messages.
+            self._stored_ms = {
+                key: at for key, at in self._stored_ms.items() if key[0] not in other
+            }
+            self._estimates.forget_topics(other)
         self._max_of = ends
         self.topics = {**self._listed_topics, **dict.fromkeys(topic for topic, _ in ends)}
 
