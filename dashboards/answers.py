@@ -28,6 +28,7 @@ from dashboards.words import (
 from pipelines.came_again import came_again
 from pipelines.check_results import of_each_check
 from pipelines.moment import Moment, cluster_of, reached_rows
+from pipelines.new_lives import NewLife
 from pipelines.reading import QUEUE, held_to, lag_known, states_at
 from pipelines.rollbacks import COSTS_NOTHING, NO_BOOTS, in_words, rollbacks
 from pipelines.trust import EVERY_TABLE
@@ -90,7 +91,8 @@ class Change:
     at: datetime
     kind: str
     """stall, risk (each also over), delivered twice, rebalance, dead, replaced (a pulled message
-    was lost, and another one has its offset), roll-back or broker."""
+    was lost, and another one has its offset), topic (made again), passed over (of one that was made
+    again), roll-back or broker."""
     group: str | None
     text: str
     topic: str | None = None
@@ -299,6 +301,7 @@ def changes(
     brokers: Sequence[BrokerEvent] = (),
     together: pl.DataFrame | None = None,
     replaced: pl.DataFrame | None = None,
+    lives: Sequence[NewLife] = (),
 ) -> list[Change]:
     """What changed in the range, newest first; a broker's restart takes with it the clients that
     came back to it, and its roll-back (`together`) the windows of risk of all groups that went
@@ -345,6 +348,16 @@ def changes(
                 cluster=row["cluster"],
             )
             for row in (pl.DataFrame() if replaced is None else replaced).iter_rows(named=True)
+        ),
+        *(
+            Change(
+                life.at,
+                "passed over" if life.is_loss else "topic",
+                None,
+                life.text,
+                cluster=life.cluster,
+            )
+            for life in lives
         ),
         *(
             Change(

@@ -135,7 +135,7 @@ class Asking:
         behind = {
             group
             for group, rows in look.progress.items()
-            if any(one.lag > 0 for one in rows.values())
+            if any(one.lag != 0 for one in rows.values())
         }
         rest_ms = max(0, began_steady_ms + self._patience_ms - self._clock.steady_ms())
         # Each kind has its share of the time: one that hangs must not take that of the others.

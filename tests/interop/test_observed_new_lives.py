@@ -107,17 +107,20 @@ async def test_what_running_consumers_pass_over_of_a_topic_made_again_is_counted
                 within_s=120,
             )
         await eventually(
-            lambda: {
-                row["group"]: row["committed"] for row in spooled(home, "group_watermarks")
-            }.items()
-            >= ANEW.items(),
+            lambda: (
+                {
+                    row["group"]: row["committed"] for row in spooled(home, "group_watermarks")
+                }.items()
+                >= ANEW.items()
+            ),
             "the last look",
             within_s=30,
         )
     gold = run(steps(), bronze_of(tmp_path / "lake"), Evaluation())
     passed = {row["group"]: row for row in gold["passed_over_messages"] if row["group"] in ANEW}
     assert {
-        group: (row["outcome"], row["from_offset"], row["messages"]) for group, row in passed.items()
+        group: (row["outcome"], row["from_offset"], row["messages"])
+        for group, row in passed.items()
     } == {
         SHORT: ("PASSED_OVER", 0, 6),
         LONG: ("PASSED_OVER", 0, 10),
