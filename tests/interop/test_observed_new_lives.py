@@ -131,9 +131,11 @@ async def test_what_running_consumers_pass_over_of_a_topic_made_again_is_counted
     assert {row["topic"] for row in gold["topic_lives"]} >= ANEW.keys()
     lags = [row for row in gold["consumer_lag"] if row["group"] in ANEW]
     assert [row for row in lags if (row["lag_messages"] or 0) < 0] == []
-    beyond = [row for row in lags if row["committed"] > row["max_offset"]]
+    beyond = [row for row in lags if (row["committed"] or 0) > row["max_offset"]]
     assert {row["unknown_reason"] for row in beyond} <= {"BEYOND_END"}
-    assert {one for one in fired(gold) if one[1] in ANEW} == {
+    alerts = {one for one in fired(gold) if one[1] in ANEW}
+    # As long as the offset lies beyond the end.
+    assert alerts - {("UnreadMessagesLost", SHORT)} == {
         ("MessagesPassedOver", SHORT),
         ("MessagesPassedOver", LONG),
     }
