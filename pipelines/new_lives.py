@@ -1,6 +1,6 @@
-"""Topics that were made again, in one sentence each: what which group passed over of the new life.
+"""Topics that were made again, in one sentence each: which group passed over what of them.
 
-Place in the walk: rows of topic_lives and passed_over_messages → pages and `tm`, which say the same.
+Place in the walk: rows of topic_lives and passed_over_messages → pages and `tm` alike.
 Pure. Invariant: a topic is told once, however many brokers have it; of a group that read all of it
 nothing is told. Absent on purpose: queues, whose rows say more (`evidence`).
 """

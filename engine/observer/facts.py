@@ -116,6 +116,7 @@ class Facts:
         """`earlier`, `roles`, `lives`: as the broker's life before knew them last."""
         self.roles = RolesSeen(roles)
         self._lives = TopicsSeen() if lives is None else lives
+        self._lived = self._lives.lived
         self._anew: set[str] = set()
         """Topics that another life of was found at this look."""
         self._name_servers = name_servers
@@ -273,6 +274,7 @@ class Facts:
         self._forget([key for key in known if key[1] in topics])
         self._earlier = {key: at for key, at in self._earlier.items() if key[1] not in topics}
         self._windows.forget_topics(topics)
+        self._lived.other_life(topics)
 
     def _forget(self, keys: Iterable[Key]) -> None:
         for key in keys:
@@ -473,6 +475,7 @@ class Facts:
                 for key in owned:
                     del self._owners[key]
                 known.left(client_id)
+                self._lived.left((group, client_id))
         yield from known.connected(group, addresses, at_ms)
 
     def _owned(self, group: str, client_id: str) -> list[Key]:
@@ -493,7 +496,7 @@ class Facts:
 
     def _held(
         self, member: Member, info: ConsumerRunningInfo, look: Look, *, losses: int
-    ) -> Iterator[RebalanceEvent | ClientWindow | Redelivery]:
+    ) -> Iterator[RebalanceEvent | ClientWindow | Redelivery | OffsetReport]:
         """What a member said: which queues it reads, and what it holds of them."""
         at_ms, epoch = look.at_ms, look.boot_ms * MILLISECOND_US
         group, client_id = member
@@ -513,6 +516,9 @@ class Facts:
             window = window_of(group, client_id, queue, told, orderly=is_orderly(info))
             if place in standing:
                 window.stack = stack_of(told, stacks)
+            goes_on = self._lived.holds(window, told, self._ends[place])
+            if goes_on is not None:
+                yield goes_on
             if not told.dropped:
                 yield from self._read_by((group, *place), client_id, window)
                 yield from self._pulled_again(window, epoch)

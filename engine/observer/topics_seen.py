@@ -21,6 +21,7 @@ from typing import Final
 from engine.foundation.limits import GONE_TOPICS_MAX
 from engine.foundation.observing import LifecycleEvent
 from engine.observer.lite_topics import lite_topics_in
+from engine.observer.lived_through import LivedThrough
 from engine.observer.looks import Look, Place
 from engine.protocol.bodies import TopicOffset
 
@@ -35,6 +36,8 @@ class TopicsSeen:
 
     def __init__(self, gone_max: int = GONE_TOPICS_MAX) -> None:
         self._gone_max = gone_max
+        self.lived = LivedThrough()
+        """Members that outlive topics."""
         self._seen_ms: dict[str, int] = {}
         """The last look at which each was there."""
         self._gone_ms: dict[str, int] = {}
@@ -52,18 +55,18 @@ class TopicsSeen:
         """
         known = {topic for topic, _ in ends}
         known_before = {topic for topic, _ in self._before}
-        here = {topic for topic, _ in look.ends}
+        here = dict.fromkeys(topic for topic, _ in look.ends)
         if look.topics is not None:
             listed = look.topics.keys() | lite_topics_in(look.progress)
             for topic in sorted((known | known_before) - listed):
                 yield self._gone(topic, look.at_ms, "is listed no more")
-            here |= listed
+            here |= dict.fromkeys(sorted(listed))
         others = self._other_lives(look, ends)
         for topic, words in sorted(others.items()):
             if topic not in self._gone_ms:
                 yield self._gone(topic, look.at_ms, words)
-        here |= others.keys()
-        for topic in sorted(here & self._gone_ms.keys()):
+        here |= dict.fromkeys(others)
+        for topic in sorted(here.keys() & self._gone_ms.keys()):
             gone_ms = self._gone_ms.pop(topic)
             between_two = gone_ms == look.at_ms  # It went and came between the same two looks.
             since_ms = self._seen_ms.get(topic, gone_ms) if between_two else gone_ms

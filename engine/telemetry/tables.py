@@ -112,8 +112,9 @@ CONSUME_OFFSETS: Final = Table(
             "path",
             _S,
             "COMMIT_RPC, PULL_PIGGYBACK, TRANSACTION, RESET or LOCAL; RESTORE: a broker's life "
-            "began with it; OBSERVED: it was higher when an observer looked before; NEW_LIFE: the "
-            "broker placed the group where a queue of a topic that was made again begins",
+            "began with it; OBSERVED: it was higher when an observer looked before, or, not "
+            "accepted, a member goes on at it behind TOPIC_MADE_AGAIN; NEW_LIFE: the broker placed "
+            "the group where a queue of a topic that was made again begins",
         ),
         must("trigger", _S, "TIMER, SHUTDOWN, HAND_OVER or UNKNOWN, as the client told"),
         Column(

@@ -114,6 +114,7 @@ CASES: Final = pa.schema(
         ("begin", pa.int64()),
         ("has_left", pa.bool_()),
         ("carried", pa.int64()),
+        ("is_stored", pa.bool_()),
         ("end", pa.int64()),
     ]
 )
@@ -291,6 +292,8 @@ class _Book:
             verdict = None if step["dropped"] else case.held(step)
         elif step["accepted"]:
             verdict = case.placed(step)
+        elif step["path"] == "OBSERVED":
+            verdict = case.lived(step)
         if verdict is not None:
             del self.cases[key]
             self.rows.append(_row(place, case, step, verdict))

@@ -8,11 +8,11 @@ what lies before either was passed over. Nobody says so; these say it:
 
 NEW_LIFE      the broker placed the group: exact.
 beyond the end  an offset of the earlier life. It counts until the queue has grown up to it (the
-              group goes on there), or until it is lower (the group was sent to the end).
-as far or further than in the earlier life, while the member that read the queue then was there all
-              the time: it went on where it was.
-lower, while that member was there all the time: it may have been sent to an end that nobody saw.
-              That is unknown, and no 0.
+              group goes on there), or until it is lower (the group was sent to the end; to the
+              beginning, when the queue was empty).
+a member that goes on  at its offset of the earlier life, as an observer saw of its process queue.
+anything else, while the member that read the queue then was there all the time: nobody saw where it
+              went on. That is unknown, and no 0.
 anything else: whoever came asked the broker, and began at the beginning.
 
 Invariant: a verdict is given once. Absent on purpose: tables, and which rows are handed over.
@@ -69,6 +69,8 @@ class Case:
     """Was there such a member for a while?"""
     carried: int | None = None
     """An offset of the earlier life that the group still has."""
+    is_stored: bool = False
+    """Has the broker stored it, so that any other one was stored after it?"""
     end: int | None = None
     """Where the queue ended when it had it last."""
 
@@ -93,6 +95,14 @@ class Case:
             return self._read()
         return self._of_carried(self.carried, min(self.carried, row["offset"]))
 
+    def lived(self, row: Row) -> Verdict | None:
+        """A member was seen to go on where it was in the earlier life, and nobody has stored it."""
+        self._begins(row["min_offset"])
+        if row["offset"] <= row["max_offset"]:
+            return self._went_on(row["offset"], row["offset"])
+        self.carried, self.end = row["offset"], max(row["max_offset"], self.end or 0)
+        return None
+
     def answered(self, row: Row) -> Verdict | None:
         """Somebody asked where to go on, and forgets where it was."""
         self.left(row["client_id"], self.made_us)
@@ -108,7 +118,7 @@ class Case:
             return None
         if first <= self._first:
             return self._read()
-        return self._went_on(self.reached, first) if first >= self.reached else None
+        return self._went_on(first, first) if first == self.reached else None
 
     def marked(self, row: Row) -> Verdict | None:
         """The marks of the queue."""
@@ -117,7 +127,7 @@ class Case:
             return None
         nobody_reads = self.is_polled and row["members"] == 0 and not self.has_left
         if nobody_reads and self.carried is None and row["committed"] == self.reached:
-            self.carried = self.reached  # The broker has kept it.
+            self.carried, self.is_stored = self.reached, True  # The broker has kept it.
         return self._at(row["committed"], row["max_offset"])
 
     @property
@@ -132,27 +142,34 @@ class Case:
         """The group has this offset in a queue that ends there."""
         if end is not None and offset > end:
             self.carried, self.end = max(offset, self.carried or 0), max(end, self.end or 0)
+            self.is_stored = True
             return None
+        if offset <= self._first and self.is_polled and not self.is_stored:
+            # Of a foreign broker it is the word for "none" as well.
+            may_be_none = self.reader is not None or self.has_left or self.carried is not None
+            return None if may_be_none else self._read()
         if self.carried is not None:
             return self._of_carried(self.carried, offset)
         if offset <= self._first:
-            # Of a foreign broker it is the word for "none" as well.
-            is_none = self.is_polled and (self.reader is not None or self.has_left)
-            return None if is_none else self._read()
-        if self.reader is not None and offset >= self.reached:
+            return self._read()
+        if self.reader is not None and offset >= self.reached and not self.is_polled:
             return self._went_on(self.reached, offset)
         if self.reader is None and not self.has_left:
             return self._read()
-        to_offset = min(offset, self.reached)
-        how = "its reader lived through it, and nobody saw where it went on"
-        return Verdict(UNKNOWN, self._first, to_offset, None, None, how)
+        return self._unknown(min(offset, self.reached))
 
     def _of_carried(self, carried: int, offset: int) -> Verdict:
         if offset >= carried:
             return self._went_on(carried, carried)
         passed = min(max(self._first, self.end or 0), offset)
+        if passed == self._first and offset > passed and self.is_polled:
+            return self._unknown(offset)  # It may have been sent to the end when there was none.
         how = f"its offset, {carried}, lay beyond the end and was set to the end"
         return self._passed(passed, offset - passed, how)
+
+    def _unknown(self, to_offset: int) -> Verdict:
+        how = "its reader lived through it, and nobody saw where it went on"
+        return Verdict(UNKNOWN, self._first, to_offset, None, None, how)
 
     def _went_on(self, reached: int, seen: int) -> Verdict:
         """The group was seen at an offset at which it went on, or behind it."""

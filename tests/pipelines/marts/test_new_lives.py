@@ -56,6 +56,11 @@ def commit(seq: int, offset: int, end: int, **more: Any) -> tuple[str, Row]:
     return "consume_offsets", {"seq": seq, "at": seq, **told, **place, **more}
 
 
+def goes_on(seq: int, offset: int, end: int) -> tuple[str, Row]:
+    """An observer saw the member one go on at its offset of the earlier life."""
+    return commit(seq, offset, end, path="OBSERVED", accepted=False)
+
+
 def window(seq: int, first: int | None, committed: int | None = None) -> tuple[str, Row]:
     """What the member one holds of the queue."""
     held = {"held_count": 0 if first is None else 1, "held_bytes": 0, "first_held": first}
@@ -118,17 +123,37 @@ STORIES: dict[str, tuple[list[tuple[str, Row]], list[tuple[Any, ...]]]] = {
         [*SEEN, mark(8, 10, 6), mark(9, 12, 14)],
         [("PASSED_OVER", 0, 10, 10, 0, "OBSERVED")],
     ),
-    "fourteen are sent: the reader goes on where it was": (
-        [*SEEN, mark(8, 13, 14)],
-        [("PASSED_OVER", 0, 10, 10, 3, "OBSERVED")],
+    "fourteen are sent: a member is seen to go on where it was": (
+        [*SEEN, goes_on(8, 10, 14), mark(9, 14, 14)],
+        [("PASSED_OVER", 0, 10, 10, 0, "OBSERVED")],
     ),
-    "what it holds says so exactly": (
+    "a member is seen to go on beyond the end, and the group is at the end then": (
+        [*SEEN, goes_on(8, 10, 6), mark(9, 6, 6)],
+        [("PASSED_OVER", 0, 6, 6, 0, "OBSERVED")],
+    ),
+    "what it holds says so": (
         [*SEEN, window(8, 10), mark(9, 14, 14)],
         [("PASSED_OVER", 0, 10, 10, 0, "OBSERVED")],
     ),
-    "what it pulled counts, not what it had committed": (
-        [mark(1, 4, 10, pulled=10), *SEEN[1:], mark(8, 13, 14)],
-        [("PASSED_OVER", 0, 10, 10, 3, "OBSERVED")],
+    "what it had pulled counts, not what it had committed": (
+        [mark(1, 4, 10, pulled=10), *SEEN[1:], window(8, 10)],
+        [("PASSED_OVER", 0, 10, 10, 0, "OBSERVED")],
+    ),
+    "it is as far as it was, and nobody saw whether it had gone on or begun anew": (
+        [*SEEN, mark(8, 13, 14)],
+        [("UNKNOWN", 0, 10, None, None, "OBSERVED")],
+    ),
+    "the queue was empty, and the group was sent to its beginning": (
+        [*SEEN, mark(8, 10, 0), mark(9, 0, 6)],
+        [("READ", 0, 0, 0, None, "OBSERVED")],
+    ),
+    "the queue was empty, and nobody saw where the group was sent": (
+        [*SEEN, mark(8, 10, 0), mark(9, 6, 6)],
+        [("UNKNOWN", 0, 6, None, None, "OBSERVED")],
+    ),
+    "an observed 0 says nothing while only a member has the offset of old": (
+        [*SEEN, goes_on(8, 10, 6), mark(9, 0, 6), mark(10, 6, 6)],
+        [("PASSED_OVER", 0, 6, 6, 0, "OBSERVED")],
     ),
     "nobody saw where it went on": (
         [*SEEN, mark(8, 6, 6)],

@@ -131,6 +131,44 @@ def test_what_a_member_holds_and_who_reads_is_told_anew() -> None:
     assert [one.kind for one in of(RebalanceEvent, anew)] == ["ASSIGNED"]
 
 
+BUILT: dict[str, Any] = {"last_lock_timestamp_ms": 77, "commit_offset": 20}
+
+
+@pytest.mark.parametrize(
+    ("now", "ends_at", "told"),
+    [
+        (BUILT, 6, [(20, 6, False)]),
+        (BUILT, 34, [(20, 34, False)]),
+        (BUILT | {"commit_offset": 34}, 34, [(20, 34, False)]),
+        (BUILT | {"commit_offset": 22}, 6, [(22, 6, False)]),
+        (BUILT | {"last_lock_timestamp_ms": 99, "commit_offset": 0}, 6, []),
+        (BUILT | {"dropped": True}, 6, []),
+    ],
+    ids=["beyond", "within", "further by now", "of messages nobody saw", "built anew", "dropped"],
+)
+def test_a_member_whose_process_queue_is_the_same_goes_on_where_it_was(
+    now: dict[str, Any], ends_at: int, told: list[tuple[int, int, bool]]
+) -> None:
+    members = {"connections": connected("a")}
+    nobody: dict[str, Any] = {"progress": {}, "topics": {}, "ends": {}}
+    _, _, anew, later = played(
+        look(0, 20, 20, running=holding("a", **BUILT), **members),
+        look(10_000, running=holding("a", **BUILT), **members, **nobody),
+        look(20_000, 0, ends_at, progress={}, running=holding("a", **now), **members),
+        look(30_000, 0, ends_at, progress={}, running=holding("a", **now), **members),
+    )
+    reports = [(one.offset, one.max_offset, one.accepted) for one in of(OffsetReport, anew)]
+    assert reports == told
+    assert of(OffsetReport, later) == []
+
+
+def test_a_client_that_does_not_say_when_it_built_its_queue_is_not_told_to_go_on() -> None:
+    members = {"connections": connected("a"), "running": holding("a", commit_offset=20)}
+    _, anew = played(look(0, 20, 20, **members), look(10_000, 20, 6, **members))
+    assert lives(anew) != []
+    assert of(OffsetReport, anew) == []
+
+
 def test_figures_that_were_asked_before_it_was_made_again_are_of_the_life_before() -> None:
     _, told = played(look(0), look(10_000, committed=20, end=20, **ends(0, 6)))
     assert lives(told) == [("TOPIC_GONE", 0), ("TOPIC_MADE_AGAIN", 0)]
