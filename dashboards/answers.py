@@ -6,7 +6,7 @@ how much is not.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final, cast
@@ -339,26 +339,8 @@ def changes(
             )
             for row in dead_letters.iter_rows(named=True)
         ),
-        *(
-            Change(
-                row["observed_at"],
-                "replaced",
-                row["group"],
-                row["evidence"],
-                cluster=row["cluster"],
-            )
-            for row in (pl.DataFrame() if replaced is None else replaced).iter_rows(named=True)
-        ),
-        *(
-            Change(
-                life.at,
-                "passed over" if life.is_loss else "topic",
-                None,
-                life.text,
-                cluster=life.cluster,
-            )
-            for life in lives
-        ),
+        *_replacements(replaced),
+        *_lives(lives),
         *(
             Change(
                 event.at,
@@ -372,6 +354,20 @@ def changes(
     ]
     inside = [change for change in found if span.start <= change.at <= span.end]
     return sorted(inside, key=lambda change: (change.at, change.kind), reverse=True)
+
+
+def _replacements(replaced: pl.DataFrame | None) -> Iterator[Change]:
+    """Messages that were pulled and lost, whose offsets others have."""
+    for row in (pl.DataFrame() if replaced is None else replaced).iter_rows(named=True):
+        told = (row["group"], row["evidence"])
+        yield Change(row["observed_at"], "replaced", *told, cluster=row["cluster"])
+
+
+def _lives(lives: Sequence[NewLife]) -> Iterator[Change]:
+    """Topics that were made again."""
+    for life in lives:
+        kind = "passed over" if life.is_loss else "topic"
+        yield Change(life.at, kind, None, life.text, cluster=life.cluster)
 
 
 def _returned(

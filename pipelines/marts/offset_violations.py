@@ -142,7 +142,7 @@ def offset_violations(given: Given) -> Made:
     accounts = _Accounts(
         excuses={name: _Facts(rows, EXCUSES[name], broken, ends) for name, rows in known.items()},
         moves=Moves(state["moves"], facts["rebalance_events"], ends),
-        writers=Writers(state["writers"], state["falls"], reports, broken, ends),
+        writers=Writers(state["writers"], state["falls"], reports, broken, ends=ends),
     )
     rows: list[dict[str, Any]] = []
     for report in broken.to_pylist():

@@ -360,10 +360,13 @@ def of_replaced(asked: Asked, rows: pl.DataFrame) -> str:
 
 
 def of_passed_over(asked: Asked, rows: pl.DataFrame, *, lives: pl.DataFrame) -> str:
-    """Which topics were made again, and what was passed over of each, the newest first."""
+    """Which topics were made again, and what was passed over of each, the newest first; of a group,
+    those whose new life it was seen in."""
+    if asked.group is not None:
+        lives = lives.join(rows, on=["cluster", "topic"], how="semi")
     told = new_lives(lives.iter_rows(named=True), rows.iter_rows(named=True))
     if not told:
-        return f"No topic was made again{_range(asked)}."
+        return f"Nothing{asked.words} in a new life of a topic{_range(asked)}."
     newest = [one.text for one in reversed(told)]
     more = len(newest) - NAMED_MAX
     listed = ". ".join(text[0].upper() + text[1:] for text in newest[:NAMED_MAX])

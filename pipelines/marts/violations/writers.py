@@ -50,6 +50,7 @@ class Writers:
         falls: pa.Table,
         reports: pa.Table,
         broken: pa.Table,
+        *,
         ends: Sequence[Row] = (),
     ) -> None:
         """reports: accepted ones of the cycle; broken: those of them that broke a law; ends: rows

@@ -32,7 +32,10 @@ from tests.pipelines.told_in_steps import Story, keeps_up, stands, tell
 from tests.shipped_alerts import fired
 from tidemark import app
 
-GROUP, COMMITTED, END = "anew", 1007, 6
+GROUP, MOVED, COMMITTED, END = "anew", "moved", 1007, 6
+SENTENCE = (
+    f"topic t made again at 12:01:05; 6 messages of its new life were passed over by group {MOVED}"
+)
 LESS_THAN_NOTHING = re.compile(r"-1,?001\b")
 """What a lag would be that is no lag."""
 WHY = f"the offset is beyond the queue's end (committed {COMMITTED}, end {END})"
@@ -89,7 +92,7 @@ async def test_the_commands_of_an_administrator_say_why_it_is_unknown(tmp_path: 
 @pytest.fixture(scope="module")
 def story(tmp_path_factory: pytest.TempPathFactory) -> Story:
     """A watched broker: topic t is made again at 65 s, and the group keeps its offset of old; on u
-    it is four behind.
+    it is four behind. Another group is sent to the end at 100 s.
     """
     story = Story(tmp_path_factory.mktemp("beyond") / "lake")
     theirs = story.broker("theirs")
@@ -97,6 +100,7 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Story:
     theirs.report("lifecycle", kind="OBSERVED", observed_by="observer", report_each_ms=5_000)
     for _ in story.steps(60, theirs):
         keeps_up(theirs, GROUP, COMMITTED)
+        keeps_up(theirs, MOVED, COMMITTED)
         stands(theirs, GROUP, 9, topic="u")
     for at_s in story.steps(150, theirs):
         if at_s == 65:
@@ -106,6 +110,8 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Story:
         times = {"last_pull_time": theirs.now_us, "last_commit_time": theirs.now_us}
         ends = {"max_offset": END, "committed_state": "AT_END", "store_time_at_committed": None}
         tell(theirs, GROUP, committed=COMMITTED, pulled=None, **ends, **times)
+        at = COMMITTED if at_s < 100 else END
+        tell(theirs, MOVED, committed=at, pulled=None, **ends, **times)
         stands(theirs, GROUP, 9, topic="u")
     story.judge()
     return story
@@ -118,7 +124,7 @@ def test_gold_has_no_number_below_nothing(story: Story) -> None:
         for name in rows.columns:
             if "lag" in name and "change" not in name and rows[name].dtype.is_integer():
                 assert not (rows[name] < 0).any(), f"{table.name}.{name}"
-    newest = reading.newest("consumer_lag").filter(topic="t")
+    newest = reading.newest("consumer_lag").filter(topic="t", group=GROUP)
     assert newest.select("lag_messages", "time_lag_ms", "unknown_reason").rows() == [
         (None, None, "BEYOND_END")
     ]
@@ -126,6 +132,8 @@ def test_gold_has_no_number_below_nothing(story: Story) -> None:
     assert ("UnreadMessagesLost", GROUP) in fired(gold)
     assert gold["offset_violations"] == []
     assert [row["topic"] for row in gold["topic_lives"]] == ["t"]
+    assert [(row["group"], row["messages"]) for row in gold["passed_over_messages"]] == [(MOVED, 6)]
+    assert ("MessagesPassedOver", MOVED) in fired(gold)
 
 
 def test_answers_pages_and_figures_say_that_it_is_unknown(story: Story, tmp_path: Path) -> None:
@@ -137,18 +145,22 @@ def test_answers_pages_and_figures_say_that_it_is_unknown(story: Story, tmp_path
         "lives": lake.passed_over().verdict,
     }
     assert "the lag of 1 queue is unknown" in asked["lag"]
-    assert asked["lives"].startswith("Topic t made again at 12:01:05. ")
+    assert asked["lives"].startswith(SENTENCE[0].upper() + SENTENCE[1:] + ". ")
+    nothing = f"Nothing of {GROUP} in a new life of a topic was ever told. "
+    assert lake.passed_over(GROUP).verdict.startswith(nothing)
     end = datetime.fromtimestamp(START_US / 1e6 + story.at_s + 1, UTC)
     desk = Desk(LakeData(Lake.at(str(story.lake))), lambda: end)
     pages = {
         "overview": overview.content(desk, "", "light"),
         "group": group.content(desk, GROUP, "", "light"),
+        "moved": group.content(desk, MOVED, "", "light"),
         "topic": topic.content(desk, "t", "", None),
     }
     shown = {name: json.dumps(page, default=_props) for name, page in pages.items()}
     assert "the consume offset lies beyond the end of the queue" in shown["group"]
-    assert "topic t made again at 12:01:05" in shown["overview"]
-    assert "topic t made again at 12:01:05" in shown["topic"]
+    for name in ("overview", "topic", "moved"):
+        assert SENTENCE in shown[name], name
+    assert SENTENCE not in shown["group"]
     page = Page(
         Lake.at(str(story.lake)),
         Database.at(sqlite_address(tmp_path)),
