@@ -4,6 +4,7 @@ that compares offsets of two lives.
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -255,21 +256,24 @@ def test_a_topic_that_was_made_again_is_a_row_with_its_end_and_how_it_is_known()
     assert rows == []
 
 
-@pytest.mark.parametrize("cut", [False, True], ids=["one cut", "two cuts"])
+@pytest.mark.parametrize("cuts", [(), (2,), (2, 4), (1, 2, 3, 4, 5, 6)], ids=str)
 def test_reports_of_two_lives_are_no_fall_and_nothing_of_the_first_explains_the_second(
-    cut: bool,
+    cuts: tuple[int, ...],
 ) -> None:
     moved = {"kind": "REVOKED", "client_id": "one", "inferred": True, "generation": 1}
     moved |= {"queues": [{"topic": "t", "queue_id": 0, "committed": 10, "pulled": 10}]}
-    before = [("rebalance_events", {"seq": 1, "at": 1, **moved}), commit(2, 10, 10)]
-    after = [gone(5), again(7), commit(8, 10, 6, previous_offset=None), commit(9, 6, 6)]
-    fall = commit(10, 4, 8, previous_offset=6, client_id="two")
-    state = None
-    if cut:
-        _, state = computed(OFFSET_VIOLATIONS, tables(*before))
-        rows, _ = computed(OFFSET_VIOLATIONS, tables(*after, fall), state)
-    else:
-        rows, _ = computed(OFFSET_VIOLATIONS, tables(*before, *after, fall))
+    story = [
+        ("rebalance_events", {"seq": 1, "at": 1, **moved}),
+        commit(2, 10, 10),
+        *(gone(5), again(7)),
+        commit(8, 10, 6, previous_offset=None),
+        commit(9, 6, 6),
+        commit(10, 4, 8, previous_offset=6, client_id="two"),
+    ]
+    rows, state = [], None
+    for begin, end in pairwise((0, *cuts, len(story))):
+        made, state = computed(OFFSET_VIOLATIONS, tables(*story[begin:end]), state)
+        rows += made
     assert only(rows, "seq", "law", "cause", "explained", "other_client_id") == [
         (8, "AT_MOST_MAX", "EARLIER_LIFE", True, None),
         (10, "MONOTONIC", "TWO_WRITERS", False, "one"),
