@@ -6,7 +6,7 @@ how much is not.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final, cast
@@ -28,6 +28,7 @@ from dashboards.words import (
 from pipelines.came_again import came_again
 from pipelines.check_results import of_each_check
 from pipelines.moment import Moment, cluster_of, reached_rows
+from pipelines.new_lives import NewLife
 from pipelines.reading import QUEUE, held_to, lag_known, states_at
 from pipelines.rollbacks import COSTS_NOTHING, NO_BOOTS, in_words, rollbacks
 from pipelines.trust import EVERY_TABLE
@@ -90,7 +91,8 @@ class Change:
     at: datetime
     kind: str
     """stall, risk (each also over), delivered twice, rebalance, dead, replaced (a pulled message
-    was lost, and another one has its offset), roll-back or broker."""
+    was lost, and another one has its offset), topic (made again), passed over (of one that was made
+    again), roll-back or broker."""
     group: str | None
     text: str
     topic: str | None = None
@@ -299,6 +301,7 @@ def changes(
     brokers: Sequence[BrokerEvent] = (),
     together: pl.DataFrame | None = None,
     replaced: pl.DataFrame | None = None,
+    lives: Sequence[NewLife] = (),
 ) -> list[Change]:
     """What changed in the range, newest first; a broker's restart takes with it the clients that
     came back to it, and its roll-back (`together`) the windows of risk of all groups that went
@@ -336,16 +339,8 @@ def changes(
             )
             for row in dead_letters.iter_rows(named=True)
         ),
-        *(
-            Change(
-                row["observed_at"],
-                "replaced",
-                row["group"],
-                row["evidence"],
-                cluster=row["cluster"],
-            )
-            for row in (pl.DataFrame() if replaced is None else replaced).iter_rows(named=True)
-        ),
+        *_replacements(replaced),
+        *_lives(lives),
         *(
             Change(
                 event.at,
@@ -359,6 +354,20 @@ def changes(
     ]
     inside = [change for change in found if span.start <= change.at <= span.end]
     return sorted(inside, key=lambda change: (change.at, change.kind), reverse=True)
+
+
+def _replacements(replaced: pl.DataFrame | None) -> Iterator[Change]:
+    """Messages that were pulled and lost, whose offsets others have."""
+    for row in (pl.DataFrame() if replaced is None else replaced).iter_rows(named=True):
+        told = (row["group"], row["evidence"])
+        yield Change(row["observed_at"], "replaced", *told, cluster=row["cluster"])
+
+
+def _lives(lives: Sequence[NewLife]) -> Iterator[Change]:
+    """Topics that were made again."""
+    for life in lives:
+        kind = "passed over" if life.is_loss else "topic"
+        yield Change(life.at, kind, None, life.text, cluster=life.cluster)
 
 
 def _returned(

@@ -37,6 +37,7 @@ from pipelines.followed import LAG_CELLS, Followed
 from pipelines.lake import Lake, declared_rows, first_line, sql_text
 from pipelines.long_ranges import lag_points, span_for
 from pipelines.moment import Moment, last_complete, sql_time
+from pipelines.new_lives import NewLife, new_lives
 from pipelines.reading import (
     LOOK_BACK,
     OpenTables,
@@ -201,6 +202,20 @@ class Seen:
             (table, "group", group, start, end),
             lambda: self.reading.rows(table, equals("group", group), _until(end), since=start),
         )
+
+    def new_lives(
+        self, start: datetime, end: datetime, *, group: str | None = None, topic: str | None = None
+    ) -> list[NewLife]:
+        """Topics that were made again, and what groups passed over of them; of one topic, or what
+        one group passed over."""
+        lives = self.rows("topic_lives", start, end)
+        passed = self.rows("passed_over_messages", start, end)
+        if topic is not None:
+            lives, passed = (rows.filter(pl.col("topic") == topic) for rows in (lives, passed))
+        if group is not None:
+            passed = passed.filter(pl.col("group") == group)
+            lives = lives.join(passed, on=["cluster", "topic"], how="semi")
+        return new_lives(lives.iter_rows(named=True), passed.iter_rows(named=True))
 
     def lag_of(self, groups: Sequence[str], start: datetime, end: datetime) -> pl.DataFrame:
         """Lag of some groups from a look-back before `start` on: what was told before the range

@@ -39,6 +39,7 @@ _KIND_OF_TABLE: Final = {
     "duplicate_risk_windows": "duplicates",
     "offset_violations": "duplicates",
     "replaced_messages": "duplicates",
+    "passed_over_messages": "lag",
     "rebalances": "members",
     "ownership": "members",
     "dead_letters": "failures",

@@ -41,6 +41,7 @@ from dashboards.words import clock, count, duration, plural, spoken, visible
 from engine.foundation.errors import LakeError
 from pipelines.came_again import came_again
 from pipelines.emitters import watched_text
+from pipelines.new_lives import NewLife
 from pipelines.reading import LOOK_BACK, held_to, lag_known, states_at
 from pipelines.wording import cause_text
 
@@ -52,6 +53,7 @@ HIDDEN, SHOWN = "group-body hidden", "group-body"
 VERDICTS: Final = (
     *("group_state", "consumer_lag", "stalled_windows", "duplicate_risk_windows"),
     *("lag_causes", "ownership", "rebalances", "dead_letters", "replaced_messages"),
+    "passed_over_messages",
 )
 """Tables whose verdicts the page shows."""
 GOVERNING: Final = (
@@ -266,6 +268,7 @@ def _content(
     rebalances = data.group_rows("rebalances", group, span.start, span.end)
     dead = data.group_rows("dead_letters", group, span.start, span.end)
     replaced = data.group_rows("replaced_messages", group, span.start, span.end)
+    lives = data.new_lives(span.start, span.end, group=group)
     silences = data.silences(span.start - LOOK_BACK, span.end)
     brokers = answers.broker_events(
         data.lifecycle(span.start, span.end),
@@ -300,7 +303,7 @@ def _content(
         figure,
         _sentence(group, line, stalls, risks),
         answers.queue_rows(newest, standing),
-        tree(html.Div([_risk_table(risks, look.view), *_replaced(replaced)])),
+        tree(html.Div([_risk_table(risks, look.view), *_replaced(replaced), *_lives(lives)])),
         tree(_stall_table(stalls, look.view)),
         tree(_member_table(rebalances)),
         tree(_dead_table(dead, look.view)),
@@ -420,6 +423,14 @@ def _replaced(replaced: pl.DataFrame) -> list[Any]:
             [html.Time(clock(row["observed_at"]), className="exact"), " ", visible(row["evidence"])]
         )
         for row in replaced.reverse().iter_rows(named=True)
+    ]
+
+
+def _lives(lives: list[NewLife]) -> list[Any]:
+    """Topics of the group that were made again, the newest first."""
+    return [
+        html.P([html.Time(clock(life.at), className="exact"), " ", visible(life.text)])
+        for life in reversed(lives)
     ]
 
 

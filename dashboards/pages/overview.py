@@ -49,7 +49,7 @@ GROUPS_PER_PAGE: Final = 25
 HIDDEN, SHOWN = "overview-body hidden", "overview-body"
 VERDICTS: Final = (
     *("group_state", "consumer_lag", "stalled_windows", "duplicate_risk_windows"),
-    "replaced_messages",
+    *("replaced_messages", "passed_over_messages"),
 )
 """Tables whose verdicts the page shows."""
 WITHHELD_WORD: Final = "withheld"
@@ -68,6 +68,8 @@ CHANGE_SIGNS: Final = {
     "rebalance": ("⇄", "event"),
     "dead": ("✖", "dead"),
     "replaced": ("✖", "stalled"),
+    "passed over": ("✖", "stalled"),
+    "topic": ("↻", "event"),
 }
 
 
@@ -197,6 +199,7 @@ def _content(look: Look, theme: str | None) -> tuple[Any, ...]:
         brokers=brokers,
         together=rollbacks(risks, lifecycle.filter(pl.col("kind") == "BOOT")),
         replaced=data.rows("replaced_messages", span.start, span.end),
+        lives=data.new_lives(span.start, span.end),
     )
     lines = answers.group_lines(page, standing)
     return (

@@ -36,6 +36,7 @@ from dashboards.view import View, group_path, topic_of, topic_path
 from dashboards.words import clock, count, duration, plural, visible
 from engine.foundation.errors import LakeError
 from pipelines.emitters import watched_text
+from pipelines.new_lives import NewLife
 
 HIDDEN, SHOWN = "topic-body hidden", "topic-body"
 QUEUES_MAX: Final = 256
@@ -120,13 +121,22 @@ def _content(data: TopicData, topic: str, look: Look) -> tuple[Any, ...]:
         return _instead(empty_range(look.span, look.view, what=said))
     running = answers.open_at_end(data.stalls_on(topic, start, end), look.span)
     groups = topics.groups_on(lag, running)
+    lives = look.data.new_lives(start, end, topic=topic)
     return (
-        None,
+        _lives(lives),
         SHOWN,
         _summary(groups, topics.queues_of(produced, None), failed, look),
         _groups(groups, look.view),
         _failed(failed, look.view),
     )
+
+
+def _lives(lives: list[NewLife]) -> list[Any]:
+    """That the topic was made again, and what groups passed over of it, the newest first."""
+    return [
+        html.P(visible(life.text), className="notice notice-error" if life.is_loss else "quiet")
+        for life in reversed(lives)
+    ]
 
 
 def _watched(look: Look) -> list[tuple[str, str]]:

@@ -239,9 +239,7 @@ of an older one is stored again.
 """
 
 DEDUPLICATED_BATCH_MAX: Final = 1024
-"""Messages of one batch to such a topic, each of which is looked for (some 20 us each); a longer
-one is refused.
-"""
+"""Messages of one batch to such a topic (some 20 us each); a longer one is refused."""
 
 TOMBSTONES_MAX: Final = 65_536
 """Deleted topics of which the log still holds messages (about 10 MB); while there are so many the
@@ -446,8 +444,10 @@ OFFSET_ANSWERS_TOLD_A_SECOND: Final = 2000
 told: a group of a thousand queues that rebalances asks so often, and no client needs to."""
 
 WINDOWS_TOLD_MAX: Final = 200_000
-"""Process queues of clients of which it is remembered what was told last (some 0.4 KiB each); those
-beyond are told with each answer."""
+"""Windows of clients remembered as told last (0.4 KiB each); others are told with each answer."""
+
+GONE_TOPICS_MAX: Final = 10_000
+"""Topics of an observed broker known to be gone; of more the one gone longest ago comes as new."""
 
 STACK_TOLD_BYTES_MAX: Final = 16 * KIB
 """Of the stacks of one client's listeners, as a row tells them; the rest is cut off."""
@@ -501,9 +501,7 @@ QUEUE_LOCKS_MAX: Final = 500_000
 """Order locks of groups on queues; a queue beyond it is not granted until others are given back."""
 
 FORMER_HOLDERS_MAX: Final = 50_000
-"""Clients that held an order lock of a queue and do not now: so many are remembered, so that a late
-report of theirs takes no offset back.
-"""
+"""Clients remembered that held an order lock and do not now: a late report takes no offset back."""
 
 QUEUE_LOCK_LEASE_MS: Final = 60 * SECOND_MS
 CLIENT_LOCK_EXPIRY_MS: Final = 30 * SECOND_MS

@@ -135,7 +135,7 @@ class Asking:
         behind = {
             group
             for group, rows in look.progress.items()
-            if any(one.lag > 0 for one in rows.values())
+            if any(one.lag != 0 for one in rows.values())
         }
         rest_ms = max(0, began_steady_ms + self._patience_ms - self._clock.steady_ms())
         # Each kind has its share of the time: one that hangs must not take that of the others.
@@ -211,6 +211,12 @@ class Asking:
             for place, one in rows.items()
         }
         moved = [place[0] for place, end in ends.items() if self._max_of.get(place) != end]
+        other = {place[0] for place, end in ends.items() if end < self._max_of.get(place, 0)}
+        if other:  # Another life of the topic: its offsets are those of other messages.
+            self._stored_ms = {
+                key: at for key, at in self._stored_ms.items() if key[0] not in other
+            }
+            self._estimates.forget_topics(other)
         self._max_of = ends
         self.topics = {**self._listed_topics, **dict.fromkeys(topic for topic, _ in ends)}
 

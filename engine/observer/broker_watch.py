@@ -27,6 +27,7 @@ from engine.observer.facts import QUEUES_WATCHED_MAX, SNAPSHOT_EACH_MS, Facts, K
 from engine.observer.look_times import LookTimes
 from engine.observer.looks import Look
 from engine.observer.questions import why
+from engine.observer.topics_seen import TopicsSeen
 from engine.protocol.names import MASTER_ID
 from engine.runtime import Runtime
 from engine.telemetry.segments import emitter_of
@@ -192,13 +193,19 @@ class BrokerWatch:
     def _name(self) -> str:
         return f"{self.watched.cluster}/{self.watched.broker}"
 
-    def _new_facts(self, earlier: Mapping[Key, int], roles: Mapping[str, int]) -> Facts:
+    def _new_facts(
+        self,
+        earlier: Mapping[Key, int],
+        roles: Mapping[str, int],
+        lives: TopicsSeen | None = None,
+    ) -> Facts:
         watched = self.watched
         return Facts(
             *(watched.observer, watched.period_ms, watched.broker),
             earlier=earlier,
             roles=roles,
             name_servers=watched.name_servers,
+            lives=lives,
         )
 
     def _tell_unreported(self, error: TidemarkError) -> None:
@@ -228,7 +235,8 @@ class BrokerWatch:
             if self._telemetry.broker_epoch == epoch:
                 return self._telemetry
             await self.close()
-        self._facts = self._new_facts(self._facts.offsets(), self._facts.roles.known)
+        before = self._facts
+        self._facts = self._new_facts(before.offsets(), before.roles.known, before.lives())
         self._snapshot = None
         self._next_snapshot_ms = None
         self._telemetry = Telemetry.open(

@@ -46,6 +46,7 @@ from engine.observer.members_seen import GroupSeen
 from engine.observer.own_figures import FiguresSeen
 from engine.observer.roles_seen import RolesSeen
 from engine.observer.seen_offsets import Commits, Pulls
+from engine.observer.topics_seen import TopicsSeen, of_topics
 from engine.protocol.bodies import (
     ConsumerConnection,
     ConsumerRunningInfo,
@@ -110,9 +111,14 @@ class Facts:
         earlier: Mapping[Key, int] | None = None,
         roles: Mapping[str, int] | None = None,
         name_servers: str | None = None,
+        lives: TopicsSeen | None = None,
     ) -> None:
-        """`earlier`, `roles`: as the broker's life before knew them last."""
+        """`earlier`, `roles`, `lives`: as the broker's life before knew them last."""
         self.roles = RolesSeen(roles)
+        self._lives = TopicsSeen() if lives is None else lives
+        self._lived = self._lives.lived
+        self._anew: set[str] = set()
+        """Topics that another life of was found at this look."""
         self._name_servers = name_servers
         self._address: str | None = None
         self._earlier = dict(earlier or {})
@@ -194,6 +200,11 @@ class Facts:
         seen = {key: one.offset for key, one in self._commits.items() if one.offset is not None}
         return {**self._earlier, **seen}
 
+    def lives(self) -> TopicsSeen:
+        """What was seen of topics, for the broker's next life."""
+        self._lives.broker_began(self._ends)
+        return self._lives
+
     def wanted_stacks(self, now_ms: int) -> list[Member]:
         """Members to be asked where their listeners stand: they count as asked."""
         wanted: list[Member] = []
@@ -232,16 +243,15 @@ class Facts:
         )
 
     def _gone(self, look: Look) -> Iterator[LifecycleEvent | RebalanceEvent | ClientWindow]:
-        """Topics and groups that the broker lists no more."""
+        """Topics and groups that the broker lists no more, and topics that are other ones."""
         if look.topics is not None:
             listed = look.topics.keys() | lite_topics_in(look.progress)
             self._earlier = {key: at for key, at in self._earlier.items() if key[1] in listed}
-            for topic in sorted({topic for topic, _ in self._ends} - listed):
-                yield LifecycleEvent("TOPIC_GONE", f"{topic} is listed no more", topic=topic)
-                for place in [place for place in self._ends if place[0] == topic]:
-                    del self._ends[place]
-                    self._queues.pop(place, None)
-                self._forget([key for key in self._told if key[1] == topic])
+        changes = list(self._lives.changes(look, self._ends))
+        yield from changes
+        self._anew = of_topics(changes)
+        if self._anew:
+            self._forget_topics(self._anew)
         here = look.progress
         if look.groups is not None:
             for group in sorted(self._listed - look.groups - here.keys()):
@@ -254,6 +264,17 @@ class Facts:
         self._listed |= here.keys()
         # Without an offset it is as one that was never there: it begins anew when it has one again.
         self._forget([key for key in self._commits if key[1:] not in here.get(key[0], {})])
+
+    def _forget_topics(self, topics: Container[str]) -> None:
+        """No offset of theirs means anything any more."""
+        for place in [place for place in self._ends if place[0] in topics]:
+            del self._ends[place]
+            self._queues.pop(place, None)
+        known = {**self._told, **self._commits, **self._pulls, **self._owners}
+        self._forget([key for key in known if key[1] in topics])
+        self._earlier = {key: at for key, at in self._earlier.items() if key[1] not in topics}
+        self._windows.forget_topics(topics)
+        self._lived.other_life(topics)
 
     def _forget(self, keys: Iterable[Key]) -> None:
         for key in keys:
@@ -306,10 +327,12 @@ class Facts:
                 ends = self._ends.get(place)
                 if ends is None:  # Nobody has asked yet where its queue begins.
                     continue
+                if place[0] in self._anew and progress.broker_offset > ends.max_offset:
+                    continue  # It was asked before the topic was made again.
                 key = (group, *place)
                 path, before = "OBSERVED", self._earlier.pop(key, None)
                 if key in self._commits:
-                    before = self._commits[key].offset
+                    before = None if self._was_beyond(key) else self._commits[key].offset
                 elif before is not None:
                     path = "RESTORE"  # The broker has begun with it.
                 mark = self._mark(key, progress, ends, look)
@@ -321,6 +344,11 @@ class Facts:
                     self._told[key] = replace(mark, reports=0)
                     self._told_since[key] = None
                     yield mark
+
+    def _was_beyond(self, key: Key) -> bool:
+        """Was its offset beyond the end of its queue, so that it was of no message of it?"""
+        told = self._told.get(key)
+        return told is not None and (told.committed or 0) > told.max_offset
 
     def _broadcast_marks(self, *, in_snapshot: bool) -> Iterator[GroupWatermark | None]:
         """Of groups whose members keep their own offsets: nobody else knows how far they are."""
@@ -375,8 +403,8 @@ class Facts:
             pulled = max(pulled or 0, owner.pulled)
         if pulled is not None:  # Of a member that was asked after the broker.
             pulled = min(pulled, end)
-        if pulled is not None and committed is not None:
-            pulled = max(pulled, committed)
+        if pulled is not None and committed is not None:  # Beyond the end both are of another life.
+            pulled = max(pulled, committed) if committed <= end else None
         state = committed_state(
             committed, ends.min_offset, end, readable=self._is_readable((topic, queue_id))
         )
@@ -447,6 +475,7 @@ class Facts:
                 for key in owned:
                     del self._owners[key]
                 known.left(client_id)
+                self._lived.left((group, client_id))
         yield from known.connected(group, addresses, at_ms)
 
     def _owned(self, group: str, client_id: str) -> list[Key]:
@@ -467,7 +496,7 @@ class Facts:
 
     def _held(
         self, member: Member, info: ConsumerRunningInfo, look: Look, *, losses: int
-    ) -> Iterator[RebalanceEvent | ClientWindow | Redelivery]:
+    ) -> Iterator[RebalanceEvent | ClientWindow | Redelivery | OffsetReport]:
         """What a member said: which queues it reads, and what it holds of them."""
         at_ms, epoch = look.at_ms, look.boot_ms * MILLISECOND_US
         group, client_id = member
@@ -487,6 +516,9 @@ class Facts:
             window = window_of(group, client_id, queue, told, orderly=is_orderly(info))
             if place in standing:
                 window.stack = stack_of(told, stacks)
+            goes_on = self._lived.holds(window, told, self._ends[place])
+            if goes_on is not None:
+                yield goes_on
             if not told.dropped:
                 yield from self._read_by((group, *place), client_id, window)
                 yield from self._pulled_again(window, epoch)

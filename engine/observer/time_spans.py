@@ -13,7 +13,7 @@ long as its offset stands; what was never plausible is none.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Container, Mapping
 from typing import Final, NamedTuple
 
 from engine.client.admin.groups import QueueProgress
@@ -63,6 +63,10 @@ class Estimates:
             key: one for key, one in self._known.items() if offsets.get(key) == one.offset
         }
         return {key[:2]: None for key in offsets if key not in self._known}
+
+    def forget_topics(self, topics: Container[str]) -> None:
+        """Their offsets are those of other messages now."""
+        self._known = {key: one for key, one in self._known.items() if key[1] not in topics}
 
     def take(
         self,

@@ -112,7 +112,8 @@ CONSUME_OFFSETS: Final = Table(
             "path",
             _S,
             "COMMIT_RPC, PULL_PIGGYBACK, TRANSACTION, RESET or LOCAL; RESTORE: a broker's life "
-            "began with it; OBSERVED: it was higher when an observer looked before",
+            "began with it; OBSERVED: it was higher before, or, not accepted, a member goes on at "
+            "it behind TOPIC_MADE_AGAIN; NEW_LIFE: the first of a queue of a topic made again",
         ),
         must("trigger", _S, "TIMER, SHUTDOWN, HAND_OVER or UNKNOWN, as the client told"),
         Column(
@@ -390,8 +391,8 @@ LIFECYCLE: Final = Table(
             "kind",
             _S,
             "BOOT, RECOVERY, SHUTDOWN, ROLE_CHANGE, DAMAGED_FILE, DISK_FULL, SPOOL_LOSS, SNAPSHOT, "
-            "TOPIC_GONE, QUEUES_REMOVED, GROUP_GONE, GROUP_DELETED, CLOCK_STEPPED, OBSERVED, "
-            "BROKER_GONE, LOOKS_SLOW, LOOKS_IN_TIME, ...",
+            "TOPIC_GONE, TOPIC_MADE_AGAIN, QUEUES_REMOVED, GROUP_GONE, GROUP_DELETED, "
+            "CLOCK_STEPPED, OBSERVED, BROKER_GONE, LOOKS_SLOW, LOOKS_IN_TIME, ...",
         ),
         Column("clean", _B, "was the stop before this boot clean?"),
         Column("truncated_from", _L, "physical offset kept"),
@@ -406,7 +407,7 @@ LIFECYCLE: Final = Table(
             "QUEUES_REMOVED: queues of the topic from this number on are not read any more",
         ),
         Column("seq_from", _L, "SNAPSHOT: seq of the first row that may be of it"),
-        Column("time_from", _T, "SNAPSHOT: the broker's clock when it began"),
+        Column("time_from", _T, "SNAPSHOT: when it began; TOPIC_...: the observer's look before"),
         Column("step_ms", _L, "CLOCK_STEPPED: how far the machine's clock was set; negative: back"),
         Column(
             "observed_by",
@@ -441,6 +442,7 @@ SPOOL_LOSS  rows were lost. After it everything of that emitter is UNKNOWN until
             anew.
 TOPIC_GONE  the topic was deleted: its queues and what groups had on them are gone. What comes after
             it under the same name is another life of the topic, and begins at offset 0.
+TOPIC_MADE_AGAIN  after TOPIC_GONE: it is there again. No offset of the life before means anything.
 GROUP_GONE  the group was deleted with its offsets, or lost the last thing it was known by; what
             comes after it under the same name begins anew. Members that stay begin a new life.
 GROUP_DELETED  the group's settings were deleted; its offsets, or its members, are still there.

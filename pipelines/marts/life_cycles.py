@@ -6,7 +6,7 @@ nothing is compared with an earlier life. Absent on purpose: what a mart forgets
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 import pyarrow as pa
@@ -18,6 +18,9 @@ GONE: Final = ("TOPIC_GONE", "QUEUES_REMOVED", "GROUP_GONE")
 """Kinds of lifecycle rows that name what is gone: a topic, its queues from `queue_id_from` on, or a
 group.
 """
+
+MADE_AGAIN: Final = "TOPIC_MADE_AGAIN"
+"""A topic of an earlier life is there again: its TOPIC_GONE came before."""
 
 
 def concerns(event: Mapping[str, Any], group: str, topic: str, queue_id: int) -> bool:
@@ -41,3 +44,20 @@ def ended(rows: pa.Table, event: Mapping[str, Any]) -> pa.ChunkedArray:
     if event["queue_id_from"] is None:
         return of_topic
     return pc.and_(of_topic, pc.greater_equal(rows["queue_id"], event["queue_id_from"]))
+
+
+def is_of_another_life(seq: int, row: Mapping[str, Any], ends: Iterable[Mapping[str, Any]]) -> bool:
+    """Did the queue of `row` end between what was reported as `seq` and the row?"""
+    place = row["group"], row["topic"], row["queue_id"]
+    return any(
+        end["emitter"] == row["emitter"] and seq < end["seq"] < row["seq"] and concerns(end, *place)
+        for end in ends
+    )
+
+
+def without_ended(rows: pa.Table, ends: Iterable[Mapping[str, Any]]) -> pa.Table:
+    """Rows of queues of groups, without those whose queue ended behind them."""
+    for end in ends:
+        is_before = pc.less(rows["seq"], end["seq"])
+        rows = rows.filter(pc.invert(pc.and_(is_before, ended(rows, end))))
+    return rows

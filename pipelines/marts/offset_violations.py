@@ -3,19 +3,20 @@ one does.
 
 Place in the walk: consume_offsets, redeliveries, rebalance_events and lifecycle → gold
 offset_violations, which expectations assert on and the stall rules take their falls from. Carried:
-when each queue was last replayed and changed hands, who reported it last, and when each life of a
-broker lost something, as long as it may account for anything.
+when each queue was last replayed and changed hands, who reported it last, when each life of a
+broker lost something, and when topics were made again, as long as it may account for anything.
 
 Laws: MONOTONIC (an offset never falls), AT_MOST_MAX (never beyond the queue's end), AT_LEAST_MIN
 (never before its first kept message). Invariant: a cause is only ever a fact reported before the
-violation, and a hand-over only the queue's own. Absent on purpose: forgiveness. An explained
-violation is a row like any other, with `explained` true.
+violation, and a hand-over only the queue's own; what happened before the end of a topic or group
+accounts for nothing of its next life. Absent on purpose: forgiveness. An explained violation is a
+row like any other, with `explained` true.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -39,7 +40,8 @@ from pipelines.marts.columns import (
 )
 from pipelines.marts.declaring import rows_as_declared
 from pipelines.marts.forgetting import recent
-from pipelines.marts.keys import QUEUE_KEY, are_among, newest_of_each
+from pipelines.marts.keys import QUEUE_KEY, are_among, is_one_of, newest_of_each
+from pipelines.marts.life_cycles import GONE, MADE_AGAIN, is_of_another_life, without_ended
 from pipelines.marts.loss_events import broker_died, log_cut, offsets_lost
 from pipelines.marts.mart import KEY_TEXT, Given, GoldTable, Made, mart
 from pipelines.marts.violations.moves import MOVE_KEPT_US, MOVES, Moves
@@ -65,8 +67,9 @@ OFFSET_VIOLATIONS: Final = GoldTable(
         must(
             "cause",
             STRING,
-            "RESET, BROKER_RESTART, REPLAY, HAND_OVER, TWO_WRITERS (clients that take turns, or "
-            "two processes of one client id) or UNEXPLAINED",
+            "RESET, BROKER_RESTART, EARLIER_LIFE (the offset, or the one before it, is of the "
+            "topic's life before this one), REPLAY, HAND_OVER, TWO_WRITERS (clients that take "
+            "turns, or two processes of one client id) or UNEXPLAINED",
         ),
         must("explained", BOOLEAN, "does another fact account for it?"),
         Column("path", STRING, "commit path"),
@@ -86,6 +89,11 @@ OFFSET_VIOLATIONS: Final = GoldTable(
 
 CAUSE_SPAN_US: Final = MINUTE_US
 """A restart that cost the broker something, or a replay, accounts for violations this long."""
+EARLIER_LIFE: Final = "EARLIER_LIFE"
+LIFE_SPAN_US: Final = 60 * MINUTE_US
+"""So long after its topic was made again an offset beyond the end is taken for one of the life
+before: a client that was paused reports what it remembers.
+"""
 UNACCOUNTED: Final = ("TWO_WRITERS", "UNEXPLAINED")
 """Causes that no other fact accounts for."""
 
@@ -96,6 +104,7 @@ class Excuse:
 
     key: tuple[str, ...]
     """Whose violations."""
+    span_us: int = CAUSE_SPAN_US
 
     @property
     def schema(self) -> pa.Schema:
@@ -108,6 +117,7 @@ class Excuse:
 EXCUSES: Final[Mapping[str, Excuse]] = {
     "replays": Excuse(QUEUE_KEY),
     "losses": Excuse(("emitter", "broker_epoch")),
+    "lives": Excuse(("emitter", "topic"), LIFE_SPAN_US),
 }
 
 
@@ -117,7 +127,12 @@ def offset_violations(given: Given) -> Made:
     reports, lifecycle = facts["consume_offsets"], facts["lifecycle"]
     reports = reports.filter(reports["accepted"])
     is_loss = pc.or_(pc.or_(broker_died(lifecycle), offsets_lost(lifecycle)), log_cut(lifecycle))
-    told = {"replays": facts["redeliveries"], "losses": lifecycle.filter(is_loss)}
+    told = {
+        "replays": facts["redeliveries"],
+        "losses": lifecycle.filter(is_loss),
+        "lives": lifecycle.filter(is_one_of(lifecycle["kind"], MADE_AGAIN)),
+    }
+    ends = lifecycle.filter(is_one_of(lifecycle["kind"], *GONE)).to_pylist()
     new = {
         name: told[name].select(excuse.schema.names).cast(excuse.schema)
         for name, excuse in EXCUSES.items()
@@ -125,9 +140,9 @@ def offset_violations(given: Given) -> Made:
     known = {name: pa.concat_tables([state[name], new[name]]) for name in EXCUSES}
     broken = reports.filter(_is_broken(reports))
     accounts = _Accounts(
-        excuses={name: _Facts(rows, EXCUSES[name], broken) for name, rows in known.items()},
-        moves=Moves(state["moves"], facts["rebalance_events"]),
-        writers=Writers(state["writers"], state["falls"], reports, broken),
+        excuses={name: _Facts(rows, EXCUSES[name], broken, ends) for name, rows in known.items()},
+        moves=Moves(state["moves"], facts["rebalance_events"], ends),
+        writers=Writers(state["writers"], state["falls"], reports, broken, ends=ends),
     )
     rows: list[dict[str, Any]] = []
     for report in broken.to_pylist():
@@ -140,8 +155,9 @@ def offset_violations(given: Given) -> Made:
     for name, excuse in EXCUSES.items():
         last = newest_of_each(state[name], new[name], excuse.key)
         if last.num_rows:
-            carried[name] = recent(last, _moments(reports, last), CAUSE_SPAN_US)
-    if reports.num_rows:
+            last = recent(last, _moments(reports, last), excuse.span_us)
+            carried[name] = without_ended(last, ends) if excuse.key == QUEUE_KEY else last
+    if reports.num_rows or ends:
         carried["writers"], carried["falls"] = accounts.writers.carried()
     moves = accounts.moves.carried()
     if moves.num_rows or state["moves"].num_rows:
@@ -186,8 +202,11 @@ def _broken_laws(report: Mapping[str, Any]) -> list[tuple[str, int]]:
 class _Facts:
     """Facts of one kind that may account for violations, by key, in the order of reports."""
 
-    def __init__(self, facts: pa.Table, excuse: Excuse, broken: pa.Table) -> None:
+    def __init__(
+        self, facts: pa.Table, excuse: Excuse, broken: pa.Table, ends: Sequence[Mapping[str, Any]]
+    ) -> None:
         self._excuse = excuse
+        self._ends = ends if excuse.key == QUEUE_KEY else ()
         self._of: defaultdict[tuple[Any, ...], list[tuple[int, int]]] = defaultdict(list)
         if not broken.num_rows:
             return
@@ -196,8 +215,10 @@ class _Facts:
 
     def account_for(self, report: Mapping[str, Any]) -> bool:
         """Was the last one before the report recent?"""
-        earlier = [us for seq, us in self._of.get(self._key(report), ()) if seq < report["seq"]]
-        return bool(earlier) and report["event_us"] - earlier[-1] <= CAUSE_SPAN_US
+        earlier = [one for one in self._of.get(self._key(report), ()) if one[0] < report["seq"]]
+        if not earlier or is_of_another_life(earlier[-1][0], report, self._ends):
+            return False
+        return bool(report["event_us"] - earlier[-1][1] <= self._excuse.span_us)
 
     def _key(self, row: Mapping[str, Any]) -> tuple[Any, ...]:
         return tuple(row[name] for name in self._excuse.key)
@@ -226,6 +247,8 @@ class _Accounts:
             return "RESET"
         if report["path"] == "RESTORE" or self.excuses["losses"].account_for(report):
             return "BROKER_RESTART"
+        if _is_beyond(report) and self.excuses["lives"].account_for(report):
+            return EARLIER_LIFE
         move = self.moves.before(report)
         is_hand_over = report["trigger"] == "HAND_OVER" or (
             move is not None and move.explains(report, writer=writer)
@@ -237,6 +260,12 @@ class _Accounts:
         if self.excuses["replays"].account_for(report):
             return "REPLAY"
         return "HAND_OVER" if is_hand_over else "UNEXPLAINED"
+
+
+def _is_beyond(report: Mapping[str, Any]) -> bool:
+    """Does the offset, or the one before it, lie beyond the end of the queue?"""
+    offsets = [one for one in (report["offset"], report["previous_offset"]) if one is not None]
+    return report["max_offset"] is not None and max(offsets) > report["max_offset"]
 
 
 def _violation(

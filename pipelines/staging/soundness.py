@@ -49,6 +49,7 @@ COMMITTED_STATES: Final = ("EXACT", "AT_END", "PURGED", "UNREADABLE", "NONE")
 WORDS: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
     ("consume_offsets", "path"): (
         *("COMMIT_RPC", "PULL_PIGGYBACK", "TRANSACTION", "RESET", "RESTORE", "LOCAL", "OBSERVED"),
+        "NEW_LIFE",
     ),
     ("consume_offsets", "trigger"): ("TIMER", "SHUTDOWN", "HAND_OVER", "UNKNOWN"),
     ("group_watermarks", "committed_state"): COMMITTED_STATES,

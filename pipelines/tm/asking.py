@@ -15,11 +15,11 @@ from datetime import UTC, datetime, timedelta
 from typing import Final, cast
 
 from engine.foundation.errors import ConfigError, LakeError
-from pipelines.lake import sql_text
+from pipelines.lake import Lake, sql_text
 from pipelines.long_ranges import ROLLUPS, SPANS, span_for
 from pipelines.marts.group_state import SEVERITY
 from pipelines.moment import sql_time
-from pipelines.reading import TOLD_ALWAYS, Reading, equals
+from pipelines.reading import STATE_KEYS, TOLD_ALWAYS, OpenTables, Reading, equals
 
 STATES: Final = SEVERITY
 """States of a group; those that a lake has besides are names too."""
@@ -294,3 +294,23 @@ def _has_slots(reading: Reading, since: datetime) -> bool:
 def the_message(given: str) -> str:
     """SQL condition values of a message's id, in the two ways it is written."""
     return ", ".join(sql_text(one) for one in dict.fromkeys((given, given.upper(), given.lower())))
+
+
+def require_kept(tables: OpenTables, at: datetime, end: str) -> None:
+    """LakeError when the states of that day are not kept any more: no answer would be told from
+    there being nothing."""
+    for name in STATE_KEYS:
+        oldest = tables.oldest_day(name)
+        if oldest is not None and at.date() < oldest:
+            raise LakeError(not_there(tables.lake, str(oldest), end, name=name, before="before "))
+
+
+def not_there(
+    lake: Lake, when: str, end: str, *, name: str = "group_state", before: str = "up to "
+) -> str:
+    """What to do where gold has nothing."""
+    return (
+        f"{lake.gold(name)} has nothing {before}{when}: it was not kept, or was not computed yet; "
+        f"`tidemark pipeline replay --lake {lake.root} {end} --into PLACE` computes it again from "
+        "bronze"
+    )

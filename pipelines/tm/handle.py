@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any, Final
 
 import polars as pl
@@ -25,7 +26,6 @@ from pipelines.lake import Lake
 from pipelines.long_ranges import ROLLUPS
 from pipelines.moment import cluster_of, cycle_moment, last_complete, sql_time
 from pipelines.reading import (
-    STATE_KEYS,
     OpenTables,
     Reading,
     equals,
@@ -48,6 +48,8 @@ from pipelines.tm.asking import (
     Asked,
     When,
     asked_of,
+    not_there,
+    require_kept,
     slots_asked,
     the_cluster,
     the_moment,
@@ -325,6 +327,27 @@ class LakeHandle:
 
         return told(self._reading(as_of, cluster), answer, group=group)
 
+    def passed_over(
+        self,
+        group: str | None = None,
+        *,
+        cluster: str | None = None,
+        since: When | None = None,
+        until: When | None = None,
+        as_of: When | Cycle | None = None,
+    ) -> Result:
+        """Topics that were made again, and what groups passed over of their new lives."""
+
+        def answer(reading: Reading, name: str | None) -> Answer:
+            asked = asked_of(reading, group=name, since=since, until=until)
+            table = "passed_over_messages"
+            rows = reading.rows(table, *asked.place, *asked.times, since=asked.since)
+            lives = reading.rows("topic_lives", *asked.times, since=asked.since)
+            say = partial(sentences.of_passed_over, lives=lives)
+            return _judged(reading, asked, table, rows, say=say)
+
+        return told(self._reading(as_of, cluster), answer, group=group)
+
     def emitters(self, *, cluster: str | None = None, as_of: When | Cycle | None = None) -> Result:
         """Who reports, how far each has been judged, what is unknown of it, and how far its clock
         is from the lake's; the one judged least far first."""
@@ -504,15 +527,15 @@ class LakeHandle:
                 raise ConfigError("as_of", as_of, cycles_kept(self.lake, moment.cycle))
             revision, end = revision_after(self.lake, moment, found, at), f"--cycle {as_of}"
             known = known_at(found)
-            _require_kept(self.tables, at, end)
+            require_kept(self.tables, at, end)
         else:
             at = _at(as_of, judged_to)
             revision, end = revision_of(self.lake, moment, at), f"--to {at.isoformat()}"
             known = at
-            _require_kept(self.tables, at, end)
+            require_kept(self.tables, at, end)
             found = judged_by(Reading(self.tables, moment), at)
             if not found.reached:
-                raise LakeError(_not_there(self.lake, f"{at:%Y-%m-%d %H:%M:%S} UTC", end))
+                raise LakeError(not_there(self.lake, f"{at:%Y-%m-%d %H:%M:%S} UTC", end))
         return Reading(self.tables, found, revision=revision, known_at=known)
 
     def __repr__(self) -> str:
@@ -567,25 +590,6 @@ def _at(as_of: When, judged_to: datetime) -> datetime:
     if at > judged_to:
         raise ConfigError("as_of", as_of, f"a moment up to {judged_to:%Y-%m-%d %H:%M:%S} UTC")
     return at
-
-
-def _require_kept(tables: OpenTables, at: datetime, end: str) -> None:
-    """LakeError when the states of that day are not kept any more: no answer would be told from
-    there being nothing."""
-    for name in STATE_KEYS:
-        oldest = tables.oldest_day(name)
-        if oldest is not None and at.date() < oldest:
-            raise LakeError(_not_there(tables.lake, str(oldest), end, name=name, before="before "))
-
-
-def _not_there(
-    lake: Lake, when: str, end: str, *, name: str = "group_state", before: str = "up to "
-) -> str:
-    return (
-        f"{lake.gold(name)} has nothing {before}{when}: it was not kept, or was not computed yet; "
-        f"`tidemark pipeline replay --lake {lake.root} {end} --into PLACE` computes it again from "
-        "bronze"
-    )
 
 
 def _capped(reading: Reading, at: datetime) -> Reading:

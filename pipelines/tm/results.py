@@ -53,6 +53,10 @@ FIRST: Final = {
     ),
     "ownership": (*_QUEUE, "client_id", "state", "opened_at", "closed_at", "ended_by"),
     "rebalances": ("observed_at", "group", "kind", "client_id", "members_after", "reason"),
+    "passed_over_messages": (
+        *("made_again_at", *_QUEUE, "outcome", "from_offset", "to_offset", "messages"),
+        *("error_messages", "evidence"),
+    ),
     "replaced_messages": (
         "observed_at",
         "group",

@@ -16,6 +16,7 @@ from pipelines.at_risk import at_risk
 from pipelines.came_again import came_again
 from pipelines.emitters import skew_sentences, watched_text
 from pipelines.moment import Moment
+from pipelines.new_lives import new_lives
 from pipelines.revisions import Revision
 from pipelines.rollbacks import in_words
 from pipelines.settings import SILENCE_US
@@ -355,6 +356,20 @@ def of_replaced(asked: Asked, rows: pl.DataFrame) -> str:
     newest = rows.reverse()["evidence"].to_list()
     more = len(newest) - NAMED_MAX
     listed = ". ".join(newest[:NAMED_MAX])
+    return f"{listed}. {more} more before." if more > 0 else f"{listed}."
+
+
+def of_passed_over(asked: Asked, rows: pl.DataFrame, *, lives: pl.DataFrame) -> str:
+    """Which topics were made again, and what was passed over of each, the newest first; of a group,
+    those whose new life it was seen in."""
+    if asked.group is not None:
+        lives = lives.join(rows, on=["cluster", "topic"], how="semi")
+    told = new_lives(lives.iter_rows(named=True), rows.iter_rows(named=True))
+    if not told:
+        return f"Nothing{asked.words} in a new life of a topic{_range(asked)}."
+    newest = [one.text for one in reversed(told)]
+    more = len(newest) - NAMED_MAX
+    listed = ". ".join(text[0].upper() + text[1:] for text in newest[:NAMED_MAX])
     return f"{listed}. {more} more before." if more > 0 else f"{listed}."
 
 

@@ -223,6 +223,14 @@ class ClusterStory:
         self.queues = [queue for queue in self.queues if queue.topic != topic]
         self.writer.report("lifecycle", kind="TOPIC_GONE", topic=topic, detail=f"topic {topic}")
 
+    def make_again(self, group: str, topic: str, client: str) -> Queue:
+        """The topic has another life, at whose beginning the broker places the group."""
+        self.writer.report("lifecycle", kind="TOPIC_MADE_AGAIN", topic=topic, detail=topic)
+        queue = Queue(group, topic, 0, 0, owner=client)
+        self.queues.append(queue)
+        self.commit(queue, 0, path="NEW_LIFE", client=None)
+        return queue
+
     def _boot(self, down_s: int, *, clean: bool) -> None:
         self.writer.ship()
         self.second += down_s

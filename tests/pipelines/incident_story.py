@@ -31,6 +31,7 @@ def tell_incidents(lake: Path, *, seed: int = 7) -> None:
     restarted = story.queue("restarted", 0)
     restarted.max_offset = 9
     story.group("deleted", ["deleted-1"], rate=0)
+    story.queue("deleted", 0).max_offset = 5
     # At noon sharp: the ten minutes of offset_health that end here have a report.
     story.commit(story.queue("idle", 0), 0, path="COMMIT_RPC", client="idle-1")
     story.run(32)
@@ -61,7 +62,9 @@ def tell_incidents(lake: Path, *, seed: int = 7) -> None:
     story.queue("paused", 0).is_pulled = True
     story.run(10)
     story.delete_topic("topic-deleted")
-    story.run(10)
+    story.run(4)
+    story.make_again("deleted", "topic-deleted", "deleted-1").max_offset = 3
+    story.run(6)
     story.crash_broker(down_s=3)
     story.commit(restarted, 8, path="COMMIT_RPC", client="restarted-1")
     story.reuse(story.queue("calm", 0), before="LOST-A", now="NEW-A")

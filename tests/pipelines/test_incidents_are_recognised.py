@@ -137,6 +137,18 @@ def test_the_messages_of_a_reused_offset_are_both_named(told: Path) -> None:
     )
 
 
+def test_a_topic_that_was_made_again_is_marked_and_its_group_reads_all_of_it(told: Path) -> None:
+    [life] = gold(told, "topic_lives")
+    assert (life["topic"], life["provenance"]) == ("topic-deleted", "EXACT")
+    assert life["observed_at"] - life["gone_at"] == timedelta(seconds=4)
+    [row] = gold(told, "passed_over_messages")
+    assert (row["group"], row["queue_id"], row["outcome"], row["messages"]) == (
+        *("deleted", 0),
+        *("READ", 0),
+    )
+    assert row["made_again_at"] == life["observed_at"]
+
+
 def test_a_message_that_its_producer_sent_again_is_a_certain_duplicate(told: Path) -> None:
     windows = present(told, "duplicate_risk_windows", group="twice", cause="SEND_RETRY")
     assert sorted(row["queue_id"] for row in windows) == [0, 1]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -50,9 +50,33 @@ class QueueProgress:
     """Store time of the last consumed message; 0 when that is unknown."""
 
     @property
-    def lag(self) -> int:
-        """Messages waiting; negative when the broker lost its end of the log."""
-        return self.broker_offset - self.consumer_offset
+    def lag(self) -> int | None:
+        """Messages waiting; None when that is not known (`why_unknown`)."""
+        return None if self.is_beyond_end else self.broker_offset - self.consumer_offset
+
+    @property
+    def inflight(self) -> int | None:
+        """Messages pulled and not committed; None when the lag is not known. 0 when nobody has told
+        what was pulled.
+        """
+        return None if self.is_beyond_end else max(0, self.pull_offset - self.consumer_offset)
+
+    @property
+    def is_beyond_end(self) -> bool:
+        """Is the consume offset none of this queue? The topic was made again, or its log was cut,
+        and nobody can say what waits.
+        """
+        return self.consumer_offset > self.broker_offset
+
+    @property
+    def why_unknown(self) -> str | None:
+        """Why the lag is not known; None: it is."""
+        if not self.is_beyond_end:
+            return None
+        return (
+            f"the offset is beyond the queue's end (committed {self.consumer_offset}, end "
+            f"{self.broker_offset})"
+        )
 
 
 class GroupAdmin:
@@ -200,6 +224,16 @@ class GroupAdmin:
         fields = ConsumeTimeSpanRequestHeader(topic=topic, group=group).encode()
         answer = await self._asking.ask(broker_address, RequestCode.QUERY_CONSUME_TIME_SPAN, fields)
         return ConsumeTimeSpans.decode(answer.body).consume_time_span_set
+
+
+def total(counts: Iterable[int | None]) -> int | None:
+    """Their sum; None as soon as one of them is not known."""
+    summed = 0
+    for count in counts:
+        if count is None:
+            return None
+        summed += count
+    return summed
 
 
 def _progress(told: OffsetWrapper) -> QueueProgress:

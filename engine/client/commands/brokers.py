@@ -8,6 +8,7 @@ import typer
 
 from engine.client.admin import Admin
 from engine.client.commands.asking import DEFAULT_NAMESRV, JsonOption, NamesrvOption, ask
+from engine.client.commands.groups import lag_cells
 from engine.client.commands.name_servers import read_settings
 from engine.client.commands.showing import Row, moment, shown, shown_record
 from engine.client.commands.topics import BrokerOption, chosen_masters
@@ -123,8 +124,7 @@ def progress(
                 "queue": queue.queue_id,
                 "broker_offset": told.broker_offset,
                 "consumer_offset": told.consumer_offset,
-                "lag": told.lag,
-                "inflight": told.pull_offset - told.consumer_offset,
+                **lag_cells(told, as_json=as_json),
                 "last_consumed": moment(told.last_timestamp_ms),
             }
             for group, rows in (await admin.groups.broker_consume_stats(address)).items()

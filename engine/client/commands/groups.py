@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Annotated, Any
 
 import typer
 
 from engine.client.admin import Admin
+from engine.client.admin.groups import QueueProgress, total
 from engine.client.commands.asking import DEFAULT_NAMESRV, JsonOption, NamesrvOption, ask
 from engine.client.commands.showing import Row, moment, shown, shown_record
 from engine.client.commands.topics import BrokerOption, chosen_masters
@@ -119,14 +121,15 @@ def progress(
     """How far a group is in each queue: offsets, messages behind, time of the last consumed."""
 
     if group is None:
-        rows = ask(namesrv, lambda admin: _in_short(admin, topic))
+        rows = ask(namesrv, lambda admin: _in_short(admin, topic, as_json=as_json))
         say(shown(rows, as_json=as_json, empty="no groups"))
         return
 
     async def work(admin: Admin) -> list[Row]:
-        found = await admin.groups.consume_stats(group, topic)
-        if not found:
+        stats = await admin.groups.consume_stats(group, topic)
+        if not stats:
             _known(await admin.groups.configs(), group)
+        found.extend(stats.values())
         return [
             {
                 "topic": queue.topic,
@@ -134,22 +137,22 @@ def progress(
                 "queue": queue.queue_id,
                 "broker_offset": told.broker_offset,
                 "consumer_offset": told.consumer_offset,
-                "lag": told.lag,
-                "inflight": told.pull_offset - told.consumer_offset,
+                **lag_cells(told, as_json=as_json),
                 "last_consumed": moment(told.last_timestamp_ms),
             }
-            for queue, told in found.items()
+            for queue, told in stats.items()
         ]
 
+    found: list[QueueProgress] = []
     rows = ask(namesrv, work)
     say(shown(rows, as_json=as_json, empty=f"group {group} has no offsets"))
     if rows and not as_json:
-        lag = sum(int(row["lag"] or 0) for row in rows)
-        inflight = sum(int(row["inflight"] or 0) for row in rows)
-        say(f"\nlag {lag}, inflight {inflight}")
+        lag, inflight = total(one.lag for one in found), total(one.inflight for one in found)
+        why = next((one.why_unknown for one in found if one.why_unknown), "")
+        say(f"\nlag {unless_unknown(lag, why)}, inflight {unless_unknown(inflight, '')}")
 
 
-async def _in_short(admin: Admin, topic: str | None) -> list[Row]:
+async def _in_short(admin: Admin, topic: str | None, *, as_json: bool) -> list[Row]:
     """Every group that the brokers know, one row each."""
     rows: list[Row] = []
     for group in await admin.groups.configs():
@@ -162,11 +165,33 @@ async def _in_short(admin: Admin, topic: str | None) -> list[Row]:
                 "members": len(ids),
                 "model": next((told.message_model for told in members), None),
                 "queues": len(progress),
-                "lag": sum(one.lag for one in progress),
-                "inflight": sum(one.pull_offset - one.consumer_offset for one in progress),
+                **_lags(progress, as_json=as_json),
             }
         )
     return rows
+
+
+def _lags(progress: Collection[QueueProgress], *, as_json: bool) -> Row:
+    lag, inflight = total(one.lag for one in progress), total(one.inflight for one in progress)
+    if as_json or lag is not None:
+        return {"lag": lag, "inflight": inflight}
+    beyond = sum(one.is_beyond_end for one in progress)
+    why = f"unknown: {beyond} of {len(progress)} offsets are beyond the end of their queue"
+    return {"lag": why, "inflight": None}
+
+
+def lag_cells(told: QueueProgress, *, as_json: bool) -> Row:
+    """Lag and what is in flight; where they are not known, why: in JSON they are null and
+    `lag_unknown` says it.
+    """
+    if as_json:
+        return {"lag": told.lag, "inflight": told.inflight, "lag_unknown": told.why_unknown}
+    return {"lag": unless_unknown(told.lag, told.why_unknown or ""), "inflight": told.inflight}
+
+
+def unless_unknown(count: int | None, why: str) -> int | str:
+    """The number, or that it is unknown and why."""
+    return count if count is not None else f"unknown: {why}" if why else "unknown"
 
 
 @app.command("connections")

@@ -13,7 +13,7 @@ the queue no more, or again. Absent on purpose: asking, time (callers bring stea
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Container, Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -136,6 +136,13 @@ class ToldWindows:
         """Is it known of each of these windows where its listener stands?"""
         windows = self._told.get((group, client_id), {})
         return all(place in windows and windows[place].window.stack for place in places)
+
+    def forget_topics(self, topics: Container[str]) -> None:
+        """What was told of their queues holds no more, and the next answers are news."""
+        for windows in self._told.values():
+            for place in [place for place in windows if place[0] in topics]:
+                del windows[place]
+                self._count -= 1
 
     def forget(self, group: str, client_id: str) -> Iterator[ClientWindow | None]:
         """The client has left the group: what to tell of its windows, as `given_up`."""

@@ -20,8 +20,9 @@ import pyarrow.compute as pc
 from pipelines.marts.judging.arrivals import Grid, Shipped, batches, last_of, seen_from, ticks_of
 from pipelines.marts.judging.packed import NEVER, UNKNOWN, Flags, flags, numbers
 from pipelines.marts.judging.rules import EXACT, STATES, UNREADABLE
-from pipelines.marts.keys import QUEUE_KEY, as_text, positions_of
+from pipelines.marts.keys import QUEUE_KEY, as_text, is_one_of, positions_of
 from pipelines.marts.mart import KEY_TEXT, Positions, coded
+from pipelines.marts.offset_violations import EARLIER_LIFE
 from pipelines.settings import HOUR_US
 
 REWIND_MEMORY_US: Final = HOUR_US
@@ -294,7 +295,9 @@ def _is_unanswered(held: pa.Table) -> Flags:
 
 def falls_arrived(known: pa.Table, violations: pa.Table, cut: Cut) -> pa.Table:
     """FALLS of the cut, from rows of offset_violations, behind those known."""
-    fell = violations.filter(pc.equal(violations["law"], "MONOTONIC")).sort_by(
+    is_fall = pc.equal(violations["law"], "MONOTONIC")
+    is_of_two_lives = is_one_of(violations["cause"], EARLIER_LIFE)
+    fell = violations.filter(pc.and_(is_fall, pc.invert(is_of_two_lives))).sort_by(
         [("emitter", "ascending"), ("seq", "ascending")]
     )
     number, is_known = _numbers_of(fell, cut)

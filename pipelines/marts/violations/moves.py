@@ -10,13 +10,14 @@ nothing here. Absent on purpose: reports of offsets.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, Final
 
 import pyarrow as pa
 
 from pipelines.marts.keys import QUEUE_FIELDS, QUEUE_KEY, is_one_of
+from pipelines.marts.life_cycles import is_of_another_life, without_ended
 from pipelines.marts.mart import KEY_TEXT
 from pipelines.settings import SECOND_US
 
@@ -92,7 +93,9 @@ class Move:
 class Moves:
     """The moves of queues, in the order of reports."""
 
-    def __init__(self, carried: pa.Table, events: pa.Table) -> None:
+    def __init__(self, carried: pa.Table, events: pa.Table, ends: Sequence[Row] = ()) -> None:
+        """`ends`: rows of lifecycle by which something is gone."""
+        self._ends = ends
         self._of: defaultdict[Key, list[Move]] = defaultdict(list)
         names = [one.name for one in fields(Move)]
         for row in carried.to_pylist():
@@ -100,14 +103,21 @@ class Moves:
         told = events.filter(is_one_of(events["kind"], "ASSIGNED", *LOSSES))
         for event in told.to_pylist():
             for queue in event["queues"] or ():
-                moves = self._of[_key({**event, **queue})]
-                is_recent = moves and event["event_us"] - moves[-1].event_us <= MOVE_KEPT_US
+                place = {**event, **queue}
+                moves = self._of[_key(place)]
+                is_recent = (
+                    moves
+                    and event["event_us"] - moves[-1].event_us <= MOVE_KEPT_US
+                    and not is_of_another_life(moves[-1].seq, place, ends)
+                )
                 moves.append(_moved(moves[-1] if is_recent else None, event))
 
     def before(self, report: Row) -> Move | None:
         """The last move of the report's queue."""
         earlier = [move for move in self._of.get(_key(report), ()) if move.seq < report["seq"]]
-        return earlier[-1] if earlier else None
+        if not earlier or is_of_another_life(earlier[-1].seq, report, self._ends):
+            return None
+        return earlier[-1]
 
     def carried(self) -> pa.Table:
         """The last move of each queue."""
@@ -116,7 +126,7 @@ class Moves:
             | {one.name: getattr(moves[-1], one.name) for one in fields(Move)}
             for key, moves in self._of.items()
         )
-        return pa.Table.from_pylist(list(rows), schema=MOVES)
+        return without_ended(pa.Table.from_pylist(list(rows), schema=MOVES), self._ends)
 
 
 def _key(row: Row) -> Key:

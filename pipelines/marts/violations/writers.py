@@ -13,13 +13,14 @@ purpose: hand-overs.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
 
 from pipelines.marts.forgetting import recent
 from pipelines.marts.keys import QUEUE_FIELDS, QUEUE_KEY, are_among, newest_of_each
+from pipelines.marts.life_cycles import is_of_another_life, without_ended
 from pipelines.marts.mart import KEY_TEXT
 from pipelines.settings import MINUTE_US
 
@@ -43,8 +44,19 @@ Key = tuple[Any, ...]
 class Writers:
     """Who wrote to the queues whose reports broke a law."""
 
-    def __init__(self, writers: pa.Table, falls: pa.Table, reports: pa.Table, broken: pa.Table):
-        """reports: accepted ones of the cycle; broken: those of them that broke a law."""
+    def __init__(
+        self,
+        writers: pa.Table,
+        falls: pa.Table,
+        reports: pa.Table,
+        broken: pa.Table,
+        *,
+        ends: Sequence[Row] = (),
+    ) -> None:
+        """reports: accepted ones of the cycle; broken: those of them that broke a law; ends: rows
+        of lifecycle by which something is gone.
+        """
+        self._ends = ends
         self._carried, self._reports = writers, reports.select(WRITERS.names).cast(WRITERS)
         self._of: defaultdict[Key, list[Row]] = defaultdict(list)
         self._falls: dict[Key, Row] = {_key(fall): fall for fall in falls.to_pylist()}
@@ -58,11 +70,15 @@ class Writers:
         earlier = [row for row in self._of.get(_key(report), ()) if row["seq"] < report["seq"]]
         if not earlier or report["event_us"] - earlier[-1]["event_us"] > TURN_SPAN_US:
             return None
+        if is_of_another_life(earlier[-1]["seq"], report, self._ends):
+            return None
         return earlier[-1]
 
     def take_turns(self, fall: Row, *, writer: Row | None) -> bool:
         """Do two writers take turns on the queue of this fall? Notes it."""
         before = self._falls.get(_key(fall))
+        if before is not None and is_of_another_life(before["seq"], fall, self._ends):
+            before = None
         self._falls[_key(fall)] = fall
         if writer is None or writer["client_id"] is None or fall["client_id"] is None:
             return False
@@ -82,8 +98,8 @@ class Writers:
         rows = [{name: fall[name] for name in FALLS.names} for fall in self._falls.values()]
         falls = pa.Table.from_pylist(rows, schema=FALLS)
         return (
-            recent(newest, newest, TURN_SPAN_US),
-            recent(falls, newest, TURN_SPAN_US),
+            without_ended(recent(newest, newest, TURN_SPAN_US), self._ends),
+            without_ended(recent(falls, newest, TURN_SPAN_US), self._ends),
         )
 
 

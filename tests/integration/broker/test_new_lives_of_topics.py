@@ -372,14 +372,14 @@ async def test_a_group_that_was_deleted_goes_on_in_the_topics_present_life(
         assert gone.code == ResponseCode.SUCCESS, gone.remark
         sent = await fill(member, 3)
         await member.close()
-        member = running.client(member.client_id)
-        await member.heartbeat()
-        assert bodies(await member.pull(CONSUMED)) == sent, "its members have consumed the others"
-        await report(member, CONSUMED + 3)
+        back = running.client(member.client_id)
+        await back.heartbeat()
+        assert bodies(await back.pull(CONSUMED)) == sent, "its members have consumed the others"
+        await report(back, CONSUMED + 3)
         assert committed(running) == CONSUMED + 3
-        await make_again(member)
-        sent = await fill(member, 14)
-        assert where_to(await member.pull(CONSUMED + 3)) == 0, "that was another life"
+        await make_again(back)
+        sent = await fill(back, 14)
+        assert where_to(await back.pull(CONSUMED + 3)) == 0, "that was another life"
 
 
 async def test_a_transaction_of_the_earlier_life_never_appears_in_the_new_one(

@@ -87,6 +87,7 @@ class PlayedBroker:
             Code.GET_BROKER_RUNTIME_INFO: self._figures,
             Code.GET_BROKER_CONFIG: lambda _, ask: ok(ask, b"messageDelayLevel=1s 5s 10s\n"),
             Code.GET_BROKER_CONSUME_STATS: self._consume_stats,
+            Code.GET_CONSUME_STATS: self._group_stats,
             Code.GET_ALL_TOPIC_CONFIG: self._topics,
             Code.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: self._groups,
             Code.GET_TOPIC_STATS_INFO: self._ends,
@@ -127,18 +128,22 @@ class PlayedBroker:
 
     def _consume_stats(self, _peer: Peer, request: RemotingCommand) -> RemotingCommand:
         listed = [
-            fastjson.dumps(group)
-            + b":["
-            + ConsumeStats(
-                {
-                    self._queue(place): OffsetWrapper(self.queues[place].max_offset, offset)
-                    for place, offset in rows.items()
-                }
-            ).encode()
-            + b"]"
+            fastjson.dumps(group) + b":[" + self._stats(rows).encode() + b"]"
             for group, rows in self.groups.items()
         ]
         return ok(request, b'{"consumeStatsList":[{' + b"},{".join(listed) + b"}]}")
+
+    def _group_stats(self, _peer: Peer, request: RemotingCommand) -> RemotingCommand:
+        rows = self.groups.get(request.fields["consumerGroup"], {})
+        return ok(request, self._stats(rows).encode())
+
+    def _stats(self, rows: dict[Place, int]) -> ConsumeStats:
+        return ConsumeStats(
+            {
+                self._queue(place): OffsetWrapper(self.queues[place].max_offset, offset)
+                for place, offset in rows.items()
+            }
+        )
 
     def _topics(self, _peer: Peer, request: RemotingCommand) -> RemotingCommand:
         names = dict.fromkeys(topic for topic, _ in self.queues)

@@ -11,7 +11,8 @@ import org.apache.rocketmq.common.message.MessageExt;
  *
  *   Member NAMESRV GROUP TOPIC EXPRESSION INSTANCE push|lite|hoards
  *
- * lite polls and commits; hoards polls and never commits.
+ * lite polls and commits; hoards polls and never commits. push says what it consumes, a line a
+ * message: `consumed QUEUE OFFSET BODY`.
  */
 public final class Member {
     public static void main(String[] args) throws Exception {
@@ -27,8 +28,12 @@ public final class Member {
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.setHeartbeatBrokerInterval(3_000);
         consumer.subscribe(args[2], args[3]);
-        consumer.registerMessageListener((MessageListenerConcurrently)
-            (messages, context) -> ConsumeConcurrentlyStatus.CONSUME_SUCCESS);
+        consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
+            for (MessageExt message : messages)
+                System.out.println("consumed " + message.getQueueId() + " "
+                    + message.getQueueOffset() + " " + new String(message.getBody()));
+            return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
+        });
         consumer.start();
         System.out.println("ready " + consumer.buildMQClientId());
         Thread.currentThread().join();

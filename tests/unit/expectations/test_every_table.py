@@ -158,6 +158,7 @@ def test_of_many_failing_rows_a_bounded_sample_is_kept() -> None:
     law = next(one for one in suite.laws if one.check.name == "committed_at_most_max")
     many = rows(suite, 1_000).with_columns(
         pl.lit(9, pl.Int64).alias("committed"),
+        pl.lit("c/b/0").alias("emitter"),
         (pl.col("event_time") + timedelta(seconds=1)).alias("event_time"),
     )
 
@@ -165,3 +166,19 @@ def test_of_many_failing_rows_a_bounded_sample_is_kept() -> None:
 
     assert (found.broken_rows, len(found.failures)) == (1_000, SAMPLE_ROWS_MAX)
     assert found.failures[0].group == "x"
+
+
+@pytest.mark.parametrize("table", ["group_watermarks", "consumer_lag"])
+@pytest.mark.parametrize(("emitter", "broken"), [("c/b/0", 1), ("c/b/observer", 0)])
+def test_a_foreign_broker_may_keep_an_offset_beyond_the_end_and_ours_may_not(
+    table: str, emitter: str, broken: int
+) -> None:
+    suite = next(one for one in suites() if one.table == table)
+    laws = [one for one in suite.laws if one.check.name.endswith("committed_at_most_max")]
+    one = rows(suite, 1).with_columns(
+        pl.lit(9, pl.Int64).alias("committed"),
+        pl.lit(6, pl.Int64).alias("max_offset"),
+        pl.lit(emitter).alias("emitter"),
+    )
+    (found,) = judge_rows(laws, one)
+    assert found.broken_rows == broken
