@@ -279,6 +279,7 @@ class LivesCluster(SimCluster):
     async def empty_store(self, *, keeps_settings: bool) -> None:
         """Somebody removes the store of a stopped broker, or all of it but its tables."""
         was_there = self.ledger.present is not None
+        self.ledger.note("but for its settings" if keeps_settings else "with its settings")
         self.ledger.end()
         await self.stop_broker()
         if self.ledger.lives and self.ledger.lives[-1].gone_s is None:

@@ -96,8 +96,9 @@ class Stage:
         client = await self.client(client_id)
         await client.heartbeat()
         if at is not None:
-            await client.first_offset()
-            await client.pull(0)
+            following = await client.first_offset()
+            while following < at:
+                _, following, _ = await client.pull(following)
             await client.commit(at)
         return client
 
