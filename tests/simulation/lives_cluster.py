@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 from engine.client.admin import Admin
@@ -267,6 +268,12 @@ class LivesCluster(SimCluster):
     async def delete_group(self, group: str) -> None:
         """Settings and offsets go; the members stay."""
         await self.ask(lambda admin: admin.groups.delete(BROKER_ADDRESS, group, with_offsets=True))
+
+    async def reset_to_the_end(self, group: str) -> None:
+        """The group passes over what there is, once its members pull."""
+        with suppress(TidemarkError):  # The group may be gone, or the broker.
+            assert self.admin is not None
+            await self.node(ADMIN).run(self.admin.offsets.reset(group, TOPIC, -1))
 
     async def take_queues(self, count: int) -> None:
         """So many queues are there from now on, of the same life."""

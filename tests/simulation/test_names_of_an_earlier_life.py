@@ -63,20 +63,50 @@ async def test_a_new_life_begins_at_its_beginning_when_the_broker_restarted_mean
     assert (code, begin) == (MOVED, 0)
 
 
+@pytest.mark.parametrize("is_restarted", [True, False])
 @pytest.mark.parametrize("keeps_settings", [True, False])
 @pytest.mark.parametrize("count", [NEW, LONGER])
 @run_by(on_a_stage)
 async def test_a_pull_that_goes_on_in_an_emptied_store_is_sent_to_its_beginning(
-    stage: Stage, *, count: int, keeps_settings: bool
+    stage: Stage, *, count: int, keeps_settings: bool, is_restarted: bool
 ) -> None:
     member = await earlier_life(stage)
     await stage.restart(before=lambda node: remove_store(node, keeps_settings=keeps_settings))
     if not keeps_settings:
         await stage.make()
     await stage.send(count, "new")
+    if is_restarted:
+        await stage.restart()
     await member.heartbeat()
     code, begin, _ = await member.pull(OLD)
     assert (code, begin) == (MOVED, 0)
+
+
+@pytest.mark.parametrize("is_restarted", [False, True])
+@pytest.mark.parametrize("is_known", [False, True])
+@run_by(on_a_stage)
+async def test_who_was_away_at_the_deletion_is_sent_where_its_group_is(
+    stage: Stage, *, is_known: bool, is_restarted: bool
+) -> None:
+    """RocketMQ's clients send no heartbeat at once when the broker is back: none of them is a
+    member when the topic is deleted.
+    """
+    away = await earlier_life(stage, "away")
+    await stage.restart()
+    await stage.again(LONGER)
+    heir = await stage.member("heir", at=7)
+    _, pulled, _ = await heir.pull(32)
+    assert pulled > OLD
+    if is_restarted:
+        await stage.restart()
+        await heir.heartbeat()
+    if is_known:
+        await away.heartbeat()
+    code, begin, messages = await away.pull(OLD)
+    assert messages == []
+    assert code != MOVED or begin == 7
+    await away.commit(OLD)
+    assert await heir.first_offset() == 7
 
 
 @run_by(on_a_stage)

@@ -57,15 +57,16 @@ async def trouble(cluster: LivesCluster) -> None:
         "member replaced": replaces_a_member,
         "member cut off": cuts_a_member_off,
     }
-    sending = asyncio.ensure_future(send_in_bursts(cluster))
+    ended = asyncio.Event()
+    sending = asyncio.ensure_future(send_in_bursts(cluster, ended))
     names = [*befalls, "made again", "made again", "member replaced", "member cut off"]
     for _ in range(TROUBLES):
         await asyncio.sleep(chance.choice((0.2, 2.0, 6.0, 25.0)))
         name = chance.choice(names)
         cluster.ledger.note(name)
         await befalls[name](cluster)
-    sending.cancel()
-    await asyncio.gather(sending, return_exceptions=True)
+    ended.set()
+    await sending
 
 
 async def settle(cluster: LivesCluster, spell: int) -> None:
@@ -85,18 +86,24 @@ async def settle(cluster: LivesCluster, spell: int) -> None:
     cluster.look_at_commits()
 
 
-async def send_in_bursts(cluster: LivesCluster) -> None:
-    """Until cancelled: nothing for a while, or many at once."""
+async def send_in_bursts(cluster: LivesCluster, ended: asyncio.Event) -> None:
+    """Nothing for a while, or many at once."""
     chance = cluster.world.random
-    while True:
+    while not ended.is_set():
         await cluster.send_many(chance.choice((1, 1, 3, 20)))
         await asyncio.sleep(chance.choice((0.1, 1.0, 5.0, 15.0)))
 
 
 async def makes_it_again(cluster: LivesCluster) -> None:
-    """At once, or long after; with a burst behind it or without."""
+    """At once, or long after; with a burst behind it or without. Sometimes a group was sent to the
+    end of the earlier life before.
+    """
     chance = cluster.world.random
     if cluster.ledger.present is not None:
+        group = chance.choice((*GROUPS, *[None] * 8))
+        if group is not None:
+            cluster.ledger.end()
+            await cluster.reset_to_the_end(group)
         await cluster.delete_topic()
         await asyncio.sleep(chance.choice((0.0, 0.0, 0.5, 4.0, 40.0)))
     await cluster.make_topic()
