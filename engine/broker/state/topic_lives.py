@@ -8,8 +8,8 @@ reports of offsets ask here what their client can know of the present one
               queue counts again once it has read the queue's present life
     answer    an offset of a queue that a client was given when it asked for one, in this life
 
-A store that was never opened before may stand where another was: its clients may remember any
-topic of that one. For NEW_STORE_MS after the start all its topics are watched.
+A store that never had a message may stand where another was: its clients may remember any topic of
+that one. For NEW_STORE_MS after the start all its topics are watched.
 
 Invariant: what is noted of a life is void when it ends. Forgetting too much makes a client begin
 earlier, never later. Pure: time comes in as `now_ms`, steady. Absent on purpose: files (the
@@ -57,7 +57,7 @@ class TopicLives:
         self._answers_max = answers_max
         self._new_store_until_ms: int | None = None
         self.is_of_a_new_store = False
-        """Was the store opened for the first time, a while ago at most?"""
+        """Had the store never had a message when it was opened, a while ago at most?"""
         self._numbers_given = 0
         self._numbers: OrderedDict[str, int] = OrderedDict()
         """Topic → number of its present life; topics that were deleted since boot only."""
@@ -71,11 +71,12 @@ class TopicLives:
         )
         """(address, topic, queue id) → the life of which it was answered, and the newest offsets.
         """
-        self._groups_made_again: OrderedDict[str, None] = OrderedDict()
+        self._groups_deleted: OrderedDict[str, int] = OrderedDict()
+        """Group → the newest life of any topic when it was deleted."""
 
     def watch(self, made_again: Mapping[str, object], *, new_store_ms: int | None) -> None:
         """Begin: which topics the store knows to have been deleted, always the same mapping; and
-        when a store that nobody had opened before was opened, None for any other.
+        when a store without any message was opened, None for any other.
         """
         self._made_again = made_again
         self._new_store_until_ms = None if new_store_ms is None else new_store_ms + NEW_STORE_MS
@@ -163,11 +164,11 @@ class TopicLives:
 
     def group_deleted(self, group: str) -> None:
         """The group was deleted: its members go on in the topics' present lives."""
-        self._groups_made_again[group] = None
-        self._groups_made_again.move_to_end(group)
-        if len(self._groups_made_again) > GROUPS_MAX:
-            self._groups_made_again.popitem(last=False)
+        self._groups_deleted[group] = self._numbers_given
+        self._groups_deleted.move_to_end(group)
+        if len(self._groups_deleted) > GROUPS_MAX:
+            self._groups_deleted.popitem(last=False)
 
-    def was_group_deleted(self, group: str) -> bool:
-        """Was the group deleted since boot?"""
-        return group in self._groups_made_again
+    def was_group_deleted(self, group: str, topic: str) -> bool:
+        """Was the group deleted in the present life of the topic?"""
+        return self._groups_deleted.get(group, -1) >= self.number(topic)
