@@ -136,6 +136,26 @@ async def test_who_begins_at_once_where_it_was_sent_is_answered(stage: Stage) ->
     assert await member.first_offset() == begin
 
 
+@pytest.mark.parametrize("is_emptied", [False, True])
+@run_by(on_a_stage)
+async def test_the_deletion_of_its_group_makes_nobody_believed(
+    stage: Stage, *, is_emptied: bool
+) -> None:
+    """Members of a deleted group go on where they are, but not where they were in another life."""
+    member = await earlier_life(stage)
+    if is_emptied:
+        await stage.restart(before=lambda node: remove_store(node, keeps_settings=False))
+        await stage.make()
+        await stage.send(LONGER, "new")
+    else:
+        await stage.restart()
+        await stage.again(LONGER)
+    await member.heartbeat()
+    await stage.delete_group()
+    code, begin, _ = await member.pull(OLD)
+    assert (code, begin) == (MOVED, 0)
+
+
 # Held pulls.
 
 
