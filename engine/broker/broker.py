@@ -374,11 +374,7 @@ class Broker:
             parts.boot_ends = {key: store.max_offset(*key) for key in store.queues()}
         if running.telemetry is not None:
             compare_with_earlier_life(parts, running.telemetry, running.tables.spooled)
-        store = parts.store
-        is_empty = not any(store.max_offset(*queue) for queue in store.queues())
-        parts.lives.watch(
-            store.tombstones.ends, new_store_ms=parts.steady_ms() if is_empty else None
-        )
+        running.tables.watch_lives()
         parts.topics.on_made = lambda topic: topic_made(parts, topic)
 
     async def _run_loops(self, running: _Running) -> None:

@@ -14,8 +14,9 @@ consumed. So an offset counts if the client can have it from the present life of
 
 Any other client begins where its group is, or at the queue's first message. One that has sent no
 heartbeat yet may be known by its name: where others of its group were as far, it waits until it
-has. Who was given what is not known of a life that began before the broker's last start: there the
-group counts, which has gone on, or has not.
+has. Who was given what is not known of a life that began before the broker's last start: a reader
+of an earlier life goes back to what its group has committed, and so does any client of a new store
+whose group has consumed nothing there.
 
 Invariant: what is not known makes a client begin too early, never too late. A topic that nobody can
 remember from another life costs one look-up a pull. Absent on purpose: what a tool or a reset
@@ -239,16 +240,15 @@ def _is_witness(parts: BrokerParts, key: QueueKey, client: Client) -> bool:
 
 
 def _is_trusted(parts: BrokerParts, key: QueueKey, first: int) -> bool:
-    """Of a life that began before the broker's boot: had the group begun to consume it, or never
-    read an earlier one?
-    """
+    """Is a client of the group believed in a life that began before the broker's last start?"""
     group, topic, queue_id = key
     tombstone = parts.store.tombstones.of(topic)
-    if tombstone is None or not tombstone.was_read_by(group):
+    if tombstone is not None and tombstone.was_read_by(group):
+        return False
+    if not parts.lives.is_of_a_new_store:
         return True
-    reading = parts.readers.of(key)
-    pulled = 0 if reading is None else reading.pulled_offset or 0
-    return max(parts.offsets.told(group, topic, queue_id) or 0, pulled) > first
+    consumed = max(parts.offsets.told(group, topic, queue_id) or 0, _reached(parts, key))
+    return consumed > first
 
 
 def pull_store(group: ConsumerGroup | None, *, is_lite: bool, suspends: bool) -> Store:

@@ -142,6 +142,47 @@ async def test_a_restart_in_the_new_life_forgets_nothing_of_it(
         assert bodies(await member.pull(0)) == sent
 
 
+async def test_after_a_restart_who_was_away_goes_back_to_where_its_group_is(
+    tmp_path: Path,
+) -> None:
+    async with consumed(tmp_path) as (running, member):
+        await member.close()
+        other = running.client("127.0.0.1@other")
+        await other.heartbeat()
+        await make_again(other)
+        sent = await fill(other, 14)
+        assert bodies(await other.pull(0)) == sent
+        await report(other, 4)
+    async with cluster(broker_config(tmp_path)) as running:
+        back = running.client(member.client_id)
+        await back.heartbeat()
+        await report(back, CONSUMED)
+        assert where_to(await back.pull(CONSUMED)) == 4
+        assert bodies(await back.pull(4)) == sent[4:]
+        await report(back, CONSUMED)
+        assert committed(running) == CONSUMED
+
+
+async def test_an_emptied_store_is_new_after_its_next_start_as_well(tmp_path: Path) -> None:
+    async with cluster(broker_config(tmp_path)) as running:
+        tool = running.client("127.0.0.1@tool")
+        await tool.make_topic(TOPIC)
+        sent = await fill(tool, 14)
+    async with cluster(broker_config(tmp_path)) as running:
+        member = running.client("127.0.0.1@member")
+        await member.heartbeat()
+        await report(member, CONSUMED)
+        assert committed(running) is None
+        assert where_to(await member.pull(CONSUMED)) == 0
+        assert bodies(await member.pull(0, maxMsgNums=8)) == sent[:8]
+        await report(member, 8)
+    async with cluster(broker_config(tmp_path)) as running:
+        member = running.client("127.0.0.1@member")
+        assert bodies(await member.pull(CONSUMED, wait_ms=1000)) == sent[CONSUMED:], (
+            "its group has gone on here: nobody is sent back for a restart"
+        )
+
+
 async def test_the_topic_made_again_after_a_restart_begins_anew_for_its_readers(
     tmp_path: Path,
 ) -> None:
