@@ -83,6 +83,27 @@ async def test_a_pull_that_goes_on_in_an_emptied_store_is_sent_to_its_beginning(
 
 
 @pytest.mark.parametrize("is_restarted", [False, True])
+@run_by(on_a_stage)
+async def test_who_was_away_when_a_store_was_emptied_is_sent_where_its_group_is(
+    stage: Stage, *, is_restarted: bool
+) -> None:
+    away = await earlier_life(stage, "away")
+    await stage.restart(before=lambda node: remove_store(node, keeps_settings=False))
+    await stage.make()
+    await stage.send(LONGER, "new")
+    heir = await stage.member("heir", at=7)
+    await heir.pull(32)
+    if is_restarted:
+        await stage.restart()
+        await heir.heartbeat()
+    await away.heartbeat()
+    code, begin, _ = await away.pull(OLD)
+    assert (code, begin) == (MOVED, 7)
+    await away.commit(OLD)
+    assert await heir.first_offset() == 7
+
+
+@pytest.mark.parametrize("is_restarted", [False, True])
 @pytest.mark.parametrize("is_known", [False, True])
 @run_by(on_a_stage)
 async def test_who_was_away_at_the_deletion_is_sent_where_its_group_is(
@@ -127,13 +148,16 @@ async def test_who_does_as_told_reads_the_new_life_and_is_told_once(stage: Stage
 
 @run_by(on_a_stage)
 async def test_who_begins_at_once_where_it_was_sent_is_answered(stage: Stage) -> None:
-    """The C++ client changes its place and asks nothing."""
+    """The C++ client changes its place and asks nothing; what it reports, it remembers."""
     member = await earlier_life(stage)
-    await stage.again(NEW)
+    await stage.again(LONGER)
+    heir = await stage.member("heir", at=7)
+    _, pulled, _ = await heir.pull(32)
+    assert pulled > OLD
     _, begin, _ = await member.pull(OLD)
     code, _, messages = await member.pull(begin, commit=OLD)
-    assert (code, len(messages)) == (FOUND, NEW)
-    assert await member.first_offset() == begin
+    assert (code, messages[0].queue_offset) == (FOUND, 7)
+    assert await member.first_offset() == 7
 
 
 @pytest.mark.parametrize("is_emptied", [False, True])
