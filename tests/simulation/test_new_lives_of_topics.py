@@ -159,6 +159,6 @@ async def cuts_a_member_off(cluster: LivesCluster) -> None:
     cluster.world.loop.call_later(chance.choice((1.0, 10.0, 40.0)), network.heal)
 
 
-@seeded(6)
+@seeded(4)
 def test_every_group_gets_all_of_the_present_life(seed: int) -> None:
     run_world(seed, scenario)
