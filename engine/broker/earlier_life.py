@@ -62,6 +62,7 @@ def compare_with_earlier_life(
             broker_epoch=mark.broker_epoch,
         )
         if mark.offset > end:
+            parts.observer.pulled(*key, end, None)
             cut.append(key)
     parts.watermarks_wanted(cut)
 

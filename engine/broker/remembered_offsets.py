@@ -14,9 +14,9 @@ consumed. So an offset counts if the client can have it from the present life of
 
 Any other client begins where its group is, or at the queue's first message. One that has sent no
 heartbeat yet may be known by its name: where others of its group were as far, it waits until it
-has. Who was given what is not known of a life that began before the broker's last start: a reader
-of an earlier life goes back to what its group has committed, and so does any client of a new store
-whose group has consumed nothing there.
+has. Of a life that began before the broker's last start only the last puller of each queue is
+known: others that may remember another life, the readers of a topic made again and all clients of
+a new store, go back to what their group has committed.
 
 Invariant: what is not known makes a client begin too early, never too late. A topic that nobody can
 remember from another life costs one look-up a pull. Absent on purpose: what a tool or a reset
@@ -122,7 +122,7 @@ def why_report_is_void(
     first = parts.store.min_offset(topic, queue_id)
     committed = parts.offsets.told(group, topic, queue_id)
     if offset <= max(first, committed or 0) or _can_report(
-        parts, key, offset, client, pulled_from=pulled_from, first=first
+        parts, key, offset, client, pulled_from=pulled_from
     ):
         return None
     return (
@@ -192,7 +192,7 @@ def _can_have(parts: BrokerParts, key: QueueKey, offset: int, client: Client) ->
         return True
     if lives.began_since_boot(topic):
         return False
-    return _is_trusted(parts, key, parts.store.min_offset(topic, queue_id))
+    return _is_trusted(parts, key)
 
 
 def _can_report(
@@ -202,7 +202,6 @@ def _can_report(
     client: Client,
     *,
     pulled_from: int | None,
-    first: int,
 ) -> bool:
     """Can the client have consumed the present life of the queue up to `offset`? One of RocketMQ's
     C++ clients reports the end of the earlier life whenever it holds no message of the next one.
@@ -213,7 +212,7 @@ def _can_report(
     if _knows(parts, key, client):
         answers = parts.lives.answers(client.address, topic, queue_id)
         return offset <= max((_reached(parts, key), *answers))
-    return not parts.lives.began_since_boot(topic) and _is_trusted(parts, key, first)
+    return not parts.lives.began_since_boot(topic) and _is_trusted(parts, key)
 
 
 def _reached(parts: BrokerParts, key: QueueKey) -> int:
@@ -237,16 +236,15 @@ def _is_witness(parts: BrokerParts, key: QueueKey, client: Client) -> bool:
     return parts.lives.is_witness(topic, group, client.client_id)
 
 
-def _is_trusted(parts: BrokerParts, key: QueueKey, first: int) -> bool:
-    """Is a client of the group believed in a life that began before the broker's last start?"""
-    group, topic, queue_id = key
-    tombstone = parts.store.tombstones.of(topic)
-    if tombstone is not None and tombstone.was_read_by(group):
+def _is_trusted(parts: BrokerParts, key: QueueKey) -> bool:
+    """Is a client of the group believed in a life that began before the broker's last start, whose
+    last puller it was not?
+    """
+    group, topic, _ = key
+    if parts.lives.is_of_a_new_store:
         return False
-    if not parts.lives.is_of_a_new_store:
-        return True
-    consumed = max(parts.offsets.told(group, topic, queue_id) or 0, _reached(parts, key))
-    return consumed > first
+    tombstone = parts.store.tombstones.of(topic)
+    return tombstone is None or not tombstone.was_read_by(group)
 
 
 def pull_store(group: ConsumerGroup | None, *, is_lite: bool, suspends: bool) -> Store:

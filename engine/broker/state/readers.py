@@ -89,13 +89,16 @@ class Readers:
     ) -> None:
         """Take over a mark of an earlier life, so that a crash's redeliveries can be told.
 
-        A mark beyond `max_offset` is cut to it: those messages no longer exist, others will.
+        A mark beyond `max_offset` is cut to it: those messages no longer exist, others will; and
+        its client may remember them.
         """
+        is_there = pulled_offset <= max_offset
         self._readings[key] = Reading(
             last_puller=client_id,
             pulled_offset=min(pulled_offset, max_offset),
             pulled_by=client_id,
             pulled_in_epoch=broker_epoch,
+            known_by=(client_id,) if client_id is not None and is_there else (),
         )
         self._moved[key] = None
 

@@ -163,6 +163,10 @@ async def test_after_a_restart_who_was_away_goes_back_to_where_its_group_is(
         assert bodies(await back.pull(4)) == sent[4:]
         await report(back, CONSUMED)
         assert committed(running) == CONSUMED
+        goes_on = running.client(other.client_id)
+        await goes_on.heartbeat()
+        await fill(goes_on, 1, "more")
+        assert bodies(await goes_on.pull(14)) == [b"more 0"], "who pulled last is known"
 
 
 async def test_an_emptied_store_is_new_after_its_next_start_as_well(tmp_path: Path) -> None:
@@ -180,9 +184,11 @@ async def test_an_emptied_store_is_new_after_its_next_start_as_well(tmp_path: Pa
         await report(member, 8)
     async with cluster(broker_config(tmp_path), is_new=True) as running:
         member = running.client("127.0.0.1@member")
-        assert bodies(await member.pull(CONSUMED, wait_ms=1000)) == sent[CONSUMED:], (
-            "its group has gone on here: nobody is sent back for a restart"
-        )
+        await member.heartbeat()
+        assert bodies(await member.pull(8)) == sent[8:], "who pulled last is not sent back"
+        away = running.client("127.0.0.1@away")
+        await away.heartbeat()
+        assert where_to(await away.pull(CONSUMED)) == 8
 
 
 async def test_the_topic_made_again_after_a_restart_begins_anew_for_its_readers(

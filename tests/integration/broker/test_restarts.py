@@ -74,6 +74,7 @@ def test_messages_topics_and_offsets_survive_a_clean_stop_which_ends_with_zero(
     async def before(client: RawClient) -> None:
         await send_ten(client)
         await client.heartbeat()
+        await client.pull(0)
         await client.commit(7)
 
     async def after(client: RawClient) -> None:
@@ -138,6 +139,7 @@ def test_a_damaged_offset_file_falls_back_to_the_one_before_and_is_told(tmp_path
     async def commit(client: RawClient) -> None:
         await send_ten(client)
         await client.heartbeat()
+        await client.pull(0)
         await client.commit(3)
 
     async def look(client: RawClient) -> None:
