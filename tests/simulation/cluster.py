@@ -167,7 +167,7 @@ class SimCluster:
             return {}
         return dict(self.broker.parts.offsets.queues(GROUP, TOPIC))
 
-    def told_offsets(self) -> list[dict[str, Any]]:
+    def told_offsets(self, group: str = GROUP, topic: str = TOPIC) -> list[dict[str, Any]]:
         """Every report of the group's consume offsets that is in the spool, oldest first."""
         disk, directory, table = self.node(BROKER).runtime.disk, "/store/spool", CONSUME_OFFSETS
         return [
@@ -176,7 +176,7 @@ class SimCluster:
             for placed in decode_frames(disk.read(f"{directory}/{name}"))[0]
             if isinstance(placed.frame, Turn)
             for number, _, values in placed.frame.rows
-            if TABLES[number] is table and values[:2] == (GROUP, TOPIC)
+            if TABLES[number] is table and values[:2] == (group, topic)
         ]
 
     def told(self, kind: str) -> list[str]:

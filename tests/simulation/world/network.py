@@ -214,8 +214,11 @@ class VirtualNetwork:
                 self.tell_end(sender, other)
 
     def tell_end(self, ended: SimTransport, other: SimTransport) -> None:
+        """The far end hears of a clean end, once the cut that holds it back is healed."""
         if not self.is_cut(ended.host, other.host):
             self.world.loop.call_later(0.2, other.lose, None)
+        elif not other.is_closing():
+            self.world.loop.call_later(RETRANSMISSION_MS / 1000, self.tell_end, ended, other)
 
     def crash_host(self, host: str, *, resets: bool) -> None:
         """Everything of a host ends; far ends learn of it by a reset, or (power cut) only when
