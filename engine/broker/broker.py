@@ -33,6 +33,7 @@ from engine.broker.live_config import kept_settings
 from engine.broker.long_poll import HeldPulls
 from engine.broker.membership import Membership
 from engine.broker.metrics import BrokerMetrics, MetricsPort
+from engine.broker.new_lives import topic_made
 from engine.broker.parts import BrokerParts
 from engine.broker.registration import Registration
 from engine.broker.sampling import Watermarks
@@ -312,6 +313,8 @@ class Broker:
         parts.settings_saved = tables.save_settings
         parts.filters_changed = parts.settings_kept = tables.want
         watermarks.offer(parts)
+        woken = WokenPulls(parts.holds)
+        parts.pulls_woken = woken.wake
         store.retention.on_doomed = lambda below: tell_expired(parts, below, delay.cursors())
         store.retention.on_purged = lambda gone: tell_unconsumed(parts, gone, delay.cursors())
         return _Running(
@@ -322,7 +325,7 @@ class Broker:
             membership=membership,
             watermarks=watermarks,
             windows=ClientWindows(parts),
-            woken=WokenPulls(parts.holds),
+            woken=woken,
             tables=tables,
             delay=delay,
             half_queue=half_queue,
@@ -354,6 +357,7 @@ class Broker:
     def _load(self, running: _Running, *, stopped_cleanly: bool) -> None:
         parts, config = running.parts, self._config
         parts.offsets.on_last_forgotten = lambda group: tell_lost_group(parts, group)
+        parts.readers.on_mark_void = lambda key: parts.observer.pulled(*key, 0, None)
         running.tables.load(stopped_cleanly=stopped_cleanly)
         running.delay.load(was_written=running.tables.all_written)
         Putting(parts).load_window()
@@ -371,6 +375,11 @@ class Broker:
             parts.boot_ends = {key: store.max_offset(*key) for key in store.queues()}
         if running.telemetry is not None:
             compare_with_earlier_life(parts, running.telemetry, running.tables.spooled)
+        is_new_store = running.tables.is_of_a_new_store
+        parts.lives.watch(
+            parts.store.tombstones.ends, new_store_ms=parts.steady_ms() if is_new_store else None
+        )
+        parts.topics.on_made = lambda topic: topic_made(parts, topic)
 
     async def _run_loops(self, running: _Running) -> None:
         config, store = self._config, running.parts.store
@@ -403,6 +412,7 @@ class Broker:
         interval_ms = min(config.housekeeping_interval_ms, config.client_expiry_ms)
         while True:
             await asyncio.sleep(interval_ms / SECOND_MS)
+            running.parts.lives.grow_older(self._runtime.clock.steady_ms())
             departures = running.membership.expire()
             await in_steps(stepped(departures, LOOP_STEP_ANSWERS_MAX))
 

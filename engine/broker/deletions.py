@@ -5,7 +5,9 @@ what a hundred thousand groups have of a topic takes a third of a second to forg
 its other work meanwhile.
 
 Invariant: from the begin of a deletion to its end nobody makes or changes what is deleted, and from
-the step on in which it goes nothing of it is told but that it is gone: made again it begins anew.
+the step on in which it goes nothing of it is told but that it is gone: made again it begins anew,
+and no offset counts in it that belongs to its earlier life (`remembered_offsets`). Pulls that are
+held are answered.
 Two who ask for the
 same deletion at once have the same outcome; who goes away does not end it. At most one of a topic
 that is here, and one other, are under way at a time: each has long tables listed. Absent on
@@ -20,6 +22,7 @@ from collections.abc import Callable, Coroutine, Iterator
 from itertools import chain
 
 from engine.broker.gone import is_known, tell_group_gone, tell_topic_gone
+from engine.broker.new_lives import readers_of, witnesses_of
 from engine.broker.parts import BrokerParts
 from engine.broker.work_in_steps import in_steps
 from engine.foundation.errors import RequestRefused, StorageError
@@ -85,9 +88,11 @@ async def _delete_topic(parts: BrokerParts, topic: str) -> None:
         return steps
 
     parts.topics.being_deleted[topic] = None
+    readers: dict[str, None] = {}
     try:
         if is_here or store.is_being_deleted(topic):
-            await store.delete_topic(topic, forget)
+            await in_steps(readers_of(parts, topic, readers))
+            await store.delete_topic(topic, forget, list(readers))
         else:
             async with parts.forgetting:  # Offsets may be kept of a topic that never was here.
                 await in_steps(forget())
@@ -101,9 +106,13 @@ async def _delete_topic(parts: BrokerParts, topic: str) -> None:
 
 def _forgotten_topic(parts: BrokerParts, topic: str) -> Iterator[None]:
     """Its offsets are told no more from now on; the rest goes in the steps returned."""
+    parts.lives.end(topic)
     parts.second_copies.forget_topic(topic)
     parts.handed_tails.forget_topic(topic)
     return chain(
+        _answered_pulls(parts, topic),
+        parts.lives.add_witnesses(topic, witnesses_of(parts, topic)),
+        parts.locks.forget_topic(topic),
         parts.offsets.forget_topic(topic),
         parts.readers.forget_topic(topic),
         parts.traffic.forget_topic(topic),
@@ -112,12 +121,20 @@ def _forgotten_topic(parts: BrokerParts, topic: str) -> Iterator[None]:
     )
 
 
+def _answered_pulls(parts: BrokerParts, topic: str) -> Iterator[None]:
+    """Those that are held wait for messages that never come."""
+    for pulls in parts.holds.take_topic(topic):
+        parts.pulls_woken(pulls)
+        yield
+
+
 async def _delete_group(parts: BrokerParts, group: str) -> None:
     configs = parts.group_configs
     configs.being_deleted[group] = None
     try:
         async with parts.forgetting:
             was_known = is_known(parts, group)
+            parts.lives.group_deleted(group)
             if configs.delete(group):
                 parts.group_configs_changed()
             steps = chain(

@@ -8,6 +8,7 @@ the first client can cover it up.
   log ends below a tail       the offset is watched, and told when another message gets it
   log ends below a mark       watermarks of the queue at once: what was pulled there is gone, and
                               other messages will get its offsets
+  mark of a deleted topic     it is void: the process died before it was taken back
   offset above its report     a RESTORE report: [report, offset) is passed over
   spool behind the offsets    SPOOL_LOSS: rows that were durable before the file are not there
   spool of a later life       SPOOL_DOUBT: each life writes the file at its start and at its end
@@ -49,6 +50,9 @@ def compare_with_earlier_life(
     marks, cut = telemetry.pulled_marks(), []
     for key, mark in marks.items():
         _, topic, queue_id = key
+        if parts.topics.find(topic) is None:
+            parts.observer.pulled(*key, 0, None)
+            continue
         end = parts.store.max_offset(topic, queue_id)
         parts.readers.restore(
             key,

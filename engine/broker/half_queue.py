@@ -193,6 +193,21 @@ class HalfQueue:
             self._parts.traffic.transaction_ended(place[0], age_ms, committed=commit)
         return end_offset
 
+    def was_deleted(self, half: MessageExt) -> bool:
+        """Was the topic that the message is for deleted since the first copy of it was put?"""
+        store, place = self._parts.store, real_place(half)
+        if place is None or store.tombstones.of(place[0]) is None:
+            return False
+        units = store.queue_units(HALF_TOPIC, QUEUE_ID, first_offset_of(half), 1)
+        return store.was_deleted(place[0], units[0][0] if units else half.physical_offset)
+
+    def roll_back_deleted(self, half: MessageExt) -> None:
+        """Roll back a transaction whose topic was deleted; one that has ended stays as it is.
+        Raises StorageError.
+        """
+        if self.transactions.find(first_offset_of(half)) is not None:
+            self._note_end(first_offset_of(half), committed=False)
+
     def discard(self, half: HalfMessage, message: MessageExt | None) -> None:
         """Roll an open transaction back for its producer, and keep the message where operators can
         find it, if a record can hold what that says; None: retention has deleted it. Raises

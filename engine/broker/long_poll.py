@@ -151,6 +151,15 @@ class HeldPulls:
                     woken, looked_at = [], 0
         yield [pull for pull in woken if not pull.gone()]
 
+    def take_topic(self, topic: str) -> Iterator[list[HeldPull]]:
+        """Take out the pulls of a topic that was deleted, queue by queue in steps."""
+        for key in [key for key in self._held if key[0] == topic]:
+            held = self._held.pop(key, None)
+            if held is None:
+                continue
+            self._note_gone(held)
+            yield [pull for pull in held if not pull.gone()]
+
     def take_all(self) -> list[HeldPull]:
         """Empty the table: the broker stops, every reader gets an answer."""
         pulls = [pull for held in self._held.values() for pull in held if not pull.gone()]

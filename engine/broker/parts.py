@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
 from engine.broker.config import BrokerConfig
-from engine.broker.long_poll import HeldPulls
+from engine.broker.long_poll import HeldPull, HeldPulls
 from engine.broker.state.client_figures import ClientFigures
 from engine.broker.state.client_ids import ClientIds
 from engine.broker.state.cold_reads import ColdReadSums
@@ -30,6 +30,7 @@ from engine.broker.state.questions import Questions
 from engine.broker.state.queue_locks import QueueLocks
 from engine.broker.state.readers import QueueKey, Readers
 from engine.broker.state.second_copies import SecondCopies
+from engine.broker.state.topic_lives import TopicLives
 from engine.broker.state.topics import Topics
 from engine.broker.state.traffic import Traffic
 from engine.broker.state.transactions import Transactions
@@ -75,6 +76,8 @@ class BrokerParts:
     boot_ends: dict[tuple[str, int], int] | None = None
     """Where each queue ended at boot, when a power cut may have taken what lay behind; else None.
     """
+    lives: TopicLives = field(default_factory=TopicLives)
+    """Which topics were deleted and made again, and who may remember it."""
     address: str = ""
     """`ip:port` under which the broker is known; set when its port is bound."""
     deduplication: Deduplication = field(default_factory=Deduplication)
@@ -122,6 +125,8 @@ class BrokerParts:
     """Tell the watermarks of these (group, topic, queue) now."""
     is_watermark_told: Callable[[QueueKey], bool] = lambda _key: True
     """Was anything told of how far this group is on this queue?"""
+    pulls_woken: Callable[[Sequence[HeldPull]], None] = lambda _pulls: None
+    """Answer these held pulls, soon."""
     handed: Callable[[QueueKey, range, Sequence[Buffer]], None] = lambda _key, _span, _bodies: None
     """An answer over these queue offsets, with these messages, brought a group further."""
 

@@ -5,15 +5,16 @@ resets, progress of transactions and what a boot finds are told from here as wel
 
 Invariant: while a client holds a queue's order lock only its own reports move the offset: one that
 lost the lock and does not know it yet is refused. When nobody holds it any more, one that held it
-once takes no offset back. A client that remembers messages which a power
-cut took never passes over those that got their offsets; what a tool or a reset chooses counts all
-the same. Absent on purpose: judging a report otherwise. A lower or impossible offset is stored as
-RocketMQ does, and told.
+once takes no offset back. No report counts that lies beyond the end of its queue, whoever makes it,
+or that its client remembers of what is gone (`remembered_offsets`); what a tool or a reset chooses
+counts all the same. A refused report is a fact. Absent on purpose: judging a report otherwise. A
+lower offset is stored, as RocketMQ does.
 """
 
 from __future__ import annotations
 
 from engine.broker.parts import BrokerParts, client_id_of
+from engine.broker.remembered_offsets import Client, why_report_is_void
 from engine.broker.state.offsets import Commit
 from engine.broker.state.readers import QueueKey
 from engine.foundation.observing import OffsetReport
@@ -30,19 +31,19 @@ def tell_commit(
     path: str,
     trigger: str,
     is_chosen: bool = False,
+    pulled_from: int | None = None,
 ) -> str | None:
     """Store a reported offset and tell what it changed; why it was refused, or None. `is_chosen`:
-    somebody wants the group to go on there, whatever it remembers.
+    somebody wants the group to go on there, whatever it remembers. `pulled_from`: where the pull
+    begins that carries the report.
     """
     group, topic, queue_id = key
     client_id = client_id_of(peer)
-    refused = _why_fenced(parts, key, client_id)
+    refused = _why_beyond_the_end(parts, key, offset) or _why_fenced(parts, key, client_id)
     if refused is None and not is_chosen:
-        refused = _why_late(parts, key, client_id, offset)
-    if refused is None and not is_chosen and goes_back_to(parts, key, offset) is not None:
-        refused = (
-            f"offset {offset} counts messages of queue {queue_id} of {topic} that an unclean stop "
-            "of the broker took; pull before you report"
+        client = Client(client_id, peer.address)
+        refused = _why_late(parts, key, client_id, offset) or why_report_is_void(
+            parts, key, offset, client, pulled_from=pulled_from
         )
     if refused is None:
         commit = parts.offsets.commit(group, topic, queue_id, offset, now_ms=parts.now_ms())
@@ -94,6 +95,18 @@ def tell_offset(
     )
 
 
+def _why_beyond_the_end(parts: BrokerParts, key: QueueKey, offset: int) -> str | None:
+    """Why no report counts that names messages which the queue has not given anybody yet."""
+    _, topic, queue_id = key
+    end = parts.store.max_offset(topic, queue_id)
+    if offset <= end:
+        return None
+    return (
+        f"offset {offset} lies beyond the end of queue {queue_id} of {topic}, {end}: its messages "
+        f"are not of the queue's present life; report {end} at most"
+    )
+
+
 def _why_fenced(parts: BrokerParts, key: QueueKey, client_id: str | None) -> str | None:
     """Why a report does not count, when it is of another client than the one that holds the queue's
     order lock.
@@ -127,26 +140,6 @@ def _why_late(parts: BrokerParts, key: QueueKey, client_id: str | None, offset: 
         f"client {client_id} held the order lock of queue {queue_id} of {topic} and does not now; "
         f"the offset stays at {committed} and does not go back to {offset}"
     )
-
-
-def goes_back_to(parts: BrokerParts, key: QueueKey, offset: int) -> int | None:
-    """Where a group goes on whose client remembers an offset of messages that a power cut took;
-    None for any other.
-
-    Nobody of the group has pulled the queue since and gone on from there, so what lies between its
-    end at boot and `offset` are other messages, which the client would pass over. So it is until
-    somebody has done as told: clients of RocketMQ 4 do so after ten seconds, and report meanwhile.
-    Where a tool has set an offset behind that end, it is those behind this offset. A group without
-    any offset may be a new one that begins at the end.
-    """
-    if parts.boot_ends is None or parts.readers.has_pulled(key):
-        return None
-    group, topic, queue_id = key
-    end = parts.boot_ends.get((topic, queue_id), 0)
-    if offset <= end:
-        return None
-    committed = parts.offsets.told(group, topic, queue_id)
-    return committed if committed is not None and committed < offset else None
 
 
 def is_of_a_tool(

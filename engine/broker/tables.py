@@ -100,6 +100,8 @@ class Tables:
         self._times_held_back = 0
         self.all_written = False
         """Was the store's last life one that writes every table, empty ones too, at its start?"""
+        self.is_of_a_new_store = False
+        """Has nobody opened the store before?"""
         self.topics_are_whole = False
         """Was topics.json itself read?"""
         self._settings_path = f"{folder}/{FILE_NAME}"
@@ -117,6 +119,7 @@ class Tables:
         observer = parts.observer
         files = (self._topics_file, self._groups_file, self._filters_file, self._offsets_file)
         is_new = not parts.store.physical_max and not any(file.is_there for file in files)
+        self.is_of_a_new_store = is_new
         topics = self._topics_file.load(observer, self._take_topics)
         groups = self._groups_file.load(observer, parts.group_configs.load)
         filters = self._filters_file.load(

@@ -87,6 +87,9 @@ class TransactionChecks:
         if decided is Verdict.WAIT:
             return
         message = self._half_queue.message_of(half)
+        if message is not None and self._half_queue.was_deleted(message):
+            self._half_queue.roll_back_deleted(message)
+            return
         if message is None or decided is Verdict.DISCARD:
             self._discard(half, message, f"asked {half.check_times} times, or too old")
             return

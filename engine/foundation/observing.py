@@ -343,7 +343,9 @@ class Observer(Protocol):
     def pulled(
         self, group: str, topic: str, queue_id: int, pulled_offset: int, client_id: str | None
     ) -> None:
-        """A pull answer moved a group's mark on a queue: `pulled_offset` is the next not pulled."""
+        """A pull answer moved a group's mark on a queue: `pulled_offset` is the next not pulled; 0
+        when the queue's topic, or the group, was deleted: its mark is void.
+        """
         ...
 
     def handed(self, tail: HandedTail) -> None:

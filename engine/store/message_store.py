@@ -440,7 +440,10 @@ class MessageStore:
             await asyncio.shield(synced)
 
     async def delete_topic(
-        self, topic: str, forget: Callable[[], Iterable[None]] = lambda: ()
+        self,
+        topic: str,
+        forget: Callable[[], Iterable[None]] = lambda: (),
+        readers: Sequence[str] | None = (),
     ) -> int:
         """Delete the topic, durably: its queues, and its messages for whoever asks; returns how
         many queues. Made again, it begins at 0, and what was there before never shows again.
@@ -448,9 +451,10 @@ class MessageStore:
         `forget` is called in the step from which on nothing of it shows; what it returns is done
         step by step, and nothing is put into the topic until that, and the deletion of its files,
         has ended. Raises DiskFull, StorageError: then nothing has changed, or, when it is files
-        that cannot be removed, nothing is put until the topic was deleted again.
+        that cannot be removed, nothing is put until the topic was deleted again. The tombstone
+        names `readers`, the groups that read the topic; None: too many to name.
         """
-        return await self._deletion.delete(topic, forget)
+        return await self._deletion.delete(topic, forget, readers)
 
     def is_being_deleted(self, topic: str) -> bool:
         """Is nothing put into the topic, because its deletion has not ended?"""

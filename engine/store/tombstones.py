@@ -8,8 +8,12 @@ The log keeps the records of a deleted topic until retention takes them. Whoever
 recovery, queues to be built anew) would find the topic as it was; a tombstone outlives those
 records, and a topic made again under the name has its own, behind it.
 
-    deletedTopics.json  {"deletedTopics": {topic: {"physicalOffset": .., "deletion": ..}},
+    deletedTopics.json  {"deletedTopics": {topic: {"physicalOffset": .., "deletion": ..,
+                                                   "readers": [group, ..] or null}},
                          "deletions": ..}
+
+A tombstone names the groups that read the topic when it was deleted: made again, the topic has
+messages that they have not consumed from its beginning on.
 
 Invariant: a tombstone is durable before anything of the topic is removed, and goes only when the
 log files before it are gone for good. Absent on purpose: topics' settings, queues.
@@ -17,11 +21,11 @@ log files before it are gone for good. Absent on purpose: topics' settings, queu
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from engine.foundation.errors import CorruptRecord, StorageError
-from engine.foundation.limits import TOMBSTONES_MAX
+from engine.foundation.limits import TOMBSTONE_READERS_MAX, TOMBSTONES_MAX
 from engine.foundation.observing import LifecycleEvent, Observer
 from engine.runtime import Runtime
 from engine.store.config import StoreConfig
@@ -38,6 +42,12 @@ class Tombstone:
     """The topic's records before this physical offset are deleted."""
     deletion: int
     """The how manieth deletion of the store it was."""
+    readers: frozenset[str] | None = frozenset()
+    """Groups that read the topic then; None: too many to name, any group may be one of them."""
+
+    def was_read_by(self, group: str) -> bool:
+        """Did the group read the topic when it was deleted, as far as that is known?"""
+        return self.readers is None or group in self.readers
 
 
 class Tombstones:
@@ -76,7 +86,7 @@ class Tombstones:
             deletion = entry.get("deletion") if isinstance(entry, Mapping) else None
             if type(end) is not int or type(deletion) is not int or min(end, deletion) < 0:
                 raise CorruptRecord(f"{self._file.path}: {topic!r}: {entry!r} is no tombstone")
-            found[str(topic)] = Tombstone(end, deletion)
+            found[str(topic)] = Tombstone(end, deletion, _readers_in(entry))
         self._take(found, max([deletions, *(one.deletion for one in found.values())]))
 
     def _take(self, table: dict[str, Tombstone], deletions: int) -> None:
@@ -93,6 +103,10 @@ class Tombstones:
                 "messages these can show again",
             )
         self.deletions = max(self.deletions, deletions)
+
+    def of(self, topic: str) -> Tombstone | None:
+        """The newest deletion of the topic; None when the log holds nothing from before one."""
+        return self._table.get(topic)
 
     def after(self, deletions: int) -> list[str]:
         """The topics that were deleted later than so many deletions ago."""
@@ -118,8 +132,11 @@ class Tombstones:
             )
         )
 
-    async def add(self, topic: str, end: int, *, log_begin: int) -> None:
+    async def add(
+        self, topic: str, end: int, *, log_begin: int, readers: Sequence[str] | None = ()
+    ) -> None:
         """Everything of `topic` before `end` is deleted, durably when this returns; one at a time.
+        `readers` are the groups that read it, None too many to name.
 
         Raises StorageError when there are too many, DiskFull, StorageError.
         """
@@ -127,7 +144,8 @@ class Tombstones:
         if len(table) < len(self._table):  # Files that are gone must not come back after it.
             await self._disk.off_loop(lambda: self._disk.sync_directory(self._log_folder))
         deletions = self.deletions + 1
-        table[topic] = Tombstone(end, deletions)
+        named = None if readers is None or len(readers) > TOMBSTONE_READERS_MAX else readers
+        table[topic] = Tombstone(end, deletions, None if named is None else frozenset(named))
         await self._file.write(_document(table, deletions))
         self._take(table, deletions)
 
@@ -144,8 +162,22 @@ class Tombstones:
 def _document(table: Mapping[str, Tombstone], deletions: int) -> dict[str, object]:
     return {
         "deletedTopics": {
-            topic: {"physicalOffset": one.end, "deletion": one.deletion}
+            topic: {
+                "physicalOffset": one.end,
+                "deletion": one.deletion,
+                "readers": None if one.readers is None else sorted(one.readers),
+            }
             for topic, one in table.items()
         },
         "deletions": deletions,
     }
+
+
+def _readers_in(entry: Mapping[str, object]) -> frozenset[str] | None:
+    """The groups that a tombstone names; one of an earlier version names none."""
+    readers = entry.get("readers", [])
+    if readers is None:
+        return None
+    if not isinstance(readers, list):
+        raise CorruptRecord(f"a tombstone's readers={readers!r} are no list of groups")
+    return frozenset(str(group) for group in readers)

@@ -13,7 +13,7 @@ carried through. Absent on purpose: the table of tombstones (`tombstones`), the 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
@@ -61,25 +61,30 @@ class TopicDeletion:
         """Of topics whose tombstone is durable."""
         self._one_at_a_time = asyncio.Lock()
 
-    async def delete(self, topic: str, forget: Callable[[], Iterable[None]]) -> int:
+    async def delete(
+        self, topic: str, forget: Callable[[], Iterable[None]], readers: Sequence[str] | None = ()
+    ) -> int:
         """Delete the topic; returns how many queues. `forget` is called once the tombstone is
         durable, before anything else can be asked; what it returns is done step by step.
+        `readers` are the groups that read it; None: too many to name.
 
         Raises DiskFull, StorageError: then nothing has changed; or the tombstone is there, files
         cannot be removed, and nothing is put until another deletion of the topic has ended.
         """
         loop = asyncio.get_running_loop()
-        return await asyncio.shield(loop.create_task(self._delete(topic, forget)))
+        return await asyncio.shield(loop.create_task(self._delete(topic, forget, readers)))
 
     async def ended(self) -> None:
         """Wait for the deletions that were asked for."""
         async with self._one_at_a_time:
             pass
 
-    async def _delete(self, topic: str, forget: Callable[[], Iterable[None]]) -> int:
+    async def _delete(
+        self, topic: str, forget: Callable[[], Iterable[None]], readers: Sequence[str] | None
+    ) -> int:
         async with self._one_at_a_time:
             if topic not in self._left:
-                await self._write_down(topic)
+                await self._write_down(topic, readers)
                 self._left[topic] = _Left(self._queues.take_out(topic))
             count = len(self._left[topic].queues)
             for _ in forget():
@@ -88,12 +93,14 @@ class TopicDeletion:
             del self.under_way[topic]
             return count
 
-    async def _write_down(self, topic: str) -> None:
+    async def _write_down(self, topic: str, readers: Sequence[str] | None) -> None:
         log_begin = self._log.min_offset
         self._tombstones.check_room(topic, log_begin=log_begin)
         self.under_way[topic] = None
         try:
-            await self._tombstones.add(topic, self._log.end_offset, log_begin=log_begin)
+            await self._tombstones.add(
+                topic, self._log.end_offset, log_begin=log_begin, readers=readers
+            )
         except BaseException as error:
             del self.under_way[topic]
             if isinstance(error, StorageError) and not isinstance(error, DiskFull):

@@ -11,7 +11,9 @@ how far behind it is. Absent on purpose: which report counts (`reported_offsets`
 
 from __future__ import annotations
 
+from engine.broker.new_lives import place_at_beginning
 from engine.broker.parts import BrokerParts, client_id_of
+from engine.broker.remembered_offsets import beginning_of
 from engine.broker.reported_offsets import is_of_a_tool, tell_commit
 from engine.broker.state.group_configs import TOOLS_GROUP
 from engine.broker.state.readers import QueueKey
@@ -60,6 +62,9 @@ class OffsetHandlers:
         header = QueryConsumerOffsetRequestHeader.decode(request.fields)
         group, topic, queue_id = header.consumer_group, header.topic, header.queue_id
         offset = self._parts.offsets.told(group, topic, queue_id)
+        if offset is None and (first := self._beginning_of(group, topic, queue_id)) is not None:
+            place_at_beginning(self._parts, (group, topic, queue_id))
+            offset = first
         if offset is None:
             young = self._is_young(topic, queue_id)
             if header.set_zero_if_not_found is False or not young:
@@ -73,6 +78,15 @@ class OffsetHandlers:
         return request.respond(
             ResponseCode.SUCCESS, fields=OffsetResponseHeader(offset=offset).encode()
         )
+
+    def _beginning_of(self, group: str, topic: str, queue_id: int) -> int | None:
+        """Where a group that read an earlier life of the topic has to begin."""
+        config = self._parts.topics.find(topic)
+        if config is None or not 0 <= queue_id < config.read_queue_nums:
+            return None
+        if not self._parts.group_configs.known(group):
+            return None
+        return beginning_of(self._parts, (group, topic, queue_id))
 
     def _tell_answer(self, peer: Peer, key: QueueKey, told_offset: int | None) -> None:
         """Who goes on there, and what is known of it: the messages between are consumed again. A
@@ -162,12 +176,14 @@ class OffsetHandlers:
     def max_offset(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """GET_MAX_OFFSET (30): the offset the queue's next message gets."""
         header = QueueRequestHeader.decode(request.fields)
-        return self._offset(request, self._parts.store.max_offset(header.topic, header.queue_id))
+        offset = self._parts.store.max_offset(header.topic, header.queue_id)
+        return self._offset_to_begin_at(peer, request, header.topic, header.queue_id, offset)
 
     def min_offset(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """GET_MIN_OFFSET (31): the first offset kept."""
         header = QueueRequestHeader.decode(request.fields)
-        return self._offset(request, self._parts.store.min_offset(header.topic, header.queue_id))
+        offset = self._parts.store.min_offset(header.topic, header.queue_id)
+        return self._offset_to_begin_at(peer, request, header.topic, header.queue_id, offset)
 
     def search_offset(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """SEARCH_OFFSET_BY_TIMESTAMP (29): LOWER is the first message stored at or after that time,
@@ -177,8 +193,10 @@ class OffsetHandlers:
         store, topic, queue_id = self._parts.store, header.topic, header.queue_id
         if header.boundary_type == "UPPER":
             behind = store.offset_at_time(topic, queue_id, header.timestamp_ms + 1)
-            return self._offset(request, max(behind - 1, store.min_offset(topic, queue_id)))
-        return self._offset(request, store.offset_at_time(topic, queue_id, header.timestamp_ms))
+            offset = max(behind - 1, store.min_offset(topic, queue_id))
+        else:
+            offset = store.offset_at_time(topic, queue_id, header.timestamp_ms)
+        return self._offset_to_begin_at(peer, request, topic, queue_id, offset)
 
     def earliest_store_time(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """GET_EARLIEST_MSG_STORETIME (32): NO_STORE_TIME of a queue that holds no message."""
@@ -191,8 +209,14 @@ class OffsetHandlers:
         )
         return request.respond(ResponseCode.SUCCESS, fields=found.encode())
 
-    @staticmethod
-    def _offset(request: RemotingCommand, offset: int) -> RemotingCommand:
+    def _offset_to_begin_at(
+        self, peer: Peer, request: RemotingCommand, topic: str, queue_id: int, offset: int
+    ) -> RemotingCommand:
+        """The answer to one that may go on from it: it has the offset from the queue's present
+        life.
+        """
+        if self._parts.lives.may_have_had_another(topic):
+            self._parts.lives.answered(peer.address, topic, queue_id, offset)
         return request.respond(
             ResponseCode.SUCCESS, fields=OffsetResponseHeader(offset=offset).encode()
         )

@@ -16,9 +16,18 @@ from dataclasses import dataclass
 
 from engine.broker.long_poll import HeldPull
 from engine.broker.membership import Membership
+from engine.broker.new_lives import place_at_beginning
 from engine.broker.parts import BrokerParts, client_id_of
 from engine.broker.pull_filter import PullFilter, pull_filter
-from engine.broker.reported_offsets import goes_back_to, tell_commit
+from engine.broker.remembered_offsets import (
+    Client,
+    Store,
+    goes_back_to,
+    note_answer,
+    note_pull,
+    pull_store,
+)
+from engine.broker.reported_offsets import tell_commit
 from engine.broker.state.cold_reads import FAR_BEHIND_BYTES
 from engine.broker.state.group_configs import TOOLS_GROUP
 from engine.broker.state.readers import QueueKey
@@ -51,6 +60,10 @@ class Pull:
     """Client id, or the address of a client that has sent no heartbeat."""
     shared: bool
     """Do the group's members share the queues (CLUSTERING)?"""
+    offset_store: Store
+    """Where its client has the offset from."""
+    life: int
+    """The life of the topic in which it came."""
     filter: PullFilter
     topic_sys_flag: int
     group_sys_flag: int
@@ -100,10 +113,19 @@ class PullHandlers:
     def _pull(self, peer: Peer, request: RemotingCommand) -> RemotingCommand | None:
         header = PullMessageRequestHeader.decode(request.fields)
         pull = self._checked(peer, request, header)
-        back_to = goes_back_to(self._parts, pull.key, header.queue_offset) if pull.shared else None
+        client = Client(pull.reader, peer.address)
+        back_to = goes_back_to(
+            self._parts,
+            pull.key,
+            header.queue_offset,
+            client,
+            pull.offset_store,
+            shared=pull.shared,
+        )
         self._note_reader(pull, is_sent_back=back_to is not None)
         if back_to is not None:
-            return self._moved_by_reset(pull, back_to)
+            return self._sent_back(pull, back_to)
+        note_pull(self._parts, pull.key, header.queue_offset, client)
         self._commit(pull)
         reset_offset = self._parts.offsets.take_reset(*pull.key)
         if reset_offset is not None:
@@ -169,6 +191,12 @@ class PullHandlers:
             key=(group, topic, header.queue_id),
             reader=client_id_of(peer),
             shared=group != TOOLS_GROUP and (members is None or not members.broadcasting),
+            offset_store=pull_store(
+                members,
+                is_lite=request.code == RequestCode.LITE_PULL_MESSAGE,
+                suspends=bool(header.sys_flag & SUSPEND),
+            ),
+            life=parts.lives.number(topic),
             filter=pull_filter(parts, header),
             topic_sys_flag=config.topic_sys_flag,
             group_sys_flag=group_config.group_sys_flag,
@@ -194,6 +222,7 @@ class PullHandlers:
                 pull.header.commit_offset,
                 path="PULL_PIGGYBACK",
                 trigger="UNKNOWN",
+                pulled_from=pull.header.queue_offset,
             )
 
     def _get(self, pull: Pull) -> GetResult:
@@ -248,7 +277,7 @@ class PullHandlers:
         if pull.gate_changes != parts.gate.changes:
             pull.peer.answer(pull.request, self._nothing(pull, "the accounts have changed"))
             return
-        if parts.topics.find(topic) is None or not parts.group_configs.known(group):
+        if pull.life != parts.lives.number(topic) or not parts.group_configs.known(group):
             pull.peer.answer(pull.request, self._nothing(pull, "topic or group was deleted"))
             return
         reset_offset = self._parts.offsets.take_reset(*pull.key)
@@ -263,6 +292,14 @@ class PullHandlers:
         return self._without_messages(
             pull, ResponseCode.PULL_NOT_FOUND, remark, pull.header.queue_offset
         )
+
+    def _sent_back(self, pull: Pull, offset: int) -> RemotingCommand:
+        """The client remembers what is gone, and has to begin at `offset`; so has any other of its
+        group that asks, whatever its start policy is.
+        """
+        if pull.shared and self._parts.offsets.told(*pull.key) is None:
+            place_at_beginning(self._parts, pull.key)
+        return self._moved_by_reset(pull, offset)
 
     def _moved_by_reset(self, pull: Pull, offset: int) -> RemotingCommand:
         return self._without_messages(pull, ResponseCode.PULL_OFFSET_MOVED, "OFFSET_RESET", offset)
@@ -293,6 +330,8 @@ class PullHandlers:
                 self._note_cold(group, topic, found, behind_bytes)
         else:
             self._parts.traffic.missed()
+        if code == ResponseCode.PULL_OFFSET_MOVED:
+            note_answer(self._parts, pull.key, found.next_begin_offset, pull.peer.address)
         fields = _fields(pull, found.next_begin_offset, found.min_offset, found.max_offset)
         response = pull.request.respond(code, found.status.value, fields, body)
         response.pieces = pieces

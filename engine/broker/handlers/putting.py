@@ -192,12 +192,16 @@ class Putting:
             if len(found) == window.entries_max:
                 break
             told = self._sent_at(place)
-            if told is not None and told[0] in topics:
+            if told is not None and told[0] in topics and not self._is_deleted(told[0], place):
                 topic, name, copy = told
                 found.pop((topic, name), None)  # An earlier copy stands for both.
                 found[topic, name] = copy
         for (topic, name), copy in reversed(found.items()):
             window.remember(topic, name, copy)
+
+    def _is_deleted(self, topic: str, place: int) -> bool:
+        """Was it put before the topic was made again? It waits still, and comes no more."""
+        return self._parts.store.was_deleted(topic, place)
 
     def _places(self, queue: tuple[str, int]) -> Iterator[int]:
         """Physical offsets of a queue's newest messages, as far as the window reaches."""

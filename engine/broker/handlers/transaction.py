@@ -6,8 +6,10 @@ what the producer says of it; then the half queue ends the transaction (row D4).
 send it one-way; who asks for an answer gets one, when what it promises is
 as durable as the flush mode makes it.
 
-Invariant: nothing changes unless group, queue offset and physical offset all fit. A transaction
-ends once; ending it again the same way succeeds and changes nothing.
+Invariant: nothing changes unless group, queue offset, physical offset and message id all fit: in a
+store that stands where another was, the same offsets name other messages. A transaction ends once;
+ending it again the same way succeeds and changes nothing. One whose topic was deleted since it
+began is rolled back, whatever its producer says.
 Absent on purpose: what an end leaves in the log (half_queue).
 """
 
@@ -93,6 +95,7 @@ class TransactionHandlers:
                 f"{UNKNOWN} (unknown)",
             )
         half = self._half_message(header)
+        self._check_topic_stands(half, commit=said == COMMIT)
         end_offset = stored(lambda: self._half_queue.end(half, commit=said == COMMIT))
         if end_offset is None and not request.is_oneway:
             stored(self._half_queue.write_ops)  # An answered rollback is for good, and so is an end
@@ -120,7 +123,25 @@ class TransactionHandlers:
                 f"The transaction state table offset wrong: {half.message_id} has queue offset "
                 f"{half.queue_offset}, not {header.tran_state_table_offset}",
             )
+        if half.uniq_key not in (None, header.msg_id, header.transaction_id):
+            raise RequestRefused(
+                ResponseCode.SYSTEM_ERROR,
+                f"The message id wrong: the half message at {header.commit_log_offset} is "
+                f"{half.uniq_key}, not {header.msg_id}, which is of another store",
+            )
         return half
+
+    def _check_topic_stands(self, half: MessageExt, *, commit: bool) -> None:
+        """A deleted topic takes its half messages with it. Raises RequestRefused for a commit."""
+        if not self._half_queue.was_deleted(half):
+            return
+        stored(lambda: self._half_queue.roll_back_deleted(half))
+        if commit:
+            raise RequestRefused(
+                ResponseCode.TRANSACTION_FAILED,
+                f"the transaction of {half.message_id} has ended before: its topic was deleted "
+                "since it began, and the message with it; send it again",
+            )
 
     def _check_in_time(self, half: MessageExt) -> None:
         """A producer that named its own time until the first question keeps to it; the broker's

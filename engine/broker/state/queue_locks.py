@@ -18,6 +18,7 @@ from dataclasses import dataclass
 
 from engine.broker.state.readers import QueueKey
 from engine.foundation.limits import FORMER_HOLDERS_MAX, QUEUE_LOCK_LEASE_MS, QUEUE_LOCKS_MAX
+from engine.foundation.long_lists import dropped_in_steps
 from engine.protocol.message import MessageQueue
 
 
@@ -84,6 +85,15 @@ class QueueLocks:
             if lease is not None and lease.client_id == client_id:
                 self._drop(group, queue)
 
+    def forget_topic(self, topic: str) -> Iterator[None]:
+        """The topic was deleted: who held its queues, or did once, holds nothing of the next life;
+        done in steps.
+        """
+        yield from dropped_in_steps(
+            self._by_renewal, lambda lease: lease[1].topic == topic, self._drop_if_there
+        )
+        yield from dropped_in_steps(self._former, lambda former: former[1].topic == topic)
+
     def take_moved(self) -> dict[QueueKey, None]:
         """Queues that got or lost their holder since the last call."""
         moved, self._moved = self._moved, {}
@@ -122,6 +132,10 @@ class QueueLocks:
                 return
             self._drop(group, queue)
             yield
+
+    def _drop_if_there(self, lease: tuple[str, MessageQueue]) -> None:
+        if lease in self._by_renewal:  # Else it ran out between two steps.
+            self._drop(*lease)
 
     def _drop(self, group: str, queue: MessageQueue) -> None:
         leases = self._leases[group]

@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 
 from engine.foundation.errors import RequestRefused
-from engine.foundation.limits import GROUP_QUEUES_MAX
+from engine.foundation.limits import GROUP_QUEUES_MAX, QUEUE_KNOWERS_MAX
 from engine.foundation.long_lists import dropped_in_steps
 from engine.foundation.observing import Redelivery
 from engine.protocol.codes import ResponseCode
@@ -48,6 +48,12 @@ class Reading:
     """Consume offset when it was last looked whether it moves."""
     stood_since_ms: int | None = None
     """Since when it was seen there; None: never looked."""
+    reached_offset: int = 0
+    """Highest offset from which anybody pulled it in this life of the topic, as far as such an
+    offset counts."""
+    known_by: tuple[str, ...] = ()
+    """Clients that pulled it in this life of the topic, from an offset that counts; the latest
+    QUEUE_KNOWERS_MAX."""
     begun_by: str | None = None
     """Its reader when it was last looked who reads."""
     begun_ms: int | None = None
@@ -69,6 +75,8 @@ class Readers:
         """Queues pulled by who pulled them before, since `take_heard`."""
         self._pulled: dict[QueueKey, None] = {}
         """Queues pulled since `take_pulled`."""
+        self.on_mark_void: Callable[[QueueKey], None] = lambda _key: None
+        """The mark of a reading is void: its topic or its group was deleted."""
 
     def restore(
         self,
@@ -124,6 +132,17 @@ class Readers:
         """Queues pulled since the last call."""
         pulled, self._pulled = self._pulled, {}
         return pulled
+
+    def reached(self, key: QueueKey, who: str, offset: int) -> None:
+        """The group pulls the queue from `offset` on, and the client knows the topic's present
+        life. Hot.
+        """
+        reading = self._readings.get(key)
+        if reading is None:
+            return
+        reading.reached_offset = max(reading.reached_offset, offset)
+        if who not in reading.known_by:
+            reading.known_by = (*reading.known_by[1 - QUEUE_KNOWERS_MAX :], who)
 
     def processed(self, key: QueueKey, processed_offset: int) -> None:
         """A member told how far it is. Of a queue that the group never pulled it is passed over:
@@ -218,17 +237,23 @@ class Readers:
 
     def forget_topic(self, topic: str) -> Iterator[None]:
         """The topic was deleted; done in steps."""
-        yield from dropped_in_steps(self._readings, lambda key: key[1] == topic, self._forget)
+        yield from self._forget(lambda key: key[1] == topic)
 
     def forget_group(self, group: str) -> Iterator[None]:
         """The group was deleted; done in steps."""
-        yield from dropped_in_steps(self._readings, lambda key: key[0] == group, self._forget)
+        yield from self._forget(lambda key: key[0] == group)
 
-    def _forget(self, key: QueueKey) -> None:
+    def _forget(self, is_gone: Callable[[QueueKey], bool]) -> Iterator[None]:
+        yield from dropped_in_steps(self._readings, is_gone, self._drop)
+
+    def _drop(self, key: QueueKey) -> None:
         reading = self._readings.pop(key, None)
-        if reading is not None:  # Else its topic and its group are forgotten at the same time.
-            self._let_go(key, reading.reader)
-            self._moved[key] = None
+        if reading is None:  # Its topic and its group are forgotten at the same time.
+            return
+        self._let_go(key, reading.reader)
+        self._moved[key] = None
+        if reading.pulled_offset:
+            self.on_mark_void(key)
 
     def _let_go(self, key: QueueKey, client_id: str | None) -> None:
         """The client is not the queue's reader any more."""

@@ -10,7 +10,7 @@ nobody makes or changes it. Absent on purpose: messages, offsets, files, what a 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -52,6 +52,8 @@ class Topics:
         """Topics made or changed since `take_untold`; None: count all as such."""
         self._moved: dict[str, None] = {}
         """Topics made, changed or deleted since `take_moved`."""
+        self.on_made: Callable[[str], None] = lambda _topic: None
+        """A topic is here that was not."""
 
     def add_system_topics(
         self,
@@ -160,11 +162,14 @@ class Topics:
         name = config.topic_name
         self.check(config)
         self.check_room([name])
+        is_new = name not in self._topics
         self._topics[name] = config
         self._moved[name] = None
         self.counter += 1
         if self._untold is not None:
             self._untold[name] = None
+        if is_new:
+            self.on_made(name)
         return config
 
     def check_room(self, names: Iterable[str]) -> None:

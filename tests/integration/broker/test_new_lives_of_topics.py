@@ -1,0 +1,342 @@
+"""A topic that was deleted and made again is a new life of it: what clients remember of the earlier
+one counts for nothing there, and no message of the new one is passed over.
+
+Clients of RocketMQ notice nothing of a deletion. Here they are raw commands: a member of GROUP has
+consumed ten messages of TOPIC, remembers offset 10, and pulls and reports it, one-way, as they do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine.protocol.codes import RequestCode, ResponseCode
+from engine.protocol.command import RemotingCommand
+from engine.protocol.message import MessageQueue
+from tests.integration.broker.cluster import (
+    GROUP,
+    TOPIC,
+    Cluster,
+    RawClient,
+    bodies,
+    broker_config,
+    cluster,
+    eventually,
+)
+from tests.integration.broker.spooled import spooled
+from tests.integration.broker.transactor import COMMIT, Transactor, kept
+
+CONSUMED = 10
+PIGGYBACK = 1
+QUEUE = {"consumerGroup": GROUP, "topic": TOPIC, "queueId": "0"}
+
+
+async def fill(client: RawClient, count: int, word: str = "new") -> list[bytes]:
+    """Send so many messages to the topic's only queue; return their bodies."""
+    sent = [b"%s %d" % (word.encode(), number) for number in range(count)]
+    for body in sent:
+        assert (await client.send(body)).code == ResponseCode.SUCCESS
+    return sent
+
+
+async def make_again(client: RawClient) -> None:
+    """Delete the topic and make it again."""
+    deleted = await client.ask(RequestCode.DELETE_TOPIC_IN_BROKER, topic=TOPIC)
+    assert deleted.code == ResponseCode.SUCCESS, deleted.remark
+    assert (await client.make_topic(TOPIC)).code == ResponseCode.SUCCESS
+
+
+async def report(client: RawClient, offset: int) -> None:
+    """As RocketMQ's consumers do: nobody answers."""
+    fields = {**QUEUE, "commitOffset": str(offset)}
+    request = RemotingCommand.request(RequestCode.UPDATE_CONSUMER_OFFSET, fields)
+    await client.rpc.invoke_oneway(client.address, request)
+    await client.committed()  # Answered behind it, on the same connection.
+
+
+def committed(running: Cluster) -> int | None:
+    """Where the group is."""
+    return running.broker.parts.offsets.committed(GROUP, TOPIC, 0)
+
+
+def where_to(answer: RemotingCommand) -> int:
+    """Where an answer moves its client."""
+    assert answer.code == ResponseCode.PULL_OFFSET_MOVED, answer.code
+    return int(answer.fields["nextBeginOffset"])
+
+
+@asynccontextmanager
+async def consumed(tmp_path: Path, **settings: Any) -> AsyncIterator[tuple[Cluster, RawClient]]:
+    """A member that has consumed ten messages of the topic's first life."""
+    async with cluster(broker_config(tmp_path, **settings)) as running:
+        member = running.client("127.0.0.1@member")
+        await member.make_topic(TOPIC)
+        await member.heartbeat()
+        sent = await fill(member, CONSUMED, "old")
+        assert bodies(await member.pull(0)) == sent
+        await report(member, CONSUMED)
+        assert committed(running) == CONSUMED
+        yield running, member
+
+
+@pytest.mark.parametrize("sent_count", [6, 14], ids=["fewer than consumed", "more than consumed"])
+async def test_a_member_that_keeps_running_gets_every_message_of_the_new_life(
+    tmp_path: Path, sent_count: int
+) -> None:
+    async with consumed(tmp_path) as (running, member):
+        await make_again(member)
+        assert committed(running) == 0, "it is behind by all of it from the first moment"
+        sent = await fill(member, sent_count)
+        await report(member, CONSUMED)
+        assert committed(running) == 0, "what it reports is of the earlier life"
+        assert where_to(await member.pull(CONSUMED)) == 0
+        await report(member, CONSUMED)
+        assert committed(running) == 0, "so is what it reports until it has gone there"
+        assert bodies(await member.pull(0)) == sent
+        await report(member, sent_count)
+        assert committed(running) == sent_count
+
+
+async def test_a_report_that_a_pull_carries_does_not_count_either(tmp_path: Path) -> None:
+    async with consumed(tmp_path) as (running, member):
+        await make_again(member)
+        await fill(member, 14)
+        carried = {"commitOffset": CONSUMED, "sysFlag": 4 | PIGGYBACK}
+        assert where_to(await member.pull(CONSUMED, **carried)) == 0
+        assert committed(running) == 0
+        assert bodies(await member.pull(0, **carried)), "it pulls from 0 and has consumed nothing"
+        assert committed(running) == 0
+
+
+async def test_a_member_that_was_away_begins_at_the_beginning(tmp_path: Path) -> None:
+    async with consumed(tmp_path) as (running, member):
+        await member.close()
+        tool = running.client("127.0.0.1@tool")
+        await make_again(tool)
+        await fill(tool, 6)
+        anew = running.client("127.0.0.1@anew")
+        await anew.heartbeat()
+        assert (await anew.committed()).fields["offset"] == "0"
+
+
+@pytest.mark.parametrize("sent_count", [6, 14])
+async def test_a_restart_in_the_new_life_forgets_nothing_of_it(
+    tmp_path: Path, sent_count: int
+) -> None:
+    async with consumed(tmp_path) as (running, member):
+        await make_again(member)
+        sent = await fill(member, sent_count)
+        shutil.copytree(tmp_path / "store", tmp_path / "killed" / "store")
+    async with cluster(broker_config(tmp_path / "killed")) as running:
+        member = running.client("127.0.0.1@member")
+        await report(member, CONSUMED)
+        assert where_to(await member.pull(CONSUMED, wait_ms=1000)) == 0, "before its heartbeat"
+        await member.heartbeat()
+        assert committed(running) == 0
+        assert bodies(await member.pull(0)) == sent
+
+
+async def test_the_topic_made_again_after_a_restart_begins_anew_for_its_readers(
+    tmp_path: Path,
+) -> None:
+    config = broker_config(tmp_path)
+    async with consumed(tmp_path) as (_, member):
+        await member.ask(RequestCode.DELETE_TOPIC_IN_BROKER, topic=TOPIC)
+    async with cluster(config) as running:
+        tool = running.client("127.0.0.1@tool")
+        await tool.make_topic(TOPIC)
+        await fill(tool, 6)
+        assert committed(running) == 0
+    rows = list(spooled(Path(config.store.root), "consume_offsets"))
+    assert rows[-1]["path"] == "NEW_LIFE", rows[-1]
+    kinds = [row["kind"] for row in spooled(Path(config.store.root), "lifecycle")]
+    assert kinds.count("TOPIC_MADE_AGAIN") == 1
+
+
+async def test_a_pull_that_is_held_ends_with_the_topic(tmp_path: Path) -> None:
+    async with consumed(tmp_path) as (running, member):
+        held = asyncio.create_task(member.pull(CONSUMED, wait_ms=15_000))
+
+        async def is_held() -> bool:
+            return running.broker.parts.holds.count == 1
+
+        await eventually(is_held, "the pull is held")
+        await make_again(running.client("127.0.0.1@tool"))
+        answer = await asyncio.wait_for(held, timeout=5)
+        assert answer.code == ResponseCode.PULL_NOT_FOUND
+        assert answer.fields["nextBeginOffset"] == str(CONSUMED), "it asks again, and is judged"
+
+
+@pytest.mark.parametrize("sent_count", [6, 14])
+async def test_a_member_that_lived_through_an_emptied_store_gets_every_message(
+    tmp_path: Path, sent_count: int
+) -> None:
+    async with cluster(broker_config(tmp_path)) as running:
+        tool = running.client("127.0.0.1@tool")
+        await tool.make_topic(TOPIC)
+        sent = await fill(tool, sent_count)
+        member = running.client("127.0.0.1@member")
+        await report(member, CONSUMED)
+        assert where_to(await member.pull(CONSUMED, wait_ms=1000)) == 0, "before its heartbeat"
+        await member.heartbeat()
+        await report(member, CONSUMED)
+        assert committed(running) == 0
+        assert bodies(await member.pull(0)) == sent
+
+
+async def test_who_asks_where_to_begin_begins_there(tmp_path: Path) -> None:
+    async with consumed(tmp_path) as (running, member):
+        await make_again(member)
+        await fill(member, 6)
+        newcomer = running.client("127.0.0.1@newcomer")
+        await newcomer.heartbeat("newcomers")
+        assert (await newcomer.committed(group="newcomers")).code == ResponseCode.QUERY_NOT_FOUND
+        end = await newcomer.ask(RequestCode.GET_MAX_OFFSET, topic=TOPIC, queueId=0)
+        begin = int(end.fields["offset"])
+        assert begin == 6
+        await fill(member, 2)
+        assert len(bodies(await newcomer.pull(begin, group="newcomers"))) == 2
+
+
+async def test_a_member_that_connects_anew_goes_on_where_the_group_was(tmp_path: Path) -> None:
+    async with consumed(tmp_path) as (running, member):
+        await make_again(member)
+        sent = await fill(member, 14)
+        assert where_to(await member.pull(CONSUMED)) == 0
+        assert bodies(await member.pull(0, maxMsgNums=8)) == sent[:8]
+        anew = running.client("127.0.0.1@other")
+        assert bodies(await anew.pull(8, wait_ms=1000)) == sent[8:], "before its heartbeat"
+
+
+@pytest.mark.parametrize("model", ["CLUSTERING", "BROADCASTING"])
+async def test_whoever_keeps_offsets_itself_chooses_its_own_but_a_witness_does_not(
+    tmp_path: Path, model: str
+) -> None:
+    async with cluster(broker_config(tmp_path)) as running:
+        witness = running.client("127.0.0.1@witness")
+        await witness.make_topic(TOPIC)
+        await witness.heartbeat(model=model)
+        await make_again(witness)
+        sent = await fill(witness, 14)
+        other = running.client("127.0.0.1@other")
+        if model == "BROADCASTING":
+            await other.heartbeat(model=model)
+        group = GROUP if model == "BROADCASTING" else "another"
+        assert bodies(await other.pull(10, group=group)) == sent[10:]
+        assert where_to(await witness.pull(10)) == 0
+        assert bodies(await witness.pull(0)) == sent
+        assert bodies(await witness.pull(10)) == sent[10:], "it knows the new life by now"
+
+
+async def test_no_report_counts_beyond_the_end_whoever_makes_it(tmp_path: Path) -> None:
+    async with consumed(tmp_path) as (running, member):
+        tool = running.client("127.0.0.1@tool")
+        refused = await tool.commit(CONSUMED + 1)
+        assert refused.remark is not None
+        assert "lies beyond the end of queue 0 of orders, 10" in refused.remark
+        assert committed(running) == CONSUMED
+        await report(member, CONSUMED + 1)
+        assert committed(running) == CONSUMED
+
+
+async def test_an_order_lock_of_the_earlier_life_holds_nobody_up(tmp_path: Path) -> None:
+    async with consumed(tmp_path) as (running, member):
+        queue = MessageQueue(TOPIC, running.broker.parts.config.broker_name, 0)
+        locks, now_ms = running.broker.parts.locks, running.broker.parts.steady_ms()
+        assert locks.lock(GROUP, member.client_id, [queue], now_ms=now_ms) == [queue]
+        await make_again(member)
+        assert locks.lock(GROUP, "another", [queue], now_ms=now_ms) == [queue]
+        assert not locks.was_held_by(GROUP, queue, member.client_id)
+
+
+async def test_a_reset_that_waits_moves_nobody_in_the_new_life(tmp_path: Path) -> None:
+    async with consumed(tmp_path) as (running, member):
+        parts = running.broker.parts
+        parts.offsets.reset(GROUP, TOPIC, 0, 7)
+        parts.offsets.expect_reset(GROUP, TOPIC, 0, 7)
+        await make_again(member)
+        sent = await fill(member, 14)
+        assert bodies(await member.pull(0)) == sent
+        assert not parts.offsets.is_expected_reset(GROUP, TOPIC, 0, 7)
+
+
+async def test_a_group_that_was_deleted_goes_on_in_the_topics_present_life(tmp_path: Path) -> None:
+    async with consumed(tmp_path) as (running, member):
+        gone = await member.ask(
+            RequestCode.DELETE_SUBSCRIPTIONGROUP, groupName=GROUP, cleanOffset=True
+        )
+        assert gone.code == ResponseCode.SUCCESS, gone.remark
+        sent = await fill(member, 3)
+        await member.heartbeat()
+        assert bodies(await member.pull(CONSUMED)) == sent, "its members have consumed the others"
+        await report(member, CONSUMED + 3)
+        assert committed(running) == CONSUMED + 3
+
+
+async def test_a_transaction_of_the_earlier_life_never_appears_in_the_new_one(
+    tmp_path: Path,
+) -> None:
+    async with cluster(broker_config(tmp_path)) as running:
+        client = running.client()
+        await client.make_topic(TOPIC)
+        producer = Transactor(client)
+        half = await producer.begin("old")
+        await make_again(client)
+        answer = await producer.end(half, COMMIT)
+        assert answer.code == ResponseCode.TRANSACTION_FAILED
+        assert "its topic was deleted" in (answer.remark or "")
+        assert await kept(client) == []
+        assert (await producer.end(await producer.begin("new"), COMMIT)).code == 0
+        assert [message.body for message in await kept(client)] == [b"new"]
+
+
+async def test_a_send_back_never_takes_the_message_of_another_store(tmp_path: Path) -> None:
+    async with cluster(broker_config(tmp_path)) as running:
+        client = running.client()
+        await client.heartbeat()
+        sent = await client.send(b"here", UNIQ_KEY="here")
+        back = {"offset": 0, "group": GROUP, "delayLevel": 0}
+        code = RequestCode.CONSUMER_SEND_MSG_BACK
+        refused = await client.ask(code, **back, originMsgId="of another")
+        assert refused.code == ResponseCode.SYSTEM_ERROR
+        assert "is here, not of another, which is of another store" in (refused.remark or "")
+        for named in ("here", sent.fields["msgId"], ""):
+            assert (await client.ask(code, **back, originMsgId=named)).code == 0, named
+
+
+async def test_a_client_that_reports_the_end_of_the_earlier_life_amid_the_next_one_is_not_heard(
+    tmp_path: Path,
+) -> None:
+    """As RocketMQ's C++ client does whenever it holds no message."""
+    async with consumed(tmp_path) as (running, member):
+        await make_again(member)
+        sent = await fill(member, 14)
+        assert where_to(await member.pull(CONSUMED)) == 0
+        assert bodies(await member.pull(0, maxMsgNums=6)) == sent[:6]
+        await report(member, CONSUMED)
+        assert committed(running) == 0
+        await report(member, 6)
+        assert committed(running) == 6
+
+
+async def test_an_end_never_commits_the_message_of_another_store(tmp_path: Path) -> None:
+    async with cluster(broker_config(tmp_path / "one")) as running:
+        of_before = await Transactor(running.client()).begin("a")
+    async with cluster(broker_config(tmp_path / "another")) as running:
+        client = running.client()
+        producer = Transactor(client)
+        here = await producer.begin("b")
+        assert (here.queue_offset, here.physical_offset) == (
+            of_before.queue_offset,
+            of_before.physical_offset,
+        )
+        answer = await producer.end(of_before, COMMIT)
+        assert answer.code == ResponseCode.SYSTEM_ERROR
+        assert "The message id wrong" in (answer.remark or "")
+        assert await kept(client) == []
