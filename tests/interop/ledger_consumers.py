@@ -26,6 +26,7 @@ GO_SOURCES = Path(__file__).parent / "go"
 GO_BUILD_TIMEOUT_S = 400
 """The first build on a machine fetches and compiles two dozen modules."""
 READY_WITHIN_S = 60
+START_TRIES = 3
 CLIENTS = ("java", "java 4.9.7", "go", "c++")
 
 
@@ -38,6 +39,7 @@ class LedgerConsumer:
     ledger: Path
     process: subprocess.Popen[bytes] | None = None
     starts: int = 0
+    _failures: int = 0
     _read: int = field(default=0, repr=False)
 
     def start(self) -> None:
@@ -59,10 +61,17 @@ class LedgerConsumer:
         return self.folder / f"consumer-{self.starts}.log"
 
     def is_ready(self) -> bool:
-        """It has joined its group; AssertionError if it has ended, or takes READY_WITHIN_S."""
+        """It has joined its group; AssertionError if it has ended, or takes READY_WITHIN_S. One
+        that ended is started again, up to `START_TRIES`: a client gives up when it has no answer
+        within 3 s, as on a machine that starts many at once.
+        """
         assert self.process is not None
         if b"ready\n" in self._log.read_bytes():
+            self._failures = 0
             return True
+        if self.process.poll() is not None and self._failures < START_TRIES - 1:
+            self._failures += 1
+            self.start()
         waits = self.process.poll() is None and time.monotonic() - self._began < READY_WITHIN_S
         assert waits, f"{self.command} is not ready:\n{self._log.read_text()[-4000:]}"
         return False

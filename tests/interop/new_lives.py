@@ -45,6 +45,8 @@ LIFE_WITHIN_S = 120
 """
 TRICKLE_EVERY_S = 0.4
 LARGEST_LIFE = 400
+STARTS_AT_ONCE = 3
+"""A client's start takes a processor for a second or two, and waits 3 s for an answer."""
 TIDEMARK = str(Path(sys.prefix) / "bin" / "tidemark")
 
 
@@ -165,6 +167,7 @@ class Story:
     outcome: Outcome
     chance: random.Random
     within_s: float
+    starts: asyncio.Semaphore
     arrived: dict[str, tuple[int, int]] = field(default_factory=dict)
     """(queue, offset) at which each body came first."""
 
@@ -180,8 +183,9 @@ class Story:
 
     async def started(self) -> None:
         """The consumer runs."""
-        self.consumer.start()
-        await eventually(self.consumer.is_ready, "the consumer is ready", within_s=70)
+        async with self.starts:
+            self.consumer.start()
+            await eventually(self.consumer.is_ready, "the consumer is ready", within_s=200)
 
     async def ended(self, *, kill: bool) -> None:
         """The consumer is gone."""
@@ -300,7 +304,13 @@ class Story:
 
 @asynccontextmanager
 async def told(
-    cell: Cell, engine: OurEngine, consumers: Consumers, *, seed: int, within_s: float
+    cell: Cell,
+    engine: OurEngine,
+    consumers: Consumers,
+    starts: asyncio.Semaphore,
+    *,
+    seed: int,
+    within_s: float,
 ) -> AsyncIterator[Story]:
     """A story whose senders send and whose lags are watched, before its first life."""
     config, outcome = client_config(engine.name_server), Outcome(cell)
@@ -315,7 +325,7 @@ async def told(
     async with Admin(system_runtime(), config) as admin:
         await producer.start()
         story = Story(
-            *(cell, engine, admin, senders, consumer, consumers, outcome, chance, within_s)
+            *(cell, engine, admin, senders, consumer, consumers, outcome, chance, within_s, starts)
         )
         tasks = [
             asyncio.create_task(senders.run()),
@@ -339,13 +349,14 @@ async def play(
     cell: Cell,
     engine: OurEngine,
     consumers: Consumers,
+    starts: asyncio.Semaphore,
     *,
     lives: int,
-    seed: int = 1,
-    within_s: float = LIFE_WITHIN_S,
+    seed: int,
+    within_s: float,
 ) -> Outcome:
     """A first life, and `lives` more."""
-    async with told(cell, engine, consumers, seed=seed, within_s=within_s) as story:
+    async with told(cell, engine, consumers, starts, seed=seed, within_s=within_s) as story:
         await story.first_life()
         for number in range(1, lives + 1):
             await story.change(number)
@@ -366,10 +377,11 @@ async def play_at_once(
     """Cells of one kind of creation, at the same time on one engine."""
     (auto_create,) = {cell.auto_create for cell in cells}
     options = ("--set", f"autoCreateTopicEnable={str(auto_create).lower()}")
+    starts = asyncio.Semaphore(STARTS_AT_ONCE)
     with our_engine(folder, *options) as engine:
         return await asyncio.gather(
             *(
-                play(cell, engine, consumers, lives=lives, seed=seed, within_s=within_s)
+                play(cell, engine, consumers, starts, lives=lives, seed=seed, within_s=within_s)
                 for cell in cells
             )
         )
@@ -387,13 +399,12 @@ async def play_emptied_store(
     """The broker is killed, its store removed, and it starts again where it was, `lives` times."""
     ports = (free_port_block(1), free_broker_port())
     options = ("--set", "autoCreateTopicEnable=false")
-    stories: list[Story] = []
+    starts = asyncio.Semaphore(STARTS_AT_ONCE)
     with ExitStack() as broker:
         engine = broker.enter_context(our_engine(folder, *options, killed=True, ports=ports))
 
         async def lived(cell: Cell, begun: asyncio.Barrier, emptied: asyncio.Barrier) -> Outcome:
-            async with told(cell, engine, consumers, seed=seed, within_s=within_s) as story:
-                stories.append(story)
+            async with told(cell, engine, consumers, starts, seed=seed, within_s=within_s) as story:
                 await story.first_life()
                 for _ in range(lives):
                     await begun.wait()

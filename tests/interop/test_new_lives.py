@@ -1,7 +1,7 @@
 """A topic that was deleted and made again is a new life: foreign consumers get every message of it,
 whether they keep running or come back, and nobody sees a negative lag.
 
-Rows: C1, B1.
+Rows C1, B1.
 """
 
 from __future__ import annotations

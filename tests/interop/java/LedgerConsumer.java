@@ -34,7 +34,12 @@ public final class LedgerConsumer {
                 note(ledger, messages);
                 return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
             });
-        consumer.start();
+        try {
+            consumer.start();
+        } catch (Exception e) {
+            e.printStackTrace();
+            Runtime.getRuntime().halt(1); // Its threads would keep a JVM alive that consumes nothing.
+        }
         Runtime.getRuntime().addShutdownHook(new Thread(consumer::shutdown));
         System.out.println("ready");
         Thread.currentThread().join();
