@@ -161,6 +161,7 @@ class Broker:
         self._running = running
         running.parts.address = f"{config.host}:{port}"
         store.on_arrival(running.woken.arrived)
+        running.parts.pulls_woken = running.woken.wake
         running.parts.gate.on_change = running.woken.wake_all
         self._runtime.clock.on_step(self._clock_stepped)
         store.start()
@@ -313,8 +314,6 @@ class Broker:
         parts.settings_saved = tables.save_settings
         parts.filters_changed = parts.settings_kept = tables.want
         watermarks.offer(parts)
-        woken = WokenPulls(parts.holds)
-        parts.pulls_woken = woken.wake
         store.retention.on_doomed = lambda below: tell_expired(parts, below, delay.cursors())
         store.retention.on_purged = lambda gone: tell_unconsumed(parts, gone, delay.cursors())
         return _Running(
@@ -325,7 +324,7 @@ class Broker:
             membership=membership,
             watermarks=watermarks,
             windows=ClientWindows(parts),
-            woken=woken,
+            woken=WokenPulls(parts.holds),
             tables=tables,
             delay=delay,
             half_queue=half_queue,

@@ -19,6 +19,7 @@ import logging
 from collections.abc import Collection, Iterator
 
 from engine.broker.parts import BrokerParts
+from engine.broker.remembered_offsets import Client, holds_present_life
 from engine.broker.state.members import ClientChannel, Member
 from engine.broker.state.readers import QueueKey, Reading
 from engine.foundation.errors import RequestRefused, TidemarkError
@@ -218,23 +219,24 @@ class ClientWindows:
             return
         finally:
             self._under_way.discard((group, channel.client_id))
-        await self._tell(group, channel.client_id, info)
+        await self._tell(group, channel, info)
         await self._ask_for_stacks(group, channel)
 
     async def _tell(
         self,
         group: str,
-        client_id: str,
+        channel: ClientChannel,
         info: ConsumerRunningInfo,
         standing: Collection[Place] = (),
     ) -> None:
         """Tell what is news in an answer, unless its client has left meanwhile; with the stacks of
         the heads that are `standing`.
         """
-        parts, member = self._parts, (group, client_id)
+        parts, client_id = self._parts, channel.client_id
+        member = (group, client_id)
         if member not in self._asked_ms:
             return
-        ours = self._ours(info)
+        ours = self._ours(group, Client(client_id, channel.peer.address), info)
         self._answered_ms[member] = parts.steady_ms()
         self._tell_local_retries(group, client_id, ours)
         figures = self._figures(info)
@@ -307,11 +309,13 @@ class ClientWindows:
         finally:
             self._under_way.discard(member)
             self._stack_questions -= 1
-        await self._tell(group, channel.client_id, info, standing)
+        await self._tell(group, channel, info, standing)
 
-    def _ours(self, info: ConsumerRunningInfo) -> list[tuple[MessageQueue, ProcessQueueInfo]]:
-        """What it holds of queues of this broker: it tells of those of others as well, whose own
-        brokers ask for them.
+    def _ours(
+        self, group: str, client: Client, info: ConsumerRunningInfo
+    ) -> list[tuple[MessageQueue, ProcessQueueInfo]]:
+        """What it holds of queues of this broker in their present lives: it tells of queues of
+        others as well, whose own brokers ask for them, and of topics that were made again.
         """
         parts = self._parts
         return [
@@ -319,6 +323,7 @@ class ClientWindows:
             for queue, told in sorted(info.mq_table.items())
             if queue.broker_name == parts.config.broker_name
             and parts.topics.find(queue.topic) is not None
+            and holds_present_life(parts, (group, queue.topic, queue.queue_id), client)
         ]
 
     def _tell_local_retries(

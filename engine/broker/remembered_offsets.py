@@ -49,6 +49,7 @@ class Client:
     client_id: str | None
     """None: it has sent no heartbeat on this connection."""
     address: str
+    store: Store = Store.BROKER
 
     @property
     def name(self) -> str:
@@ -57,7 +58,7 @@ class Client:
 
 
 def goes_back_to(
-    parts: BrokerParts, key: QueueKey, offset: int, client: Client, store: Store, *, shared: bool
+    parts: BrokerParts, key: QueueKey, offset: int, client: Client, *, shared: bool
 ) -> int | None:
     """Where a client has to begin that pulls from an offset which does not count; None when it
     does. `shared`: do the members of its group share the queues? Hot.
@@ -72,7 +73,7 @@ def goes_back_to(
     first = parts.store.min_offset(topic, queue_id)
     committed = parts.offsets.told(group, topic, queue_id) if shared else None
     begin = first if committed is None else max(first, committed)
-    if offset > begin and not _can_have(parts, key, offset, client, store):
+    if offset > begin and not _can_have(parts, key, offset, client):
         lives.answered(client.address, topic, queue_id, begin)
         return begin
     return None
@@ -119,6 +120,18 @@ def why_report_is_void(
     )
 
 
+def holds_present_life(parts: BrokerParts, key: QueueKey, client: Client) -> bool:
+    """Are the messages of the queue that a client says it holds those of its present life?"""
+    group, topic, _ = key
+    if not parts.lives.may_have_had_another(topic) or _knows(parts, key, client):
+        return True
+    members = parts.groups.of(group)
+    shares = members is None or not members.broadcasting
+    if shares and parts.lives.began_since_boot(topic):
+        return False
+    return not _is_witness(parts, key, client)
+
+
 def beginning_of(parts: BrokerParts, key: QueueKey) -> int | None:
     """Where a group without an offset has to begin, whatever it would choose: at the first message
     of a topic made again whose earlier life it read; None for any other.
@@ -150,10 +163,10 @@ def _taken_by_a_power_cut(parts: BrokerParts, key: QueueKey, offset: int) -> int
     return committed if committed is not None and committed < offset else None
 
 
-def _can_have(parts: BrokerParts, key: QueueKey, offset: int, client: Client, store: Store) -> bool:
+def _can_have(parts: BrokerParts, key: QueueKey, offset: int, client: Client) -> bool:
     """Can the client have such an offset from the present life of the queue?"""
     group, topic, queue_id = key
-    lives = parts.lives
+    lives, store = parts.lives, client.store
     if _knows(parts, key, client):
         return True
     answers = lives.answers(client.address, topic, queue_id)

@@ -242,13 +242,12 @@ deletion of another topic is refused.
 
 TOMBSTONE_READERS_MAX: Final = 32
 """Groups that a tombstone names as readers of the deleted topic (2 KiB at most); where there were
-more, every group counts as one: without an offset it begins at the beginning of the topic made
-again.
+more, every group counts as one.
 """
 
 LIFE_WITNESSES_MAX: Final = 100_000
 """Pairs of a topic and a member of a group that read it when it was deleted; beyond it those of the
-topic deleted longest ago are forgotten: what such a member remembers is then judged by its group.
+topic deleted longest ago are forgotten.
 """
 
 LIFE_ANSWERS_MAX: Final = 100_000
@@ -259,11 +258,6 @@ life; a client whose answer is forgotten before its first pull begins at the que
 QUEUE_KNOWERS_MAX: Final = 8
 """Clients of a group that are known to have read a queue's present life; of more the one that read
 it longest ago is forgotten: its next report does not count before its next pull.
-"""
-
-NEW_STORE_MS: Final = 60 * MINUTE_MS
-"""For so long after the first start of a new store, offsets that its clients were never given are
-taken for those of a store that was there before.
 """
 
 DEDUPLICATION_WINDOW_MS: Final = 10 * MINUTE_MS

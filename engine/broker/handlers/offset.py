@@ -177,13 +177,13 @@ class OffsetHandlers:
         """GET_MAX_OFFSET (30): the offset the queue's next message gets."""
         header = QueueRequestHeader.decode(request.fields)
         offset = self._parts.store.max_offset(header.topic, header.queue_id)
-        return self._offset_to_begin_at(peer, request, header.topic, header.queue_id, offset)
+        return self._to_begin_at(peer, request, (header.topic, header.queue_id), offset)
 
     def min_offset(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """GET_MIN_OFFSET (31): the first offset kept."""
         header = QueueRequestHeader.decode(request.fields)
         offset = self._parts.store.min_offset(header.topic, header.queue_id)
-        return self._offset_to_begin_at(peer, request, header.topic, header.queue_id, offset)
+        return self._to_begin_at(peer, request, (header.topic, header.queue_id), offset)
 
     def search_offset(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """SEARCH_OFFSET_BY_TIMESTAMP (29): LOWER is the first message stored at or after that time,
@@ -196,7 +196,7 @@ class OffsetHandlers:
             offset = max(behind - 1, store.min_offset(topic, queue_id))
         else:
             offset = store.offset_at_time(topic, queue_id, header.timestamp_ms)
-        return self._offset_to_begin_at(peer, request, topic, queue_id, offset)
+        return self._to_begin_at(peer, request, (topic, queue_id), offset)
 
     def earliest_store_time(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """GET_EARLIEST_MSG_STORETIME (32): NO_STORE_TIME of a queue that holds no message."""
@@ -209,14 +209,14 @@ class OffsetHandlers:
         )
         return request.respond(ResponseCode.SUCCESS, fields=found.encode())
 
-    def _offset_to_begin_at(
-        self, peer: Peer, request: RemotingCommand, topic: str, queue_id: int, offset: int
+    def _to_begin_at(
+        self, peer: Peer, request: RemotingCommand, queue: tuple[str, int], offset: int
     ) -> RemotingCommand:
         """The answer to one that may go on from it: it has the offset from the queue's present
         life.
         """
-        if self._parts.lives.may_have_had_another(topic):
-            self._parts.lives.answered(peer.address, topic, queue_id, offset)
+        if self._parts.lives.may_have_had_another(queue[0]):
+            self._parts.lives.answered(peer.address, *queue, offset)
         return request.respond(
             ResponseCode.SUCCESS, fields=OffsetResponseHeader(offset=offset).encode()
         )

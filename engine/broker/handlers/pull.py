@@ -30,6 +30,7 @@ from engine.broker.remembered_offsets import (
 from engine.broker.reported_offsets import tell_commit
 from engine.broker.state.cold_reads import FAR_BEHIND_BYTES
 from engine.broker.state.group_configs import TOOLS_GROUP
+from engine.broker.state.groups import ConsumerGroup
 from engine.broker.state.readers import QueueKey
 from engine.foundation.errors import RequestRefused
 from engine.foundation.limits import FILTER_COST_MAX, PULL_MESSAGES_MAX, PULL_SUSPEND_MS_MAX
@@ -60,8 +61,8 @@ class Pull:
     """Client id, or the address of a client that has sent no heartbeat."""
     shared: bool
     """Do the group's members share the queues (CLUSTERING)?"""
-    offset_store: Store
-    """Where its client has the offset from."""
+    client: Client
+    """Who names the offset, and where it has it from."""
     life: int
     """The life of the topic in which it came."""
     filter: PullFilter
@@ -113,19 +114,13 @@ class PullHandlers:
     def _pull(self, peer: Peer, request: RemotingCommand) -> RemotingCommand | None:
         header = PullMessageRequestHeader.decode(request.fields)
         pull = self._checked(peer, request, header)
-        client = Client(pull.reader, peer.address)
         back_to = goes_back_to(
-            self._parts,
-            pull.key,
-            header.queue_offset,
-            client,
-            pull.offset_store,
-            shared=pull.shared,
+            self._parts, pull.key, header.queue_offset, pull.client, shared=pull.shared
         )
         self._note_reader(pull, is_sent_back=back_to is not None)
         if back_to is not None:
             return self._sent_back(pull, back_to)
-        note_pull(self._parts, pull.key, header.queue_offset, client)
+        note_pull(self._parts, pull.key, header.queue_offset, pull.client)
         self._commit(pull)
         reset_offset = self._parts.offsets.take_reset(*pull.key)
         if reset_offset is not None:
@@ -191,11 +186,7 @@ class PullHandlers:
             key=(group, topic, header.queue_id),
             reader=client_id_of(peer),
             shared=group != TOOLS_GROUP and (members is None or not members.broadcasting),
-            offset_store=pull_store(
-                members,
-                is_lite=request.code == RequestCode.LITE_PULL_MESSAGE,
-                suspends=bool(header.sys_flag & SUSPEND),
-            ),
+            client=Client(client_id_of(peer), peer.address, _store_of(request, header, members)),
             life=parts.lives.number(topic),
             filter=pull_filter(parts, header),
             topic_sys_flag=config.topic_sys_flag,
@@ -369,6 +360,13 @@ class PullHandlers:
             group, topic, queue_id = pull.key
             parts.observer.pulled(group, topic, queue_id, found.next_begin_offset, pull.reader)
             parts.handed(pull.key, range(pull.header.queue_offset, found.next_begin_offset), bodies)
+
+
+def _store_of(
+    request: RemotingCommand, header: PullMessageRequestHeader, group: ConsumerGroup | None
+) -> Store:
+    is_lite = request.code == RequestCode.LITE_PULL_MESSAGE
+    return pull_store(group, is_lite=is_lite, suspends=bool(header.sys_flag & SUSPEND))
 
 
 def _fields(pull: Pull, next_begin_offset: int, min_offset: int, max_offset: int) -> dict[str, str]:

@@ -26,12 +26,17 @@ from engine.foundation.limits import (
     LIFE_ANSWERS_MAX,
     LIFE_WITNESSES_MAX,
     LOOP_STEP_ENTRIES_MAX,
-    NEW_STORE_MS,
     TOMBSTONES_MAX,
 )
+from engine.foundation.units import MINUTE_MS
 
 Witness = tuple[str, str]
 """group, client id"""
+
+NEW_STORE_MS = 60 * MINUTE_MS
+"""For so long after the first start of a new store, offsets that its clients were never given are
+taken for those of a store that was there before.
+"""
 
 ANSWERS_A_QUEUE = 4
 """Who decides where to begin asks for the first offset, the end, and one by time."""

@@ -340,3 +340,32 @@ async def test_an_end_never_commits_the_message_of_another_store(tmp_path: Path)
         assert answer.code == ResponseCode.SYSTEM_ERROR
         assert "The message id wrong" in (answer.remark or "")
         assert await kept(client) == []
+
+
+async def test_what_a_member_still_holds_of_the_earlier_life_is_not_reported_of_the_new_one(
+    tmp_path: Path,
+) -> None:
+    settings = {"window_sample_interval_ms": 100}
+    async with consumed(tmp_path, **settings) as (running, member):
+        await make_again(member)
+        await fill(member, 3)
+        broker = running.broker.parts.config.broker_name
+        queue = f'{{"brokerName":"{broker}","queueId":0,"topic":"{TOPIC}"}}'
+        held = {"cachedMsgCount": 2, "cachedMsgMinOffset": 8, "cachedMsgMaxOffset": 9}
+        member.running_info = {queue: held}
+        before = member.asked_count
+
+        async def was_asked() -> bool:
+            return member.asked_count > before + 1
+
+        await eventually(was_asked, "the member says what it holds")
+        member.running_info = {queue: held | {"cachedMsgMinOffset": 1, "cachedMsgMaxOffset": 2}}
+        await member.pull(0)
+
+        async def is_reported() -> bool:
+            return bool(spooled(tmp_path / "store", "client_windows"))
+
+        await eventually(is_reported, "what it holds of the new life")
+    rows = spooled(tmp_path / "store", "client_windows")
+    assert {row["first_held"] for row in rows} <= {1, None}, [dict(row) for row in rows]
+    assert 1 in {row["first_held"] for row in rows}
