@@ -110,7 +110,7 @@ class Consumers:
         self, client: str, name_server: str, group: str, topic: str, *, orderly: bool, policy: str
     ) -> LedgerConsumer:
         """A member that was not started yet; its instance and its ledger are its own."""
-        folder = self.folder / group
+        folder = self.folder / f"{group}-{client.replace(' ', '-')}"
         folder.mkdir(parents=True)
         ledger = folder / "ledger.jsonl"
         words = [name_server, group, topic, "orderly" if orderly else "concurrently"]

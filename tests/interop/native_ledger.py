@@ -3,8 +3,9 @@ one JSON line; no check.
 
     python -m tests.interop.native_ledger NAME_SERVER GROUP TOPIC concurrently|orderly LEDGER
 
-It has the library's own defaults, and with them its start policy, CONSUME_FROM_LAST_OFFSET. SIGTERM
-makes it leave its group. Place: started by `ledger_consumers`; the library logs below $HOME.
+Concurrently, it fails the first time, and writes nothing, where a body ends with `!`. It has the
+library's own defaults, and with them its start policy, CONSUME_FROM_LAST_OFFSET. SIGTERM makes it
+leave its group. Place: started by `ledger_consumers`; the library logs below $HOME.
 """
 
 from __future__ import annotations
@@ -33,6 +34,8 @@ def consume(name_server: str, group: str, topic: str, mode: str, ledger: str) ->
                 "id": message.id,
                 "body": message.body.decode(),
             }
+            if mode == "concurrently" and row["body"].endswith("!") and not message.reconsume_times:
+                raise ValueError("the listener fails the first time")
             with alone:
                 lines.write(json.dumps(row) + "\n")
                 lines.flush()

@@ -36,7 +36,6 @@ from engine.runtime import system_runtime
 from tests.integration.client.cluster_users import client_config, eventually
 from tests.interop.java_clients import compile_checks
 from tests.interop.ledger_consumers import CLIENTS, Consumers, LedgerConsumer
-from tests.interop.mqadmin import said_by_mqadmin
 from tests.interop.our_engine import OurEngine, our_engine
 
 LIFE_WITHIN_S = 120
@@ -47,6 +46,19 @@ TRICKLE_EVERY_S = 0.4
 LARGEST_LIFE = 400
 STARTS_AT_ONCE = 3
 """A client's start takes a processor for a second or two, and waits 3 s for an answer."""
+CHANGES = (
+    "topic made again",
+    "other queues",
+    "group made again",
+    "queues given back",
+    "store emptied",
+    "restarted",
+)
+"""What happens over and over; `other queues`: the topic is made again with one queue, and with all
+of them, in turn; `restarted`: the broker is killed between a deletion and the next creation, and
+after it, in turn.
+"""
+QUICK_RETRIES = ("--set", "messageDelayLevel=" + " ".join(["1s"] * 18))
 TIDEMARK = str(Path(sys.prefix) / "bin" / "tidemark")
 
 
@@ -55,6 +67,7 @@ class Cell:
     """One story: who consumes, of what, and what happens to it."""
 
     client: str
+    """One of CLIENTS, or two of them, `java and go`, as members of one group."""
     orderly: bool = False
     queues: int = 1
     auto_create: bool = False
@@ -63,17 +76,18 @@ class Cell:
     """The consumer ends before each deletion and comes back when the new life has messages."""
     policy: str = "LAST"
     change: str = "topic made again"
-    """Or `group made again`, `queues given back`, `store emptied`."""
+    """Or another one of CHANGES."""
+    fails: bool = False
+    """The listener fails every fifth message the first time: it comes from the retry topic."""
 
     @property
     def name(self) -> str:
         """Short, and fit for a topic."""
         mode = "orderly" if self.orderly else "concurrent"
         made = "auto" if self.auto_create else "made"
-        words = (self.client, mode, str(self.queues), made, "away" if self.away else "running")
-        return "-".join((*words, self.policy, self.change)).translate(
-            str.maketrans({" ": "_", ".": "_", "+": "p"})
-        )
+        words = [self.client, mode, str(self.queues), made, "away" if self.away else "running"]
+        words += [self.policy, self.change, *(["failing"] if self.fails else [])]
+        return "-".join(words).translate(str.maketrans({" ": "_", ".": "_", "+": "p"}))
 
 
 @dataclass
@@ -116,8 +130,9 @@ class Outcome:
 class Senders:
     """Sends to one topic without end: a burst when one is owed, else now and then."""
 
-    def __init__(self, producer: Producer, topic: str, outcome: Outcome) -> None:
-        self._producer, self._topic, self._outcome = producer, topic, outcome
+    def __init__(self, producer: Producer, outcome: Outcome) -> None:
+        self._producer, self._outcome = producer, outcome
+        self._topic = outcome.cell.name
         self.life: Life | None = None
         """Of which life a message is that is sent and acknowledged now; None: of none."""
         self.owed = 0
@@ -142,7 +157,8 @@ class Senders:
 
     async def _send(self) -> None:
         self._number += 1
-        body, life = f"{self._topic}:{self._number}", self.life
+        fails = self._outcome.cell.fails and self._number % 5 == 0
+        body, life = f"{self._topic}:{self._number}{'!' if fails else ''}", self.life
         try:
             result = await self._producer.send(Message(self._topic, body.encode()))
         except TidemarkError as error:
@@ -162,7 +178,7 @@ class Story:
     engine: OurEngine
     admin: Admin
     senders: Senders
-    consumer: LedgerConsumer
+    members: list[LedgerConsumer]
     consumers: Consumers
     outcome: Outcome
     chance: random.Random
@@ -178,48 +194,85 @@ class Story:
 
     def look(self) -> None:
         """Read what came since the last look."""
-        for row in self.consumer.delivered():
-            self.arrived.setdefault(row["body"], (row["queue"], row["offset"]))
+        for member in self.members:
+            for row in member.delivered():
+                self.arrived.setdefault(row["body"], (row["queue"], row["offset"]))
 
     async def started(self) -> None:
-        """The consumer runs."""
-        async with self.starts:
-            self.consumer.start()
-            await eventually(self.consumer.is_ready, "the consumer is ready", within_s=200)
+        """All members run."""
+        for member in self.members:
+            if member.has_ended():
+                async with self.starts:
+                    member.start()
+                    await eventually(member.is_ready, "a consumer is ready", within_s=200)
 
     async def ended(self, *, kill: bool) -> None:
-        """The consumer is gone."""
-        self.consumer.end(kill=kill)
-        await eventually(self.consumer.has_ended, "the consumer has ended", within_s=30)
+        """No member runs."""
+        for member in self.members:
+            if not member.has_ended():
+                member.end(kill=kill)
+        for member in self.members:
+            await eventually(member.has_ended, "a consumer has ended", within_s=30)
 
-    async def make_topic(self) -> None:
+    async def routed(self) -> None:
+        """The name server knows the topic."""
+        await eventually(
+            lambda: self.admin.topics.route(self.topic), "the topic has a route", within_s=60
+        )
+
+    async def make_topic(self, queues: int | None = None) -> None:
         """By an administrator, unless the next send does it."""
         if not self.cell.auto_create:
-            queues = self.cell.queues
-            await self.admin.topics.create(
-                self.engine.broker, self.topic, read_queues=queues, write_queues=queues
-            )
+            count = str(queues or self.cell.queues)
+            await self.tidemark("topic", "create", self.topic, "-q", count)
 
     async def tidemark(self, *words: str) -> str:
         """What `tidemark admin` prints."""
-        command = [TIDEMARK, "admin", *words, "--namesrv", self.engine.name_server]
-        running = await asyncio.create_subprocess_exec(
-            *command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
+        return await self._done(
+            TIDEMARK, "admin", *words, "--namesrv", self.engine.name_server, expected=""
         )
-        said, _ = await running.communicate()
-        assert running.returncode == 0, f"{command}: {said.decode()}"
-        return said.decode()
+
+    async def mqadmin(self, command: str, *words: str) -> None:
+        """RocketMQ's own tool says that it has done this in the cluster."""
+        checks = self.consumers.checks
+        await self._done(
+            *(str(checks.java_home / "bin" / "java"), "-XX:TieredStopAtLevel=1"),
+            *(f"-Duser.home={self.members[0].folder}", "-cp", checks.class_path),
+            *("org.apache.rocketmq.tools.command.MQAdminStartup", command),
+            *("-n", self.engine.name_server, "-c", "DefaultCluster", *words),
+            expected="success",
+        )
+
+    async def _done(self, *command: str, expected: str) -> str:
+        """What a command prints that succeeds; on a busy machine it may need another try."""
+        for one_more in (True, True, False):
+            running = await asyncio.create_subprocess_exec(
+                *command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
+            )
+            said = (await running.communicate())[0].decode()
+            if not running.returncode and expected in said:
+                return said
+            assert one_more, f"{command}: {said}"
+            await asyncio.sleep(2)
+        raise AssertionError(command)
 
     async def delete_topic(self, *, by_mqadmin: bool) -> None:
-        """By our command, or by RocketMQ's."""
-        if not by_mqadmin:
+        """By our command, or by RocketMQ's. Where sends make topics, one may be made after it was
+        deleted in the broker, and before it is in the name server, which hears of it again within
+        30 s.
+        """
+        await self.routed()
+        if by_mqadmin:
+            await self.mqadmin("deleteTopic", "-t", self.topic)
+        else:
             await self.tidemark("topic", "delete", self.topic, "--yes")
-            return
-        words = ("deleteTopic", "-n", self.engine.name_server, "-c", "DefaultCluster")
-        said = await asyncio.to_thread(
-            said_by_mqadmin, self.consumers.checks, self.consumer.folder, *words, "-t", self.topic
-        )
-        assert "success" in said, said
+
+    async def delete_group(self, *, by_mqadmin: bool) -> None:
+        """With its offsets; RocketMQ's tool deletes its retry topic, too."""
+        if by_mqadmin:
+            await self.mqadmin("deleteSubGroup", "-g", self.topic, "-r", "true")
+        else:
+            await self.tidemark("group", "delete", self.topic, "--offsets", "--yes")
 
     async def look_for_negative_lags(self) -> None:
         """Until cancelled, as an administrator's tools show them."""
@@ -255,8 +308,7 @@ class Story:
         self.senders.life, self.senders.owed, self.senders.trickles = life, size, True
         within_s = self.within_s
         await eventually(lambda: not self.senders.owed, f"{size} are sent", within_s=within_s)
-        if not self.consumer.process or self.consumer.has_ended():
-            await self.started()
+        await self.started()
         await asyncio.sleep(self.chance.uniform(1, 3))
         self.senders.trickles = False
         await eventually(lambda: self.senders.are_done, "the senders rest", within_s=within_s)
@@ -271,7 +323,7 @@ class Story:
     async def first_life(self) -> None:
         """The consumer is at work on every queue, then the first messages that count are sent."""
         await self.make_topic()
-        await eventually(lambda: self.admin.topics.queues(self.topic), "the topic is there")
+        await self.routed()
         await self.started()
 
         def at_work() -> bool:
@@ -287,13 +339,13 @@ class Story:
         if cell.away:
             await self.ended(kill=number % 2 == 1)
         await asyncio.sleep(TRICKLE_EVERY_S)
-        if cell.change == "topic made again":
+        if cell.change in ("topic made again", "other queues"):
             await self.delete_topic(by_mqadmin=number % 3 == 2)
             if not cell.auto_create:  # At once, or so late that pulls are refused meanwhile.
                 await asyncio.sleep(self.chance.choice((0, 0, 0.5, 4)))
-            await self.make_topic()
+            await self.make_topic(1 if cell.change == "other queues" and number % 2 else None)
         elif cell.change == "group made again":
-            await self.tidemark("group", "delete", self.topic, "--offsets", "--yes")
+            await self.delete_group(by_mqadmin=number % 2 == 0)
             await asyncio.sleep(self.chance.choice((0, 1, 4)))
             await self.tidemark("group", "create", self.topic)
         elif cell.change == "queues given back":
@@ -316,16 +368,19 @@ async def told(
     config, outcome = client_config(engine.name_server), Outcome(cell)
     sending = ProducerConfig(default_topic_queue_count=cell.queues)
     producer = Producer(system_runtime(), config, "senders", producer=sending)
-    consumer = consumers.made(
-        *(cell.client, engine.name_server, cell.name, cell.name),
-        orderly=cell.orderly,
-        policy=cell.policy,
-    )
-    senders, chance = Senders(producer, cell.name, outcome), random.Random(f"{seed} {cell.name}")
+    members = [
+        consumers.made(
+            *(client, engine.name_server, cell.name, cell.name),
+            orderly=cell.orderly,
+            policy=cell.policy,
+        )
+        for client in cell.client.split(" and ")
+    ]
+    senders, chance = Senders(producer, outcome), random.Random(f"{seed} {cell.name}")
     async with Admin(system_runtime(), config) as admin:
         await producer.start()
         story = Story(
-            *(cell, engine, admin, senders, consumer, consumers, outcome, chance, within_s, starts)
+            *(cell, engine, admin, senders, members, consumers, outcome, chance, within_s, starts)
         )
         tasks = [
             asyncio.create_task(senders.run()),
@@ -338,8 +393,7 @@ async def told(
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
             await producer.stop()
-            if not consumer.has_ended():
-                await story.ended(kill=True)
+            await story.ended(kill=True)
     for task in tasks:
         if not task.cancelled():
             task.result()
@@ -376,7 +430,7 @@ async def play_at_once(
 ) -> list[Outcome]:
     """Cells of one kind of creation, at the same time on one engine."""
     (auto_create,) = {cell.auto_create for cell in cells}
-    options = ("--set", f"autoCreateTopicEnable={str(auto_create).lower()}")
+    options = ("--set", f"autoCreateTopicEnable={str(auto_create).lower()}", *QUICK_RETRIES)
     starts = asyncio.Semaphore(STARTS_AT_ONCE)
     with our_engine(folder, *options) as engine:
         return await asyncio.gather(
@@ -387,7 +441,7 @@ async def play_at_once(
         )
 
 
-async def play_emptied_store(
+async def play_over_restarts(
     cells: Sequence[Cell],
     consumers: Consumers,
     folder: Path,
@@ -396,36 +450,50 @@ async def play_emptied_store(
     seed: int = 1,
     within_s: float = LIFE_WITHIN_S,
 ) -> list[Outcome]:
-    """The broker is killed, its store removed, and it starts again where it was, `lives` times."""
+    """The broker is killed and starts again where it was, `lives` times; its store is removed
+    meanwhile if that is the change.
+    """
     ports = (free_port_block(1), free_broker_port())
-    options = ("--set", "autoCreateTopicEnable=false")
+    options = ("--set", "autoCreateTopicEnable=false", *QUICK_RETRIES)
     starts = asyncio.Semaphore(STARTS_AT_ONCE)
+    (change,) = {cell.change for cell in cells}
+    before, after = (asyncio.Barrier(len(cells) + 1) for _ in range(2))
     with ExitStack() as broker:
         engine = broker.enter_context(our_engine(folder, *options, killed=True, ports=ports))
 
-        async def lived(cell: Cell, begun: asyncio.Barrier, emptied: asyncio.Barrier) -> Outcome:
+        async def lived(cell: Cell) -> Outcome:
             async with told(cell, engine, consumers, starts, seed=seed, within_s=within_s) as story:
                 await story.first_life()
-                for _ in range(lives):
-                    await begun.wait()
-                    await emptied.wait()
-                    await story.make_topic()
+                for number in range(lives):
+                    if cell.away:
+                        await story.ended(kill=number % 2 == 1)
+                    is_early = change == "restarted" and number % 2 == 1
+                    if change == "restarted":
+                        await story.delete_topic(by_mqadmin=False)
+                    if is_early:
+                        await story.make_topic()
+                    await before.wait()
+                    await after.wait()
+                    if not is_early:
+                        await story.make_topic()
                     await story.live(story.size())
                 return story.outcome
 
-        async def empty(begun: asyncio.Barrier, emptied: asyncio.Barrier) -> None:
+        async def restart() -> None:
             for _ in range(lives):
-                await begun.wait()
+                await before.wait()
                 broker.pop_all().close()
-                shutil.rmtree(folder / "store")
+                if change == "store emptied":
+                    shutil.rmtree(folder / "store")
                 broker.enter_context(our_engine(folder, *options, killed=True, ports=ports))
-                await emptied.wait()
+                await after.wait()
 
-        begun, emptied = (asyncio.Barrier(len(cells) + 1) for _ in range(2))
-        played = [asyncio.create_task(lived(cell, begun, emptied)) for cell in cells]
-        async with asyncio.TaskGroup() as group:
-            group.create_task(empty(begun, emptied))
-            return await asyncio.gather(*played)
+        restarting = asyncio.create_task(restart())
+        try:
+            return await asyncio.gather(*(lived(cell) for cell in cells))
+        finally:
+            restarting.cancel()
+            await asyncio.gather(restarting, return_exceptions=True)
 
 
 def table(outcomes: Iterable[Outcome]) -> str:
@@ -448,7 +516,8 @@ def main() -> None:
     parser.add_argument("--lives", type=int, default=10)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--within", type=float, default=LIFE_WITHIN_S)
-    parser.add_argument("--change", default="topic made again")
+    parser.add_argument("--change", default="topic made again", choices=CHANGES)
+    parser.add_argument("--fails", action="store_true")
     parser.add_argument("--creation", default="made,auto")
     parser.add_argument("--members", default="running,away")
     parser.add_argument("--policy", default="LAST")
@@ -456,19 +525,23 @@ def main() -> None:
     logging.disable(logging.WARNING)  # Each refused send warns.
     work = Path(tempfile.mkdtemp(prefix="new-lives-"))  # Logs are there if it fails.
     checks = compile_checks(work / "checks")
-    for creation, members in product(chosen.creation.split(","), chosen.members.split(",")):
-        place = work / f"{creation}-{members}"
+    for creation in chosen.creation.split(","):
+        place = work / creation
         consumers = Consumers(checks, place)
         cells = [
             Cell(
                 *(client, orderly, queues, creation == "auto", members == "away"),
                 policy=chosen.policy,
                 change=chosen.change,
+                fails=chosen.fails and not orderly,
             )
-            for client, orderly, queues in product(chosen.clients.split(","), (False, True), (1, 4))
-            if queues > 1 or chosen.change != "queues given back"
+            for client, members, orderly, queues in product(
+                *(chosen.clients.split(","), chosen.members.split(",")), (False, True), (1, 4)
+            )
+            if queues > 1 or (" and " not in client and "queues" not in chosen.change)
         ]
-        played = play_emptied_store if chosen.change == "store emptied" else play_at_once
+        over_restarts = chosen.change in ("store emptied", "restarted")
+        played = play_over_restarts if over_restarts else play_at_once
         outcomes = asyncio.run(
             played(
                 *(cells, consumers, place / "engine"),

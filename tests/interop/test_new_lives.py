@@ -19,7 +19,7 @@ from tests.interop.new_lives import (
     Outcome,
     matrix,
     play_at_once,
-    play_emptied_store,
+    play_over_restarts,
     table,
 )
 
@@ -123,5 +123,5 @@ async def test_running_clients_miss_nothing_when_the_store_was_emptied_under_the
 ) -> None:
     cells = matrix(at_hand(consumers, CLIENTS), auto_create=False, away=False)
     cells = [Cell(one.client, one.orderly, one.queues, change="store emptied") for one in cells]
-    outcomes = await play_emptied_store(cells, consumers, tmp_path / "engine", lives=LIVES)
+    outcomes = await play_over_restarts(cells, consumers, tmp_path / "engine", lives=LIVES)
     assert_that_all_arrived(outcomes)

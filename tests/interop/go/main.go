@@ -2,7 +2,8 @@
 //
 //	ledger NAMESRV GROUP TOPIC concurrently|orderly LAST|FIRST LEDGER
 //
-// It has the client's own defaults but for the start policy, and leaves its group on SIGTERM.
+// Concurrently, it fails the first time, and writes nothing, where a body ends with `!`. It has the
+// client's own defaults but for the start policy, and leaves its group on SIGTERM.
 package main
 
 import (
@@ -11,6 +12,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"strings"
 	"sync"
 	"syscall"
 
@@ -53,6 +55,9 @@ func main() {
 	)
 	must(err)
 	must(member.Subscribe(args[2], consumer.MessageSelector{}, func(_ context.Context, messages ...*primitive.MessageExt) (consumer.ConsumeResult, error) {
+		if first := messages[0]; args[3] == "concurrently" && first.ReconsumeTimes == 0 && strings.HasSuffix(string(first.Body), "!") {
+			return consumer.ConsumeRetryLater, nil
+		}
 		alone.Lock()
 		defer alone.Unlock()
 		for _, one := range messages {

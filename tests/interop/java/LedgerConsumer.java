@@ -14,7 +14,8 @@ import org.apache.rocketmq.common.message.MessageExt;
  *
  *   LedgerConsumer NAMESRV GROUP TOPIC concurrently|orderly LAST|FIRST LEDGER
  *
- * It has RocketMQ's own defaults but for the start policy, and leaves its group on SIGTERM.
+ * Concurrently, it fails the first time, and writes nothing, where a body ends with `!`. It has RocketMQ's own defaults but
+ * for the start policy, and leaves its group on SIGTERM.
  */
 public final class LedgerConsumer {
     public static void main(String[] args) throws Exception {
@@ -31,6 +32,8 @@ public final class LedgerConsumer {
             });
         else
             consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
+                if (messages.get(0).getReconsumeTimes() == 0 && messages.get(0).getBody()[messages.get(0).getBody().length - 1] == '!')
+                    return ConsumeConcurrentlyStatus.RECONSUME_LATER;
                 note(ledger, messages);
                 return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
             });
