@@ -26,7 +26,7 @@ GO_SOURCES = Path(__file__).parent / "go"
 GO_BUILD_TIMEOUT_S = 400
 """The first build on a machine fetches and compiles two dozen modules."""
 READY_WITHIN_S = 60
-START_TRIES = 3
+START_TRIES = 8
 CLIENTS = ("java", "java 4.9.7", "go", "c++")
 
 

@@ -46,6 +46,7 @@ def assert_that_all_arrived(outcomes: list[Outcome]) -> None:
     print(table(outcomes))  # noqa: T201 - the figures, for whoever runs this with -s.
     assert not sum(outcome.lost for outcome in outcomes), f"messages are lost:\n{table(outcomes)}"
     assert not any(outcome.negative for outcome in outcomes), f"negative lag:\n{table(outcomes)}"
+    assert not any(outcome.unrouted for outcome in outcomes), f"no route:\n{table(outcomes)}"
 
 
 @pytest.mark.timeout(120)
@@ -89,13 +90,16 @@ async def test_whoever_begins_at_the_beginning_gets_every_message_of_a_topic_mad
 
 @pytest.mark.slow
 @pytest.mark.timeout(WHOLE_RUN_S)
-@pytest.mark.parametrize("change", ["group made again", "queues given back"])
+@pytest.mark.parametrize("change", ["other queues", "group made again", "queues given back"])
 async def test_running_clients_miss_nothing_over_other_beginnings(
     consumers: Consumers, tmp_path: Path, change: str
 ) -> None:
+    clients = at_hand(consumers, CLIENTS)
+    if {"java", "go"} <= set(clients):
+        clients.append("java and go")  # Members of one group.
     cells = [
-        Cell(client, orderly, queues=4, change=change)
-        for client in at_hand(consumers, CLIENTS)
+        Cell(client, orderly, queues=4, change=change, fails=not orderly)
+        for client in clients
         for orderly in (False, True)
     ]
     outcomes = await play_at_once(cells, consumers, tmp_path / "engine", lives=LIVES)
@@ -118,10 +122,15 @@ async def test_a_deleted_group_that_comes_back_begins_at_the_beginning(
 
 @pytest.mark.slow
 @pytest.mark.timeout(WHOLE_RUN_S)
-async def test_running_clients_miss_nothing_when_the_store_was_emptied_under_them(
-    consumers: Consumers, tmp_path: Path
+@pytest.mark.parametrize("change", ["store emptied", "restarted"])
+async def test_running_clients_miss_nothing_when_the_broker_was_killed_meanwhile(
+    consumers: Consumers, tmp_path: Path, change: str
 ) -> None:
-    cells = matrix(at_hand(consumers, CLIENTS), auto_create=False, away=False)
-    cells = [Cell(one.client, one.orderly, one.queues, change="store emptied") for one in cells]
+    cells = [
+        Cell(client, orderly, queues, change=change)
+        for client in at_hand(consumers, CLIENTS)
+        for orderly in (False, True)
+        for queues in (1, 4)
+    ]
     outcomes = await play_over_restarts(cells, consumers, tmp_path / "engine", lives=LIVES)
     assert_that_all_arrived(outcomes)
