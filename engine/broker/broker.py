@@ -374,10 +374,7 @@ class Broker:
             parts.boot_ends = {key: store.max_offset(*key) for key in store.queues()}
         if running.telemetry is not None:
             compare_with_earlier_life(parts, running.telemetry, running.tables.spooled)
-        is_new_store = running.tables.is_of_a_new_store
-        parts.lives.watch(
-            parts.store.tombstones.ends, new_store_ms=parts.steady_ms() if is_new_store else None
-        )
+        running.tables.watch_lives()
         parts.topics.on_made = lambda topic: topic_made(parts, topic)
 
     async def _run_loops(self, running: _Running) -> None:

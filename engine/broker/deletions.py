@@ -22,6 +22,7 @@ from collections.abc import Callable, Coroutine, Iterator
 from itertools import chain
 
 from engine.broker.gone import is_known, tell_group_gone, tell_topic_gone
+from engine.broker.long_poll import HeldPull
 from engine.broker.new_lives import readers_of, witnesses_of
 from engine.broker.parts import BrokerParts
 from engine.broker.work_in_steps import in_steps
@@ -110,7 +111,7 @@ def _forgotten_topic(parts: BrokerParts, topic: str) -> Iterator[None]:
     parts.second_copies.forget_topic(topic)
     parts.handed_tails.forget_topic(topic)
     return chain(
-        _answered_pulls(parts, topic),
+        _answered(parts, parts.holds.take_topic(topic)),
         parts.lives.add_witnesses(topic, witnesses_of(parts, topic)),
         parts.locks.forget_topic(topic),
         parts.offsets.forget_topic(topic),
@@ -121,9 +122,9 @@ def _forgotten_topic(parts: BrokerParts, topic: str) -> Iterator[None]:
     )
 
 
-def _answered_pulls(parts: BrokerParts, topic: str) -> Iterator[None]:
-    """Those that are held wait for messages that never come."""
-    for pulls in parts.holds.take_topic(topic):
+def _answered(parts: BrokerParts, held: Iterator[list[HeldPull]]) -> Iterator[None]:
+    """Pulls that are held wait for what never comes: they are answered, and asked again."""
+    for pulls in held:
         parts.pulls_woken(pulls)
         yield
 
@@ -138,6 +139,7 @@ async def _delete_group(parts: BrokerParts, group: str) -> None:
             if configs.delete(group):
                 parts.group_configs_changed()
             steps = chain(
+                _answered(parts, parts.holds.take_group(group)),
                 parts.offsets.forget_group(group),
                 parts.readers.forget_group(group),
                 parts.traffic.forget_group(group),

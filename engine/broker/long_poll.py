@@ -28,6 +28,7 @@ LOOK_TESTS = 800
 class HeldPull:
     """A pull without an answer yet."""
 
+    group: str
     topic: str
     queue_id: int
     queue_offset: int
@@ -159,6 +160,16 @@ class HeldPulls:
                 continue
             self._note_gone(held)
             yield [pull for pull in held if not pull.gone()]
+
+    def take_group(self, group: str) -> Iterator[list[HeldPull]]:
+        """Take out the pulls of a group that was deleted, queue by queue in steps."""
+        for key in list(self._held):
+            if key in self._held:
+                yield [
+                    pull
+                    for pull in self._take(key, lambda pull: pull.group == group)
+                    if not pull.gone()
+                ]
 
     def take_all(self) -> list[HeldPull]:
         """Empty the table: the broker stops, every reader gets an answer."""

@@ -8,13 +8,15 @@ A client keeps offsets in memory and notices none of this. In a queue that begin
 other messages: it would pass over all before them, acknowledged or not, and report them as
 consumed. So an offset counts if the client can have it from the present life of the queue:
 
-    it passes over nothing          at or below the first message, or what the group committed
-    the client was given it         it has pulled the queue in this life, or asked for this offset
-    somebody of the group was there other clients pulled as far; but not if this one is a witness
-                                    of the topic's deletion
-    it has a store of its own       a consumer that polls, unless it is a witness
+    it passes over nothing      at or below the first message, or what the group has committed
+    the client was given it     it has pulled the queue in this life, or asked for this offset
+    it has a store of its own   a consumer that polls, unless it is a witness of the deletion
 
-Any other client begins where its group is, or at the queue's first message.
+Any other client begins where its group is, or at the queue's first message. One that has sent no
+heartbeat yet may be known by its name: where others of its group were as far, it waits until it
+has. Who was given what is not known of a life that began before the broker's last start: a reader
+of an earlier life goes back to what its group has committed, and so does any client of a new store
+whose group has consumed nothing there.
 
 Invariant: what is not known makes a client begin too early, never too late. A topic that nobody can
 remember from another life costs one look-up a pull. Absent on purpose: what a tool or a reset
@@ -30,6 +32,8 @@ from engine.broker.parts import BrokerParts
 from engine.broker.state.group_configs import SYSTEM_GROUPS
 from engine.broker.state.groups import ConsumerGroup
 from engine.broker.state.readers import QueueKey
+from engine.foundation.errors import RequestRefused
+from engine.protocol.codes import ResponseCode
 
 PUSH = "CONSUME_PASSIVELY"
 
@@ -62,6 +66,8 @@ def goes_back_to(
 ) -> int | None:
     """Where a client has to begin that pulls from an offset which does not count; None when it
     does. `shared`: do the members of its group share the queues? Hot.
+
+    Raises RequestRefused for a client that has to say first who it is.
     """
     group, topic, queue_id = key
     after_power_cut = _taken_by_a_power_cut(parts, key, offset) if shared else None
@@ -73,10 +79,16 @@ def goes_back_to(
     first = parts.store.min_offset(topic, queue_id)
     committed = parts.offsets.told(group, topic, queue_id) if shared else None
     begin = first if committed is None else max(first, committed)
-    if offset > begin and not _can_have(parts, key, offset, client):
-        lives.answered(client.address, topic, queue_id, begin)
-        return begin
-    return None
+    if offset <= begin or _can_have(parts, key, offset, client):
+        return None
+    if client.client_id is None and begin < offset <= _reached(parts, key):
+        raise RequestRefused(
+            ResponseCode.SUBSCRIPTION_NOT_EXIST,
+            f"offset {offset} of queue {queue_id} of {topic} may be of an earlier life of the "
+            f"topic: {client.address} has sent no heartbeat; pull again after it",
+        )
+    lives.answered(client.address, topic, queue_id, begin)
+    return begin
 
 
 def note_pull(parts: BrokerParts, key: QueueKey, offset: int, client: Client) -> None:
@@ -176,9 +188,7 @@ def _can_have(parts: BrokerParts, key: QueueKey, offset: int, client: Client) ->
         return False
     if offset > parts.store.max_offset(topic, queue_id):
         return store is Store.OWN
-    if store is Store.OWN or lives.was_group_deleted(group):
-        return True
-    if offset <= _reached(parts, key):
+    if store is Store.OWN or lives.was_group_deleted(group, topic):
         return True
     if lives.began_since_boot(topic):
         return False
@@ -203,7 +213,7 @@ def _can_report(
     if _knows(parts, key, client):
         answers = parts.lives.answers(client.address, topic, queue_id)
         return offset <= max((_reached(parts, key), *answers))
-    if parts.lives.was_group_deleted(group):
+    if parts.lives.was_group_deleted(group, topic):
         return not _is_witness(parts, key, client)
     return not parts.lives.began_since_boot(topic) and _is_trusted(parts, key, first)
 
@@ -230,16 +240,15 @@ def _is_witness(parts: BrokerParts, key: QueueKey, client: Client) -> bool:
 
 
 def _is_trusted(parts: BrokerParts, key: QueueKey, first: int) -> bool:
-    """Of a life that began before the broker's boot: had the group begun to consume it, or never
-    read an earlier one?
-    """
+    """Is a client of the group believed in a life that began before the broker's last start?"""
     group, topic, queue_id = key
     tombstone = parts.store.tombstones.of(topic)
-    if tombstone is None or not tombstone.was_read_by(group):
+    if tombstone is not None and tombstone.was_read_by(group):
+        return False
+    if not parts.lives.is_of_a_new_store:
         return True
-    reading = parts.readers.of(key)
-    pulled = 0 if reading is None else reading.pulled_offset or 0
-    return max(parts.offsets.told(group, topic, queue_id) or 0, pulled) > first
+    consumed = max(parts.offsets.told(group, topic, queue_id) or 0, _reached(parts, key))
+    return consumed > first
 
 
 def pull_store(group: ConsumerGroup | None, *, is_lite: bool, suspends: bool) -> Store:

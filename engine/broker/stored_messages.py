@@ -17,9 +17,10 @@ taken away: they are gone.
 from __future__ import annotations
 
 from engine.broker.state.transactions import Transactions, first_offset_of
-from engine.foundation.errors import RequestRefused
+from engine.foundation.errors import RemoteProtocolError, RequestRefused
 from engine.protocol.codes import ResponseCode
 from engine.protocol.message import MessageExt
+from engine.protocol.message_ids import parse_offset_message_id
 from engine.protocol.message_record import decode_record
 from engine.protocol.names import HALF_TOPIC
 from engine.store import MessageStore
@@ -48,6 +49,20 @@ def stored_message(
     """The message that begins at an offset somebody named; None when none does."""
     record = stored_record(store, transactions, physical_offset)
     return None if record is None else decode_record(record)
+
+
+def is_named_by(message: MessageExt, named_id: str | None, physical_offset: int) -> bool:
+    """Does a client mean this message, which stands at the offset that it named? In a store that
+    stands where another was, the offset leads to what happens to be there now.
+
+    A client names a message by its UNIQ_KEY; an old one by the broker's id, which is the offset.
+    """
+    if not named_id or message.uniq_key in (None, named_id):
+        return True
+    try:
+        return parse_offset_message_id(named_id)[1] == physical_offset
+    except RemoteProtocolError:
+        return False
 
 
 def no_message(physical_offset: int, told: str = "") -> RequestRefused:

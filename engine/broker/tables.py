@@ -27,6 +27,7 @@ from engine.broker.state.offsets import (
     lowered_to,
 )
 from engine.broker.state.readers import QueueKey
+from engine.broker.state.topic_lives import NEW_STORE_MS
 from engine.broker.state.topics import READ_WRITE
 from engine.broker.work_in_steps import in_steps, stepped
 from engine.foundation.errors import LocalProtocolError, StorageError
@@ -50,6 +51,10 @@ were written. What an older one says of a topic that was deleted since is void.
 """
 SETTINGS_KEPT = "settingsKept"
 """Field of our own in topics.json: was there a file of kept settings when it was written?"""
+NEW_SINCE = "newSince"
+"""Field of our own in topics.json: when the store was opened for the first time, or had lost every
+message, in ms since 1970; while it counts as new.
+"""
 SPOOLED = "spooled"
 """Field of our own in consumerOffset.json: how far the spool was when it was written."""
 LISTED_MAX = 20
@@ -100,8 +105,8 @@ class Tables:
         self._times_held_back = 0
         self.all_written = False
         """Was the store's last life one that writes every table, empty ones too, at its start?"""
-        self.is_of_a_new_store = False
-        """Has nobody opened the store before?"""
+        self._new_since_ms: int | None = None
+        """When the store was without any message, a while ago at most."""
         self.topics_are_whole = False
         """Was topics.json itself read?"""
         self._settings_path = f"{folder}/{FILE_NAME}"
@@ -119,7 +124,6 @@ class Tables:
         observer = parts.observer
         files = (self._topics_file, self._groups_file, self._filters_file, self._offsets_file)
         is_new = not parts.store.physical_max and not any(file.is_there for file in files)
-        self.is_of_a_new_store = is_new
         topics = self._topics_file.load(observer, self._take_topics)
         groups = self._groups_file.load(observer, parts.group_configs.load)
         filters = self._filters_file.load(
@@ -146,6 +150,8 @@ class Tables:
 
     def _take_topics(self, found: Mapping[str, object]) -> None:
         self.settings_were_kept = found.get(SETTINGS_KEPT) is True
+        since_ms = found.get(NEW_SINCE)
+        self._new_since_ms = since_ms if type(since_ms) is int else None
         self._parts.topics.load(found)
         for topic in self._deleted_since(found):
             if self._parts.topics.delete(topic):
@@ -216,6 +222,23 @@ class Tables:
             detail += f" and {len(made) - LISTED_MAX} more"
         report(parts.observer, _log, LifecycleEvent("TOPICS_MADE_AGAIN", detail))
 
+    def watch_lives(self) -> None:
+        """Find out whether the store is new: its clients may come from one that stood there."""
+        parts, store, now_ms = self._parts, self._parts.store, self._parts.now_ms()
+        is_empty = not any(store.max_offset(*queue) for queue in store.queues())
+        if is_empty:
+            self._new_since_ms = now_ms
+        elif self._new_since_ms is not None and now_ms - self._new_since_ms >= NEW_STORE_MS:
+            self._new_since_ms = None
+        left_ms = None
+        if self._new_since_ms is not None:
+            left_ms = min(NEW_STORE_MS, self._new_since_ms + NEW_STORE_MS - now_ms)
+        parts.lives.watch(
+            store.tombstones.ends,
+            new_until_ms=None if left_ms is None else parts.steady_ms() + left_ms,
+            is_first_start=is_empty,
+        )
+
     def want(self) -> None:
         """Save topics, groups and selectors soon."""
         self._changed.set()
@@ -282,6 +305,8 @@ class Tables:
         pieces = [b'{"%s":%d,' % (DELETIONS.encode(), self._deletions)]
         if settings_kept:
             pieces[0] += b'"%s":true,' % SETTINGS_KEPT.encode()
+        if self._new_since_ms is not None:
+            pieces[0] += b'"%s":%d,' % (NEW_SINCE.encode(), self._new_since_ms)
         await in_steps(self._parts.topics.encoded(pieces, self._parts.data_version(counter)))
         pieces[1] = pieces[1][1:]
         return b"".join(pieces)

@@ -75,9 +75,7 @@ class OffsetHandlers:
                 )
             offset = 0
         self._tell_answer(peer, (group, topic, queue_id), offset)
-        return request.respond(
-            ResponseCode.SUCCESS, fields=OffsetResponseHeader(offset=offset).encode()
-        )
+        return self._to_begin_at(peer, request, (topic, queue_id), offset)
 
     def _beginning_of(self, group: str, topic: str, queue_id: int) -> int | None:
         """Where a group that read an earlier life of the topic has to begin."""

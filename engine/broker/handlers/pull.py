@@ -239,6 +239,7 @@ class PullHandlers:
             wait_ms = parts.config.short_polling_time_ms
         is_held = parts.holds.hold(
             HeldPull(
+                group=header.consumer_group,
                 topic=header.topic,
                 queue_id=header.queue_id,
                 queue_offset=header.queue_offset,

@@ -18,9 +18,9 @@ from engine.broker.handlers.retry_sends import make_dead_letter_topic, retries_f
 from engine.broker.handlers.storing import answer_put, broker_takes_nothing, stored
 from engine.broker.parts import BrokerParts
 from engine.broker.state.traffic import DELAY, NORMAL
-from engine.broker.stored_messages import no_message, stored_message
+from engine.broker.stored_messages import is_named_by, no_message, stored_message
 from engine.delay.waiting_messages import PLACE_BYTES_MAX, scheduled
-from engine.foundation.errors import RemoteProtocolError, RequestRefused
+from engine.foundation.errors import RequestRefused
 from engine.foundation.limits import MESSAGE_ID_CHARS_MAX, PROPERTIES_BYTES_MAX
 from engine.foundation.observing import RetryStep
 from engine.protocol.codes import RequestCode, ResponseCode
@@ -28,7 +28,6 @@ from engine.protocol.command import RemotingCommand
 from engine.protocol.header_fields import INT32_MAX
 from engine.protocol.headers import ConsumerSendMessageBackRequestHeader
 from engine.protocol.message import MessageExt
-from engine.protocol.message_ids import parse_offset_message_id
 from engine.protocol.names import (
     PERM_WRITE,
     RETRY_PREFIX,
@@ -228,13 +227,7 @@ def _check_named(message: MessageExt, named_id: str | None) -> None:
     """Raise RequestRefused when the consumer means another message: in a store that stands where
     another was, its offset names what happens to be there now.
     """
-    if not named_id or message.uniq_key in (None, named_id):
-        return
-    try:
-        is_its_place = parse_offset_message_id(named_id)[1] == message.physical_offset
-    except RemoteProtocolError:
-        is_its_place = False
-    if not is_its_place:
+    if not is_named_by(message, named_id, message.physical_offset):
         raise RequestRefused(
             ResponseCode.SYSTEM_ERROR,
             f"look message by offset failed: at {message.physical_offset} is {message.uniq_key}, "

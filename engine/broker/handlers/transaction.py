@@ -21,7 +21,7 @@ from engine.broker.half_queue import HalfQueue
 from engine.broker.handlers.storing import answer_put, stored
 from engine.broker.parts import BrokerParts
 from engine.broker.state.transactions import immunity_ms, immunity_seconds
-from engine.broker.stored_messages import no_message
+from engine.broker.stored_messages import is_named_by, no_message
 from engine.foundation.errors import RemoteProtocolError, RequestRefused
 from engine.protocol.codes import RequestCode, ResponseCode
 from engine.protocol.command import RemotingCommand
@@ -123,7 +123,9 @@ class TransactionHandlers:
                 f"The transaction state table offset wrong: {half.message_id} has queue offset "
                 f"{half.queue_offset}, not {header.tran_state_table_offset}",
             )
-        if half.uniq_key not in (None, header.msg_id, header.transaction_id):
+        if header.transaction_id != half.uniq_key and not is_named_by(
+            half, header.msg_id, header.commit_log_offset
+        ):
             raise RequestRefused(
                 ResponseCode.SYSTEM_ERROR,
                 f"The message id wrong: the half message at {header.commit_log_offset} is "

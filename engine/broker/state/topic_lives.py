@@ -8,8 +8,8 @@ reports of offsets ask here what their client can know of the present one
               queue counts again once it has read the queue's present life
     answer    an offset of a queue that a client was given when it asked for one, in this life
 
-A store that was never opened before may stand where another was: its clients may remember any
-topic of that one. For NEW_STORE_MS after the start all its topics are watched.
+A store that never had a message may stand where another was: its clients may remember any topic of
+that one. For NEW_STORE_MS after its first start all its topics are watched.
 
 Invariant: what is noted of a life is void when it ends. Forgetting too much makes a client begin
 earlier, never later. Pure: time comes in as `now_ms`, steady. Absent on purpose: files (the
@@ -55,9 +55,10 @@ class TopicLives:
         self._lives_max = lives_max
         self._witnesses_max = witnesses_max
         self._answers_max = answers_max
-        self._new_store_until_ms: int | None = None
+        self._new_until_ms: int | None = None
+        self._is_first_start = False
         self.is_of_a_new_store = False
-        """Was the store opened for the first time, a while ago at most?"""
+        """Had the store never had a message when it was opened, a while ago at most?"""
         self._numbers_given = 0
         self._numbers: OrderedDict[str, int] = OrderedDict()
         """Topic → number of its present life; topics that were deleted since boot only."""
@@ -71,20 +72,23 @@ class TopicLives:
         )
         """(address, topic, queue id) → the life of which it was answered, and the newest offsets.
         """
-        self._groups_made_again: OrderedDict[str, None] = OrderedDict()
+        self._groups_deleted: OrderedDict[str, int] = OrderedDict()
+        """Group → the newest life of any topic when it was deleted."""
 
-    def watch(self, made_again: Mapping[str, object], *, new_store_ms: int | None) -> None:
-        """Begin: which topics the store knows to have been deleted, always the same mapping; and
-        when a store that nobody had opened before was opened, None for any other.
+    def watch(
+        self, made_again: Mapping[str, object], *, new_until_ms: int | None, is_first_start: bool
+    ) -> None:
+        """Begin: which topics the store knows to have been deleted, always the same mapping; until
+        when the store counts as new, None for any other; and is this its first start?
         """
         self._made_again = made_again
-        self._new_store_until_ms = None if new_store_ms is None else new_store_ms + NEW_STORE_MS
-        self.is_of_a_new_store = new_store_ms is not None
+        self._new_until_ms = new_until_ms
+        self._is_first_start = is_first_start
+        self.is_of_a_new_store = new_until_ms is not None
 
     def grow_older(self, now_ms: int) -> None:
         """Called now and then: a store is new for a while only."""
-        until_ms = self._new_store_until_ms
-        self.is_of_a_new_store = until_ms is not None and now_ms < until_ms
+        self.is_of_a_new_store = self._new_until_ms is not None and now_ms < self._new_until_ms
 
     def number(self, topic: str) -> int:
         """Another number for each life of the topic since boot. Hot."""
@@ -96,7 +100,7 @@ class TopicLives:
 
     def began_since_boot(self, topic: str) -> bool:
         """Is all that happened in the topic's present life known here?"""
-        return self.is_of_a_new_store or topic in self._numbers
+        return (self.is_of_a_new_store and self._is_first_start) or topic in self._numbers
 
     def end(self, topic: str) -> None:
         """The topic was deleted: nothing that is known of its queues counts any more."""
@@ -163,11 +167,11 @@ class TopicLives:
 
     def group_deleted(self, group: str) -> None:
         """The group was deleted: its members go on in the topics' present lives."""
-        self._groups_made_again[group] = None
-        self._groups_made_again.move_to_end(group)
-        if len(self._groups_made_again) > GROUPS_MAX:
-            self._groups_made_again.popitem(last=False)
+        self._groups_deleted[group] = self._numbers_given
+        self._groups_deleted.move_to_end(group)
+        if len(self._groups_deleted) > GROUPS_MAX:
+            self._groups_deleted.popitem(last=False)
 
-    def was_group_deleted(self, group: str) -> bool:
-        """Was the group deleted since boot?"""
-        return group in self._groups_made_again
+    def was_group_deleted(self, group: str, topic: str) -> bool:
+        """Was the group deleted in the present life of the topic?"""
+        return self._groups_deleted.get(group, -1) >= self.number(topic)

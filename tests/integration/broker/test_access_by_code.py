@@ -226,6 +226,7 @@ async def test_a_property_does_not_lead_a_delayed_or_half_message_to_another_top
         place = {
             "commitLogOffset": int(answer.fields["msgId"][16:], 16),
             "tranStateTableOffset": answer.fields["queueOffset"],
+            "msgId": answer.fields["msgId"],
         }
         ended = await shop.ask(Code.END_TRANSACTION, **fields | place | {"commitOrRollback": 8})
         assert ended.code == ResponseCode.SUCCESS, ended.remark

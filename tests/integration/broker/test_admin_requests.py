@@ -111,6 +111,7 @@ async def test_clients_are_told_by_group_and_by_topic(tmp_path: Path) -> None:
             RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER, group="nobody", topic=TOPIC
         )
         assert json.loads(other.body)["subscriptionData"] is None
+        await client.pull(0)
         await client.commit(1)
         topics = await client.ask(RequestCode.QUERY_TOPICS_BY_CONSUMER, group=GROUP)
         assert json.loads(topics.body)["topicList"] == [TOPIC]

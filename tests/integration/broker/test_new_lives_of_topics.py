@@ -142,6 +142,47 @@ async def test_a_restart_in_the_new_life_forgets_nothing_of_it(
         assert bodies(await member.pull(0)) == sent
 
 
+async def test_after_a_restart_who_was_away_goes_back_to_where_its_group_is(
+    tmp_path: Path,
+) -> None:
+    async with consumed(tmp_path) as (running, member):
+        await member.close()
+        other = running.client("127.0.0.1@other")
+        await other.heartbeat()
+        await make_again(other)
+        sent = await fill(other, 14)
+        assert bodies(await other.pull(0)) == sent
+        await report(other, 4)
+    async with cluster(broker_config(tmp_path)) as running:
+        back = running.client(member.client_id)
+        await back.heartbeat()
+        await report(back, CONSUMED)
+        assert where_to(await back.pull(CONSUMED)) == 4
+        assert bodies(await back.pull(4)) == sent[4:]
+        await report(back, CONSUMED)
+        assert committed(running) == CONSUMED
+
+
+async def test_an_emptied_store_is_new_after_its_next_start_as_well(tmp_path: Path) -> None:
+    async with cluster(broker_config(tmp_path)) as running:
+        tool = running.client("127.0.0.1@tool")
+        await tool.make_topic(TOPIC)
+        sent = await fill(tool, 14)
+    async with cluster(broker_config(tmp_path)) as running:
+        member = running.client("127.0.0.1@member")
+        await member.heartbeat()
+        await report(member, CONSUMED)
+        assert committed(running) is None
+        assert where_to(await member.pull(CONSUMED)) == 0
+        assert bodies(await member.pull(0, maxMsgNums=8)) == sent[:8]
+        await report(member, 8)
+    async with cluster(broker_config(tmp_path)) as running:
+        member = running.client("127.0.0.1@member")
+        assert bodies(await member.pull(CONSUMED, wait_ms=1000)) == sent[CONSUMED:], (
+            "its group has gone on here: nobody is sent back for a restart"
+        )
+
+
 async def test_the_topic_made_again_after_a_restart_begins_anew_for_its_readers(
     tmp_path: Path,
 ) -> None:
@@ -174,9 +215,15 @@ async def test_a_pull_that_is_held_ends_with_the_topic(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("sent_count", [6, 14])
+@pytest.mark.parametrize("tables", ["are gone too", "are kept"])
 async def test_a_member_that_lived_through_an_emptied_store_gets_every_message(
-    tmp_path: Path, sent_count: int
+    tmp_path: Path, sent_count: int, tables: str
 ) -> None:
+    if tables == "are kept":
+        async with consumed(tmp_path):
+            pass
+        for folder in ("commitlog", "consumequeue", "index", "spool"):
+            shutil.rmtree(tmp_path / "store" / folder)
     async with cluster(broker_config(tmp_path)) as running:
         tool = running.client("127.0.0.1@tool")
         await tool.make_topic(TOPIC)
@@ -204,14 +251,52 @@ async def test_who_asks_where_to_begin_begins_there(tmp_path: Path) -> None:
         assert len(bodies(await newcomer.pull(begin, group="newcomers"))) == 2
 
 
-async def test_a_member_that_connects_anew_goes_on_where_the_group_was(tmp_path: Path) -> None:
+async def test_a_member_that_connects_anew_goes_on_once_it_has_said_who_it_is(
+    tmp_path: Path,
+) -> None:
     async with consumed(tmp_path) as (running, member):
         await make_again(member)
         sent = await fill(member, 14)
         assert where_to(await member.pull(CONSUMED)) == 0
         assert bodies(await member.pull(0, maxMsgNums=8)) == sent[:8]
-        anew = running.client("127.0.0.1@other")
-        assert bodies(await anew.pull(8, wait_ms=1000)) == sent[8:], "before its heartbeat"
+        anew = running.client(member.client_id)
+        unknown = await anew.pull(8, wait_ms=1000)
+        assert unknown.code == ResponseCode.SUBSCRIPTION_NOT_EXIST, unknown.remark
+        await anew.heartbeat()
+        assert bodies(await anew.pull(8)) == sent[8:]
+
+
+async def test_who_was_cut_off_when_the_topic_was_deleted_passes_over_nothing(
+    tmp_path: Path,
+) -> None:
+    """Its registration ended with its connection: nobody knew it when the topic was deleted."""
+    async with consumed(tmp_path) as (running, member):
+        await member.close()
+        other = running.client("127.0.0.1@other")
+        await other.heartbeat()
+        await make_again(other)
+        sent = await fill(other, 14)
+        assert bodies(await other.pull(0)) == sent
+        await report(other, 4)
+        back = running.client(member.client_id)
+        await back.heartbeat()
+        assert where_to(await back.pull(CONSUMED)) == 4
+        await report(back, CONSUMED)
+        assert committed(running) == 4
+
+
+async def test_a_pull_that_is_held_ends_with_its_group(tmp_path: Path) -> None:
+    async with consumed(tmp_path) as (running, member):
+        held = asyncio.create_task(member.pull(CONSUMED, wait_ms=15_000))
+
+        async def is_held() -> bool:
+            return running.broker.parts.holds.count == 1
+
+        await eventually(is_held, "the pull is held")
+        tool = running.client("127.0.0.1@tool")
+        await tool.ask(RequestCode.DELETE_SUBSCRIPTIONGROUP, groupName=GROUP, cleanOffset=True)
+        answer = await asyncio.wait_for(held, timeout=5)
+        assert answer.code == ResponseCode.PULL_NOT_FOUND
 
 
 @pytest.mark.parametrize("model", ["CLUSTERING", "BROADCASTING"])

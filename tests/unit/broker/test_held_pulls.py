@@ -18,6 +18,7 @@ def held(
     gone: bool = False,
 ) -> HeldPull:
     return HeldPull(
+        group="g",
         topic="t",
         queue_id=queue_id,
         queue_offset=queue_offset,

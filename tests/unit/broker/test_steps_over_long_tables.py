@@ -239,6 +239,7 @@ def pulls_held(count: int) -> Iterator[object]:
     for number in range(count):
         holds.hold(
             HeldPull(
+                group="g",
                 topic="T",
                 queue_id=number % 2,
                 queue_offset=0,

@@ -18,6 +18,7 @@ def holding(count: int, answered: list[int]) -> HeldPulls:
     for number in range(count):
         holds.hold(
             HeldPull(
+                group="g",
                 topic="t",
                 queue_id=number % 3,
                 queue_offset=0,
