@@ -33,7 +33,7 @@ from engine.broker.live_config import kept_settings
 from engine.broker.long_poll import HeldPulls
 from engine.broker.membership import Membership
 from engine.broker.metrics import BrokerMetrics, MetricsPort
-from engine.broker.new_lives import topic_made
+from engine.broker.new_lives import reading_forgotten, topic_made
 from engine.broker.parts import BrokerParts
 from engine.broker.registration import Registration
 from engine.broker.sampling import Watermarks
@@ -356,7 +356,7 @@ class Broker:
     def _load(self, running: _Running, *, stopped_cleanly: bool) -> None:
         parts, config = running.parts, self._config
         parts.offsets.on_last_forgotten = lambda group: tell_lost_group(parts, group)
-        parts.readers.on_mark_void = lambda key: parts.observer.pulled(*key, 0, None)
+        parts.readers.on_forgotten = lambda key, reading: reading_forgotten(parts, key, reading)
         running.tables.load(stopped_cleanly=stopped_cleanly)
         running.delay.load(was_written=running.tables.all_written)
         Putting(parts).load_window()

@@ -135,7 +135,6 @@ async def _delete_group(parts: BrokerParts, group: str) -> None:
     try:
         async with parts.forgetting:
             was_known = is_known(parts, group)
-            parts.lives.group_deleted(group)
             if configs.delete(group):
                 parts.group_configs_changed()
             steps = chain(

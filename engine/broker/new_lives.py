@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from engine.broker.parts import BrokerParts
 from engine.broker.reported_offsets import tell_offset
 from engine.broker.state.group_configs import SYSTEM_GROUPS
-from engine.broker.state.readers import QueueKey
+from engine.broker.state.readers import QueueKey, Reading
 from engine.broker.state.topic_lives import Witness
 from engine.foundation.limits import LOOP_STEP_ENTRIES_MAX
 from engine.foundation.observing import LifecycleEvent
@@ -57,6 +57,16 @@ def topic_made(parts: BrokerParts, topic: str) -> None:
     detail = f"topic {topic} was deleted before and is made again: its queues begin anew"
     parts.observer.observe(LifecycleEvent("TOPIC_MADE_AGAIN", detail, topic=topic))
     parts.work.add(_placed_readers(parts, topic))
+
+
+def reading_forgotten(parts: BrokerParts, key: QueueKey, reading: Reading) -> None:
+    """A topic or a group was deleted: the mark in the spool is void. Members of a deleted group
+    that know the queue's present life go on in it.
+    """
+    if reading.pulled_offset:
+        parts.observer.pulled(*key, 0, None)
+    if reading.known_by and parts.topics.find(key[1]) is not None:
+        parts.lives.keep_known(key, reading.known_by)
 
 
 def place_at_beginning(parts: BrokerParts, key: QueueKey) -> None:

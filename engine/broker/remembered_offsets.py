@@ -177,7 +177,7 @@ def _taken_by_a_power_cut(parts: BrokerParts, key: QueueKey, offset: int) -> int
 
 def _can_have(parts: BrokerParts, key: QueueKey, offset: int, client: Client) -> bool:
     """Can the client have such an offset from the present life of the queue?"""
-    group, topic, queue_id = key
+    _, topic, queue_id = key
     lives, store = parts.lives, client.store
     if _knows(parts, key, client):
         return True
@@ -188,7 +188,7 @@ def _can_have(parts: BrokerParts, key: QueueKey, offset: int, client: Client) ->
         return False
     if offset > parts.store.max_offset(topic, queue_id):
         return store is Store.OWN
-    if store is Store.OWN or lives.was_group_deleted(group, topic):
+    if store is Store.OWN:
         return True
     if lives.began_since_boot(topic):
         return False
@@ -207,14 +207,12 @@ def _can_report(
     """Can the client have consumed the present life of the queue up to `offset`? One of RocketMQ's
     C++ clients reports the end of the earlier life whenever it holds no message of the next one.
     """
-    group, topic, queue_id = key
+    _, topic, queue_id = key
     if pulled_from is not None and offset > pulled_from:
         return False
     if _knows(parts, key, client):
         answers = parts.lives.answers(client.address, topic, queue_id)
         return offset <= max((_reached(parts, key), *answers))
-    if parts.lives.was_group_deleted(group, topic):
-        return not _is_witness(parts, key, client)
     return not parts.lives.began_since_boot(topic) and _is_trusted(parts, key, first)
 
 
@@ -228,7 +226,7 @@ def _knows(parts: BrokerParts, key: QueueKey, client: Client) -> bool:
     """Has the client pulled the queue in its present life?"""
     group, topic, queue_id = key
     reading = parts.readers.of(key)
-    known_by = () if reading is None else reading.known_by
+    known_by = (*parts.lives.known_by(key), *(() if reading is None else reading.known_by))
     if client.name in known_by or client.address in known_by:
         return True
     return parts.lives.has_read(topic, queue_id, group, client.client_id)

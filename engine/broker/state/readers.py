@@ -75,8 +75,8 @@ class Readers:
         """Queues pulled by who pulled them before, since `take_heard`."""
         self._pulled: dict[QueueKey, None] = {}
         """Queues pulled since `take_pulled`."""
-        self.on_mark_void: Callable[[QueueKey], None] = lambda _key: None
-        """The mark of a reading is void: its topic or its group was deleted."""
+        self.on_forgotten: Callable[[QueueKey, Reading], None] = lambda _key, _reading: None
+        """A reading is void: its topic or its group was deleted."""
 
     def restore(
         self,
@@ -252,8 +252,7 @@ class Readers:
             return
         self._let_go(key, reading.reader)
         self._moved[key] = None
-        if reading.pulled_offset:
-            self.on_mark_void(key)
+        self.on_forgotten(key, reading)
 
     def _let_go(self, key: QueueKey, client_id: str | None) -> None:
         """The client is not the queue's reader any more."""

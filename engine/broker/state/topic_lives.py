@@ -21,8 +21,8 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
 
+from engine.broker.state.readers import QueueKey
 from engine.foundation.limits import (
-    GROUPS_MAX,
     LIFE_ANSWERS_MAX,
     LIFE_WITNESSES_MAX,
     LOOP_STEP_ENTRIES_MAX,
@@ -72,8 +72,8 @@ class TopicLives:
         )
         """(address, topic, queue id) → the life of which it was answered, and the newest offsets.
         """
-        self._groups_deleted: OrderedDict[str, int] = OrderedDict()
-        """Group → the newest life of any topic when it was deleted."""
+        self._kept: OrderedDict[QueueKey, tuple[int, tuple[str, ...]]] = OrderedDict()
+        """Queue of a deleted group → the life in which its members read it, and who they were."""
 
     def watch(
         self, made_again: Mapping[str, object], *, new_until_ms: int | None, is_first_start: bool
@@ -165,13 +165,14 @@ class TopicLives:
         number, offsets = self._answers.get((address, topic, queue_id), (0, ()))
         return offsets if number == self.number(topic) else ()
 
-    def group_deleted(self, group: str) -> None:
-        """The group was deleted: its members go on in the topics' present lives."""
-        self._groups_deleted[group] = self._numbers_given
-        self._groups_deleted.move_to_end(group)
-        if len(self._groups_deleted) > GROUPS_MAX:
-            self._groups_deleted.popitem(last=False)
+    def keep_known(self, key: QueueKey, known_by: tuple[str, ...]) -> None:
+        """The group was deleted: these clients know the present life of the queue all the same."""
+        self._kept[key] = self.number(key[1]), known_by
+        self._kept.move_to_end(key)
+        if len(self._kept) > self._answers_max:
+            self._kept.popitem(last=False)
 
-    def was_group_deleted(self, group: str, topic: str) -> bool:
-        """Was the group deleted in the present life of the topic?"""
-        return self._groups_deleted.get(group, -1) >= self.number(topic)
+    def known_by(self, key: QueueKey) -> tuple[str, ...]:
+        """Clients that know the queue's present life from before their group was deleted."""
+        number, known_by = self._kept.get(key, (-1, ()))
+        return known_by if number == self.number(key[1]) else ()

@@ -12,6 +12,7 @@ from typing import Any
 
 from engine.broker.broker import Broker
 from engine.broker.config import BrokerConfig
+from engine.broker.state.topic_lives import NEW_STORE_MS
 from engine.namesrv import NameServer, NameServerConfig
 from engine.protocol.codes import RequestCode, ResponseCode
 from engine.protocol.command import RemotingCommand
@@ -296,16 +297,24 @@ class Cluster:
 
 @asynccontextmanager
 async def cluster(
-    config: BrokerConfig, runtime: Runtime | None = None, *, access: Access | None = None
+    config: BrokerConfig,
+    runtime: Runtime | None = None,
+    *,
+    access: Access | None = None,
+    is_new: bool = False,
 ) -> AsyncIterator[Cluster]:
     """A name server and a broker with this configuration, stopped cleanly at the end; `runtime`
-    is the broker's, `access` the name server's."""
+    is the broker's, `access` the name server's. Unless it `is_new`, the store counts as one that
+    has been there for long: clients may pull from any offset and report it.
+    """
     name_server = NameServer(system_runtime(), NameServerConfig(port=0, access=access or Access()))
     address = f"127.0.0.1:{await name_server.start()}"
     broker = Broker(runtime or system_runtime(), replace(config, namesrv_addresses=(address,)))
     running = Cluster(name_server, address, broker)
     try:
         await broker.start()
+        if not is_new:
+            broker.parts.lives.grow_older(broker.parts.steady_ms() + NEW_STORE_MS)
         try:
             yield running
         finally:

@@ -35,7 +35,8 @@ def config_of(folder: Path) -> BrokerConfig:
 
 def killed(config: BrokerConfig, folder: Path) -> BrokerConfig:
     """A copy of the running broker's store, as SIGKILL would leave it."""
-    shutil.copytree(config.store.root, config_of(folder).store.root)
+    written = shutil.ignore_patterns("*.tmp")  # The broker goes on, and renames them meanwhile.
+    shutil.copytree(config.store.root, config_of(folder).store.root, ignore=written)
     return config_of(folder)
 
 

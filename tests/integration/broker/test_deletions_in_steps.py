@@ -154,8 +154,9 @@ async def test_an_offset_reported_between_two_steps_is_refused_and_none_is_told(
         assert (ends.fields or {})["offset"] == "0"
         assert nothing_left(running)
         assert (await creation(client)).code == ResponseCode.SUCCESS
-        assert (await client.committed()).code == ResponseCode.QUERY_NOT_FOUND
-        assert (await client.commit(3)).code == ResponseCode.SUCCESS
+        begin = await client.committed()
+        assert begin.fields["offset"] == "0", "it may have read the topic: there were many groups"
+        assert (await client.commit(0)).code == ResponseCode.SUCCESS
         assert running.broker.parts.offsets.groups_of(TOPIC) == [GROUP]
 
 
@@ -233,7 +234,7 @@ async def test_a_message_sent_back_between_two_steps_is_refused_and_stays_where_
         await client.send(b"failed")
         with_groups(running, retries)
         running.broker.parts.group_configs.find(GROUP)
-        back = {"offset": 0, "group": GROUP, "delayLevel": 0, "originMsgId": "x"}
+        back = {"offset": 0, "group": GROUP, "delayLevel": 0}
         async with amid_deletion(running, retries):
             refused = await client.ask(RequestCode.CONSUMER_SEND_MSG_BACK, **back)
         assert refused.code == ResponseCode.SERVICE_NOT_AVAILABLE
@@ -345,7 +346,7 @@ async def test_a_group_is_not_made_again_between_two_steps(tmp_path: Path) -> No
         members = parts.groups.of(GROUP)
         assert members is not None
         assert list(members.members) == [client.client_id], "who reads it is not cut off"
-        assert (await client.commit(7, topic="t0")).code == ResponseCode.SUCCESS
+        assert (await client.commit(0, topic="t0")).code == ResponseCode.SUCCESS
         assert parts.offsets.topics_of(GROUP) == ["t0"]
 
 

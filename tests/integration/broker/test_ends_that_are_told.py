@@ -76,7 +76,7 @@ async def test_a_deleted_topic_is_told_gone_and_what_comes_after_is_its_next_lif
         if table in {"queue_watermarks", "group_watermarks"} and row["topic"] == TOPIC
     ]
     assert {largest for after, _, largest in marks if not after} >= {3}
-    assert {largest for after, _, largest in marks if after} == {1}
+    assert {largest for after, _, largest in marks if after} == {0, 1}, "placed, then consumed"
 
 
 async def test_a_topic_nobody_knows_is_not_told_gone(tmp_path: Path) -> None:

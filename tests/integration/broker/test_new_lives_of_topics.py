@@ -72,9 +72,11 @@ def where_to(answer: RemotingCommand) -> int:
 
 
 @asynccontextmanager
-async def consumed(tmp_path: Path, **settings: Any) -> AsyncIterator[tuple[Cluster, RawClient]]:
+async def consumed(
+    tmp_path: Path, *, is_new: bool = False, **settings: Any
+) -> AsyncIterator[tuple[Cluster, RawClient]]:
     """A member that has consumed ten messages of the topic's first life."""
-    async with cluster(broker_config(tmp_path, **settings)) as running:
+    async with cluster(broker_config(tmp_path, **settings), is_new=is_new) as running:
         member = running.client("127.0.0.1@member")
         await member.make_topic(TOPIC)
         await member.heartbeat()
@@ -164,11 +166,11 @@ async def test_after_a_restart_who_was_away_goes_back_to_where_its_group_is(
 
 
 async def test_an_emptied_store_is_new_after_its_next_start_as_well(tmp_path: Path) -> None:
-    async with cluster(broker_config(tmp_path)) as running:
+    async with cluster(broker_config(tmp_path), is_new=True) as running:
         tool = running.client("127.0.0.1@tool")
         await tool.make_topic(TOPIC)
         sent = await fill(tool, 14)
-    async with cluster(broker_config(tmp_path)) as running:
+    async with cluster(broker_config(tmp_path), is_new=True) as running:
         member = running.client("127.0.0.1@member")
         await member.heartbeat()
         await report(member, CONSUMED)
@@ -176,7 +178,7 @@ async def test_an_emptied_store_is_new_after_its_next_start_as_well(tmp_path: Pa
         assert where_to(await member.pull(CONSUMED)) == 0
         assert bodies(await member.pull(0, maxMsgNums=8)) == sent[:8]
         await report(member, 8)
-    async with cluster(broker_config(tmp_path)) as running:
+    async with cluster(broker_config(tmp_path), is_new=True) as running:
         member = running.client("127.0.0.1@member")
         assert bodies(await member.pull(CONSUMED, wait_ms=1000)) == sent[CONSUMED:], (
             "its group has gone on here: nobody is sent back for a restart"
@@ -224,7 +226,7 @@ async def test_a_member_that_lived_through_an_emptied_store_gets_every_message(
             pass
         for folder in ("commitlog", "consumequeue", "index", "spool"):
             shutil.rmtree(tmp_path / "store" / folder)
-    async with cluster(broker_config(tmp_path)) as running:
+    async with cluster(broker_config(tmp_path), is_new=True) as running:
         tool = running.client("127.0.0.1@tool")
         await tool.make_topic(TOPIC)
         sent = await fill(tool, sent_count)
@@ -351,8 +353,11 @@ async def test_a_reset_that_waits_moves_nobody_in_the_new_life(tmp_path: Path) -
         assert not parts.offsets.is_expected_reset(GROUP, TOPIC, 0, 7)
 
 
-async def test_a_group_that_was_deleted_goes_on_in_the_topics_present_life(tmp_path: Path) -> None:
-    async with consumed(tmp_path) as (running, member):
+@pytest.mark.parametrize("is_new", [False, True], ids=["an old store", "a new store"])
+async def test_a_group_that_was_deleted_goes_on_in_the_topics_present_life(
+    tmp_path: Path, *, is_new: bool
+) -> None:
+    async with consumed(tmp_path, is_new=is_new) as (running, member):
         gone = await member.ask(
             RequestCode.DELETE_SUBSCRIPTIONGROUP, groupName=GROUP, cleanOffset=True
         )
@@ -362,6 +367,9 @@ async def test_a_group_that_was_deleted_goes_on_in_the_topics_present_life(tmp_p
         assert bodies(await member.pull(CONSUMED)) == sent, "its members have consumed the others"
         await report(member, CONSUMED + 3)
         assert committed(running) == CONSUMED + 3
+        await make_again(member)
+        sent = await fill(member, 14)
+        assert where_to(await member.pull(CONSUMED + 3)) == 0, "that was another life"
 
 
 async def test_a_transaction_of_the_earlier_life_never_appears_in_the_new_one(

@@ -203,7 +203,7 @@ async def test_the_consumer_goes_on_after_its_broker_was_killed_and_restarted(
 @run_by(on_virtual_cluster)
 async def test_an_offset_beyond_the_end_is_corrected_to_the_end(cluster: VirtualCluster) -> None:
     await send(cluster, *range(4), queue_id=0)
-    await cluster.admin.offsets.commit(GROUP, Q0, 1000)
+    cluster.broker.parts.offsets.place(GROUP, TOPIC, 0, 1000)  # As a store of RocketMQ may say.
     seen = Seen()
     await cluster.consume(ONE, seen, config())
     await asyncio.sleep(30)
@@ -381,7 +381,7 @@ async def test_a_queue_whose_offset_the_broker_corrects_goes_on_there_within_sec
     cluster: VirtualCluster,
 ) -> None:
     await send(cluster, *range(3), queue_id=0)
-    await cluster.admin.offsets.commit(GROUP, Q0, 50)
+    cluster.broker.parts.offsets.place(GROUP, TOPIC, 0, 50)
     seen = Seen()
     one = await cluster.consume(ONE, seen, config(rebalance_ms=60_000))
     await cluster.world.until("corrected", lambda: cluster.committed().get(0) == 3, within_s=5)
