@@ -338,10 +338,11 @@ class Story:
         within_s = self.within_s
         await eventually(lambda: not self.senders.owed, f"{size} are sent", within_s=within_s)
         await self.started()
+        ready = time.monotonic()
         await asyncio.sleep(self.chance.uniform(1, 3))
         self.senders.trickles = False
         await eventually(lambda: self.senders.are_done, "the senders rest", within_s=within_s)
-        while time.monotonic() < began + within_s:
+        while time.monotonic() < ready + within_s:
             self.look()
             if life.sent <= self.arrived.keys():
                 break
