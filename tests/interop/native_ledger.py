@@ -3,9 +3,10 @@ one JSON line; no check.
 
     python -m tests.interop.native_ledger NAME_SERVER GROUP TOPIC concurrently|orderly LEDGER
 
-Concurrently, it fails the first time, and writes nothing, where a body ends with `!`. It has the
-library's own defaults, and with them its start policy, CONSUME_FROM_LAST_OFFSET. SIGTERM makes it
-leave its group. Place: started by `ledger_consumers`; the library logs below $HOME.
+It has the library's own defaults, and with them its start policy, CONSUME_FROM_LAST_OFFSET. SIGTERM
+makes it leave its group. Place: started by `ledger_consumers`; the library logs below $HOME. Absent
+on purpose: a listener that fails. The wheel raises through ctypes what a listener raised, and what
+the library then takes for its answer is chance: half of such messages count as consumed.
 """
 
 from __future__ import annotations
@@ -34,8 +35,6 @@ def consume(name_server: str, group: str, topic: str, mode: str, ledger: str) ->
                 "id": message.id,
                 "body": message.body.decode(),
             }
-            if mode == "concurrently" and row["body"].endswith("!") and not message.reconsume_times:
-                raise ValueError("the listener fails the first time")
             with alone:
                 lines.write(json.dumps(row) + "\n")
                 lines.flush()

@@ -78,7 +78,9 @@ class Cell:
     change: str = "topic made again"
     """Or another one of CHANGES."""
     fails: bool = False
-    """The listener fails every fifth message the first time: it comes from the retry topic."""
+    """The listener fails every fifth message the first time: it comes from the retry topic. Not for
+    C++ (`native_ledger`), and not in order, where each failure holds up its queue for a second.
+    """
 
     @property
     def name(self) -> str:
@@ -554,8 +556,8 @@ def main() -> None:
     parser.add_argument("--policy", default="LAST")
     chosen = parser.parse_args()
     logging.disable(logging.WARNING)  # Each refused send warns.
-    work = Path(tempfile.mkdtemp(prefix="new-lives-"))  # Logs are there if it fails.
-    checks = compile_checks(work / "checks")
+    work = Path(tempfile.mkdtemp(prefix="new-lives-"))  # It stays if anything is lost.
+    checks, lost_any = compile_checks(work / "checks"), False
     for creation in chosen.creation.split(","):
         place = work / creation
         consumers = Consumers(checks, place)
@@ -564,7 +566,7 @@ def main() -> None:
                 *(client, orderly, queues, creation == "auto", members == "away"),
                 policy=chosen.policy,
                 change=chosen.change,
-                fails=chosen.fails and not orderly,
+                fails=chosen.fails and not orderly and client != "c++",
             )
             for client, members, orderly, queues in product(
                 *(chosen.clients.split(","), chosen.members.split(",")), (False, True), (1, 4)
@@ -583,7 +585,9 @@ def main() -> None:
         )
         sys.stdout.write(table(outcomes) + "\n")
         sys.stdout.flush()
-    shutil.rmtree(work)
+        lost_any |= any(outcome.lost for outcome in outcomes)
+    if not lost_any:
+        shutil.rmtree(work)
 
 
 if __name__ == "__main__":
