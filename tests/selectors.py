@@ -1,6 +1,11 @@
-"""SQL92 selectors and message properties that Hypothesis makes: sound, careless, word salad."""
+"""SQL92 selectors and message properties that Hypothesis makes: sound, careless, word salad; and
+rows of selectors, most of them such as can match nothing, with what a real RocketMQ said of them.
+"""
 
 from __future__ import annotations
+
+import json
+from pathlib import Path
 
 from hypothesis import strategies as st
 
@@ -83,3 +88,24 @@ WORDS = (
 word_salad = st.lists(st.sampled_from(WORDS), max_size=12).flatmap(
     lambda words: st.sampled_from((" ", "")).map(lambda between: between.join(words))
 )
+
+ROWS = Path(__file__).parent / "cases" / "selectors_on_the_wire.json"
+"""Written by `python -m tests.interop.selector_rows`."""
+WITHOUT = "without"
+VALUES = ("TRUE", "true", "FALSE", "x", "red", "1", "5", "5.0", "10")
+"""Of the property `a`, one of each message; one has no `a`, and none a `b`."""
+REFUSED = "REFUSED"
+
+Row = str | list[str]
+"""REFUSED, or the messages that match, by their value of `a`."""
+
+
+def message_properties() -> dict[str, dict[str, str]]:
+    """Name → properties of each message of the rows."""
+    return {WITHOUT: {}} | {value: {"a": value} for value in VALUES}
+
+
+def known_rows() -> dict[str, Row]:
+    """What Apache RocketMQ 5.5.0 said of each selector."""
+    rows: dict[str, Row] = json.loads(ROWS.read_text(encoding="utf-8"))
+    return rows

@@ -18,8 +18,8 @@ from collections.abc import Sequence
 from engine.broker.state.transactions import encode_op_body, first_offset_of
 from engine.delay.waiting_messages import real_place
 from engine.foundation.errors import RequestRefused
-from engine.foundation.limits import PROPERTIES_BYTES_MAX
 from engine.protocol.codes import ResponseCode
+from engine.protocol.copy_room import fits_with_copies, without_room
 from engine.protocol.message import MessageExt
 from engine.protocol.names import (
     CHECK_MAX_TIME_TOPIC,
@@ -46,8 +46,6 @@ from engine.store.draft_record import redraft
 QUEUE_ID = 0
 """Of all queues of transactions; RocketMQ uses no other."""
 OP_TAG = "d"
-COPIES_BYTES = 96
-"""Room that a half message keeps in its properties for what further copies add."""
 
 
 def make_half(draft: MessageDraft) -> dict[str, str]:
@@ -64,12 +62,11 @@ def make_half(draft: MessageDraft) -> dict[str, str]:
     properties[PROPERTY_REAL_TOPIC] = draft.topic
     properties[PROPERTY_REAL_QUEUE_ID] = str(draft.queue_id)
     draft.properties = encode_properties(properties)
-    length, length_max = len(draft.properties.encode()), PROPERTIES_BYTES_MAX - COPIES_BYTES
-    if length > length_max:
+    length = len(draft.properties.encode())
+    if not fits_with_copies(length, properties):
         raise RequestRefused(
             ResponseCode.MESSAGE_ILLEGAL,
-            f"the properties of a half message have {length} bytes with what the broker adds, "
-            f"the limit is {length_max}",
+            f"the half message is illegal: {without_room(length, properties)}",
         )
     draft.topic, draft.queue_id = HALF_TOPIC, QUEUE_ID
     draft.sys_flag &= ~TRANSACTION_BITS  # So that it gets a place in the half queue.

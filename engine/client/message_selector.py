@@ -34,7 +34,8 @@ class MessageSelector:
         """Messages for whose properties a SQL92 condition is true, such as `n > 5 AND color IS NOT
         NULL`.
 
-        The brokers have to have enablePropertyFilter set.
+        The brokers have to have enablePropertyFilter set. `docs/selectors.md` has what surprises in
+        RocketMQ's conditions: `TRUE = a` selects nothing, `a = TRUE` is what was meant.
         """
         return cls(expression, SQL92_EXPRESSION)
 

@@ -38,6 +38,7 @@ from typing import Any, Final
 from engine.client.sql import SqlConnection, SqlDialect
 from engine.foundation.errors import ConfigError
 from engine.foundation.limits import OUTBOX_LEASE_MS
+from engine.protocol.copy_room import fits_with_copies, properties_bytes, without_room
 from engine.protocol.message import Message
 from engine.protocol.message_ids import UniqueIds
 from engine.protocol.properties import PROPERTY_KEYS, PROPERTY_UNIQ_KEY
@@ -148,13 +149,17 @@ class OutboxTable:
         """Put a message into the outbox, by a cursor of the business's open transaction: it will
         be sent if that is committed, and never was there if it is not.
 
-        Raises ConfigError for a message without KEYS, which are its business key, and for a cursor
-        that commits each statement by itself.
+        Raises ConfigError for a message without KEYS, which are its business key, for one whose
+        properties leave no room for what its retries add, which a broker would refuse, and for a
+        cursor that commits each statement by itself.
         """
         if not message.keys:
             raise ConfigError("keys", message.keys, "a business key: consumers tell copies by it")
         now_ms = self._clock.now_ms()
         properties = {PROPERTY_UNIQ_KEY: self._ids.next(now_ms)} | message.properties
+        length = properties_bytes(properties)
+        if not fits_with_copies(length, properties):
+            raise ConfigError("properties", f"{length} bytes", without_room(length, properties))
         cursor.execute(
             self._sql(
                 "INSERT INTO outbox_messages (topic, business_key, properties, flag, body, state, "

@@ -45,6 +45,7 @@ from engine.foundation.observing import LifecycleEvent, Observer, RetryStep, rep
 from engine.foundation.units import MIB, SECOND_MS
 from engine.protocol.names import RETRY_PREFIX, SCHEDULE_TOPIC, dlq_topic
 from engine.protocol.properties import (
+    PROPERTY_LEFT_OUT,
     PROPERTY_REAL_QUEUE_ID,
     PROPERTY_REAL_TOPIC,
     PROPERTY_RETRY_TOPIC,
@@ -359,6 +360,8 @@ class DelayService:
             try:
                 self._put_end = self._store.put(draft).end_offset
                 fate = f"what can be read of it is a dead letter of group {group}"
+                if PROPERTY_LEFT_OUT in str(draft.properties):
+                    fate += f", with a note of what it had no room for ({PROPERTY_LEFT_OUT})"
                 if group != SCHEDULE_GROUP:
                     self._tell_step(
                         draft, properties, "DEAD_LETTERED", level, group=group, reason=why

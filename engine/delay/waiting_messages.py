@@ -11,7 +11,7 @@ as much of it as its bytes give. Absent on purpose: when a message is due (`dela
 from __future__ import annotations
 
 from engine.foundation.errors import CorruptRecord
-from engine.foundation.limits import PROPERTIES_BYTES_MAX, RETRY_TOPIC_CHARS_MAX
+from engine.protocol.copy_room import noted_properties
 from engine.protocol.header_fields import INT32_MAX
 from engine.protocol.message import MessageExt
 from engine.protocol.names import RETRY_PREFIX, SCHEDULE_TOPIC, dlq_topic
@@ -22,7 +22,6 @@ from engine.protocol.properties import (
     PROPERTY_REAL_TOPIC,
     decode_properties,
     encode_properties,
-    fitting_properties,
     whole_number,
 )
 from engine.store import MessageDraft
@@ -34,15 +33,17 @@ SCHEDULE_GROUP = "SCHEDULE_CONSUMER"
 deliver are this group's dead letters.
 """
 
-PLACE_BYTES_MAX = RETRY_TOPIC_CHARS_MAX + 48
-"""What `scheduled` adds to the properties, at most."""
-
 
 def scheduled(draft: MessageDraft, level: int) -> MessageDraft:
     """Turn a draft into one that waits at `level` (1 is the shortest); its own place is kept in
-    properties.
+    properties, in place of where it waited before.
     """
     text = draft.properties.decode() if isinstance(draft.properties, bytes) else draft.properties
+    if PROPERTY_REAL_TOPIC in text:
+        properties = decode_properties(text)
+        properties.pop(PROPERTY_REAL_TOPIC, None)
+        properties.pop(PROPERTY_REAL_QUEUE_ID, None)
+        text = encode_properties(properties)
     if text and not text.endswith("\x02"):
         text += "\x02"
     place = {PROPERTY_REAL_TOPIC: draft.topic, PROPERTY_REAL_QUEUE_ID: str(draft.queue_id)}
@@ -67,7 +68,8 @@ def legal_place(topic: str, queue_id_word: str | bytes) -> tuple[str, int] | Non
 
 def dead_letter_of(record: memoryview) -> tuple[MessageDraft, dict[str, str]] | None:
     """The draft of a dead letter, as far as the bytes of a bad record give one, and what its
-    properties say; None when not even its lengths add up.
+    properties say; None when not even its lengths add up. What its own properties have no room for,
+    they have a note of.
     """
     try:
         draft = draft_of(record)
@@ -80,8 +82,8 @@ def dead_letter_of(record: memoryview) -> tuple[MessageDraft, dict[str, str]] | 
     properties.pop(PROPERTY_DELAY, None)
     if is_plain_topic(real_topic):
         properties.setdefault(PROPERTY_DLQ_ORIGIN_TOPIC, real_topic)
-    fitting, _ = fitting_properties(properties, (), PROPERTIES_BYTES_MAX)
-    draft.properties = encode_properties(fitting)
+    noted, _ = noted_properties(properties, (), whole_in="the record that could not be delivered")
+    draft.properties = encode_properties(noted)
     return draft, properties
 
 

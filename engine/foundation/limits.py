@@ -19,10 +19,18 @@ PROPERTIES_BYTES_MAX: Final = 32_767
 """Longer properties are refused with MESSAGE_ILLEGAL: their length is a signed 16-bit number."""
 
 COPY_ROOM_BYTES: Final = 4 * KIB
-"""What further copies of a message (its retries, its dead letter, its delivery after a delay, the
-questions about its transaction) say more than the first. A message is accepted only if the longest
-of them fits a commit-log file.
+"""What further copies of a message (retries, dead letter, delayed delivery, questions about its
+transaction) say more than the first; only what leaves that room in a commit-log file is accepted.
 """
+
+COPY_PROPERTIES_BYTES: Final = 2688
+"""What all further copies of a message add to its properties at most (`protocol/copy_room`); they
+have to leave that much room.
+"""
+
+DECISION_WHO_BYTES_MAX: Final = 128
+DECISION_WHY_BYTES_MAX: Final = 512
+"""Of the person who decides about a dead letter, and of the reason; longer ones are refused."""
 
 MESSAGE_ID_CHARS_MAX: Final = 255
 """Of an id that a further copy of a message repeats; a longer one, which only a strange client
@@ -241,24 +249,16 @@ deletion of another topic is refused.
 """
 
 TOMBSTONE_READERS_MAX: Final = 32
-"""Groups that a tombstone names as readers of the deleted topic (2 KiB at most); where there were
-more, every group counts as one.
-"""
+"""Groups that a tombstone names as readers; where there were more, every group counts as one."""
 
 LIFE_WITNESSES_MAX: Final = 100_000
-"""Pairs of a topic and a member of a group that read it when it was deleted; beyond it those of the
-topic deleted longest ago are forgotten.
-"""
+"""Members that read a topic when it was deleted; those of the oldest deletion are forgotten."""
 
 LIFE_ANSWERS_MAX: Final = 100_000
-"""Offsets of queues that clients were given when they asked, in topics that may have had an earlier
-life; a client whose answer is forgotten before its first pull begins at the queue's beginning.
-"""
+"""Offsets that clients asked for in topics with an earlier life; without it they begin anew."""
 
 QUEUE_KNOWERS_MAX: Final = 8
-"""Clients of a group that are known to have read a queue's present life; of more the one that read
-it longest ago is forgotten: its next report does not count before its next pull.
-"""
+"""Clients known to read a queue in its present life; who read longest ago is forgotten."""
 
 DEDUPLICATION_WINDOW_MS: Final = 10 * MINUTE_MS
 """A resend is recognised for this long after its first copy was stored."""
@@ -321,7 +321,7 @@ TRACE_BATCH_MAX: Final = 20
 TRACE_RECORD_BYTES_MAX: Final = 128_000
 """Traces of one record, by number and by bytes (RocketMQ); what is more goes into the next one."""
 
-TRACE_KEYS_BYTES_MAX: Final = 30 * KIB
+TRACE_KEYS_BYTES_MAX: Final = 28 * KIB
 """Of the ids and keys by which a record of traces is found: they are one of its properties. A trace
 whose keys are too many for a record goes into the next one; of those of a single trace, what does
 not fit is left out.
@@ -631,8 +631,8 @@ assert TURN_OUTPUT_BYTES_MAX <= CONNECTION_OUTPUT_PAUSE_BYTES
 assert CONNECTION_OUTPUT_PAUSE_BYTES * 4 <= CONNECTION_OUTPUT_BYTES_MAX
 assert CONNECTION_OUTPUT_BYTES_MAX * 4 <= OUTPUT_BYTES_MAX
 assert TOPIC_CHARS_MAX < RETRY_TOPIC_CHARS_MAX
-assert COPY_ROOM_BYTES >= 4 * MESSAGE_ID_CHARS_MAX + 4 * RETRY_TOPIC_CHARS_MAX + 400, (
-    "one id of the client's, four names, and the words around them"
+assert COPY_ROOM_BYTES >= COPY_PROPERTIES_BYTES + RETRY_TOPIC_CHARS_MAX + 600, (
+    "its properties, a longer topic, longer hosts, and what a later step keeps free for them"
 )
 assert GROUP_CHARS_MAX + len("%RETRY%") <= RETRY_TOPIC_CHARS_MAX
 assert CLIENT_HEARTBEAT_MS * 3 <= CLIENT_EXPIRY_MS

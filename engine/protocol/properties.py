@@ -50,6 +50,8 @@ PROPERTY_TRANSACTION_ID: Final = "__transactionId__"
 PROPERTY_TRANSACTION_FIRST_OFFSET: Final = "TRAN_PREPARED_QUEUE_OFFSET"
 PROPERTY_TRANSACTION_CHECK_TIMES: Final = "TRANSACTION_CHECK_TIMES"
 PROPERTY_CHECK_IMMUNITY_SECONDS: Final = "CHECK_IMMUNITY_TIME_IN_SECONDS"
+PROPERTY_LEFT_OUT: Final = "PROPERTIES_LEFT_OUT"
+"""Ours: a note about the properties that a copy had no room for."""
 
 IDENTITY: Final = frozenset(
     (
@@ -87,9 +89,8 @@ def fitting_properties(
 ) -> tuple[dict[str, str], list[str]]:
     """What of `properties` fits into `bytes_max` bytes of the string form, and the names left out.
 
-    A further copy of a message has to say more than the first one did. The longest properties are
-    left out first, those of IDENTITY last and those that are `needed` never: losing one is told
-    and little, a message that cannot be moved stays in everybody's way for good.
+    The longest properties are left out first, those of IDENTITY last and those that are `needed`
+    never. Whoever leaves one out says so in the copy (`copy_room.noted_properties`).
     """
     sizes = {
         name: len(name.encode()) + len(value.encode()) + 2 for name, value in properties.items()

@@ -99,13 +99,18 @@ def user_name() -> str:
 
 
 def text_of(file: Path) -> str:
-    """The text of a file, or of the standard input for `-`; raises ConfigError."""
+    """The text of a file, or of the standard input for `-`, with its line ends and without a
+    byte-order mark; raises ConfigError.
+    """
     try:
         if str(file) == "-":
-            return typer.get_text_stream("stdin").read(FILE_BYTES_MAX + 1)
-        if file.stat().st_size > FILE_BYTES_MAX:
+            found = typer.get_binary_stream("stdin").read(FILE_BYTES_MAX + 1)
+        else:
+            with file.open("rb") as opened:
+                found = opened.read(FILE_BYTES_MAX + 1)
+        if len(found) > FILE_BYTES_MAX:
             raise ConfigError("file", str(file), f"at most {FILE_BYTES_MAX:,} bytes")
-        return file.read_text("utf-8")
+        return found.decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError("file", str(file), f"a readable text in UTF-8 ({error})") from error
 

@@ -1,8 +1,8 @@
 """What a job is told to be, read and found right before it is stored.
 
 Invariant: a value of JobSettings can be planned, routed and sent, unless it was made `unchecked`,
-to be shown and mended. Absent on purpose: where a job stands (its next time, its runs), which the
-store knows.
+to be shown and mended; its source is one that its interpreter can run (`sources`). Absent on
+purpose: where a job stands (its next time, its runs), which the store knows.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any, Final
 from engine.foundation.errors import ConfigError
 from pipelines.scheduler.routing import RouteStrategy
 from pipelines.scheduler.schedules import MisfirePolicy, Schedule, schedule_of
+from pipelines.scheduler.sources import runnable
 from pipelines.scheduler.workflows import WORKFLOW, workflow_of
 
 BLOCKING: Final = ("SERIAL_EXECUTION", "DISCARD_LATER", "COVER_EARLY")
@@ -67,6 +68,7 @@ class JobSettings:
     """What is sent to the executor; of a workflow, its steps."""
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "glue_source", runnable(self.glue_type, self.glue_source))
         _one_of("misfire", self.misfire, tuple(MisfirePolicy))
         _one_of("route", self.route, tuple(RouteStrategy))
         _one_of("blocking", self.blocking, BLOCKING)

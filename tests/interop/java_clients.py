@@ -27,6 +27,8 @@ CHECKS = (
     "Transaction",
     "RequestReply",
 )
+OURS_ALONE = ("FullProperties",)
+"""Of what Apache RocketMQ does not do: it takes properties that leave their retry no room."""
 ARGUMENTS = {"TagFilter": ("sql",)}
 """What a check is told besides the name server: filter by MessageSelector.bySql as well."""
 CHECK_TIMEOUT_S = 240

@@ -21,13 +21,13 @@ from engine.broker.state.shares import Shares
 from engine.foundation.errors import RequestRefused, TidemarkError
 from engine.foundation.limits import (
     ACCOUNT_REPLIES_WAITING_BYTES_MAX,
-    PROPERTIES_BYTES_MAX,
     REPLIES_WAITING_BYTES_MAX,
     REPLY_WAITING_BYTES,
 )
 from engine.protocol.bodies import TopicConfig
 from engine.protocol.codes import RequestCode, ResponseCode
 from engine.protocol.command import RemotingCommand
+from engine.protocol.copy_room import fits_with_copies, without_room
 from engine.protocol.headers import (
     ReplyMessageRequestHeader,
     SendMessageRequestHeader,
@@ -166,15 +166,19 @@ class ReplyHandlers:
 
     def _check_lengths(self, body: object, header: SendMessageRequestHeader) -> None:
         longest = self._parts.config.store.max_message_bytes
-        for name, length, most in (
-            ("body", len(body) if isinstance(body, bytes | memoryview) else 0, longest),
-            ("properties", len((header.properties or "").encode()), PROPERTIES_BYTES_MAX),
-        ):
-            if length > most:
-                raise RequestRefused(
-                    ResponseCode.MESSAGE_ILLEGAL,
-                    f"the reply's {name} are {length} bytes, at most {most} are allowed",
-                )
+        length = len(body) if isinstance(body, bytes | memoryview) else 0
+        if length > longest:
+            raise RequestRefused(
+                ResponseCode.MESSAGE_ILLEGAL,
+                f"the reply's body has {length} bytes, at most {longest} are allowed",
+            )
+        text = header.properties or ""
+        length, properties = len(text.encode()), decode_properties(text)
+        if not fits_with_copies(length, properties):
+            raise RequestRefused(
+                ResponseCode.MESSAGE_ILLEGAL,
+                f"the reply is illegal: {without_room(length, properties)}",
+            )
 
     async def _push_in_its_share(
         self, peer: Peer, request: RemotingCommand, header: SendMessageRequestHeader, queue_id: int

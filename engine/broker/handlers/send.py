@@ -27,14 +27,11 @@ from engine.broker.state.traffic import DELAY, FIFO, NORMAL, TRANSACTION
 from engine.broker.work_in_steps import in_steps, stepped
 from engine.delay.waiting_messages import scheduled
 from engine.foundation.errors import RemoteProtocolError, RequestRefused
-from engine.foundation.limits import (
-    COPY_ROOM_BYTES,
-    DEDUPLICATED_BATCH_MAX,
-    PROPERTIES_BYTES_MAX,
-)
+from engine.foundation.limits import COPY_ROOM_BYTES, DEDUPLICATED_BATCH_MAX
 from engine.protocol.bodies import TopicConfig
 from engine.protocol.codes import RequestCode, ResponseCode
 from engine.protocol.command import RemotingCommand
+from engine.protocol.copy_room import ROOMY_BYTES, fits_with_copies, room_needed, without_room
 from engine.protocol.dead_letters import DISCARDS_TOPIC
 from engine.protocol.headers import SendMessageRequestHeader
 from engine.protocol.message_batch import BatchEntry, entries_of
@@ -69,6 +66,10 @@ from engine.store import BatchDraft, MessageDraft
 from engine.store.record import MULTI_TAGS
 
 REGION = "DefaultRegion"
+STEP_ROOM_BYTES = 512
+"""Room in a file, beside that for properties, which further copies of a failed message's copy may
+need: its topic and its hosts may be longer.
+"""
 TIMERS = frozenset(("TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS"))
 
 _MARKS = TIMERS | {PROPERTY_DELAY, PROPERTY_TRANSACTION_PREPARED}
@@ -294,8 +295,6 @@ class SendHandlers:
         level = self._delay_level(properties) if is_marked and not why_buried else 0
         if level:
             draft = scheduled(draft, level)
-            length = len(str(draft.properties).encode())
-            self._check_length("properties", length, PROPERTIES_BYTES_MAX)
         put_one = self._half_queue.put_half if half else None
         put = self._putting.put(
             config,
@@ -303,7 +302,7 @@ class SendHandlers:
             [unique_key],
             queue_id=queue_id,
             put_one=put_one,
-            room_bytes=COPY_ROOM_BYTES // 2 if is_step else COPY_ROOM_BYTES,
+            room_bytes=STEP_ROOM_BYTES + room_needed(properties) if is_step else COPY_ROOM_BYTES,
         )
         if is_step:
             self._retry_sends.tell(header, properties, delay_level=level, why_buried=why_buried)
@@ -434,8 +433,6 @@ class SendHandlers:
 
     def _stored_properties(self, text: str, properties: dict[str, str]) -> tuple[str, str]:
         """The property string as it is stored, with what the broker adds; and the UNIQ_KEY."""
-        length = len(text) if text.isascii() else len(text.encode())
-        self._check_length("properties", length, PROPERTIES_BYTES_MAX)
         added = self._own_text
         if PROPERTY_MSG_REGION in properties or PROPERTY_TRACE_ON in properties:  # A retried one.
             added = encode_properties(
@@ -445,9 +442,14 @@ class SendHandlers:
         if not unique_key:
             unique_key = self._parts.unique_ids.next(self._parts.now_ms())
             added += f"{PROPERTY_UNIQ_KEY}\x01{unique_key}\x02"
-        if length + len(added) + 1 > PROPERTIES_BYTES_MAX:
-            return text, unique_key
-        return f"{text}\x02{added}" if text and text[-1] != "\x02" else text + added, unique_key
+        stored = f"{text}\x02{added}" if text and text[-1] != "\x02" else text + added
+        length = len(stored) if stored.isascii() else len(stored.encode())
+        if length > ROOMY_BYTES and not fits_with_copies(length, decode_properties(stored)):
+            raise RequestRefused(
+                ResponseCode.MESSAGE_ILLEGAL,
+                f"the message is illegal: {without_room(length, decode_properties(stored))}",
+            )
+        return stored, unique_key
 
     def _draft(
         self,

@@ -5,26 +5,28 @@ delay level on the way to %RETRY%group, or into %DLQ%group when it has been trie
 (rows E1 and E2).
 
 Invariant: UNIQ_KEY, RETRY_TOPIC (the first topic) and ORIGIN_MESSAGE_ID stay through all tries, and
-each step is told, so that sent back = scheduled + dead can be checked.
+each step is a fact, so that sent back = scheduled + dead can be checked. A retry has all properties
+of its message: the send has reserved room for what it adds (`copy_room`). A message that was
+accepted without that room becomes a dead letter at once, with a note of what had to be left out.
 Absent on purpose: waiting (engine/delay).
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
 
 from engine.broker.handlers.retry_sends import make_dead_letter_topic, retries_failed
 from engine.broker.handlers.storing import answer_put, broker_takes_nothing, stored
 from engine.broker.parts import BrokerParts
 from engine.broker.state.traffic import DELAY, NORMAL
 from engine.broker.stored_messages import is_named_by, no_message, stored_message
-from engine.delay.waiting_messages import PLACE_BYTES_MAX, scheduled
+from engine.delay.waiting_messages import scheduled
 from engine.foundation.errors import RequestRefused
 from engine.foundation.limits import MESSAGE_ID_CHARS_MAX, PROPERTIES_BYTES_MAX
 from engine.foundation.observing import RetryStep
 from engine.protocol.codes import RequestCode, ResponseCode
 from engine.protocol.command import RemotingCommand
+from engine.protocol.copy_room import left_out_in_words, noted_properties
 from engine.protocol.header_fields import INT32_MAX
 from engine.protocol.headers import ConsumerSendMessageBackRequestHeader
 from engine.protocol.message import MessageExt
@@ -45,18 +47,19 @@ from engine.protocol.properties import (
     PROPERTY_REAL_TOPIC,
     PROPERTY_RETRY_TOPIC,
     PROPERTY_WAIT,
-    fitting_properties,
 )
 from engine.remoting import Handler, Peer
 from engine.remoting.dispatcher import HandlerResult
 from engine.store import MessageDraft
 from engine.store.draft_record import redraft
 
-OF_A_RETRY = frozenset(
-    (PROPERTY_DELAY, PROPERTY_WAIT, PROPERTY_RETRY_TOPIC, PROPERTY_ORIGIN_MESSAGE_ID)
+OF_A_DEAD_LETTER = frozenset(
+    (
+        *(PROPERTY_WAIT, PROPERTY_RETRY_TOPIC, PROPERTY_ORIGIN_MESSAGE_ID),
+        *(PROPERTY_DLQ_ORIGIN_TOPIC, PROPERTY_DLQ_ORIGIN_MESSAGE_ID),
+    )
 )
-OF_A_DEAD_LETTER = OF_A_RETRY | {PROPERTY_DLQ_ORIGIN_TOPIC, PROPERTY_DLQ_ORIGIN_MESSAGE_ID}
-"""What further copies have to say, whatever else has to be left out."""
+"""What a dead letter has to say, whatever else has to be left out."""
 
 _log = logging.getLogger(__name__)
 
@@ -104,21 +107,24 @@ class SendBackHandlers:
         times_max = config.retry_max_times
         if header.max_reconsume_times is not None and header.max_reconsume_times >= 0:
             times_max = header.max_reconsume_times
+        levels_ms = self._parts.config.store.delay_levels_ms
+        step, delay_ms, reason = "DEAD_LETTERED", None, None
         if is_spent(header.delay_level, message.reconsume_times, times_max):
             asked = header.delay_level < 0
             reason = "asked by the consumer" if asked else retries_failed(times_max)
-            draft, left_out = self._dead_letter(message, header.group)
-            step, delay_ms = "DEAD_LETTERED", None
         else:
-            levels_ms, reason = self._parts.config.store.delay_levels_ms, None
             level = level_for(header.delay_level, message.reconsume_times, len(levels_ms))
-            draft, left_out = self._retry(
+            draft = self._retry(
                 message, header.group, level=level, queue_nums=config.retry_queue_nums
             )
-            step, delay_ms = "SCHEDULED", levels_ms[level - 1]
-        if left_out:
-            reason = "; ".join((*([reason] if reason else []), _in_words(left_out)))
-            _log.warning("%s sent back by %s: %s", message.message_id, header.group, reason)
+            reason = _why_no_record(draft)
+            if reason is None:
+                step, delay_ms = "SCHEDULED", levels_ms[level - 1]
+        if reason is not None:
+            draft, left_out = self._dead_letter(message, header.group)
+            if left_out:
+                reason = f"{reason}; {left_out_in_words(left_out)}"
+                _log.error("%s sent back by %s: %s", message.message_id, header.group, reason)
         put = stored(lambda: self._parts.store.put(draft))
         self._tell(message, header.group, "SENT_BACK")  # Now: what is refused stays where it was.
         self._tell(message, header.group, step, delay_ms=delay_ms, reason=reason)
@@ -164,19 +170,18 @@ class SendBackHandlers:
 
     def _retry(
         self, message: MessageExt, group: str, *, level: int, queue_nums: int
-    ) -> tuple[MessageDraft, list[str]]:
-        """The draft of its next try, and the properties left out for want of room."""
+    ) -> MessageDraft:
+        """The draft of its next try."""
         properties = _kept_properties(message)
         properties[PROPERTY_DELAY] = str(level)
-        properties, left_out = fitting_properties(
-            properties, OF_A_RETRY, PROPERTIES_BYTES_MAX - PLACE_BYTES_MAX
-        )
         queue_id = self._parts.runtime.entropy.below(queue_nums)
         draft = self._draft(message, retry_topic(group), queue_id, properties)
-        return scheduled(draft, level), left_out
+        return scheduled(draft, level)
 
     def _dead_letter(self, message: MessageExt, group: str) -> tuple[MessageDraft, list[str]]:
-        """The draft of its dead letter, and the properties left out for want of room."""
+        """The draft of its dead letter, and the properties left out for want of room, of which it
+        has a note.
+        """
         topic = dlq_topic(group)
         make_dead_letter_topic(self._parts, group)
         properties = _kept_properties(message)
@@ -185,8 +190,8 @@ class SendBackHandlers:
             properties[PROPERTY_DLQ_ORIGIN_TOPIC] = _origin_topic(message)
         if not _is_short(properties.get(PROPERTY_DLQ_ORIGIN_MESSAGE_ID, "")):
             properties[PROPERTY_DLQ_ORIGIN_MESSAGE_ID] = properties[PROPERTY_ORIGIN_MESSAGE_ID]
-        properties, left_out = fitting_properties(
-            properties, OF_A_DEAD_LETTER, PROPERTIES_BYTES_MAX
+        properties, left_out = noted_properties(
+            properties, OF_A_DEAD_LETTER, whole_in=f"message {message.offset_message_id}"
         )
         return self._draft(message, topic, 0, properties), left_out
 
@@ -243,14 +248,17 @@ def _origin_topic(message: MessageExt) -> str:
 
 def _is_short(message_id: str) -> bool:
     """Is it there, and of a length that an id has? Clients may write any text."""
-    return 0 < len(message_id) <= MESSAGE_ID_CHARS_MAX
+    return 0 < len(message_id.encode()) <= MESSAGE_ID_CHARS_MAX
 
 
-def _in_words(left_out: Sequence[str]) -> str:
-    """Why a further copy says less; the names are the client's, of any length and number."""
-    names = ", ".join(repr(name[:40]) for name in left_out[:3])
-    more = f" and {len(left_out) - 3} more" if len(left_out) > 3 else ""
-    return f"no room for properties {names}{more}"
+def _why_no_record(retry: MessageDraft) -> str | None:
+    """Why no record can hold a retry: its message was accepted without room for it, by an older
+    version or another broker. None when one can.
+    """
+    length = len(str(retry.properties).encode())
+    if length <= PROPERTIES_BYTES_MAX:
+        return None
+    return f"the properties of its retry are {length} bytes, the limit is {PROPERTIES_BYTES_MAX}"
 
 
 def _kept_properties(message: MessageExt) -> dict[str, str]:

@@ -149,7 +149,7 @@ class ConsumerFilters:
         self._keep(key, ConsumerFilter(data, selector))
         if selector.ignored:
             return f"{told.sub_string!r} is understood up to {selector.ignored!r}, which is ignored"
-        return ""
+        return f"{told.sub_string!r}: {selector.remark}" if selector.remark else ""
 
     def _keep(self, key: tuple[str, str], one: ConsumerFilter) -> None:
         self._drop(key)

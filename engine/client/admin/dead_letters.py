@@ -21,9 +21,15 @@ from engine.client.admin.messages import MessageAdmin
 from engine.client.admin.offsets import OffsetAdmin
 from engine.client.admin.topics import TopicAdmin
 from engine.foundation.errors import ConfigError, RequestRefused
-from engine.foundation.limits import DEAD_LETTERS_READ_MAX, PROPERTIES_BYTES_MAX
+from engine.foundation.limits import (
+    DEAD_LETTERS_READ_MAX,
+    DECISION_WHO_BYTES_MAX,
+    DECISION_WHY_BYTES_MAX,
+    MESSAGE_ID_CHARS_MAX,
+)
 from engine.foundation.units import SECOND_MS
 from engine.protocol.codes import RequestCode, ResponseCode
+from engine.protocol.copy_room import fits_with_copies, properties_bytes, without_room
 from engine.protocol.dead_letters import (
     DISCARDS_TOPIC,
     PROPERTY_DEAD_GROUP,
@@ -43,16 +49,21 @@ from engine.protocol.properties import (
     PROPERTY_REAL_QUEUE_ID,
     PROPERTY_REAL_TOPIC,
     PROPERTY_RETRY_TOPIC,
+    PROPERTY_TRANSACTION_PREPARED,
     PROPERTY_UNIQ_KEY,
     PROPERTY_WAIT,
     encode_properties,
-    fitting_properties,
 )
 
 PRODUCER_GROUP = "TIDEMARK_DLQ"
 READ_COUNT = 32
-NOT_REDRIVEN = (PROPERTY_DELAY, PROPERTY_REAL_TOPIC, PROPERTY_REAL_QUEUE_ID)
-"""Where the message waited before it died."""
+NOT_REDRIVEN = (
+    *(PROPERTY_DELAY, PROPERTY_REAL_TOPIC, PROPERTY_REAL_QUEUE_ID),
+    PROPERTY_TRANSACTION_PREPARED,
+)
+"""Where the message waited before it died; and that it began a transaction, which has ended: a
+committed message keeps the property, by which a broker would refuse its copy or make it a half one.
+"""
 
 WAITING, REDRIVEN, DISCARDED = "WAITING", "REDRIVEN", "DISCARDED"
 
@@ -146,8 +157,15 @@ class DeadLetterAdmin:
             PROPERTY_DECIDED_BY: who,
             PROPERTY_DECIDED_WHY: why,
         }
-        # Of a message as full as can be the longest property makes room for the decision.
-        properties, _ = fitting_properties(kept | decision, decision, PROPERTIES_BYTES_MAX)
+        properties = kept | decision
+        length = properties_bytes(properties)
+        if not fits_with_copies(length, properties):
+            raise RequestRefused(
+                ResponseCode.MESSAGE_ILLEGAL,
+                f"dead letter {message.offset_message_id} cannot be re-driven as it is: "
+                f"{without_room(length, properties)}; send its body anew with fewer properties, "
+                "then discard it",
+            )
         queue = MessageQueue(retry_topic(letter.group), letter.queue.broker_name, 0)
         await self._send_to(queue, message, properties, body=bytes(message.body))
 
@@ -158,14 +176,12 @@ class DeadLetterAdmin:
         properties = {
             PROPERTY_KEYS: message.offset_message_id,
             PROPERTY_DEAD_GROUP: letter.group,
-            PROPERTY_DEAD_MESSAGE_ID: message.uniq_key or message.offset_message_id,
+            PROPERTY_DEAD_MESSAGE_ID: _short_id(message),
             PROPERTY_DEAD_RECONSUME_TIMES: str(message.reconsume_times),
             PROPERTY_RETRY_TOPIC: letter.origin_topic,
             PROPERTY_DECIDED_BY: who,
             PROPERTY_DECIDED_WHY: why,
         }
-        needed = properties.keys() - {PROPERTY_DEAD_MESSAGE_ID}  # That one may be of any length.
-        properties, _ = fitting_properties(properties, needed, PROPERTIES_BYTES_MAX)
         await self._make_discards_topic(queue)
         place = MessageQueue(DISCARDS_TOPIC, queue.broker_name, 0)
         await self._send_to(place, message, properties, body=b"")
@@ -179,16 +195,32 @@ class DeadLetterAdmin:
         per_second: float,
         on_each: Callable[[DeadLetter], None] = lambda _letter: None,
     ) -> int:
-        """Re-drive one after the other, at most `per_second`; how many. `on_each` hears of each."""
+        """Re-drive one after the other, at most `per_second`; how many. `on_each` hears of each.
+
+        Raises RequestRefused when all are done but those that no copy can hold.
+        """
         if not 0 < per_second <= SECOND_MS:
             raise ConfigError("per_second", per_second, f"more than 0, at most {SECOND_MS}")
         loop = asyncio.get_running_loop()
         due_s = loop.time()
+        refusals: list[RequestRefused] = []
         for letter in letters:
             await asyncio.sleep(max(0.0, due_s - loop.time()))
             due_s = max(due_s, loop.time() - 1) + 1 / per_second
-            await self.redrive(letter, who=who, why=why)
-            on_each(letter)
+            try:
+                await self.redrive(letter, who=who, why=why)
+            except RequestRefused as refused:
+                if refused.code != ResponseCode.MESSAGE_ILLEGAL:
+                    raise
+                refusals.append(refused)
+            else:
+                on_each(letter)
+        if refusals:
+            raise RequestRefused(
+                ResponseCode.MESSAGE_ILLEGAL,
+                f"{len(letters) - len(refusals)} are re-driven, {len(refusals)} stay dead letters; "
+                f"the first: {refusals[0].remark}",
+            )
         return len(letters)
 
     async def _collect(
@@ -297,6 +329,13 @@ class DeadLetterAdmin:
         await self._asking.ask(address, RequestCode.SEND_MESSAGE_V2, header.encode_v2(), body)
 
 
+def _short_id(message: MessageExt) -> str:
+    """Its UNIQ_KEY, or the broker's id for one that has none, or one of any length."""
+    unique_key = message.uniq_key
+    is_short = unique_key is not None and len(unique_key.encode()) <= MESSAGE_ID_CHARS_MAX
+    return unique_key if unique_key and is_short else message.offset_message_id
+
+
 def _decided(letter: DeadLetter, fate: str, record: MessageExt) -> DeadLetter:
     told = record.properties.get
     return DeadLetter(
@@ -311,9 +350,14 @@ def _decided(letter: DeadLetter, fate: str, record: MessageExt) -> DeadLetter:
 
 def _check_decision(letter: DeadLetter, who: str, why: str) -> None:
     """Raise ConfigError for a decision without a person or a reason, or a second one."""
-    for key, value in (("who", who), ("why", why)):
+    for key, value, bytes_max in (
+        ("who", who, DECISION_WHO_BYTES_MAX),
+        ("why", why, DECISION_WHY_BYTES_MAX),
+    ):
         if not value.strip() or any(ord(char) < 32 for char in value):
             raise ConfigError(key, value, "some words in one line: the decision carries them")
+        if len(value.encode()) > bytes_max:
+            raise ConfigError(key, f"{value[:32]}…", f"at most {bytes_max} bytes")
     if letter.fate != WAITING:
         raise ConfigError(
             "message", letter.message.message_id, f"one that is not {letter.fate.lower()} already"

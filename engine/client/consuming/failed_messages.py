@@ -4,7 +4,8 @@ First the broker is asked to lay it into the group's retry topic by itself, from
 that cannot be asked, the consumer sends a copy there as a producer would. Only when both fail does
 the caller have to keep the message.
 
-Invariant: UNIQ_KEY and the id of the first try stay the same over all retries. Absent on purpose:
+Invariant: UNIQ_KEY and the id of the first try stay the same over all retries, and a copy that is
+tried again has all properties of its message. Absent on purpose:
 deciding that a message failed, and how often it may. Row E1.
 """
 
@@ -17,7 +18,8 @@ from typing import Protocol
 
 from engine.client.consuming.group_state import GroupState
 from engine.foundation.errors import TidemarkError
-from engine.foundation.limits import MESSAGE_ID_CHARS_MAX, PROPERTIES_BYTES_MAX
+from engine.foundation.limits import MESSAGE_ID_CHARS_MAX
+from engine.protocol.copy_room import left_out_in_words, noted_properties, room_needed
 from engine.protocol.header_fields import INT32_MAX
 from engine.protocol.message import Message, MessageExt, MessageQueue
 from engine.protocol.names import retry_topic
@@ -28,7 +30,6 @@ from engine.protocol.properties import (
     PROPERTY_RECONSUME_TIME,
     PROPERTY_RETRY_TOPIC,
     PROPERTY_TRANSACTION_PREPARED,
-    fitting_properties,
 )
 
 _log = logging.getLogger(__name__)
@@ -49,8 +50,6 @@ OF_A_COPY = frozenset(
     )
 )
 """What a copy has to say, whatever else has to be left out."""
-COPY_BYTES_MAX = PROPERTIES_BYTES_MAX - 1024
-"""Of a copy's properties: the broker adds where it waits, and later what makes it a dead letter."""
 
 
 @dataclass(slots=True)
@@ -121,22 +120,30 @@ class FailedMessages:
     def _copy_for_retry(self, message: MessageExt) -> Message:
         properties = dict(message.properties)
         properties.pop(PROPERTY_TRANSACTION_PREPARED, None)
-        if not 0 < len(properties.get(PROPERTY_ORIGIN_MESSAGE_ID, "")) <= MESSAGE_ID_CHARS_MAX:
+        if not _is_short(properties.get(PROPERTY_ORIGIN_MESSAGE_ID, "")):
             own = message.message_id
-            short = len(own) <= MESSAGE_ID_CHARS_MAX
-            properties[PROPERTY_ORIGIN_MESSAGE_ID] = own if short else message.offset_message_id
+            first_id = own if _is_short(own) else message.offset_message_id
+            properties[PROPERTY_ORIGIN_MESSAGE_ID] = first_id
         properties[PROPERTY_RETRY_TOPIC] = message.topic
         properties[PROPERTY_RECONSUME_TIME] = str(min(message.reconsume_times + 1, INT32_MAX))
         properties[PROPERTY_MAX_RECONSUME_TIMES] = str(self._state.max_reconsume_times)
         properties[PROPERTY_DELAY] = str(FIRST_RETRY_LEVEL + message.reconsume_times)
-        properties, left_out = fitting_properties(properties, OF_A_COPY, COPY_BYTES_MAX)
-        if left_out:
-            _log.warning(
-                "the copy of %s has no room for %d of its properties, %r first",
-                message.message_id[:MESSAGE_ID_CHARS_MAX],
-                len(left_out),
-                left_out[0][:MESSAGE_ID_CHARS_MAX],
-            )
-        return Message(
-            retry_topic(self._state.group), bytes(message.body), properties, message.flag
+        noted, left_out = noted_properties(
+            properties,
+            OF_A_COPY,
+            whole_in=f"message {message.offset_message_id}",
+            room_bytes=room_needed(properties),
         )
+        if left_out:  # No try for half a message: the broker makes it a dead letter at once.
+            noted[PROPERTY_MAX_RECONSUME_TIMES] = "0"
+            _log.error(
+                "%s becomes a dead letter, its copy has %s",
+                message.message_id[:MESSAGE_ID_CHARS_MAX],
+                left_out_in_words(left_out),
+            )
+        return Message(retry_topic(self._state.group), bytes(message.body), noted, message.flag)
+
+
+def _is_short(message_id: str) -> bool:
+    """Is it there, and of a length that an id has? Clients may write any text."""
+    return 0 < len(message_id.encode()) <= MESSAGE_ID_CHARS_MAX

@@ -25,11 +25,15 @@ from engine.foundation.limits import FILTER_DEPTH_MAX
 from engine.protocol.sql92 import operands
 from engine.protocol.sql92.java_values import INT_MAX, LONG_MAX, Long
 from engine.protocol.sql92.lexer import Kind, Tokens
-from engine.protocol.sql92.operands import Operand
+from engine.protocol.sql92.operands import Form, Operand
 
 DOUBLE_MAX = 1.7976931348623157e308
 DOUBLE_MIN = 5e-324
 SEARCHES = ("CONTAINS", "STARTSWITH", "ENDSWITH")
+MISPLACED = (
+    "a condition on the left of property {} is an error for every message that has the property, "
+    "as in RocketMQ, and the message does not match; write the property first, as in `{} = TRUE`"
+)
 
 
 class Parser:
@@ -38,6 +42,10 @@ class Parser:
     def __init__(self, tokens: Tokens) -> None:
         self._tokens = tokens
         self._nesting = 0
+        self.names_property = False
+        """Does what was parsed depend on the message?"""
+        self.misplaced = ""
+        """Why it selects less than it seems to, if a comparison stands the wrong way round."""
 
     def parse(self) -> Operand:
         """The whole expression as a condition.
@@ -65,9 +73,9 @@ class Parser:
         tokens, left = self._tokens, self._compared()
         while True:
             if tokens.take_if("="):
-                left = operands.equality(left, self._compared())
+                left = self._equal(left)
             elif tokens.take_if("<>"):
-                left = operands.negation(operands.equality(left, self._compared()))
+                left = operands.negation(self._equal(left))
             elif tokens.take_if("IS"):
                 negative = tokens.take_if("NOT")
                 tokens.expect("NULL")
@@ -76,6 +84,13 @@ class Parser:
                     left = operands.negation(left)
             else:
                 return left
+
+    def _equal(self, left: Operand) -> Operand:
+        name = self._tokens.peek().text
+        right = self._compared()
+        if left.is_condition and right.form is Form.PROPERTY:
+            self.misplaced = MISPLACED.format(name[:40], name[:40])
+        return operands.equality(left, right)
 
     def _compared(self) -> Operand:
         tokens, left = self._tokens, self._unary()
@@ -141,6 +156,7 @@ class Parser:
         if read is None or (token.kind is Kind.WORD and token.text not in _TRUTHS):
             tokens.refuse("a value, property or condition is missing")
         tokens.take()
+        self.names_property |= token.kind is Kind.NAME
         return read(token.text)
 
     def _text(self) -> str:

@@ -10,7 +10,7 @@ FILTER_EXPRESSION_CHARS_MAX.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Final
 
@@ -32,6 +32,8 @@ class Selector:
     expression: str
     ignored: str
     """What stands behind the condition and has no meaning; empty when there is nothing."""
+    remark: str
+    """Why it selects less than somebody may think who wrote it; empty when nothing says so."""
     _evaluate: Evaluate
 
     def matches(self, properties: Properties) -> bool:
@@ -61,8 +63,15 @@ def compile_selector(expression: str) -> Selector:
             "allowed",
         )
     tokens = Tokens(expression)
+    parser = Parser(tokens)
     try:
-        condition = Parser(tokens).parse()
+        condition = parser.parse()
     except LocalProtocolError as error:
         refuse(expression, str(error))
-    return Selector(expression, expression[tokens.peek().position :], condition.evaluate)
+    ignored = expression[tokens.peek().position :]
+    made = Selector(expression, ignored, parser.misplaced, condition.evaluate)
+    if not parser.names_property and not made.matches({}):
+        return replace(
+            made, remark="no property is named in it, and it is not true: nothing matches"
+        )
+    return made

@@ -112,7 +112,7 @@ def _run_script(script: dict[str, str], order: dict[str, Any]) -> tuple[int, str
     `subprocess.run` kills what it waits for when something is raised."""
     arguments = [order["parameters"], str(order["shard_index"]), str(order["shard_total"])]
     parent = os.getpid()
-    Path(script["file"]).write_text(script["source"], encoding="utf-8")
+    Path(script["file"]).write_text(script["source"], encoding="utf-8", newline="")
     try:
         done = subprocess.run(
             [script["command"], script["file"], *arguments],

@@ -36,6 +36,7 @@ from pipelines.scheduler.executor.reports import Reports
 from pipelines.scheduler.executor.run_files import RunFiles
 from pipelines.scheduler.executor.scripts import LANGUAGES, SWITCHED_OFF
 from pipelines.scheduler.executor.taken_runs import TakenRuns
+from pipelines.scheduler.sources import runnable
 from pipelines.scheduler.wire.messages import (
     Answer,
     Glue,
@@ -319,7 +320,7 @@ class Executor:
             script = {
                 "command": language.command,
                 "file": str(file.resolve()),
-                "source": run.glue_source,
+                "source": runnable(run.glue_type, run.glue_source),
             }
         return {
             "job_id": run.job_id,

@@ -18,6 +18,7 @@ from pipelines.scheduler.job_settings import BEAN, JobSettings
 from pipelines.scheduler.run_life import OK, RunState
 from pipelines.scheduler.schedules import ScheduleKind, schedule_of
 from pipelines.scheduler.setting_names import XXL_NAMES, setting_of
+from pipelines.scheduler.sources import runnable
 from pipelines.scheduler.wire.addresses import Address
 
 TABLES: Final = ("xxl_job_group", "xxl_job_info", "xxl_job_logglue", "xxl_job_user")
@@ -250,9 +251,10 @@ def _glue(rows: Sequence[Row], zone: ZoneInfo) -> dict[int, list[TakenGlue]]:
     found: dict[int, list[TakenGlue]] = {}
     for row in sorted(rows, key=lambda row: _number(row, "id")):
         moment_ms = _moment_ms(row.get("update_time") or row.get("add_time"), zone)
+        glue_type = row.get("glue_type") or BEAN
         version = TakenGlue(
-            row.get("glue_type") or BEAN,
-            row.get("glue_source") or "",
+            glue_type,
+            runnable(glue_type, row.get("glue_source") or ""),
             (row.get("glue_remark") or "")[:128],
             moment_ms or 0,
         )

@@ -14,6 +14,7 @@ from engine.client.admin import Admin
 from engine.client.config import ClientConfig
 from engine.foundation.limits import PROPERTIES_BYTES_MAX
 from engine.protocol.codes import RequestCode, ResponseCode
+from engine.protocol.copy_room import ROOMY_BYTES
 from engine.protocol.message import MessageExt
 from engine.protocol.message_record import decode_record
 from engine.protocol.properties import decode_properties
@@ -26,9 +27,6 @@ INT32_MAX, INT32_MIN = 2**31 - 1, -(2**31)
 INT64_MAX, INT64_MIN = 2**63 - 1, -(2**63)
 RETRIES = 16
 """Of a group that nobody has configured."""
-
-FULL_BYTES, LONG = PROPERTIES_BYTES_MAX - 1200, 1000
-"""Of a message as full as this a further copy may have to leave the longest property out."""
 
 BROKERS_OWN = frozenset(
     (
@@ -86,12 +84,13 @@ KNOWN = [
     Sent("__SHARDINGKEY\x01\x01\x02INSTANCE_ID\x01%\x02REPLY_TO_CLIENT\x01nobody\x02"),
     Sent("k\x01" + "ü" * 8000 + "\x02"),
     Sent(filled(PROPERTIES_BYTES_MAX)),
-    Sent(filled(PROPERTIES_BYTES_MAX - 60)),
-    Sent(filled(PROPERTIES_BYTES_MAX - 160)),
-    Sent(filled(PROPERTIES_BYTES_MAX - 260)),
-    Sent(filled(PROPERTIES_BYTES_MAX - 400)),
-    Sent(filled(PROPERTIES_BYTES_MAX - 700)),
-    Sent("k\x01" + "ü" * 16_200 + "\x02"),
+    Sent(filled(ROOMY_BYTES + 2000)),
+    Sent(filled(ROOMY_BYTES + 200)),
+    Sent(filled(ROOMY_BYTES - 60)),
+    Sent(filled(ROOMY_BYTES - 160)),
+    Sent(filled(ROOMY_BYTES - 260)),
+    Sent(filled(ROOMY_BYTES - 400)),
+    Sent("k\x01" + "ü" * 14_900 + "\x02"),
     Sent("".join(f"k{n}\x01{n}\x02" for n in range(2500))),
     Sent(body=b"", header={"flag": INT32_MIN}),
     Sent(body=b"no zlib at all", header={"sysFlag": 1}),
@@ -195,9 +194,6 @@ class Paths:
         """Is what its sender said of this message still said of it?"""
         told = self.accepted[body].told
         kept = {name: properties.get(name) for name in told}
-        if len(self.accepted[body].properties.encode()) > FULL_BYTES:
-            told = {name: value for name, value in told.items() if len(value) < LONG}
-            kept = {name: kept[name] for name in told}
         assert kept == told, f"{body!r} in {where}"
 
 

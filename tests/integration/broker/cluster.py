@@ -218,17 +218,18 @@ class RawClient:
         expression: str = "*",
         version: int = 1,
         model: str = "CLUSTERING",
+        kind: str = "TAG",
     ) -> RemotingCommand:
-        """HEART_BEAT of a consumer."""
+        """HEART_BEAT of a consumer; `kind` of its expression: TAG, SQL92."""
         subscriptions = [
             {
                 "classFilterMode": False,
                 "topic": topic,
                 "subString": expression,
-                "tagsSet": [] if expression == "*" else [expression],
-                "codeSet": [] if expression == "*" else [java_code(expression)],
+                "tagsSet": [] if expression == "*" or kind != "TAG" else [expression],
+                "codeSet": [] if expression == "*" or kind != "TAG" else [java_code(expression)],
                 "subVersion": version,
-                "expressionType": "TAG",
+                "expressionType": kind,
             }
             for topic in topics
         ]

@@ -54,7 +54,7 @@ REFUSALS: list[tuple[str, Ask, ResponseCode, str]] = [
         "properties that are too long",
         lambda client: client.send(KEYS="k" * 32_767),
         ResponseCode.MESSAGE_ILLEGAL,
-        "its properties: 32773 bytes, the limit is 32767",
+        "retries, dead letter and re-drive; the limit is 32767",
     ),
     (
         "a queue id out of range",

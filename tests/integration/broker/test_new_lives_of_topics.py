@@ -285,6 +285,8 @@ async def test_who_was_cut_off_when_the_topic_was_deleted_passes_over_nothing(
         assert where_to(await back.pull(CONSUMED)) == 4
         await report(back, CONSUMED)
         assert committed(running) == 4
+        assert bodies(await back.pull(4, commitOffset=CONSUMED, sysFlag=4 | PIGGYBACK)) == sent[4:]
+        assert committed(running) == 4, "it has consumed nothing behind where it pulls from"
 
 
 async def test_a_pull_that_is_held_ends_with_its_group(tmp_path: Path) -> None:

@@ -234,25 +234,6 @@ async def test_what_the_disk_has_no_room_for_is_refused_and_no_step_of_a_message
     assert [row["step"] for row in flow] == ["SENT_BACK", "SCHEDULED", "DELIVERED"]
 
 
-async def test_a_message_as_full_as_can_be_comes_again_without_its_longest_property_and_says_so(
-    tmp_path: Path,
-) -> None:
-    async with cluster(broker_config(tmp_path)) as running:
-        client = running.client()
-        await client.heartbeat()
-        await client.send(b"full", BIG="x" * 32_600, SMALL="kept", UNIQ_KEY="U1")
-        assert (await send_back(client, await next_of(client, TOPIC, 0))).code == 0
-        again = await next_of(client, RETRY, 0)
-        assert (again.body, again.properties["SMALL"]) == (b"full", "kept")
-        assert "BIG" not in again.properties
-        assert (await send_back(client, again, level=-1)).code == 0
-        assert (await next_of(client, DLQ, 0)).properties["DLQ_ORIGIN_TOPIC"] == TOPIC
-    flow = spooled(tmp_path / "store", "retry_dlq_flow")
-    assert [row["reason"] for row in flow if row["step"] == "SCHEDULED"] == [
-        "no room for properties 'BIG'"
-    ]
-
-
 async def test_a_message_at_the_end_of_its_count_of_tries_is_told_with_a_count_that_is_one(
     tmp_path: Path,
 ) -> None:

@@ -300,7 +300,7 @@ REFUSED_BEGINNINGS: list[tuple[dict[str, object], ResponseCode, str]] = [
     ({"topic": "%RETRY%g"}, ResponseCode.NO_PERMISSION, "the broker owns it"),
     ({"topic": "TBW102"}, ResponseCode.NO_PERMISSION, "the broker owns it"),
     ({"TRAN_MSG": "false"}, ResponseCode.MESSAGE_ILLEGAL, "property TRAN_MSG does not"),
-    ({"KEYS": "k" * 32_600}, ResponseCode.MESSAGE_ILLEGAL, "the limit is 32671"),
+    ({"KEYS": "k" * 32_600}, ResponseCode.MESSAGE_ILLEGAL, "the limit is 32767"),
 ]
 
 

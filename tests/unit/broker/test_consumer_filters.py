@@ -80,6 +80,13 @@ def test_what_is_ignored_behind_a_selector_is_told() -> None:
     assert "understood up to 'n < 9'" in fault
 
 
+def test_a_selector_that_selects_less_than_it_seems_to_is_in_force_with_a_remark() -> None:
+    filters = ConsumerFilters()
+    (fault,) = filters.register("g", [wants("TRUE = a")], now_ms=NOW_MS)
+    assert "'TRUE = a': a condition on the left of property a is an error" in fault
+    assert in_force(filters) == ("TRUE = a", 1)
+
+
 def test_a_topic_left_out_and_a_group_that_left_keep_their_selectors_for_a_day() -> None:
     filters = registered(wants("n > 5"))
     filters.register("g", [wants("x", topic="other")], now_ms=NOW_MS + 10)

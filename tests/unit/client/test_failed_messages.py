@@ -91,3 +91,17 @@ async def test_with_both_ways_blocked_the_message_has_to_stay(
 ) -> None:
     ways = Ways(broker_open=False, copy_open=False)
     assert not await ways.failed.send_back(failed_message(), 0, Q0)
+
+
+@run_by(in_virtual_time)
+async def test_a_copy_without_room_for_all_properties_is_a_dead_letter_that_says_so(
+    world: World, runtime: Runtime
+) -> None:
+    ways = Ways(broker_open=False)
+    assert await ways.failed.send_back(failed_message(BIG="x" * 29_500), 0, Q0)
+    assert await ways.failed.send_back(failed_message(BIG="x" * 32_600), 0, Q0)
+    whole, noted = (copy.properties for copy in ways.copies)
+    assert (len(whole["BIG"]), whole["MAX_RECONSUME_TIMES"]) == (29_500, "16")
+    assert "BIG" not in noted
+    assert noted["PROPERTIES_LEFT_OUT"].startswith("no room for properties 'BIG'; message ")
+    assert (noted["TAGS"], noted["MAX_RECONSUME_TIMES"], noted["RECONSUME_TIME"]) == ("A", "0", "3")

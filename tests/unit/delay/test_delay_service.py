@@ -172,6 +172,12 @@ async def test_only_retries_are_told_as_steps_of_a_failed_message(bench: Bench) 
     assert (step.step, step.group, step.message_id) == ("DELIVERED", "g", "U1")
 
 
+def test_a_draft_that_waits_again_says_once_where_it_belongs() -> None:
+    before = "a\x01b\x02REAL_TOPIC\x01%RETRY%old\x02REAL_QID\x017\x02"
+    draft = MessageDraft("%RETRY%g", 0, b"again", before, 1, "127.0.0.1:1", "127.0.0.1:2")
+    assert scheduled(draft, 1).properties == "a\x01b\x02REAL_TOPIC\x01%RETRY%g\x02REAL_QID\x010\x02"
+
+
 async def put_raw(bench: Bench, properties: str, body: bytes = b"lost", level: int = 1) -> int:
     """Put a record straight into a level's queue; where it lies."""
     draft = MessageDraft(

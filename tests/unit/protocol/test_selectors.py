@@ -9,6 +9,7 @@ from engine.foundation.limits import FILTER_DEPTH_MAX, FILTER_EXPRESSION_CHARS_M
 from engine.protocol.codes import ResponseCode
 from engine.protocol.sql92 import compile_selector
 from engine.protocol.sql92.java_values import NotComparable
+from tests.selectors import REFUSED, Row, known_rows, message_properties
 
 PAINT = {"color": "red", "n": "5", "size": "5.5", "on": "True", "note": "it's"}
 
@@ -147,3 +148,40 @@ def test_long_and_deep_selectors_are_refused_by_their_limits() -> None:
         "color" + " CONTAINS 'r'" * deep,
     ):
         assert "deeper" in refusal(expression).remark
+
+
+def said_here(expression: str) -> Row:
+    try:
+        selector = compile_selector(expression)
+    except RequestRefused:
+        return REFUSED
+    return [name for name, given in message_properties().items() if selector.matches(given)]
+
+
+def test_each_selector_says_what_a_real_rocketmq_said_on_the_wire() -> None:
+    rows = known_rows()
+    assert len(rows) > 130
+    assert {one: said_here(one) for one in rows} == rows
+
+
+@pytest.mark.parametrize(
+    ("expression", "remark"),
+    [
+        ("TRUE = color", "on the left of property color"),
+        ("n = 5 OR NOT FALSE <> color", "write the property first, as in `color = TRUE`"),
+        ("(n = 5) = color", "the message does not match"),
+        ("1 = 2", "nothing matches"),
+        ("FALSE", "nothing matches"),
+        ("NULL OR 'x' = 5", "nothing matches"),
+        ("1 = 1", ""),
+        ("color = TRUE", ""),
+        ("TRUE = (color = 'red')", ""),
+        ("'red' = color", ""),
+    ],
+)
+def test_a_selector_that_selects_less_than_it_seems_to_says_so(
+    expression: str, remark: str
+) -> None:
+    found = compile_selector(expression).remark
+    assert remark in found
+    assert bool(remark) == bool(found)

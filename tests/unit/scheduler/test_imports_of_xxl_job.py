@@ -164,6 +164,18 @@ def test_sources_come_with_their_versions_the_oldest_first() -> None:
     assert job.settings.glue_source == "echo 2"
 
 
+def test_a_shell_source_comes_without_carriage_returns_and_every_other_as_it_is() -> None:
+    row = {"job_id": "7", "glue_source": "echo 1\r\n", "update_time": "2026-01-01 08:00:00"}
+    rows = [
+        row | {"id": "1", "glue_type": "GLUE_SHELL"},
+        row | {"id": "2", "glue_type": "GLUE_PHP", "glue_source": "\ufeff<?php\r\n"},
+    ]
+    info = a_job(glue_type="GLUE_SHELL", glue_source="echo 2\r\n", executor_param="a\r\nb")
+    [job] = taken(info=[info], logglue=rows).jobs
+    assert [version.source for version in job.glue] == ["echo 1\n", "\ufeff<?php\r\n"]
+    assert (job.settings.glue_source, job.settings.parameters) == ("echo 2\n", "a\r\nb")
+
+
 def test_groups_have_their_addresses_and_users_their_rights_but_no_password() -> None:
     groups = [
         a_group(),
