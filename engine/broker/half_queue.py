@@ -177,8 +177,7 @@ class HalfQueue:
         A transaction that has ended before stays as it is. Raises RequestRefused when it ended the
         other way, StorageError.
         """
-        first_offset = first_offset_of(half)
-        if self.transactions.find(first_offset) is None:
+        if not self.is_open(half):
             self._check_ended_alike(half, commit=commit)
             return None
         end_offset = None
@@ -186,7 +185,7 @@ class HalfQueue:
             draft = committed_message(half)
             draft.queue_id = self._parts.topics.queue_there(draft.topic, draft.queue_id)
             end_offset = self._parts.store.put(draft).end_offset
-        self._note_end(first_offset, committed=commit)
+        self._note_end(first_offset_of(half), committed=commit)
         place = real_place(half)
         if place is not None:
             age_ms = self._parts.now_ms() - half.born_timestamp_ms
@@ -205,8 +204,12 @@ class HalfQueue:
         """Roll back a transaction whose topic was deleted; one that has ended stays as it is.
         Raises StorageError.
         """
-        if self.transactions.find(first_offset_of(half)) is not None:
+        if self.is_open(half):
             self._note_end(first_offset_of(half), committed=False)
+
+    def is_open(self, half: MessageExt) -> bool:
+        """Does the transaction of a half message, named by any of its copies, wait for its end?"""
+        return self.transactions.find(first_offset_of(half)) is not None
 
     def discard(self, half: HalfMessage, message: MessageExt | None) -> None:
         """Roll an open transaction back for its producer, and keep the message where operators can

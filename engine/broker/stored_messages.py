@@ -22,7 +22,7 @@ from engine.protocol.codes import ResponseCode
 from engine.protocol.message import MessageExt
 from engine.protocol.message_ids import parse_offset_message_id
 from engine.protocol.message_record import decode_record
-from engine.protocol.names import HALF_TOPIC
+from engine.protocol.names import HALF_TOPIC, NO_MESSAGE_REMARK
 from engine.store import MessageStore
 
 
@@ -67,5 +67,5 @@ def is_named_by(message: MessageExt, named_id: str | None, physical_offset: int)
 
 def no_message(physical_offset: int, told: str = "") -> RequestRefused:
     """The refusal of an offset that leads to no message; `told` are RocketMQ's words for it."""
-    words = f"no message begins at physical offset {physical_offset}, or it is gone"
+    words = f"{NO_MESSAGE_REMARK} {physical_offset}, or it is gone"
     return RequestRefused(ResponseCode.SYSTEM_ERROR, f"{told}: {words}" if told else words)

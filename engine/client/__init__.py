@@ -15,8 +15,9 @@ from engine.client.message_selector import MessageSelector
 from engine.client.producer import Producer
 from engine.client.pull_config import LitePullConfig
 from engine.client.send_result import SendResult, SendStatus
-from engine.client.transaction import (
-    TransactionProducer,
+from engine.client.transaction import TransactionProducer
+from engine.client.transaction_end import (
+    TransactionEnd,
     TransactionSendResult,
     TransactionState,
 )
@@ -39,6 +40,7 @@ __all__ = [
     "PushConsumer",
     "SendResult",
     "SendStatus",
+    "TransactionEnd",
     "TransactionProducer",
     "TransactionSendResult",
     "TransactionState",

@@ -269,7 +269,7 @@ class ConsumerConfig:
     """
 
     queue_messages_max: int = field(default=1000, metadata=_rocketmq("pullThresholdForQueue"))
-    """Pulling of a queue pauses while more messages of it are held."""
+    """Pulling of a queue pauses while more unfinished messages of it are held."""
 
     queue_bytes_max: int = field(default=100 * MIB, metadata=_rocketmq("pullThresholdSizeForQueue"))
     """Pulling of a queue pauses while more bytes of it are held."""
@@ -281,7 +281,10 @@ class ConsumerConfig:
     """
 
     queue_span_max: int = field(default=2000, metadata=_rocketmq("consumeConcurrentlyMaxSpan"))
-    """Pulling pauses while the waiting offsets of a queue lie further apart (concurrent only)."""
+    """Pulling of a queue pauses while messages so far beyond its lowest unfinished one have been
+    handed to listeners: a crash brings no more than these and one pull again. In order: while so
+    many beyond the head are given up.
+    """
 
     piggyback_commit: bool = True
     """Send the consume offset with each pull as well (clustering only)."""

@@ -31,7 +31,7 @@ from engine.client.outbox import (
 )
 from engine.client.producer import Producer
 from engine.client.queue_selectors import select_by_hash
-from engine.client.send_result import SendStatus, deserves_retry
+from engine.client.send_result import SendStatus
 from engine.foundation.errors import LocalProtocolError, RequestRefused, TidemarkError, Unreachable
 from engine.foundation.limits import (
     OUTBOX_REFUSALS_MAX,
@@ -42,6 +42,8 @@ from engine.foundation.limits import (
     OUTBOX_SEND_WITHIN_MS,
     OUTBOX_SENT_KEPT_MS,
 )
+from engine.protocol.codes import ResponseCode
+from engine.protocol.names import is_legal_topic
 from engine.runtime import Runtime
 
 HOLDER_BYTES = 8
@@ -137,7 +139,7 @@ def outcome_of(row: OutboxRow, end: _SendEnd, *, now_ms: int) -> RowOutcome:
             *(row.row_id, RowState.SENT, now_ms, row.failures, row.refusals),
             told=f"{status.value} {offset_message_id}",
         )
-    refusals = row.refusals + speaks_of_the_message(end)
+    refusals = row.refusals + speaks_of_the_message(row, end)
     state = RowState.POISON if refusals >= OUTBOX_REFUSALS_MAX else RowState.WAITING
     wait_ms = min(OUTBOX_RETRY_MS_MAX, OUTBOX_RETRY_MS_MIN << min(row.failures, 20))
     return RowOutcome(
@@ -145,8 +147,13 @@ def outcome_of(row: OutboxRow, end: _SendEnd, *, now_ms: int) -> RowOutcome:
     )
 
 
-def speaks_of_the_message(error: TidemarkError) -> bool:
-    """Would another broker refuse it as well, and this one tomorrow?"""
+def speaks_of_the_message(row: OutboxRow, error: TidemarkError) -> bool:
+    """Would another broker refuse it as well, and this one tomorrow?
+
+    A refusal whose code is not known here is none: busy brokers, a leader elsewhere, a queue that
+    was taken away (INVALID_PARAMETER, until the next refresh of the route) pass by themselves.
+    """
     if isinstance(error, RequestRefused):
-        return not deserves_retry(error)
+        is_illegal = error.code == ResponseCode.MESSAGE_ILLEGAL
+        return is_illegal or not is_legal_topic(row.message.topic)
     return isinstance(error, LocalProtocolError)

@@ -1,9 +1,9 @@
 """A producer whose messages appear only when a local transaction has succeeded.
 
 Place in the walk: `send_in_transaction` sends a half message, which nobody sees, runs the local
-executor, and tells the broker how it ended. When that word is lost, or the executor does not know,
-the broker asks any producer of the group, and the checker answers from what the business has on
-record (row D4).
+executor, and reports to the broker how it ended. When that report is lost, or the executor does not
+know, the broker asks any producer of the group, and the checker answers from what the business has
+on record (row D4). What the broker made of the report is the caller's result (transaction_end).
 
     COMMIT    the message appears in its topic
     ROLLBACK  it never does
@@ -20,20 +20,25 @@ import asyncio
 import inspect
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
-from enum import Enum
 
 from engine.client.config import ClientConfig, ProducerConfig
 from engine.client.owned_tasks import OwnedTasks
 from engine.client.producer import Producer
 from engine.client.send_result import SendResult, SendStatus
+from engine.client.transaction_end import (
+    TransactionEnd,
+    TransactionSendResult,
+    TransactionState,
+    end_after,
+)
 from engine.foundation.errors import (
     LocalProtocolError,
+    RequestRefused,
     TidemarkError,
 )
 from engine.foundation.limits import CLIENT_CHECKS_MAX
 from engine.foundation.units import SECOND_MS
-from engine.protocol.codes import RequestCode
+from engine.protocol.codes import RequestCode, ResponseCode
 from engine.protocol.command import RemotingCommand
 from engine.protocol.compression import decompress
 from engine.protocol.headers import (
@@ -59,14 +64,6 @@ DELAYS = (PROPERTY_DELAY, "TIMER_DELAY_MS", "TIMER_DELAY_SEC", "TIMER_DELIVER_MS
 _log = logging.getLogger(__name__)
 
 
-class TransactionState(Enum):
-    """How a local transaction ended; the value is the wire's commitOrRollback."""
-
-    COMMIT = 8
-    ROLLBACK = 12
-    UNKNOWN = 0
-
-
 _TRACED_STATE = {
     TransactionState.COMMIT: TracedState.COMMIT_MESSAGE,
     TransactionState.ROLLBACK: TracedState.ROLLBACK_MESSAGE,
@@ -81,14 +78,6 @@ loop and must not block; any exception means UNKNOWN.
 """
 StateChecker = Callable[[MessageExt], StateAnswer]
 """Says how the local transaction of a half message ended, perhaps in another process's life."""
-
-
-@dataclass(frozen=True, slots=True)
-class TransactionSendResult:
-    """Where the half message is, and what its local transaction came to."""
-
-    half: SendResult
-    state: TransactionState
 
 
 class TransactionProducer(Producer):
@@ -136,12 +125,13 @@ class TransactionProducer(Producer):
         immunity_s: int | None = None,
         timeout_ms: int | None = None,
     ) -> TransactionSendResult:
-        """Send a half message, run the local transaction, tell the broker how it ended.
+        """Send a half message, run the local transaction, report to the broker how it ended.
 
         `immunity_s` keeps the broker from asking before; its own time-out is the default. A half
         message that is stored, but not as safely as promised, is rolled back without running
-        anything. Once this returns, the state is final or left to the checker: a broker that could
-        not be told will ask. Raises what `send` raises; nothing has run then.
+        anything. The result holds what the broker made of it: `end` OPEN leaves it to the checker,
+        anything else is final, also where the broker had ended it the other way meanwhile. Raises
+        what `send` raises; nothing has run then.
         """
         delay = next((name for name in DELAYS if name in message.properties), None)
         if delay is not None:
@@ -154,22 +144,19 @@ class TransactionProducer(Producer):
         if immunity_s is not None:
             message.properties[PROPERTY_CHECK_IMMUNITY_SECONDS] = str(immunity_s)
         half = await self.send(message, queue=queue, timeout_ms=timeout_ms)
-        state = TransactionState.ROLLBACK
+        state, failure = TransactionState.ROLLBACK, None
         if half.status is SendStatus.SEND_OK:
-            state, _ = await _state_of(lambda: self._execute(message, argument), half.message_id)
-        broker = self._connection.routes.master_address(half.queue.broker_name) or ""
-        self._trace_end(message, state, half.message_id, store_host=broker, from_check=False)
-        try:
-            await self.end_transaction(half, state)
-        except TidemarkError as error:
-            _log.warning(
-                "the broker was not told that %s is %s, it will ask: %s",
-                *(half.message_id, state.name, error),
+            state, failure = await _state_of(
+                lambda: self._execute(message, argument), half.message_id
             )
-        return TransactionSendResult(half, state)
+        result = await self._result_of(half, state, failure)
+        broker = self._connection.routes.master_address(half.queue.broker_name) or ""
+        self._trace_end(message, result.state, half.message_id, store_host=broker, from_check=False)
+        return result
 
-    async def end_transaction(self, half: SendResult, state: TransactionState) -> None:
-        """Tell the broker how the transaction of a half message ended, and wait for its word.
+    async def end_transaction(self, half: SendResult, state: TransactionState) -> SendStatus:
+        """Report to the broker how the transaction of a half message ended; return how safely the
+        broker stored that (UNKNOWN is sent and not answered).
 
         Doing it again is safe. Raises RequestRefused when the broker does not accept it (it ended
         the other way, or the time for it is over), Unreachable.
@@ -189,8 +176,36 @@ class TransactionProducer(Producer):
         address = await self._connection.routes.find_master(half.queue)
         if state is TransactionState.UNKNOWN:  # RocketMQ gives no answer to this one.
             await self._connection.rpc.invoke_oneway(address, request)
-        else:
+            return SendStatus.SEND_OK
+        try:
             await self._connection.ask(address, request)
+        except RequestRefused as error:
+            if error.code != ResponseCode.FLUSH_DISK_TIMEOUT:
+                raise
+            return SendStatus.FLUSH_DISK_TIMEOUT
+        return SendStatus.SEND_OK
+
+    async def _result_of(
+        self, half: SendResult, state: TransactionState, failure: Exception | None
+    ) -> TransactionSendResult:
+        """Report the end of the local transaction, and note what the broker makes of it."""
+        try:
+            stored = await self.end_transaction(half, state)
+        except TidemarkError as error:
+            end = end_after(error)
+            log = _log.warning if end is TransactionEnd.OPEN else _log.error
+            log("%s is not ended as %s, %s: %s", half.message_id, state.name, end.name, error)
+            return TransactionSendResult(half, state, end, str(error))
+        if state is TransactionState.UNKNOWN:
+            why = f": {failure!r}" if failure is not None else ""
+            unknown = f"the local transaction came to no end the executor knows{why}"
+            return TransactionSendResult(half, state, TransactionEnd.OPEN, unknown)
+        reason: str | None = None
+        if half.status is not SendStatus.SEND_OK:
+            reason = f"the half message is stored with {half.status.value}; nothing was executed"
+        elif stored is not SendStatus.SEND_OK:
+            reason = f"{stored.value}: a power cut of the broker may make it ask again"
+        return TransactionSendResult(half, state, TransactionEnd.ACCEPTED, reason)
 
     def _trace_end(
         self,

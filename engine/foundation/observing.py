@@ -216,6 +216,7 @@ class ClientWindow:
     top_key: str | None = None
     top_key_messages: int | None = None
     keyed_messages: int | None = None
+    resting: str | None = None
 
 
 @dataclass(slots=True)

@@ -262,6 +262,8 @@ class ProcessQueueInfo(Part):
     """Of the lowest held messages, as many as were looked at, those that have it."""
     keyed_messages: Int64 | None = None
     """Of these, those that have any."""
+    resting: str | None = None
+    """Why the queue was not pulled when it was its turn: COUNT, BYTES or SPAN; None: it was."""
 
 
 class ConsumeStatus(Part):
@@ -286,7 +288,7 @@ class ConsumeStatus(Part):
     flow_bytes_ms: Int64 | None = None
     """The same, since they held too many bytes."""
     flow_span_ms: Int64 | None = None
-    """The same, since the offsets they held lay too far apart."""
+    """The same, since what they handed out lay too far beyond an unfinished message."""
     topic_queues: Int64 | None = None
     """Readable queues of the topic over all brokers, when the member divided them last."""
     group_members: Int64 | None = None

@@ -28,6 +28,16 @@ BENCHMARK_TOPIC: Final = "BenchmarkTest"
 SYSTEM_PREFIX: Final = "rmq_sys_"
 TRANSACTION_GROUP: Final = "CID_RMQ_SYS_TRANS"
 
+HALF_GONE_REMARK: Final = "Find prepared transaction message failed"
+HALF_GROUP_WRONG_REMARK: Final = "The producer group wrong"
+HALF_OFFSET_WRONG_REMARK: Final = "The transaction state table offset wrong"
+HALF_ID_WRONG_REMARK: Final = "The message id wrong"
+"""How brokers begin their refusal of an END_TRANSACTION that fits no half message: its code,
+SYSTEM_ERROR, is that of any failure, so clients go by these words.
+"""
+NO_MESSAGE_REMARK: Final = "no message begins at physical offset"
+"""The same, where accounts are checked: our gate looks for the message before any handler does."""
+
 SYSTEM_TOPICS: Final = (
     *(AUTO_CREATE_TOPIC, SCHEDULE_TOPIC, BENCHMARK_TOPIC, HALF_TOPIC, OP_HALF_TOPIC),
     *(CHECK_MAX_TIME_TOPIC, TRACE_TOPIC, SELF_TEST_TOPIC, OFFSET_MOVED_TOPIC),

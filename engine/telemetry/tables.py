@@ -297,6 +297,7 @@ CLIENT_WINDOWS: Final = Table(
         ),
         Column("top_key_messages", _L, "messages of these that have it"),
         Column("keyed_messages", _L, "messages of these that have any"),
+        Column("resting", _S, "why pulls of it rest: COUNT, BYTES or SPAN; null: they do not"),
     ),
 )
 RETRY_DLQ_FLOW: Final = Table(
@@ -539,7 +540,7 @@ CONSUME_STATS: Final = Table(
             "over the queues held; null when not told",
         ),
         Column("flow_bytes_ms", _L, "the same, since windows held too many bytes"),
-        Column("flow_span_ms", _L, "the same, since held offsets lay too far apart"),
+        Column("flow_span_ms", _L, "the same, since too much lay beyond an unfinished message"),
         must("queues_held", _I, "queues of the topic that the client holds, over all brokers"),
         Column("topic_queues", _I, "queues of the topic, when the client divided them last"),
         Column("group_members", _I, "members among which it divided them"),

@@ -158,7 +158,7 @@ Event = tuple[int, int, str, int, str, dict[str, Any]]
 def _events(given: Given, shipped: Any) -> Iterator[Event]:
     """All rows but watermarks."""
     facts = given.facts
-    windows = _hot_windows(facts["client_windows"], given.state["keys"])
+    windows = _windows_of_interest(facts["client_windows"], given.state)
     ends = facts["lifecycle"].filter(is_one_of(facts["lifecycle"]["kind"], BOOT, SPOOL_LOSS, *GONE))
     for kind, rows in (
         ("stats", facts["consume_stats"]),
@@ -191,8 +191,10 @@ def _standing_states(states: pa.Table, known: pa.Table) -> pa.Table:
     return states.filter(pc.or_(is_standing, stood))
 
 
-def _hot_windows(windows: pa.Table, known: pa.Table) -> pa.Table:
-    """Windows most of whose messages have one key, and others of queues that had such a window."""
+def _windows_of_interest(windows: pa.Table, state: Mapping[str, pa.Table]) -> pa.Table:
+    """Windows most of whose messages have one key, or whose pulls rest for what they handed out,
+    and others of queues that had such a window.
+    """
     is_hot = pc.and_(
         pc.greater_equal(windows["keyed_messages"], KEYED_MIN),
         pc.greater_equal(
@@ -200,13 +202,13 @@ def _hot_windows(windows: pa.Table, known: pa.Table) -> pa.Table:
             pc.multiply(windows["keyed_messages"], SKEW_PERCENT),
         ),
     )
-    is_hot = pc.fill_null(is_hot, False)
-    hot = windows.filter(is_hot)
-    if not hot.num_rows and not known.num_rows:
-        return hot
+    is_meant = pc.or_(pc.fill_null(is_hot, False), is_one_of(windows["resting"], "SPAN"))
+    meant = windows.filter(is_meant)
+    known = [table for table in (state["keys"], state["rests"], meant) if table.num_rows]
     key = ("emitter", "group", "topic", "queue_id", "client_id")
-    was_hot = pc.or_(are_among(windows, known, key), are_among(windows, hot, key))
-    return windows.filter(pc.or_(is_hot, was_hot))
+    for others in known:
+        is_meant = pc.or_(is_meant, are_among(windows, others, key))
+    return windows.filter(is_meant) if known else meant
 
 
 class _Walk:

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from engine.client import Admin, ClientConfig, Producer, PushConsumer
-from engine.client.transaction import TransactionProducer, TransactionState
+from engine.client.transaction import TransactionProducer
+from engine.client.transaction_end import TransactionState
 from engine.protocol.trace import (
     ConsumedTrace,
     ConsumeEnd,

@@ -9,6 +9,7 @@ import asyncio
 import ctypes
 import mmap
 import os
+import re
 import time
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
@@ -77,6 +78,14 @@ class SlowOnQueue(Working):
         return self.takes_s if message.queue_id == self.queue_id else 0
 
 
+class StuckAtTheHead(Working):
+    """A listener that does not return from the first message, and is done with others at once."""
+
+    def takes_s_of(self, message: MessageExt) -> float:
+        """See `Working`."""
+        return self.takes_s if message.queue_offset == 0 else 0
+
+
 class Troubles(Stage):
     """Where all troubles are played."""
 
@@ -126,6 +135,12 @@ async def far_apart(stage: Troubles) -> None:
         await stage.send("span", 0, 1, TAGS="B" if number % 10 else "A")
     listener = Working(0.5)
     await stage.join("span", listener, expression="A", consume_concurrency=1, queue_span_max=60)
+
+
+async def stuck(stage: Troubles) -> None:
+    """The first message does not end, those behind it do, until too many would come again."""
+    await stage.send("stuck", 0, 300)
+    await stage.join("stuck", StuckAtTheHead(PLAY_S + LAST_S), queue_span_max=100)
 
 
 async def too_large(stage: Troubles) -> None:
@@ -208,10 +223,10 @@ async def one_slow_queue(stage: Troubles) -> None:
 
 
 TROUBLES = (
-    *(far_behind, one_customer, far_apart, too_large, failing, restless, slow_and_short),
+    *(far_behind, one_customer, far_apart, stuck, too_large, failing, restless, slow_and_short),
     *(over_soon, deserted, suspended, one_slow_queue),
 )
-ONE_QUEUE = ("span", "bytes", "both")
+ONE_QUEUE = ("span", "stuck", "bytes", "both")
 MANY_QUEUES = ("key", "retry", "flap", "ends", "left", "paused", "lagging")
 
 
@@ -290,6 +305,7 @@ def told(played: tuple[Rows, bool]) -> Rows:
 CAUSES = {
     "key": {"HOT_KEY", "HOT_QUEUE", "LISTENERS_SATURATED"},
     "span": {"FLOW_CONTROL_SPAN", "LISTENERS_SATURATED"},
+    "stuck": {"FLOW_CONTROL_SPAN"},
     "bytes": {"FLOW_CONTROL_BYTES", "LISTENERS_SATURATED"},
     "uneven": {"MEMBERS_WITHOUT_QUEUES", "LISTENERS_SATURATED"},
     "retry": {"RETRIES", "LISTENERS_SATURATED"},
@@ -348,6 +364,21 @@ def test_a_hot_key_is_told_with_its_part_of_what_waits(told: Rows) -> None:
     hot = one(told, "key", "HOT_QUEUE")
     assert (hot["queue_id"], hot["expected"]) == (3, 25)
     assert hot["measured"] in range(70, 91)
+
+
+def test_a_queue_whose_head_is_stuck_is_told_with_what_a_crash_would_bring_again(
+    told: Rows,
+) -> None:
+    rows = [row for row in told if (row["group"], row["cause"]) == ("g-stuck", "FLOW_CONTROL_SPAN")]
+    assert (rows[-1]["topic"], rows[-1]["queue_id"]) == ("stuck", 0)
+    said = re.fullmatch(
+        r"queue 0 of stuck: pulling pauses, offset 0 has been in a listener of \S+ for (\d+) s and "
+        r"(\d+) messages behind it are finished or held \(queue_span_max\); pulls rested .*",
+        rows[-1]["evidence"],
+    )
+    assert said is not None, rows[-1]["evidence"]
+    assert 2 <= int(said[1]) <= PLAY_S + LAST_S
+    assert 100 <= int(said[2]) <= 100 + 32, "the span, and a pull"
 
 
 def test_a_slow_listener_that_is_short_of_queues_is_told_as_both(told: Rows) -> None:

@@ -11,7 +11,8 @@ import asyncio
 from collections import Counter
 
 from engine.client.config import ProducerConfig
-from engine.client.transaction import TransactionProducer, TransactionState
+from engine.client.transaction import TransactionProducer
+from engine.client.transaction_end import TransactionState
 from engine.foundation.errors import TidemarkError
 from engine.protocol.message import Message, MessageExt
 from engine.protocol.names import HALF_TOPIC, OP_HALF_TOPIC, TRANSACTION_GROUP

@@ -31,7 +31,13 @@ from engine.protocol.headers import (
 )
 from engine.protocol.message import MessageExt
 from engine.protocol.message_ids import parse_offset_message_id
-from engine.protocol.names import SysFlag
+from engine.protocol.names import (
+    HALF_GONE_REMARK,
+    HALF_GROUP_WRONG_REMARK,
+    HALF_ID_WRONG_REMARK,
+    HALF_OFFSET_WRONG_REMARK,
+    SysFlag,
+)
 from engine.protocol.properties import PROPERTY_CHECK_IMMUNITY_SECONDS, PROPERTY_PRODUCER_GROUP
 from engine.remoting import Handler, Peer
 from engine.remoting.dispatcher import HandlerResult
@@ -107,20 +113,20 @@ class TransactionHandlers:
         """What the request is about, in RocketMQ's order of checks. Raises RequestRefused."""
         half = self._half_queue.message_at(header.commit_log_offset)
         if half is None:
-            raise no_message(header.commit_log_offset, "Find prepared transaction message failed")
-        if not header.from_transaction_check:
-            self._check_in_time(half)
+            raise no_message(header.commit_log_offset, HALF_GONE_REMARK)
+        if not header.from_transaction_check and self._half_queue.is_open(half):
+            self._check_in_time(half)  # One that has ended answers how: no question will come.
         group = half.properties.get(PROPERTY_PRODUCER_GROUP)
         if group != header.producer_group:
             raise RequestRefused(
                 ResponseCode.SYSTEM_ERROR,
-                f"The producer group wrong: {half.message_id} is of group {group}, not of "
+                f"{HALF_GROUP_WRONG_REMARK}: {half.message_id} is of group {group}, not of "
                 f"{header.producer_group}",
             )
         if half.queue_offset != header.tran_state_table_offset:
             raise RequestRefused(
                 ResponseCode.SYSTEM_ERROR,
-                f"The transaction state table offset wrong: {half.message_id} has queue offset "
+                f"{HALF_OFFSET_WRONG_REMARK}: {half.message_id} has queue offset "
                 f"{half.queue_offset}, not {header.tran_state_table_offset}",
             )
         if header.transaction_id != half.uniq_key and not is_named_by(
@@ -128,7 +134,7 @@ class TransactionHandlers:
         ):
             raise RequestRefused(
                 ResponseCode.SYSTEM_ERROR,
-                f"The message id wrong: the half message at {header.commit_log_offset} is "
+                f"{HALF_ID_WRONG_REMARK}: the half message at {header.commit_log_offset} is "
                 f"{half.uniq_key}, not {header.msg_id}, which is of another store",
             )
         return half

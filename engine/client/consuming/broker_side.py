@@ -75,7 +75,8 @@ class BrokerSide:
 
     async def commit(self, queue: MessageQueue, offset: int, trigger: CommitTrigger) -> bool:
         """See `BrokerOffsets.commit`; the trigger travels as a field that other brokers do not look
-        at.
+        at. Raises RequestRefused with the broker's words when it passes the offset over: a success
+        with a remark, for a reset waits, or the order lock is another's.
         """
         request = commit_request(self._group, queue, offset, trigger=trigger.value)
         address = await self._address(queue)
@@ -83,9 +84,9 @@ class BrokerSide:
             await self._connection.rpc.invoke_oneway(address, request)
             return False
         answer = await self._connection.ask(address, request, timeout_ms=COMMIT_TIMEOUT_MS)
-        if answer.remark:  # A success all the same: a reset waits, or the order lock is another's.
-            _log.warning("offset %d of %s was not taken: %s", offset, queue, answer.remark)
-        return not answer.remark
+        if answer.remark:
+            raise RequestRefused(answer.code, answer.remark)
+        return True
 
     # Locks (BrokerLocks).
 

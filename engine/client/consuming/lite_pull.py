@@ -37,6 +37,7 @@ from engine.client.consuming.pulling import (
     with_tags,
 )
 from engine.client.consuming.rebalance import RebalanceHooks
+from engine.client.consuming.speeds import FlowControl
 from engine.client.message_selector import MessageSelector
 from engine.client.owned_tasks import OwnedTasks
 from engine.client.pull_config import LitePullConfig
@@ -267,8 +268,9 @@ class LitePullConsumer:
     async def commit(self, offsets: Mapping[MessageQueue, int] | None = None) -> None:
         """Make these offsets, or all positions, the group's, and wait until the brokers have them.
 
-        Raises ConfigError for a negative one, and TidemarkError when one could not be told; it is
-        tried again on the timer.
+        Raises ConfigError for a negative one, RequestRefused when a broker passes one over (a reset
+        of the group waits for the next pull), Unreachable when one was not reported; those are
+        reported again on the timer.
         """
         told = self._positions() if offsets is None else offsets
         told = {queue: allowed_offset(queue, offset) for queue, offset in told.items()}
@@ -389,14 +391,22 @@ class LitePullConsumer:
             held.position = max(held.position, result.next_begin_offset)  # All was filtered.
 
     def _pause_ms(self, held: _Held) -> int:
-        config, window = self._config, held.window
         if held.paused:
+            held.window.resting = None
             return PAUSED_MS
-        if self._ready_count > config.held_messages_max:
-            return FLOW_CONTROL_PAUSE_MS
-        if window.count > config.queue_messages_max or window.held_bytes > config.queue_bytes_max:
-            return FLOW_CONTROL_PAUSE_MS
-        return FLOW_CONTROL_PAUSE_MS if window.max_span > config.queue_span_max else 0
+        held.window.resting = self._holds_too_much(held.window)
+        return 0 if held.window.resting is None else FLOW_CONTROL_PAUSE_MS
+
+    def _holds_too_much(self, window: ProcessQueue) -> FlowControl | None:
+        """What waits for a poll counts, for it takes memory; what was polled and is not committed
+        is the application's to decide.
+        """
+        config = self._config
+        if self._ready_count > config.held_messages_max or window.count > config.queue_messages_max:
+            return FlowControl.COUNT
+        if window.held_bytes > config.queue_bytes_max:
+            return FlowControl.BYTES
+        return FlowControl.SPAN if window.uncommitted_span > config.queue_span_max else None
 
     def _held_of(self, queue: MessageQueue) -> _Held:
         held = self._held.get(queue)

@@ -166,7 +166,7 @@ class BrokerOffsets(Protocol):
 
     async def commit(self, queue: MessageQueue, offset: int, trigger: CommitTrigger) -> bool:
         """Report an offset; True when the broker answered that it took it, False when nobody waits
-        for that.
+        for that. Raises TidemarkError when it cannot be asked, or passes the offset over.
         """
         ...
 

@@ -1,9 +1,9 @@
 """Sliding window of the messages a consumer holds of one queue (between pull and offset store in
 the walk).
 
-The window answers one question: which consume offset may be reported without losing a message? It
+The window answers two questions. Which consume offset may be reported without losing a message? It
 is the lowest offset still held, or one past the highest ever held when the window is empty (row
-A7).
+A7). And how far is what was handed out beyond it? A crash brings all of that again.
 
 Concurrent consumption removes finished messages in any order; orderly consumption takes a batch
 from the front, then commits it, rolls it back or puts part of it back.
@@ -19,6 +19,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 
+from engine.client.consuming.speeds import FlowControl
 from engine.foundation.limits import CLIENT_LOCK_EXPIRY_MS
 from engine.foundation.units import SECOND_MS
 from engine.protocol.message import MessageExt
@@ -70,6 +71,7 @@ class ProcessQueue:
         "local_retries",
         "locked",
         "processed_offset",
+        "resting",
         "try_unlock_count",
     )
 
@@ -95,6 +97,8 @@ class ProcessQueue:
         """One past the highest finished offset."""
         self.local_retries: deque[LocalRetry] = deque(maxlen=LOCAL_RETRIES_MAX)
         """The newest messages that no way back took, so that they are tried here again."""
+        self.resting: FlowControl | None = None
+        """Why the queue was not pulled when it was its turn; None: it was."""
         self.last_pull_ms = now_ms
         self.last_consume_ms = now_ms
         self.last_lock_ms = now_ms
@@ -106,13 +110,15 @@ class ProcessQueue:
         return len(self._messages) + len(self._taken)
 
     @property
-    def max_span(self) -> int:
-        """Distance between the highest and the lowest waiting offset; what concurrent flow control
-        looks at.
+    def uncommitted_span(self) -> int:
+        """Distance from the lowest unfinished offset to the highest one ever held; 0 when all is
+        finished.
 
-        Finished messages do not count: one stuck message with fast successors keeps the span small.
+        RocketMQ's getMaxSpan looks at what is held alone: one stuck message with fast successors
+        keeps it at 0, and a crash brings all of them again.
         """
-        return self._offsets[-1] - self._offsets[0] if self._offsets else 0
+        lowest = min(self._taken) if self._taken else self._offsets[0] if self._offsets else None
+        return 0 if lowest is None else self._highest_put - lowest
 
     @property
     def has_waiting(self) -> bool:
@@ -133,7 +139,7 @@ class ProcessQueue:
             offset = message.queue_offset
             if offset not in self._messages:
                 self._hold(message)
-                self._highest_put = offset
+                self._highest_put = max(self._highest_put, offset)
                 self.held_bytes += len(message.body)
             else:
                 self._messages[offset] = message

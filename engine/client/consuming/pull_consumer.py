@@ -148,7 +148,9 @@ class PullConsumer:
         self._state.offsets.update(queue, allowed_offset(queue, offset), increase_only=False)
 
     async def persist(self, queue: MessageQueue) -> None:
-        """Tell the broker the consume offset of one queue now. Raises TidemarkError."""
+        """Report the consume offset of one queue to its broker now. Raises RequestRefused when the
+        broker passes it over (a reset of the group waits for the next pull), Unreachable.
+        """
         await self._state.offsets.persist(queue, CommitTrigger.UNKNOWN)
 
     async def min_offset(self, queue: MessageQueue) -> int:

@@ -2,7 +2,7 @@
 
 A pull carries the consume offset with it, may be held by the broker while there is nothing to
 answer, and tells where the next one begins. Before each pull the window is looked at: a consumer
-that holds too much waits.
+that holds too much waits, and so does one that would consume too much again after a crash.
 
 Invariant: the next pull begins where the broker said, so filtered messages are passed over, not
 asked for again; a queue that was dropped puts nothing into its window any more. Absent on purpose:
@@ -204,8 +204,9 @@ class Puller:
         """How long this queue must not be pulled; 0: pull now."""
         config = self._state.config
         if self._state.paused:
+            window.resting = None
             return PAUSED_MS
-        why = self._holds_too_much(queue, window)
+        why = window.resting = self._holds_too_much(queue, window)
         if why is not None:
             self._state.speeds.rested(
                 queue.topic, why, rest_ms=FLOW_CONTROL_PAUSE_MS, now_ms=now_ms
@@ -221,7 +222,10 @@ class Puller:
             return FlowControl.COUNT
         if window.held_bytes > config.queue_bytes_max:
             return FlowControl.BYTES
-        if not config.orderly and window.max_span > config.queue_span_max:
+        # In order nothing is handed out beyond the head but the rest of its batch, which may be
+        # given up while the head comes again.
+        beyond = window.finished_count if config.orderly else window.uncommitted_span
+        if beyond > config.queue_span_max:
             return FlowControl.SPAN
         return None
 
@@ -262,7 +266,7 @@ class Puller:
     def _log_pause(self, queue: MessageQueue, window: ProcessQueue) -> None:
         _log.info(
             "pulling of %s pauses: %d messages, %d bytes, span %d, locked %s",
-            *(queue, window.count, window.held_bytes, window.max_span, window.locked),
+            *(queue, window.count, window.held_bytes, window.uncommitted_span, window.locked),
         )
 
 

@@ -61,6 +61,7 @@ def queue_info(
         "topKey": top_key[:TOP_KEY_CHARS_MAX] if top_key else None,
         "topKeyMessages": top_key_messages,
         "keyedMessages": keys.total(),
+        "resting": None if window.resting is None else window.resting.value,
     }
 
 

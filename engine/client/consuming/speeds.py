@@ -33,11 +33,14 @@ _EXACT_MS: Final = 4
 
 
 class FlowControl(Enum):
-    """Why a window was not pulled though it was its turn: it held too much."""
+    """Why a window was not pulled though it was its turn."""
 
     COUNT = "COUNT"
+    """It holds too many messages,"""
     BYTES = "BYTES"
+    """or too many bytes of them,"""
     SPAN = "SPAN"
+    """or what was handed out lies too far beyond the lowest unfinished message."""
 
 
 @dataclass(slots=True)

@@ -18,6 +18,8 @@ from engine.telemetry.members.listener_stacks import bounded
 
 _SAY_ORDERLY: Final = ("PROP_CONSUMEORDERLY", "PROP_CONSUME_ORDERLY")
 """Where RocketMQ's clients say whether they consume in order, and where ours do."""
+_RESTS: Final = ("COUNT", "BYTES", "SPAN")
+"""Why a queue may not be pulled; a client may say what it likes."""
 
 
 def is_orderly(info: ConsumerRunningInfo) -> bool:
@@ -65,6 +67,7 @@ def window_of(
         top_key=told.top_key,
         top_key_messages=told.top_key_messages,
         keyed_messages=told.keyed_messages,
+        resting=told.resting if told.resting in _RESTS else None,
     )
 
 

@@ -179,4 +179,5 @@ def _emptied(window: ClientWindow) -> ClientWindow:
         top_key=None,
         top_key_messages=None,
         keyed_messages=None,
+        resting=None,
     )

@@ -18,6 +18,7 @@ from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 
+from pipelines.marts.causes.resting import RESTS, rest_of
 from pipelines.marts.causes.words import CAUSES, Finding, Row, length_ms
 from pipelines.marts.loss_events import BOOT, SPOOL_LOSS
 from pipelines.marts.mart import KEY_TEXT
@@ -115,6 +116,7 @@ HELD: Final = pa.schema(
 SCHEMAS: Final[Mapping[str, pa.Schema]] = {
     "stats": STATS,
     "keys": KEYS,
+    "rests": RESTS,
     "changes": CHANGES,
     "cold": COLD,
     "states": STATES,
@@ -168,6 +170,11 @@ class Told:
             rows.pop(place, None)
         else:
             rows[place] = {name: row[name] for name in KEYS.names}
+        rest, rests = rest_of(row), self._of("rests").setdefault(_group(row), {})
+        if rest is None:
+            rests.pop(place, None)
+        else:
+            rests[place] = rest
 
     def take_change(self, row: Row) -> None:
         """A member came or went."""
@@ -177,7 +184,7 @@ class Told:
         rows[row["seq"]] = {name: row[name] for name in CHANGES.names}
         if row["kind"] == "JOINED":
             return
-        for name in ("stats", "keys"):
+        for name in ("stats", "keys", "rests"):
             known = self._of(name).get(_group(row), {})
             for place in [one for one in known if one[0] == row["client_id"]]:
                 del known[place]
@@ -267,7 +274,7 @@ class Told:
     def of_group(self, key: GroupKey, tick_us: int) -> dict[str, list[Row]]:
         """All that is told of a group, the old left out; nothing of kinds that were not told."""
         rows: dict[str, list[Row]] = {}
-        for name in ("stats", "keys", "changes", "cold"):
+        for name in ("stats", "keys", "rests", "changes", "cold"):
             known = self._of(name).get(key)
             if known:
                 span_us = {"changes": self._flap_us, "cold": COLD_US}.get(name)
@@ -313,7 +320,7 @@ def _place(name: str, row: Row, number: int) -> Any:
     match name:
         case "stats":
             return row["client_id"], row["topic"]
-        case "keys":
+        case "keys" | "rests":
             return row["client_id"], row["topic"], row["queue_id"]
         case "changes":
             return -1 - number  # Any number that no row has yet.

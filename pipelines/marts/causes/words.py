@@ -18,6 +18,7 @@ from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import Any, Final, NamedTuple
 
+from pipelines.marts.causes.resting import FLOW_CONTROL_MS, WHY_PULLS_REST, worst_rest
 from pipelines.marts.sentences import clock, messages
 from pipelines.settings import MINUTE_US, SECOND_US
 
@@ -44,8 +45,6 @@ CAUSES: Final = (
 )
 """Their order is the number of their bit: append only."""
 
-FLOW_CONTROL_MS: Final = 1_000
-"""Pulls that rested for less of a minute, over all queues, are no cause."""
 SLOWER: Final = 3
 """A listener is slow when its calls take so many times as long as they did: percentiles are told to
 within a quarter, and those of a few calls are that of the longest.
@@ -137,6 +136,8 @@ class Figures:
     """
     keys: Sequence[Row] = ()
     """Newest client_windows in which keys were told."""
+    rests: Sequence[Row] = ()
+    """Newest client_windows whose pulls rest for SPAN."""
     changes: Sequence[Row] = ()
     """Members that came and went lately: event_us, client_id, kind."""
     cold: Sequence[Row] = ()
@@ -247,11 +248,8 @@ def slow_listener(group: Figures) -> Iterator[Finding]:
 
 
 def flow_control(group: Figures) -> Iterator[Finding]:
-    """Clients do not pull, for they hold too much."""
-    if not group.stats:
-        return
-    kinds = (("COUNT", "too many messages"), ("BYTES", "too many bytes"))
-    for kind, why in (*kinds, ("SPAN", "offsets too far apart")):
+    """Clients do not pull, for they hold too much, or too much came behind what is unfinished."""
+    for kind, why in WHY_PULLS_REST.items():
         name = f"flow_{kind.lower()}_ms"
         told = [row for row in group.stats if row[name] is not None]
         rested_ms = sum(row[name] for row in told)
@@ -259,13 +257,16 @@ def flow_control(group: Figures) -> Iterator[Finding]:
             continue
         worst = max(told, key=lambda row: (row[name], row["client_id"], row["topic"]))
         whole_ms = 60_000 * sum(row["queues_held"] for row in told if row[name])
+        rests = [r for r in group.rests if (kind, r["topic"]) == ("SPAN", worst["topic"])]
+        queue_id, queue = worst_rest(rests, tick_us=group.tick_us)
         yield Finding(
             f"FLOW_CONTROL_{kind}",
-            f"pulls rested for {_seconds(rested_ms)} of the last minute, summed over the queues, "
-            f"for the clients held {why}; most of it {worst['client_id']} for {worst['topic']}",
+            f"{queue}pulls rested for {_seconds(rested_ms)} of the last minute, summed over the "
+            f"queues, for {why}; most of it {worst['client_id']} for {worst['topic']}",
             *(rested_ms, FLOW_CONTROL_MS, "ms of rest a minute"),
             _percent(rested_ms, whole_ms),
             topic=worst["topic"],
+            queue_id=queue_id,
             client_id=worst["client_id"],
         )
 

@@ -10,7 +10,7 @@ import pytest
 
 from engine.broker.client_windows import READS_FOR_MS
 from engine.broker.state.queue_locks import QueueLocks
-from engine.client import Admin
+from engine.client import Admin, PullConsumer
 from engine.foundation.errors import RequestRefused
 from engine.protocol.codes import RequestCode, ResponseCode
 from engine.protocol.message import MessageQueue
@@ -315,6 +315,25 @@ async def test_a_reset_is_told_by_the_next_pull_and_refuses_the_old_owners_repor
         (2, "RESET", True),
         (5, "COMMIT_RPC", False),
     ]
+
+
+async def test_who_polls_and_commits_learns_that_a_reset_waits(tmp_path: Path) -> None:
+    async with cluster(broker_config(tmp_path)) as running:
+        for _ in range(5):
+            await running.client("c1").send()
+        config = client_config(running.name_server_address)
+        consumer = PullConsumer(system_runtime(), config, GROUP)
+        queue = MessageQueue(TOPIC, "broker-a", 0)
+        async with Admin(system_runtime(), config) as admin:
+            await consumer.start()
+            consumer.update_consume_offset(queue, 4)
+            await consumer.persist(queue)
+            await admin.offsets.reset_queue(GROUP, queue, 2)
+            consumer.update_consume_offset(queue, 5)
+            with pytest.raises(RequestRefused, match="previously reset"):
+                await consumer.persist(queue)
+            assert await admin.offsets.consume_offset(GROUP, queue) == 2
+            await consumer.stop()
 
 
 async def test_a_consumer_is_asked_what_it_holds(tmp_path: Path) -> None:

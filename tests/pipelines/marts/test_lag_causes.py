@@ -60,6 +60,61 @@ def test_rests_of_pulls_are_named_by_what_there_was_too_much_of(kind: str) -> No
     assert "30.0 s of the last minute" in row["evidence"]
 
 
+def at_rest(story: Story, queue: int = 0, **values: Any) -> None:
+    """A member says that it pulls a queue no more: too much lies behind an unfinished message."""
+    told = {"first_held": 7, "held_count": 1, "finished_count": 2_000, "resting": "SPAN"}
+    now_us = story.broker.now_us
+    times = {"head_since": now_us - 40 * SECOND, "last_pull_time": now_us}
+    story.broker.sample(queue, **{"client_id": "c@1", **told, **times, **values})
+
+
+def test_a_queue_that_is_not_pulled_for_its_head_is_named_with_what_is_behind() -> None:
+    story = behind()
+    at_rest(story)
+    story.stats(flow_span_ms=30_000)
+    row = story.run(6, sent=(20, 20), done=(5, 5)).causes()["FLOW_CONTROL_SPAN"]
+    seconds = 40 + round(second(row["observed_at"])) - 46
+    assert row["evidence"] == (
+        f"queue 0 of t: pulling pauses, offset 7 has been in a listener of c@1 for {seconds} s and "
+        "2,000 messages behind it are finished or held (queue_span_max); pulls rested for 30.0 s "
+        "of the last minute, summed over the queues, for too much lay beyond an unfinished "
+        "message; most of it c@1 for t"
+    )
+    assert (row["queue_id"], row["measured"]) == (0, 30_000)
+
+
+def test_of_queues_that_are_not_pulled_the_one_with_most_behind_its_head_is_named() -> None:
+    story = behind()
+    at_rest(story)
+    at_rest(story, 1, head_since=None, finished_count=2_010)
+    story.stats(flow_span_ms=30_000)
+    row = story.run(6, sent=(20, 20), done=(5, 5)).causes()["FLOW_CONTROL_SPAN"]
+    assert row["queue_id"] == 1
+    assert "offset 7 waits for another try and 2,010 messages" in row["evidence"]
+    assert "(queue_span_max), and so it is with 1 more; pulls rested" in row["evidence"]
+
+
+@pytest.mark.parametrize("after", ["pulled again", "dropped", "its member left"])
+def test_a_queue_that_is_pulled_again_or_by_another_is_not_named_any_more(after: str) -> None:
+    story = behind()
+    at_rest(story)
+    story.stats(flow_span_ms=30_000)
+    if after == "its member left":
+        story.broker.report(
+            "rebalance_events",
+            group="g",
+            client_id="c@1",
+            kind="LEFT",
+            generation=2,
+            inferred=False,
+        )
+        story.stats("c@2", flow_span_ms=30_000)
+    else:
+        at_rest(story, resting=None, dropped=after == "dropped")
+    row = story.run(6, sent=(20, 20), done=(5, 5)).causes()["FLOW_CONTROL_SPAN"]
+    assert (row["queue_id"], row["evidence"][:12]) == (None, "pulls rested")
+
+
 def test_rests_of_less_than_a_second_are_no_cause() -> None:
     assert set(behind(flow_count_ms=950).causes()) == {"UNKNOWN"}
 

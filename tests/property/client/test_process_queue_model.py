@@ -63,8 +63,8 @@ class ConcurrentWindow(RuleBasedStateMachine):
     def counts_are_those_of_the_model(self) -> None:
         assert self.window.count == len(self.held)
         assert self.window.held_bytes == sum(self.held.values())
-        span = max(self.held) - min(self.held) if self.held else 0
-        assert self.window.max_span == span
+        span = self.next_offset - min(self.held) if self.held else 0
+        assert self.window.uncommitted_span == span, "finished ones above the lowest count"
         assert self.window.held_offsets() == sorted(self.held)
 
     @invariant()
@@ -148,7 +148,9 @@ class OrderlyWindow(RuleBasedStateMachine):
         assert everything == [o for o in range(self.next_offset) if o not in self.given_up]
         assert self.window.held_bytes == len(self.taken + self.waiting) * len(message_at(0).body)
         assert self.window.count == len(self.taken) + len(self.waiting)
-        assert self.window.held_offsets() == self.taken + self.waiting
+        held = self.taken + self.waiting
+        assert self.window.held_offsets() == held
+        assert self.window.uncommitted_span == (self.next_offset - 1 - held[0] if held else 0)
 
 
 TestConcurrentWindow = ConcurrentWindow.TestCase

@@ -77,6 +77,17 @@ def test_a_java_clients_window_leaves_unknown_what_it_does_not_tell() -> None:
     assert window.last_pull_time_ms is None
 
 
+@pytest.mark.parametrize(
+    ("told", "resting"), [("SPAN", "SPAN"), ("COUNT", "COUNT"), ("SPAN\n", None), ("x" * 999, None)]
+)
+def test_why_pulls_rest_is_one_of_three_words_whatever_a_client_says(
+    told: str, resting: str | None
+) -> None:
+    queue = MessageQueue("orders", "broker-a", 2)
+    window = window_of("g", "c1", queue, ProcessQueueInfo(resting=told), orderly=False)
+    assert window.resting == resting
+
+
 def test_an_empty_window_holds_nothing_rather_than_offset_zero() -> None:
     queue = MessageQueue("orders", "broker-a", 0)
     window = window_of("g", "c1", queue, ProcessQueueInfo(), orderly=True)

@@ -38,8 +38,9 @@ class ScriptedBroker:
     left: list[dict[str, str]] = field(default_factory=list)
     heartbeats: int = 0
     ends: list[RemotingCommand] = field(default_factory=list)
-    """END_TRANSACTIONs; answered by `end_code`."""
-    end_code: int = ResponseCode.SUCCESS
+    """END_TRANSACTIONs; answered by `end_code` and `end_remark`."""
+    end_code: Answer = ResponseCode.SUCCESS
+    end_remark: str = "by script"
     clients: list[Peer] = field(default_factory=list)
     """Who sent a heartbeat, newest last."""
 
@@ -64,9 +65,11 @@ class ScriptedBroker:
         self.clients.append(peer)
         return request.respond(ResponseCode.SUCCESS)
 
-    def on_end(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
+    def on_end(self, peer: Peer, request: RemotingCommand) -> RemotingCommand | None:
         self.ends.append(request)
-        return request.respond(self.end_code, "by script")
+        if self.end_code is None:
+            return None
+        return request.respond(self.end_code, self.end_remark)
 
     def on_leave(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         self.left.append(dict(request.fields))

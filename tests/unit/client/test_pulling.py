@@ -20,6 +20,7 @@ from engine.client.consuming.pulling import (
     PullResult,
     PullStatus,
 )
+from engine.client.consuming.speeds import FlowControl
 from engine.foundation.errors import RequestRefused, RequestTimedOut, TidemarkError
 from engine.protocol.codes import ResponseCode
 from engine.protocol.message import MessageExt, MessageQueue
@@ -198,6 +199,47 @@ async def test_a_wide_span_pauses_concurrent_pulling(pulls: Pulls) -> None:
     pulls.window.put([message_at(0), message_at(2001)])
     await pulls.run_for(1)
     assert not pulls.asked
+
+
+@run_by(pulling, queue_span_max=100)
+async def test_what_is_finished_beyond_an_unfinished_message_pauses_concurrent_pulling(
+    pulls: Pulls,
+) -> None:
+    pulls.window.put([message_at(offset) for offset in range(102)])
+    pulls.window.remove(range(1, 102), 0)
+    await pulls.run_for(1, first=102)
+    assert not pulls.asked, "a crash would bring all of them again"
+    assert pulls.window.resting is FlowControl.SPAN
+    pulls.window.remove([0], 0)
+    await pulls.run_for(1, first=102)
+    assert pulls.asked
+    assert pulls.window.resting is None
+
+
+@run_by(pulling, orderly=True, queue_span_max=3)
+async def test_messages_given_up_behind_one_that_comes_again_pause_pulling_in_order(
+    pulls: Pulls,
+) -> None:
+    pulls.window.put([message_at(offset) for offset in range(6)])
+    for expected in (False, True):  # Of two batches of three the two behind the first are given up.
+        batch = pulls.window.take(3, 0)
+        pulls.window.consume_again(batch[:1])
+        pulls.window.give_up_taken()
+        pulls.asked.clear()
+        await pulls.run_for(1, first=6)
+        assert (not pulls.asked) == expected
+
+
+@run_by(pulling)
+async def test_an_application_that_pauses_its_consumer_is_not_taken_for_flow_control(
+    pulls: Pulls,
+) -> None:
+    pulls.window.put([message_at(0), message_at(2001)])
+    await pulls.run_for(1)
+    assert pulls.window.resting is FlowControl.SPAN
+    pulls.state.paused = True
+    await pulls.run_for(1)
+    assert pulls.window.resting is None
 
 
 @run_by(pulling, orderly=True)

@@ -10,8 +10,9 @@ import pytest
 
 from engine.client.config import ProducerConfig
 from engine.client.send_result import SendStatus
-from engine.client.transaction import TransactionProducer, TransactionState
-from engine.foundation.errors import LocalProtocolError, RequestRefused, TidemarkError
+from engine.client.transaction import TransactionProducer
+from engine.client.transaction_end import TransactionEnd, TransactionState
+from engine.foundation.errors import LocalProtocolError, RequestRefused
 from engine.foundation.limits import CLIENT_CHECKS_MAX
 from engine.protocol.codes import RequestCode, ResponseCode
 from engine.protocol.command import RemotingCommand
@@ -24,6 +25,7 @@ from tests.unit.client.scripted_cluster import ScriptedBroker, ScriptedCluster, 
 
 ONE_BROKER = {"T": {"broker-a": 4}}
 COMMIT, ROLLBACK, UNKNOWN = TransactionState
+ACCEPTED, CONTRADICTED, GONE, OPEN = TransactionEnd
 
 
 @dataclass
@@ -106,6 +108,8 @@ async def test_the_broker_hears_how_the_local_transaction_ended(
     sent = await producer.send_in_transaction(Message("T", b"y" * 200), "argument")
     await asyncio.sleep(0.1)
     assert sent.state is expected
+    assert (sent.end is OPEN) == oneway
+    assert ("planted" in str(sent.reason)) == isinstance(answer, OSError)
     (half,) = broker.received
     properties = decode_properties(half.fields["i"])
     assert (properties["TRAN_MSG"], properties["PGROUP"]) == ("true", "g")
@@ -124,6 +128,7 @@ async def test_what_is_not_stored_as_safely_as_promised_is_rolled_back_and_not_e
     broker.script = [ResponseCode.FLUSH_DISK_TIMEOUT]
     sent = await producer.send_in_transaction(Message("T", b"x"))
     assert (sent.half.status, sent.state) == (SendStatus.FLUSH_DISK_TIMEOUT, ROLLBACK)
+    assert "nothing was executed" in str(sent.reason)
     assert [said(end)[0] for end in broker.ends] == [ROLLBACK]
     assert business.executed == []
 
@@ -143,15 +148,79 @@ async def test_a_half_message_that_is_refused_ends_nothing_and_runs_nothing(
     assert (broker.ends, business.executed) == ([], [])
 
 
+@pytest.mark.parametrize(
+    ("said_locally", "code", "remark", "end", "state"),
+    [
+        (COMMIT, ResponseCode.SUCCESS, "", ACCEPTED, COMMIT),
+        (ROLLBACK, ResponseCode.SUCCESS, "", ACCEPTED, ROLLBACK),
+        (COMMIT, ResponseCode.FLUSH_DISK_TIMEOUT, "not synced", ACCEPTED, COMMIT),
+        (COMMIT, ResponseCode.TRANSACTION_FAILED, "was rolled back", CONTRADICTED, ROLLBACK),
+        (ROLLBACK, ResponseCode.TRANSACTION_FAILED, "was committed", CONTRADICTED, COMMIT),
+        (
+            COMMIT,
+            ResponseCode.SYSTEM_ERROR,
+            "Find prepared transaction message failed",
+            GONE,
+            UNKNOWN,
+        ),
+        (COMMIT, ResponseCode.SYSTEM_ERROR, "The producer group wrong", GONE, UNKNOWN),
+        (
+            COMMIT,
+            ResponseCode.SYSTEM_ERROR,
+            "The transaction state table offset wrong",
+            GONE,
+            UNKNOWN,
+        ),
+        (
+            COMMIT,
+            ResponseCode.SYSTEM_ERROR,
+            "no message begins at physical offset 7",
+            GONE,
+            UNKNOWN,
+        ),
+        (COMMIT, ResponseCode.SYSTEM_ERROR, "store putMessage return null", OPEN, UNKNOWN),
+        (COMMIT, ResponseCode.ILLEGAL_OPERATION, "its time is over", OPEN, UNKNOWN),
+        (COMMIT, ResponseCode.SYSTEM_BUSY, "busy", OPEN, UNKNOWN),
+        (COMMIT, ResponseCode.NO_PERMISSION, "no", OPEN, UNKNOWN),
+        (COMMIT, ResponseCode.SLAVE_NOT_AVAILABLE, "store is slave mode", OPEN, UNKNOWN),
+        (COMMIT, None, "", OPEN, UNKNOWN),
+    ],
+)
 @run_by(with_producer)
-async def test_a_broker_that_cannot_be_told_is_left_to_ask(
+async def test_the_result_is_what_the_broker_made_of_the_end(
+    producer: TransactionProducer,
+    broker: ScriptedBroker,
+    business: Business,
+    *,
+    said_locally: TransactionState,
+    code: int | None,
+    remark: str,
+    end: TransactionEnd,
+    state: TransactionState,
+) -> None:
+    business.says, broker.end_code, broker.end_remark = said_locally, code, remark
+    result = await producer.send_in_transaction(Message("T", b"x"))
+    assert (result.end, result.state) == (end, state)
+    assert result.local_state is said_locally
+    assert result.is_final == (end is not OPEN)
+    if code == ResponseCode.SUCCESS:
+        assert result.reason is None
+    elif code == ResponseCode.FLUSH_DISK_TIMEOUT:
+        assert "FLUSH_DISK_TIMEOUT" in str(result.reason)
+    else:
+        assert remark in str(result.reason), "the broker's words, or why there are none"
+
+
+@run_by(with_producer)
+async def test_an_end_that_is_refused_raises_the_brokers_words_to_who_repeats_it(
     producer: TransactionProducer, broker: ScriptedBroker, business: Business
 ) -> None:
-    broker.end_code = ResponseCode.ILLEGAL_OPERATION
     sent = await producer.send_in_transaction(Message("T", b"x"))
-    assert sent.state is COMMIT
-    with pytest.raises(TidemarkError):
-        await producer.end_transaction(sent.half, COMMIT)
+    broker.end_code = ResponseCode.TRANSACTION_FAILED
+    with pytest.raises(RequestRefused, match="by script"):
+        await producer.end_transaction(sent.half, ROLLBACK)
+    broker.end_code = ResponseCode.FLUSH_DISK_TIMEOUT
+    assert await producer.end_transaction(sent.half, COMMIT) is SendStatus.FLUSH_DISK_TIMEOUT
 
 
 async def ask(

@@ -20,6 +20,7 @@ from engine.client.consuming.listeners import (
 )
 from engine.client.consuming.queue_locks import QueueLocks
 from engine.client.consuming.rebalance import RebalanceHooks, Rebalancer
+from engine.client.consuming.speeds import FlowControl
 from engine.client.consuming.start_offset import StartOffsetAsk
 from engine.client.owned_tasks import OwnedTasks
 from engine.foundation.errors import RequestRefused
@@ -127,6 +128,7 @@ async def test_a_consumer_shows_its_windows_as_rocketmq_reads_them_and_more(
     window.mark_started([5], 77)
     asked.state.offsets.update(Q0, 5, increase_only=True)
     window.remove([6, 7], 88)
+    window.resting = FlowControl.SPAN
 
     answer = await asked.ask(
         RequestCode.GET_CONSUMER_RUNNING_INFO, consumerGroup="g", clientId="me"
@@ -137,7 +139,7 @@ async def test_a_consumer_shows_its_windows_as_rocketmq_reads_them_and_more(
     assert (shown.commit_offset, shown.cached_msg_count) == (5, 3)
     assert (shown.cached_msg_min_offset, shown.cached_msg_max_offset) == (5, 9)
     assert (shown.last_consume_timestamp_ms, shown.dropped) == (EPOCH_MS + 88, False)
-    assert shown.finished_count == 2
+    assert (shown.finished_count, shown.resting) == (2, "SPAN")
     assert shown.held_ranges == [(5, 6), (8, 10)]
     assert (shown.head_message_id, shown.head_since_ms) == ("K5", EPOCH_MS + 77)
     assert (shown.processed_offset, shown.client_committed) == (8, 5)

@@ -60,6 +60,7 @@ def test_each_other_change_is_told() -> None:
         {"locked": True},
         {"dropped": True},
         {"stack": "somewhere"},
+        {"resting": "SPAN"},
     ]
     for change in changes:
         windows = ToldWindows(INTERVAL_MS)
