@@ -5,6 +5,7 @@ SEEDS ?=
 STATES ?= 24000
 ROUNDS ?= 50
 KILLS ?= 102
+LIVES ?= 10
 SECONDS ?= 60
 ARGS ?=
 JOBS ?= 2
@@ -13,7 +14,7 @@ TESTS ?= tests
 export PYTHONHASHSEED := 0
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-python setup-run setup-slow setup-demo demo demo-matrix demo-rocketmq kills test test-fast explore test-slow test-earlier-rocketmq record-mqadmin sim crash-states kill-loop kill-scheduler kill-alerts fuzz mutants check format bench clean
+.PHONY: help setup setup-python setup-run setup-slow setup-demo demo demo-matrix demo-rocketmq kills test test-fast explore test-slow test-earlier-rocketmq new-lives record-mqadmin sim crash-states kill-loop kill-scheduler kill-alerts fuzz mutants check format bench clean
 
 help:  ## List the targets.
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 22
@@ -59,6 +60,9 @@ test-slow: setup-slow  ## The long tests that the suite leaves out.
 
 test-earlier-rocketmq: setup-slow  ## A RocketMQ 4.9.7, watched from outside, as a test.
 	.venv/bin/pytest -m slow tests/interop/test_observed_earlier_rocketmq.py tests/interop/test_observed_with_earlier_accounts.py
+
+new-lives: setup-slow  ## Topics made again under Java's, Go's and C++'s clients, LIVES=10 times each.
+	TIDEMARK_LIVES=$(LIVES) .venv/bin/pytest -s -m slow tests/interop/test_new_lives.py
 
 record-mqadmin: setup  ## Record again what mqadmin prints on a real RocketMQ.
 	.venv/bin/python -m tests.interop.record_mqadmin

@@ -39,11 +39,14 @@ class OurEngine:
 
 
 @contextmanager
-def our_engine(work: Path, *options: str, killed: bool = False) -> Iterator[OurEngine]:
+def our_engine(
+    work: Path, *options: str, killed: bool = False, ports: tuple[int, int] | None = None
+) -> Iterator[OurEngine]:
     """Start `tidemark engine` below `work`, yield it ready, stop it by SIGTERM; it must then exit
-    with 0. `killed`: end it by SIGKILL instead.
+    with 0. `killed`: end it by SIGKILL instead. `ports` of name server and broker; free ones when
+    left out.
     """
-    name_server_port, broker_port = free_port_block(1), free_broker_port()
+    name_server_port, broker_port = ports or (free_port_block(1), free_broker_port())
     store, log = work / "store", work / "engine.log"
     work.mkdir(parents=True, exist_ok=True)
     command = [
