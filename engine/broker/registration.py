@@ -85,19 +85,24 @@ class Registration:
             _log.warning("the name servers are slow to hear of a topic; they are told again")
 
     async def run(self) -> None:
-        """Register when wanted and each `register_interval_ms`, until cancelled."""
-        interval_ms = self._parts.config.register_interval_ms
+        """Register when wanted, and the whole table each `register_interval_ms` whatever was told
+        between, until cancelled: what a name server has lost of it comes back.
+        """
+        interval_ms, loop = self._parts.config.register_interval_ms, asyncio.get_running_loop()
+        whole_due = loop.time() + interval_ms / SECOND_MS
         while True:
-            pause_ms = interval_ms
+            due = whole_due
             if self._failed_rounds:
-                pause_ms = min(interval_ms, RETRY_MS << self._failed_rounds - 1)
+                due = min(due, loop.time() + (RETRY_MS << self._failed_rounds - 1) / SECOND_MS)
             try:
-                async with asyncio.timeout(pause_ms / SECOND_MS):
+                async with asyncio.timeout_at(due):
                     await self._wanted.wait()
             except TimeoutError:
-                await self.register()
-            else:
-                await self.register(whole=self._failed_rounds > 0)
+                pass
+            whole = self._failed_rounds > 0 or loop.time() >= due
+            await self.register(whole=whole)
+            if whole:
+                whole_due = loop.time() + interval_ms / SECOND_MS
 
     async def register(self, *, whole: bool = True) -> None:
         """One round over all name servers, side by side: every topic, or if not `whole` those that

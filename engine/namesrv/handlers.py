@@ -49,7 +49,7 @@ from engine.protocol.headers_admin import (
     UnregisterBrokerRequestHeader,
     WipeWritePermResponseHeader,
 )
-from engine.protocol.names import check_broker_word, check_topic, is_legal_topic
+from engine.protocol.names import MASTER_ID, check_broker_word, check_topic, is_legal_topic
 from engine.remoting import Handler, Peer
 from engine.remoting.dispatcher import HandlerResult
 
@@ -168,10 +168,20 @@ class NameServerHandlers:
             told, {}, topics.data_version, connection=peer, now_ms=self._now_ms()
         )
         configs, illegal = iter(topics.topic_config_table.items()), []
-        while has_news and not peer.closed and (piece := list(islice(configs, REGISTERED_AT_ONCE))):
+        is_master = told.broker_id == MASTER_ID
+        while (
+            is_master and not peer.closed and (piece := list(islice(configs, REGISTERED_AT_ONCE)))
+        ):
             legal = {name: config for name, config in piece if is_legal_topic(name)}
             illegal += [name for name, _ in piece if name not in legal]
-            self._routes.put_topics(header.broker_name, legal.values())
+            self._routes.put_topics(
+                header.broker_name,
+                [
+                    config
+                    for name, config in legal.items()
+                    if has_news or not self._routes.serves(header.broker_name, name)
+                ],
+            )
             if len(piece) == REGISTERED_AT_ONCE:
                 yield
         if illegal:  # The rest of the broker is none the worse for it.

@@ -126,13 +126,18 @@ class Routes:
 
     def has_news(self, told: Registration, data_version: DataVersion) -> bool:
         """Do the topics of this registration count? Those of an unchanged table do not: a
-        permission wiped here stays wiped.
+        permission wiped here stays wiped. Topics that are not known here count all the same: a tool
+        that deletes a topic asks the brokers first, and it may have been made again meanwhile.
         """
         known = self._live.get(told.address)
         was_master = known is not None and known.registration.broker_id == MASTER_ID
         return told.broker_id == MASTER_ID and (
             known is None or not was_master or known.data_version != data_version
         )
+
+    def serves(self, broker_name: str, topic: str) -> bool:
+        """Is the topic known to be the broker's?"""
+        return broker_name in self._topics.get(topic, {})
 
     def put_topics(self, broker_name: str, configs: Iterable[TopicConfig]) -> None:
         """Take over topics of a registered broker; nothing, when it is gone by now."""

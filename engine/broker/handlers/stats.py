@@ -126,8 +126,8 @@ class StatsHandlers:
                 stats = consume_stats_of(parts, name, topic)
                 entries.append(stats.encode())
                 for one in stats.rows():
-                    totals.lag += one.broker_offset - one.consumer_offset
-                    totals.inflight += one.pull_offset - one.consumer_offset
+                    totals.lag += max(0, one.broker_offset - one.consumer_offset)
+                    totals.inflight += max(0, one.pull_offset - one.consumer_offset)
                     yield
                 yield
             told = b"{%s:[%s]}" % (fastjson.dumps(name), b",".join(entries))

@@ -158,6 +158,30 @@ async def test_a_name_server_that_began_anew_and_heard_of_one_topic_alone_hears_
             await fresh.stop()
 
 
+async def test_a_topic_deleted_there_that_its_broker_has_made_again_is_routed_again(
+    tmp_path: Path,
+) -> None:
+    """A tool deletes at the brokers first; with automatic creation a send comes between."""
+    async with cluster(broker_config(tmp_path, register_interval_ms=300)) as running:
+        client, names = running.client(), running.of_name_server()
+        await client.send(topic="quiet")
+
+        async def is_routed() -> bool:
+            route = await names.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="quiet")
+            return route.code == ResponseCode.SUCCESS
+
+        await eventually(is_routed, "the topic is in the routes")
+        gone = await names.ask(RequestCode.DELETE_TOPIC_IN_NAMESRV, topic="quiet")
+        assert gone.code == ResponseCode.SUCCESS
+        assert not await is_routed()
+        await eventually(is_routed, "its broker has it, and no topic has changed")
+        await names.ask(RequestCode.DELETE_TOPIC_IN_NAMESRV, topic="quiet")
+        for number in range(20):  # Each is told at once, and never the whole table but on time.
+            await client.send(topic=f"news-{number}")
+            await asyncio.sleep(0.05)
+        assert await is_routed()
+
+
 def name(number: int) -> str:
     """So long that all topics together are more than one registration may say."""
     return f"t{number:05}" + "x" * 110
