@@ -306,7 +306,7 @@ class Story:
             await self.tidemark("group", "delete", self.topic, "--offsets", "--yes")
 
     async def look_for_negative_lags(self) -> None:
-        """Until cancelled, as an administrator's tools show them."""
+        """Until cancelled, as an administrator's tools show them; None lies beyond the end."""
         while True:
             await asyncio.sleep(1)
             try:
@@ -314,14 +314,14 @@ class Story:
             except TidemarkError:
                 continue
             for queue, progress in found.items():
-                if progress.lag < 0:
+                if progress.lag is None or progress.lag < 0:
                     kind = "retry topic" if queue.topic.startswith("%") else "topic"
                     self.outcome.negative[f"question, {kind}"] += 1
 
     async def check_the_command(self) -> None:
         """`tidemark admin group progress` shows no negative lag."""
         for row in json.loads(await self.tidemark("group", "progress", self.topic, "--json")):
-            if row["lag"] < 0:
+            if row["lag"] is None or row["lag"] < 0:
                 self.outcome.negative["tidemark admin"] += 1
 
     def size(self) -> int:
