@@ -187,21 +187,21 @@ class LivesCluster(SimCluster):
             if self._fails():
                 return later
             for message in messages:
-                first_try = message.reconsume_times == 0
-                self.ledger.process(group, message.body, first_try=first_try)
+                is_fresh = message.reconsume_times == 0 and not self.own[group].orderly
+                self.ledger.finish(group, message.body, is_fresh=is_fresh)
             return done
 
         return listen
 
     def _stubborn_listener(self, group: str) -> Callable[[MessageExt], Awaitable[bool]]:
-        async def process(message: MessageExt) -> bool:
+        async def listen(message: MessageExt) -> bool:
             await self._work()
             if self._fails():
                 return False
-            self.ledger.process(group, message.body, first_try=message.reconsume_times == 0)
+            self.ledger.finish(group, message.body, is_fresh=False)  # Its pulls are judged.
             return True
 
-        return process
+        return listen
 
     async def _work(self) -> None:
         await asyncio.sleep(self.world.random.choice((0.001, 0.01, 0.01, 0.3)))

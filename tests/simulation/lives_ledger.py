@@ -70,12 +70,12 @@ class LivesLedger:
             life.bound[body] = None
             self._life_of[body] = life
 
-    def process(self, group: str, body: bytes, *, first_try: bool) -> None:
-        """A listener of the group has finished a message."""
+    def finish(self, group: str, body: bytes, *, is_fresh: bool) -> None:
+        """A listener of the group has finished a message; `is_fresh`: soon after it was pulled."""
         done = self.processed[group]
         done[body] = done.get(body, 0) + 1
         life = self._life_of.get(body)
-        if life is None or life.gone_s is None or not first_try:
+        if life is None or life.gone_s is None or not is_fresh:
             return
         if self._now_s() - life.gone_s > HANDS_S:
             self.break_law("a dead message is processed", f"{group} {body!r}")

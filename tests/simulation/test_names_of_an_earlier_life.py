@@ -1,7 +1,7 @@
 """Whatever names an offset, a lock, a transaction or an id of an earlier life of a topic, or of an
 earlier store, does nothing in the present one.
 
-One story for each; all of them at once, by seed: `test_new_lives_of_topics`.
+One story for each; all of them at once, by seed: `test_a_topic_made_again`.
 """
 
 from __future__ import annotations
