@@ -46,9 +46,9 @@ class Store(Enum):
     OWN = "it may have one of its own: any other"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Client:
-    """Who names an offset."""
+    """Who names an offset; made for each pull."""
 
     client_id: str | None
     """None: it has sent no heartbeat on this connection."""
@@ -81,7 +81,7 @@ def goes_back_to(
     begin = first if committed is None else max(first, committed)
     if offset <= begin or _can_have(parts, key, offset, client):
         return None
-    if client.client_id is None and begin < offset <= _reached(parts, key):
+    if client.client_id is None and offset <= _reached(parts, key):
         raise RequestRefused(
             ResponseCode.SUBSCRIPTION_NOT_EXIST,
             f"offset {offset} of queue {queue_id} of {topic} may be of an earlier life of the "
