@@ -87,6 +87,31 @@ async def consumed(
         yield running, member
 
 
+async def overtaken(running: Cluster, member: RawClient) -> tuple[RawClient, list[bytes]]:
+    """The member is cut off, the topic made again, and another one of its group has pulled all 14
+    messages of the new life and reported four; returns that one, and their bodies.
+    """
+    await member.close()
+    other = running.client("127.0.0.1@other")
+    await other.heartbeat()
+    await make_again(other)
+    sent = await fill(other, 14)
+    assert bodies(await other.pull(0)) == sent
+    await report(other, 4)
+    return other, sent
+
+
+async def held_pull(running: Cluster, member: RawClient) -> asyncio.Task[RemotingCommand]:
+    """A pull at the end of the queue, which the broker holds."""
+    held = asyncio.create_task(member.pull(CONSUMED, wait_ms=15_000))
+
+    async def is_held() -> bool:
+        return running.broker.parts.holds.count == 1
+
+    await eventually(is_held, "the pull is held")
+    return held
+
+
 @pytest.mark.parametrize("sent_count", [6, 14], ids=["fewer than consumed", "more than consumed"])
 async def test_a_member_that_keeps_running_gets_every_message_of_the_new_life(
     tmp_path: Path, sent_count: int
@@ -148,13 +173,7 @@ async def test_after_a_restart_who_was_away_goes_back_to_where_its_group_is(
     tmp_path: Path,
 ) -> None:
     async with consumed(tmp_path) as (running, member):
-        await member.close()
-        other = running.client("127.0.0.1@other")
-        await other.heartbeat()
-        await make_again(other)
-        sent = await fill(other, 14)
-        assert bodies(await other.pull(0)) == sent
-        await report(other, 4)
+        other, sent = await overtaken(running, member)
     async with cluster(broker_config(tmp_path)) as running:
         back = running.client(member.client_id)
         await back.heartbeat()
@@ -210,12 +229,7 @@ async def test_the_topic_made_again_after_a_restart_begins_anew_for_its_readers(
 
 async def test_a_pull_that_is_held_ends_with_the_topic(tmp_path: Path) -> None:
     async with consumed(tmp_path) as (running, member):
-        held = asyncio.create_task(member.pull(CONSUMED, wait_ms=15_000))
-
-        async def is_held() -> bool:
-            return running.broker.parts.holds.count == 1
-
-        await eventually(is_held, "the pull is held")
+        held = await held_pull(running, member)
         await make_again(running.client("127.0.0.1@tool"))
         answer = await asyncio.wait_for(held, timeout=5)
         assert answer.code == ResponseCode.PULL_NOT_FOUND
@@ -279,13 +293,7 @@ async def test_who_was_cut_off_when_the_topic_was_deleted_passes_over_nothing(
 ) -> None:
     """Its registration ended with its connection: nobody knew it when the topic was deleted."""
     async with consumed(tmp_path) as (running, member):
-        await member.close()
-        other = running.client("127.0.0.1@other")
-        await other.heartbeat()
-        await make_again(other)
-        sent = await fill(other, 14)
-        assert bodies(await other.pull(0)) == sent
-        await report(other, 4)
+        _, sent = await overtaken(running, member)
         back = running.client(member.client_id)
         await back.heartbeat()
         assert where_to(await back.pull(CONSUMED)) == 4
@@ -297,12 +305,7 @@ async def test_who_was_cut_off_when_the_topic_was_deleted_passes_over_nothing(
 
 async def test_a_pull_that_is_held_ends_with_its_group(tmp_path: Path) -> None:
     async with consumed(tmp_path) as (running, member):
-        held = asyncio.create_task(member.pull(CONSUMED, wait_ms=15_000))
-
-        async def is_held() -> bool:
-            return running.broker.parts.holds.count == 1
-
-        await eventually(is_held, "the pull is held")
+        held = await held_pull(running, member)
         tool = running.client("127.0.0.1@tool")
         await tool.ask(RequestCode.DELETE_SUBSCRIPTIONGROUP, groupName=GROUP, cleanOffset=True)
         answer = await asyncio.wait_for(held, timeout=5)
