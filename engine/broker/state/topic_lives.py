@@ -87,8 +87,9 @@ class TopicLives:
         self.is_of_a_new_store = new_until_ms is not None
 
     def grow_older(self, now_ms: int) -> None:
-        """Called now and then: a store is new for a while only."""
-        self.is_of_a_new_store = self._new_until_ms is not None and now_ms < self._new_until_ms
+        """Called now and then: a store is new for a while only, and never again."""
+        if self._new_until_ms is not None and now_ms >= self._new_until_ms:
+            self._new_until_ms, self.is_of_a_new_store = None, False
 
     def number(self, topic: str) -> int:
         """Another number for each life of the topic since boot. Hot."""
