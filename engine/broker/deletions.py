@@ -93,7 +93,9 @@ async def _delete_topic(parts: BrokerParts, topic: str) -> None:
     try:
         if is_here or store.is_being_deleted(topic):
             await in_steps(readers_of(parts, topic, readers))
-            await store.delete_topic(topic, forget, list(readers))
+            before = store.tombstones.of(topic)
+            too_many = before is not None and before.readers is None  # Few of them were placed.
+            await store.delete_topic(topic, forget, None if too_many else list(readers))
         else:
             async with parts.forgetting:  # Offsets may be kept of a topic that never was here.
                 await in_steps(forget())

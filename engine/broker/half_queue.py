@@ -55,6 +55,7 @@ from engine.protocol.message import MessageExt
 from engine.protocol.message_record import decode_record
 from engine.protocol.names import (
     CHECK_MAX_TIME_TOPIC,
+    HALF_GONE_REMARK,
     HALF_TOPIC,
     OP_HALF_TOPIC,
     TRANSACTION_BITS,
@@ -313,6 +314,12 @@ class HalfQueue:
 
     def _check_ended_alike(self, half: MessageExt, *, commit: bool) -> None:
         committed = self.transactions.was_committed(first_offset_of(half))
+        if committed is None and not self._parts.config.store.message_index_enable:
+            raise RequestRefused(
+                ResponseCode.SYSTEM_ERROR,
+                f"{HALF_GONE_REMARK}: the transaction of {half.message_id} has ended before, and "
+                "how is not known any more: messages are not indexed (messageIndexEnable)",
+            )
         if committed is None:
             committed = self._is_committed(half)
         if committed != commit:

@@ -9,8 +9,9 @@ other messages: it would pass over all before them, acknowledged or not, and rep
 consumed. So an offset counts if the client can have it from the present life of the queue:
 
     it passes over nothing      at or below the first message, or what the group has committed
-    the client was given it     it has pulled the queue in this life, or asked for this offset
-    it has a store of its own   a consumer that polls, unless it is a witness of the deletion
+    the client was given it     it has pulled the queue in this life, or asked for this offset; of
+                                a witness of the deletion only what it has pulled counts
+    it has a store of its own   a consumer that polls and is no witness, within the queue
 
 Any other client begins where its group is, or at the queue's first message. One that has sent no
 heartbeat yet may be known by its name: where others of its group were as far, it waits until it
@@ -149,8 +150,7 @@ def beginning_of(parts: BrokerParts, key: QueueKey) -> int | None:
     of a topic made again whose earlier life it read; None for any other.
     """
     group, topic, queue_id = key
-    tombstone = parts.store.tombstones.of(topic)
-    if tombstone is None or not tombstone.was_read_by(group) or group in SYSTEM_GROUPS:
+    if group in SYSTEM_GROUPS or not _was_read(parts, key):
         return None
     return parts.store.min_offset(topic, queue_id)
 
@@ -181,18 +181,16 @@ def _can_have(parts: BrokerParts, key: QueueKey, offset: int, client: Client) ->
     lives, store = parts.lives, client.store
     if _knows(parts, key, client):
         return True
+    if _is_witness(parts, key, client):  # Who asks where a queue ends may only measure its lag.
+        return False
     answers = lives.answers(client.address, topic, queue_id)
     if offset in answers or (store is Store.BROKER_OR_USER and offset <= max(answers, default=-1)):
         return True
-    if _is_witness(parts, key, client):
-        return False
     if offset > parts.store.max_offset(topic, queue_id):
-        return store is Store.OWN
-    if store is Store.OWN:
-        return True
-    if lives.began_since_boot(topic):
         return False
-    return _is_trusted(parts, key)
+    if lives.began_since_boot(topic):
+        return store is Store.OWN
+    return _is_trusted(parts, key) or (store is Store.OWN and not _was_read(parts, key))
 
 
 def _can_report(
@@ -240,11 +238,14 @@ def _is_trusted(parts: BrokerParts, key: QueueKey) -> bool:
     """Is a client of the group believed in a life that began before the broker's last start, whose
     last puller it was not?
     """
+    return not parts.lives.is_of_a_new_store and not _was_read(parts, key)
+
+
+def _was_read(parts: BrokerParts, key: QueueKey) -> bool:
+    """Did the group read an earlier life of the topic, as far as that is known?"""
     group, topic, _ = key
-    if parts.lives.is_of_a_new_store:
-        return False
     tombstone = parts.store.tombstones.of(topic)
-    return tombstone is None or not tombstone.was_read_by(group)
+    return tombstone is not None and tombstone.was_read_by(group)
 
 
 def pull_store(group: ConsumerGroup | None, *, is_lite: bool, suspends: bool) -> Store:

@@ -19,7 +19,7 @@ from engine.client.consuming.listeners import (
 from engine.client.consuming.process_queue import ProcessQueue
 from engine.client.consuming.speeds import FlowControl
 from engine.protocol.message import Message, MessageExt, MessageQueue
-from tests.simulation.cluster import CONSUMERS, PRODUCER, TOPIC, SimCluster
+from tests.simulation.cluster import CONSUMERS, GROUP, PRODUCER, TOPIC, SimCluster
 from tests.simulation.world import World, run_world
 
 HOST = CONSUMERS[0]
@@ -113,3 +113,22 @@ def test_a_head_that_returns_in_the_end_frees_its_queue() -> None:
         assert cluster.committed()[queue.queue_id] == 500
 
     run_world(4, scenario)
+
+
+def test_a_reset_moves_a_group_whose_queue_rests() -> None:
+    """What one does when a listener hangs; a queue that is not pulled would never hear of it."""
+
+    async def scenario(world: World) -> None:
+        cluster = OneHangs(world, span_max=100)
+        queue = await cluster.start_with(500)
+        consumer = await cluster.consumer()
+        await asyncio.sleep(30)
+        assert consumer.windows[queue].resting is FlowControl.SPAN
+        broker = cluster.broker
+        assert broker is not None
+        broker.parts.offsets.reset(GROUP, TOPIC, queue.queue_id, 400)
+        await world.until("it went on", lambda: 499 in cluster.done, within_s=20)
+        assert 0 not in cluster.done
+        assert set(range(400, 500)) <= set(cluster.done)
+
+    run_world(5, scenario)

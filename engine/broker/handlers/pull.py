@@ -125,6 +125,8 @@ class PullHandlers:
         reset_offset = self._parts.offsets.take_reset(*pull.key)
         if reset_offset is not None:
             return self._moved_by_reset(pull, reset_offset)
+        if header.max_msg_nums == 0:  # A consumer that holds too much looks whether it stays.
+            return self._nothing(pull, "no message was asked for")
         found = self._get(pull)
         tested = max(0, found.next_begin_offset - header.queue_offset) if pull.filter.tests else 0
         self._spend(pull.filter.made_cost + pull.filter.cost * tested)

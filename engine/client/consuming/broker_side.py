@@ -160,7 +160,7 @@ class BrokerSide:
 
     def _pull_request(self, question: PullQuestion) -> RemotingCommand:
         config, data = self._config, question.subscription.data
-        sys_flag = PullSysFlag.SUSPEND
+        sys_flag = PullSysFlag(0) if question.is_look else PullSysFlag.SUSPEND
         if question.commit_offset is not None:
             sys_flag |= PullSysFlag.COMMIT_OFFSET
         if question.is_lite:
@@ -171,7 +171,7 @@ class BrokerSide:
             topic=queue.topic,
             queue_id=queue.queue_id,
             queue_offset=question.queue_offset,
-            max_msg_nums=config.pull_batch_max,
+            max_msg_nums=0 if question.is_look else config.pull_batch_max,
             sys_flag=int(sys_flag),
             commit_offset=question.commit_offset or 0,
             suspend_timeout_ms=config.pull_suspend_ms,

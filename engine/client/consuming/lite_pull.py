@@ -276,8 +276,14 @@ class LitePullConsumer:
         told = {queue: allowed_offset(queue, offset) for queue, offset in told.items()}
         for queue, offset in told.items():
             self._state.offsets.update(queue, offset, increase_only=False)
+        failed: TidemarkError | None = None
         for queue in told:
-            await self._state.offsets.persist(queue, CommitTrigger.UNKNOWN)
+            try:
+                await self._state.offsets.persist(queue, CommitTrigger.UNKNOWN)
+            except TidemarkError as error:  # The others are none the worse for it.
+                failed = failed or error
+        if failed is not None:
+            raise failed
 
     def _positions(self) -> dict[MessageQueue, int]:
         return {
@@ -406,7 +412,7 @@ class LitePullConsumer:
             return FlowControl.COUNT
         if window.held_bytes > config.queue_bytes_max:
             return FlowControl.BYTES
-        return FlowControl.SPAN if window.uncommitted_span > config.queue_span_max else None
+        return FlowControl.SPAN if window.uncommitted_count > config.queue_span_max else None
 
     def _held_of(self, queue: MessageQueue) -> _Held:
         held = self._held.get(queue)

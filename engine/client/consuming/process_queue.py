@@ -110,15 +110,14 @@ class ProcessQueue:
         return len(self._messages) + len(self._taken)
 
     @property
-    def uncommitted_span(self) -> int:
-        """Distance from the lowest unfinished offset to the highest one ever held; 0 when all is
-        finished.
+    def uncommitted_count(self) -> int:
+        """Messages beyond the lowest unfinished one, held or finished: what a crash brings again
+        beside it; 0 when all is finished.
 
-        RocketMQ's getMaxSpan looks at what is held alone: one stuck message with fast successors
-        keeps it at 0, and a crash brings all of them again.
+        RocketMQ's getMaxSpan is the distance of what is held alone: one stuck message with fast
+        successors keeps it at 0. Offsets that a filter passes over bring nothing again.
         """
-        lowest = min(self._taken) if self._taken else self._offsets[0] if self._offsets else None
-        return 0 if lowest is None else self._highest_put - lowest
+        return self.count - 1 + self.finished_count if self.count else 0
 
     @property
     def has_waiting(self) -> bool:

@@ -42,6 +42,8 @@ class PullRequest:
     """Where its next pull begins."""
     pauses: int = 0
     """How often it had to rest since its last pull, for the window's or the consumer's sake."""
+    looked_ms: int | None = None
+    """Since when it rests, or when it was asked last whether it goes on elsewhere; steady time."""
 
 
 class PullMessageService:

@@ -34,6 +34,8 @@ from engine.runtime.clock import Clock
 _log = logging.getLogger(__name__)
 
 FLOW_CONTROL_PAUSE_MS = 50
+LOOK_EACH_MS = 5 * SECOND_MS
+"""How often a queue that rests is asked whether it goes on elsewhere."""
 PAUSED_MS = 1 * SECOND_MS
 LOCK_WAIT_MS = 3 * SECOND_MS
 BROKER_BUSY_PAUSE_MS = 20
@@ -75,6 +77,8 @@ class PullQuestion:
     """The consume offset to report with it; None: nothing to report."""
     is_lite: bool = False
     """A pull of a consumer that polls: it carries its subscription itself."""
+    is_look: bool = False
+    """It asks for no message: has the broker something else to say of the offset?"""
 
 
 OnPulled = Callable[[PullResult | TidemarkError], None]
@@ -137,9 +141,10 @@ class Puller:
             request.pauses += 1
             if request.pauses % FLOW_CONTROL_LOG_EACH == 1:
                 self._log_pause(queue, window)
-            self._service.put(request, after_ms=pause_ms)
+            if window.resting is None or not self._looks(request, now_ms):
+                self._service.put(request, after_ms=pause_ms)
             return
-        request.pauses = 0
+        request.pauses, request.looked_ms = 0, None
         subscription = self._state.subscriptions.get(queue.topic)
         if subscription is None:  # Unsubscribed; the next rebalance drops the queue.
             self._service.put(request, after_ms=PAUSED_MS)
@@ -148,6 +153,31 @@ class Puller:
             queue, subscription, request.next_offset, self._offset_to_report(queue)
         )
         self._broker.begin_pull(question, partial(self._pulled, request, question, now_ms))
+
+    def _looks(self, request: PullRequest, now_ms: int) -> bool:
+        """Ask now and then whether the queue goes on elsewhere, while it rests because it holds too
+        much: a reset, or another life of its topic, is said in answer to a pull.
+        """
+        subscription = self._state.subscriptions.get(request.queue.topic)
+        if request.looked_ms is None:
+            request.looked_ms = now_ms
+        if subscription is None or now_ms - request.looked_ms < LOOK_EACH_MS:
+            return False
+        request.looked_ms = now_ms
+        question = PullQuestion(
+            request.queue, subscription, request.next_offset, None, is_look=True
+        )
+        self._broker.begin_pull(question, partial(self._looked, request))
+        return True
+
+    def _looked(self, request: PullRequest, outcome: PullResult | TidemarkError) -> None:
+        """Messages that a broker of RocketMQ answers all the same are left: pulled later."""
+        if self._service.ended or request.window.dropped:
+            return
+        if isinstance(outcome, PullResult) and outcome.status is PullStatus.OFFSET_ILLEGAL:
+            self._begin_elsewhere(request, outcome.next_begin_offset)
+            return
+        self._service.put(request, after_ms=FLOW_CONTROL_PAUSE_MS)
 
     def _pulled(
         self,
@@ -224,7 +254,7 @@ class Puller:
             return FlowControl.BYTES
         # In order nothing is handed out beyond the head but the rest of its batch, which may be
         # given up while the head comes again.
-        beyond = window.finished_count if config.orderly else window.uncommitted_span
+        beyond = window.finished_count if config.orderly else window.uncommitted_count
         if beyond > config.queue_span_max:
             return FlowControl.SPAN
         return None
@@ -265,8 +295,8 @@ class Puller:
 
     def _log_pause(self, queue: MessageQueue, window: ProcessQueue) -> None:
         _log.info(
-            "pulling of %s pauses: %d messages, %d bytes, span %d, locked %s",
-            *(queue, window.count, window.held_bytes, window.uncommitted_span, window.locked),
+            "pulling of %s pauses: %d messages, %d bytes, %d behind the head, locked %s",
+            *(queue, window.count, window.held_bytes, window.uncommitted_count, window.locked),
         )
 
 

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from engine.foundation.limits import TOMBSTONE_READERS_MAX
 from engine.protocol.codes import RequestCode, ResponseCode
 from engine.protocol.command import RemotingCommand
 from engine.protocol.message import MessageQueue
@@ -310,6 +311,57 @@ async def test_a_pull_that_is_held_ends_with_its_group(tmp_path: Path) -> None:
         await tool.ask(RequestCode.DELETE_SUBSCRIPTIONGROUP, groupName=GROUP, cleanOffset=True)
         answer = await asyncio.wait_for(held, timeout=5)
         assert answer.code == ResponseCode.PULL_NOT_FOUND
+
+
+@pytest.mark.parametrize("code", [RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE])
+async def test_who_asks_where_a_queue_ends_has_not_read_its_present_life(
+    tmp_path: Path, code: int
+) -> None:
+    """A gauge of the lag in the consumer's own process asks all the time."""
+    async with consumed(tmp_path) as (_, member):
+        await make_again(member)
+        sent = await fill(member, CONSUMED)
+        end = await member.ask(RequestCode.GET_MAX_OFFSET, topic=TOPIC, queueId=0)
+        assert end.fields["offset"] == str(CONSUMED), "by chance where it was before"
+        pull = {**QUEUE, "queueOffset": CONSUMED, "maxMsgNums": 32, "sysFlag": 4}
+        pull |= {"commitOffset": 0, "suspendTimeoutMillis": 0, "subscription": "*", "subVersion": 0}
+        assert where_to(await member.ask(code, **pull)) == 0
+        assert bodies(await member.pull(0)) == sent
+
+
+async def test_no_consumer_is_sent_to_the_end_from_beyond_it(tmp_path: Path) -> None:
+    async with cluster(broker_config(tmp_path), is_new=True) as running:
+        poller = running.client("127.0.0.1@poller")
+        await poller.make_topic(TOPIC)
+        await fill(poller, 6)
+        assert where_to(await poller.pull(14)) == 0, "it polls, with offsets of its own"
+
+
+async def test_a_poller_that_lived_through_a_deletion_and_a_restart_is_sent_back(
+    tmp_path: Path,
+) -> None:
+    async with consumed(tmp_path) as (_, member):
+        await make_again(member)
+        await fill(member, 14)
+    async with cluster(broker_config(tmp_path)) as running:
+        poller = running.client(member.client_id)
+        assert where_to(await poller.pull(CONSUMED)) == 0, "a restart knows who read it before"
+        stranger = running.client("127.0.0.1@stranger")
+        assert len(bodies(await stranger.pull(CONSUMED, group="strangers"))) == 4
+
+
+async def test_readers_of_a_topic_that_had_too_many_are_not_forgotten_by_its_next_deletion(
+    tmp_path: Path,
+) -> None:
+    async with consumed(tmp_path) as (running, member):
+        parts = running.broker.parts
+        for number in range(TOMBSTONE_READERS_MAX + 1):
+            parts.offsets.place(f"g{number}", TOPIC, 0, 3)
+        for _ in range(2):
+            await make_again(member)
+            tombstone = parts.store.tombstones.of(TOPIC)
+            assert tombstone is not None
+            assert tombstone.was_read_by(GROUP)
 
 
 @pytest.mark.parametrize("model", ["CLUSTERING", "BROADCASTING"])

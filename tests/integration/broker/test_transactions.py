@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from engine.protocol.codes import RequestCode, ResponseCode
 from engine.protocol.command import RemotingCommand
+from engine.protocol.names import HALF_GONE_REMARK
 from engine.store import FlushDiskType
 from tests.integration.broker.cluster import (
     TOPIC,
@@ -367,3 +369,21 @@ async def test_on_a_topic_with_deduplication_a_resent_half_message_is_the_same_t
             assert (await producer.end(half, COMMIT)).code == ResponseCode.SUCCESS
         assert await producer.begin("once") == first, "also after its end"
         assert [one.body for one in await kept(producer.client)] == [b"once"]
+
+
+async def test_without_an_index_nobody_is_told_how_an_old_transaction_ended(tmp_path: Path) -> None:
+    config = broker_config(tmp_path, transaction_op_batch_interval_ms=100)
+    config = replace(config, store=replace(config.store, message_index_enable=False))
+    async with cluster(config) as running:
+        producer = Transactor(running.client())
+        half = await producer.begin("paid")
+        assert (await producer.end(half, COMMIT)).code == ResponseCode.SUCCESS
+
+        async def is_forgotten() -> bool:
+            answer = await producer.end(half, ROLLBACK)
+            assert answer.code != ResponseCode.SUCCESS, "it was committed"
+            return (answer.remark or "").startswith(HALF_GONE_REMARK)
+
+        await eventually(is_forgotten, "its end is not remembered any more")
+        assert "how is not known any more" in str((await producer.end(half, COMMIT)).remark)
+        assert [message.body for message in await kept(producer.client)] == [b"paid"]

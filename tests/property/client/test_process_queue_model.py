@@ -63,8 +63,8 @@ class ConcurrentWindow(RuleBasedStateMachine):
     def counts_are_those_of_the_model(self) -> None:
         assert self.window.count == len(self.held)
         assert self.window.held_bytes == sum(self.held.values())
-        span = self.next_offset - min(self.held) if self.held else 0
-        assert self.window.uncommitted_span == span, "finished ones above the lowest count"
+        beyond = self.window.finished_count + len(self.held) - 1 if self.held else 0
+        assert self.window.uncommitted_count == beyond, "finished ones above the lowest count"
         assert self.window.held_offsets() == sorted(self.held)
 
     @invariant()
@@ -150,7 +150,8 @@ class OrderlyWindow(RuleBasedStateMachine):
         assert self.window.count == len(self.taken) + len(self.waiting)
         held = self.taken + self.waiting
         assert self.window.held_offsets() == held
-        assert self.window.uncommitted_span == (self.next_offset - 1 - held[0] if held else 0)
+        beyond = len(held) - 1 + self.window.finished_count if held else 0
+        assert self.window.uncommitted_count == beyond
 
 
 TestConcurrentWindow = ConcurrentWindow.TestCase

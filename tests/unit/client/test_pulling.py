@@ -50,6 +50,8 @@ class Pulls:
         self.state = group_state(Broker(), lambda _m, _c: None, config)
         self.answers: deque[PullResult | TidemarkError] = deque()
         self.asked: list[tuple[int, int | None, float]] = []
+        self.looks: list[int] = []
+        """Offsets of pulls that asked for no message."""
         self.arrived: list[MessageExt] = []
         self.illegal: list[MessageQueue] = []
         self.answered: list[tuple[MessageQueue, int]] = []
@@ -72,7 +74,11 @@ class Pulls:
 
     def begin_pull(self, question: PullQuestion, on_pulled: OnPulled) -> None:
         loop = asyncio.get_running_loop()
-        self.asked.append((question.queue_offset, question.commit_offset, round(loop.time(), 2)))
+        if question.is_look:
+            self.looks.append(question.queue_offset)
+        else:
+            asked = question.queue_offset, question.commit_offset, round(loop.time(), 2)
+            self.asked.append(asked)
         wait_s = 0 if self.answers else HELD_S
         loop.call_later(wait_s, self._answer, question.queue_offset, on_pulled)
 
@@ -195,10 +201,28 @@ async def test_pulling_pauses_while_too_much_is_held_and_goes_on_by_itself(pulls
 
 
 @run_by(pulling)
-async def test_a_wide_span_pauses_concurrent_pulling(pulls: Pulls) -> None:
-    pulls.window.put([message_at(0), message_at(2001)])
+async def test_offsets_that_a_filter_passes_over_do_not_pause_pulling(pulls: Pulls) -> None:
+    pulls.window.put([message_at(0), message_at(5001)])
     await pulls.run_for(1)
-    assert not pulls.asked
+    assert pulls.asked, "a crash would bring one message beside the first again"
+
+
+@run_by(pulling, queue_span_max=100)
+async def test_a_queue_that_rests_asks_now_and_then_whether_it_goes_on_elsewhere(
+    pulls: Pulls,
+) -> None:
+    pulls.window.put([message_at(offset) for offset in range(102)])
+    pulls.answers += [
+        PullResult(PullStatus.FOUND, 103, [message_at(102)]),
+        PullResult(PullStatus.OFFSET_ILLEGAL, 40, []),
+    ]
+    await pulls.run_for(9, first=102)
+    assert pulls.looks == [102]
+    assert (pulls.asked, pulls.arrived) == ([], []), "what was found is pulled later"
+    await pulls.run_for(20, first=102)
+    assert pulls.looks == [102, 102]
+    assert pulls.illegal == [Q0]
+    assert pulls.state.offsets.in_memory(Q0) == 40
 
 
 @run_by(pulling, queue_span_max=100)
@@ -230,11 +254,11 @@ async def test_messages_given_up_behind_one_that_comes_again_pause_pulling_in_or
         assert (not pulls.asked) == expected
 
 
-@run_by(pulling)
+@run_by(pulling, queue_span_max=100)
 async def test_an_application_that_pauses_its_consumer_is_not_taken_for_flow_control(
     pulls: Pulls,
 ) -> None:
-    pulls.window.put([message_at(0), message_at(2001)])
+    pulls.window.put([message_at(offset) for offset in range(102)])
     await pulls.run_for(1)
     assert pulls.window.resting is FlowControl.SPAN
     pulls.state.paused = True
