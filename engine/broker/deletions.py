@@ -116,6 +116,7 @@ def _forgotten_topic(parts: BrokerParts, topic: str) -> Iterator[None]:
         _answered(parts, parts.holds.take_topic(topic)),
         parts.lives.add_witnesses(topic, witnesses_of(parts, topic)),
         parts.locks.forget_topic(topic),
+        parts.topic_marks_void(topic),
         parts.offsets.forget_topic(topic),
         parts.readers.forget_topic(topic),
         parts.traffic.forget_topic(topic),
@@ -141,6 +142,7 @@ async def _delete_group(parts: BrokerParts, group: str) -> None:
                 parts.group_configs_changed()
             steps = chain(
                 _answered(parts, parts.holds.take_group(group)),
+                parts.group_marks_void(group),
                 parts.offsets.forget_group(group),
                 parts.readers.forget_group(group),
                 parts.traffic.forget_group(group),

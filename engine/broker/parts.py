@@ -9,7 +9,7 @@ Absent on purpose: life cycle (broker), decisions (state and handlers).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from engine.broker.config import BrokerConfig
@@ -123,6 +123,10 @@ class BrokerParts:
     """Persist the groups' selectors, soon."""
     watermarks_wanted: Callable[[list[QueueKey]], None] = lambda _keys: None
     """Tell the watermarks of these (group, topic, queue) now."""
+    topic_marks_void: Callable[[str], Iterator[None]] = lambda _topic: iter(())
+    """The topic was deleted: what was told of its marks is void, in steps."""
+    group_marks_void: Callable[[str], Iterator[None]] = lambda _group: iter(())
+    """The group was deleted: as `topic_marks_void`."""
     is_watermark_told: Callable[[QueueKey], bool] = lambda _key: True
     """Was anything told of how far this group is on this queue?"""
     pulls_woken: Callable[[Sequence[HeldPull]], None] = lambda _pulls: None

@@ -258,6 +258,33 @@ class Watermarks:
                 yield 1
             yield 1
 
+    def forget_topic(self, topic: str) -> Iterator[None]:
+        """The topic was deleted: whatever comes after it under the name is news, also where it
+        stands as the earlier one did; done in steps.
+        """
+        for queue_id in list(self._queue_ids.get(topic, ())):
+            if self._queues.forget((topic, queue_id)):
+                self._drop_queue(topic, queue_id)
+            yield
+        yield from self._forget_pairs(self._pairs.of_topic(topic))
+
+    def forget_group(self, group: str) -> Iterator[None]:
+        """The group was deleted: as `forget_topic`."""
+        yield from self._forget_pairs(self._pairs.of_group(group))
+
+    def _forget_pairs(self, keys: Sequence[QueueKey]) -> Iterator[None]:
+        for number, key in enumerate(keys, 1):
+            if self._groups.forget(key):
+                self._pairs.drop(key)
+            self._groups.moved(key)
+            if not number % LOOP_STEP_ENTRIES_MAX:
+                yield
+
+    def _drop_queue(self, topic: str, queue_id: int) -> None:
+        self._queue_ids[topic].remove(queue_id)
+        if not self._queue_ids[topic]:
+            del self._queue_ids[topic]
+
     def _sample_queues(self, *, everything: bool) -> Iterator[None]:
         """One that stands still costs nothing, and of those that move WATERMARKS_PER_SAMPLE_MAX are
         told; the others come first in the next sample.
@@ -277,9 +304,7 @@ class Watermarks:
         told, marks = self._queues, self._parts.store.marks_of(topic, queue_id)
         if marks is None:
             if told.forget(key):
-                self._queue_ids[topic].remove(queue_id)
-                if not self._queue_ids[topic]:
-                    del self._queue_ids[topic]
+                self._drop_queue(topic, queue_id)
             return
         found, last = (marks, self._is_readable(topic, queue_id)), told.get(key)
         if last is None:
@@ -302,6 +327,7 @@ class Watermarks:
         """Let the broker's other parts have marks told at once, and ask whether they were."""
         parts.watermarks_wanted = lambda keys: self.tell(keys, parts.steady_ms())
         parts.is_watermark_told = self._groups.__contains__
+        parts.topic_marks_void, parts.group_marks_void = self.forget_topic, self.forget_group
 
     def tell(self, keys: Iterable[QueueKey], now_ms: int) -> None:
         """Tell the marks of these queues of groups now, changed or not; of very many the first ones

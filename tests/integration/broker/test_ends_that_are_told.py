@@ -62,7 +62,11 @@ async def test_a_deleted_topic_is_told_gone_and_what_comes_after_is_its_next_lif
         await delete_topic(client)
         assert ends(tmp_path) == [("TOPIC_GONE", None, TOPIC, None)], "told before the answer"
         await client.send()
-        await client.commit(1)
+
+        async def is_taken() -> bool:
+            return (await client.commit(1)).remark is None
+
+        await eventually(is_taken, "its message is there to be consumed")
 
         async def is_told_again() -> bool:
             return spooled(tmp_path / "store", "group_watermarks")[-1]["committed"] == 1
@@ -76,7 +80,9 @@ async def test_a_deleted_topic_is_told_gone_and_what_comes_after_is_its_next_lif
         if table in {"queue_watermarks", "group_watermarks"} and row["topic"] == TOPIC
     ]
     assert {largest for after, _, largest in marks if not after} >= {3}
-    assert {largest for after, _, largest in marks if after} == {0, 1}, "placed, then consumed"
+    after_it = {largest for after, _, largest in marks if after}
+    assert 1 in after_it
+    assert after_it <= {0, 1}, "placed, then consumed"
 
 
 async def test_a_topic_nobody_knows_is_not_told_gone(tmp_path: Path) -> None:
