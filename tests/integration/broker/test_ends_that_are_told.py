@@ -69,7 +69,9 @@ async def test_a_deleted_topic_is_told_gone_and_what_comes_after_is_its_next_lif
         await eventually(is_taken, "its message is there to be consumed")
 
         async def is_told_again() -> bool:
-            return spooled(tmp_path / "store", "group_watermarks")[-1]["committed"] == 1
+            return any(
+                row["committed"] == 1 for row in spooled(tmp_path / "store", "group_watermarks")
+            )
 
         await eventually(is_told_again, "the group's new offset is told")
     rows = spooled_in_order(tmp_path / "store")

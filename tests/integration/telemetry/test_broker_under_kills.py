@@ -278,7 +278,8 @@ def compare_workers(rows: list[Row], record: Record) -> None:
     possible = {(queue_id, offset + 1) for queue_id, offset in record.finished}
     starts = {(queue_id, 0) for queue_id, _ in found}
     assert found <= possible | starts
-    per_life = [(row["broker_epoch"], row["queue_id"], row["offset"]) for row in rows]
+    taken = [row for row in rows if row["accepted"]]  # Not before it says who it is, or pulls.
+    per_life = [(row["broker_epoch"], row["queue_id"], row["offset"]) for row in taken]
     assert len(set(per_life)) == len(per_life), "once per life of the broker"
     check_chain(rows)
 
@@ -291,4 +292,5 @@ def check_chain(rows: list[Row]) -> None:
         key = row["broker_epoch"], row["queue_id"]
         if key in stored:
             assert row["previous_offset"] == stored[key], row
-        stored[key] = row["offset"]
+        if row["accepted"]:
+            stored[key] = row["offset"]
