@@ -130,11 +130,11 @@ async def one_customer(stage: Troubles) -> None:
 
 
 async def far_apart(stage: Troubles) -> None:
-    """One message of ten is for the group, so that those it holds lie far apart."""
+    """One message of ten is for the group, which takes few on beyond one that is not finished."""
     for number in range(400):
         await stage.send("span", 0, 1, TAGS="B" if number % 10 else "A")
     listener = Working(0.5)
-    await stage.join("span", listener, expression="A", consume_concurrency=1, queue_span_max=60)
+    await stage.join("span", listener, expression="A", consume_concurrency=1, queue_span_max=6)
 
 
 async def stuck(stage: Troubles) -> None:
