@@ -53,7 +53,7 @@ LARGE_BYTES = 40 << 10
 PLAY_S = 9
 LAST_S = 1.5
 """The play goes on for so long when most is sent."""
-BURST_QUEUES, BURST_OF_QUEUE = 4, 75
+BURST_QUEUES, BURST_OF_QUEUE = 4, 150
 CAUGHT_UP_S = 40
 LEFT_OUT_S = 30
 """A member is given some time to be given queues before it is told to be left out."""
