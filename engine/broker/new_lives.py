@@ -25,28 +25,26 @@ from engine.broker.state.topic_lives import Witness
 from engine.foundation.limits import LOOP_STEP_ENTRIES_MAX
 from engine.foundation.observing import LifecycleEvent
 
-GROUPS_LOOKED_AT = 10 * LOOP_STEP_ENTRIES_MAX
-"""Groups of which one step asks what they subscribe to: that is a look into a dict."""
-
 
 def readers_of(parts: BrokerParts, topic: str, readers: dict[str, None]) -> Iterator[None]:
     """Note in steps the groups that share the topic's queues, with an offset or a member."""
     readers |= dict.fromkeys(parts.offsets.groups_on(topic))
-    for number, group in enumerate(list(parts.groups.all()), 1):
-        if topic in group.subscriptions and not group.broadcasting:
-            readers[group.name] = None
-        if not number % (GROUPS_LOOKED_AT):
+    for group in parts.groups.subscribers_of(topic):
+        if group is None:
             yield
+        elif not group.broadcasting:
+            readers[group.name] = None
     for name in SYSTEM_GROUPS:
         readers.pop(name, None)
 
 
-def witnesses_of(parts: BrokerParts, topic: str) -> Iterator[Witness]:
-    """Members of all groups that subscribe to the topic."""
-    for group in list(parts.groups.all()):
-        if topic in group.subscriptions:
-            for client_id in list(group.members):
-                yield group.name, client_id
+def witnesses_of(parts: BrokerParts, topic: str) -> Iterator[Witness | None]:
+    """Members of all groups that subscribe to the topic; None ends a step."""
+    for group in parts.groups.subscribers_of(topic):
+        if group is None:
+            yield None
+        else:
+            yield from ((group.name, client_id) for client_id in list(group.members))
 
 
 def topic_made(parts: BrokerParts, topic: str) -> None:

@@ -25,7 +25,7 @@ from engine.broker.state.topic_attributes import (
 from engine.broker.topic_shrinking import check_shrinking, look_before_shrinking
 from engine.broker.work_in_steps import in_steps
 from engine.foundation.errors import ProtocolError, RequestRefused
-from engine.foundation.limits import BODY_ADMIN_ENTRIES_MAX, LOOP_STEP_ENTRIES_MAX
+from engine.foundation.limits import BODY_ADMIN_ENTRIES_MAX
 from engine.foundation.long_lists import sorted_in_steps
 from engine.protocol.bodies import (
     GroupList,
@@ -51,9 +51,6 @@ from engine.protocol.names import (
     reply_topic,
 )
 from engine.remoting import Handler, Peer
-
-GROUPS_LOOKED_AT = 10 * LOOP_STEP_ENTRIES_MAX
-"""Groups of which one step asks what they subscribe to: that is a look into a dict."""
 
 
 def check_entries(what: str, count: int) -> None:
@@ -216,11 +213,11 @@ class TopicHandlers:
 
     def _groups_of(self, topic: str, names: list[str]) -> Iterator[None]:
         parts, found = self._parts, dict[str, None]()
-        for number, group in enumerate(list(parts.groups.all()), 1):
-            if topic in group.subscriptions:
-                found[group.name] = None
-            if not number % GROUPS_LOOKED_AT:
+        for group in parts.groups.subscribers_of(topic):
+            if group is None:
                 yield
+            else:
+                found[group.name] = None
         found |= dict.fromkeys(parts.offsets.groups_on(topic))
         names += yield from sorted_in_steps(found)
 

@@ -24,6 +24,7 @@ from engine.foundation.limits import (
     ACCOUNT_MEMBERS_MAX,
     ACCOUNT_SUBSCRIPTION_BYTES_MAX,
     GROUPS_MAX,
+    LOOP_STEP_ENTRIES_MAX,
     MEMBERS_LISTED_MAX,
     MEMBERS_MAX,
     SUBSCRIPTION_BYTES_MAX,
@@ -34,6 +35,8 @@ from engine.protocol.told_subscriptions import disagreement, meant
 from engine.remoting import Peer
 
 BROADCASTING = "BROADCASTING"
+GROUPS_LOOKED_AT = 10 * LOOP_STEP_ENTRIES_MAX
+"""Groups of which one step asks what they subscribe to: that is a look into a dict."""
 
 
 @dataclass(slots=True)
@@ -190,6 +193,14 @@ class ConsumerGroups:
     def all(self) -> Iterable[ConsumerGroup]:
         """Every group with members."""
         return self._groups.values()
+
+    def subscribers_of(self, topic: str) -> Iterator[ConsumerGroup | None]:
+        """The groups that subscribe to the topic; None ends a step, after GROUPS_LOOKED_AT."""
+        for number, group in enumerate(list(self._groups.values()), 1):
+            if topic in group.subscriptions:
+                yield group
+            if not number % GROUPS_LOOKED_AT:
+                yield None
 
     def take_moved(self) -> dict[str, None]:
         """Groups whose members or message model changed since the last call."""

@@ -120,15 +120,15 @@ class TopicLives:
         if len(self._numbers) > self._lives_max:
             self._numbers.popitem(last=False)
 
-    def add_witnesses(self, topic: str, members: Iterable[Witness]) -> Iterator[None]:
-        """These members read the topic when it was deleted; noted in steps."""
+    def add_witnesses(self, topic: str, members: Iterable[Witness | None]) -> Iterator[None]:
+        """These members read the topic when it was deleted; noted in steps, of which None ends one."""
         witnesses = self._witnesses.setdefault(topic, {})
         self._witnesses.move_to_end(topic)
         for number, member in enumerate(members, 1):
-            if member not in witnesses:
+            if member is not None and member not in witnesses:
                 witnesses[member] = set()
                 self._witnesses_count += 1
-            if not number % LOOP_STEP_ENTRIES_MAX:
+            if member is None or not number % LOOP_STEP_ENTRIES_MAX:
                 yield
         if not witnesses:
             del self._witnesses[topic]
