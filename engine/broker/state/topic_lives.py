@@ -121,7 +121,7 @@ class TopicLives:
             self._numbers.popitem(last=False)
 
     def add_witnesses(self, topic: str, members: Iterable[Witness | None]) -> Iterator[None]:
-        """These members read the topic when it was deleted; noted in steps, of which None ends one."""
+        """These members read the topic when it was deleted; noted in steps. None ends a step."""
         witnesses = self._witnesses.setdefault(topic, {})
         self._witnesses.move_to_end(topic)
         for number, member in enumerate(members, 1):
