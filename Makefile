@@ -14,7 +14,7 @@ TESTS ?= tests
 export PYTHONHASHSEED := 0
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-python setup-run setup-slow setup-demo demo demo-matrix demo-rocketmq kills test test-fast explore test-slow test-earlier-rocketmq new-lives record-mqadmin sim crash-states kill-loop kill-scheduler kill-alerts fuzz mutants check format bench clean
+.PHONY: help setup setup-python setup-run setup-slow setup-demo demo demo-matrix demo-rocketmq kills test test-fast explore test-slow test-earlier-rocketmq test-wheel new-lives record-mqadmin sim crash-states kill-loop kill-scheduler kill-alerts fuzz mutants check format bench clean
 
 help:  ## List the targets.
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 22
@@ -61,6 +61,9 @@ test-slow: setup-slow  ## The long tests that the suite leaves out.
 test-earlier-rocketmq: setup-slow  ## A RocketMQ 4.9.7, watched from outside, as a test.
 	.venv/bin/pytest -m slow tests/interop/test_observed_earlier_rocketmq.py tests/interop/test_observed_with_earlier_accounts.py
 
+test-wheel: setup  ## The built wheel in fresh environments, of each Python that is found here.
+	.venv/bin/pytest -m "slow or not slow" tests/integration/provision/test_the_wheel.py
+
 new-lives: setup-slow  ## Topics made again under Java's, Go's and C++'s clients, LIVES=10 times each.
 	TIDEMARK_LIVES=$(LIVES) .venv/bin/pytest -s -m slow tests/interop/test_new_lives.py
 
@@ -93,6 +96,7 @@ check: setup-python  ## Lint, format, types, import rules.
 	.venv/bin/ruff format --check
 	.venv/bin/mypy
 	.venv/bin/lint-imports
+	.venv/bin/python -m tests.architecture.declared_packages
 
 format: setup-python  ## Rewrite the code as `make check` wants it.
 	.venv/bin/ruff check --fix

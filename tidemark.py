@@ -1,4 +1,4 @@
-"""The command line: it mounts each room's commands by name and knows nothing else.
+"""The command line: mounts each room's commands by name and knows nothing else.
 
 A command's module is imported when that command runs, never before: `tidemark --help` and a
 starting broker must not pay for Spark, Dash or Great Expectations.
@@ -13,7 +13,6 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import typer
@@ -21,6 +20,7 @@ from typer.core import TyperCommand, TyperGroup
 from typer.main import get_group
 
 from engine.foundation.errors import TidemarkError
+from provision.places import JAVA_LINK
 
 __all__ = ["COMMANDS", "Mount", "app", "load", "main"]
 
@@ -33,6 +33,7 @@ class Mount(NamedTuple):
 
 
 COMMANDS = {
+    "setup": Mount("provision.commands", "Bring what Spark needs: Java, jars; or check it."),
     "demo": Mount("demo.commands", "Play a whole cluster with incidents, and show what is found."),
     "experiment": Mount("experiment.commands", "Kill real processes, score what was predicted."),
     "engine": Mount("engine.commands", "Run a name server and a broker in one process."),
@@ -40,7 +41,7 @@ COMMANDS = {
     "broker": Mount("engine.commands", "Run a broker."),
     "observe": Mount("engine.observe", "Watch a RocketMQ cluster that others run, from outside."),
     "store": Mount("engine.store.commands", "Look at the files of a store: check."),
-    "admin": Mount("engine.client.commands", "Ask a cluster, or change it: topics, groups, ..."),
+    "admin": Mount("engine.admin.commands", "Ask a cluster, or change it: topics, groups, ..."),
     "shipper": Mount("engine.telemetry.commands", "Ship a broker's spooled facts to the lake."),
     "pipeline": Mount("pipelines.commands", "Compute the gold tables: run (live) or replay."),
     "lake": Mount("pipelines.upkeep.commands", "Look after the lake: maintain, status, retire."),
@@ -52,8 +53,8 @@ COMMANDS = {
     "executor": Mount(
         "pipelines.scheduler.executor.commands", "Run the jobs of a module when a centre asks."
     ),
-    "scheduler": Mount("pipelines.scheduler.commands", "Be a centre that runs jobs: run."),
-    "jobs": Mount("pipelines.scheduler.commands", "Look at jobs, or change them: add, run, ..."),
+    "scheduler": Mount("pipelines.scheduler.commands.app", "Be a centre that runs jobs: run."),
+    "jobs": Mount("pipelines.own_jobs.commands", "Look at jobs, or change them: add, run, ..."),
     "reports": Mount(
         "pipelines.reports.commands", "Reports of past periods: run, list, show, open, compare."
     ),
@@ -106,9 +107,8 @@ def main() -> None:
     if not __debug__:
         sys.exit("tidemark: refuses to run under `python -O`: its invariants are assertions.")
     # The Java that set-up found fit for Spark, for this process and its children.
-    java_home = Path(sys.prefix) / "java-home"
-    if java_home.exists():
-        os.environ["JAVA_HOME"] = str(java_home.resolve())
+    if JAVA_LINK.exists():
+        os.environ["JAVA_HOME"] = str(JAVA_LINK.resolve())
     try:
         app()
     except TidemarkError as error:

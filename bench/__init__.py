@@ -1,1 +1,1 @@
-"""Measurements of this machine, printed as tables; nothing here asserts."""
+"""Benchmarks of this machine, printed as tables; nothing here asserts."""

@@ -1,10 +1,11 @@
-"""`make bench`: what this machine measures, as tables. Nothing asserts; ratios tell most.
-A figure that has a bar (bench.bars) has it beside it.
+"""The command `make bench`: measures this machine and prints tables; nothing asserts.
+
+Ratios say most. A figure that has a bar (bench.bars) has it beside it.
 
     python -m bench [--only PART ...] [--rounds N] [--seconds S] [--warm S] [--no-rival]
 
-Rounds, seconds and warming up are those of the loads by the Java client: throughput, telemetry,
-topics and catchup. Below their defaults a table says that it is no figure of record.
+Rounds, seconds and warm-up are those of the loads by the Java client: throughput, telemetry, topics
+and catchup. Below their defaults a table says that it is no figure of record.
 
 Parts: throughput (ours beside Apache RocketMQ, both up and warm), telemetry (its cost), freshness
 (commit to gold to page), topics (sends over 10,000 of them), catchup (sends beside a reader of cold

@@ -1,5 +1,6 @@
-"""Ten thousand idle connections and a slow reader beside a producer: what they cost in memory and
-in send rate. Run by `python -m bench --only connections`.
+"""Memory and send rate with ten thousand idle connections and a slow reader.
+
+Run by `python -m bench --only connections`.
 
 Three processes: our engine, one that only holds the connections, and this one, which sends. Memory
 is that of the first round: what Python has taken once it keeps for the next ones.

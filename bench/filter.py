@@ -1,4 +1,4 @@
-"""What filtering costs, and how often the bits of several tags let a message through in vain.
+"""The cost of filtering, and the false positives of the bits of several tags.
 
     python -m bench.filter
 

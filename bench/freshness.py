@@ -1,4 +1,4 @@
-"""From a commit to the screen: when an answered consume offset is in gold, and on the page.
+"""Freshness: seconds from an answered commit to gold, and to the page.
 
 A real cluster with a lake, the pipeline and the dashboard is started as a user would; one producer
 and one consumer work. A commit counts as in gold when consumer_lag holds an offset of that queue at
@@ -27,13 +27,13 @@ from bench.bars import COMMIT_TO_GOLD_P95
 from demo.ports import free_broker_port, free_port_block
 from demo.processes import Actor, stop_all, tidemark
 from engine.client.config import ClientConfig, ConsumerConfig
-from engine.client.consuming.consumer import PushConsumer
 from engine.client.consuming.listeners import ConsumeConcurrentlyStatus, ConsumeContext
+from engine.client.consuming.push_consumer import PushConsumer
 from engine.client.producer import Producer
 from engine.foundation.errors import TidemarkError
 from engine.protocol.message import Message, MessageExt, MessageQueue
 from engine.runtime import system_runtime
-from pipelines.catalogue import GOLD_FOLDER
+from pipelines.lake.lake import GOLD_FOLDER
 from provision import chromium
 
 TOPIC, GROUP = "freshness", "watcher"

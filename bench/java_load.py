@@ -1,4 +1,4 @@
-"""The load: RocketMQ's own Java client, the same for every broker it is pointed at."""
+"""Drives RocketMQ's own Java client as the load, the same for every broker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""CPU seconds of the columnar judges, per partition: facts in, rows and state out.
+"""CPU seconds of the columnar judges per partition: facts in, rows and state out.
 
     python -m bench.judging
 
@@ -20,16 +20,16 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.bars import at_most
-from pipelines.catalogue import OFFSET_VIOLATIONS
+from pipelines.base.settings import Evaluation
+from pipelines.base.time_units import moment_at
+from pipelines.lake.schemas import KEY_TEXT
 from pipelines.marts.computing import Computed, compute
 from pipelines.marts.consumer_lag import MART as CONSUMER_LAG
 from pipelines.marts.declared import needed_for
 from pipelines.marts.declaring import no_rows
 from pipelines.marts.group_state import MART as GROUP_STATE
-from pipelines.marts.mart import KEY_TEXT
 from pipelines.marts.stalled_windows import MART as STALLED_WINDOWS
-from pipelines.microseconds import moment_at
-from pipelines.settings import Evaluation
+from pipelines.reading.catalogue import OFFSET_VIOLATIONS
 from pipelines.staging.facts import as_facts, no_facts
 
 JUDGES: Final = needed_for(

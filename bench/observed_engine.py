@@ -1,8 +1,8 @@
-"""Our engine with a watch on each step of its event loop: how much CPU time it took, by kind.
+"""Runs our engine and records the CPU time of each step of its event loop, by kind.
 
 Run as `python -m bench.observed_engine FIGURES engine ...`, the rest being what `tidemark` takes.
-Each line on standard input names what happens from now on; FIGURES is written when the engine ends.
-A step is one callback, or one resumption of a task; the watch is around asyncio's handles, in this
+Each line on standard input names the phase that begins; FIGURES is written when the engine ends. A
+step is one callback, or one resumption of a task; the watch is around asyncio's handles, in this
 process only, so that the engine itself carries none.
 """
 

@@ -1,10 +1,11 @@
-"""What a real Apache RocketMQ 5.5 feels of being watched: CPU of its broker, and how long sends
-take, with `tidemark observe` each ten seconds and without it.
+"""The cost of `tidemark observe` to a real Apache RocketMQ 5.5: broker CPU and send times.
+
+The observer polls each ten seconds.
 
 One client sends a message of 1 KiB each five milliseconds and waits for its answer, to TOPICS
 topics in turn; GROUPS groups have consume offsets on each. After a warm-up that is not counted, the
-observer looks and stands still (SIGSTOP) in turn, for as long each, in PAIRS pairs whose order
-alternates; figures are the middle ones.
+observer runs and rests (SIGSTOP) in turn, for as long each, in PAIRS pairs whose order alternates;
+figures are medians.
 
     python -m bench.observed_rocketmq [SECONDS]
 """
@@ -27,8 +28,8 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.analytics.cost import cpu_seconds
+from engine.admin import admin_at
 from engine.client import ClientConfig, Producer
-from engine.client.admin import admin_at
 from engine.foundation.errors import TidemarkError
 from engine.protocol.message import Message, MessageQueue
 from engine.runtime import system_runtime

@@ -1,14 +1,15 @@
-"""What it takes to watch a large cluster from outside: 3,500 topics and 1,500 groups. Run by
-`python -m bench --only observer`.
+"""The cost of observing a large cluster from outside: 3,500 topics and 1,500 groups.
+
+Run by `python -m bench --only observer`.
 
 Three processes: a name server and two brokers that are played over real sockets (this module, with
-`play`), `tidemark observe` with a lake, and so a shipper for each broker, and this one, which looks
-at what the observer takes and tells. Each broker has all topics with four queues, each group reads
-four topics and its retry topic and has one member; a tenth of the groups moves between two looks.
-Figures: from its start to the moment when every topic and group has been asked, CPU time beside
-wall time in the span that this may take and in the looks after that, with the shippers and of the
-observer alone, largest memory, and the questions a broker is asked. Behind it, what a real broker
-feels of being watched (`observed_rocketmq`).
+`play`), `tidemark observe` with a lake, and so a shipper for each broker, and this one, which
+measures what the observer takes and emits. Each broker has all topics with four queues, each group
+reads four topics and its retry topic and has one member; a tenth of the groups moves between two
+polls. Figures: from its start to the moment when every topic and group has been polled, CPU time
+beside wall time in the span that this may take and in the polls after that, with the shippers and
+of the observer alone, largest memory, and the requests to a broker. After it, the cost of being
+observed to a real broker (`observed_rocketmq`).
 
     python -m bench.observer [SECONDS]     how long it is watched
 """

@@ -1,4 +1,4 @@
-"""Ways from a store file to a socket, and from memory to a file: what each costs this machine.
+"""The cost of each path from a store file to a socket, and from memory to a file.
 
     python -m bench.read_paths
 

@@ -1,4 +1,4 @@
-"""Rows a second of a replay: a made lake of many queues, all marts, into a side lake.
+"""Rows per second of a replay: a generated lake of many queues, all marts, into a side lake.
 
     python -m bench.replay [--keys N] [--seconds S]
 
@@ -20,10 +20,10 @@ from rich.table import Table
 from bench.analytics.bronze import BronzeAtScale
 from bench.analytics.cost import Clock, Spent
 from bench.bars import REPLAY_RATE
+from pipelines.base.settings import Evaluation, Pace
 from pipelines.cycles.driver import Driver, on_spark
-from pipelines.lake import Lake
-from pipelines.session import open_session
-from pipelines.settings import Evaluation, Pace
+from pipelines.lake.lake import Lake
+from pipelines.lake.session import open_session
 
 SHIPPED_S = 60
 

@@ -1,10 +1,11 @@
-"""What the samples of the watermarks take of the broker's loop, with 100,000 queues of groups. Run
-by `python -m bench --only sampling`.
+"""Loop time of the broker's watermark samples with 100,000 queues of groups.
+
+Run by `python -m bench --only sampling`.
 
 A broker in this process, whose own timers rest: 100 topics of 10 queues with messages in them, read
 by 100 groups. Before each sample a share of the pairs reports another offset; every topic's share
-moves alike. Figures are CPU time of this thread from the begin of a sample to the end of the write
-of its rows into the spool, so that nothing that telling costs is left out; the middle one of some.
+moves alike. Figures are CPU time of this thread from the start of a sample to the end of the write
+of its rows into the spool, so that they include all of the cost of emitting; the median of several.
 That the pairs whose marks a sample reads grow with those that moved, and not with those that exist,
 is a test (tests/integration/broker/test_long_tables.py).
 
@@ -28,8 +29,9 @@ from rich.table import Table
 from bench.bars import SAMPLE_MOVING, SAMPLE_STILL, Bar
 from engine.broker.broker import Broker
 from engine.broker.config import BrokerConfig
-from engine.broker.parts import BrokerParts
-from engine.broker.sampling import Watermarks
+from engine.broker.reporting.watermarks import Watermarks
+from engine.broker.service_groups import reporters
+from engine.broker.state import BrokerState
 from engine.foundation.limits import WATERMARKS_PER_SAMPLE_MAX
 from engine.foundation.units import HOUR_MS
 from engine.protocol.bodies import TopicConfig
@@ -74,13 +76,13 @@ async def measured(folder: Path, groups: int = GROUPS) -> list[Taken]:
     broker = Broker(system_runtime(), config)
     await broker.start()
     try:
-        parts = broker.parts
-        await _fill(parts)
-        watermarks = Watermarks(parts)
+        state = broker.state
+        await _fill(state)
+        watermarks = reporters(state, broker.services.offsets).watermarks
         pairs = list(_pairs(groups))
-        _report(parts, pairs, 1)
+        _report(state, pairs, 1)
         for _ in range(len(pairs) // WATERMARKS_PER_SAMPLE_MAX + 2):
-            _cpu_of_sample(parts, watermarks)
+            _cpu_of_sample(state, watermarks)
         found = []
         for share, bar in SHARES:
             count = int(len(pairs) * share)
@@ -91,8 +93,8 @@ async def measured(folder: Path, groups: int = GROUPS) -> list[Taken]:
                     *pairs[begin : begin + count],
                     *pairs[: max(0, begin + count - len(pairs))],
                 ]
-                _report(parts, moving, 2 + number % (MESSAGES - 3))
-                taken_ms.append(_cpu_of_sample(parts, watermarks))
+                _report(state, moving, 2 + number % (MESSAGES - 3))
+                taken_ms.append(_cpu_of_sample(state, watermarks))
             told = min(count, WATERMARKS_PER_SAMPLE_MAX)
             found.append(Taken(share, bar, len(pairs), told, statistics.median(taken_ms)))
         return found
@@ -100,15 +102,15 @@ async def measured(folder: Path, groups: int = GROUPS) -> list[Taken]:
         await broker.stop()
 
 
-async def _fill(parts: BrokerParts) -> None:
+async def _fill(state: BrokerState) -> None:
     for topic in _topics():
-        parts.topics.put(TopicConfig(topic, QUEUES, QUEUES))
+        state.topics.put(TopicConfig(topic, QUEUES, QUEUES))
         for queue_id in range(QUEUES):
             for _ in range(MESSAGES):
-                parts.store.put(_draft(topic, queue_id))
-    await parts.store.flush()  # A queue moves once more when what is in it is flushed.
+                state.store.put(_draft(topic, queue_id))
+    await state.store.flush()  # A queue moves once more when what is in it is flushed.
     for _ in range(DISPATCH_LOOKS):
-        if not parts.store.dispatch_behind_bytes:
+        if not state.store.dispatch_behind_bytes:
             break
         await asyncio.sleep(0.05)
 
@@ -136,17 +138,17 @@ def _pairs(groups: int) -> Iterator[tuple[str, str, int]]:
                 yield f"group-{number:05}", topic, queue_id
 
 
-def _report(parts: BrokerParts, pairs: list[tuple[str, str, int]], offset: int) -> None:
-    now_ms = parts.steady_ms()
+def _report(state: BrokerState, pairs: list[tuple[str, str, int]], offset: int) -> None:
+    now_ms = state.clock.steady_ms()
     for key in pairs:
-        parts.offsets.commit(*key, offset, now_ms=now_ms)
+        state.offsets.commit(*key, offset, now_ms=now_ms)
 
 
-def _cpu_of_sample(parts: BrokerParts, watermarks: Watermarks) -> float:
+def _cpu_of_sample(state: BrokerState, watermarks: Watermarks) -> float:
     began_s = time.thread_time()
-    for _ in watermarks.sample(parts.steady_ms()):
-        parts.observer.write_turn()  # type: ignore[attr-defined]
-    parts.observer.write_turn()  # type: ignore[attr-defined]
+    for _ in watermarks.sample(state.clock.steady_ms()):
+        state.observer.write_turn()  # type: ignore[attr-defined]
+    state.observer.write_turn()  # type: ignore[attr-defined]
     return (time.thread_time() - began_s) * 1000
 
 

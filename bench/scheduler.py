@@ -1,11 +1,12 @@
-"""How late runs start when 10,000 jobs are due in a minute. Run by `python -m bench --only
-scheduler`.
+"""How late runs start when 10,000 jobs are due within one minute.
+
+Run by `python -m bench --only scheduler`.
 
 Jobs by a cron rule, one in sixty of them at each second of the minute; centres as processes over
 one database, SQLite or PostgreSQL; and this process, which is the executor: it accepts each run as
-it comes, notes when, and tells the results in batches. The minute that counts begins when each job
-has run once. Figures: from the planned time to the arrival at the executor, what never came, what
-came twice, and CPU time of the centres.
+it comes, notes when, and reports the results in batches. The minute that counts begins when each
+job has run once. Figures: from the planned time to the arrival at the executor, what never came,
+what came twice, and CPU time of the centres.
 
     python -m bench.scheduler [JOBS [KIND ...]]     kinds: sqlite postgresql two
 """
@@ -29,11 +30,11 @@ from rich.table import Table
 
 from bench.analytics.cost import cpu_seconds
 from bench.bars import SCHEDULER_LOST, SCHEDULER_P99, SCHEDULER_TWICE, Bar
-from pipelines.alerting.store.database import Database
+from pipelines.database.clock import machine_ms
+from pipelines.database.database import Database
 from pipelines.scheduler.run_life import ENDED, OK
 from pipelines.scheduler.store import groups, registry, tables
 from pipelines.scheduler.store.audit import Change
-from pipelines.scheduler.store.clock import machine_ms
 from pipelines.scheduler.wire.addresses import Address
 from pipelines.scheduler.wire.client import AdminClient, opened_caller
 from pipelines.scheduler.wire.messages import LogRequest, RunRequest, RunResult

@@ -1,9 +1,12 @@
-"""What `kill -9` of centres and executors leaves. Run by `python -m bench --only scheduler.kills`.
+"""Kills centres and executors with `kill -9`, then judges the history of their runs.
+
+Run by `python -m bench --only scheduler.kills`.
 
 Two centres and two executors as processes over one database, four jobs that are due each second or
 two, people who edit and pause them; one party after the other is killed at a random moment and
-begun again. The judge of the history then looks for a run that began twice, a planned time without
-a run, and a run that is told otherwise than it went: it is silent, or says what it found.
+started again. The judge of the history then looks for a run that began twice, a planned time
+without a run, and a run whose record differs from what happened; it is silent, or says what it
+found.
 
     python -m bench.scheduler_kills [KILLS [KIND ...]]     kinds: sqlite postgresql
 """

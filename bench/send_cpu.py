@@ -1,10 +1,10 @@
-"""CPU time that one message costs our broker, sent over one connection with 64 in flight.
+"""CPU time per message of our broker, sent over one connection with 64 in flight.
 
     python -m bench.send_cpu [--seconds S] [--flush async|sync]
 
-The load is a loop over frames made before, so that what is measured is the broker: requests as a
-Java producer writes them (SEND_MESSAGE_V2, JSON, 1 KiB), 64 of them under way. CPU time is what
-repeats on a shared machine; the rate beside it says what the machine did meanwhile.
+The load is a loop over frames made before, so that only the broker is measured: requests as a Java
+producer writes them (SEND_MESSAGE_V2, JSON, 1 KiB), 64 of them in flight. CPU time is what repeats
+on a shared machine; the rate beside it says what the machine did meanwhile.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What telemetry costs a broker: microseconds per fact and per turn, and what the shipper moves.
+"""Microseconds that telemetry costs a broker per fact and per turn, and shipper throughput.
 
     python -m bench.spool
 

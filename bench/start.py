@@ -1,5 +1,6 @@
-"""From start to `ready`: with an empty store, with 10 GiB after a clean stop, and after SIGKILL
-with 1 GiB of log to look through. Run by `python -m bench --only start`.
+"""Seconds from start to `ready`: empty store, 10 GiB after a clean stop, and after SIGKILL.
+
+After SIGKILL there is 1 GiB of log to look through. Run by `python -m bench --only start`.
 
     python -m bench.start [--rounds N] [--at FOLDER]
 

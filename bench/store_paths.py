@@ -1,10 +1,12 @@
-"""What the store costs: CPU microseconds a message to put, get, flush, recover and find by key.
+"""CPU microseconds per message that the store takes to put, get, flush, recover and find.
+
+Messages are found by key.
 
     python -m bench.store_paths
 
 CPU time of the process (both threads) is what repeats on a shared machine; wall time is beside it.
 Each figure is the least of several rounds. The last part asks two questions the design rests on:
-what would writing once per turn save, and how should a commit-log file be made for fast syncs.
+how much writing once per turn would save, and how a commit-log file should be made for fast syncs.
 """
 
 from __future__ import annotations

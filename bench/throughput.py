@@ -1,7 +1,7 @@
-"""Messages a second, CPU time a message and latencies, ours beside the rival's.
+"""Messages per second, CPU time per message and latencies, ours beside RocketMQ's.
 
 A JVM is slow until it has compiled what it runs. A rival that is started anew for each round of a
-few seconds is measured compiling, and ours looks fast: both live for the whole run and are warm.
+few seconds is measured compiling, and ours looks fast. So both live for the whole run and are warm.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""How long the engine's event loop is held by one step, with 10,000 connections, 10,000 topics and
-100,000 queues of groups. Run by `python -m bench --only turns`.
+"""How long one step holds the engine's event loop with 10,000 connections and topics.
+
+There are 100,000 queues of groups besides. Run by `python -m bench --only turns`.
 
 The engine is the one that users start, with a watch around its loop (bench.observed_engine). Each
 client has a connection, a group of its own and ten queues that it pulls and reports; then the tools

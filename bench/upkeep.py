@@ -1,13 +1,13 @@
-"""What upkeep leaves of a lake: files in use a table and day, and what a question costs then.
+"""Files that upkeep leaves per table and day, and what a query costs on them.
 
     python -m bench.upkeep [DAYS [CYCLES]]
 
 A gold table of DAYS days (30) is written as a live run does it, a file a cycle, CYCLES of them a
 day (17,280: one each five seconds), with rounds of upkeep between them; the newest day is not over.
 Files of a few cycles share a commit, which is of no account here. Rows come from a seed: 1,000
-queues of 50 groups, of which a tenth tells something in each cycle. The question is `tm.lag` of one
-group and a quarter of an hour, by a handle that was just made. Figures are CPU seconds of this
-process, the least of several, and beside them those of the same rows of one day before any upkeep.
+queues of 50 groups, of which a tenth has news in each cycle. The query is `tm.lag` of one group and
+a quarter of an hour, by a handle that was just made. Figures are CPU seconds of this process, the
+least of several, and beside them those of the same rows of one day before any upkeep.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from rich.table import Table
 from bench.analytics.cost import Clock, Spent
 from bench.bars import FILES_A_DAY, QUESTION_CPU
 from pipelines import tm
-from pipelines.catalogue import CONSUMER_LAG
+from pipelines.base.settings import DAY_US, MINUTE_US
 from pipelines.cycles.cuts import Cut
 from pipelines.cycles.gold_files import statistics_of
 from pipelines.cycles.plan import Plans
-from pipelines.lake import Lake
-from pipelines.schemas import arrow_schema
-from pipelines.settings import DAY_US, MINUTE_US
+from pipelines.lake.lake import Lake
+from pipelines.lake.schemas import arrow_schema
+from pipelines.reading.catalogue import CONSUMER_LAG
 from pipelines.upkeep.maintainer import Maintainer
 from pipelines.upkeep.settings import Upkeep
 

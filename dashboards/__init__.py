@@ -1,1 +1,1 @@
-"""The browser's window on the lake: an overview, a page per group, the checks."""
+"""The web dashboard: pages on lag, topics, alerts, checks, reports and jobs."""

@@ -1,4 +1,4 @@
-"""The command `tidemark dash`: one line when it serves, one sentence when it cannot."""
+"""The command `tidemark dash`: serves the dashboard, or says in one sentence why it cannot."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from engine.foundation.errors import ConfigError
-from pipelines.lake import Lake
+from pipelines.lake.lake import Lake
 
 if TYPE_CHECKING:
-    from dashboards.alerts import AlertSource
+    from dashboards.models.alert_lines import AlertSource
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
 
@@ -103,13 +103,13 @@ def dash(
             "--allow-host NAME it is yours to guard",
         )
     # Here and not above: Dash takes a second to load, which `--help` should not.
-    from dashboards.app import build
-    from dashboards.cluster import Cluster
-    from dashboards.guard import LOOPBACK_NAMES
-    from dashboards.kept_database import KeptDatabase
-    from dashboards.reports import Sending
-    from dashboards.serving import serve
-    from dashboards.visits import Visitors
+    from dashboards.access.security import LOOPBACK_NAMES
+    from dashboards.access.visitors import Visitors
+    from dashboards.reads.cluster import Cluster
+    from dashboards.reads.job_database import JobDatabase
+    from dashboards.reads.report_shelf import Sending
+    from dashboards.web.app import build
+    from dashboards.web.serving import serve
 
     cluster = Cluster(namesrv, credentials=credentials)
     listener = listen(host, port)
@@ -117,7 +117,7 @@ def dash(
     number = listener.getsockname()[1]
     shown = f"[{host}]" if ":" in host else host
     alerts = alerts_of(place, database, rules or ())
-    visitors = Visitors(KeptDatabase(database), is_local=is_loopback(host))
+    visitors = Visitors(JobDatabase(database), is_local=is_loopback(host))
     application = build(
         place,
         hosts=hosts,
@@ -133,7 +133,7 @@ def dash(
 
 def alerts_of(lake: Lake, database: str | None, rules: Sequence[Path]) -> AlertSource:
     """Where the pages of a lake learn of alerts."""
-    from dashboards.alerts import AlertSource
+    from dashboards.models.alert_lines import AlertSource
     from pipelines.alerting.board import AlertBoard
     from pipelines.alerting.past import PastAlerts
     from pipelines.alerting.rules_read import RulesRead

@@ -1,7 +1,7 @@
-"""Colours, state words and the figures' frame, for a light and a dark page.
+"""Colours, state words and the frame of figures, for light and dark pages.
 
-Categories are Okabe and Ito's colours, lag is Cividis: both are told apart by readers who see
-colour differently. A state is a word and a sign first, a colour last.
+Categories are Okabe and Ito's colours, lag is Cividis: readers who see colour differently can
+distinguish both. A state is a word and a sign first, a colour last.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 DASHES: Final = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot", "solid", "dot")
-"""Beside the colour: the eighth line is still told from the first."""
+"""Beside the colour: the eighth line still differs from the first."""
 CLEAR: Final = "rgba(0,0,0,0)"
 FONT: Final = "system-ui, -apple-system, 'Segoe UI', 'DejaVu Sans', sans-serif"
 

@@ -1,1 +1,1 @@
-"""A cluster on one machine, incidents played on schedule, a verdict computed from gold alone."""
+"""Demo: a cluster on one machine, scheduled incidents, a verdict computed from gold alone."""

@@ -1,12 +1,11 @@
-"""The accounts of a demo that is played with them: who may do what, in files only their owner may
-read.
+"""Writes the accounts of a demo with access control, in files only their owner may read.
 
 Place in the walk: written before the curtain rises. Name server and broker get the access file,
 each client the file with its own account; `tidemark admin --credentials .../admin.toml` is how a
 visitor asks.
 
 Invariant: no client has more rights than its part needs. Absent on purpose: certificates; on
-loopback nobody listens who could not read the files.
+loopback, whoever could listen could read the files as well.
 """
 
 from __future__ import annotations

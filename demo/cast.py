@@ -1,6 +1,6 @@
-"""Who is on stage: every process of the demo with its command line.
+"""The cast of the demo: the command line of every process, with short settings.
 
-The settings are short ones, so that each incident fits into two minutes: queues are shared anew
+The settings are short ones, so that each incident fits into two minutes: queues are rebalanced
 every 5 s, a failed message is tried once more, and a stall is judged over 10 s of data time.
 """
 
@@ -145,7 +145,7 @@ class Cast(ABC):
 
 
 class OwnCast(Cast):
-    """A cluster of ours: its broker tells facts, and a shipper carries them."""
+    """A cluster of ours: its broker emits facts, and a shipper carries them."""
 
     def __init__(self, plan: Plan, roles: Roles) -> None:
         super().__init__(plan, roles)

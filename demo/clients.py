@@ -1,4 +1,4 @@
-"""How the clients of a played cluster are set, and how its topics are made.
+"""Configures the clients of a played cluster, and creates its topics.
 
 Place in the walk: the producers and consumers of the demo and of `tidemark experiment`. Absent on
 purpose: listeners, and what is sent.
@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from engine.client.admin import Admin
+from engine.admin import Admin
 from engine.client.config import ClientConfig
-from engine.client.credentials_file import with_credentials
+from engine.client.connection.credentials_file import with_credentials
 from engine.runtime import SystemDisk, system_runtime
 
 REBALANCE_MS: Final = 5_000

@@ -1,4 +1,4 @@
-"""`tidemark demo`: play a cluster with incidents and show what gold makes of them."""
+"""The command `tidemark demo`: plays a cluster with incidents and shows what gold finds."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from demo.kinds import OWN, ROCKETMQ
 from demo.plan import Incident, make_plan
 from demo.report import print_verdict, wide_console
 from demo.stage import Settings, perform
+from provision.commands import bring_spark
 
 app = typer.Typer()
 
@@ -48,6 +49,7 @@ def demo(
     Exit code 0: every incident that was played was found in gold, none that was left out, and every
     check holds.
     """
+    bring_spark()  # Here, where somebody sees the bar, and not in a process of the stage.
     console = wide_console()
     kind = ROCKETMQ if rocketmq else OWN
     duration_s = DURATION_S_DEFAULT if for_s is None else for_s

@@ -1,8 +1,8 @@
-"""A consumer of the demo: it works a little on each message, and keeps a ledger of what it did.
+"""A consumer of the demo: works a little on each message and writes a ledger of its work.
 
-Its options name the messages that do it harm. They are how the stage plays incidents with honest
-processes: a listener that never returns, a listener that always fails, a process that dies by
-SIGKILL after it has done the work and before its offset is reported.
+Its options name the messages that harm it. With them the stage plays incidents on honest processes:
+a listener that never returns, a listener that always fails, a process that dies by SIGKILL after it
+has done the work and before its offset is reported.
 
     python -m demo.consumer NAMESRV GROUP TOPIC MEMBER LEDGER [--freezes-on KEY] [--fails-on KEY]
                             [--dies-on KEY] [--credentials FILE]
@@ -23,12 +23,12 @@ from pathlib import Path
 
 from demo.clients import REBALANCE_MS, client_config
 from engine.client.config import ConsumerConfig
-from engine.client.consuming.consumer import PushConsumer
 from engine.client.consuming.listeners import (
     ConsumeConcurrentlyStatus,
     ConsumeContext,
     MessageListener,
 )
+from engine.client.consuming.push_consumer import PushConsumer
 from engine.client.consuming.start_offset import ConsumeFromWhere
 from engine.protocol.message import MessageExt
 from engine.runtime import system_runtime

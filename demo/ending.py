@@ -1,8 +1,8 @@
-"""The wish to end: Ctrl-C, SIGTERM or a closed terminal, noted at once and heeded at safe points.
+"""Records Ctrl-C, SIGTERM or a closed terminal at once; the demo ends at a safe point.
 
-An exception straight out of a signal handler can come between the birth of a process and the note
-of its number, or in the midst of stopping the others; whoever was concerned would stay behind. So
-the handler only takes a note, and those who wait ask `heed` at every look.
+An exception raised in a signal handler can come between the start of a process and the note of its
+number, or while others are being stopped; that process would stay behind. So the handler only takes
+a note, and waiting code calls `heed` at every poll.
 
 Invariant: nothing is raised outside `heed`, however often and whenever a signal comes.
 """

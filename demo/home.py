@@ -1,8 +1,8 @@
-"""The folder a demo plays in: made or emptied for it, and locked as long as it plays.
+"""Creates or empties the folder of a demo, and locks it while the demo plays.
 
-Invariant: nothing is removed but what a demo makes, in a folder that an earlier one made and in
-which none plays: a store that somebody tries something with beside it stays. The lock is on the
-marker, which therefore outlives the emptying: a marker made anew could be locked by two.
+Invariant: only what a demo makes is removed, in a folder that an earlier demo made and in which
+none plays: any other store beside it stays. The lock is on the marker, which therefore outlives the
+emptying: a marker made anew could be locked by two.
 """
 
 from __future__ import annotations

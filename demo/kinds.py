@@ -1,5 +1,4 @@
-"""The kinds of clusters that are played: what happens on them, who is on stage, and what tells of
-it.
+"""Kinds of demo clusters: each has its cast and the evidence gold must show for incidents.
 
 Place in the walk: the command chooses one; the stage takes what it says and does not know which.
 """
@@ -22,7 +21,7 @@ class Kind:
 
     cast: type[Cast]
     looks: Mapping[Incident, Look]
-    """Of each incident that is played: what gold tells of it."""
+    """Of each incident that is played: what gold shows of it."""
 
 
 OWN = Kind(OwnCast, looks.LOOKS)

@@ -1,10 +1,10 @@
-"""What gold tells of each incident, when a broker of ours reports the facts: one look each.
+"""Finds each incident in gold when our own broker reports the facts: one look each.
 
 Place in the walk: `verdict` has a look for each incident of the play. Pure: gold in, the evidence
 as a sentence out, or nothing.
 
-Invariant: a scene says what was played and where, None that it was left out. Then the least that
-gold lays to such an incident counts: one that was left out must leave no trace.
+Invariant: a scene says what was played and where, None that it was left out. In that case the least
+that gold attributes to such an incident counts: it must leave no trace.
 """
 
 from __future__ import annotations

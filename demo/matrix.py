@@ -1,11 +1,11 @@
-"""The demo with three seeds, and once with each incident left out: `make demo-matrix`.
+"""The command `make demo-matrix`: plays three seeds, then leaves each incident out once.
 
-Exit code 0 only when every run says that gold found all that was played and nothing that was not.
+Exit code 0 only when gold found every incident that was played, and no other, in every run.
 
     python -m demo.matrix [--rocketmq] [--for SECONDS] [--only TITLE ...]
 
-A run that does not come to its end counts as failed; the others are played all the same, and what
-it left behind stays where it is.
+A run that does not reach its end counts as failed; the others are played all the same, and what it
+left behind stays where it is.
 """
 
 from __future__ import annotations

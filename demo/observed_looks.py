@@ -1,8 +1,9 @@
-"""What gold tells of each incident, when the cluster is watched from outside: one look each.
+"""Finds each incident in gold when the cluster is observed from outside: one look each.
 
-Place in the walk: as `looks`, of which those are taken that see the same. What the protocol hides
+Place in the walk: as `looks`, from which those that see the same are taken. What the protocol hides
 is not looked for: why a member is gone, what was delivered twice, how a broker ended, and who moved
-an offset. docs/observed-clusters.md says of each what is told instead, with what error.
+an offset. For each of these docs/observed-clusters.md says what is reported instead, with what
+error.
 
 Invariant: as in `looks`, an incident that was left out leaves no trace.
 """
@@ -48,7 +49,7 @@ def look_for_consumer_kill(scene: Scene | None, gold: Gold) -> str:
 
 
 def look_for_reset(scene: Scene | None, gold: Gold) -> str:
-    """A committed offset fell while the broker lived on; by whose hand is not told."""
+    """A committed offset fell while the broker lived on; by whose hand is not known."""
     rows = where(gold["duplicate_risk_windows"], basis=("OFFSET_FALL",), cause=("RESET", "REWIND"))
     if scene is not None and not rows.is_empty():
         rows = rows.filter(

@@ -1,11 +1,13 @@
-"""How long something is waited for. A machine that is at work on other things makes it later; it
-does not make it fail.
+"""Bounds a wait, and extends it while the awaited process makes progress.
 
-Place in the walk: the stage's waits, and each process's. Patience is for so many seconds; when they
-are over, whoever has moved meanwhile is given as many again, RENEWALS_MAX times at most.
+A busy machine makes a process late; that is no failure.
 
-Invariant: what neither works nor waits for a processor is given up after its time. Absent on
-purpose: what counts as a move.
+Place in the walk: the stage's waits, and each process's. Patience lasts for a number of seconds;
+when they are over, a process that has moved meanwhile gets as many again, RENEWALS_MAX times at
+most.
+
+Invariant: a process that neither works nor waits for a processor is given up after its time. Absent
+on purpose: what counts as a move.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from typing import Final
 
 RENEWALS_MAX: Final = 9
 """Where nobody watches: ten times as long as on a machine that does nothing else."""
-TELL_EACH_S: Final = 30.0
+SAY_EACH_S: Final = 30.0
 WORK_S: Final = 5.0
 """So much work is a move: an idle JVM needs minutes for it."""
 NANOSECONDS: Final = 1e9
@@ -39,7 +41,7 @@ class Patience:
         """
         self._within_s = within_s
         self._until_s = began_s + within_s
-        self._told_s = began_s
+        self._said_s = began_s
         self._moving = moving
         self._seen = moving()
         self._renewals_left = renewals_max
@@ -58,9 +60,9 @@ class Patience:
 
     def is_tried(self, now_s: float) -> bool:
         """Is it time for a word to whoever watches? Once each TELL_EACH_S."""
-        if now_s < self._told_s + TELL_EACH_S:
+        if now_s < self._said_s + SAY_EACH_S:
             return False
-        self._told_s = now_s
+        self._said_s = now_s
         return True
 
 
@@ -76,7 +78,7 @@ def worked_s(group_id: int) -> float:
 
 
 def _group(stat: Path) -> int | None:
-    """Of the process that this tells of; None when it is gone."""
+    """Of the process that this reports on; None when it is gone."""
     with contextlib.suppress(OSError):
         # The name before it may have blanks and brackets: state, parent and group follow.
         return int(stat.read_text(errors="replace").rpartition(")")[2].split()[2])

@@ -1,4 +1,4 @@
-"""What will be played: from a seed to incidents with their times, queues and victims. Pure.
+"""Plans a demo from a seed: incidents with their times, queues and victims. Pure.
 
 Place in the walk: before anything starts; the stage plays the plan, the verdict holds gold
 against it.
@@ -24,7 +24,7 @@ QUEUES_PER_TOPIC = 4
 ORDERS = "orders"
 PAYMENTS = "payments"
 DURATION_S_MIN = 90
-"""Shorter runs leave no room between the incidents for each to be told from the next."""
+"""Shorter runs leave no room between the incidents for each to be seen apart from the next."""
 
 
 class Incident(Enum):

@@ -1,8 +1,8 @@
-"""The processes on stage: each in a group of its own, its words in a log file, stopped for good.
+"""Starts the processes of the demo in groups of their own, logs their output, stops them.
 
 Invariant: `stop_all` leaves no process behind: SIGTERM first, SIGKILL to the whole process group
 when one does not end. That holds only where no signal handler raises: an exception between the
-birth of a process and the note of its number would lose it (see `demo.ending`).
+start of a process and the note of its number would lose it (see `demo.ending`).
 
 Absent on purpose: what the processes do.
 """
@@ -82,7 +82,7 @@ class Actor:
                 start_new_session=True,
             )
 
-    def tell(self, line: str) -> None:
+    def send_line(self, line: str) -> None:
         """Write one line to its standard input."""
         assert self._process is not None, f"{self.name} has not been started"
         assert self._process.stdin is not None, f"{self.name} does not listen"

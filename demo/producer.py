@@ -1,4 +1,4 @@
-"""The producer of the demo: steady traffic on every topic, and one special message for each order.
+"""The producer of the demo: steady traffic on every topic, and special messages on order.
 
     python -m demo.producer NAMESRV [--credentials FILE] [--admin-credentials FILE]
 

@@ -1,4 +1,4 @@
-"""The verdict as tables for the terminal."""
+"""Prints the verdict as tables on the terminal."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def print_verdict(verdict: Verdict, console: Console) -> None:
     console.print(_incidents(verdict))
     failed = ", ".join(verdict.failed_checks) or "none"
     console.print(f"failed checks: {failed}")
-    tells = "tells" if verdict.success else "does NOT tell"
-    console.print(f"verdict: gold {tells} what was played, no more and no less")
+    verb = "tells" if verdict.success else "does NOT tell"
+    console.print(f"verdict: gold {verb} what was played, no more and no less")
 
 
 def _groups(verdict: Verdict) -> Table:
@@ -41,9 +41,10 @@ def _groups(verdict: Verdict) -> Table:
     ):
         table.add_column(heading, justify="left" if heading == "group" else "right")
     for row in verdict.groups:
+        at_least = "" if row.is_lag_whole else "at least "
         table.add_row(
             row.group,
-            "unknown" if row.lag_messages is None else str(row.lag_messages),
+            "unknown" if row.lag_messages is None else f"{at_least}{row.lag_messages}",
             "unknown" if row.time_lag_ms is None else f"{row.time_lag_ms / 1000:.1f} s",
             str(row.stalled_windows),
             str(row.risk_windows),

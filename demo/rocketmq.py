@@ -1,10 +1,11 @@
-"""A real Apache RocketMQ as processes: where its jars and a Java are, and how its name server, its
-broker and programs on its client library are started.
+"""Finds the jars and the Java of a real Apache RocketMQ, and builds its command lines.
 
-Place in the walk: beside the platform; `tidemark demo --rocketmq` watches such a cluster, and the
-interop tests hold ours against it. Invariant: all that a party writes stays in its folder. Absent
-on purpose: processes (who starts one decides how it ends) and the bringing of jars; `make setup`
-does that.
+These are the command lines of its name server, its broker and programs on its client library.
+
+Place in the walk: beside the platform; `tidemark demo --rocketmq` observes such a cluster, and the
+interop tests compare ours with it. Invariant: everything a party writes stays in its folder. Absent
+on purpose: processes (the caller that starts one decides how it ends) and the download of jars;
+`make setup` and `tidemark setup --rocketmq` do that.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,11 +20,13 @@ from typing import Final
 
 from demo.processes import StageError
 from engine.foundation.errors import ConfigError
+from provision.places import CACHE, JAVA_LINK
 
 VERSION: Final = "5.5.0"
 JARS_VARIABLE: Final = "TIDEMARK_ROCKETMQ_JARS"
-PROJECT_JARS: Final = Path(__file__).resolve().parent.parent / ".cache" / f"rocketmq-{VERSION}"
+PROJECT_JARS: Final = CACHE / f"rocketmq-{VERSION}"
 COMPILE_TIMEOUT_S: Final = 120
+SET_UP: Final = "run `tidemark setup --rocketmq`"
 
 OPENS: Final = (
     "--add-opens=java.base/java.nio=ALL-UNNAMED",
@@ -115,25 +117,25 @@ class Installation:
 def find_installation() -> Installation:
     """The jars of the project, or those that the environment names, and a Java with a compiler.
 
-    Raises ConfigError, which names `make setup`, when one is missing.
+    Raises ConfigError, which says how to bring it, when one is missing.
     """
     named = os.environ.get(JARS_VARIABLE)
     jars = Path(named).expanduser().absolute() if named else PROJECT_JARS
     if not (jars / f"rocketmq-broker-{VERSION}.jar").is_file():
-        what = f"a folder with the jars of Apache RocketMQ {VERSION}: run `make setup`"
+        what = f"a folder with the jars of Apache RocketMQ {VERSION}: {SET_UP}"
         raise ConfigError(JARS_VARIABLE, str(jars), what)
     homes = list(_java_homes())
     for java in homes:
         if (java / "bin" / "javac").exists():
             return Installation(java, jars)
     tried = ":".join(map(str, homes))
-    raise ConfigError("JAVA_HOME", tried, "a Java 17 to 21 with javac: run `make setup`")
+    raise ConfigError("JAVA_HOME", tried, f"a Java 17 to 21 with javac: {SET_UP}")
 
 
 def _java_homes() -> Iterator[Path]:
     """What set-up found fit, what the environment names, and what is on PATH."""
-    if (linked := Path(sys.prefix) / "java-home").exists():
-        yield linked.resolve()
+    if JAVA_LINK.exists():
+        yield JAVA_LINK.resolve()
     if named := os.environ.get("JAVA_HOME"):
         yield Path(named).resolve()
     if compiler := shutil.which("javac"):

@@ -1,7 +1,6 @@
-"""A real Apache RocketMQ on stage: two JVMs of it, clients on its own library, and an observer who
-tells facts of it from outside.
+"""The cast of a demo on a real Apache RocketMQ: its two JVMs, Java clients and an observer.
 
-What the play needs short is short here as well; the observer looks each two seconds.
+Settings are as short as in the demo on our engine; the observer polls every two seconds.
 """
 
 from __future__ import annotations

@@ -3,9 +3,9 @@
 Place in the walk: it stands beside the platform and uses only what a user has: the tidemark
 commands, client processes that use the client library, SIGKILL, and the lake.
 
-Invariant: whatever happens (an error, Ctrl-C at any moment, and again), every process it started
-is stopped before it returns. Absent on purpose: any channel to the platform's inside. It knows what
-it did; the verdict never asks.
+Invariant: whatever happens (an error, Ctrl-C at any moment, and again), every process it started is
+stopped before it returns. Absent on purpose: any channel into the platform. The stage knows what it
+did; the verdict never asks.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from demo.plan import JOINER, Incident, Plan, Scene
 from demo.ports import free_broker_port, free_port_block
 from demo.processes import Actor, StageError, stop_all
 from demo.verdict import Verdict, judge, read_gold
-from pipelines.catalogue import GOLD_FOLDER
+from pipelines.lake.lake import GOLD_FOLDER
 
 START_PATIENCE_S = 60.0
 GOLD_PATIENCE_S = 180.0
@@ -163,7 +163,7 @@ class Stage:
                     "queue_id": scene.queue_id,
                     "key": scene.message_key,
                 }
-                cast.producer.tell(json.dumps(order))
+                cast.producer.send_line(json.dumps(order))
             case Incident.JOIN:
                 cast.consumers[JOINER].start()
             case Incident.RESET:
@@ -256,7 +256,7 @@ class Stage:
 
 
 def announcement(scene: Scene) -> str:
-    """One line that tells the audience what is done now."""
+    """One line that shows the audience what is done now."""
     where = f"{scene.group.name} on {scene.group.topic}/{scene.queue_id}"
     match scene.incident:
         case Incident.FROZEN_HEAD:

@@ -1,11 +1,10 @@
-"""What gold says of the run: a row per group, a line per incident, success or not.
+"""Computes the verdict from gold: a row per group, a line per incident, success or not.
 
 Place in the walk: last. `read_gold` is the only part that touches the lake; `judge` is a pure
 function from rows and the plan to a verdict.
 
-Invariant: nothing here looks at what the stage knows (processes, ledgers, message ids): an
-incident counts as found only when gold alone tells it, and an incident left out must leave no
-trace in gold.
+Invariant: nothing here looks at what the stage knows (processes, ledgers, message ids): an incident
+counts as found only when gold alone shows it, and an incident left out must leave no trace in gold.
 """
 
 from __future__ import annotations
@@ -19,11 +18,11 @@ from deltalake import DeltaTable
 
 from demo.looks import STALL_RULES, Gold, Look, of_group, where
 from demo.plan import GROUPS, Incident, Plan, Scene
-from pipelines.came_again import CameAgain, came_again
-from pipelines.catalogue import BY_NAME, GOLD_FOLDER
-from pipelines.lake import whole_table
+from pipelines.lake.lake import GOLD_FOLDER, whole_table
 from pipelines.marts.mart import GoldTable
-from pipelines.moment import is_observer
+from pipelines.reading.catalogue import BY_NAME
+from pipelines.reading.moment import is_observer
+from pipelines.sentences.duplicate_counts import CameAgain, came_again
 
 READ_TABLES = (
     "consumer_lag",
@@ -37,11 +36,12 @@ READ_TABLES = (
 
 @dataclass(frozen=True, slots=True)
 class GroupRow:
-    """One line of the table; None is unknown."""
+    """One line of the table; None is unknown. With a queue unknown the lag is a lower bound."""
 
     group: str
     lag_messages: int | None
     time_lag_ms: int | None
+    is_lag_whole: bool
     stalled_windows: int
     risk_windows: int
     predicted_duplicates: int
@@ -118,6 +118,7 @@ def _group_row(group: str, gold: Gold) -> GroupRow:
         group=group,
         lag_messages=sum(lags) if lags else None,
         time_lag_ms=max(_known(newest, "time_lag_ms"), default=None),
+        is_lag_whole=len(lags) == newest.height,
         stalled_windows=where(stalls, rule=STALL_RULES).height,
         risk_windows=risks.height,
         predicted_duplicates=sum(_known(risks, "at_risk_messages")),

@@ -1,9 +1,9 @@
-"""The commands `tidemark engine`, `namesrv` and `broker`: options, the ready line, exit codes.
+"""The commands `tidemark engine`, `namesrv` and `broker`: options, ready line, exit codes.
 
 Place in the walk: around it; the rooms know nothing of command lines.
 
-Invariant: standard output holds the ready line and nothing else; whatever else is to be said goes
-to standard error. A TidemarkError is one sentence and exit code 1.
+Invariant: standard output holds the ready line and nothing else; everything else goes to standard
+error. A TidemarkError is one sentence and exit code 1.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Running a party in the foreground: until a signal, or until something of it ends by an error.
+"""Runs a broker or name server in the foreground until a signal or an error ends it.
 
 Place in the walk: around brokers and name servers when they are processes of their own. Nothing
 here is simulated; it is the only place of these rooms that knows signals and child processes.

@@ -1,4 +1,4 @@
-"""The command `tidemark observe`: a cluster that others run, watched from outside.
+"""The command `tidemark observe`: watches a cluster from outside by its admin protocol.
 
 Place in the walk: around `engine.observer`; a shipper runs for each broker that is watched.
 
@@ -20,8 +20,8 @@ from typing import Annotated, Final
 import msgspec
 import typer
 
+from engine.admin import Admin, admin_at
 from engine.broker.metrics import MetricsPort
-from engine.client.admin import Admin, admin_at
 from engine.commands import NO_LAKE, MetricsOption, announce, run_command
 from engine.foreground import ShipperChild, serve
 from engine.foundation.errors import ConfigError, RequestRefused, StorageError, TidemarkError
@@ -31,6 +31,7 @@ from engine.observer.cluster_watch import BROKERS_WATCHED_MAX, ClusterWatch, mas
 from engine.observer.homes import known_brokers, lock_path, take_home
 from engine.observer.look_metrics import pages_of
 from engine.observer.observation import Observation
+from engine.observer.proxies import check_proxies
 from engine.observer.retiring import retire as tell_retired
 from engine.observer.retiring import retired_brokers
 from engine.observer.same_name import stranger
@@ -54,6 +55,12 @@ def seconds_of(text: str) -> float:
     return float(str(text).removesuffix("s"))
 
 
+ProxyOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="Remoting port of a proxy of the cluster, host:port: who reads through it; repeatable."
+    ),
+]
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
 _log = logging.getLogger(__name__)
 
@@ -71,6 +78,7 @@ def observe(
         str | None,
         typer.Option("--as", help="What the lake calls the one cluster that is watched."),
     ] = None,
+    proxy: ProxyOption = None,
     lake: Annotated[
         str, typer.Option(help="Lake to ship facts to: a folder or a URI; none ships nothing.")
     ] = NO_LAKE,
@@ -117,6 +125,7 @@ def observe(
             *(frozenset(cluster or ()), observer, str(home.absolute()), period_ms),
             called=called,
             name_servers=";".join(sorted(filter(None, map(str.strip, namesrv.split(";"))))),
+            proxies=check_proxies(proxy or ()),
         )
         if retire:
             await retire_brokers(admin, told, retire, ship_to)

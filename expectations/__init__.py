@@ -1,1 +1,1 @@
-"""Data quality: suites as code, run over the lake, their verdicts kept in gold."""
+"""Data quality: suites as code that run over the lake and write their verdicts to gold."""

@@ -1,4 +1,4 @@
-"""Which rows a run judges: those of the cycles after the last judged one, up to a bound.
+"""Chooses the rows a run judges: the cycles after the last judged one, up to a bound.
 
 Place in the walk: first, before any table is opened. Bronze and gold are judged to the same
 moment, that of a complete cycle, so that what gold says can be held against the facts it took.
@@ -15,10 +15,10 @@ from typing import Final
 
 from engine.foundation.errors import LakeError
 from expectations.memory import Memory, begun_for
-from pipelines.catalogue import COMPUTED_TABLES
 from pipelines.cycles.cuts import Cut
 from pipelines.cycles.plan import Plan, last_done, plan_of_cycle
-from pipelines.lake import Lake
+from pipelines.lake.lake import Lake
+from pipelines.reading.catalogue import COMPUTED_TABLES
 
 SHIPMENTS: Final = "shipments"
 ROWS_MAX: Final = 300_000

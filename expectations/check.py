@@ -1,4 +1,4 @@
-"""What a law is, and what a run finds of it: the words suites, Spark and Great Expectations share.
+"""Types for checks and their findings, shared by suites, Spark and Great Expectations.
 
 Place in the walk: after gold. Suites declare laws; executors count what breaks them in the
 rows that are new (`work`); `judging` hands the counts to Great Expectations.
@@ -18,7 +18,7 @@ from typing import Final
 
 import polars as pl
 
-from pipelines.wording import broken_text
+from pipelines.base.wording import broken_text
 
 SAMPLE_ROWS_MAX: Final = 200
 """Failing rows kept of a check and run; of all others only the count."""
@@ -60,7 +60,7 @@ class RowLaw:
     broken: str
     """SQL over one row: true when it breaks the law; null and false when it does not."""
     shows: tuple[str, ...] = ()
-    """Columns whose values tell how."""
+    """Columns whose values show how."""
 
 
 @dataclass(frozen=True, slots=True)

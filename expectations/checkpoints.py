@@ -1,10 +1,10 @@
-"""One run of the checks: a batch is chosen and executors count; then Great Expectations judges.
+"""Performs one run of the checks: picks a batch, counts breaches on Spark, judges them.
 
 Place in the walk: `commands` calls it again and again; `results` keeps what it finds.
 
-Invariant: a run looks at what no run before it has looked at, and at nothing else: its cost goes
-with what is new. What it leaves to the next is part of what it returns, and is stored behind its
-results. Absent on purpose: writing of results.
+Invariant: a run reads only what no run before it has read: its cost grows with what is new. What it
+leaves to the next is part of what it returns, and is stored after its results. Absent on purpose:
+writing of results.
 """
 
 from __future__ import annotations
@@ -24,21 +24,15 @@ from expectations.check import Finding, Outcome, Severity
 from expectations.job import Job
 from expectations.judging import Judge
 from expectations.memory import Memory, TablePosition
-from expectations.new_files import (
-    NewFiles,
-    new_answers,
-    new_facts,
-    rejoin_answers,
-    rejoin_facts,
-)
+from expectations.new_files import NewFiles, new_answers, new_facts, rejoin_answers, rejoin_facts
 from expectations.suites import intervals, queue_ends, telemetry
 from expectations.suites.across import SET_LAWS
 from expectations.suites.every_table import Suite, suites
 from expectations.work import Order
-from pipelines.catalogue import COMPUTED_TABLES
-from pipelines.lake import Lake, first_line
-from pipelines.microseconds import moment_at
-from pipelines.tail import Place
+from pipelines.base.time_units import moment_at
+from pipelines.lake.lake import Lake, first_line
+from pipelines.lake.tail import Place
+from pipelines.reading.catalogue import COMPUTED_TABLES
 
 __all__ = ["CheckRun", "Seen", "look", "run_checks"]
 
@@ -181,12 +175,12 @@ class _Look:
 
     def _found(self) -> list[Finding]:
         """What executors found; a check whose table has nothing new has looked at nothing."""
-        told = {one.check.name: one for done in self._done.values() for one in done.findings}
+        by_name = {one.check.name: one for done in self._done.values() for one in done.findings}
         checks = [check for suite in suites() for check in suite.row_checks]
         checks += [law.check for law in SET_LAWS]
         checks += [intervals.well_formed(table) for table in COMPUTED_TABLES if table.revised]
         checks.append(queue_ends.CHECK)
-        found = [told.get(check.name, Finding(check, 0)) for check in checks]
+        found = [by_name.get(check.name, Finding(check, 0)) for check in checks]
         owners = Finding(
             intervals.EXCLUSIVE,
             self._rows(OWNERS),
@@ -198,12 +192,12 @@ class _Look:
 
     def _counted(self) -> telemetry.Counted:
         """What executors counted by emitter."""
-        told: dict[str, Any] = {}
+        by_name: dict[str, Any] = {}
         for done in self._done.values():
-            told |= done.numbers
-        horizons = told.pop("horizons", {})
+            by_name |= done.numbers
+        horizons = by_name.pop("horizons", {})
         return telemetry.Counted(
-            **told, horizons_us={name: row["to_us"] for name, row in horizons.items()}
+            **by_name, horizons_us={name: row["to_us"] for name, row in horizons.items()}
         )
 
     def _rows(self, table: str) -> int:

@@ -1,8 +1,9 @@
-"""The command `tidemark check`: a table on the terminal, an exit code, results in gold; or round
-after round beside a pipeline, a line each.
+"""The command `tidemark check`: prints a table, sets an exit code, writes results to gold.
+
+With `--every-cycles` it runs round after round beside a pipeline and prints a line for each.
 
 Exit codes: 0 all checks that count hold, 1 one does not, 2 the lake could not be judged. With
-`--every-cycles` 0, at its end: what failed is on the lines and in gold.
+`--every-cycles` it is 0 at the end; failures are on the lines and in gold.
 """
 
 from __future__ import annotations
@@ -25,9 +26,8 @@ from rich.text import Text
 from engine.foundation.errors import ConfigError, LakeError
 from expectations.batch import require
 from expectations.check import Outcome, Severity
-from pipelines.catalogue import DATA_DOCS_FOLDER
-from pipelines.commands import ConfOption, spark_settings_of
-from pipelines.lake import Lake
+from pipelines.base.command_options import ConfOption, spark_settings_of
+from pipelines.lake.lake import DATA_DOCS_FOLDER, Lake
 
 if TYPE_CHECKING:
     from expectations.job import Job
@@ -40,7 +40,7 @@ POLL_S: Final = 2.0
 ROUND_ENDS_WITHIN_S: Final = 5
 """Once it is asked to stop; whoever started it waits for ten before he kills it."""
 ROUND_S_MAX: Final = 300.0
-"""After so long without a new cycle there is a round all the same: silence is told by it."""
+"""After so long without a new cycle there is a round all the same: it finds silence."""
 NONE: Final = "none"
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
 
@@ -105,7 +105,7 @@ def check(
 
 def _job(master: str, address: str | None, conf: dict[str, str]) -> Job:
     from expectations.job import on_spark
-    from pipelines.session import open_session
+    from pipelines.lake.session import open_session
 
     return on_spark(open_session(master, address=address, conf=conf))
 
@@ -128,10 +128,10 @@ def _go_on(
     place: Lake, job: Job, wishes: Wishes, *, every_cycles: int, stop: threading.Event
 ) -> None:
     """A round whenever so many cycles are complete, until asked to stop."""
-    from pipelines.moment import last_complete
+    from pipelines.reading.moment import last_complete
 
     judged, last_s = 0, 0.0
-    _tell(f"ready lake={place.root} every {every_cycles} cycles")
+    _print(f"ready lake={place.root} every {every_cycles} cycles")
     while not stop.is_set():
         try:
             moment = last_complete(place)
@@ -140,9 +140,9 @@ def _go_on(
             if cycle and (due or _steady_s() - last_s > ROUND_S_MAX):
                 done = _round(place, job, wishes)
                 judged, last_s = done.runs[-1].batch.cycle, _steady_s()
-                _tell(_line(done))
+                _print(_line(done))
         except LakeError as error:
-            _tell(f"not checked this time ({error}); trying again")
+            _print(f"not checked this time ({error}); trying again")
         stop.wait(POLL_S)
 
 
@@ -157,7 +157,7 @@ def _stop_at_signals(parent: int | None) -> threading.Event:
         signal.alarm(ROUND_ENDS_WITHIN_S)
 
     def end(_number: int, _frame: FrameType | None) -> None:
-        from pipelines.session import end_now
+        from pipelines.lake.session import end_now
 
         end_now()
 
@@ -229,7 +229,7 @@ def _mark(outcome: Outcome) -> Text:
     return Text("FAILS", style="bold red" if critical else "yellow")
 
 
-def _tell(line: str) -> None:
+def _print(line: str) -> None:
     typer.echo(f"{_now():%H:%M:%S} {line}")
     sys.stdout.flush()
 

@@ -1,6 +1,6 @@
-"""The Spark job of a run of checks: a task for each unit of work.
+"""The Spark job of a run of checks: one task for each unit of work.
 
-Invariant: the driver hears counts and samples, never rows. Absent on purpose: meaning.
+Invariant: the driver receives counts and samples, never rows. Absent on purpose: what a law means.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from expectations.work import Order, UnitDone, carry_out
-from pipelines import told_failures
+from pipelines.cycles import task_failures
 
 _DONE: Final = pa.schema([("done", pa.string())])
 
@@ -32,7 +32,7 @@ def _run(spark: SparkSession, order: Order) -> list[UnitDone]:
         return []
     tasks = spark.range(0, len(units), 1, len(units))
     told = tasks.mapInArrow(partial(_carry_out, order), "done string").toArrow()
-    done = [UnitDone.from_json(text) for text in told_failures.done(told["done"].to_pylist())]
+    done = [UnitDone.from_json(text) for text in task_failures.done(told["done"].to_pylist())]
     assert sorted(one.unit for one in done) == sorted(units), "every unit answers once"
     return done
 
@@ -41,7 +41,7 @@ def _carry_out(order: Order, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.R
     units = order.units
     for batch in batches:
         numbers = batch.column("id").to_pylist()
-        for told in told_failures.told(partial(_each, order, [units[one] for one in numbers])):
+        for told in task_failures.told(partial(_each, order, [units[one] for one in numbers])):
             yield pa.record_batch([[told]], schema=_DONE)
 
 

@@ -1,8 +1,8 @@
-"""Great Expectations judges what Spark has counted: a suite a table, an expectation a check.
+"""Great Expectations judges Spark's counts: one suite per table, one expectation per check.
 
-Invariant: the context is in memory and speaks to nobody; what it is given is a few hundred rows,
-whatever was looked at. A check that cannot be evaluated is a failed check with the reason in words,
-never a missing one; one with nothing to look at is neither a pass nor a finding.
+Invariant: the context is in memory and contacts no service; it gets a few hundred rows, however
+many were read. A check that cannot be evaluated is a failed check with the reason in words, never a
+missing one; one with nothing to look at is neither a pass nor a finding.
 
 Absent on purpose: Spark, and the lake.
 """

@@ -1,12 +1,11 @@
-"""What one run of checks leaves to the next: how far each table was judged, and the little that
-laws remember.
+"""Stores what one run of checks leaves to the next: judged positions and carried rows.
 
 Place in the walk: read before a batch is chosen, written when its results are in gold. One small
 file, <lake>/state/checks/memory.json, and beside it what is carried of tables: open intervals
 (`intervals`), the last ends of queues (`queue_ends`).
 
 Invariant: it is replaced as a whole, after the results: a run that dies before is judged again,
-with the same findings under another name; none is skipped. Its size goes with emitters and tables,
+with the same findings under another name; none is skipped. Its size grows with emitters and tables,
 not with rows or age. Absent on purpose: rows.
 """
 
@@ -18,9 +17,9 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final
 
 from engine.foundation.errors import LakeError
-from pipelines.lake import Lake
-from pipelines.small_files import SmallFiles
-from pipelines.tail import Place
+from pipelines.lake.lake import Lake
+from pipelines.lake.small_files import SmallFiles
+from pipelines.lake.tail import Place
 
 FOLDER: Final = "checks"
 _FILE: Final = "memory.json"
@@ -48,7 +47,7 @@ class EmitterMemory:
     shipment_to: int = 0
     time_to_us: int = 0
     health_to: int | None = None
-    """Up to which seq gold has told its health; None before the first."""
+    """Up to which seq gold has reported its health; None before the first."""
     loss_seq: int | None = None
     """A loss of rows after which no complete snapshot has come; None when none is open."""
     loss_us: int = 0
@@ -87,14 +86,14 @@ def load(lake: Lake) -> Memory:
     if held is None:
         return Memory()
     try:
-        told: dict[str, Any] = json.loads(held.data)
+        stored: dict[str, Any] = json.loads(held.data)
         tables = {
             name: TablePosition(**{**one, "place": Place(**one["place"])})
-            for name, one in told["tables"].items()
+            for name, one in stored["tables"].items()
         }
-        emitters = {name: EmitterMemory(**one) for name, one in told["emitters"].items()}
-        carried = told["carried"] if "carried" in told else told[_FORMER]
-        return Memory(str(told["run_id"]), int(told["cycle"]), tables, emitters, carried)
+        emitters = {name: EmitterMemory(**one) for name, one in stored["emitters"].items()}
+        carried = stored["carried"] if "carried" in stored else stored[_FORMER]
+        return Memory(str(stored["run_id"]), int(stored["cycle"]), tables, emitters, carried)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise LakeError(
             f"{_address(lake)} is damaged ({error}): remove it; the next `tidemark check` begins "

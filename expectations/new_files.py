@@ -1,4 +1,6 @@
-"""Which files of a table hold rows of a batch: by its log, so that a run costs what is new.
+"""Finds the files of a table that hold rows of a batch, from the table's log.
+
+So the cost of a run grows with what is new.
 
 Place in the walk: between a batch and the executors. A bronze table's files hold rows by seq; gold
 is committed by cycle, and each commit says by which.
@@ -18,12 +20,11 @@ from typing import Final
 
 from expectations.batch import Batch
 from expectations.memory import TablePosition
+from pipelines.base.time_units import moment_at
 from pipelines.cycles.cuts import begins_of, ends_of
-from pipelines.lake import Lake
-from pipelines.marts.mart import GoldTable
-from pipelines.microseconds import moment_at
-from pipelines.small_files import SmallFiles
-from pipelines.tail import (
+from pipelines.lake.lake import Lake
+from pipelines.lake.small_files import SmallFiles
+from pipelines.lake.tail import (
     AddedFile,
     Commit,
     LogTruncated,
@@ -38,6 +39,7 @@ from pipelines.tail import (
     read_tail,
     snapshot,
 )
+from pipelines.marts.mart import GoldTable
 
 BACK_MAX: Final = 1_000
 """Newest log entries that are looked at to find the place from which a log is followed again."""
@@ -191,7 +193,7 @@ def _before(lake: Lake, address: str, begin: Place, version: int) -> Place:
 
 
 def _is_unread(commit: Commit, ends: Mapping[str, int]) -> bool:
-    """Has it rows beyond the batch, as far as its statistics tell?"""
+    """Has it rows beyond the batch, as far as its statistics show?"""
     return not all(is_read(file, ends) for file in commit.added)
 
 

@@ -1,4 +1,4 @@
-"""Outcomes kept in gold: dq_results, and a sample of failing rows in dq_failures.
+"""Writes outcomes to gold: dq_results, and a sample of failing rows to dq_failures.
 
 Invariant: a run is written once, however often it is tried: each append carries the run as its
 Delta transaction, and the failures go first, so that a result never lacks its sample. What the next
@@ -14,16 +14,16 @@ from datetime import datetime
 from typing import Any, Final
 
 import pyarrow as pa
-from deltalake import CommitProperties, Transaction, write_deltalake
 
 from expectations import memory
 from expectations.checkpoints import CheckRun
-from pipelines.catalogue import DQ_FAILURES, DQ_RESULTS
-from pipelines.evolution import add_declared_columns
-from pipelines.lake import Lake
+from pipelines.lake.appends import append
+from pipelines.lake.evolution import add_declared_columns
+from pipelines.lake.lake import Lake
+from pipelines.lake.schemas import arrow_schema
+from pipelines.lake.table_logs import shorten_log
 from pipelines.marts.mart import GoldTable
-from pipelines.schemas import arrow_schema
-from pipelines.table_logs import shorten_log
+from pipelines.reading.catalogue import DQ_FAILURES, DQ_RESULTS
 
 PARTITION: Final = "observed_date"
 _VERSION: Final = 1
@@ -50,14 +50,13 @@ def _append(run: CheckRun, lake: Lake, table: GoldTable, rows: Sequence[dict[str
         add_declared_columns(lake, address, table.columns)
     schema = arrow_schema(table.columns)
     arrays = [pa.array([row[one.name] for row in rows], one.type) for one in schema]
-    write_deltalake(
+    append(
+        lake,
         address,
         pa.Table.from_arrays(arrays, schema=schema),
-        mode="append",
         partition_by=[PARTITION],
         description=table.grain,
-        storage_options=lake.storage_options or None,
-        commit_properties=CommitProperties(app_transactions=[Transaction(application, _VERSION)]),
+        transaction=(application, _VERSION),
     )
     shorten_log(lake, address)
 

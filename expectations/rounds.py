@@ -1,4 +1,4 @@
-"""A round of checks: run after run until everything that is complete is judged.
+"""A round of checks: runs one after another until every complete cycle is judged.
 
 Place in the walk: `commands` asks for one round, or for one after every nth cycle. A round holds
 the lease of its role, so that two rounds never judge the same rows at once.
@@ -27,12 +27,12 @@ from expectations.checkpoints import CheckRun, run_checks
 from expectations.job import Job
 from expectations.memory import FOLDER, Memory, load
 from expectations.results import keep
-from pipelines.catalogue import DQ_RESULTS
-from pipelines.lake import Lake
-from pipelines.lease import Lease, LeaseHeld, acquire
-from pipelines.moment import sql_time
-from pipelines.small_files import SmallFiles
-from pipelines.trust import OF_THE_PRESENT, STANDS_FOR
+from pipelines.lake.lake import Lake
+from pipelines.lake.lease import Lease, LeaseHeld, acquire
+from pipelines.lake.small_files import SmallFiles
+from pipelines.reading.catalogue import DQ_RESULTS
+from pipelines.reading.moment import sql_time
+from pipelines.reading.trust import OF_THE_PRESENT, STANDS_FOR
 
 ROLE: Final = "checks"
 TURN_PATIENCE_S: Final = 600.0

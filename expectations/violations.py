@@ -1,4 +1,4 @@
-"""What breaks the laws in the new rows of a table: counted, with a bounded sample by name.
+"""Counts the new rows of a table that break its laws, and keeps a bounded sample of them.
 
 Place in the walk: executors call it on the rows that they read (`work`); tests call it on literal
 rows.
@@ -19,7 +19,7 @@ import pyarrow as pa
 from engine.telemetry.tables import BY_NAME as BRONZE
 from engine.telemetry.tables import Column
 from expectations.check import SAMPLE_ROWS_MAX, Check, Failure, Finding, RowLaw, SetLaw
-from pipelines.schemas import arrow_schema
+from pipelines.lake.schemas import arrow_schema
 from pipelines.staging.soundness import oddities
 
 PLACE: Final = (

@@ -1,12 +1,12 @@
-"""What executors do in a run of checks: read the new rows of a table, and count what breaks laws.
+"""Runs on executors: reads the new rows of a table and counts what breaks its laws.
 
 Place in the walk: Spark hands `carry_out` to its executors, a unit of work a task (`job`); tests
 call it without Spark.
 
-Invariant: what a unit does depends on the order alone, so a task that Spark repeats finds the same;
-what it returns is bounded (`violations`). A unit holds the new rows of one table, or of the tables
-that a law compares, never more than a batch. Absent on purpose: Spark, Great Expectations, and
-rows of earlier batches.
+Invariant: a unit depends only on its order, so a task that Spark repeats finds the same; what it
+returns is bounded (`violations`). A unit holds the new rows of one table, or of the tables that a
+law compares, never more than a batch. Absent on purpose: Spark, Great Expectations, and rows of
+earlier batches.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from expectations.suites import intervals, queue_ends, telemetry
 from expectations.suites.across import SET_LAWS
 from expectations.suites.every_table import suites
 from expectations.violations import judge_repeats, judge_rows, judge_set, judge_sound, sample
-from pipelines.catalogue import BY_NAME as GOLD
 from pipelines.cycles.cuts import begins_of, ends_of
-from pipelines.cycles.files import DataFiles, understood
-from pipelines.lake import Lake
+from pipelines.lake.data_files import DataFiles, understood
+from pipelines.lake.lake import Lake
+from pipelines.lake.schemas import arrow_schema
 from pipelines.marts.mart import GoldTable
-from pipelines.schemas import arrow_schema
+from pipelines.reading.catalogue import BY_NAME as GOLD
 
 FACTS: Final = "facts"
 """The unit that looks at the numbers of all bronze rows."""
@@ -92,25 +92,25 @@ class UnitDone:
             "unit": self.unit,
             "rows": self.rows,
             "newest_us": self.newest_us,
-            "findings": [_told_finding(one) for one in self.findings],
+            "findings": [_finding_json(one) for one in self.findings],
             "numbers": self.numbers,
             "carried": dict(self.carried),
-            "shared": [_told_failure(one) for one in self.shared],
+            "shared": [_failure_json(one) for one in self.shared],
         }
         return json.dumps(body)
 
     @staticmethod
     def from_json(text: str) -> UnitDone:
         """The reverse."""
-        told: dict[str, Any] = json.loads(text)
+        given: dict[str, Any] = json.loads(text)
         return UnitDone(
-            told["unit"],
-            told["rows"],
-            told["newest_us"],
-            tuple(_heard_finding(one) for one in told["findings"]),
-            told["numbers"],
-            told["carried"],
-            tuple(_heard_failure(one) for one in told["shared"]),
+            given["unit"],
+            given["rows"],
+            given["newest_us"],
+            tuple(_finding_of(one) for one in given["findings"]),
+            given["numbers"],
+            given["carried"],
+            tuple(_failure_of(one) for one in given["shared"]),
         )
 
 
@@ -143,7 +143,7 @@ def carry_out(order: Order, unit: str) -> UnitDone:
 
 
 def _numbers(order: Order, table: str, rows: pl.DataFrame) -> dict[str, Any]:
-    """What is counted by emitter, of the tables that tell of emitters."""
+    """What is counted by emitter, of the tables about emitters."""
     if table == SHIPMENTS:
         new = order.new[SHIPMENTS]
         beyond = _read(order.lake, BRONZE[SHIPMENTS].columns, new.address, new.beyond_paths)
@@ -287,26 +287,26 @@ def _any(parts: Any) -> pl.Expr:
     return reduce(lambda one, other: one | other, parts, pl.lit(value=False))
 
 
-def _told_finding(finding: Finding) -> dict[str, Any]:
+def _finding_json(finding: Finding) -> dict[str, Any]:
     return {
         "check": [finding.check.name, finding.check.table, finding.check.severity.value],
         "checked": finding.checked_rows,
         "broken": finding.broken_rows,
-        "failures": [_told_failure(one) for one in finding.failures],
+        "failures": [_failure_json(one) for one in finding.failures],
     }
 
 
-def _heard_finding(told: Mapping[str, Any]) -> Finding:
-    name, table, severity = told["check"]
-    failures = tuple(_heard_failure(one) for one in told["failures"])
+def _finding_of(given: Mapping[str, Any]) -> Finding:
+    name, table, severity = given["check"]
+    failures = tuple(_failure_of(one) for one in given["failures"])
     check = Check(name, table, Severity(severity))
-    return Finding(check, told["checked"], told["broken"], failures)
+    return Finding(check, given["checked"], given["broken"], failures)
 
 
-def _told_failure(failure: Failure) -> list[str | None]:
+def _failure_json(failure: Failure) -> list[str | None]:
     return [failure.row_key, failure.detail, failure.emitter, failure.group]
 
 
-def _heard_failure(told: Sequence[str]) -> Failure:
-    row_key, detail, emitter, group = told
+def _failure_of(given: Sequence[str]) -> Failure:
+    row_key, detail, emitter, group = given
     return Failure(row_key, detail, emitter, group)

@@ -1,1 +1,1 @@
-"""Experiments: real processes are harmed, and what the lake had predicted is held against it."""
+"""Experiments: kill real processes and compare what happens with what the lake predicted."""

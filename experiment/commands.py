@@ -1,4 +1,4 @@
-"""`tidemark experiment kills`: real processes are killed, and predictions are held against it."""
+"""The command `tidemark experiment kills`: its options and exit codes."""
 
 from __future__ import annotations
 
@@ -43,18 +43,18 @@ def kills(
 ) -> None:
     """Kill a real broker and real consumers; what comes twice must have been predicted.
 
-    Exit code 0: every message that came twice lies in a range recorded before, half of what was
-    predicted came, and what was certain came without exception, in half of the kills at least.
+    Exit code 0: every message that came twice lies in a range recorded before, four fifths of what
+    was predicted came, and what was certain came without exception, in half of the kills at least.
     """
     from demo.report import wide_console
     from experiment.kills import run_kills, to_the_end
     from experiment.plan import make_plan
     from experiment.report import print_outcome
+    from pipelines.base.settings import Evaluation, Pace
     from pipelines.cycles.driver import Driver, on_spark
     from pipelines.cycles.live import only_driver
-    from pipelines.lake import Lake
-    from pipelines.session import open_session, require_java
-    from pipelines.settings import Evaluation, Pace
+    from pipelines.lake.lake import Lake
+    from pipelines.lake.session import open_session, require_java
 
     plan = make_plan(kills, seed, listeners or tuple(Listener), flush or tuple(Flush))
     require_java()
@@ -67,12 +67,12 @@ def kills(
             to_the_end(Driver(job, target, target, evaluation=Evaluation(), pace=Pace()))
             spark.stop()
 
-    def tell(words: str) -> None:
+    def report(words: str) -> None:
         console.print(words, highlight=False)
 
     try:
         target = Lake.at(lake or str(home / "lake"))
-        outcome = run_kills(plan, home, target, compute=compute, tell=tell)
+        outcome = run_kills(plan, home, target, compute=compute, report=report)
     except KeyboardInterrupt:
         console.print("stopped")
         raise typer.Exit(130) from None

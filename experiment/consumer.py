@@ -1,9 +1,9 @@
-"""A host of the experiment: one member of every group, each with its kind of listener.
+"""A consumer host of the experiment: one member of every group, each with its listener.
 
     python -m experiment.consumer NAMESRV HOST LEDGERS LISTENER...
 
-Invariant: a listener notes what it is given before it works on it. Absent on purpose: harm; the
-stage kills the process.
+Invariant: a listener notes a message before it works on it. Absent on purpose: harm; the stage
+kills the process.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from typing import Final
 
 from demo.clients import REBALANCE_MS, client_config
 from engine.client.config import ConsumerConfig
-from engine.client.consuming.consumer import PushConsumer
 from engine.client.consuming.listeners import (
     ConsumeConcurrentlyStatus,
     ConsumeContext,
@@ -26,6 +25,7 @@ from engine.client.consuming.listeners import (
     ConsumeStatus,
     MessageListener,
 )
+from engine.client.consuming.push_consumer import PushConsumer
 from engine.client.consuming.start_offset import ConsumeFromWhere
 from engine.protocol.message import MessageExt
 from engine.runtime import system_runtime

@@ -1,7 +1,7 @@
-"""`tidemark experiment kills`, from the plan to the verdict.
+"""Runs `tidemark experiment kills` from the plan to the verdict.
 
-Place in the walk: play (`stage`), gold as the platform computes it, score, table. The lake learns
-nothing of the kills but what the broker's facts say.
+Place in the walk: play (`stage`), gold as the platform computes it, score, table. The lake knows of
+the kills only through the broker's facts.
 
 Invariant: gold is computed by the platform's own cycles, over all that was shipped. Absent on
 purpose: options and exit codes (`commands`).
@@ -20,11 +20,11 @@ from experiment.plan import Plan
 from experiment.score import KillRow, Verdict, score, verdict
 from experiment.stage import Place, Played, play
 from pipelines.backtest.truths import Incident, append_incidents
-from pipelines.catalogue import BY_NAME
+from pipelines.base.time_units import micros
 from pipelines.cycles.driver import Driver
 from pipelines.cycles.live import only_driver
-from pipelines.lake import Lake, sql_text
-from pipelines.microseconds import micros
+from pipelines.lake.lake import Lake, sql_text
+from pipelines.reading.catalogue import BY_NAME
 
 RISKS: Final = BY_NAME["duplicate_risk_windows"]
 
@@ -45,7 +45,7 @@ def run_kills(
     lake: Lake,
     *,
     compute: Callable[[Lake], None],
-    tell: Callable[[str], None],
+    report: Callable[[str], None],
 ) -> Outcome:
     """Play, let `compute` bring the lake's gold up to its facts, score, and append to the tables:
     what each kill did to each queue, and the kills as incidents that a backtest is held against.
@@ -54,10 +54,10 @@ def run_kills(
     is started; StageError when a process does not play its part.
     """
     with only_driver(lake):
-        pass  # Its gold is computed when all is played: what keeps from it is told now.
+        pass  # Its gold is computed when all is played: what keeps from it is reported now.
     run = f"kills-{plan.seed}-{datetime.now(UTC):%Y%m%dT%H%M%S}"
-    played = play(plan, Place(home.absolute() / run, lake.root, run), tell)
-    tell("computing gold")
+    played = play(plan, Place(home.absolute() / run, lake.root, run), report)
+    report("computing gold")
     compute(lake)
     rows = score(played, revisions(lake, run))
     table.append(lake, plan, run, rows)

@@ -1,7 +1,7 @@
-"""The consumers' own record of what they did: a line when a listener begins with a message.
+"""The consumers' own record of their work: one line when a listener begins a message.
 
-Place in the walk: beside it. Nothing of it reaches the broker or the lake, so what it says of
-messages delivered twice is a second witness.
+Place in the walk: beside it. Nothing of it reaches the broker or the lake, so it is an independent
+witness of messages delivered twice.
 
 Invariant: a line is written by one call before the listener works, so it survives SIGKILL. Absent
 on purpose: what was pulled and never begun; no listener saw it.

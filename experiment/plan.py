@@ -1,4 +1,4 @@
-"""What will be killed, when, and what comes back: from a seed to a list of kills. Pure.
+"""Plans an experiment from a seed: whom each kill hits, when, and what restarts. Pure.
 
 Place in the walk: before anything starts; the stage plays the plan, the score names its kills.
 

@@ -1,7 +1,8 @@
-"""The verdict of kills as a table for the terminal."""
+"""Prints the verdict on the kills as a table on the terminal."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from rich.console import Console
@@ -31,6 +32,9 @@ def print_outcome(outcome: Outcome, console: Console) -> None:
             _add(shown, f"{listener.value} listeners", of_group, len(played))
     _add(shown, "all", outcome.rows, len(played))
     console.print(shown)
+    for victim in Victim:
+        rows = [row for row in outcome.rows if row.killed.kill.victim is victim]
+        console.print(rest_in_words(victim, rows), highlight=False)
     for row in outcome.rows:
         if row.unforeseen:
             group, topic, queue_id = row.queue
@@ -49,6 +53,15 @@ def sentence(found: Verdict) -> str:
         f"{found.kills_with_certain} of {found.kills} kills, {found.certain_again} of "
         f"{found.certain} certain messages came again: the prediction {holds}"
     )
+
+
+def rest_in_words(victim: Victim, rows: Sequence[KillRow]) -> str:
+    """Which predicted messages did not come again after kills of this kind."""
+    rest = sum((Counter(row.rest) for row in rows), Counter[str]())
+    if not rest:
+        return f"kills of {victim.value}: all that was predicted came"
+    parts = "; ".join(f"{count:,} {words}" for words, count in rest.most_common())
+    return f"kills of {victim.value}: {rest.total():,} predicted messages did not come: {parts}"
 
 
 def _add(shown: Table, name: str, rows: Sequence[KillRow], kills: int) -> None:

@@ -1,8 +1,8 @@
-"""The stage of `tidemark experiment kills`: a cluster of real processes, and who kills them.
+"""The stage of `tidemark experiment kills`: starts a real cluster and kills its processes.
 
 Place in the walk: it stands beside the platform, as the demo does, and uses only what a user has:
-the tidemark commands, client processes, SIGKILL. What happened is kept by the consumers' ledgers
-and by the list of kills; facts are shipped when all is over.
+the tidemark commands, client processes, SIGKILL. The consumers' ledgers and the list of kills
+record what happened; facts are shipped at the end.
 
 Invariant: whatever happens (an error, Ctrl-C), every process it started is stopped before it
 returns. Absent on purpose: judging.
@@ -78,7 +78,7 @@ class Place:
         return self.home / "ledgers"
 
 
-def play(plan: Plan, place: Place, tell: Callable[[str], None]) -> Played:
+def play(plan: Plan, place: Place, report: Callable[[str], None]) -> Played:
     """Play the plan and ship its facts.
 
     Raises StageError when a process does not play its part, and KeyboardInterrupt, after everything
@@ -87,18 +87,18 @@ def play(plan: Plan, place: Place, tell: Callable[[str], None]) -> Played:
     for folder in (place.store, place.logs, place.ledgers):
         folder.mkdir(parents=True)
     with WishToEnd() as wish:
-        return Stage(plan, place, tell, wish).run()
+        return Stage(plan, place, report, wish).run()
 
 
 class Stage:
     """One run."""
 
     def __init__(
-        self, plan: Plan, place: Place, tell: Callable[[str], None], wish: WishToEnd
+        self, plan: Plan, place: Place, report: Callable[[str], None], wish: WishToEnd
     ) -> None:
         self._plan = plan
         self._place = place
-        self._tell = tell
+        self._report = report
         self._wish = wish
         self._ledgers = Ledgers(place.ledgers)
         namesrv_port, self._broker_port = free_port_block(1), free_broker_port()
@@ -137,7 +137,7 @@ class Stage:
                 quiet_s = self._await_quiet()
                 killed.append(Killed(kill, at_us, _now_us(), self._flush))
                 whom = " and ".join((*kill.hosts, *self._broker_if(kill)))
-                self._tell(f"kill {kill.number}: {whom}; quiet again after {quiet_s:.1f} s")
+                self._report(f"kill {kill.number}: {whom}; quiet again after {quiet_s:.1f} s")
         finally:
             self._stop_everything()
         if killed:
@@ -182,7 +182,7 @@ class Stage:
         return time.monotonic() - began_s
 
     def _ship(self) -> None:
-        self._tell("shipping the facts")
+        self._report("shipping the facts")
         shipper = self._actor(
             "shipper",
             tidemark(

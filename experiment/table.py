@@ -1,6 +1,6 @@
-"""The Delta table of kills: one row a kill and queue, for whoever wants to look again.
+"""The Delta table of kills: one row per kill and queue, kept for later analysis.
 
-Place in the walk: written once a run, behind the verdict; a notebook reads it.
+Place in the walk: written once a run, after the verdict; a notebook reads it.
 
 Invariant: delta-rs alone writes it; a run appends all its rows in one commit. Absent on purpose:
 verdicts. They follow from the rows.
@@ -12,13 +12,13 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
-from deltalake import write_deltalake
 
 from engine.telemetry.tables import ColumnType, must
 from experiment.plan import Plan
 from experiment.score import KillRow, Range
-from pipelines.lake import Lake
-from pipelines.schemas import arrow_schema
+from pipelines.lake.appends import append as add
+from pipelines.lake.lake import Lake
+from pipelines.lake.schemas import arrow_schema
 
 FOLDER: Final = "experiments"
 NAME: Final = "kills"
@@ -72,9 +72,7 @@ def append(lake: Lake, plan: Plan, run: str, rows: Sequence[KillRow]) -> None:
     made = pa.Table.from_pylist(
         [_row(plan, run, row) for row in rows], schema=arrow_schema(COLUMNS)
     )
-    write_deltalake(
-        address(lake), made, mode="append", storage_options=lake.storage_options or None
-    )
+    add(lake, address(lake), made)
 
 
 def _row(plan: Plan, run: str, row: KillRow) -> dict[str, Any]:
@@ -96,11 +94,11 @@ def _row(plan: Plan, run: str, row: KillRow) -> dict[str, Any]:
         "topic": topic,
         "queue_id": queue_id,
         "causes": list(row.causes),
-        "predicted_ranges": _told(row.predicted),
-        "told_ranges": _told(row.ever_predicted),
-        "certain_ranges": _told(row.certain),
-        "redelivered_ranges": _told(row.redelivered),
-        "unforeseen_ranges": _told(row.unforeseen),
+        "predicted_ranges": _range_rows(row.predicted),
+        "told_ranges": _range_rows(row.ever_predicted),
+        "certain_ranges": _range_rows(row.certain),
+        "redelivered_ranges": _range_rows(row.redelivered),
+        "unforeseen_ranges": _range_rows(row.unforeseen),
         "predicted_messages": _count(row.predicted),
         "told_messages": _count(row.ever_predicted),
         "redelivered_messages": _count(row.redelivered),
@@ -111,7 +109,7 @@ def _row(plan: Plan, run: str, row: KillRow) -> dict[str, Any]:
     }
 
 
-def _told(ranges: Iterable[Range]) -> list[dict[str, int]]:
+def _range_rows(ranges: Iterable[Range]) -> list[dict[str, int]]:
     return [{"from_offset": begin, "to_offset": end} for begin, end in ranges]
 
 

@@ -1,1 +1,1 @@
-"""Spark pipelines from bronze facts to gold answers, and `tm`, the notebook's door to the lake."""
+"""Spark pipelines from bronze facts to gold tables, and `tm`, the notebook API of a lake."""

@@ -1,5 +1,4 @@
-"""Commands of the pipelines: `tidemark pipeline run`, `tidemark pipeline replay`, `tidemark
-evaluate`, `tidemark lab`.
+"""`tidemark pipeline run` and `replay`, `tidemark evaluate`, `tidemark lab`.
 
 Absent on purpose: work. SIGTERM and SIGINT let the cycle under way end, then the process exits with
 0.
@@ -21,23 +20,22 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from engine.foundation.errors import ConfigError
-from pipelines.microseconds import given_us
+from pipelines.base.command_options import (
+    AddressOption,
+    ConfOption,
+    LakeOption,
+    MasterOption,
+    spark_settings_of,
+)
+from pipelines.base.time_units import given_us
 
 if TYPE_CHECKING:
-    from pipelines.lake import Lake
+    from pipelines.lake.lake import Lake
 
 app = typer.Typer(no_args_is_help=True)
 pipeline = typer.Typer(no_args_is_help=True, help="Compute the gold tables: run (live) or replay.")
 app.add_typer(pipeline, name="pipeline")
 
-LakeOption = Annotated[str, typer.Option("--lake", help="Path or URI of the lake.")]
-MasterOption = Annotated[str, typer.Option(help="Spark master: local[2], spark://HOST:PORT, ...")]
-AddressOption = Annotated[
-    str | None, typer.Option(help="Of this machine, for a cluster's executors to call back.")
-]
-ConfOption = Annotated[
-    list[str] | None, typer.Option("--conf", help="A setting of Spark, NAME=VALUE; repeatable.")
-]
 BucketsOption = Annotated[
     int, typer.Option(help="Parts of the groups, for a new run: as many as cores.")
 ]
@@ -93,13 +91,13 @@ def run(
     ] = 30,
 ) -> None:
     """Compute gold from what the shipper brings, until stopped."""
+    from pipelines.base.settings import Evaluation, Pace
     from pipelines.cycles.driver import Driver, Progress, on_spark
     from pipelines.cycles.live import await_first_shipment, only_driver, poll_s_of, run_live
     from pipelines.cycles.taking_over import live_driver
-    from pipelines.lake import Lake
-    from pipelines.periods import Periods
-    from pipelines.session import open_session, require_java
-    from pipelines.settings import Evaluation, Pace
+    from pipelines.lake.lake import Lake
+    from pipelines.lake.session import open_session, require_java
+    from pipelines.reading.periods import Periods
 
     if for_s is not None and not for_s > 0:
         raise ConfigError("--for", for_s, "seconds, more than 0")
@@ -186,11 +184,11 @@ def replay(
     conf: ConfOption = None,
 ) -> None:
     """Compute gold again for a past range, or as it was at a cycle, into a lake of its own."""
+    from pipelines.base.settings import Pace
     from pipelines.cycles import replaying
     from pipelines.cycles.driver import on_spark
-    from pipelines.lake import Lake
-    from pipelines.session import open_session
-    from pipelines.settings import Pace
+    from pipelines.lake.lake import Lake
+    from pipelines.lake.session import open_session
 
     source, target = Lake.at(lake), Lake.at(into)
     from_us, to_us = _replayed_range(begin, end, cycle)
@@ -260,12 +258,17 @@ def lab(
     port: Annotated[int, typer.Option(help="Port on this machine.")] = 8888,
     browser: Annotated[bool, typer.Option(help="Open a browser.")] = True,
 ) -> None:
-    """Open the notebooks in JupyterLab, on a lake."""
-    from pipelines.lab import JUPYTER, lab_command, lab_environment, write_jupyter
-    from pipelines.lake import Lake
+    """Open the notebooks in JupyterLab, on a lake. An installed package copies them to ./notebooks
+    first; a copy that is there stays as it is.
+    """
+    from pipelines.lab.lab import lab_command, lab_environment, own_notebooks, write_jupyter
+    from pipelines.lake.lake import Lake
+    from provision.commands import bring_spark
+    from provision.places import JUPYTER
 
+    bring_spark()  # Here, where somebody sees the bar, and not in a kernel.
     write_jupyter(JUPYTER)
-    command = lab_command(port=port, browser=browser)
+    command = lab_command(port=port, browser=browser, notebooks=own_notebooks(Path.cwd()))
     # In place of this process: signals and the exit code are JupyterLab's own.
     os.execve(command[0], command, lab_environment(JUPYTER, Lake.at(lake)))  # noqa: S606
 
@@ -279,14 +282,3 @@ def _replayed_range(begin: str | None, end: str | None, cycle: int | None) -> tu
     if end is not None and from_us >= to_us:
         raise ConfigError("--to", end, f"a moment after --from {begin}")
     return from_us, to_us
-
-
-def spark_settings_of(told: list[str] | None) -> dict[str, str]:
-    """Settings of Spark, as `--conf` tells them. Raises ConfigError."""
-    settings = {}
-    for one in told or ():
-        name, is_set, value = one.partition("=")
-        if not (name and is_set):
-            raise ConfigError("--conf", one, "NAME=VALUE, like spark.executor.memory=2g")
-        settings[name] = value
-    return settings

@@ -1,9 +1,8 @@
-"""Set-up of a fresh machine: everything `make` needs before the first import of a third-party
-package.
+"""Sets up a fresh machine with everything `make` needs, on the standard library alone.
 
-Runs with plain Python 3.11 or later and its standard library, because nothing else is there yet.
-Each module answers one question (is the environment there? a JDK? the jars? a browser?) and
-brings what is missing; what is there already is checked offline, so a second run downloads nothing.
+Runs with plain Python 3.11 or later, because no third-party package is there yet. Each module
+answers one question (is the environment there? a JDK? the jars? a browser?) and brings what is
+missing; what is there already is checked offline, so a second run downloads nothing.
 
 Absent on purpose: addresses. Packages, jars and system packages come from wherever the user's own
 pip, uv, Ivy and apt settings say.

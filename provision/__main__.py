@@ -1,6 +1,8 @@
-"""Entry point: `python3 -m provision run` (what the product needs), `rocketmq` (what a demo on a
-real RocketMQ needs as well), `test` (all that tests need), `slow` (what the slow ones need as well)
-or `python` (the environment alone: what the fast tests and `make check` need).
+"""Entry point `python3 -m provision SCOPE`: brings everything that the scope needs.
+
+Scopes: `run` (what the product needs), `rocketmq` (what a demo on a real RocketMQ needs as well),
+`test` (all that tests need), `slow` (what the slow ones need as well) or `python` (the environment
+alone: what the fast tests and `make check` need).
 """
 
 from __future__ import annotations
@@ -14,12 +16,12 @@ if sys.version_info < (3, 11):
         "name a newer one with `make PYTHON=python3.12`." % sys.version_info[:2]
     )
 
-import fcntl
 import time
 
-from provision import chromium, commit_hook, environment, jars, java, servers
+from provision import chromium, commit_hook, environment, grpc_client, jars, java, servers
 from provision.errors import ProvisionError
-from provision.places import CACHE, ROOT
+from provision.places import ROOT
+from provision.spark import one_at_a_time
 
 SCOPES = ("python", "run", "rocketmq", "test", "slow")
 
@@ -31,9 +33,7 @@ def main(arguments: list[str]) -> int:
         return 2
     started = time.monotonic()
     try:
-        CACHE.mkdir(exist_ok=True)
-        with (CACHE / "setup.lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)  # Two `make` at once would install into one folder.
+        with one_at_a_time():
             provide(arguments[0])
     except ProvisionError as error:
         print(f"set-up: {error}", file=sys.stderr)
@@ -45,8 +45,8 @@ def main(arguments: list[str]) -> int:
 def provide(scope: str) -> None:
     """Bring the environment; unless that is all, Java and the Delta jars; the compiler and RocketMQ
     where it is played or tested; for tests executors of XXL-Job, a browser, two database servers
-    and Alertmanager too, for the slow ones an earlier RocketMQ. In a clone git starts the commit
-    hook.
+    and Alertmanager too, for the slow ones an earlier RocketMQ, its proxy and a gRPC client. In a
+    clone git starts the commit hook.
     """
     environment.ensure()
     commit_hook.ensure()
@@ -64,6 +64,8 @@ def provide(scope: str) -> None:
         servers.ensure()
     if scope == "slow":
         jars.ensure(jars.EARLIER_ROCKETMQ, java_home=java_home)
+        jars.ensure(jars.ROCKETMQ_PROXY, java_home=java_home)
+        grpc_client.ensure()
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A Chromium for the page tests: from PATH, else by apt for root.
+"""Finds a Chromium for the page tests on PATH, else installs one with apt as root.
 
 Without one the set-up only says so: everything else works, and the page tests fail with a sentence.
 """

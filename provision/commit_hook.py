@@ -1,9 +1,9 @@
-"""The hook for commit messages, switched on in a clone: git starts no hook of a project by itself.
+"""Switches on the commit-message hook in a clone, since git starts no hook by itself.
 
-Only where nobody has decided otherwise: a folder of hooks that is configured already, in whichever
-file of git's, stays, and so do hooks that somebody has put into the clone. What is no work tree of
-git's (an unpacked archive, also one inside another project's clone) is left alone. Invariant: a
-set-up does not fail for it. Absent on purpose: what the hook wants; it says so itself.
+Earlier decisions stay: a folder of hooks that any of git's files configures already, and hooks that
+somebody has put into the clone. A folder that is no git work tree (an unpacked archive, also one
+inside another project's clone) is left alone. Invariant: a set-up does not fail because of it.
+Absent on purpose: what the hook demands; the hook says so itself.
 """
 
 from __future__ import annotations

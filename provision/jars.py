@@ -1,5 +1,7 @@
-"""The pinned jars: two of Delta for Spark, Apache RocketMQ for the interop tests and a demo that is
-played on it, an earlier one for a test alone, and executors of XXL-Job for the interop tests.
+"""Fetches the pinned jars of Delta, Apache RocketMQ and XXL-Job, and checks their sums.
+
+Two jars of Delta are for Spark; Apache RocketMQ is for the interop tests and a demo that is played
+on it, an earlier one for a test alone; executors of XXL-Job are for the interop tests.
 
 They are fetched once by the Ivy that pyspark carries, run as a stand-alone program with a settings
 file of one resolver, so that neither Maven nor a local Maven repository plays a part. Spark's own
@@ -16,16 +18,19 @@ import hashlib
 import os
 import shutil
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from xml.etree import ElementTree
 
 from provision.errors import ProvisionError
 from provision.places import (
     CACHE,
+    IS_CLONE,
     VENV,
     delta_jars,
     earlier_rocketmq_jars,
     rocketmq_jars,
+    rocketmq_proxy_jars,
     xxl_job_jars,
 )
 from provision.shell import run, say
@@ -66,6 +71,9 @@ EARLIER_ROCKETMQ = JarSet(
     HERE / "earlier-rocketmq-jars.txt",
     earlier_rocketmq_jars(),
 )
+ROCKETMQ_PROXY = JarSet(
+    "the jars of RocketMQ's proxy", HERE / "rocketmq-proxy-jars.txt", rocketmq_proxy_jars()
+)
 XXL_JOB = {
     version: JarSet(
         f"the jars of XXL-Job {version}",
@@ -103,6 +111,11 @@ def read_pins(path: Path) -> list[Jar]:
     return jars
 
 
+def faults_of(jar_set: JarSet) -> list[str]:
+    """What keeps the folder of a set from holding its pinned jars."""
+    return faults(read_pins(jar_set.pins), jar_set.folder)
+
+
 def faults(jars: list[Jar], folder: Path) -> list[str]:
     """What keeps `folder` from holding the pinned jars, one phrase each; empty when all is well."""
     found = []
@@ -137,11 +150,15 @@ def fetch(jars: list[Jar], into: Path, *, java_home: Path) -> None:
 
 def ivy_jar() -> Path:
     """The Ivy that the installed pyspark carries."""
-    found = sorted(VENV.glob("lib/python3*/site-packages/pyspark/jars/ivy-*.jar"))
+    if IS_CLONE:  # The Python that runs this may be another than that of .venv.
+        found = sorted(VENV.glob("lib/python3*/site-packages/pyspark/jars/ivy-*.jar"))
+    else:
+        pyspark = find_spec("pyspark")
+        place = Path(pyspark.origin).parent if pyspark and pyspark.origin else Path()
+        found = sorted(place.glob("jars/ivy-*.jar"))
     if len(found) != 1:
-        raise ProvisionError(
-            f"expected one ivy-*.jar in pyspark, found {len(found)}: remove .venv, run make again."
-        )
+        again = "remove .venv, run make again" if IS_CLONE else "install pyspark again"
+        raise ProvisionError(f"expected one ivy-*.jar in pyspark, found {len(found)}: {again}.")
     return found[0]
 
 

@@ -1,8 +1,9 @@
-"""The JDK Spark and the interop tests run on: found, else installed by apt for root, else asked
-for.
+"""Finds the JDK for Spark and the interop tests, else installs one with apt as root.
+
+Without root it says what to install.
 
 Looked at in order: JAVA_HOME, the one of the last run, PATH, /usr/lib/jvm. The first that Spark
-accepts is linked as `.venv/java-home`, so that every later command uses the same one.
+accepts is linked as `java-home`, so that every later command uses the same one.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from provision.errors import ProvisionError
-from provision.places import JAVA_LINK
+from provision.places import IS_CLONE, JAVA_LINK
 from provision.shell import can_install_system_packages, install_system_package
 
 OLDEST, NEWEST = 17, 21  # What Spark 4.2 is built and tested for; this project is tested on 17.
@@ -22,15 +23,18 @@ PACKAGED_VERSIONS = (17, 21)  # Debian 12 and Ubuntu have 17, Debian 13 has 21.
 INSTALLED = Path("/usr/lib/jvm")
 
 
-def ensure(*, with_compiler: bool) -> Path:
-    """Return the home of a usable Java, installed now if need be; `with_compiler`: javac too."""
+def ensure(*, with_compiler: bool, may_install: bool = True) -> Path:
+    """Return the home of a usable Java; `with_compiler`: javac too; `may_install`: it may be
+    installed for the whole machine.
+    """
     home = find(with_compiler=with_compiler)
-    if home is None:
+    if home is None and may_install:
         install(with_compiler=with_compiler)
         home = find(with_compiler=with_compiler)
     if home is None:
         raise ProvisionError(missing(with_compiler=with_compiler))
     if not JAVA_LINK.is_symlink() or JAVA_LINK.resolve() != home:
+        JAVA_LINK.parent.mkdir(parents=True, exist_ok=True)
         JAVA_LINK.unlink(missing_ok=True)
         JAVA_LINK.symlink_to(home)
     return home
@@ -91,5 +95,5 @@ def missing(*, with_compiler: bool) -> str:
     return (
         f"no Java {OLDEST} to {NEWEST}{' with javac' if with_compiler else ''} was found: "
         f"install one (Debian and Ubuntu: `sudo apt-get install openjdk-17-{kind}-headless`, "
-        "or 21) or set JAVA_HOME to it, then run make again."
+        f"or 21) or set JAVA_HOME to it, then run {'make' if IS_CLONE else 'tidemark setup'} again."
     )

@@ -1,5 +1,7 @@
-"""PostgreSQL, Redis, MariaDB, Alertmanager and promtool for the tests of what speaks to them, or is
-checked by them: found, else installed by apt for root.
+"""Finds the servers that tests start, else installs them with apt as root.
+
+They are PostgreSQL, Redis, MariaDB, Alertmanager and promtool, for the tests of what speaks to
+them, or is checked by them.
 
 Only their programs are used: the tests start servers of their own, on free ports of 127.0.0.1, in
 folders of their own. Without them the set-up says so: everything else works, and those tests fail

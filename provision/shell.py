@@ -1,10 +1,11 @@
-"""Run one outside command: quiet when it works, its last lines in the error when it does not."""
+"""Runs one outside command: quiet on success, its last lines in the error on failure."""
 
 from __future__ import annotations
 
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -14,8 +15,8 @@ TAIL_LINES = 15
 
 
 def say(text: str) -> None:
-    """Tell the person what is going on; set-up steps can take a minute."""
-    print(f"set-up: {text}", flush=True)
+    """Print what is going on, beside the output of a command: steps can take a minute."""
+    print(f"set-up: {text}", file=sys.stderr, flush=True)
 
 
 def run(

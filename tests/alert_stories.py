@@ -1,4 +1,4 @@
-"""Small worlds for tests of alerting: rules and rows of gold in a line, and looks at them."""
+"""Small worlds for alerting tests: rules and gold rows in one line each, and polls of them."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ import polars as pl
 from pipelines.alerting.alerts import Alert
 from pipelines.alerting.evaluating import Looked, Outcome, evaluate
 from pipelines.alerting.life_cycle import Change, Now, step
+from pipelines.alerting.rule_tables import watched
 from pipelines.alerting.rules import Rule, check
 from pipelines.alerting.steady import Steady
-from pipelines.alerting.watched import watched
-from pipelines.microseconds import micros, moment_at
-from pipelines.settings import SECOND_US
-from pipelines.trust import Trust
+from pipelines.base.settings import SECOND_US
+from pipelines.base.time_units import micros, moment_at
+from pipelines.reading.trust import Trust
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 NOON_US = micros(NOON)

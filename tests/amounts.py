@@ -1,7 +1,7 @@
-"""How much of a law the suite tries, and how much is tried where there is time.
+"""Decides how many kills and examples of a law the suite tries.
 
-The suite takes a few of the kills and examples that prove a law; `make test-slow` and
-`make explore` take them all. Absent on purpose: laws that the suite leaves out altogether.
+The suite takes a few of those that prove a law; `make test-slow` and `make explore` take them all.
+Absent on purpose: laws that the suite leaves out altogether.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Async tests: `async def test_...` runs on an event loop of its own, or in a world of its own.
+"""Runs `async def test_...` on an event loop of its own, or in a world that it names.
 
-A plain async test is run by the hook in conftest.py. One that lives in a
-simulated cluster or in virtual time names who runs it:
+A plain async test is run by the hook in conftest.py. One that lives in a simulated cluster or in
+virtual time names its runner:
 
     @run_by(with_cluster, topics=ONE_BROKER)
     async def test_a_send_is_tried_again(

@@ -1,4 +1,4 @@
-"""Certificates of a test's own authority: good ones, expired ones, ones for another name."""
+"""Makes certificates of a test's own authority: valid, expired, or for another name."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""A sound lake to which a test adds one cycle after the other, and the round that checks it.
+"""A sound lake to which a test adds cycle after cycle, and the round that checks it.
 
-A cycle's facts get the next numbers, are shipped, and are judged by gold as the marts would; what a
-test plants on top of that is the only thing that is wrong.
+A cycle's facts get the next numbers, are shipped, and are judged by gold as the marts would; only
+what a test plants on top of that is wrong.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from expectations.check import Finding
 from expectations.checkpoints import CheckRun, Seen, look, run_checks
 from expectations.memory import Memory
 from expectations.work import Order, UnitDone, carry_out
-from pipelines.catalogue import BY_NAME as GOLD
 from pipelines.cycles.plan import last_done
-from pipelines.lake import Lake, whole_table
-from pipelines.schemas import arrow_schema
+from pipelines.lake.lake import Lake, whole_table
+from pipelines.lake.schemas import arrow_schema
+from pipelines.reading.catalogue import BY_NAME as GOLD
 from tests.lake_story import BROKER, CLUSTER, EMITTER, END, append_rows, complete_cycle
 
 STEP_S = 5

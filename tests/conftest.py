@@ -1,13 +1,13 @@
-"""What every test shares: the order of the folders, and the Java that set-up found.
+"""Shared set-up of all tests: order of folders, shares of processes, Java, a browser.
 
 Order: what fails fast runs first, and the tests that use Spark run as one block, so that they share
-one session and its memory is gone before browsers and notebooks start. When several processes
-share the suite, each takes whole files, and one of them all that share a dear set-up; what takes
-longest begins, and what is short comes last, so that no process waits long for another's end. Of
-three or more, the last one takes what mostly waits for others, and nothing else.
+one session and its memory is gone before browsers and notebooks start. When several processes share
+the suite, each takes whole files, and one of them takes all that share a costly set-up; the longest
+files come first and the short ones last, so that no process waits long for another's end. Of three
+or more processes, the last one takes only the files that mostly wait for others.
 
-Properties get the same examples each time, so that a run tells of the commit alone; `make explore`
-draws others.
+Properties get the same examples each time, so that a run depends on the commit alone; `make
+explore` draws others.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The machine's disk, with the bytes counted that are read from its files."""
+"""The machine's disk, counting the bytes that are read from its files."""
 
 from __future__ import annotations
 

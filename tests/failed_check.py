@@ -1,4 +1,4 @@
-"""A run of the checks at the end of the story, in which a critical check failed."""
+"""Adds a run of the checks to the end of the story, in which a critical check failed."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from pipelines.catalogue import DQ_FAILURES, DQ_RESULTS
-from pipelines.lake import Lake
+from pipelines.lake.lake import Lake
+from pipelines.reading.catalogue import DQ_FAILURES, DQ_RESULTS
 from tests.lake_story import END, append_rows
 
 WORDS = "withheld: facts_gapless failed at 2026-03-01 12:14:58 UTC: 4 facts are missing"

@@ -1,4 +1,4 @@
-"""A disk that fails on command: the machine's own, with failures of syncs, writes and space.
+"""The machine's disk, with syncs, writes or space that fail on command.
 
 It is a real implementation of the port (every call reaches real files), so what the store does
 after a failure is seen on real files, too.

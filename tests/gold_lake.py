@@ -1,4 +1,4 @@
-"""A seeded lake with a story of fifteen minutes: bronze facts and the gold answers that follow.
+"""Writes a seeded lake with a story of fifteen minutes: bronze facts and their gold rows.
 
 Three groups read two topics of one broker. `billing` is well: a third member joins, and one poison
 message ends as a dead letter. `shipping` is slow for a while, later a listener never returns and
@@ -18,7 +18,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from pipelines.lake import Lake
+from pipelines.lake.lake import Lake
 from tests.lake_lag import (
     CRASH,
     FROZEN,
@@ -280,7 +280,7 @@ def _crash_risk(story: Story, queue: Queue) -> None:
         uncertain_messages=4,
         certain_ranges=[{"from_offset": begin + 4, "to_offset": end}],
         redelivered_messages=0,
-        evidence=f"{queue.owner} was lost with {risk} messages pulled and not committed",
+        evidence=f"{queue.owner} was lost with {risk} messages pulled and not committed.",
         last={
             "outcome": "CONFIRMED",
             "next_client_id": heir,

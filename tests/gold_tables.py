@@ -1,4 +1,6 @@
-"""docs/gold-tables.md, from what marts declare: tables, columns, what wakes them, what they carry.
+"""Generates docs/gold-tables.md from what the marts declare.
+
+It has tables, columns, what wakes them and what they carry.
 
     python -m tests.gold_tables        # write the page anew
 
@@ -13,9 +15,9 @@ from pathlib import Path
 
 from engine.telemetry.tables import BY_NAME as BRONZE
 from engine.telemetry.tables import Column
-from pipelines.catalogue import ALERTS, CHECK_TABLES, DELTA_RS_TABLES, REPORTS
 from pipelines.marts.declared import marts, steps
 from pipelines.marts.mart import ROW_NUMBERS, GoldTable, Mart, Step
+from pipelines.reading.catalogue import ALERTS, CHECK_TABLES, DELTA_RS_TABLES, REPORTS
 
 PAGE = Path(__file__).parents[1] / "docs" / "gold-tables.md"
 HEAD = """# Gold tables

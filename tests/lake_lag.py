@@ -1,4 +1,4 @@
-"""Lag of the story's queues: closed formulas for offsets, second by second.
+"""Lag of the story's queues from closed formulas for offsets, second by second.
 
 Producers send at a steady rate and consumers commit each five seconds; a queue's role says what
 goes wrong on it and when.

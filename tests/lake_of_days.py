@@ -1,4 +1,4 @@
-"""A lake of many days, made by formulas and a seed, written as Delta without Spark.
+"""Writes a lake of many days from formulas and a seed, as Delta without Spark.
 
 For questions about cost: what one minute of one group costs beside thirty days of all groups. The
 files are as upkeep leaves them, one a day, clustered by group and time; the last minutes lie in
@@ -17,9 +17,9 @@ import pyarrow as pa
 from deltalake import WriterProperties, write_deltalake
 
 from engine.telemetry.tables import BY_NAME as BRONZE
-from pipelines.catalogue import CONSUMER_LAG, GOLD_TABLES, GROUP_STATE
-from pipelines.lake import Lake
-from pipelines.schemas import arrow_schema
+from pipelines.lake.lake import Lake
+from pipelines.lake.schemas import arrow_schema
+from pipelines.reading.catalogue import CONSUMER_LAG, GOLD_TABLES, GROUP_STATE
 from tests.lake_story import BROKER, CLUSTER, EMITTER, START, begin_run, complete_cycle
 
 SECOND_US = 1_000_000
@@ -145,7 +145,7 @@ def _states(size: Size, moments: np.ndarray, chance: np.random.Generator) -> dic
     return {
         **common,
         "state": _constant("OK", rows),
-        "reason": _constant("some messages behind on 4 of 4 queues", rows),
+        "reason": _constant("The group is some messages behind on 4 queues.", rows),
         "lag_messages": behind,
         "time_lag_ms": behind * 30,
         "queues": np.full(rows, size.queues),

@@ -1,4 +1,4 @@
-"""Facts and answers as a story tells them, numbered and written as a lake.
+"""Numbers the facts and gold rows of a story and writes them as a lake.
 
 Bronze rows get gapless numbers in the order of their time; a gold row names the fact it rests on.
 """
@@ -16,11 +16,11 @@ from deltalake import write_deltalake
 
 from engine.telemetry.tables import BY_NAME as BRONZE_TABLES
 from engine.telemetry.tables import Column
-from pipelines import catalogue
 from pipelines.cycles.cuts import Cut
 from pipelines.cycles.plan import Plans
-from pipelines.lake import Lake
-from pipelines.schemas import arrow_schema
+from pipelines.lake.lake import Lake
+from pipelines.lake.schemas import arrow_schema
+from pipelines.reading import catalogue
 
 START = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
 LENGTH_S = 900

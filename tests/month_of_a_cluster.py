@@ -1,6 +1,6 @@
-"""Thirty days of a small cluster as its broker would tell them, with incidents that are known.
+"""Facts of a small cluster over thirty days, with incidents that are known.
 
-Eight groups, each with a habit that a watcher must bear or a trouble that he must tell:
+Ten groups, each with a habit that alerts must bear or a trouble that they must report:
 
     steady    quick, on weekdays alone; silent from Friday night to Monday morning
     batch     two million messages each night at one, done by three
@@ -10,6 +10,11 @@ Eight groups, each with a habit that a watcher must bear or a trouble that he mu
     drain     well, but on two days it is a fifth slower than its producers, from nine to three
     dead      well, but twice its consumers die, and somebody starts them after hours
     frozen    well, but twice a listener does not return: one of its two queues stands for two hours
+    silent    its clients do not say what they hold. A message each seven minutes by day, at work
+              for one to four; of the other queue offsets are reported each ten minutes alone. Twice
+              a listener does not return for two hours
+    pop       reads by POP. One message in a thousand comes back once, at night the only one of an
+              hour; restarted each weekday. Twice it acknowledges nothing for two hours
 
 The first five days have one of each. Facts lie on a grid of minutes. The same arguments give the
 same rows. Absent on purpose: Spark.
@@ -28,8 +33,8 @@ from deltalake import write_deltalake
 
 from engine.telemetry.tables import BY_NAME
 from pipelines.backtest.truths import Incident
-from pipelines.lake import Lake
-from pipelines.schemas import arrow_schema
+from pipelines.lake.lake import Lake
+from pipelines.lake.schemas import arrow_schema
 
 BEGIN_US: Final = int(datetime(2026, 3, 2, tzinfo=UTC).timestamp()) * 1_000_000
 """A Monday."""
@@ -61,11 +66,28 @@ class Habit:
     """A listener does not return."""
 
 
+SILENT, POP = "silent", "pop"
+INVISIBLE_MINUTES: Final = 2
+REPORTED_EACH: Final = 10
+"""Minutes between two reports of a silent client's second queue."""
+
+
+@dataclass(slots=True)
+class Handing:
+    """What befalls the messages of a POP group's queue, minute after minute."""
+
+    acknowledged: Minutes
+    expired: Minutes
+    unacknowledged: Minutes
+
+
 @dataclass(slots=True)
 class Month:
     """Habits and incidents of so many days."""
 
     days: int = 30
+    only: tuple[str, ...] = ()
+    """These groups alone; none: all."""
     habits: list[Habit] = field(default_factory=list)
     incidents: list[Incident] = field(default_factory=list)
 
@@ -73,10 +95,12 @@ class Month:
         tell: dict[str, Callable[[Habit], None]] = {
             "steady": self._steady, "batch": self._batch, "deploys": self._deploys,
             "bursty": self._bursty, "flapping": self._flapping, "drain": self._drain,
-            "dead": self._dead, "frozen": self._frozen,
+            "dead": self._dead, "frozen": self._frozen, SILENT: self._silent, POP: self._pop,
         }  # fmt: skip
         for group, befall in tell.items():
-            for queue_id in range(2 if group == "frozen" else 1):
+            if self.only and group not in self.only:
+                continue
+            for queue_id in range(2 if group in ("frozen", SILENT) else 1):
                 habit = self._habit(group, queue_id)
                 befall(habit)
                 self.habits.append(habit)
@@ -140,12 +164,64 @@ class Month:
             habit.is_frozen[begin : begin + 2 * HOUR] = True
             self._incident(habit, "FROZEN_HEAD", begin, begin + 2 * HOUR)
 
+    def _silent(self, habit: Habit) -> None:
+        of_day = np.arange(self.days * DAY) % DAY
+        is_day = (of_day >= 7 * HOUR) & (of_day < 22 * HOUR)
+        if habit.queue_id == 1:
+            # Before its second report nobody knows that reports are rare: the half hour before.
+            habit.produced[:] = np.where(is_day, 10, 0)
+            habit.produced[:30] = 10
+            return
+        comes = np.flatnonzero(is_day & (of_day % 7 == 0))
+        habit.produced[:] = 0
+        habit.produced[comes] = 1
+        for number, at in enumerate(comes):
+            habit.is_frozen[at : at + 1 + number * 7 % 4] = True
+        for day in self._of(4, 23):
+            begin = day * DAY + 10 * HOUR
+            habit.is_frozen[begin : begin + 2 * HOUR] = True
+            self._incident(habit, "SILENT_HEAD", begin, begin + 2 * HOUR)
+
+    def _pop(self, habit: Habit) -> None:
+        of_day = np.arange(self.days * DAY) % DAY
+        is_night = (of_day < 6 * HOUR) | (of_day >= 22 * HOUR)
+        habit.produced[is_night] = 0
+        habit.produced[is_night & (of_day % HOUR == 11)] = 1
+        for day in self._of(3, 20):
+            begin = day * DAY + 11 * HOUR
+            self._incident(habit, "NOT_ACKNOWLEDGED", begin, begin + 2 * HOUR)
+
+    def handing_of(self, habit: Habit) -> Handing:
+        """The books of a POP group: each night one message an hour comes back once."""
+        minutes = np.arange(self.days * DAY)
+        of_day = minutes % DAY
+        lost = habit.produced // 1_000 + (of_day % 10 == 3) * (habit.produced > 0)
+        lost = np.where(habit.produced == 1, 1, lost)
+        for day in self._weekdays():  # Restarted: what was taken in that minute comes back.
+            at = day * DAY + 14 * HOUR
+            lost[at] = habit.produced[at]
+        for one in self.incidents:
+            if one.kind == "NOT_ACKNOWLEDGED":
+                begin, end = ((at - BEGIN_US) // MINUTE_US for at in (one.begin_us, one.end_us))
+                lost[begin:end] = habit.produced[begin:end]
+        expired = np.concatenate([np.zeros(INVISIBLE_MINUTES, np.int64), lost])[: len(minutes)]
+        again = np.concatenate([[0], expired])[: len(minutes)]
+        is_out = np.zeros(len(minutes), bool)
+        for one in self.incidents:
+            if one.kind == "NOT_ACKNOWLEDGED":
+                is_out |= (BEGIN_US + minutes * MINUTE_US >= one.begin_us) & (
+                    BEGIN_US + minutes * MINUTE_US <= one.end_us
+                )
+        acknowledged = np.where(is_out, 0, habit.produced - lost + again)
+        return Handing(np.maximum(acknowledged, 0), expired, lost)
+
     def _incident(self, habit: Habit, kind: str, begin: int, end: int) -> None:
-        queue_id = habit.queue_id if kind == "FROZEN_HEAD" else None
+        topic = None if kind == "NOT_ACKNOWLEDGED" else f"topic-{habit.group}"
+        queue_id = habit.queue_id if kind in ("FROZEN_HEAD", "SILENT_HEAD") else None
         self.incidents.append(
             Incident(
                 BEGIN_US + begin * MINUTE_US, BEGIN_US + end * MINUTE_US, habit.group, kind,
-                CLUSTER, f"topic-{habit.group}", queue_id,
+                CLUSTER, topic, queue_id,
             )
         )  # fmt: skip
 
@@ -163,14 +239,49 @@ class Month:
     def write(self, lake: Lake) -> int:
         """Tell it as bronze, a day at a time; how many rows there are."""
         told = [marks_of(habit) for habit in self.habits]
-        seq = 0
+        pops = [(one, self.handing_of(one)) for one in self.habits if one.group == POP]
+        silent = [one for one in self.habits if one.group == SILENT]
+        counts = {
+            "group_watermarks": len(told),
+            "pop_watermarks": len(pops),
+            "client_windows": len(silent),
+        }
+        each, seq = sum(counts.values()), 0
         for day in range(self.days):
             minutes = np.arange(day * DAY, (day + 1) * DAY)
-            rows = _rows(self.habits, told, minutes, seq)
-            _append(lake, "group_watermarks", rows)
-            _append(lake, "shipments", _shipments(minutes, len(self.habits), seq))
-            seq += rows.num_rows
+            places = _Places(minutes, seq, each)
+            _append(lake, "group_watermarks", _rows(self.habits, told, places))
+            if pops:
+                _append(lake, "pop_watermarks", _handed_out(pops, places, len(told)))
+            if silent:
+                _append(lake, "client_windows", _answers(silent, places, len(told) + len(pops)))
+            _append(lake, "shipments", _shipments(places, counts))
+            seq += len(minutes) * each
         return seq
+
+
+@dataclass(frozen=True, slots=True)
+class _Places:
+    """Minutes of a day, and where their rows lie."""
+
+    minutes: Minutes
+    seq: int
+    """The last before."""
+    each: int
+    """Rows of a minute, of all tables."""
+
+    def common(self, first: int, count: int) -> dict[str, Any]:
+        """What all tables have, of `count` rows a minute that lie behind `first` others."""
+        rows = len(self.minutes) * count
+        at = (self.minutes - self.minutes[0])[:, None] * self.each + first + np.arange(count)
+        return {
+            "cluster": [CLUSTER] * rows,
+            "broker": [BROKER] * rows,
+            "broker_epoch": np.full(rows, BEGIN_US - SECOND_US),
+            "emitter": [EMITTER] * rows,
+            "seq": self.seq + 1 + at.ravel(),
+            "event_time": np.repeat(BEGIN_US + self.minutes * MINUTE_US, count),
+        }
 
 
 @dataclass(slots=True)
@@ -198,6 +309,9 @@ def marks_of(habit: Habit) -> Marks:
         if not habit.is_frozen[minute]:
             at = min(int(end[minute]), at + int(habit.capacity[minute]))
         committed[minute] = at
+    if (habit.group, habit.queue_id) == (SILENT, 1):
+        reported = np.arange(count) // REPORTED_EACH * REPORTED_EACH
+        committed = committed[reported]
     lives = habit.members > 0
     pulled = np.minimum(end, committed + np.where(lives, PULLED_AHEAD, 0))
     newest = np.maximum.accumulate(np.where(lives, moments, 0))
@@ -212,9 +326,52 @@ def marks_of(habit: Habit) -> Marks:
     )  # fmt: skip
 
 
-def _rows(habits: list[Habit], told: list[Marks], minutes: Minutes, seq: int) -> pa.Table:
+def _handed_out(pops: list[tuple[Habit, Handing]], places: _Places, first: int) -> pa.Table:
+    """A day of what POP groups were handed out."""
+    ((habit, handing),) = pops
+    minutes = places.minutes
+    end = np.cumsum(habit.produced)[minutes]
+    values = {
+        **places.common(first, 1),
+        "group": [habit.group] * len(minutes),
+        "topic": [f"topic-{habit.group}"] * len(minutes),
+        "queue_id": np.zeros(len(minutes), np.int64),
+        "popped": end,
+        "max_offset": end,
+        "unacknowledged": handing.unacknowledged[minutes],
+        "invisible_ms": np.full(len(minutes), INVISIBLE_MINUTES * 60_000),
+        "acknowledged": handing.acknowledged[minutes],
+        "expired": handing.expired[minutes],
+    }
+    return _table("pop_watermarks", values, len(minutes))
+
+
+def _answers(habits: list[Habit], places: _Places, first: int) -> pa.Table:
+    """A day of answers of clients that say that they hold nothing."""
+    minutes, keys = places.minutes, len(habits)
+    count = len(minutes) * keys
+    moments = np.repeat(BEGIN_US + minutes * MINUTE_US, keys)
+    none = np.zeros(count, bool)
+    values = {
+        **places.common(first, keys),
+        "client_id": [f"{habit.group}-1" for habit in habits] * len(minutes),
+        "group": [habit.group for habit in habits] * len(minutes),
+        "topic": [f"topic-{habit.group}" for habit in habits] * len(minutes),
+        "queue_id": np.tile([habit.queue_id for habit in habits], len(minutes)),
+        "held_count": np.zeros(count, np.int64),
+        "held_bytes": np.zeros(count, np.int64),
+        "locked": none,
+        "dropped": none,
+        "answered": ~none,
+        "last_pull_time": moments,
+    }
+    return _table("client_windows", values, count)
+
+
+def _rows(habits: list[Habit], told: list[Marks], places: _Places) -> pa.Table:
     """A day of all queues, minute after minute."""
-    keys, count = len(habits), len(minutes) * len(habits)
+    minutes, keys = places.minutes, len(habits)
+    count = len(minutes) * keys
 
     def woven(columns: list[Any]) -> Any:
         return np.stack(columns, axis=1).ravel()
@@ -227,12 +384,7 @@ def _rows(habits: list[Habit], told: list[Marks], minutes: Minutes, seq: int) ->
     at_end = end == committed
     stored = pa.array(of_each("stored_us"), mask=at_end)
     values: dict[str, Any] = {
-        "cluster": [CLUSTER] * count,
-        "broker": [BROKER] * count,
-        "broker_epoch": np.full(count, BEGIN_US - SECOND_US),
-        "emitter": [EMITTER] * count,
-        "seq": np.arange(seq + 1, seq + count + 1),
-        "event_time": moments,
+        **places.common(0, keys),
         "group": [habit.group for habit in habits] * len(minutes),
         "topic": [f"topic-{habit.group}" for habit in habits] * len(minutes),
         "queue_id": np.tile([habit.queue_id for habit in habits], len(minutes)),
@@ -255,11 +407,13 @@ def _rows(habits: list[Habit], told: list[Marks], minutes: Minutes, seq: int) ->
     return _table("group_watermarks", values, count)
 
 
-def _shipments(minutes: Minutes, keys: int, seq: int) -> pa.Table:
-    """One each ten minutes."""
+def _shipments(places: _Places, counts: dict[str, int]) -> pa.Table:
+    """One each ten minutes; `counts`: rows of a minute, by table."""
+    minutes, each = places.minutes, places.each
     lasts = minutes[9::10]
     count = len(lasts)
-    tos = seq + (lasts - minutes[0] + 1) * keys
+    tos = places.seq + (lasts - minutes[0] + 1) * each
+    rows = [{"table": name, "rows": 10 * one} for name, one in counts.items() if one]
     values: dict[str, Any] = {
         "cluster": [CLUSTER] * count,
         "broker": [BROKER] * count,
@@ -267,10 +421,10 @@ def _shipments(minutes: Minutes, keys: int, seq: int) -> pa.Table:
         "emitter": [f"{EMITTER}/shipper"] * count,
         "seq": lasts // 10 + 1,
         "event_time": BEGIN_US + lasts * MINUTE_US,
-        "seq_from": tos - 10 * keys + 1,
+        "seq_from": tos - 10 * each + 1,
         "seq_to": tos,
         "event_time_to": BEGIN_US + lasts * MINUTE_US,
-        "rows": [[{"table": "group_watermarks", "rows": 10 * keys}]] * count,
+        "rows": [rows] * count,
     }
     return _table("shipments", values, count)
 

@@ -1,4 +1,4 @@
-"""Drivers of one lake that all believe they may plan the next cycle."""
+"""Drivers of one lake that all believe that they may plan the next cycle."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from engine.foundation.errors import LakeError
 from pipelines.cycles.cuts import Cut
 from pipelines.cycles.plan import Plans
-from pipelines.lake import Lake
+from pipelines.lake.lake import Lake
 from tests.lake_story import SETTINGS
 
 

@@ -1,4 +1,4 @@
-"""What a real Java executor (xxl-job-core 2.4.2) and an admin have said to each other, recorded."""
+"""The recorded exchange of a real Java executor (xxl-job-core 2.4.2) and its admin."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""A lake with reports: the story's gold, and rows and files as `tidemark reports run` leaves them.
+"""A lake with reports: the story's gold, and rows and files of `tidemark reports run`.
 
-Numbers and pages are made by the code that makes them of Spark's rows; only these rows are written
-by hand here, for Spark is dear and is tried where it is what is tried (`tests/notebooks`).
+The product's code makes numbers and pages from Spark's rows; only these rows are written by hand
+here, since Spark is slow and has tests of its own (`tests/notebooks`).
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+from pipelines.alerting.objectives import Objective, Objectives
 from pipelines.reports import page
 from pipelines.reports.comparing import revised
 from pipelines.reports.document import document
@@ -26,7 +27,6 @@ from pipelines.reports.kept import (
 )
 from pipelines.reports.lag_report import lag_report
 from pipelines.reports.numbers import Numbers, Verdict, as_json
-from pipelines.reports.objectives import Objective, Objectives
 from pipelines.reports.windows import Period, Window
 from tests.gold_lake import write_gold_lake
 from tests.unit.reports.gathered import BEGIN, HOUR, at, course, gathered, risk, stall

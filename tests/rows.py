@@ -1,4 +1,4 @@
-"""The rows of docs/rows.md: which tests and planted bugs name each of them.
+"""Finds the tests and planted bugs that name each row of docs/rows.md, and lists them there.
 
     python -m tests.rows        # write the two right columns anew
 

@@ -1,4 +1,4 @@
-"""A set-up that is done already, run once more with no network to ask."""
+"""Runs the set-up again after it has succeeded, without a network."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Which seeds a seeded test plays.
+"""Chooses the seeds that a seeded test plays, by environment variables.
 
-    (nothing said)            as many as the suite has time for, from 0 on
+    (none set)                as many as the suite has time for, from 0 on
     TIDEMARK_SEED=137         that one: `make sim SEED=137`
     TIDEMARK_SEEDS=500        that many, from 0 on: `make sim SEEDS=500`
     TIDEMARK_SEEDS=100-199    that range, both ends included

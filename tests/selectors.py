@@ -1,5 +1,7 @@
-"""SQL92 selectors and message properties that Hypothesis makes: sound, careless, word salad; and
-rows of selectors, most of them such as can match nothing, with what a real RocketMQ said of them.
+"""Hypothesis strategies for SQL92 selectors and message properties, and recorded rows.
+
+Selectors are sound, careless or word salad; most of those in the rows can match nothing, and each
+row has what a real RocketMQ said of it.
 """
 
 from __future__ import annotations

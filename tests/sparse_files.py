@@ -1,4 +1,7 @@
-"""What a file system keeps of a file in memory: blocks of zeros take no place in it."""
+"""Finds the written blocks of a memory file, as a sparse file system keeps them.
+
+Blocks of zeros take no place.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""How much work a step is, counted in Python's instructions and not in time: the same on every
-machine, and the same each time, whatever ran before.
-"""
+"""Counts the work of a step in Python instructions, the same on every machine and run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What store tests share: small settings, a clock set by hand, a listener that remembers, drafts.
+"""Helpers of store tests: small settings, a manual clock, a recording listener, drafts.
 
 `abandon` leaves a store the way SIGKILL does: everything written is on disk, nothing is finished.
 """
@@ -126,10 +126,10 @@ async def open_store(
 
 async def abandon(store: MessageStore) -> None:
     """Drop the store as SIGKILL would."""
-    for task in store._tasks:
+    for task in store._life.tasks:
         task.cancel()
-    await asyncio.gather(*store._tasks, return_exceptions=True)
-    store._release()
+    await asyncio.gather(*store._life.tasks, return_exceptions=True)
+    store._life.release()
 
 
 async def turn() -> None:

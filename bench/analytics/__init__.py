@@ -1,1 +1,1 @@
-"""What the analytics cost: cycles, replays, lakes of age; CPU seconds beside wall."""
+"""Benchmarks of the analytics: cycles, replays and aged lakes, in CPU and wall seconds."""

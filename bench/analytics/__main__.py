@@ -1,4 +1,4 @@
-"""One part of the analytics, measured in this process: `bench.analytics.parts` starts it.
+"""Measures one part of the analytics in this process; `bench.analytics.parts` starts it.
 
 python -m bench.analytics NAME SCALE FOLDER INTO
 """

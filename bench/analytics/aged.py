@@ -1,12 +1,12 @@
-"""The part `age`: what a cycle costs on a lake of thirty days, over that on one of an hour.
+"""The part `age`: the cost of a cycle on a lake of thirty days over that on one of an hour.
 
 Two lakes with the same keys and the same new facts. One of them has, besides, the files of thirty
 days in the tables that grow, as upkeep leaves them. And all tables that live have the log entries
 of their age, an hour's or the two days' for which logs are kept: one a cycle, two in the plans.
 They lie where an earlier version left them, in the logs; the first cycles on such a lake are those
-that move them aside, and are told apart. Both are live runs of one Spark, whose cycles take turns.
-Scaled, days, entries and cycles are fewer. Windows and counts that a run carries in its state are
-the same in both: that they do not grow is for tests.
+that move them aside, and are reported apart. Both are live runs of one Spark, whose cycles take
+turns. Scaled, days, entries and cycles are fewer. Windows and counts that a run carries in its
+state are the same in both: that they do not grow is for tests.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from bench.analytics.cost import Clock, Spent
 from bench.analytics.figures import Figure
 from bench.bars import AGE_RATIO
 from engine.telemetry.tables import BY_NAME, Column
-from pipelines.catalogue import CONSUMER_LAG, GROUP_STATE
+from pipelines.base.settings import Evaluation, Pace
+from pipelines.base.time_units import moment_at
 from pipelines.cycles.driver import Driver, on_spark
 from pipelines.cycles.gold_files import statistics_of
-from pipelines.lake import Lake
-from pipelines.microseconds import moment_at
-from pipelines.schemas import arrow_schema
-from pipelines.session import open_session
-from pipelines.settings import Evaluation, Pace
+from pipelines.lake.lake import Lake
+from pipelines.lake.schemas import arrow_schema
+from pipelines.lake.session import open_session
+from pipelines.reading.catalogue import CONSUMER_LAG, GROUP_STATE
 
 DAYS = 30
 FILES_A_DAY = 50

@@ -1,8 +1,8 @@
-"""The part `alert-crowd`: 10,000 alerts that fire at once, through the real process.
+"""The part `alert-crowd`: 10,000 alerts fire at once, through the real process.
 
-Gold in which 10,000 groups are well, `tidemark alerts run` and a webhook that is asked for; then
-all of them stand. Measured are the notices, how many alerts they speak of, when the first and the
-last of them came after gold was complete, and what the process took. Scaled, there are fewer.
+In gold 10,000 groups are well, and `tidemark alerts run` notifies a webhook; then all groups stall.
+The figures are the notices, the number of alerts in them, when the first and the last of them came
+after gold was complete, and the cost of the process. Scaled, there are fewer groups.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from deltalake import write_deltalake
 
 from bench.analytics.cost import cpu_seconds
 from bench.analytics.figures import Figure
-from pipelines.catalogue import GOLD_TABLES, GROUP_STATE
-from pipelines.lake import Lake
-from pipelines.schemas import arrow_schema
+from pipelines.lake.lake import Lake
+from pipelines.lake.schemas import arrow_schema
+from pipelines.reading.catalogue import GOLD_TABLES, GROUP_STATE
 from tests.integration.alerting.receiving_server import Ledger, receiving
 from tests.lake_story import begin_run, complete_cycle
 

@@ -1,9 +1,9 @@
-"""The part `alert-noise`: notices that nobody needs, and incidents that nobody was told of.
+"""The part `alert-noise`: counts needless notices and incidents without a notice.
 
-Thirty days of eight groups, with a nightly batch, a deploy each weekday, bursts and silent
-weekends, and eight incidents, judged by the marts; then the shipped rules of alerts stand beside
-gold's own verdicts, Burrow's rules and a plain threshold. Nothing of it depends on the machine.
-Scaled, there are fewer days.
+Thirty days of ten groups, with a nightly batch, a deploy each weekday, bursts and silent weekends,
+one that reads by POP and one whose clients say nothing, and twelve incidents, judged by the marts;
+then the shipped rules of alerts stand beside gold's own verdicts, Burrow's rules and a plain
+threshold. Nothing of it depends on the machine. Scaled, there are fewer days.
 
 Facts and verdicts lie on a grid of minutes (live: of seconds), so times to detect are longer than
 live, for all alike; a month of seconds would take an hour to judge.
@@ -20,8 +20,8 @@ from bench.bars import NOISE_MISSED
 from pipelines.backtest.scoring import Range, Score
 from pipelines.backtest.tried import tried_of
 from pipelines.backtest.trying import Outcome, backtest
-from pipelines.lake import Lake
-from pipelines.settings import MINUTE_US, Evaluation
+from pipelines.base.settings import MINUTE_US, Evaluation
+from pipelines.lake.lake import Lake
 from tests.month_of_a_cluster import BEGIN_US, Month
 from tests.pipelines.in_process import driver_of, run_to_the_end
 

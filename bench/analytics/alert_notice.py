@@ -1,10 +1,10 @@
-"""The part `alert-notice`: from a stall to the notice at its channel, beside the way to gold.
+"""The part `alert-notice`: seconds from a stall to its notice, beside those to gold.
 
 Engine, shipper, pipeline, `tidemark alerts run` and a webhook, as a user starts them. Thirty groups
 report offsets of ten queues each second; then one group after the other reports no more, while
-messages go on. Counted are the seconds from a group's last answered report to its row in
-stalled_windows, and to the webhook. The rule waits for nothing, nor does the route: what is
-measured is the way. Scaled, there are fewer groups.
+messages go on. The figures are the seconds from a group's last answered report to its row in
+stalled_windows, and to the webhook. Neither the rule nor the route waits, so the figures are those
+of the path alone. Scaled, there are fewer groups.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from bench.bars import NOTICE_AFTER_GOLD
 from bench.turns import Client
 from demo.processes import Actor, stop_all, tidemark
 from engine.foundation.errors import LakeError
-from pipelines.lake import Lake
-from pipelines.tail import Place, read_tail
+from pipelines.lake.lake import Lake
+from pipelines.lake.tail import Place, read_tail
 from tests.integration.alerting.receiving_server import OK, Answer, receiving
 
 GROUPS = 30

@@ -1,8 +1,8 @@
-"""The part `alert-rules`: 5,000 rules of alerts over 10,000 groups a cycle; one over a million.
+"""The part `alert-rules`: a cycle of 5,000 rules over 10,000 groups, one over a million.
 
-What is counted is the judging of a cycle: evaluation and life cycle, with the groups and notices
-that come of it, in the process that would do it. Reading is counted elsewhere. Rules differ in
-figure and label, as those of many teams would; some hundred hold. Scaled, there are fewer of both.
+The figure is the judging of a cycle: evaluation and life cycle, with the groups and notices that
+come of it, in the process that would do it. Reading is counted elsewhere. Rules differ in figure
+and label, as those of many teams would; some hundred hold. Scaled, there are fewer of both.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ import polars as pl
 
 from bench.analytics.figures import Figure
 from bench.bars import RULES_CPU
-from pipelines.alerting.deciding import Decided, Known, judge, tell
 from pipelines.alerting.evaluating import Looked, Signals
 from pipelines.alerting.routing import Route, Routing
+from pipelines.alerting.rule_tables import watched
 from pipelines.alerting.rules import Rule, check
-from pipelines.alerting.watched import watched
-from pipelines.microseconds import moment_at
-from pipelines.settings import SECOND_US
+from pipelines.alerting.step import Decided, Known, judge, tell
+from pipelines.base.settings import SECOND_US
+from pipelines.base.time_units import moment_at
 
 GROUPS, RULES, MILLION = 10_000, 5_000, 1_000_000
 CYCLES = 5

@@ -1,4 +1,4 @@
-"""Bronze of many keys, written as a shipper would, without an engine.
+"""Writes bronze of many keys as a shipper would, without an engine.
 
 A key is a queue of a group. Facts lie on a grid of seconds; a share of the keys moves in each, the
 others say nothing. Everything follows from the numbers given, so two runs write the same lake.
@@ -17,8 +17,8 @@ import pyarrow.compute as pc
 from deltalake import CommitProperties, Transaction, write_deltalake
 
 from engine.telemetry.tables import BY_NAME
-from pipelines.lake import Lake
-from pipelines.schemas import arrow_schema
+from pipelines.lake.lake import Lake
+from pipelines.lake.schemas import arrow_schema
 
 START_US: Final = int(datetime(2026, 3, 1, 12, 0, tzinfo=UTC).timestamp()) * 1_000_000
 SECOND_US: Final = 1_000_000

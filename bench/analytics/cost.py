@@ -1,4 +1,4 @@
-"""CPU seconds of this process and everything below it, Spark's JVM and its Python workers too."""
+"""CPU seconds of this process and all its descendants, such as Spark's JVM and its workers."""
 
 from __future__ import annotations
 

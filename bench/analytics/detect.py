@@ -1,12 +1,12 @@
-"""Time to detect: how long after it happened a frozen head and a dead consumer are told, by ours
-and by Burrow's rules on the same facts.
+"""Time to detect a frozen head and a dead consumer: our marts against Burrow's rules.
+
+Both judge the same facts; the time counts from the incident to the tick that reports it.
 
     python -m bench.analytics.detect
 
-Prints one table: middle and longest time to detect of each, the bar, and the longest over the bar;
-of ours also until the kind was named rightly. Nothing here depends on the machine: times are those
-of the facts, from the incident to the tick at which it was told. The way from a fact to gold is
-measured by the part `freshness`.
+Prints one table: median and longest time to detect of each, the bar, and the longest over the bar;
+for ours also the time until the kind was named rightly. Nothing here depends on the machine: times
+are those of the facts. The part `freshness` measures the path from a fact to gold.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from pipelines.backtest.scoring import Range
 from pipelines.backtest.tried import Tried
 from pipelines.backtest.truths import Incident
 from pipelines.backtest.trying import backtest
-from pipelines.lake import Lake, sql_over, sql_text
-from pipelines.microseconds import micros
+from pipelines.base.settings import MS_US, SECOND_US, Evaluation
+from pipelines.base.time_units import micros
+from pipelines.lake.lake import Lake, sql_over, sql_text
 from pipelines.rules.burrow.over_time import BurrowRules
-from pipelines.settings import MS_US, SECOND_US, Evaluation
 from tests.pipelines.cluster_story import ClusterStory, moment
 from tests.pipelines.in_process import driver_of, run_to_the_end
 

@@ -1,7 +1,7 @@
-"""A figure of the analytics beside its bar, and the table that tells them all.
+"""Figures of the analytics beside their bars, and the table that shows them all.
 
 Place in the walk: a part of `bench.analytics` measures some, in a process of its own, and hands
-them back as JSON. Invariant: a figure that could not be measured is told with the reason; it is
+them back as JSON. Invariant: a figure that could not be measured is shown with the reason; it is
 never left out, and never counts as held. Absent on purpose: measuring.
 """
 

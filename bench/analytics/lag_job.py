@@ -1,10 +1,10 @@
-"""The part `lag-job`: lag of 5,000,000 commits by our job, over DuckDB's CPU time for the same.
+"""The part `lag-job`: CPU time of our job for the lag of 5,000,000 commits, over DuckDB's.
 
 Both read the same bronze files, both write parquet: a row a commit with its lag in messages and in
 time, and how the lag has changed within the last minute. Ours is a cycle of the real driver into an
 empty lake, so it judges queues and groups, keeps state and commits besides, which DuckDB does not.
-Both live in one process, are warm, and take turns, who begins alternates; a ratio is the middle one
-of the pairs. That both have come to the same rows is checked. Scaled, the commits are fewer.
+Both live in one process, are warm, and take turns; which begins alternates, and a ratio is the
+median of the pairs. A check compares the rows of both. Scaled, the commits are fewer.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from bench.analytics.bronze import BronzeAtScale
 from bench.analytics.cost import Clock, Spent
 from bench.analytics.figures import Figure
 from bench.bars import LAG_JOB_CPU_RATIO
-from pipelines.catalogue import CONSUMER_LAG
+from pipelines.base.settings import Evaluation, Pace
 from pipelines.cycles.driver import Driver, on_spark
-from pipelines.lake import Lake
-from pipelines.session import open_session
-from pipelines.settings import Evaluation, Pace
+from pipelines.lake.lake import Lake
+from pipelines.lake.session import open_session
+from pipelines.reading.catalogue import CONSUMER_LAG
 
 KEYS = 100_000
 SECONDS = 50

@@ -1,11 +1,12 @@
-"""A live run under a load: engine, shipper, pipeline and page as a user starts them, and how long
-an answered commit takes to gold and to the page.
+"""A live run under load: measures how long an answered commit takes to gold and to the page.
 
-Place in the walk: the parts `live-1k` and `live-10k`. What warms up does not count: measuring
-begins WARM_S after the first gold row of the load.
+Engine, shipper, pipeline and page run as a user starts them.
 
-Invariant: what is measured is a commit's answer, not its row's event time: the second until the
-broker samples is in it. Absent on purpose: how much is too much.
+Place in the walk: the parts `live-1k` and `live-10k`. The warm-up does not count: measuring begins
+WARM_S after the first gold row of the load.
+
+Invariant: the time counts from a commit's answer, not from its row's event time: it includes the
+second until the broker samples. Absent on purpose: bars.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from bench.bars import Bar
 from bench.freshness import CHROMIUM_ARGUMENTS, observed_s
 from demo.ports import free_broker_port, free_port_block
 from demo.processes import Actor, stop_all, tidemark
-from pipelines.lake import Lake
+from pipelines.lake.lake import Lake
 from provision import chromium
 
 LOOK_S = 0.1

@@ -1,11 +1,12 @@
-"""The part `live-1m`: 1,000,000 keys known, of which 1 % move a minute, in a live run.
+"""The part `live-1m`: a live run with 1,000,000 known keys, of which 1 % move each minute.
 
 The facts come from the broker's own telemetry, without a broker or clients around it (to make a
 million offsets takes longer than all parts may); spool, shipper and pipeline are those that a user
-starts. First every key is told once and judged; then the cycles of SECONDS count, the longest of
-them. Then a snapshot of all keys is told as a broker does it each ten minutes, spread over a number
-of its samples, while keys move as before: its cycles count apart, until its last row is judged. The
-memory of the driver's two processes is that of both times. Scaled, there are fewer keys.
+starts. First every key is reported once and judged; then the cycles of SECONDS count, the longest
+of them. Then a snapshot of all keys is emitted as a broker does it each ten minutes, spread over a
+number of its samples, while keys move as before: its cycles count apart, until its last row is
+judged. The memory of the driver's two processes is that of both times. Scaled, there are fewer
+keys.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""The part `live-10k`: 10,000 keys that all move, and whether gold keeps up with them.
+"""The part `live-10k`: whether gold keeps up with a live run of 10,000 keys that all move.
 
-Each key's head moves each second; each is committed each five seconds, as RocketMQ's clients do
-unless they are told otherwise: 2,000 commits a second. A broker tells 2,000 keys a second. Scaled,
-there are fewer keys.
+Each key's head moves each second; each is committed each five seconds, as RocketMQ's clients do by
+default: 2,000 commits a second. A broker reports 2,000 keys a second. Scaled, there are fewer keys.
 """
 
 from __future__ import annotations

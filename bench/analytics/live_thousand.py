@@ -1,4 +1,4 @@
-"""The part `live-1k`: 1,000 keys that all move each second, to gold and to the page.
+"""The part `live-1k`: a live run with 1,000 keys that move each second, up to the page.
 
 Each key's head moves and each is committed once a second. Scaled, there are fewer keys.
 """

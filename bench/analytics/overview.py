@@ -1,7 +1,7 @@
-"""The part `overview`: what the first look at 1,000 groups on four queues each takes.
+"""The part `overview`: the cost of the first view of 1,000 groups on four queues each.
 
-The server's share is the CPU time of its process for the content of the page, without and with what
-an earlier look has kept. The process has imported the dashboard, as a server that is up has, and
+The server's share is the CPU time of its process for the content of the page, with and without the
+cache of an earlier view. The process has imported the dashboard, as a server that is up has, and
 looked at the lake once, as each refresh does; nothing of a page was made in it before. The
 browser's share is the longest task of its main thread while the page loads and draws itself.
 Scaled, there are fewer groups.
@@ -22,10 +22,10 @@ from bench.analytics.figures import Figure
 from bench.analytics.reading_browser import traced_load
 from bench.bars import OVERVIEW_CPU, OVERVIEW_TASK
 from bench.freshness import CHROMIUM_ARGUMENTS
-from dashboards.data import LakeData
-from dashboards.desk import Desk
+from dashboards.page_context import PageContext
 from dashboards.pages import overview, shell
-from pipelines.lake import Lake
+from dashboards.reads.lake_data import LakeData
+from pipelines.lake.lake import Lake
 from provision import chromium
 from tests.dashboards.served import serving
 from tests.lake_of_days import Size, write_lake_of_days
@@ -54,7 +54,7 @@ def measure(folder: Path, scale: float) -> list[Figure]:
 
 def _server(lake: Lake, size: Size) -> list[Figure]:
     now = [size.end + timedelta(seconds=5)]
-    desk = Desk(LakeData(lake), lambda: now[0])
+    desk = PageContext(LakeData(lake), lambda: now[0])
     shell.beat(desk, 0, None)
     first_s, sent_bytes = _looked(desk)
     next_s = []
@@ -81,7 +81,7 @@ def _server(lake: Lake, size: Size) -> list[Figure]:
     ]
 
 
-def _looked(desk: Desk) -> tuple[float, int]:
+def _looked(desk: PageContext) -> tuple[float, int]:
     """CPU seconds of the page's content, put into words, and its size."""
     begun_s = time.process_time()
     content = overview.content(desk, "", "dark")

@@ -1,12 +1,12 @@
-"""The parts of `--only analytics`: each runs in a process of its own, within a time of its own.
+"""Runs the parts of `--only analytics`, each in its own process and within its own time.
 
 Place in the walk: `python -m bench --only analytics` runs all, `--only analytics.NAME` one. A part
 is a module of this folder with `measure(folder, scale)`, which returns figures; it is called by
 `python -m bench.analytics NAME`.
 
-Invariant: a part that fails, hangs or is not there costs itself alone: its figures are told as not
-measured, with the reason, and everything that it has started is ended. All of them together end
-within TOGETHER_S. Absent on purpose: what is measured.
+Invariant: a part that fails, hangs or is not there costs itself alone: its figures are reported as
+not measured, with the reason, and everything that it has started is ended. All of them together end
+within TOGETHER_S. Absent on purpose: the measuring.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""A page as a reader's browser loads it: traced, and not debugged.
+"""Loads and traces a page as a reader's browser does, without a debugger attached.
 
 A page of Playwright's is debugged: Chromium then takes a whole stack for each error that a library
-throws and catches while it begins. For one such stack it reads plotly.js three times more, once
-for each function that encloses the place: 150 ms of a task of 280 that no reader waits for. So the
-page is opened by the browser's own door, and nothing of its debugger is on.
+throws and catches while it begins. For one such stack it reads plotly.js three times more, once for
+each function that encloses the place: 150 ms of a task of 280 that no reader waits for. So the
+browser itself opens the page, with its debugger off.
 """
 
 from __future__ import annotations

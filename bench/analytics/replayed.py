@@ -1,4 +1,7 @@
-"""The part `replay`: bronze rows a second, gold of all tables written. How: `bench.replay`."""
+"""The part `replay`: bronze rows per second of a replay that writes all gold tables.
+
+How: `bench.replay`.
+"""
 
 from __future__ import annotations
 

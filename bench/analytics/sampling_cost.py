@@ -1,6 +1,6 @@
-"""The part `sampling`: what the watermarks of 100,000 queues of groups take of the broker's loop.
+"""The part `sampling`: broker loop time for the watermarks of 100,000 queues of groups.
 
-Scaled, there are fewer groups. What is measured, and how: `bench.sampling`.
+Scaled, there are fewer groups. What is measured and how: see `bench.sampling`.
 """
 
 from __future__ import annotations

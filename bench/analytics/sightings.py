@@ -1,7 +1,7 @@
-"""When gold shows an offset, and how long after its commit that is.
+"""Finds when gold first shows an offset, and how long after its commit that is.
 
-Place in the walk: the live parts of the analytics look here at consumer_lag while it grows: at the
-files that its newest commits have added, never at the whole table.
+Place in the walk: the live parts of the analytics read consumer_lag here while it grows: only the
+files that its newest commits have added, never the whole table.
 
 Invariant: every commit inside the range counts once; one that is never seen counts at its age, or a
 gold that stands still would look fast. Absent on purpose: who commits.
@@ -17,9 +17,9 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from engine.foundation.errors import LakeError
-from pipelines.catalogue import CONSUMER_LAG
-from pipelines.lake import Lake
-from pipelines.tail import LogTruncated, Place, read_tail
+from pipelines.lake.lake import Lake
+from pipelines.lake.tail import LogTruncated, Place, read_tail
+from pipelines.reading.catalogue import CONSUMER_LAG
 
 Key = tuple[str, str, int]
 COLUMNS = ["group", "topic", "queue_id", "committed"]

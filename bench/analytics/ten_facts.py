@@ -1,8 +1,8 @@
-"""The part `p13`: a million keys with ten facts each, judged, gold of all tables written.
+"""The part `p13`: one cycle over a million keys with ten facts each, writing all of gold.
 
-One cycle of the real driver over bronze that lies there, on two cores; several lakes one after the
-other, the middle one by CPU time is told. Spark has judged a small lake before: the bar is for a
-pipeline that runs, not for the start of a JVM. Scaled, there are fewer keys.
+One cycle of the real driver over bronze that lies there, on two cores; it runs on several lakes one
+after the other, and the median by CPU time is reported. Spark has judged a small lake before: the
+bar is for a pipeline that runs, not for the start of a JVM. Scaled, there are fewer keys.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from bench.analytics.bronze import BronzeAtScale
 from bench.analytics.cost import Clock, Spent
 from bench.analytics.figures import Figure
 from bench.bars import TEN_FACTS_CPU, TEN_FACTS_WALL
+from pipelines.base.settings import Evaluation, Pace
 from pipelines.cycles.driver import Driver, Progress, on_spark
-from pipelines.lake import Lake
-from pipelines.session import open_session
-from pipelines.settings import Evaluation, Pace
+from pipelines.lake.lake import Lake
+from pipelines.lake.session import open_session
 
 KEYS = 1_000_000
 FACTS = 10

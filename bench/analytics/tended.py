@@ -1,8 +1,8 @@
-"""The part `upkeep`: files in use of a table and a day, and a question asked of thirty days.
+"""The part `upkeep`: files in use per table and day, and a query over thirty days.
 
-Two of the days, that of the question and the newest one, have a cycle each five seconds; the others
-stand for age, with as many as upkeep leaves files. Scaled, these two have fewer. What is measured,
-and how: `bench.upkeep`.
+Two of the days, that of the query and the newest one, have a cycle each five seconds; the others
+stand for age, with as many as upkeep leaves files. Scaled, these two have fewer. What is measured
+and how: see `bench.upkeep`.
 """
 
 from __future__ import annotations

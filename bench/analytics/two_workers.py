@@ -1,9 +1,11 @@
-"""The part `cluster`: a replay on a standalone cluster with one worker of one core, and with two.
+"""The part `cluster`: a replay on a standalone Spark cluster with one worker and with two.
+
+Each worker has one core.
 
 Master, workers and driver are on hosts of their own (network namespaces of this machine), as in the
-test of the cluster. The replay is the command that users have, with its own cycles and buckets;
-what counts are its own lines, from the second cycle on. One worker and two take turns, who begins
-alternates, and the ratio is the median of the pairs'. Scaled, there are fewer minutes.
+test of the cluster. The replay is the command that users have, with its own cycles and buckets; its
+own lines count, from the second cycle on. One worker and two take turns; which begins alternates,
+and the ratio is the median of the pairs. Scaled, there are fewer minutes.
 """
 
 from __future__ import annotations
@@ -21,8 +23,8 @@ from bench.analytics.cost import Clock
 from bench.analytics.figures import Figure
 from bench.bars import WORKERS_RATIO
 from bench.replay import SHIPPED_S, write_bronze
-from pipelines.lake import Lake
-from pipelines.microseconds import moment_at
+from pipelines.base.time_units import moment_at
+from pipelines.lake.lake import Lake
 from tests.pipelines.spark_cluster import spark_cluster
 
 KEYS, MINUTES, MINUTES_MIN = 20_000, 8, 4

@@ -1,7 +1,7 @@
-"""Alerts: what is open, what is over, what is silenced, and the rules behind it.
+"""The alerts page: what is open, resolved or silenced, and the rules behind it.
 
-Each part has an address of its own, so that each has its own search and pages. What changes alerts
-is a command to copy: this server knows nobody by name, so whoever acks would be anybody.
+Each part has an address of its own, so that each has its own search and pages. Alerts are changed
+by commands to copy: this server knows no user by name, so an ack could be anybody's.
 """
 
 from __future__ import annotations
@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from dash import ClientsideFunction, Dash, Input, Output, State, dcc, html
 
-from dashboards import alerts as told
-from dashboards.alerts import AlertSource
-from dashboards.desk import Desk, beside
-from dashboards.pages.alert_parts import (
+from dashboards.formatting import clock, count, plural, spoken, visible
+from dashboards.models import alert_lines
+from dashboards.models.alert_lines import AlertSource
+from dashboards.page_context import PageContext, beside
+from dashboards.pages.alert_components import (
     STANDING_SIGNS,
+    alert_summary,
     commands_of,
     counted_by_rule,
     faults_of,
@@ -26,11 +28,10 @@ from dashboards.pages.alert_parts import (
     recurrence_of,
     severity_of,
     state_of,
-    told_of,
     way_out,
     worded,
 )
-from dashboards.pages.parts import (
+from dashboards.pages.components import (
     card,
     drawn,
     notice,
@@ -42,15 +43,15 @@ from dashboards.pages.parts import (
     table,
     tree,
 )
-from dashboards.view import Span, View, parse, resolve
-from dashboards.words import clock, count, plural, spoken, visible
+from dashboards.pages.page import Page
+from dashboards.url_state import Span, View, parse, resolve
 from engine.foundation.errors import LakeError
-from pipelines.microseconds import moment_at
+from pipelines.base.time_units import moment_at
 
 if TYPE_CHECKING:
     from pipelines.alerting.alerts import Alert
     from pipelines.alerting.board import Board, KeptSilence
-    from pipelines.alerting.judged import JudgedRule
+    from pipelines.alerting.rule_status import JudgedRule
     from pipelines.alerting.rules import Rule
     from pipelines.alerting.silences import Silence
 
@@ -100,7 +101,9 @@ TITLES: Final = {
 }
 
 
-def content(desk: Desk, path: str | None, search: str | None, pulse: Any = None) -> tuple[Any, ...]:
+def content(
+    desk: PageContext, path: str | None, search: str | None, pulse: Any = None
+) -> tuple[Any, ...]:
     """(notice, parts, note, list as a tree, links to its pages)."""
     path = path if path in PARTS else "/alerts"
     asked = _asked(desk, search, pulse)
@@ -130,7 +133,7 @@ class _Asked:
     names_clusters: bool
 
 
-def _asked(desk: Desk, search: str | None, pulse: Any) -> _Asked:
+def _asked(desk: PageContext, search: str | None, pulse: Any) -> _Asked:
     """The same, also while the lake cannot be read: that is when alerts are looked at."""
     try:
         look = desk.look(search, pulse)
@@ -140,7 +143,7 @@ def _asked(desk: Desk, search: str | None, pulse: Any) -> _Asked:
     return _Asked(look.view, look.span, look.names_clusters)
 
 
-def _nobody_watches(desk: Desk) -> html.Div:
+def _nobody_watches(desk: PageContext) -> html.Div:
     lake = desk.data.lake.root
     return notice(
         "Nobody watches this lake",
@@ -169,8 +172,8 @@ def _unwatched(board: Board, now_us: int) -> Any:
 def _parts(path: str, view: View, board: Board | None, now_us: int) -> list[Any]:
     counts: dict[str, str] = {}
     if board is not None:
-        alerts = told.of_cluster(board.alerts, view.cluster)
-        counts["/alerts"] = f" {sum(told.is_open(one) for one in alerts):,}"
+        alerts = alert_lines.of_cluster(board.alerts, view.cluster)
+        counts["/alerts"] = f" {sum(alert_lines.is_open(one) for one in alerts):,}"
         counts["/alerts/silences"] = f" {len(board.silenced(now_us)):,}"
     return [
         dcc.Link(
@@ -197,9 +200,9 @@ class _Shown:
     def open_ones(self) -> tuple[str, Any, int]:
         """All that is not over, the most urgent first."""
         view = self._asked.view
-        alerts = told.of_cluster(self._board.alerts, view.cluster)
-        standing = [one for one in alerts if told.is_open(one)]
-        chosen = told.matching(standing, view.query)
+        alerts = alert_lines.of_cluster(self._board.alerts, view.cluster)
+        standing = [one for one in alerts if alert_lines.is_open(one)]
+        chosen = alert_lines.matching(standing, view.query)
         note = f"{plural(len(standing), 'alert')} open"
         if view.query:
             note = f"{len(chosen):,} of {note}"
@@ -212,10 +215,10 @@ class _Shown:
         return note, [counted_by_rule(chosen, view), listed], len(chosen)
 
     def _open_row(self, alert: Alert) -> list[Any]:
-        since_us = alert.active_at_us if alert.fired_at_us is None else alert.fired_at_us
+        since_us = alert.active_at_us
         return [
             html.Div([html.Div(state_of(alert)), severity_of(alert.severity)]),
-            told_of(alert),
+            alert_summary(alert),
             labels_of(alert, names_clusters=self._asked.names_clusters),
             html.Div(
                 [
@@ -247,7 +250,7 @@ class _Shown:
         links: list[Any] = [
             dcc.Link(
                 "page at that moment",
-                href=told.place_of(alert, names_clusters=self._asked.names_clusters),
+                href=alert_lines.place_of(alert, names_clusters=self._asked.names_clusters),
                 className="jump",
             )
         ]
@@ -268,11 +271,13 @@ class _Shown:
         """What was resolved, and fired in the range; the newest first."""
         asked = self._asked
         past = self._source.past(asked.span.start, asked.span.end)
-        alerts = told.of_cluster(told.with_past(self._board, past), asked.view.cluster)
-        over = told.resolved_within(alerts, asked.span)
+        alerts = alert_lines.of_cluster(
+            alert_lines.with_past(self._board, past), asked.view.cluster
+        )
+        over = alert_lines.resolved_within(alerts, asked.span)
         over.sort(key=lambda one: (-(one.resolved_at_us or 0), one.fingerprint))
-        chosen = told.matching(over, asked.view.query)
-        known_from = told.known_from(self._board, past, self._now_us)
+        chosen = alert_lines.matching(over, asked.view.query)
+        known_from = alert_lines.known_from(self._board, past, self._now_us)
         note = f"{plural(len(chosen), 'alert')} that fired in the range and is over"
         if known_from > asked.span.start:
             note += f"; nothing is known of before {clock(known_from, day=True)} UTC"
@@ -292,12 +297,12 @@ class _Shown:
             html.Span(self._clock(alert.resolved_at_us), className="exact"),
             html.Span(lasting(alert.resolved_at_us - alert.fired_at_us), className="number"),
             severity_of(alert.severity),
-            told_of(alert),
+            alert_summary(alert),
             labels_of(alert, names_clusters=self._asked.names_clusters),
             html.Span(visible(alert.owner) if alert.owner else "nobody", className="wrap"),
             dcc.Link(
                 "page at that moment",
-                href=told.place_of(alert, names_clusters=self._asked.names_clusters),
+                href=alert_lines.place_of(alert, names_clusters=self._asked.names_clusters),
                 className="jump",
             ),
         ]
@@ -312,7 +317,7 @@ class _Shown:
                 for at, one in enumerate(self._board.silences)
                 if wanted in _silence_text(one.silence)
             ),
-            key=lambda told: told[:2],
+            key=lambda alert_lines: alert_lines[:2],
         )
         note = "moments in UTC; a silenced alert lives on, nobody is told of it"
         if not chosen:
@@ -352,10 +357,10 @@ class _Shown:
             for one in checked.rules
             if wanted in f"{one.name}\n{one.owner}\n{one.severity}\n{one.file}".casefold()
         ]
-        alerts = told.of_cluster(self._board.alerts, self._asked.view.cluster)
+        alerts = alert_lines.of_cluster(self._board.alerts, self._asked.view.cluster)
         of_rule: dict[str, list[Alert]] = {}
         for alert in alerts:
-            if told.is_open(alert):
+            if alert_lines.is_open(alert):
                 of_rule.setdefault(alert.rule, []).append(alert)
         judged_us = self._board.process.judged_us
         last = "never" if judged_us is None else f"at {self._clock(judged_us)} UTC"
@@ -447,11 +452,11 @@ def _page(rows: Sequence[Any], view: View) -> Sequence[Any]:
 
 
 def _silence_text(silence: Silence) -> str:
-    told = (silence.silence_id, silence.author, silence.comment, *map(str, silence.matchers))
-    return "\n".join(told).casefold()
+    alert_lines = (silence.silence_id, silence.author, silence.comment, *map(str, silence.matchers))
+    return "\n".join(alert_lines).casefold()
 
 
-def register(app: Dash, desk: Desk) -> None:
+def register(app: Dash, desk: PageContext) -> None:
     """The page's callbacks."""
 
     @app.callback(
@@ -475,3 +480,10 @@ def register(app: Dash, desk: Desk) -> None:
         Input("heard", "data"),
         State("alerts-process", "id"),
     )
+
+
+def _alert_page(path: str) -> str | None:
+    return path if path in PARTS else None
+
+
+PAGE: Final = Page("/alerts", "Alerts", layout, register, _alert_page)

@@ -1,4 +1,4 @@
-"""The checks: what each last found, the rows that broke it, and where Data Docs tell the same.
+"""The checks page: each check's newest result, the rows that broke it, links to Data Docs.
 
 A critical failure stays on the page for as long as verdicts are withheld for it.
 """
@@ -7,19 +7,21 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from datetime import datetime
-from typing import Any, cast
+from typing import Any, Final, cast
 
 import polars as pl
 from dash import Dash, Input, Output, html
 
-from dashboards import answers
-from dashboards.desk import Desk, Look, beside
-from dashboards.docs import DOCS_PATH, docs_index
-from dashboards.pages.parts import card, failure, first_run, notice, quiet, table
-from dashboards.view import parse
-from dashboards.words import clock, count
+from dashboards.formatting import clock, count
+from dashboards.models import lag_overview
+from dashboards.page_context import PageContext, beside
+from dashboards.pages.components import card, failure, first_run, notice, quiet, table
+from dashboards.pages.page import Page
+from dashboards.reads.data_docs import docs_index
+from dashboards.reads.lake_data import Look
+from dashboards.url_state import DOCS_PATH, parse
 from engine.foundation.errors import LakeError
-from pipelines.check_results import of_each_check
+from pipelines.reading.check_results import of_each_check
 
 HIDDEN, SHOWN = "checks-body hidden", "checks-body"
 
@@ -52,7 +54,7 @@ def layout() -> html.Div:
     )
 
 
-def content(desk: Desk, pulse: Any = None, search: str | None = None) -> tuple[Any, ...]:
+def content(desk: PageContext, pulse: Any = None, search: str | None = None) -> tuple[Any, ...]:
     """(notice, body class, run, results, failures). Checks judge the lake; of one cluster only the
     rows that are about it, or about nobody alone, are shown."""
     cluster = parse(search).cluster
@@ -70,7 +72,7 @@ def content(desk: Desk, pulse: Any = None, search: str | None = None) -> tuple[A
         return _instead(notice("No check has run yet", [html.P(command)], kind="empty"))
     started = cast("datetime | None", results["started_at"].max())
     newest = results.filter(pl.col("started_at") == started)
-    verdict = answers.quality(results, now=desk.clock())
+    verdict = lag_overview.quality(results, now=desk.clock())
     is_old = verdict.level == "unknown"
     said = f"newest run {newest['run_id'][0]}, started {clock(started, day=True)} UTC, "
     said += f"data to {clock(newest.row(0, named=True)['observed_at'], day=True)} UTC"
@@ -107,7 +109,7 @@ def _rows_of(look: Look, failing: pl.DataFrame) -> pl.DataFrame:
     return rows.join(failing.select("run_id", "expectation"), on=["run_id", "expectation"])
 
 
-def _docs(desk: Desk) -> list[Any]:
+def _docs(desk: PageContext) -> list[Any]:
     """A link to Data Docs, where there are any."""
     if docs_index(desk.data.lake) is None:
         return []
@@ -180,7 +182,7 @@ def _failures(failures: pl.DataFrame) -> Any:
     return table(("check", "row", "figures"), cells, label="Rows that broke a check")
 
 
-def register(app: Dash, desk: Desk) -> None:
+def register(app: Dash, desk: PageContext) -> None:
     """The page's callback."""
 
     @app.callback(
@@ -194,3 +196,6 @@ def register(app: Dash, desk: Desk) -> None:
     )
     async def show_checks(pulse: Any, search: str | None) -> Any:
         return await beside(content, desk, pulse, search)
+
+
+PAGE: Final = Page("/checks", "Checks", layout, register)

@@ -1,4 +1,4 @@
-"""A group's page: its state in words, its lag beside what happened, its queues, its risks."""
+"""The page of one group: its state in words, lag beside events, queues and risks."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ import dash_ag_grid as dag
 import polars as pl
 from dash import Dash, Input, Output, dcc, html
 
-from dashboards import answers
-from dashboards.alerts import lane_of
-from dashboards.answers import GroupLine
-from dashboards.desk import Desk, Look, beside
-from dashboards.figures.group import HEIGHT, AlertLane, lag_timeline
-from dashboards.pages.parts import (
+from dashboards.figures.lag_timeline import HEIGHT, lag_timeline
+from dashboards.formatting import clock, count, duration, plural, spoken, visible
+from dashboards.models import lag_overview
+from dashboards.models.alert_lines import AlertLane, lane_of
+from dashboards.models.lag_overview import GroupLine
+from dashboards.page_context import PageContext, beside
+from dashboards.pages.components import (
     TREND_SIGNS,
     card,
     choice_of_cluster,
@@ -35,15 +36,19 @@ from dashboards.pages.parts import (
     tree,
     withheld_notice,
 )
+from dashboards.pages.page import Page
+from dashboards.reads.lake_data import Look
 from dashboards.theme import palette
-from dashboards.view import Span, View, group_of, group_path, topic_path
-from dashboards.words import clock, count, duration, plural, spoken, visible
+from dashboards.url_state import GROUP_PREFIX, Span, View, group_of, group_path, topic_path
 from engine.foundation.errors import LakeError
-from pipelines.came_again import came_again
-from pipelines.emitters import watched_text
-from pipelines.new_lives import NewLife
-from pipelines.reading import LOOK_BACK, held_to, lag_known, states_at
-from pipelines.wording import cause_text
+from pipelines.reading.emitters import watched_text
+from pipelines.reading.known import began_at, held_to, lag_known, states_at
+from pipelines.reading.left_topics import still_left
+from pipelines.reading.reading import LOOK_BACK
+from pipelines.sentences.causes import shown as cause_shown
+from pipelines.sentences.duplicate_counts import came_again
+from pipelines.sentences.new_lives import NewLife
+from pipelines.sentences.pop_groups import PopGroup, pop_group
 
 if TYPE_CHECKING:
     from pipelines.alerting.board import Board
@@ -53,7 +58,7 @@ HIDDEN, SHOWN = "group-body hidden", "group-body"
 VERDICTS: Final = (
     *("group_state", "consumer_lag", "stalled_windows", "duplicate_risk_windows"),
     *("lag_causes", "ownership", "rebalances", "dead_letters", "replaced_messages"),
-    "passed_over_messages",
+    *("lost_unread_messages", "passed_over_messages"),
 )
 """Tables whose verdicts the page shows."""
 GOVERNING: Final = (
@@ -212,7 +217,7 @@ def _grid() -> dag.AgGrid:
 
 
 def content(
-    desk: Desk,
+    desk: PageContext,
     group: str | None,
     search: str | None,
     theme: str | None,
@@ -251,28 +256,30 @@ def _instead(shown: Any) -> tuple[Any, ...]:
 def _content(
     group: str, look: Look, theme: str | None, fired: Callable[[str], AlertLane | None]
 ) -> tuple[Any, ...]:
-    found = look.among(lambda one: _tells(one, group))
+    found = look.among(lambda one: _knows(one, group))
     if isinstance(found, tuple):
         what = f"Group {visible(group)!r}"
         return _instead(choice_of_cluster(what, group_path(group), found, look.view))
     look = found
     data, span = look.data, look.span
-    states = states_at(answers.of_group(data.newest_states(), group), data.moment)
-    told = answers.of_group(data.newest_lag(), group)
-    newest = lag_known(held_to(told, data.moment), states)
+    states = states_at(lag_overview.of_group(data.newest_states(), group), data.moment)
+    newest_reported = lag_overview.of_group(data.newest_lag(), group)
+    newest = lag_known(held_to(newest_reported, data.moment), states)
     lag = data.lag_of([group], span.start, span.end)
     if span.is_ahead or (newest.is_empty() and lag.is_empty()):
         return _instead(empty_range(span, look.view, what=f"Group {group!r} reported nothing"))
-    stalls = answers.of_group(data.stalls(span.start, span.end), group)
+    stalls = lag_overview.of_group(data.stalls(span.start, span.end), group)
     risks = _met(data.present("duplicate_risk_windows", span.start, span.end), group, span)
     rebalances = data.group_rows("rebalances", group, span.start, span.end)
     dead = data.group_rows("dead_letters", group, span.start, span.end)
     replaced = data.group_rows("replaced_messages", group, span.start, span.end)
+    unread = data.group_rows("lost_unread_messages", group, span.start, span.end)
     lives = data.new_lives(span.start, span.end, group=group)
+    pop = pop_group(data.group_rows("pop_progress", group, span.end - LOOK_BACK, span.end))
     silences = data.silences(span.start - LOOK_BACK, span.end)
-    brokers = answers.broker_events(
+    brokers = lag_overview.broker_events(
         data.lifecycle(span.start, span.end),
-        answers.begun_in(silences, span),
+        lag_overview.begun_in(silences, span),
         names_clusters=look.names_clusters,
     )
     figure = lag_timeline(
@@ -286,45 +293,72 @@ def _content(
         brokers=brokers,
         alerts=fired(look.view.cluster),
     )
-    standing = answers.open_at_end(stalls, span)
+    standing = lag_overview.open_at_end(stalls, span)
     trust = data.trust(span.start)
-    judged = trust.over_states(answers.of_group(data.newest_states(), group), data.moment.newest)
-    groups = answers.group_table(judged, told, standing, data.moment)
-    lines = answers.group_lines(groups, standing)
+    judged = trust.over_states(
+        lag_overview.of_group(data.newest_states(), group), data.moment.newest
+    )
+    groups = lag_overview.group_table(judged, newest_reported, standing, data.moment)
+    lines = lag_overview.group_lines(groups, standing)
     line = lines[0] if lines else None
     badge = quality_badge(
-        answers.quality(data.checks(), GOVERNING, now=span.now),
+        lag_overview.quality(data.checks(), GOVERNING, now=span.now),
         href="/checks" + look.view.around_page.search(),
     )
     return (
         sent(withheld_notice(trust, VERDICTS, data.moment, since=span.start, group=group)),
         SHOWN,
-        sent(_summary(line, newest, badge, data.causes(group), look=look)),
+        sent(_summary(line, newest, badge, data.causes(group), look=look, pop=pop)),
         figure,
         _sentence(group, line, stalls, risks),
-        answers.queue_rows(newest, standing),
-        tree(html.Div([_risk_table(risks, look.view), *_replaced(replaced), *_lives(lives)])),
+        lag_overview.queue_rows(newest, standing),
+        tree(
+            html.Div(
+                [_risk_table(risks, look.view), *_lost(replaced), *_lost(unread), *_lives(lives)]
+            )
+        ),
         tree(_stall_table(stalls, look.view)),
         tree(_member_table(rebalances)),
         tree(_dead_table(dead, look.view)),
     )
 
 
-def _tells(look: Look, group: str) -> bool:
-    """Does this cluster tell of the group, now or in the range?"""
+def _knows(look: Look, group: str) -> bool:
+    """Does this cluster know the group, now or in the range?"""
     data, span = look.data, look.span
     newest = (data.newest_lag(), data.newest_states(), data.lag_of([group], span.start, span.end))
-    return any(answers.of_group(rows, group).height for rows in newest)
+    return any(lag_overview.of_group(rows, group).height for rows in newest)
 
 
 def _met(windows: pl.DataFrame, group: str, span: Span) -> pl.DataFrame:
-    return answers.overlapping(answers.of_group(windows, group), span)
+    return lag_overview.overlapping(lag_overview.of_group(windows, group), span)
 
 
 def _watched(look: Look, newest: pl.DataFrame) -> list[tuple[str, str]]:
     """That what is shown was polled, and how far it may be off."""
-    told = watched_text(look.data.moment, newest["emitter"].unique().to_list())
-    return [] if told is None else [("how known", told)]
+    watched = watched_text(look.data.moment, newest["emitter"].unique().to_list())
+    return [] if watched is None else [("how known", watched)]
+
+
+def _silent_clients(look: Look, group: str) -> list[tuple[str, str]]:
+    """Which clients of the group say nothing of what they hold."""
+    words = look.data.silent_clients(group)["words"].unique().sort().to_list()
+    return [("clients", visible("; ".join(words)))] if words else []
+
+
+def _left_topics(look: Look, group: str, newest: pl.DataFrame) -> list[tuple[str, str]]:
+    """Topics that the group has left, and does not read again."""
+    left = lag_overview.of_group(look.data.left_topics(look.span.start, look.span.end), group)
+    words = still_left(left, newest["topic"].unique().to_list())
+    return [("left", visible("; ".join(words)))] if words else []
+
+
+def members_text(members: int | None, newest: pl.DataFrame) -> str:
+    """How many there are, or why nobody knows, as the newest rows of the group's lag say."""
+    reasons = newest["members_unknown_reason"].drop_nulls()
+    if members is not None or reasons.is_empty():
+        return count(members)
+    return f"unknown: {visible(reasons[0])}"
 
 
 def _summary(
@@ -334,6 +368,7 @@ def _summary(
     causes: pl.DataFrame,
     *,
     look: Look,
+    pop: PopGroup | None,
 ) -> html.Div:
     """State and reason, why it is behind if it is, then the numbers, each with its unit."""
     if line is None:
@@ -344,14 +379,17 @@ def _summary(
     commit = cast("datetime | None", newest["last_commit_time"].max())
     facts = (
         *([("cluster", visible(line.cluster))] if look.names_clusters else []),
-        ("time lag", duration(line.time_lag_ms)),
-        ("messages behind", count(line.lag_messages)),
+        ("time lag", line.time_lag),
+        ("messages behind", line.messages),
         ("trend", TREND_SIGNS.get(line.trend or "", "unknown")),
         ("queues known", f"{line.queues_known} of {line.queues}"),
-        ("members", count(line.members)),
+        ("members", members_text(line.members, newest)),
+        *([] if pop is None else [("reads by", pop.reads_by), ("not acknowledged", pop.out)]),
         ("last commit", clock(commit)),
         ("judged to", clock(line.judged_to)),
         *_watched(look, newest),
+        *_silent_clients(look, line.group),
+        *_left_topics(look, line.group, newest),
     )
     return html.Div(
         [
@@ -376,7 +414,7 @@ def _why(causes: pl.DataFrame) -> list[html.Div]:
             [
                 html.B(f"{spoken(row['cause'])}: "),
                 html.Span(
-                    f"{visible(cause_text(row))} (seen at {clock(row['observed_at'])})",
+                    f"{visible(cause_shown(row))} (seen at {clock(row['observed_at'])} UTC)",
                     className="why",
                 ),
             ],
@@ -402,7 +440,7 @@ def _risk_table(risks: pl.DataFrame, view: View) -> Any:
     rows = [
         [
             html.Span(clock(row["opened_at"]), className="exact"),
-            answers.cause_words(row),
+            lag_overview.cause_words(row),
             html.Span([topic_link(row["topic"], view), f" {row['queue_id']}"]),
             html.Span(f"[{row['from_offset']}, {row['to_offset']})", className="exact"),
             html.Span(_predicted(row), className="number"),
@@ -416,13 +454,13 @@ def _risk_table(risks: pl.DataFrame, view: View) -> Any:
     return table(headings, rows, label="Windows of duplicate risk")
 
 
-def _replaced(replaced: pl.DataFrame) -> list[Any]:
-    """Messages that were pulled and lost, in their own words, the newest first; nothing of none."""
+def _lost(rows: pl.DataFrame) -> list[Any]:
+    """Messages that were lost, in the words of their rows, the newest first; nothing of none."""
     return [
         html.P(
             [html.Time(clock(row["observed_at"]), className="exact"), " ", visible(row["evidence"])]
         )
-        for row in replaced.reverse().iter_rows(named=True)
+        for row in rows.reverse().iter_rows(named=True)
     ]
 
 
@@ -458,7 +496,7 @@ def _stall_table(stalls: pl.DataFrame, view: View) -> Any:
         return quiet("No queue of this group stood still in this range.")
     rows = [
         [
-            html.Span(clock(row["opened_at"]), className="exact"),
+            html.Span(clock(began_at(row)), className="exact"),
             html.Span(clock(row["closed_at"]) if row["closed_at"] else "still", className="exact"),
             html.Span(duration(row["stood_ms"]), className="number"),
             html.Span(count(row["lag_messages"]), className="number"),
@@ -489,7 +527,7 @@ def _stall_table(stalls: pl.DataFrame, view: View) -> Any:
 
 
 def _head(row: dict[str, Any]) -> str:
-    """The message that all others wait for: by its offset, and its id where it was told."""
+    """The message that all others wait for: by its offset, and its id where it was reported."""
     offset, message = row["head_offset"], row["head_message_id"]
     if offset is None:
         return message or "not told"
@@ -510,7 +548,7 @@ def _member_table(rebalances: pl.DataFrame) -> Any:
     rows = [
         [
             html.Span(clock(row["observed_at"]), className="exact"),
-            html.Span(answers.rebalance_text(row), className="wrap"),
+            html.Span(lag_overview.rebalance_text(row), className="wrap"),
             html.Span(row["reason"] or "", className="wrap"),
         ]
         for row in rebalances.sort("observed_at", descending=True).iter_rows(named=True)
@@ -543,7 +581,7 @@ def _message(row: dict[str, Any], view: View) -> Any:
     return dcc.Link(message_id, href=href, className="exact")
 
 
-def register(app: Dash, desk: Desk) -> None:
+def register(app: Dash, desk: PageContext) -> None:
     """The page's callback."""
 
     @app.callback(
@@ -570,3 +608,6 @@ def register(app: Dash, desk: Desk) -> None:
 
     for element in ("group-duplicates", "group-stalls", "group-members", "group-dead"):
         register_drawn(app, element)
+
+
+PAGE: Final = Page(GROUP_PREFIX, "Group", layout, register, group_of, in_navigation=False)

@@ -1,4 +1,4 @@
-"""The lists of the pages of jobs: jobs, executors, and who changed what."""
+"""The lists on the pages of jobs: jobs, executors, and the audit of changes."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ from typing import Any, Final
 
 from dash import dcc, html
 
-from dashboards.job_view import PARTS, JobView, elsewhere, linked
-from dashboards.pages import people_lists
-from dashboards.pages.job_parts import (
+from dashboards.formatting import duration, plural
+from dashboards.job_url_state import PARTS, JobView, elsewhere, linked
+from dashboards.pages import user_list
+from dashboards.pages.components import card, coded, quiet, table
+from dashboards.pages.job_components import (
     asking,
     cut,
     deed_link,
@@ -18,9 +20,7 @@ from dashboards.pages.job_parts import (
     schedule_text,
     worded,
 )
-from dashboards.pages.parts import card, coded, quiet, table
-from dashboards.words import duration, plural
-from pipelines.scheduler.looking import Executor, LookingDesk
+from pipelines.scheduler.page_queries import Executor, LookingDesk
 from pipelines.scheduler.roles import Deed
 from pipelines.scheduler.store.groups import Group
 from pipelines.scheduler.store.job_lists import JOBS_A_PAGE, JobLine, JobOrder, JobState
@@ -96,17 +96,19 @@ def jobs(desk: LookingDesk, view: JobView, search: str | None) -> Any:
 
 
 def _row(line: JobLine, desk: LookingDesk, search: str | None) -> list[Any]:
-    job, told = line.job, line.job.settings
+    job, settings = line.job, line.job.settings
     path = f"/jobs/{job.job_id}"
     what = html.Div(
         [
             html.Div(
                 [
-                    dcc.Link(cut(told.title), href=elsewhere(path, search), className="name jump"),
+                    dcc.Link(
+                        cut(settings.title), href=elsewhere(path, search), className="name jump"
+                    ),
                     html.Span(f" {job.job_id}", className="reason"),
                 ]
             ),
-            html.Div(cut(told.handler or told.glue_type, 80), className="reason"),
+            html.Div(cut(settings.handler or settings.glue_type, 80), className="reason"),
         ],
         className="what",
     )
@@ -120,7 +122,9 @@ def _row(line: JobLine, desk: LookingDesk, search: str | None) -> list[Any]:
                 html.Div(f"{moment(line.last.planned_ms)} UTC", className="exact"),
             ]
         )
-    next_one = html.Span(moment(job.next_ms, told.zone) if job.next_ms else "", className="exact")
+    next_one = html.Span(
+        moment(job.next_ms, settings.zone) if job.next_ms else "", className="exact"
+    )
     return [
         what,
         html.Span(cut(line.app_name, 60), className="wrap"),
@@ -171,7 +175,7 @@ def executors(desk: LookingDesk, search: str | None) -> list[Any]:
             group,
             there,
             now_ms,
-            people_lists.deeds("/jobs/executors", search, "group", group.app_name, words=words),
+            user_list.deeds("/jobs/executors", search, "group", group.app_name, words=words),
         )
         for group, there in found
     ]

@@ -1,6 +1,6 @@
-"""The page of one job: what it is told to be, when it runs, its runs, and its sources.
+"""The page of one job: its settings, its schedule, its runs and its sources.
 
-Place in the walk: `jobs` asks who reads it, and draws what is made here.
+Place in the walk: `jobs` asks who reads it, and draws the components made here.
 """
 
 from __future__ import annotations
@@ -9,11 +9,12 @@ from typing import Any, Final
 
 from dash import dcc, html
 
-from dashboards.job_fields import DIFF_LINES_MAX, diff_of
-from dashboards.job_previews import TIMES_SHOWN
-from dashboards.job_view import JOB_PARTS, JobAddress, JobView, elsewhere, linked
-from dashboards.pages.job_panel import SOURCE_CHARS_MAX, diff, source_of
-from dashboards.pages.job_parts import (
+from dashboards.actions.job_fields import DIFF_LINES_MAX, diff_of
+from dashboards.actions.job_previews import TIMES_SHOWN
+from dashboards.formatting import duration, plural, spoken
+from dashboards.job_url_state import JOB_PARTS, JobAddress, JobView, elsewhere, linked
+from dashboards.pages.components import card, node, quiet, table
+from dashboards.pages.job_components import (
     MESSAGE_SHOWN_MAX,
     STEP_SIGNS,
     asking,
@@ -25,11 +26,10 @@ from dashboards.pages.job_parts import (
     run_pill,
     worded,
 )
-from dashboards.pages.parts import card, node, quiet, table
-from dashboards.words import duration, plural, spoken
+from dashboards.pages.job_panel import SOURCE_CHARS_MAX, diff, source_of
 from engine.foundation.errors import ConfigError
 from pipelines.scheduler.job_settings import BEAN
-from pipelines.scheduler.looking import LookingDesk
+from pipelines.scheduler.page_queries import LookingDesk
 from pipelines.scheduler.roles import Deed
 from pipelines.scheduler.run_life import ENDED, OPEN, OUTSIDE, RunState
 from pipelines.scheduler.store.results import Run
@@ -93,13 +93,14 @@ class JobPage:
         """What the part is made of."""
         if self._address.job_part == "source":
             return self._sources()
-        return [html.Div([self._told(), self._next()], className="job-split"), self._history()]
+        return [html.Div([self._settings(), self._next()], className="job-split"), self._history()]
 
-    def _told(self) -> Any:
-        told = self._job.settings
-        titles = self._desk.titles_of(list(told.children[:20]))
+    def _settings(self) -> Any:
+        settings = self._job.settings
+        titles = self._desk.titles_of(list(settings.children[:20]))
         children = ", ".join(
-            f"{one} {cut(titles[one], 40)}" if one in titles else str(one) for one in told.children
+            f"{one} {cut(titles[one], 40)}" if one in titles else str(one)
+            for one in settings.children
         )
         wrong = []
         if self._job.wrong_because is not None:
@@ -110,18 +111,18 @@ class JobPage:
             [
                 *wrong,
                 ("group", cut(self._group.app_name)),
-                ("schedule", f"{told.schedule_kind} {told.schedule_text}".strip()),
-                ("zone", cut(told.zone)),
-                ("handler", cut(told.handler)),
-                ("kind of source", "" if told.glue_type == BEAN else cut(told.glue_type)),
-                ("parameters", cut(told.parameters, 400) if told.parameters else ""),
-                ("routing", cut(told.route)),
-                ("while another run is at work", cut(told.blocking)),
-                ("misfires", cut(told.misfire)),
-                ("time-out", f"{told.timeout_s} s" if told.timeout_s else "none"),
-                ("retries", str(told.retries)),
+                ("schedule", f"{settings.schedule_kind} {settings.schedule_text}".strip()),
+                ("zone", cut(settings.zone)),
+                ("handler", cut(settings.handler)),
+                ("kind of source", "" if settings.glue_type == BEAN else cut(settings.glue_type)),
+                ("parameters", cut(settings.parameters, 400) if settings.parameters else ""),
+                ("routing", cut(settings.route)),
+                ("while another run is at work", cut(settings.blocking)),
+                ("misfires", cut(settings.misfire)),
+                ("time-out", f"{settings.timeout_s} s" if settings.timeout_s else "none"),
+                ("retries", str(settings.retries)),
                 ("children", children),
-                ("author", cut(told.author) if told.author else ""),
+                ("author", cut(settings.author) if settings.author else ""),
                 ("changed", f"{moment(self._job.changed_ms)} UTC"),
             ]
         )
@@ -177,7 +178,7 @@ class JobPage:
         return card("What became of its runs?", html.Div(shown), element="job-history")
 
     def _run_row(self, run: Run) -> list[Any]:
-        told = run.result_message or run.trigger_message or ""
+        message = run.result_message or run.trigger_message or ""
         is_this = run.log_id == self._view.run
         link = dcc.Link(
             str(run.log_id),
@@ -196,7 +197,7 @@ class JobPage:
             html.Span(_cause(run) + again),
             shard,
             html.Span(run.address or "", className="exact"),
-            html.Span(cut(told, MESSAGE_SHOWN_MAX) + late if told or late else "",
+            html.Span(cut(message, MESSAGE_SHOWN_MAX) + late if message or late else "",
                       className="wrap"),
             self._kill_link(run),
         ]  # fmt: skip
@@ -213,7 +214,7 @@ class JobPage:
         run = self._desk.run(self._view.run)
         if run.job_id != self._job.job_id:
             raise ConfigError("run", run.log_id, f"one of job {self._job.job_id}")
-        told = run.result_message or run.trigger_message or ""
+        message = run.result_message or run.trigger_message or ""
         deeds = []
         if run.state not in ENDED and self._may_change:
             deeds.append(deed_link("kill it", self._to(do="kill")))
@@ -227,7 +228,7 @@ class JobPage:
                     ("ended", f"{moment(run.ended_ms)} UTC" if run.ended_ms else "not yet"),
                     ("executor", run.address or "none"),
                     ("try", str(run.attempt + 1)),
-                    ("it told", cut(told, 2_000) if told else ""),
+                    ("it told", cut(message, 2_000) if message else ""),
                 ]
             ),
         ]

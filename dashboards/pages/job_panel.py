@@ -1,6 +1,6 @@
-"""The panel of a change: its fields, what it will do, and the button that does it.
+"""The panel of a change: its fields, its preview, and the button that applies it.
 
-Invariant: the button is there only for what can be done and was previewed; the server asks all of
+Invariant: the button is there only for what can be done and was previewed; the server checks all of
 it again.
 """
 
@@ -11,11 +11,12 @@ from typing import Any, Final
 
 from dash import dcc, html
 
-from dashboards.admin_changes import ADMIN_DEEDS, RIGHTS, SECRETS
-from dashboards.job_changes import Told
-from dashboards.job_fields import SHOWN_CHARS_MAX, text_of
-from dashboards.job_previews import NOTHING_YET, Preview
-from dashboards.pages.job_parts import (
+from dashboards.actions.admin_changes import ADMIN_DEEDS, RIGHTS, SECRETS
+from dashboards.actions.changes import PanelState
+from dashboards.actions.job_fields import SHOWN_CHARS_MAX, text_of
+from dashboards.actions.job_previews import NOTHING_YET, Preview
+from dashboards.pages.components import node, table
+from dashboards.pages.job_components import (
     area_field,
     button,
     choice_field,
@@ -24,7 +25,6 @@ from dashboards.pages.job_parts import (
     moment,
     text_field,
 )
-from dashboards.pages.parts import node, table
 from pipelines.scheduler.job_settings import (
     BLOCKING,
     GLUE_TYPES,
@@ -125,9 +125,9 @@ VERBS: Final = {
 }
 
 
-def first_values(deed: str, told: Told) -> dict[str, str]:
+def first_values(deed: str, state: PanelState) -> dict[str, str]:
     """What the fields of a deed hold when its panel is opened."""
-    job = None if told.facts is None else told.facts.job
+    job = None if state.facts is None else state.facts.job
     settings = job.settings if job is not None else JobSettings.unchecked(title="")
     texts = {
         name: text_of(getattr(settings, name))
@@ -135,56 +135,56 @@ def first_values(deed: str, told: Told) -> dict[str, str]:
         if name in JobSettings.__slots__
     }
     if "group" in FIELDS.get(deed, ()):
-        texts["group"] = told.facts.app_name if told.facts is not None else ""
+        texts["group"] = state.facts.app_name if state.facts is not None else ""
     if deed == "copy":
         texts["title"] = f"copy of {settings.title}"[:NAME_CHARS_MAX]
     return texts
 
 
-def panel(told: Told, groups: Sequence[str], away: str) -> Any:
+def panel(state: PanelState, groups: Sequence[str], away: str) -> Any:
     """What is shown of a change. `groups`: whose jobs he may change; `away`: the page as it is
     without it."""
-    if told.done:
-        return _frame(told, "Done", _done(told, away))
-    if told.preview is None:
-        return _frame(told, "Not done", [_alert(told.refused), _close(away)])
-    preview = told.preview
+    if state.done:
+        return _frame(state, "Done", _done(state, away))
+    if state.preview is None:
+        return _frame(state, "Not done", [_alert(state.refused), _close(away)])
+    preview = state.preview
     shown: list[Any] = []
-    if told.refused:
-        shown.append(_alert(told.refused))
-    fields = _fields(told, groups)
+    if state.refused:
+        shown.append(_alert(state.refused))
+    fields = _fields(state, groups)
     if fields:
         shown.append(node("div", fields, className="fields"))
     shown += _preview(preview)
     deeds: list[Any] = []
-    if FIELDS.get(told.wish.deed):
+    if FIELDS.get(state.wish.deed):
         deeds.append(button("Preview", "preview"))
     if not preview.wrong:
-        deed = told.wish.deed if told.wish.deed in VERBS else told.wish.deed.partition("-")[2]
+        deed = state.wish.deed if state.wish.deed in VERBS else state.wish.deed.partition("-")[2]
         deeds.append(button(VERBS[deed], "do", primary=True))
     shown.append(node("div", [*deeds, _close(away)], className="deeds"))
-    return _frame(told, preview.title, shown)
+    return _frame(state, preview.title, shown)
 
 
-def _frame(told: Told, title: str, shown: Sequence[Any]) -> Any:
+def _frame(state: PanelState, title: str, shown: Sequence[Any]) -> Any:
     heading = node("h2", cut(title), id="change-title", tabIndex="-1", data_focus="yes")
     return node(
         "section",
         [heading, *shown],
         className="card change",
         aria_labelledby="change-title",
-        data_deed=told.wish.deed,
-        data_subject=str(told.wish.subject),
-        data_key=told.key,
-        data_version=told.preview.version if told.preview is not None else "",
+        data_deed=state.wish.deed,
+        data_subject=str(state.wish.subject),
+        data_key=state.key,
+        data_version=state.preview.version if state.preview is not None else "",
     )
 
 
-def _done(told: Told, away: str) -> list[Any]:
+def _done(state: PanelState, away: str) -> list[Any]:
     links: list[Any] = [_close(away)]
-    if told.leads_to:
-        links.insert(0, dcc.Link("Go there", href=told.leads_to, className="jump"))
-    said = node("p", cut(told.done, SHOWN_CHARS_MAX), role="status", data_state="done")
+    if state.leads_to:
+        links.insert(0, dcc.Link("Go there", href=state.leads_to, className="jump"))
+    said = node("p", cut(state.done, SHOWN_CHARS_MAX), role="status", data_state="done")
     return [said, node("div", links, className="deeds")]
 
 
@@ -196,23 +196,23 @@ def _alert(sentence: str) -> Any:
     return node("p", cut(sentence, SHOWN_CHARS_MAX), className="field-wrong", role="alert")
 
 
-def _fields(told: Told, groups: Sequence[str]) -> list[Any]:
-    values = first_values(told.wish.deed, told) | dict(told.wish.values)
-    wrong = told.preview.wrong if told.preview is not None else {}
+def _fields(state: PanelState, groups: Sequence[str]) -> list[Any]:
+    values = first_values(state.wish.deed, state) | dict(state.wish.values)
+    wrong = state.preview.wrong if state.preview is not None else {}
     shown: list[Any] = []
-    hidden = HIDDEN.get(told.wish.deed)
+    hidden = HIDDEN.get(state.wish.deed)
     if hidden:
         shown.append(node("input", type="hidden", value=values.get(hidden, ""), data_field=hidden))
-    for name in FIELDS.get(told.wish.deed, ()):
+    for name in FIELDS.get(state.wish.deed, ()):
         label, value, why = LABELS[name], values.get(name, ""), wrong.get(name, "")
-        if name == "glue_type" and value not in GLUE_TYPES and told.wish.deed == "edit":
+        if name == "glue_type" and value not in GLUE_TYPES and state.wish.deed == "edit":
             continue  # A workflow stays one.
         if name == "group":
             shown.append(choice_field(name, label, value, groups, wrong=why))
         elif name in CHOICES:
             shown.append(choice_field(name, label, value, CHOICES[name], wrong=why))
         elif name in LONG:
-            rows = 18 if told.wish.deed == "source" else 3
+            rows = 18 if state.wish.deed == "source" else 3
             bound = CHARS_MAX[name]
             shown.append(area_field(name, label, value, wrong=why, rows=rows, chars_max=bound))
         else:
@@ -257,7 +257,7 @@ def _value(text: str) -> str:
 
 
 def diff(lines: Sequence[str]) -> Any:
-    """Lines that differ; what is new and what is gone is told by its sign, too."""
+    """Lines that differ; a sign marks what is new and what is gone, too."""
     css = {"+": "diff-new", "-": "diff-gone", "@": "diff-at"}
     shown = [
         node("span", exact(line[:2_000]) + "\n", className=css.get(line[:1], "")) for line in lines

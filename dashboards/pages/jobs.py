@@ -1,7 +1,7 @@
-"""The pages of jobs: who reads them, what they show, and the panel in which something is changed.
+"""The pages of jobs: admits the reader, draws the lists, and handles the panel of a change.
 
-What is read is drawn from plain data with each tick, when it has changed. What is changed goes
-through one callback: it previews, and does what was previewed. Strangers get the sign-in.
+Lists are drawn from plain data at each tick, when they have changed. Changes go through one
+callback: it shows the preview, then applies it. Strangers get the sign-in.
 """
 
 from __future__ import annotations
@@ -13,15 +13,16 @@ from typing import Any, Final
 
 from dash import ClientsideFunction, Dash, Input, Output, State, dcc, html, no_update
 
-from dashboards.admin_changes import ADMIN_DEEDS, AdminChanges
-from dashboards.desk import Desk, beside
-from dashboards.job_changes import JobChanges, Told, wish_of
-from dashboards.job_previews import DEEDS, Wish
-from dashboards.job_view import JobAddress, address_of, linked, view_of
-from dashboards.pages import job_lists, job_operations, people_lists, sign_in
-from dashboards.pages.job_page import JobPage
-from dashboards.pages.job_panel import first_values, panel
-from dashboards.pages.parts import (
+from dashboards.access.visitors import Standing, Visitor
+from dashboards.actions.admin_changes import ADMIN_DEEDS, AdminChanges
+from dashboards.actions.changes import PanelState, wish_of
+from dashboards.actions.job_changes import JobChanges
+from dashboards.actions.job_previews import DEEDS, Wish
+from dashboards.formatting import visible
+from dashboards.job_url_state import ROOT, JobAddress, address_of, linked, view_of
+from dashboards.page_context import PageContext, beside
+from dashboards.pages import job_lists, operation_list, sign_in, user_list
+from dashboards.pages.components import (
     card,
     drawn,
     notice,
@@ -31,11 +32,12 @@ from dashboards.pages.parts import (
     search_field,
     tree,
 )
+from dashboards.pages.job_page import JobPage
+from dashboards.pages.job_panel import first_values, panel
+from dashboards.pages.page import Page
 from dashboards.pages.run_logs import Logs
-from dashboards.visits import Standing, Visitor
-from dashboards.words import visible
-from engine.foundation.errors import ConfigError, StorageError, TidemarkError
-from pipelines.scheduler.looking import LookingDesk
+from engine.foundation.errors import ConfigError, RuleBroken, StorageError, TidemarkError
+from pipelines.scheduler.page_queries import LookingDesk
 from pipelines.scheduler.roles import NotPermitted
 
 LOG_EACH_MS: Final = 1_000
@@ -92,7 +94,7 @@ def _log() -> html.Div:
     return html.Div(shown, id="run-log-card", className="hidden")
 
 
-def content(desk: Desk, path: str | None, search: str | None) -> dict[str, Any]:
+def content(desk: PageContext, path: str | None, search: str | None) -> dict[str, Any]:
     """What is shown: "gate" is for strangers and what stands above, the others are trees."""
     nothing: dict[str, Any] = {"head": None, "run": None, "body": None, "gate": None}
     address = address_of(path)
@@ -109,6 +111,8 @@ def content(desk: Desk, path: str | None, search: str | None) -> dict[str, Any]:
         return nothing | {"gate": gate} | _shown(scheduler, address, search)
     except NotPermitted as error:
         return nothing | _refused(f"{error}.")
+    except RuleBroken as error:
+        return nothing | _refused(f"{error}.")
     except ConfigError as error:
         return nothing | _refused(f"{error.key} {error.value}: {error.allowed}.")
     except StorageError as error:
@@ -124,9 +128,9 @@ def _shown(desk: LookingDesk, address: JobAddress, search: str | None) -> dict[s
         case "/jobs/executors":
             body: Any = job_lists.executors(desk, search)
         case "/jobs/users":
-            body = _card(address, people_lists.users(desk, search))
+            body = _card(address, user_list.users(desk, search))
         case "/jobs/operations":
-            body = _card(address, job_operations.operations(desk))
+            body = _card(address, operation_list.operations(desk))
         case "/jobs/audit":
             body = _card(address, job_lists.audit(desk, view))
         case _:
@@ -184,7 +188,7 @@ def gate_of(kind: str | None, search: str | None) -> Any:
 class Panel:
     """The panel of a change, for whoever asks."""
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, desk: PageContext) -> None:
         self._desk = desk
         self._changes = (
             None if desk.visitors is None else JobChanges(desk.visitors, token=desk.executor_token)
@@ -207,15 +211,15 @@ class Panel:
         if not is_of_here and not view.deed:
             return None
         if visitor.standing is not Standing.SIGNED_IN:
-            told = Told(Wish("run"), refused="Nobody has signed in: nothing is changed.")
-            return tree(panel(told, (), linked(path or "", search, do=None, name=None)))
-        told_of = self._stepped(visitor, asked) if is_of_here else None
-        told = told_of or self._opened(visitor, address, search)
+            state = PanelState(Wish("run"), refused="Nobody has signed in: nothing is changed.")
+            return tree(panel(state, (), linked(path or "", search, do=None, name=None)))
+        stepped = self._stepped(visitor, asked) if is_of_here else None
+        state = stepped or self._opened(visitor, address, search)
         return tree(
-            panel(told, self._groups(visitor), linked(path or "", search, do=None, name=None))
+            panel(state, self._groups(visitor), linked(path or "", search, do=None, name=None))
         )
 
-    def _stepped(self, visitor: Visitor, asked: dict[str, Any]) -> Told | None:
+    def _stepped(self, visitor: Visitor, asked: dict[str, Any]) -> PanelState | None:
         assert self._changes is not None, "there are changes to make"
         wish = wish_of(asked, (*DEEDS, *ADMIN_DEEDS))
         version, key = asked.get("version"), asked.get("key")
@@ -227,7 +231,7 @@ class Panel:
             return changes.do(visitor, wish, version=version, key=key)
         return changes.preview(visitor, wish)
 
-    def _opened(self, visitor: Visitor, address: JobAddress, search: str | None) -> Told:
+    def _opened(self, visitor: Visitor, address: JobAddress, search: str | None) -> PanelState:
         assert self._changes is not None, "there are changes to make"
         view = view_of(search)
         if view.deed in ADMIN_DEEDS and address.part == PAGE_OF[view.deed.partition("-")[0]]:
@@ -237,14 +241,14 @@ class Panel:
         if view.deed == "kill":
             subject = view.run or 0
         if view.deed not in DEEDS or (subject == 0) != (view.deed == "add"):
-            return Told(Wish("run"), refused="There is nothing of that kind to do here.")
+            return PanelState(Wish("run"), refused="There is nothing of that kind to do here.")
         given = {"glue_id": str(view.glue or 0)} if view.deed == "back" else {}
         wish = Wish(view.deed, subject, given)
-        told = self._changes.preview(visitor, wish)
-        if told.facts is None:
-            return told
+        state = self._changes.preview(visitor, wish)
+        if state.facts is None:
+            return state
         # As the fields will hold it: what they hold is what is previewed.
-        filled = replace(wish, values=first_values(wish.deed, told) | given)
+        filled = replace(wish, values=first_values(wish.deed, state) | given)
         return self._changes.preview(visitor, filled)
 
     def _groups(self, visitor: Visitor) -> list[str]:
@@ -257,7 +261,7 @@ class Panel:
         return [one.app_name for one in found]
 
 
-def register(app: Dash, desk: Desk) -> None:
+def register(app: Dash, desk: PageContext) -> None:
     """The callbacks of these pages."""
     panels, logs = Panel(desk), Logs(desk)
 
@@ -316,3 +320,10 @@ def register(app: Dash, desk: Desk) -> None:
 
 def _digest(*parts: Any) -> str:
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
+
+
+def _job_page(path: str) -> str | None:
+    return None if address_of(path) is None else path
+
+
+PAGE: Final = Page(ROOT, "Jobs", layout, register, _job_page)

@@ -1,4 +1,4 @@
-"""The overview: is anything wrong, where, and since when."""
+"""The overview page: shows whether anything is wrong, where, and since when."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from typing import Any, Final
 import polars as pl
 from dash import ClientsideFunction, Dash, Input, Output, dcc, html
 
-from dashboards import answers
-from dashboards.answers import Change, GroupLine
-from dashboards.desk import Desk, Look, beside
-from dashboards.figures.overview import bucket, lag_heatmap, line_name
-from dashboards.pages.parts import (
+from dashboards.figures.lag_heatmap import bucket, lag_heatmap, line_name
+from dashboards.formatting import clock, count, duration, or_more, plural, visible
+from dashboards.models import lag_overview
+from dashboards.models.lag_overview import Change, GroupLine
+from dashboards.page_context import PageContext, beside
+from dashboards.pages.components import (
     TREND_SIGNS,
     card,
     doubts_at,
@@ -22,6 +23,7 @@ from dashboards.pages.parts import (
     first_run,
     pager,
     quiet,
+    reason_of,
     register_drawn,
     register_search,
     search_field,
@@ -33,23 +35,26 @@ from dashboards.pages.parts import (
     tree,
     withheld_notice,
 )
+from dashboards.pages.page import Page
+from dashboards.reads.lake_data import Look
 from dashboards.theme import palette, state_sign
-from dashboards.view import Span, View, around, group_path
-from dashboards.words import clock, count, duration, plural, visible
+from dashboards.url_state import Span, View, around, group_path
 from engine.foundation.errors import LakeError
-from pipelines.at_risk import at_risk
-from pipelines.came_again import CameAgain, came_again
-from pipelines.reading import LOOK_BACK
-from pipelines.rollbacks import rollbacks
-from pipelines.trust import Doubts, Trust
-from pipelines.wording import REASONS, UNKNOWN
+from pipelines.base.wording import REASONS, UNKNOWN, spoken, with_article
+from pipelines.reading.at_risk import at_risk
+from pipelines.reading.known import BEGINNINGS
+from pipelines.reading.reading import LOOK_BACK
+from pipelines.reading.rollbacks import rollbacks
+from pipelines.reading.trust import Doubts, Trust
+from pipelines.sentences.duplicate_counts import CameAgain, came_again
+from pipelines.sentences.stalls import stands_now
 
 GROUPS_PER_PAGE: Final = 25
 """Rows of the heatmap and of the table; further groups are on further pages."""
 HIDDEN, SHOWN = "overview-body hidden", "overview-body"
 VERDICTS: Final = (
     *("group_state", "consumer_lag", "stalled_windows", "duplicate_risk_windows"),
-    *("replaced_messages", "passed_over_messages"),
+    *("replaced_messages", "lost_unread_messages", "passed_over_messages"),
 )
 """Tables whose verdicts the page shows."""
 WITHHELD_WORD: Final = "withheld"
@@ -68,6 +73,7 @@ CHANGE_SIGNS: Final = {
     "rebalance": ("⇄", "event"),
     "dead": ("✖", "dead"),
     "replaced": ("✖", "stalled"),
+    "deleted unread": ("✖", "stalled"),
     "passed over": ("✖", "stalled"),
     "topic": ("↻", "event"),
 }
@@ -130,7 +136,7 @@ def layout() -> html.Div:
 
 
 def content(
-    desk: Desk, search: str | None, theme: str | None, pulse: Any = None
+    desk: PageContext, search: str | None, theme: str | None, pulse: Any = None
 ) -> tuple[Any, ...]:
     """(notice, body class, strip, figure, its size, its summary, groups, changes, links to the
     pages of groups, how many groups were found), as they are sent."""
@@ -156,20 +162,22 @@ def _checks_age(look: Look) -> int:
 def _content(look: Look, theme: str | None) -> tuple[Any, ...]:
     data, span = look.data, look.span
     stalls = data.stalls(span.start, span.end)
-    standing = answers.open_at_end(stalls, span)
+    standing = lag_overview.open_at_end(stalls, span)
     trust = data.trust(span.start)
     states = trust.over_states(data.newest_states(), data.moment.newest)
-    groups = answers.group_table(states, data.newest_lag(), standing, data.moment)
+    groups = lag_overview.group_table(states, data.newest_lag(), standing, data.moment)
     if groups.is_empty() or span.is_ahead:
         return _instead(empty_range(span, look.view, what="No group reported anything"))
-    risks = answers.overlapping(data.present("duplicate_risk_windows", span.start, span.end), span)
+    risks = lag_overview.overlapping(
+        data.present("duplicate_risk_windows", span.start, span.end), span
+    )
     rebalances = data.rows("rebalances", span.start, span.end)
     dead = data.rows("dead_letters", span.start, span.end)
     lifecycle = data.lifecycle(span.start, span.end)
-    silences = answers.begun_in(data.silences(span.start - LOOK_BACK, span.end), span)
-    brokers = answers.broker_events(lifecycle, silences, names_clusters=look.names_clusters)
-    chosen = answers.chosen_groups(groups, look.view.query, look.view.sort)
-    page = answers.page_of(chosen, look.view.page, GROUPS_PER_PAGE)
+    silences = lag_overview.begun_in(data.silences(span.start - LOOK_BACK, span.end), span)
+    brokers = lag_overview.broker_events(lifecycle, silences, names_clusters=look.names_clusters)
+    chosen = lag_overview.chosen_groups(groups, look.view.query, look.view.sort)
+    page = lag_overview.page_of(chosen, look.view.page, GROUPS_PER_PAGE)
     names = [(row["cluster"], row["group"]) for row in page.iter_rows(named=True)]
     figure = lag_heatmap(
         data.cells(span, bucket(span), page["group"].unique(maintain_order=True).to_list()),
@@ -185,12 +193,12 @@ def _content(look: Look, theme: str | None) -> tuple[Any, ...]:
         look=look,
         stalls=standing,
         risks=risks,
-        open_risks=answers.open_at_end(risks, span),
+        open_risks=lag_overview.open_at_end(risks, span),
         dead=dead,
         trust=trust,
-        found=answers.quality(data.checks(), now=span.now),
+        found=lag_overview.quality(data.checks(), now=span.now),
     )
-    changes = answers.changes(
+    changes = lag_overview.changes(
         stalls=stalls,
         risks=risks,
         rebalances=rebalances,
@@ -199,9 +207,11 @@ def _content(look: Look, theme: str | None) -> tuple[Any, ...]:
         brokers=brokers,
         together=rollbacks(risks, lifecycle.filter(pl.col("kind") == "BOOT")),
         replaced=data.rows("replaced_messages", span.start, span.end),
+        unread=data.rows("lost_unread_messages", span.start, span.end),
         lives=data.new_lives(span.start, span.end),
+        left=data.left_topics(span.start, span.end),
     )
-    lines = answers.group_lines(page, standing)
+    lines = lag_overview.group_lines(page, standing)
     return (
         sent(withheld_notice(trust, VERDICTS, data.moment, since=span.start)),
         SHOWN,
@@ -209,7 +219,7 @@ def _content(look: Look, theme: str | None) -> tuple[Any, ...]:
         figure,
         {"height": figure["layout"]["height"]},
         summary(groups, names_clusters=look.names_clusters),
-        tree(_groups(lines, look, risks=answers.open_at_end(risks, span), dead=dead)),
+        tree(_groups(lines, look, risks=lag_overview.open_at_end(risks, span), dead=dead)),
         tree(_feed(changes, look)),
         sent(pager("/", look.view, chosen.height, size=GROUPS_PER_PAGE, of="groups")),
         f"{chosen.height:,} of {plural(groups.height, 'group')}" if look.view.query else "",
@@ -219,11 +229,11 @@ def _content(look: Look, theme: str | None) -> tuple[Any, ...]:
 def _marks(
     stalls: pl.DataFrame, rebalances: pl.DataFrame, dead: pl.DataFrame, span: Span
 ) -> dict[str, pl.DataFrame]:
-    begun = stalls.select(*answers.LINE, pl.col("opened_at").alias("at"))
+    begun = stalls.select(*lag_overview.LINE, pl.min_horizontal(BEGINNINGS).alias("at"))
     return {
         "stall": begun.filter(pl.col("at") >= span.start),
-        "rebalance": rebalances.select(*answers.LINE, pl.col("observed_at").alias("at")),
-        "dead": dead.select(*answers.LINE, pl.col("observed_at").alias("at")),
+        "rebalance": rebalances.select(*lag_overview.LINE, pl.col("observed_at").alias("at")),
+        "dead": dead.select(*lag_overview.LINE, pl.col("observed_at").alias("at")),
     }
 
 
@@ -249,7 +259,7 @@ def _strip(
     risks: pl.DataFrame,
     open_risks: pl.DataFrame,
     dead: pl.DataFrame,
-    found: answers.Quality,
+    found: lag_overview.Quality,
     trust: Trust,
 ) -> list[Any]:
     moment, since = look.data.moment, look.span.start
@@ -261,8 +271,9 @@ def _strip(
         html.Span([state_pill(state), html.B(f"{states[state]:,}")], className="pill-count")
         for state in present
     ]
-    worst = groups.sort("time_lag_ms", descending=True, nulls_last=True).row(0, named=True)
-    known = groups["lag_messages"].drop_nulls()
+    worst = groups.sort(lag_overview.BOUNDS[0], descending=True, nulls_last=True).row(0, named=True)
+    known = groups["lag_at_least_messages"].drop_nulls()
+    whole = None if groups["lag_messages"].null_count() else int(known.sum())
     unknown_queues = int((groups["queues"] - groups["queues_known"]).sum())
     return [
         tile(
@@ -273,19 +284,19 @@ def _strip(
         ),
         tile(
             "worst time lag",
-            duration(worst["time_lag_ms"]),
+            or_more(worst["time_lag_ms"], worst["time_lag_at_least_ms"], duration),
             visible(_named(worst, look.names_clusters)),
             href=_place(worst, look),
             tone="bad" if state_sign(worst["state"]).rank < 5 else "calm",
         ),
         tile(
             "messages behind",
-            count(int(known.sum())) if known.len() else "unknown",
+            or_more(whole, int(known.sum()) if known.len() else None),
             _divided(
                 groups,
                 look,
                 f"{plural(unknown_queues, 'queue')} unknown" if unknown_queues else QUEUES_KNOWN,
-                number="lag_messages",
+                number="lag_at_least_messages",
             ),
             href="#overview-groups-card",
         ),
@@ -343,7 +354,7 @@ def _but_withheld(note: str, doubts: Doubts) -> str:
 
 
 def _stall_now(row: dict[str, Any], look: Look) -> str:
-    said = answers.stall_now_text(row)
+    said = stands_now(row)
     return f"{visible(row['cluster'])}: {said}" if look.names_clusters else said
 
 
@@ -367,14 +378,14 @@ def _twice(risks: pl.DataFrame, look: Look) -> Any:
     is_observed = look.data.moment.is_observed
     again = came_again(confirmed.iter_rows(named=True), is_observed=is_observed)
     none = "none seen" if again.reason is None else REASONS[again.reason]
-    causes = sorted({answers.cause_words(row) for row in confirmed.iter_rows(named=True)})
+    causes = [with_article(spoken(cause)) for cause in confirmed["cause"].unique().sort()]
     return tile(
         "delivered twice",
         _least(again),
         _divided(
             confirmed,
             look,
-            f"after a {', a '.join(causes)}" if causes else none,
+            f"after {', '.join(causes)}" if causes else none,
             number="redelivered_messages",
         ),
         href=_of_first(confirmed, look, "#group-duplicates-card"),
@@ -425,6 +436,7 @@ def _groups(lines: list[GroupLine], look: Look, *, risks: pl.DataFrame, dead: pl
     if not lines:
         return quiet("No group's name holds that.")
     risk_counts, dead_counts = _counts(risks), _counts(dead)
+    pops = look.data.pop_groups(look.span.end)
     rows = [
         [
             state_pill(line.state),
@@ -434,14 +446,14 @@ def _groups(lines: list[GroupLine], look: Look, *, risks: pl.DataFrame, dead: pl
                 href=_place({"cluster": line.cluster, "group": line.group}, look),
                 className="name",
             ),
-            html.Span(duration(line.time_lag_ms), className="number"),
-            html.Span(count(line.lag_messages), className="number"),
+            html.Span(line.time_lag, className="number"),
+            html.Span(line.messages, className="number"),
             TREND_SIGNS.get(line.trend or "", "unknown"),
             html.Span(count(line.members), className="number"),
             html.Span(f"{line.queues_known} of {line.queues}", className="number"),
             html.Span(count(risk_counts.get((line.cluster, line.group), 0)), className="number"),
             html.Span(count(dead_counts.get((line.cluster, line.group), 0)), className="number"),
-            html.Span(line.reason, className="reason"),
+            reason_of(line.reason, pops.get((line.cluster, line.group))),
         ]
         for line in lines
     ]
@@ -463,7 +475,7 @@ def _groups(lines: list[GroupLine], look: Look, *, risks: pl.DataFrame, dead: pl
 
 def _counts(rows: pl.DataFrame) -> dict[tuple[str, str], int]:
     """Rows of each group of each cluster."""
-    counted = rows.group_by(answers.LINE).len()
+    counted = rows.group_by(lag_overview.LINE).len()
     return {(cluster, group): number for cluster, group, number in counted.iter_rows()}
 
 
@@ -478,7 +490,7 @@ def _sorting(heading: str, order: str, view: View) -> Any:
 def _feed(changes: list[Change], look: Look) -> Any:
     if not changes:
         return quiet("Nothing changed in this range.")
-    entries = [html.Li(_entry(change, look)) for change in changes[: answers.CHANGES_MAX]]
+    entries = [html.Li(_entry(change, look)) for change in changes[: lag_overview.CHANGES_MAX]]
     more = len(changes) - len(entries)
     if more > 0:
         entries.append(html.Li(quiet(f"and {more} earlier")))
@@ -520,7 +532,7 @@ def _text(change: Change, view: View) -> Any:
     return [topic_link(change.topic, view), change.text.removeprefix(change.topic)]
 
 
-def register(app: Dash, desk: Desk) -> None:
+def register(app: Dash, desk: PageContext) -> None:
     """The page's callbacks."""
 
     @app.callback(
@@ -551,3 +563,6 @@ def register(app: Dash, desk: Desk) -> None:
         Input("overview-heatmap", "clickData"),
         prevent_initial_call=True,
     )
+
+
+PAGE: Final = Page("/", "Overview", layout, register)

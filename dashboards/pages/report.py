@@ -1,6 +1,6 @@
-"""One report: its page in a frame, its figures and files, what differs from another one.
+"""The page of one report: its frame, figures and files, and a comparison with another.
 
-What it differs from is in the address: the report of the period before unless another one is named.
+The address names the report to compare with; the default is the one of the period before.
 """
 
 from __future__ import annotations
@@ -10,9 +10,12 @@ from typing import Any, Final
 
 from dash import Dash, Input, Output, State, dcc, html
 
-from dashboards.desk import Desk, beside
-from dashboards.pages import report_deeds
-from dashboards.pages.parts import (
+from dashboards.access.security import REPORT_SANDBOX
+from dashboards.formatting import plural, visible
+from dashboards.models.report_numbers import differing, groups_of, tally
+from dashboards.page_context import PageContext, beside
+from dashboards.pages import report_actions
+from dashboards.pages.components import (
     card,
     coded,
     drawn,
@@ -23,7 +26,8 @@ from dashboards.pages.parts import (
     register_drawn,
     tree,
 )
-from dashboards.pages.report_parts import (
+from dashboards.pages.page import Page
+from dashboards.pages.report_components import (
     GROUPS_PER_PAGE,
     differences_of,
     facts_of,
@@ -33,18 +37,8 @@ from dashboards.pages.report_parts import (
     origin_of,
     runs_table,
 )
-from dashboards.report_figures import differing, groups_of, tally
-from dashboards.report_files import SANDBOX
-from dashboards.reports import is_sound, period_text
-from dashboards.view import (
-    REPORTS_PATH,
-    View,
-    parse,
-    report_file_path,
-    report_of,
-    report_path,
-)
-from dashboards.words import plural, visible
+from dashboards.reads.report_shelf import is_sound, period_text
+from dashboards.url_state import REPORTS_PATH, View, parse, report_file_path, report_of, report_path
 from engine.foundation.errors import LakeError
 from pipelines.reports.kept import PAGE_FILE, ReportRun
 
@@ -73,7 +67,7 @@ def layout(name: str) -> html.Div:
     """Frame and figures side by side; below them the groups, and what differs."""
     figures = [
         card("In short", html.Div(id="report-facts"), element="report-facts-card"),
-        report_deeds.layout(),
+        report_actions.layout(),
         card("Files", html.Div(id="report-files"), element="report-files-card"),
         card("Made from", html.Div(drawn("report-origin")), element="report-origin-card"),
     ]
@@ -124,7 +118,7 @@ def layout(name: str) -> html.Div:
     )
 
 
-def content(desk: Desk, path: str | None, search: str | None) -> tuple[Any, ...]:
+def content(desk: PageContext, path: str | None, search: str | None) -> tuple[Any, ...]:
     """What OUTPUTS show."""
     view, name = parse(search), report_of(path or "") or ""
     try:
@@ -136,7 +130,7 @@ def content(desk: Desk, path: str | None, search: str | None) -> tuple[Any, ...]
         return _instead(name, failure(str(error), desk.clock()))
 
 
-def _missing(desk: Desk, name: str) -> html.Div:
+def _missing(desk: PageContext, name: str) -> html.Div:
     command = html.Code(f"tidemark reports list {desk.reports.option}")
     said = [
         html.P(f"{name or 'That'} is none of this lake: its row is not there, or not any more."),
@@ -154,17 +148,17 @@ def _instead(name: str, shown: Any) -> tuple[Any, ...]:
 class _Shown:
     """One report, as one look asks for it."""
 
-    desk: Desk
+    desk: PageContext
     run: ReportRun
     view: View
 
     def outputs(self) -> tuple[Any, ...]:
         """The values of OUTPUTS, in their order."""
         shelf, run, view = self.desk.reports, self.run, self.view
-        told = shelf.numbers(run)
+        stored = shelf.numbers(run)
         runs = shelf.of_period(run)
         choices, against, differences = self._compared()
-        groups = groups_of(told.numbers, view.cluster) if told.numbers is not None else ()
+        groups = groups_of(stored.numbers, view.cluster) if stored.numbers is not None else ()
         note = plural(len(groups), "group")
         turned = pager(
             report_path(run.name),
@@ -173,7 +167,7 @@ class _Shown:
             size=GROUPS_PER_PAGE,
             of="groups of the report",
         )
-        facts = facts_of_row(run) if told.numbers is None else facts_of(told.numbers, view)
+        facts = facts_of_row(run) if stored.numbers is None else facts_of(stored.numbers, view)
         of_one = f" of cluster {visible(view.cluster)}" if view.cluster else ""
         return (
             None,
@@ -190,7 +184,7 @@ class _Shown:
             against,
             tree(differences),
             note + of_one,
-            tree(group_table(told.numbers, groups, view)),
+            tree(group_table(stored.numbers, groups, view)),
             turned,
         )
 
@@ -202,7 +196,7 @@ class _Shown:
             return notice("The page is not there", [html.P(coded(str(error)))], kind="gone")
         return html.Iframe(
             src=report_file_path(run.name, PAGE_FILE),
-            sandbox=SANDBOX,
+            sandbox=REPORT_SANDBOX,
             title=f"The page of the report: {period_text(run)}",
             referrerPolicy="no-referrer",
         )
@@ -221,10 +215,10 @@ class _Shown:
         if before.numbers is None or after.numbers is None:
             return choices, against, quiet(coded(before.trouble or after.trouble))
         things = differing(before.numbers, after.numbers, view.cluster)
-        told = differences_of(
+        stored = differences_of(
             things, (before.numbers, after.numbers), (other, run), view=view, shelf=shelf
         )
-        return choices, f"{against}: {tally(things)}", told
+        return choices, f"{against}: {tally(things)}", stored
 
     def _nothing_before(self) -> Any:
         run, shelf = self.run, self.desk.reports
@@ -271,7 +265,7 @@ def _named(run: ReportRun) -> str:
     return f"{visible(period_text(run))}, run {run.number}"
 
 
-def register(app: Dash, desk: Desk) -> None:
+def register(app: Dash, desk: PageContext) -> None:
     """The page's callbacks."""
 
     @app.callback(
@@ -287,6 +281,17 @@ def register(app: Dash, desk: Desk) -> None:
     def show_way_back(search: str | None) -> str:
         return REPORTS_PATH + parse(search).around_page.search()
 
-    report_deeds.register(app, desk)
+    report_actions.register(app, desk)
     for place in ("report-origin", "report-runs", "report-differences", "report-groups"):
         register_drawn(app, place)
+
+
+PAGE: Final = Page(
+    f"{REPORTS_PATH}/",
+    "Report",
+    layout,
+    register,
+    report_of,
+    in_navigation=False,
+    part_of=REPORTS_PATH,
+)

@@ -1,4 +1,4 @@
-"""Reports that were made: what each period was like in a sentence, the newest first."""
+"""The list of reports: one sentence about each period, the newest first."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ from typing import Any, Final
 
 from dash import Dash, Input, Output, dcc, html
 
-from dashboards.desk import Desk, beside
-from dashboards.pages.alert_parts import worded
-from dashboards.pages.parts import (
+from dashboards.formatting import clock, count, duration, plural, visible
+from dashboards.models.report_numbers import news_counts
+from dashboards.page_context import PageContext, beside
+from dashboards.pages.alert_components import worded
+from dashboards.pages.components import (
     card,
     drawn,
     failure,
@@ -21,10 +23,9 @@ from dashboards.pages.parts import (
     table,
     tree,
 )
-from dashboards.report_figures import news_counts
-from dashboards.reports import REPORTS_PER_PAGE, ReportShelf, is_sound, period_text
-from dashboards.view import REPORTS_PATH, View, parse, report_path
-from dashboards.words import clock, count, duration, plural, visible
+from dashboards.pages.page import Page
+from dashboards.reads.report_shelf import REPORTS_PER_PAGE, ReportShelf, is_sound, period_text
+from dashboards.url_state import REPORTS_PATH, View, parse, report_path
 from engine.foundation.errors import LakeError
 from pipelines.reports.kept import DAYS_KEPT, PAGE_FILE, PAPER_FILE, ReportRun
 from pipelines.reports.windows import Period
@@ -55,7 +56,7 @@ def layout() -> html.Div:
     )
 
 
-def content(desk: Desk, search: str | None) -> tuple[Any, ...]:
+def content(desk: PageContext, search: str | None) -> tuple[Any, ...]:
     """(notice, body class, kinds of period, note, list as a tree, links to its pages)."""
     view, shelf = parse(search), desk.reports
     try:
@@ -90,10 +91,10 @@ def none_yet(shelf: ReportShelf) -> html.Div:
 
 
 def _note(found: int, page: int, view: View) -> str:
-    told = plural(found, "report")
+    text = plural(found, "report")
     if page != view.page:
-        told += f"; there is no page {view.page:,}, this is the last"
-    return f"{told}; each is about the whole lake" if view.cluster else told
+        text += f"; there is no page {view.page:,}, this is the last"
+    return f"{text}; each is about the whole lake" if view.cluster else text
 
 
 def _periods(view: View) -> list[Any]:
@@ -107,7 +108,7 @@ def _periods(view: View) -> list[Any]:
     ]
 
 
-def _row(desk: Desk, run: ReportRun, view: View) -> list[Any]:
+def _row(desk: PageContext, run: ReportRun, view: View) -> list[Any]:
     if not is_sound(run):
         strange = html.Span(visible(run.name), className="wrap")
         return [strange, quiet("Its row is none of ours."), "", "", "", ""]
@@ -168,7 +169,7 @@ def verdicts_of(run: ReportRun) -> html.Div:
     return html.Div(pills or "no group", className="verdicts")
 
 
-def _news(desk: Desk, run: ReportRun) -> Any:
+def _news(desk: PageContext, run: ReportRun) -> Any:
     numbers = desk.reports.numbers(run).numbers
     if numbers is None:
         return html.Span("unknown", className="reason")
@@ -190,7 +191,7 @@ def _files(shelf: ReportShelf, run: ReportRun) -> html.Div:
     return html.Div("page, PDF" if shelf.has(run, PAPER_FILE) else "page; the PDF is gone")
 
 
-def register(app: Dash, desk: Desk) -> None:
+def register(app: Dash, desk: PageContext) -> None:
     """The page's callbacks."""
 
     @app.callback(
@@ -208,3 +209,6 @@ def register(app: Dash, desk: Desk) -> None:
 
     register_drawn(app, "reports-list")
     register_search(app, "reports-search")
+
+
+PAGE: Final = Page(REPORTS_PATH, "Reports", layout, register)

@@ -1,4 +1,4 @@
-"""The log of a run as a page follows it: the next lines, asked for at its executor.
+"""Follows the log of a run on a page: asks its executor for the next lines.
 
 Invariant: what waits for executors has a few threads of its own, so that those which do not answer
 hold up no page that asks none. Rights are asked for with each page of lines.
@@ -14,23 +14,23 @@ from typing import Any, Final
 
 from dash import no_update
 
-from dashboards.desk import Desk
-from dashboards.job_view import address_of, view_of
-from dashboards.pages.job_parts import exact
-from dashboards.words import visible
+from dashboards.formatting import visible
+from dashboards.job_url_state import address_of, view_of
+from dashboards.page_context import PageContext
+from dashboards.pages.job_components import exact
 from engine.foundation.errors import ConfigError, TidemarkError
 from pipelines.scheduler.roles import NotPermitted
 
 ASKS_AT_ONCE: Final = 4
 """Questions to executors; each may wait for an answer for some seconds. Beyond ASKS_WAITING_MAX a
-page is told nothing new, and asks again with its next tick."""
+page gets nothing new, and asks again with its next tick."""
 ASKS_WAITING_MAX: Final = 16
 
 
 class Logs:
     """Logs of runs, asked for at their executors, so many at a time."""
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, desk: PageContext) -> None:
         self._desk = desk
         self._asks = ThreadPoolExecutor(ASKS_AT_ONCE, thread_name_prefix="ask")
         self._under_way = 0
@@ -55,7 +55,13 @@ class Logs:
         if self._desk.visitors is None:
             return None
         from_line = _next_line(known, view.run)
-        told = {"run": view.run, "from_line": from_line, "to_line": 0, "text": "", "is_end": False}
+        empty = {
+            "run": view.run,
+            "from_line": from_line,
+            "to_line": 0,
+            "text": "",
+            "is_end": False,
+        }
         try:
             visitor = self._desk.visitor()
             desk = self._desk.visitors.desk(visitor)
@@ -66,8 +72,8 @@ class Logs:
         except (NotPermitted, ConfigError):
             return None
         except TidemarkError as error:
-            return told | {"said": f"Its log cannot be read now: {visible(error)}"}
-        return told | {
+            return empty | {"said": f"Its log cannot be read now: {visible(error)}"}
+        return empty | {
             "to_line": page.to_line,
             "text": exact(page.text),
             "is_end": page.is_end,

@@ -1,4 +1,4 @@
-"""The frame around every page: name, navigation, range and refresh, freshness, theme.
+"""The frame around every page: name, navigation, time range, refresh, freshness and theme.
 
 Range and refresh are links: the URL is the state, so Back, a new tab and a shared address work
 without a line of code.
@@ -13,22 +13,14 @@ from typing import Any, Final, cast
 import polars as pl
 from dash import ClientsideFunction, Dash, Input, Output, State, dcc, html, no_update
 
-from dashboards.alerts import heard_of
-from dashboards.answers import quality
-from dashboards.desk import Desk, Look, beside
-from dashboards.job_view import address_of
-from dashboards.pages import (
-    alerts,
-    checks,
-    group,
-    jobs,
-    overview,
-    report,
-    reports,
-    sign_in,
-    topic,
-)
-from dashboards.view import (
+from dashboards.formatting import clock, duration, visible
+from dashboards.models.alert_lines import heard_of
+from dashboards.models.lag_overview import quality
+from dashboards.page_context import PageContext, beside
+from dashboards.pages import alerts, checks, group, jobs, overview, report, reports, sign_in, topic
+from dashboards.pages.page import Page
+from dashboards.reads.lake_data import Look
+from dashboards.url_state import (
     CHECKS_OLD_AFTER,
     LATE_AFTER,
     RANGES,
@@ -38,23 +30,17 @@ from dashboards.view import (
     View,
     group_of,
     parse,
-    report_of,
-    topic_of,
 )
-from dashboards.words import clock, duration, visible
 from engine.foundation.errors import LakeError
-from pipelines.emitters import skew_sentences, watched_text
-from pipelines.settings import CLOCK_SKEW_ALLOWED_US
+from pipelines.base.settings import CLOCK_SKEW_ALLOWED_US
+from pipelines.reading.emitters import skew_sentences, watched_text
 
 MILLISECOND: Final = timedelta(milliseconds=1)
 PAGES: Final = (
-    ("/", "Overview"),
-    ("/checks", "Checks"),
-    (REPORTS_PATH, "Reports"),
-    ("/jobs", "Jobs"),
-    ("/alerts", "Alerts"),
+    *(overview.PAGE, checks.PAGE, reports.PAGE, jobs.PAGE, alerts.PAGE),
+    *(group.PAGE, topic.PAGE, report.PAGE, sign_in.PAGE),
 )
-"""The last one has its count beside it."""
+"""All pages; those in the navigation in its order. The last of them has its count beside it."""
 IDLE_MS: Final = 15_000
 """Between two looks at the lake when pages are not refreshed: their age and the connection are."""
 LOST_AFTER_BEATS: Final = 3
@@ -111,29 +97,16 @@ def _mark() -> html.Span:
     return html.Span("≋", className="brand-mark", **{"aria-hidden": "true"})
 
 
+def page_at(path: str) -> Page | None:
+    """The page of an address, if there is one."""
+    return next((one for one in PAGES if one.is_at(path)), None)
+
+
 def page(pathname: str) -> Any:
     """The skeleton of the page at a path."""
-    if pathname == "/":
-        return overview.layout()
-    if pathname == "/checks":
-        return checks.layout()
-    if pathname == "/sign-in":
-        return sign_in.layout()
-    if address_of(pathname) is not None:
-        return jobs.layout(pathname)
-    if pathname in alerts.PARTS:
-        return alerts.layout(pathname)
-    if pathname == REPORTS_PATH:
-        return reports.layout()
-    name = report_of(pathname)
-    if name is not None:
-        return report.layout(name)
-    name = group_of(pathname)
-    if name is not None:
-        return group.layout(name)
-    name = topic_of(pathname)
-    if name is not None:
-        return topic.layout(name)
+    found = page_at(pathname)
+    if found is not None:
+        return found.skeleton(pathname)
     return html.Div(
         [html.H1("No such page"), dcc.Link("Go to the overview", href="/", className="jump")],
         className="notice",
@@ -143,18 +116,16 @@ def page(pathname: str) -> Any:
 
 def navigation(pathname: str, view: View) -> list[dcc.Link]:
     """Links to the pages; range, refresh and cluster go with the reader."""
-    here = "/alerts" if pathname in alerts.PARTS else pathname
-    if address_of(pathname) is not None:
-        here = "/jobs"
-    elif report_of(pathname) is not None:
-        here = REPORTS_PATH
+    found = page_at(pathname)
+    marked = "" if found is None else found.marked
     return [
         dcc.Link(
-            title,
-            href=path + view.around_page.search(),
-            className="nav-link here" if path == here else "nav-link",
+            one.title,
+            href=one.path + view.around_page.search(),
+            className="nav-link here" if one.path == marked else "nav-link",
         )
-        for path, title in PAGES
+        for one in PAGES
+        if one.in_navigation
     ]
 
 
@@ -227,7 +198,7 @@ def controls(pathname: str, view: View) -> list[html.Div]:
     ]
 
 
-def clusters_of(desk: Desk, pulse: Any) -> list[str]:
+def clusters_of(desk: PageContext, pulse: Any) -> list[str]:
     """The clusters that the lake holds; none while it cannot be read."""
     try:
         return list(desk.look(None, pulse).seen.clusters)
@@ -235,7 +206,7 @@ def clusters_of(desk: Desk, pulse: Any) -> list[str]:
         return []
 
 
-def watched(desk: Desk, search: str | None, pulse: Any) -> str | None:
+def watched(desk: PageContext, search: str | None, pulse: Any) -> str | None:
     """How far all that is shown may be off, where brokers are watched from outside."""
     try:
         look, cluster = desk.look(None, pulse), parse(search).cluster
@@ -250,7 +221,7 @@ def _choice(name: str, href: str, *, here: bool) -> dcc.Link:
 
 
 def beat(
-    desk: Desk,
+    desk: PageContext,
     ticks: int | None,
     known: dict[str, Any] | None,
     url: tuple[str | None, str | None] = (None, None),
@@ -276,7 +247,7 @@ def beat(
     of_reports = {"reports": desk.data.reports_version()} if shows_reports else {}
     try:
         look = desk.look(None)
-        look.seen.newest_lag()  # A lake that cannot be read is told here, on every page.
+        look.seen.newest_lag()  # A lake that cannot be read is reported here, on every page.
         results = look.seen.checks()
     except LakeError as error:
         token = {"token": f"error {error}", "alerts": str(version), **of_reports}
@@ -329,17 +300,17 @@ def _worst_of(name: str | None, look: Look) -> str | None:
     """To when a group has been judged on its worst broker; None where no group is looked at."""
     if name is None:
         return None
-    told = pl.concat(
+    named = pl.concat(
         [
             frame.filter(pl.col("group") == name).select("emitter")
             for frame in (look.seen.newest_lag(), look.seen.newest_states())
         ]
     )
-    worst = look.seen.moment.least_of(told["emitter"])
+    worst = look.seen.moment.least_of(named["emitter"])
     return worst.isoformat() if worst is not None else None
 
 
-def register(app: Dash, desk: Desk) -> None:
+def register(app: Dash, desk: PageContext) -> None:
     """The frame's callbacks, and those of every page."""
 
     @app.callback(
@@ -394,18 +365,11 @@ def register(app: Dash, desk: Desk) -> None:
         Output("theme", "data"),
         Input("theme-toggle", "n_clicks"),
     )
-    overview.register(app, desk)
-    alerts.register(app, desk)
-    group.register(app, desk)
-    topic.register(app, desk)
-    checks.register(app, desk)
-    jobs.register(app, desk)
-    reports.register(app, desk)
-    report.register(app, desk)
-    sign_in.register(app, desk)
+    for one in PAGES:
+        one.register(app, desk)
 
 
-def _register_filters(app: Dash, desk: Desk) -> None:
+def _register_filters(app: Dash, desk: PageContext) -> None:
     """What goes with the reader from page to page, and the choice of a cluster."""
 
     @app.callback(Output("brand", "href"), Input("url", "search"))

@@ -1,7 +1,7 @@
-"""Signing in: a name and a password, and in the frame of every page who has signed in.
+"""The sign-in page, and the name of the signed-in user in the frame of every page.
 
-The browser sends them by itself, as JSON: the policy of the pages lets it send no form. Nothing of
-them comes through a callback of this application.
+The browser sends name and password by itself, as JSON, since the policy of the pages allows no
+form. Neither goes through a callback of this application.
 """
 
 from __future__ import annotations
@@ -10,10 +10,11 @@ from typing import Any, Final
 
 from dash import ClientsideFunction, Dash, Input, Output, State, dcc, html
 
-from dashboards.desk import Desk, beside
-from dashboards.pages.parts import card, notice
-from dashboards.visits import Standing, Visitor
-from dashboards.words import visible
+from dashboards.access.visitors import Standing, Visitor
+from dashboards.formatting import visible
+from dashboards.page_context import PageContext, beside
+from dashboards.pages.components import card, notice
+from dashboards.pages.page import Page
 from engine.foundation.errors import ConfigError, StorageError
 
 NAME_SHOWN_MAX: Final = 24
@@ -102,7 +103,7 @@ def chip(visitor: Visitor) -> Any:
     )
 
 
-def who(desk: Desk) -> Any:
+def who(desk: PageContext) -> Any:
     """What the frame says of who asks."""
     if desk.visitors is None:
         return None
@@ -112,7 +113,7 @@ def who(desk: Desk) -> Any:
         return html.Span("users unknown", className="visitor reason")
 
 
-def register(app: Dash, desk: Desk) -> None:
+def register(app: Dash, desk: PageContext) -> None:
     """The frame's part, and what the browser does."""
 
     @app.callback(Output("visitor", "children"), Input("url", "pathname"))
@@ -141,3 +142,6 @@ def register(app: Dash, desk: Desk) -> None:
         Input("sign-out", "n_clicks"),
         prevent_initial_call=True,
     )
+
+
+PAGE: Final = Page("/sign-in", "Sign in", layout, register, in_navigation=False)

@@ -1,19 +1,23 @@
-"""A topic's page: who is behind on it, how far producers came, what failed, and where one message
-went (`pages/trace`)."""
+"""The page of one topic: groups behind, producers' progress, failures, one message's path.
+
+`pages/trace` draws the last of these.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 from typing import Any, Final
 
 import polars as pl
 from dash import Dash, Input, Output, dcc, html
 
-from dashboards import answers, topics
-from dashboards.cluster import Route
-from dashboards.desk import Desk, Look, beside
+from dashboards.formatting import clock, count, duration, plural, visible
+from dashboards.models import lag_overview, topic_lines
+from dashboards.models.topic_lines import GroupOnTopic, TopicQueue
+from dashboards.page_context import PageContext, beside
 from dashboards.pages import trace
-from dashboards.pages.parts import (
+from dashboards.pages.components import (
     TREND_SIGNS,
     card,
     choice_of_cluster,
@@ -25,18 +29,21 @@ from dashboards.pages.parts import (
     known,
     origin,
     quiet,
+    reason_of,
     register_drawn,
     sign_pill,
     table,
     tree,
 )
-from dashboards.topic_data import TopicData, looked
-from dashboards.topics import GroupOnTopic, TopicQueue
-from dashboards.view import View, group_path, topic_of, topic_path
-from dashboards.words import clock, count, duration, plural, visible
+from dashboards.pages.page import Page
+from dashboards.reads.cluster import Route
+from dashboards.reads.lake_data import Look
+from dashboards.reads.topic_data import TopicData, looked
+from dashboards.url_state import TOPIC_PREFIX, View, group_path, topic_of, topic_path
 from engine.foundation.errors import LakeError
-from pipelines.emitters import watched_text
-from pipelines.new_lives import NewLife
+from pipelines.reading.emitters import watched_text
+from pipelines.sentences.new_lives import NewLife
+from pipelines.sentences.pop_groups import PopGroup
 
 HIDDEN, SHOWN = "topic-body hidden", "topic-body"
 QUEUES_MAX: Final = 256
@@ -90,7 +97,7 @@ def layout(name: str) -> html.Div:
 
 
 def content(
-    desk: Desk, topic: str | None, search: str | None, pulse: Any = None
+    desk: PageContext, topic: str | None, search: str | None, pulse: Any = None
 ) -> tuple[Any, ...]:
     """(notice, body class, summary, groups, failed messages)."""
     try:
@@ -119,14 +126,14 @@ def _content(data: TopicData, topic: str, look: Look) -> tuple[Any, ...]:
     if is_empty or look.span.is_ahead:
         said = f"Topic {visible(topic)!r} is named by no report"
         return _instead(empty_range(look.span, look.view, what=said))
-    running = answers.open_at_end(data.stalls_on(topic, start, end), look.span)
-    groups = topics.groups_on(lag, running)
+    running = lag_overview.open_at_end(data.stalls_on(topic, start, end), look.span)
+    groups = topic_lines.groups_on(lag, running)
     lives = look.data.new_lives(start, end, topic=topic)
     return (
         _lives(lives),
         SHOWN,
-        _summary(groups, topics.queues_of(produced, None), failed, look),
-        _groups(groups, look.view),
+        _summary(groups, topic_lines.queues_of(produced, None), failed, look),
+        _groups(groups, look.view, look.data.pop_groups(end, topic=topic)),
         _failed(failed, look.view),
     )
 
@@ -141,12 +148,12 @@ def _lives(lives: list[NewLife]) -> list[Any]:
 
 def _watched(look: Look) -> list[tuple[str, str]]:
     """That what is shown was polled, and how far it may be off."""
-    told = watched_text(look.data.moment)
-    return [] if told is None else [("how known", told)]
+    watched = watched_text(look.data.moment)
+    return [] if watched is None else [("how known", watched)]
 
 
 def queues(
-    desk: Desk, topic: str | None, search: str | None, route: Route, *, pulse: Any = None
+    desk: PageContext, topic: str | None, search: str | None, route: Route, *, pulse: Any = None
 ) -> Any:
     """The queue table; `route` is what a name server said, or why none was asked."""
     try:
@@ -159,8 +166,8 @@ def queues(
         produced = TopicData(found.data).produced(topic or "", look.span.start, look.span.end)
     except LakeError as error:
         return quiet(str(error))
-    told = route.of_cluster(found.view.cluster if found.names_clusters else "")
-    lines = topics.queues_of(produced, told, no_route=route.reason)
+    route_known = route.of_cluster(found.view.cluster if found.names_clusters else "")
+    lines = topic_lines.queues_of(produced, route_known, no_route=route.reason)
     return [_queues(lines), *([quiet(coded(route.remedy))] if route.remedy and lines else [])]
 
 
@@ -168,10 +175,10 @@ def _summary(
     groups: list[GroupOnTopic], lines: list[TopicQueue], failed: pl.DataFrame, look: Look
 ) -> html.Div:
     """The worst in one line, then the numbers."""
-    per_minute, rate_unknown = topics.rate_of(lines)
+    per_minute, rate_unknown = topic_lines.rate_of(lines)
     times = [line.time_lag_ms for line in groups if line.time_lag_ms is not None]
     dead = failed.filter(pl.col("step") == "DEAD_LETTERED").height
-    rate = topics.rate_text(per_minute)
+    rate = topic_lines.rate_text(per_minute)
     if rate_unknown and per_minute is not None:
         rate = f"{rate} + {plural(rate_unknown, 'queue')} unknown"
     facts = (
@@ -200,7 +207,7 @@ def _summary(
     )
 
 
-def _groups(lines: list[GroupOnTopic], view: View) -> Any:
+def _groups(lines: list[GroupOnTopic], view: View, pops: Mapping[tuple[str, str], PopGroup]) -> Any:
     if not lines:
         return quiet("No group reads this topic in this range, or none has reported it.")
     rows = [
@@ -211,12 +218,12 @@ def _groups(lines: list[GroupOnTopic], view: View) -> Any:
                 href=group_path(line.group) + view.around_page.search(),
                 className="name",
             ),
-            html.Span(duration(line.time_lag_ms), className="number"),
-            html.Span(count(line.lag_messages), className="number"),
+            html.Span(line.time_lag, className="number"),
+            html.Span(line.messages, className="number"),
             TREND_SIGNS.get(line.trend or "", "unknown"),
             html.Span(f"{line.queues_known} of {line.queues}", className="number"),
             html.Span(clock(line.observed_at), className="exact"),
-            html.Span(visible(line.reason), className="reason"),
+            reason_of(line.reason, pops.get((line.cluster, line.group))),
         ]
         for line in lines
     ]
@@ -233,16 +240,16 @@ def _queues(lines: list[TopicQueue]) -> Any:
     rows = [
         [
             f"{line.broker} / {line.queue_id}",
-            known(_yes(line.readable), topics.NOT_REPORTED),
+            known(_yes(line.readable), topic_lines.NOT_REPORTED),
             known(_yes(line.writable), line.write_unknown),
             html.Span(str(line.min_offset), className="exact"),
             html.Span(str(line.max_offset), className="exact"),
             known(
                 clock(line.last_store_time, day=True) if line.last_store_time else None,
-                "the queue is empty" if line.readable is not None else topics.NOT_REPORTED,
+                "the queue is empty" if line.readable is not None else topic_lines.NOT_REPORTED,
             ),
             known(
-                topics.rate_text(line.per_minute) if line.per_minute is not None else None,
+                topic_lines.rate_text(line.per_minute) if line.per_minute is not None else None,
                 line.rate_unknown,
             ),
             html.Span(clock(line.seen_at), className="exact"),
@@ -275,7 +282,9 @@ def _failed(failed: pl.DataFrame, view: View) -> Any:
                 href=group_path(row["group"]) + view.around_page.search(),
                 className="name",
             ),
-            html.Span(topics.step_words(row["step"]), className=f"step step-{_tone(row['step'])}"),
+            html.Span(
+                topic_lines.step_words(row["step"]), className=f"step step-{_tone(row['step'])}"
+            ),
             html.Span(count(row["reconsume_times"]), className="number"),
             origin(row, view),
             html.Span(clock(row["first_at"]), className="exact"),
@@ -303,7 +312,7 @@ def _tone(step: str) -> str:
     return {"DEAD_LETTERED": "dead", "EXPIRED": "dead", "DISCARDED": "dead"}.get(step, "risk")
 
 
-def register(app: Dash, desk: Desk) -> None:
+def register(app: Dash, desk: PageContext) -> None:
     """The page's callbacks."""
 
     @app.callback(
@@ -336,3 +345,6 @@ def register(app: Dash, desk: Desk) -> None:
         register_drawn(app, element)
 
     trace.register(app, desk)
+
+
+PAGE: Final = Page(TOPIC_PREFIX, "Topic", layout, register, topic_of, in_navigation=False)

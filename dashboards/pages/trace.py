@@ -8,14 +8,15 @@ from typing import Any, Final
 import polars as pl
 from dash import Dash, Input, Output, State, dcc, html, no_update
 
-from dashboards import traces
-from dashboards.cluster import ClusterStory, StoredCopy
-from dashboards.desk import Desk, Look, beside
-from dashboards.pages.parts import card, coded, failure, notice, quiet, table
-from dashboards.topic_data import TopicData, looked
-from dashboards.traces import Step
-from dashboards.view import QUERY_MAX, RANGES, View, group_path, parse, topic_of, topic_path
-from dashboards.words import clock, instant, visible
+from dashboards.formatting import clock, instant, visible
+from dashboards.models import message_path
+from dashboards.models.message_path import Step
+from dashboards.page_context import PageContext, beside
+from dashboards.pages.components import card, coded, failure, notice, quiet, table
+from dashboards.reads.cluster import ClusterStory, StoredCopy
+from dashboards.reads.lake_data import Look
+from dashboards.reads.topic_data import TopicData, looked
+from dashboards.url_state import QUERY_MAX, RANGES, View, group_path, parse, topic_of, topic_path
 from engine.foundation.errors import LakeError
 
 STEPS_MAX: Final = 200
@@ -48,7 +49,7 @@ def layout() -> html.Div:
 
 
 def content(
-    desk: Desk,
+    desk: PageContext,
     topic: str | None,
     search: str | None,
     story: ClusterStory,
@@ -59,7 +60,7 @@ def content(
     text = parse(search).query
     if not text:
         return []
-    fault = traces.fault_of(text)
+    fault = message_path.fault_of(text)
     if fault is not None:
         return notice("That is no message id and no key", [html.P(fault)], kind="bad-input")
     try:
@@ -77,20 +78,20 @@ def _content(data: TopicData, topic: str, look: Look, story: ClusterStory) -> An
     if len(ids) > 1:
         return _several(text, story.copies, view)
     message_id = ids[0] if ids else text
-    start, end = traces.searched(look.span)
+    start, end = message_path.searched(look.span)
     flow = data.steps_of(message_id, start, end)
     steps = [
-        *traces.flow_steps(flow),
-        *traces.copy_steps(story.copies),
-        *traces.traced_steps(story.traces),
+        *message_path.flow_steps(flow),
+        *message_path.copy_steps(story.copies),
+        *message_path.traced_steps(story.traces),
     ]
-    for place in traces.places(flow, story.copies):
-        steps += traces.repeat_steps(data.handed_out_again(place, start, end))
-        steps += traces.passed_steps(data.passed(place, start, end), place, tuple(steps))
+    for place in message_path.places(flow, story.copies):
+        steps += message_path.repeat_steps(data.handed_out_again(place, start, end))
+        steps += message_path.passed_steps(data.passed(place, start, end), place, tuple(steps))
         if not story.copies:
-            steps += traces.stored_steps(data.stored(place, start, end), place, tuple(steps))
+            steps += message_path.stored_steps(data.stored(place, start, end), place, tuple(steps))
     between = f"The lake was searched from {clock(start, day=True)} to {clock(end, day=True)} UTC"
-    advice = traces.advice(story, found=bool(steps))
+    advice = message_path.advice(story, found=bool(steps))
     if not steps:
         return _nothing(text, between, view, advice)
     return card(
@@ -99,9 +100,9 @@ def _content(data: TopicData, topic: str, look: Look, story: ClusterStory) -> An
             [
                 *(
                     html.P(visible(sentence), className="ending")
-                    for sentence in traces.endings(flow)
+                    for sentence in message_path.endings(flow)
                 ),
-                _steps(traces.in_order(steps), view),
+                _steps(message_path.in_order(steps), view),
                 *_elsewhere(flow, topic, view),
                 quiet(f"{between}, a day around the range."),
                 *(quiet(coded(sentence)) for sentence in advice),
@@ -206,7 +207,7 @@ def _nothing(text: str, between: str, view: View, advice: list[str]) -> Any:
     )
 
 
-def register(app: Dash, desk: Desk) -> None:
+def register(app: Dash, desk: PageContext) -> None:
     """The part's callbacks: the field follows the URL, and the URL the field."""
 
     @app.callback(
@@ -238,6 +239,6 @@ def register(app: Dash, desk: Desk) -> None:
     )
     async def show_trace(pulse: Any, pathname: str | None, search: str | None) -> Any:
         topic, text = topic_of(pathname or "") or "", parse(search).query
-        sound = text and topic and traces.fault_of(text) is None
+        sound = text and topic and message_path.fault_of(text) is None
         story = await desk.cluster.story(topic, text) if sound else ClusterStory()
         return await beside(partial(content, pulse=pulse), desk, topic, search, story)

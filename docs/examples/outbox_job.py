@@ -22,8 +22,7 @@ import sqlite3
 import sys
 
 from engine.client import ClientConfig, Producer
-from engine.client.outbox import OutboxTable
-from engine.client.outbox_sending import OutboxRun, send_outbox
+from engine.client.outbox import OutboxRun, OutboxTable, send_outbox
 from engine.client.sql import SqlDialect
 from engine.protocol.message import Message
 from engine.runtime import system_runtime

@@ -35,7 +35,7 @@ class MetricsExporter(Enum):
 
 SNAPSHOT_INTERVAL_MS: Final = 600 * SECOND_MS
 """From the begin of a snapshot of all marks to that of the next. Between two of them what moves is
-told, and what is gone.
+reported, and what is gone.
 """
 
 OP_BYTES_MIN = 32
@@ -117,7 +117,7 @@ class BrokerConfig:
     hold_check_interval_ms: int = 5 * SECOND_MS
     """How often held pulls are looked at besides arrivals; RocketMQ fixes it."""
     use_server_side_reset_offset: bool = _setting(True, "useServerSideResetOffset")
-    """Tell a reset by the next pull; else push it to the members, as older brokers do."""
+    """Hand a reset out with the next pull; else push it to the members, as older brokers do."""
     dlq_topic_perm: int = _setting(6, "dlqTopicPerm")
     """Permission of a new dead-letter topic: 6 as in 5.x; 2 as in 4.x before 4.8, where reading one
     has to be allowed first.
@@ -129,8 +129,8 @@ class BrokerConfig:
     sample_interval_ms: int = SECOND_MS
     """Grid of the watermarks."""
     full_sample_interval_ms: int = SNAPSHOT_INTERVAL_MS
-    """How often a snapshot tells unchanged watermarks as well; unchanged windows of clients are
-    told as often.
+    """How often a snapshot reports unchanged watermarks as well; unchanged windows of clients are
+    reported as often.
     """
     window_sample_interval_ms: int = 5 * SECOND_MS
     """How often consumers are asked what they hold."""

@@ -1,16 +1,17 @@
-"""Registration: telling every name server who this broker is and what topics it has.
+"""Registers the broker and its topics with every name server.
 
 Place in the walk: on start, at once after a topic changed, and each 30 s; clients then find the
 broker by its topics.
 
-A round after a change tells what changed, all others tell every topic: to make ten thousand topics
-one by one would else mean to tell fifty million.
+A round after a change sends what changed, all others send every topic: otherwise making ten
+thousand topics one by one would send fifty million.
 
 Invariant: at most one round is under way, and a change during a round starts another one. Name
 servers take over the topics of a registration whose data version is new to them, so a whole table
 that follows a partial one gets a new version: one that missed the part, or began anew since, takes
-it all. A table of very many topics is told in parts. A name server that is away is told again, soon
-and then less often; the broker serves all the same. Absent on purpose: routes (engine/namesrv).
+it all. A table of very many topics is sent in parts. A name server that is away is tried again,
+soon and then less often; the broker serves all the same. Absent on purpose: routes
+(engine/namesrv).
 """
 
 from __future__ import annotations
@@ -21,9 +22,10 @@ from collections.abc import Iterator
 from copy import copy
 from itertools import islice
 
-from engine.broker.parts import BrokerParts
-from engine.broker.state.topic_attributes import DEDUPLICATION, is_on
-from engine.broker.state.topics import READ_WRITE
+from engine.broker.changes import TableChanges
+from engine.broker.node import BrokerNode
+from engine.broker.topics.attributes import DEDUPLICATION, is_on
+from engine.broker.topics.topics import READ_WRITE, Topics
 from engine.foundation.errors import TidemarkError
 from engine.foundation.limits import REGISTRATION_TOPICS_MAX
 from engine.foundation.units import SECOND_MS
@@ -45,7 +47,7 @@ FAREWELL_TIMEOUT_MS = SECOND_MS
 TOLD_WAIT_MS = 3 * SECOND_MS
 """How long the answer to a tool that made a topic waits for the name servers (RocketMQ)."""
 RETRY_MS = SECOND_MS
-"""A name server that did not hear is told again so soon, then after twice as long, and so on."""
+"""A name server that did not hear is sent it again so soon, then after twice as long, and so on."""
 DOUBLINGS_MAX = 10
 
 _log = logging.getLogger(__name__)
@@ -54,30 +56,34 @@ _log = logging.getLogger(__name__)
 class Registration:
     """Keeps the name servers informed."""
 
-    def __init__(self, parts: BrokerParts, client: RpcClient) -> None:
-        self._parts = parts
+    def __init__(
+        self,
+        *,
+        changes: TableChanges,
+        node: BrokerNode,
+        topics: Topics,
+        client: RpcClient,
+    ) -> None:
+        self._changes = changes
+        self._node = node
+        self._topics = topics
         self._client = client
-        self._wanted = asyncio.Event()
         self._failed_rounds = 0
         """Rounds since all name servers heard."""
         self._told_in_part = False
-        """Was anything told since the last whole table?"""
-        self._begun = self._ended = self._due = 0
-        """Rounds, by number; due is the one that tells of the newest change."""
+        """Was anything reported since the last whole table?"""
+        self._begun = self._ended = 0
+        """Rounds, by number."""
         self._turned = asyncio.Condition()
 
-    def want(self) -> None:
-        """Register soon: the topics have changed."""
-        self._wanted.set()
-        self._due = self._begun + 1  # What is under way may have been written before the change.
-
-    async def told(self) -> None:
+    async def registered(self) -> None:
         """Wait until the name servers have heard of the topics as they are now, TOLD_WAIT_MS at
         most: whoever made one may look it up there at once.
         """
-        if not self._parts.config.namesrv_addresses:
+        if not self._node.config.namesrv_addresses:
             return
-        due = self._due
+        # A change that no round has taken yet goes with the next one.
+        due = self._begun + self._changes.to_register.is_set()
         try:
             async with asyncio.timeout(TOLD_WAIT_MS / SECOND_MS), self._turned:
                 await self._turned.wait_for(lambda: self._ended >= due)
@@ -85,10 +91,10 @@ class Registration:
             _log.warning("the name servers are slow to hear of a topic; they are told again")
 
     async def run(self) -> None:
-        """Register when wanted, and the whole table each `register_interval_ms` whatever was told
-        between, until cancelled: what a name server has lost of it comes back.
+        """Register when wanted, and the whole table each `register_interval_ms` whatever was
+        reported between, until cancelled: what a name server has lost of it comes back.
         """
-        interval_ms, loop = self._parts.config.register_interval_ms, asyncio.get_running_loop()
+        interval_ms, loop = self._node.config.register_interval_ms, asyncio.get_running_loop()
         whole_due = loop.time() + interval_ms / SECOND_MS
         while True:
             due = whole_due
@@ -96,7 +102,7 @@ class Registration:
                 due = min(due, loop.time() + (RETRY_MS << self._failed_rounds - 1) / SECOND_MS)
             try:
                 async with asyncio.timeout_at(due):
-                    await self._wanted.wait()
+                    await self._changes.to_register.wait()
             except TimeoutError:
                 pass
             whole = self._failed_rounds > 0 or loop.time() >= due
@@ -108,17 +114,17 @@ class Registration:
         """One round over all name servers, side by side: every topic, or if not `whole` those that
         changed since the last round.
         """
-        self._wanted.clear()
+        self._changes.to_register.clear()
         self._begun += 1
         number = self._begun
-        parts = []
+        requests = []
         for part in self._registrations(self._due_topics(whole=whole)):
-            parts.append(part)
+            requests.append(part)
             await asyncio.sleep(0)
         heard = await asyncio.gather(
             *(
-                self._tell_parts(address, parts, whole=whole)
-                for address in self._parts.config.namesrv_addresses
+                self._send_all(address, requests, whole=whole)
+                for address in self._node.config.namesrv_addresses
             )
         )
         self._failed_rounds = 0 if all(heard) else min(self._failed_rounds + 1, DOUBLINGS_MAX)
@@ -128,23 +134,23 @@ class Registration:
 
     async def unregister(self) -> None:
         """Say farewell to all name servers."""
-        config = self._parts.config
+        config = self._node.config
         fields = UnregisterBrokerRequestHeader(
             broker_name=config.broker_name,
-            broker_addr=self._parts.address,
+            broker_addr=self._node.address,
             cluster_name=config.cluster_name,
             broker_id=config.broker_id,
         ).encode()
         command = RemotingCommand.request(RequestCode.UNREGISTER_BROKER, fields)
         await asyncio.gather(
             *(
-                self._tell(address, command, FAREWELL_TIMEOUT_MS)
+                self._send(address, command, FAREWELL_TIMEOUT_MS)
                 for address in config.namesrv_addresses
             )
         )
 
     def _due_topics(self, *, whole: bool) -> dict[str, TopicConfig]:
-        topics = self._parts.topics
+        topics = self._topics
         if whole and self._told_in_part:
             topics.touch()
         changed = topics.take_untold()
@@ -157,8 +163,8 @@ class Registration:
         """One registration, or several of REGISTRATION_TOPICS_MAX topics each. Their versions
         differ, so that a name server takes over each; the last one has the table's.
         """
-        permission = self._parts.config.broker_permission
-        version = self._parts.data_version(self._parts.topics.counter)
+        permission = self._node.config.broker_permission
+        version = self._node.data_version(self._topics.counter)
         waiting, to_come = iter(topics.items()), max(0, len(topics) - 1) // REGISTRATION_TOPICS_MAX
         for later in range(to_come, -1, -1):
             table = _told(dict(islice(waiting, REGISTRATION_TOPICS_MAX)), permission)
@@ -170,36 +176,38 @@ class Registration:
     def _registration(
         self, topics: dict[str, TopicConfig], version: DataVersion
     ) -> RemotingCommand:
-        parts, config = self._parts, self._parts.config
+        config = self._node.config
         body = RegisterBrokerBody(data_version=version, topic_config_table=topics).encode()
         fields = RegisterBrokerRequestHeader(
             broker_name=config.broker_name,
-            broker_addr=parts.address,
+            broker_addr=self._node.address,
             cluster_name=config.cluster_name,
-            ha_server_addr=parts.address,
+            ha_server_addr=self._node.address,
             broker_id=config.broker_id,
             compressed=False,
             body_crc32=body_crc(body),
         ).encode()
         return RemotingCommand.request(RequestCode.REGISTER_BROKER, fields, body)
 
-    async def _tell_parts(self, address: str, parts: list[RemotingCommand], *, whole: bool) -> bool:
-        """Was all of it heard? A whole table of several parts is told only to who has another:
+    async def _send_all(
+        self, address: str, requests: list[RemotingCommand], *, whole: bool
+    ) -> bool:
+        """Was all of it heard? A whole table of several parts is reported only to who has another:
         their versions would else be news each time, and undo what was wiped there.
         """
-        if whole and len(parts) > 1 and await self._is_known(address):
+        if whole and len(requests) > 1 and await self._is_known(address):
             return True
-        for part in parts:
-            if not await self._tell(address, part, REGISTER_TIMEOUT_MS):
+        for part in requests:
+            if not await self._send(address, part, REGISTER_TIMEOUT_MS):
                 return False
         return True
 
     async def _is_known(self, address: str) -> bool:
         """Has the name server this very table? Then it has heard that the broker lives, too."""
-        config, version = self._parts.config, self._parts.data_version(self._parts.topics.counter)
+        config, version = self._node.config, self._node.data_version(self._topics.counter)
         fields = QueryDataVersionRequestHeader(
             broker_name=config.broker_name,
-            broker_addr=self._parts.address,
+            broker_addr=self._node.address,
             cluster_name=config.cluster_name,
             broker_id=config.broker_id,
         ).encode()
@@ -211,7 +219,7 @@ class Registration:
             return False  # Telling it all says why.
         return answer.code == ResponseCode.SUCCESS and not changed
 
-    async def _tell(self, address: str, command: RemotingCommand, timeout_ms: int) -> bool:
+    async def _send(self, address: str, command: RemotingCommand, timeout_ms: int) -> bool:
         """Was it heard?"""
         request = RemotingCommand.request(command.code, command.fields, command.body)
         try:

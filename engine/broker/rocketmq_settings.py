@@ -1,9 +1,9 @@
-"""RocketMQ's keys ↔ a broker's configuration, in both directions.
+"""Converts RocketMQ's keys to a broker's configuration and back.
 
 Place in the walk: once at start, when files, environment and flags become a `BrokerConfig`; again
 when a tool reads the configuration or changes one key of it.
 
-Invariant: what `rocketmq_values` tells, `with_rocketmq_settings` reads back. A key whose behaviour
+Invariant: `with_rocketmq_settings` reads back what `rocketmq_values` returns. A key whose behaviour
 this broker has in one form only is accepted with that value and refused with any other, because a
 broker that ignored `brokerRole=SLAVE` would be a second master. Absent on purpose: options
 (commands).

@@ -1,4 +1,4 @@
-"""In which ranges a broker's numbers lie, and which of them may change while it runs.
+"""Valid ranges of a broker's numbers, and the settings that may change while it runs.
 
 Place in the walk: when settings are read, at the start as well as over the wire: what a running
 broker refuses, a restart would not have understood either. A retention of -1 hours would delete

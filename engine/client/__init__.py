@@ -1,8 +1,12 @@
-"""Producers, consumers and administration of a RocketMQ cluster, ours or Apache's."""
+"""Client of a RocketMQ cluster, ours or Apache's: producers and consumers."""
 
-from engine.client.admin import Admin
-from engine.client.config import ClientConfig, ConsumerConfig, MessageModel, ProducerConfig
-from engine.client.consuming.consumer import PushConsumer
+from engine.client.config import (
+    ClientConfig,
+    ConsumerConfig,
+    LitePullConfig,
+    MessageModel,
+    ProducerConfig,
+)
 from engine.client.consuming.listeners import (
     ConsumeConcurrentlyStatus,
     ConsumeContext,
@@ -10,20 +14,19 @@ from engine.client.consuming.listeners import (
 )
 from engine.client.consuming.lite_pull import LitePullConsumer
 from engine.client.consuming.pull_consumer import PullConsumer
+from engine.client.consuming.push_consumer import PushConsumer
 from engine.client.consuming.start_offset import ConsumeFromWhere
-from engine.client.message_selector import MessageSelector
+from engine.client.messages.message_selector import MessageSelector
 from engine.client.producer import Producer
-from engine.client.pull_config import LitePullConfig
-from engine.client.send_result import SendResult, SendStatus
-from engine.client.transaction import TransactionProducer
-from engine.client.transaction_end import (
+from engine.client.sending.send_result import SendResult, SendStatus
+from engine.client.transactions.transaction_end import (
     TransactionEnd,
     TransactionSendResult,
     TransactionState,
 )
+from engine.client.transactions.transaction_producer import TransactionProducer
 
 __all__ = [
-    "Admin",
     "ClientConfig",
     "ConsumeConcurrentlyStatus",
     "ConsumeContext",

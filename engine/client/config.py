@@ -1,4 +1,4 @@
-"""Settings of clients: what both parties share, what a producer adds, what a consumer adds.
+"""Settings of clients: shared ones, of a producer, and of each kind of consumer.
 
 Every default is RocketMQ's own unless its docstring says otherwise. RocketMQ's name of a setting
 stands in the field's metadata.
@@ -378,6 +378,49 @@ class ConsumerConfig:
                 self.max_reconsume_times,
                 "0 or more, or None for the default",
             )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LitePullConfig(ConsumerConfig):
+    """How a lite pull consumer pulls ahead of its polls, and reports.
+
+    Of a push consumer's settings those about listeners and their retries mean nothing here.
+    """
+
+    pull_batch_max: int = field(default=10, metadata=_rocketmq("pullBatchSize"))
+    """Messages asked for in one pull, and so answered by one poll."""
+
+    pull_suspend_ms: int = field(
+        default=20 * SECOND_MS, metadata=_rocketmq("brokerSuspendMaxTimeMillis")
+    )
+    """Milliseconds the broker may hold a pull while there is nothing to answer."""
+
+    commit_acknowledged: bool = True
+    """Wait for the broker's answer to each reported offset."""
+
+    auto_commit: bool = field(default=True, metadata=_rocketmq("autoCommit"))
+    """Note what earlier polls answered as consumed, now and then, when polled again."""
+
+    auto_commit_ms: int = field(
+        default=5 * SECOND_MS, metadata=_rocketmq("autoCommitIntervalMillis")
+    )
+    """Milliseconds between those notes, at least 1000."""
+
+    poll_timeout_ms: int = field(default=5 * SECOND_MS, metadata=_rocketmq("pollTimeoutMillis"))
+    """Milliseconds a poll waits for messages unless it says otherwise."""
+
+    held_messages_max: int = field(default=10_000, metadata=_rocketmq("pullThresholdForAll"))
+    """Pulling pauses while more messages of all queues wait for a poll."""
+
+    def __post_init__(self) -> None:
+        ConsumerConfig.__post_init__(self)
+        if self.orderly:
+            raise ConfigError("orderly", True, "False: who polls decides on the order")
+        if self.auto_commit_ms < SECOND_MS:
+            raise ConfigError("auto_commit_ms", self.auto_commit_ms, f"at least {SECOND_MS}")
+        for key in ("poll_timeout_ms", "held_messages_max"):
+            if getattr(self, key) <= 0:
+                raise ConfigError(key, getattr(self, key), "more than 0")
 
 
 def _is_ip(text: str) -> bool:

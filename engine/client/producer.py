@@ -1,4 +1,4 @@
-"""The producer: a sender with a life of its own (the beginning of the walk).
+"""The producer: a sender with a life cycle of its own (the beginning of the walk).
 
 `send` is the way to send; its module says what each way promises. `send_async` and `begin_send`
 are the same for callers that do not wait, with retries on the same broker, as RocketMQ's clients
@@ -17,13 +17,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from engine.client.config import ClientConfig, ProducerConfig
-from engine.client.connection import ClusterConnection
-from engine.client.owned_tasks import OwnedTasks
-from engine.client.queue_selectors import MessageQueueSelector
-from engine.client.send_result import SendResult
-from engine.client.send_window import SendWindow
-from engine.client.sender import Sender
-from engine.client.trace import Tracer
+from engine.client.connection.connection import ClusterConnection
+from engine.client.connection.owned_tasks import OwnedTasks
+from engine.client.sending.queue_choice import MessageQueueSelector
+from engine.client.sending.send_result import SendResult
+from engine.client.sending.send_window import SendWindow
+from engine.client.sending.sender import Sender
+from engine.client.sending.trace import Tracer
 from engine.foundation.errors import ClusterError, TidemarkError
 from engine.protocol.bodies import HeartbeatData, ProducerData
 from engine.protocol.message import Message, MessageQueue
@@ -136,7 +136,7 @@ class Producer:
         selector: MessageQueueSelector | None = None,
         argument: object = None,
     ) -> None:
-        """Send and forget: stored at most once, and nobody is told when it is not."""
+        """Send and forget: stored at most once, and nothing reports when it is not."""
         self._check_running()
         await self._sender.send_oneway(message, queue=queue, selector=selector, argument=argument)
 
@@ -196,13 +196,13 @@ class Producer:
         self, message: Message, on_done: SendCallback, place: _Place, timeout_ms: int | None
     ) -> None:
         size_bytes = len(message.body)
-        task = self._tasks.start(self._send_and_tell(message, on_done, place, timeout_ms), "send")
+        task = self._tasks.start(self._send_and_report(message, on_done, place, timeout_ms), "send")
         if task is None:
             self._window.leave(size_bytes)  # Stopped while we waited for room.
         else:
             task.add_done_callback(lambda _task: self._window.leave(size_bytes))
 
-    async def _send_and_tell(
+    async def _send_and_report(
         self, message: Message, on_done: SendCallback, place: _Place, timeout_ms: int | None
     ) -> None:
         try:

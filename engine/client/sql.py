@@ -1,4 +1,4 @@
-"""What the parts of a client that write into the user's database know of SQL.
+"""SQL dialects and the connection interface of client parts that write to a user's database.
 
 Absent on purpose: drivers and connections. The user opens them and passes them in, so that nothing
 is imported that is not used.

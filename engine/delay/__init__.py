@@ -1,4 +1,4 @@
-"""Messages that wait: the delay levels."""
+"""Delay levels: messages that wait before they are delivered."""
 
 from engine.delay.delay_service import DelayService
 

@@ -1,5 +1,4 @@
-"""The delay levels: messages wait in SCHEDULE_TOPIC_XXXX until their time, then move to their
-topic.
+"""Delivers delayed messages: moves them from SCHEDULE_TOPIC_XXXX to their topic when due.
 
 Place in the walk: a send or send-back with a delay level is stored in the queue of its level
 (queue_id = level - 1); here each level's queue is read in order and every due message is put again
@@ -14,8 +13,8 @@ as fast as the broker can put, and no backlog holds the loop.
 
 Invariant: the queues of a level are in order of their due times, because all wait equally long; so
 one cursor a level suffices. A cursor reaches the disk only after the messages put before it are
-durable: a crash delivers some again and loses none. A record that cannot be delivered stands in
-nobody's way: it is told and stepped over, and what can be read of it becomes a dead letter.
+durable: a crash delivers some again and loses none. A record that cannot be delivered blocks no
+other: it is reported and stepped over, and what can be read of it becomes a dead letter.
 
 Absent on purpose: which level a retry gets, the time wheel for arbitrary delays, the file format.
 """
@@ -78,6 +77,9 @@ CLOCK_STEPS = "clockSteps"
 _REAL_TOPIC = f"{PROPERTY_REAL_TOPIC}\x01".encode()
 _REAL_QUEUE_ID = f"{PROPERTY_REAL_QUEUE_ID}\x01".encode()
 
+Origin = tuple[int | None, int | None]
+"""Queue and offset in a topic of origin; None: not known."""
+
 _log = logging.getLogger(__name__)
 
 
@@ -94,9 +96,11 @@ class DelayService:
         observer: Observer,
         make_dead_letter_topic: Callable[[str], None],
         queue_there: Callable[[str, int], int] = lambda _topic, queue_id: queue_id,
+        origin_of: Callable[[Mapping[str, str]], Origin] = lambda _properties: (None, None),
     ) -> None:
         """`make_dead_letter_topic` makes that of a group, when it is not there; `queue_there` says
-        where a message for a queue of a topic goes, which may have been taken away meanwhile.
+        where a message for a queue of a topic goes, which may have been taken away meanwhile;
+        `origin_of` where the message was first whose copy has these properties.
         """
         self._clock = runtime.clock
         self._store = store
@@ -105,6 +109,7 @@ class DelayService:
         self._observer = observer
         self._make_dead_letter_topic = make_dead_letter_topic
         self._queue_there = queue_there
+        self._origin_of = origin_of
         self._cursors: dict[int, int] = {}
         self._due_ms: dict[int, int] = {}
         """When the head of a level is due, once it has been looked at; steady time."""
@@ -112,7 +117,7 @@ class DelayService:
         """Commit-log offset behind the last message put here."""
         self._changed = False
         self._is_held_back = False
-        """Was it told that the cursors on disk stay behind?"""
+        """Was it reported that the cursors on disk stay behind?"""
         self._stepped = asyncio.Event()
         self._times = StoreTimes(
             log_end=store.physical_max,
@@ -349,7 +354,7 @@ class DelayService:
         return True
 
     def _step_over(self, level: int, queue_offset: int, record: memoryview, why: str) -> None:
-        """Bury what can be read of a record that cannot be delivered, and tell it."""
+        """Bury what can be read of a record that cannot be delivered, and report it."""
         letter = dead_letter_of(record)
         fate = "nothing of it can be read"
         if letter is not None:
@@ -382,12 +387,13 @@ class DelayService:
         group: str | None = None,
         reason: str | None = None,
     ) -> None:
+        queue_id, queue_offset = self._origin_of(properties)
         self._observer.observe(
             RetryStep(
                 message_id=properties.get(PROPERTY_UNIQ_KEY),
                 origin_topic=properties.get(PROPERTY_RETRY_TOPIC),
-                origin_queue_id=None,
-                origin_offset=None,
+                origin_queue_id=queue_id,
+                origin_offset=queue_offset,
                 group=group or draft.topic.removeprefix(RETRY_PREFIX),
                 reconsume_times=draft.reconsume_times,
                 step=step,
@@ -398,7 +404,7 @@ class DelayService:
 
 
 def _shifts_of(told: object) -> list[list[int]]:
-    """The steps that a file tells of. Raises CorruptRecord when they are none."""
+    """The steps that a file describes. Raises CorruptRecord when they are none."""
     pairs: list[Any] = told if isinstance(told, list) else [told]
     for pair in pairs:
         whole = isinstance(pair, list) and [type(number) for number in pair] == [int, int]

@@ -1,4 +1,4 @@
-"""When the records of a log were stored, by the steady clock. Pure.
+"""Converts the store times of log records to the steady clock. Pure.
 
 Place in the walk: the delay service asks before it delivers. A record carries the wall clock's time
 of its storing, and somebody may have set that clock since: an hour forward, and everything that

@@ -1,8 +1,8 @@
-"""A message that waits in a delay level: its own place is kept in its properties.
+"""Marks messages that wait in a delay level and finds their real place again.
 
-Place in the walk: sends and send-backs turn drafts into waiting ones; the delay service, and
-whoever else comes upon such a record, finds there where it belongs; of one that cannot be delivered
-it makes a dead letter. Pure.
+Place in the walk: sends and send-backs turn drafts into waiting ones; the delay service, like any
+other reader of such a record, finds there where it belongs; it makes a dead letter of one that
+cannot be delivered. Pure.
 
 Invariant: whatever a property says, a place is legal or it is none; what is made of a bad record is
 as much of it as its bytes give. Absent on purpose: when a message is due (`delay_service`).

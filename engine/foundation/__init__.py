@@ -1,1 +1,1 @@
-"""Words every other room may use: errors, limits, units, settings, the observer port. No I/O."""
+"""Shared vocabulary of all rooms: errors, limits, units, settings, observer port. No I/O."""

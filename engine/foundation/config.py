@@ -1,4 +1,4 @@
-"""Settings by their RocketMQ names: `key=value` words become fields of a configuration.
+"""Reads settings by their RocketMQ names: `key=value` words become configuration fields.
 
 Place in the walk: once, before anything starts. A configuration is a frozen dataclass whose fields
 carry RocketMQ's key in their metadata (`rocketmq`); here words are matched to keys and read by the

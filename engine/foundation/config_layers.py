@@ -1,12 +1,12 @@
-"""Where a setting comes from: defaults < file < environment < flags, each with its place.
+"""Layers settings: defaults < file < environment < flags, each with its origin.
 
 Place in the walk: once, before anything starts; a broker that changes a setting while running asks
 here whether a restart would keep it.
 
 Invariant: the highest layer that names a key decides alone, and a refusal names the line, variable
-or flag that it came from. A key nobody knows is told once, with the nearest one there is, and never
-stops a start. Absent on purpose: what keys mean (each configuration), files and environment
-(handed in as text and mapping). Pure.
+or flag that it came from. An unknown key is reported once, with the nearest known one, and never
+stops a start. Absent on purpose: what keys mean (each configuration), files and environment (handed
+in as text and mapping). Pure.
 """
 
 from __future__ import annotations

@@ -128,5 +128,15 @@ class NotChangeable(ConfigError):
     """The setting may not change while the party runs, whatever its value."""
 
 
+class RuleBroken(ConfigError):
+    """What is asked breaks a rule that is no list of values: `sentence` says which, subject first.
+    `key` is what it is about.
+    """
+
+    def __init__(self, key: str, value: object, sentence: str) -> None:
+        super().__init__(key, value, sentence)
+        self.args = (sentence,)
+
+
 class LakeError(TidemarkError):
     """The Delta lake is missing, half-written, or holds something else than we expect."""

@@ -1,6 +1,6 @@
 """Every limit of the engine by name.
 
-What happens at a limit is said beside it; the relations between them are asserted once, at import.
+What happens at a limit is said beside it; tests hold the relations between them.
 Figures that RocketMQ fixes are RocketMQ's; the others are ours.
 Absent on purpose: settings. A limit guards the process, a setting suits a user.
 """
@@ -101,7 +101,7 @@ heartbeat that would need more is refused.
 """
 
 ACCOUNT_SUBSCRIPTION_BYTES_MAX: Final = 64 * MIB
-"""As above, for what the clients of one account told: nobody takes what others need."""
+"""As above, for what the clients of one account reported: nobody takes what others need."""
 
 MEMBERS_MAX: Final = 200_000
 """Memberships of clients in groups, of producers as of consumers (some 0.4 KiB each); the heartbeat
@@ -199,6 +199,11 @@ DELETIONS_MAX: Final = 4096
 they go on when those who asked are gone; another is refused with SYSTEM_BUSY.
 """
 
+DELETED_GROUPS_NOTED_MAX: Final = 1_000
+"""Groups that were deleted with offsets since the file of offsets was written (0.1 KiB each), noted
+in the file of groups: the deletion of another waits until the file of offsets is written.
+"""
+
 LOOP_STEP_ANSWERS_MAX: Final = 100
 """Requests that one step of the event loop answers when many wait for the same thing (50 to 200 us
 each); the others follow in the next steps.
@@ -234,50 +239,52 @@ arrive; of more every second one is forgotten.
 """
 
 DEDUPLICATED_SENDS_MAX: Final = 131_072
-"""Newest messages of topics with deduplication that a broker remembers (about 70 MB); the resend
-of an older one is stored again.
-"""
-
 DEDUPLICATED_BATCH_MAX: Final = 1024
-"""Messages of one batch to such a topic (some 20 us each); a longer one is refused."""
+"""Newest messages of topics with deduplication that a broker remembers (about 70 MB); the resend
+of an older one is stored again. A longer batch (some 20 us a message) to such a topic is refused.
+"""
 
 TOMBSTONES_MAX: Final = 65_536
-"""Deleted topics of which the log still holds messages (about 10 MB); while there are so many the
-deletion of another topic is refused.
+TOMBSTONE_READERS_MAX: Final = 10_000
+TOMBSTONES_READERS_MAX: Final = 200_000
+"""Deleted topics of which the log still holds messages (about 10 MB), groups that one tombstone
+names as readers, and that all of them name (about 13 MB). One topic more is not deleted; groups
+beyond begin a topic made again when they come.
 """
 
-TOMBSTONE_READERS_MAX: Final = 32
-"""Groups that a tombstone names as readers; where there were more, every group counts as one."""
-
 LIFE_WITNESSES_MAX: Final = 100_000
-"""Members that read a topic when it was deleted; those of the oldest deletion are forgotten."""
-
 LIFE_ANSWERS_MAX: Final = 100_000
-"""Offsets that clients asked for in topics with an earlier life; without it they begin anew."""
+"""Members that read a topic when it was deleted, and offsets that clients asked for in topics with
+an earlier life; the oldest are forgotten, and begin anew.
+"""
 
 QUEUE_KNOWERS_MAX: Final = 8
-"""Clients known to read a queue in its present life; who read longest ago is forgotten."""
+LIFE_LISTENERS_MAX: Final = 200_000
+REFUSED_REPORTS_MAX: Final = 100_000
+"""Clients known to read a queue in its present life (who read longest ago is forgotten), those with
+offsets of their own in all queues (where there are more, all are believed), and refused reports of
+offsets with few rows each (some of those beyond have none for a while).
+"""
 
 DEDUPLICATION_WINDOW_MS: Final = 10 * MINUTE_MS
 """A resend is recognised for this long after its first copy was stored."""
 
 SENDS_REMEMBERED_MAX: Final = 65_536
 SECOND_COPIES_MAX: Final = 4096
-"""Newest messages of which a broker remembers enough to notice that one was stored twice (twice as
-many at most, about 9 MB), and the second copies it then knows of; older ones are not told.
-"""
-
 SENDS_READ_BACK_MAX: Final = 8192
-"""Of these, read back from the log when a broker starts (about 0.1 s)."""
+"""Newest messages of which a broker remembers enough to notice that one was stored twice (twice as
+many at most, about 9 MB), and the second copies it then knows of; older ones are not reported. Of
+the former, so many are read back from the log when a broker starts (about 0.1 s).
+"""
 
 SECOND_COPIES_LOOKED_UP_MAX: Final = 150
 SECOND_COPIES_LOOKED_UP_A_SECOND: Final = 100
 """Messages that may be second copies and are compared with the first: so many at once, and so many
-in a second for ever; those beyond it are told as a number.
+in a second for ever; those beyond it are reported as a number.
 """
 
 SEND_RETRY_SPAN_MS: Final = 10 * MINUTE_MS
-"""A message stored again later than this is not told as its producer's retry."""
+"""A message stored again later than this is not reported as its producer's retry."""
 
 GUARD_KEYS_KEPT_MS: Final = 7 * 24 * HOUR_MS
 """Business keys a consumer's guard remembers; a message that arrives again later is consumed
@@ -326,30 +333,30 @@ not fit is left out.
 """
 
 DISAGREEING_MEMBERS_TOLD_MAX: Final = 32
-"""Members of a group that subscribe differently, named one by one when it is told, and topics they
-disagree about.
+"""Members of a group that subscribe differently, named one by one when it is reported, and topics
+they disagree about.
 """
 
 MEMBERS_LISTED_MAX: Final = 512
 """Members named in the fact that one came or went; of a larger group the fact names nobody else,
-because ten thousand that leave at once would have to tell of fifty million.
+because ten thousand that leave at once would make fifty million notices.
 """
 
 OWNED_QUEUES_TOLD_MAX: Final = 4096
 """Queues named, with their offsets, in the fact that a member went; all of them are given up."""
 
 MEMBER_NOTICES_AT_ONCE: Final = 64
-"""A group of so many members is told of each change when it happens (RocketMQ)."""
+"""A group of so many members is notified of each change when it happens (RocketMQ)."""
 
 MEMBER_NOTICES_PER_SECOND: Final = 1000
 MEMBER_NOTICES_EACH_MS: Final = 1 * SECOND_MS
-"""A larger one is told so often that its members get so many notices a second together, but each
-such while at least; changes meanwhile are told as one.
+"""A larger one is notified so often that its members get so many notices a second together, but
+each such while at least; changes meanwhile are reported as one.
 """
 
 EXPIRED_DEAD_LETTERS_MAX: Final = 10_000
-"""Expired dead letters told one by one in a round of retention, and as many retries; of more only
-that they were more.
+"""Expired dead letters reported one by one in a round of retention, and as many retries; of more
+only that they were more.
 """
 
 GROUPS_MAX: Final = 100_000
@@ -393,7 +400,7 @@ LOG_HOLES_KEPT_MAX: Final = 10_000
 """Damaged ranges of a commit log that are remembered (some 200 bytes each); of more the number."""
 
 LOG_HOLES_TOLD_MAX: Final = 100
-"""Of these, told one by one at a start, the largest; the others together. As many of those that
+"""Of these, reported one by one at a start, the largest; the others together. As many of those that
 readers come upon before the next start.
 """
 
@@ -406,7 +413,7 @@ QUEUE_UNITS_WAITING_MAX: Final = 64
 """Entries of one consume queue that wait in memory to be written together."""
 
 UNCONSUMED_REPORTS_MAX: Final = 100
-"""Events about one round of deletions; the losses beyond it are told as a number."""
+"""Events about one round of deletions; the losses beyond it are reported as a number."""
 
 TRANSIENT_POOL_BYTES_MAX: Final = 64 * MIB
 """Bytes of messages that wait in memory for the next commit; the put that exceeds it commits."""
@@ -430,10 +437,12 @@ and the share of the loop's time that all steps take.
 """
 
 QUEUE_SCRUB_FILES_TOLD: Final = 64
-"""Files of consume queues that were mended and are not told yet; others are told as a number."""
+"""Files of consume queues that were mended and are not reported yet; others are reported as a
+number.
+"""
 
 DISPATCH_TOLD_MAX: Final = BATCH_MESSAGES_MAX
-"""Records whose put told dispatch of them; those beyond are read from the log again."""
+"""Records whose put announced them to dispatch; those beyond are read from the log again."""
 
 WATERMARKS_PER_SAMPLE_MAX: Final = 2000
 """Queues whose marks one sample reads, and queues of groups: some 20 ms of the loop for each, and
@@ -441,16 +450,41 @@ as many rows a second as the pipeline takes in; of more, those read longest ago 
 
 OFFSET_ANSWERS_TOLD_A_SECOND: Final = 2000
 """Answers where a group goes on that are rows; of more in a second the others are answered and not
-told: a group of a thousand queues that rebalances asks so often, and no client needs to."""
+reported: a group of a thousand queues that rebalances asks so often, and no client needs to."""
 
 WINDOWS_TOLD_MAX: Final = 200_000
-"""Windows of clients remembered as told last (0.4 KiB each); others are told with each answer."""
+"""Windows of clients remembered as reported last (0.4 KiB each); others are reported with each
+answer.
+"""
+
+CLIENT_CLOCKS_MAX: Final = 100_000
+"""Clients of one emitter whose clocks are compared with its own (0.2 KiB each); the moments that
+others name are taken as they are.
+"""
+
+DOUBTFUL_READERS_MAX: Final = 100_000
+"""Queues that a client may read beside their reader, until it is asked; beyond it time shows."""
 
 GONE_TOPICS_MAX: Final = 10_000
 """Topics of an observed broker known to be gone; of more the one gone longest ago comes as new."""
 
+FIRST_MESSAGES_MAX: Final = 100_000
+"""Queues of an observed broker whose first message's store time is remembered; of more the one
+asked longest ago is judged by its last message.
+"""
+
+LEFT_TOPICS_MAX: Final = 100_000
+"""Topics of groups of one broker that no member names; further ones count as read."""
+
+BROADCASTING_GROUPS_MAX: Final = 100_000
+"""Groups known to broadcast, also when their members have left; of more that is forgotten then."""
+
+SILENT_KINDS_MAX: Final = 10_000
+"""Groups and kinds of clients that were reported to say nothing of what they hold; of more the one
+reported longest ago is reported again sooner."""
+
 STACK_TOLD_BYTES_MAX: Final = 16 * KIB
-"""Of the stacks of one client's listeners, as a row tells them; the rest is cut off."""
+"""Of the stacks of one client's listeners, as a row reports them; the rest is cut off."""
 
 STACK_QUESTIONS_AT_ONCE: Final = 8
 """Clients that are asked for their stacks at the same time; the others have their turn when they
@@ -495,7 +529,7 @@ own time).
 CLIENT_HEARTBEAT_MS: Final = 30 * SECOND_MS
 BROKER_REGISTER_MS: Final = 30 * SECOND_MS
 MEMBER_ANSWER_MS: Final = 5 * SECOND_MS
-"""How long a member has to tell its offsets when a tool asks for them (RocketMQ)."""
+"""How long a member has to report its offsets when a tool asks for them (RocketMQ)."""
 
 QUEUE_LOCKS_MAX: Final = 500_000
 """Order locks of groups on queues; a queue beyond it is not granted until others are given back."""
@@ -522,13 +556,13 @@ METRICS_CONNECTIONS_MAX: Final = 16
 """Scrapes answered at once; one more is answered 503, and beyond four times as many cut off."""
 
 CLIENT_FIGURES_MAX: Final = 100_000
-"""Topics of members of groups whose consume speed, as the members tell it, a broker keeps (some
-0.6 KiB each); those of a member that would be more are counted and not told.
+"""Topics of members of groups whose consume speed, as the members report it, a broker keeps (some
+0.6 KiB each); those of a member that would be more are counted and not reported.
 """
 
 COLD_READERS_MAX: Final = 10_000
 """Pairs of a group and a topic whose reads from far behind the end of the log are summed up for ten
-seconds (some 0.3 KiB each); the reads of further ones are not told.
+seconds (some 0.3 KiB each); the reads of further ones are not reported.
 """
 
 METRIC_SERIES_MAX: Final = 20_000
@@ -545,6 +579,11 @@ messages go on.
 SPOOL_FRAME_ROWS_MAX: Final = 1024
 """A turn with more rows than this is written as several frames; a buffer that reaches it is
 written at once (some 20 ms).
+"""
+
+SHIP_ROWS_MAX: Final = 50_000
+"""Rows that the shipper carries in one run (some 1 KiB each while they are Arrow tables): a longer
+run would not fit the memory of a small machine with comfort.
 """
 
 SPOOL_ROWS_KEPT_MAX: Final = 64
@@ -600,49 +639,3 @@ LIFE_ENTRIES_PER_TURN: Final = 4096
 """Of these, so many are encoded in one turn of the event loop when a segment is full (1 to 5 ms);
 the next segment begins when all are.
 """
-
-assert BODY_BYTES_MAX + PROPERTIES_BYTES_MAX + 64 * KIB <= FRAME_BYTES_MAX
-assert 6 * PROPERTIES_BYTES_MAX + 16 * KIB <= HEADER_BYTES_MAX, "\\u0001 is six bytes of JSON"
-assert SUBSCRIPTION_CHARS_MAX < HEARTBEAT_BYTES_MAX < FRAME_BYTES_MAX
-assert HEARTBEAT_BYTES_MAX < CLIENT_SUBSCRIPTION_BYTES_MAX * 32 <= SUBSCRIPTION_BYTES_MAX
-assert CLIENT_GROUPS_MAX * 100 <= ACCOUNT_MEMBERS_MAX
-assert ACCOUNT_MEMBERS_MAX * 2 <= MEMBERS_MAX
-assert ACCOUNT_MEMBERS_MAX < GROUPS_MAX, "nor can one account name every producer group"
-assert ACCOUNT_SUBSCRIPTION_BYTES_MAX * 2 <= SUBSCRIPTION_BYTES_MAX
-assert ACCOUNT_GROUPS_MAX * 2 <= GROUPS_MAX
-assert LOOSE_BODY_BYTES_MAX <= HEARTBEAT_BYTES_MAX
-assert REGISTRATION_TOPICS_MAX * 800 <= BODY_REGISTRATION_BYTES_MAX, "long names, attributes"
-assert KEY_VALUE_CHARS_MAX + 2 * KEY_VALUE_NAME_CHARS_MAX <= KEY_VALUES_BYTES_MAX
-assert KEY_VALUES_BYTES_MAX * 2 <= FRAME_BYTES_MAX, "a whole namespace is one answer"
-assert STRANGER_HEADER_BYTES_MAX < HEADER_BYTES_MAX < FRAME_BYTES_MAX
-assert CONNECTIONS_PER_ADDRESS_MAX < CONNECTIONS_MAX
-assert HANDSHAKES_MAX < CONNECTIONS_MAX
-assert LOG_HOLES_TOLD_MAX <= LOG_HOLES_KEPT_MAX
-assert STORE_OPEN_FILES_MAX * 3 <= DESCRIPTORS_RESERVED
-assert FRAME_BYTES_MAX * 2 <= CONNECTION_REQUEST_BYTES_MAX
-assert CONNECTION_REQUEST_BYTES_MAX * 4 <= REQUEST_BYTES_MAX
-assert FRAME_BYTES_MAX * 8 <= UNFINISHED_FRAME_BYTES_MAX
-assert REPLIES_WAITING_BYTES_MAX * 4 <= REQUEST_BYTES_MAX
-assert BODY_BYTES_MAX * 4 <= ACCOUNT_REPLIES_WAITING_BYTES_MAX <= REPLIES_WAITING_BYTES_MAX // 4
-assert REPLIES_WAITING_BYTES_MAX // REPLY_WAITING_BYTES < HANDLER_TASKS_MAX
-assert TURN_OUTPUT_BYTES_MAX <= CONNECTION_OUTPUT_PAUSE_BYTES
-assert CONNECTION_OUTPUT_PAUSE_BYTES * 4 <= CONNECTION_OUTPUT_BYTES_MAX
-assert CONNECTION_OUTPUT_BYTES_MAX * 4 <= OUTPUT_BYTES_MAX
-assert TOPIC_CHARS_MAX < RETRY_TOPIC_CHARS_MAX
-assert COPY_ROOM_BYTES >= COPY_PROPERTIES_BYTES + RETRY_TOPIC_CHARS_MAX + 600, (
-    "its properties, a longer topic, longer hosts, and what a later step keeps free for them"
-)
-assert GROUP_CHARS_MAX + len("%RETRY%") <= RETRY_TOPIC_CHARS_MAX
-assert CLIENT_HEARTBEAT_MS * 3 <= CLIENT_EXPIRY_MS
-assert BROKER_REGISTER_MS * 3 <= BROKER_EXPIRY_MS
-assert CLIENT_LOCK_EXPIRY_MS * 2 <= QUEUE_LOCK_LEASE_MS
-assert (
-    PULLED_MARKS_MAX * (4 * RETRY_TOPIC_CHARS_MAX + 360)
-    + HANDED_TAILS_MAX
-    * 4
-    * (2 * RETRY_TOPIC_CHARS_MAX + MESSAGE_ID_CHARS_MAX + CLIENT_ID_CHARS_MAX)
-    <= SPOOL_FRAME_BYTES_MAX
-), "one frame holds every mark, every reported offset and every tail"
-assert TRANSACTIONS_RENEWED_HELD * 2 <= TRANSACTIONS_HELD_MAX
-assert SPOOL_SEGMENT_BYTES * 4 <= SPOOL_BYTES_MAX
-assert OUTBOX_SEND_WITHIN_MS * 2 <= OUTBOX_LEASE_MS, "no row is sent by two at once"

@@ -1,4 +1,4 @@
-"""Which settings may change while a party runs: an allow-list with ranges.
+"""The allow-list of settings that may change while a party runs, with their ranges.
 
 Place in the walk: beside it, when a tool sends UPDATE_BROKER_CONFIG or UPDATE_NAMESRV_CONFIG.
 

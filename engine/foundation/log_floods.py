@@ -1,10 +1,10 @@
-"""A log that strangers cannot fill: of one kind of line only so many a second are written.
+"""Limits how many log lines of one kind are written a second, against floods by strangers.
 
 Place in the walk: on the log handler of every command. A kind is a line before its values are put
 in, so a flood of closed connections hides nothing else.
 
-Invariant: no kind is silent for a whole second in which it was told; how many were not written is
-said with the next one that is. Absent on purpose: the clock. A line brings its own time.
+Invariant: no kind is silent for a whole second in which it was logged; the next line that is
+written says how many were not. Absent on purpose: the clock. A line brings its own time.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The one way in which every command of ours writes its log: on standard error, an event a line.
+"""Writes the log of every command to standard error, one event a line.
 
 Place in the walk: set up by the commands; everybody else only takes a logger.
 

@@ -1,5 +1,4 @@
-"""Long lists of names, sorted in steps, and long tables from which something goes, so that no event
-loop is held meanwhile.
+"""Sorts long lists and drops from long tables in steps, so that no event loop is held.
 
 To sort a hundred thousand names in no order takes 60 ms; to merge runs that are sorted, 15 ms.
 Absent on purpose: whose names they are, and what happens between two steps.

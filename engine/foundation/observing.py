@@ -4,7 +4,7 @@ Place in the walk: where a fact is decided (an offset stored, a pull answered, a
 deciding code calls one method here; `engine.telemetry.events` turns it into a row. Field
 meanings: `engine.telemetry.tables`.
 
-Invariant: an observer never raises, never waits and never changes what it is told. Absent on
+Invariant: an observer never raises, never waits and never changes what it receives. Absent on
 purpose: rows, sequence numbers and common columns, which belong to the listener.
 """
 
@@ -31,6 +31,7 @@ class OffsetReport:
     accepted: bool
     min_offset: int | None
     max_offset: int | None
+    held_back: int | None = None
 
 
 @dataclass(slots=True)
@@ -57,6 +58,10 @@ class RebalanceEvent:
     after: Sequence[str] | None = None
     queues: Sequence[OwnedQueue] | None = None
     reason: str | None = None
+    language: str | None = None
+    client_version: int | None = None
+    proxy: str | None = None
+    subscription: Sequence[str] | None = None
 
 
 @dataclass(slots=True)
@@ -108,8 +113,9 @@ class FlushDone:
     """The most that a crash could have cost since the one before: a SIGKILL before a commit, a
     power cut before a flush."""
     ended: int = 1
-    """0: none has ended; it is told how far the file is. Who watches from outside knows of one that
-    has ended, not of how many, nor how long they took."""
+    """0: none has ended; it is reported how far the file is. Who watches from outside knows of one
+    that has ended, not of how many, nor how long they took.
+    """
 
 
 @dataclass(slots=True)
@@ -145,6 +151,7 @@ class LifecycleEvent:
     skew_ms: int | None = None
     address: str | None = None
     name_servers: str | None = None
+    first_seen: bool | None = None
 
 
 @dataclass(slots=True)
@@ -186,6 +193,28 @@ class GroupWatermark:
     members: int | None
     store_time_error_ms: int | None = None
     """How far store_time_at_committed may be off; None: it is that of the very message."""
+    members_unknown_reason: str | None = None
+    """Why nobody knows the members, of whom some are connected elsewhere."""
+    began: int | None = None
+    """Of a queue without a consume offset: where the group began to read it, as far as is known."""
+
+
+@dataclass(slots=True)
+class PopWatermark:
+    """A group that reads a queue by POP. See table pop_watermarks. Times in ms since 1970."""
+
+    group: str
+    topic: str
+    queue_id: int
+    popped: int | None
+    max_offset: int
+    unacknowledged: int | None
+    unacknowledged_ranges: Sequence[tuple[int, int]] | None
+    handed_out_since_ms: int | None
+    invisible_ms: int | None
+    acknowledged: int
+    expired: int
+    unknown_reason: str | None
 
 
 @dataclass(slots=True)
@@ -217,6 +246,7 @@ class ClientWindow:
     top_key_messages: int | None = None
     keyed_messages: int | None = None
     resting: str | None = None
+    takes_all: bool | None = None
 
 
 @dataclass(slots=True)
@@ -261,7 +291,7 @@ class ColdReads:
 
 @dataclass(slots=True)
 class OffsetAnswer:
-    """A client was told where its group is to go on. See table offset_answers."""
+    """A client was answered where its group is to go on. See table offset_answers."""
 
     client_id: str | None
     group: str
@@ -287,10 +317,22 @@ class ReusedOffset:
     client_id: str | None
 
 
+@dataclass(slots=True)
+class UnreadDeletion:
+    """Messages were deleted that a group had not read. See table unread_deletions."""
+
+    group: str
+    topic: str
+    queue_id: int
+    from_offset: int
+    to_offset: int
+    unread: int
+
+
 @dataclass(frozen=True, slots=True)
 class HandedTail:
     """The newest message of a queue that a group had pulled before it was on stable storage: no
-    fact yet, but what the next life needs to tell one.
+    fact yet, but what the next life needs to report one.
     """
 
     topic: str
@@ -305,8 +347,9 @@ class HandedTail:
 
 @dataclass(frozen=True, slots=True)
 class ToldUpTo:
-    """How far the listener has been told: what comes next has this `seq` or a higher one, and so
-    many losses came before it."""
+    """How far reports to the listener have come: what comes next has this `seq` or a higher one,
+    and so many losses came before it.
+    """
 
     seq: int
     losses: int
@@ -326,7 +369,9 @@ Fact = (
     | ConsumeStats
     | ColdReads
     | ReusedOffset
+    | UnreadDeletion
     | DelayLevel
+    | PopWatermark
 )
 
 
@@ -334,7 +379,7 @@ class Observer(Protocol):
     """Who wants to know."""
 
     def observe(self, fact: Fact) -> None:
-        """Take note of `fact`; the listener stamps it with the time at which it is told."""
+        """Take note of `fact`; the listener stamps it with the time at which it is reported."""
         ...
 
     def observe_all(self, facts: Sequence[Fact]) -> None:

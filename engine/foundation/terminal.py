@@ -1,6 +1,6 @@
-"""What commands tell their user, on the terminal or wherever the user sends it.
+"""Prints what commands say to their user, on the terminal or wherever it is redirected.
 
-Invariant: nothing that is told moves a cursor, colours or hides anything: texts from clients and
+Invariant: nothing that is printed moves a cursor, colours or hides anything: texts from clients and
 brokers are in it. Absent on purpose: the log (log_lines).
 """
 

@@ -1,4 +1,4 @@
-"""A name server's settings as tools read and change them.
+"""Config requests of tools: read and change a name server's settings.
 
 Invariant: a change is kept in the file that a restart reads, or refused when there is none; paths,
 addresses and ports never change over the wire. Absent on purpose: who may ask (access).

@@ -1,4 +1,4 @@
-"""What a name server answers.
+"""Request handlers of a name server: registration, routes and key-value settings.
 
 Place in the walk: brokers register here, clients look routes up here. Each handler reads its
 header, asks the tables and answers.
@@ -14,11 +14,7 @@ from collections.abc import Callable, Generator
 from itertools import islice
 
 from engine.foundation.errors import RemoteProtocolError, RequestRefused
-from engine.foundation.limits import (
-    BROKER_ADDRESS_CHARS_MAX,
-    BROKER_EXPIRY_MS,
-    REGISTERED_AT_ONCE,
-)
+from engine.foundation.limits import BROKER_ADDRESS_CHARS_MAX, BROKER_EXPIRY_MS, REGISTERED_AT_ONCE
 from engine.foundation.units import Buffer
 from engine.namesrv.key_values import ORDER_NAMESPACE, KeyValues
 from engine.namesrv.routes import LiveBroker, Names, Registration, Routes
@@ -68,7 +64,7 @@ class NameServerHandlers:
         key_values_changed: Callable[[], None],
         orders_in_routes: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`orders_in_routes`: do routes tell of ORDER_TOPIC_CONFIG (orderMessageEnable)?"""
+        """`orders_in_routes`: do routes show ORDER_TOPIC_CONFIG (orderMessageEnable)?"""
         self._routes = routes
         self._key_values = key_values
         self._now_ms = now_ms
@@ -210,7 +206,7 @@ class NameServerHandlers:
         address = QueryDataVersionRequestHeader.decode(request.fields).broker_addr
         known, told = self._routes.data_version(address), DataVersion.decode(request.body)
         if known == told:
-            self._routes.touch(address, self._now_ms())
+            self._routes.touch(address, self._now_ms(), by=peer)
         return request.respond(
             ResponseCode.SUCCESS,
             fields=QueryDataVersionResponseHeader(changed=known != told).encode(),
@@ -266,7 +262,7 @@ class NameServerHandlers:
         return _names(request, self._routes.topics_with(unit=unit, unit_sub=unit_sub))
 
     def register_topic(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
-        """REGISTER_TOPIC_IN_NAMESRV (217): a broker made one topic, and tells that one alone."""
+        """REGISTER_TOPIC_IN_NAMESRV (217): a broker made one topic, and reports that one alone."""
         topic = TopicRequestHeader.decode(request.fields).topic
         check_topic(topic)
         try:
@@ -277,7 +273,7 @@ class NameServerHandlers:
         return request.respond(ResponseCode.SUCCESS)
 
     def broker_heartbeat(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
-        """BROKER_HEARTBEAT (904): a broker lives, and has nothing new to tell."""
+        """BROKER_HEARTBEAT (904): a broker lives, and has nothing new to report."""
         address = BrokerHeartbeatRequestHeader.decode(request.fields).broker_addr
         self._routes.touch(address, self._now_ms())
         return request.respond(ResponseCode.SUCCESS)

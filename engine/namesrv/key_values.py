@@ -1,4 +1,4 @@
-"""Key-value settings by namespace, which name servers keep for tools (such as ORDER_TOPIC_CONFIG).
+"""Key-value settings by namespace that name servers keep for tools (ORDER_TOPIC_CONFIG).
 
 Invariant: a namespace is there exactly while it has keys. Absent on purpose: files, meaning.
 """

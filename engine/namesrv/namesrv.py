@@ -1,7 +1,7 @@
-"""A name server: its tables behind a port, minded on a timer.
+"""Runs a name server: its tables behind a port, with timers that expire silent brokers.
 
 Place in the walk: brokers and clients find each other here. It keeps nothing that brokers do not
-tell again within seconds; only the key-value settings may have a file.
+send again within seconds; only the key-value settings may have a file.
 
 Invariant: a broker whose connection ends or that stays silent leaves the routes at once. Absent on
 purpose: any other name server; clients and brokers know them all.

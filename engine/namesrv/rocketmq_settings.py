@@ -1,4 +1,4 @@
-"""RocketMQ's keys ↔ a name server's configuration, in both directions.
+"""Converts RocketMQ's keys to a name server's configuration and back.
 
 Place in the walk: once at start, and when a tool reads the configuration or changes it. Absent on
 purpose: options (commands).

@@ -1,4 +1,4 @@
-"""The name server's tables: which broker serves which topic, and where.
+"""The routing tables of a name server: which broker serves which topic, and where.
 
 Place in the walk: brokers register on start, on topic changes and each 30 s; clients ask for the
 route of a topic before they send or pull.
@@ -41,7 +41,7 @@ UNIT_SUB_FLAG = 2
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """What a broker tells about itself."""
+    """What a broker reports about itself."""
 
     cluster_name: str
     broker_name: str
@@ -241,7 +241,7 @@ class Routes:
         return names, None
 
     def add_queues(self, topic: str, queues: Sequence[QueueData]) -> None:
-        """A broker tells one topic by itself, between its registrations."""
+        """A broker reports one topic by itself, between its registrations."""
         if topic not in self._topics and len(self._topics) >= TOPICS_MAX:
             return
         for data in queues:
@@ -253,10 +253,12 @@ class Routes:
         live = self._live.get(address)
         return None if live is None else live.data_version
 
-    def touch(self, address: str, now_ms: int) -> None:
-        """A broker showed that it lives."""
+    def touch(self, address: str, now_ms: int, *, by: object | None = None) -> None:
+        """A broker showed that it lives; by a question that others may ask as well on its own
+        connection alone.
+        """
         live = self._live.get(address)
-        if live is not None:
+        if live is not None and by in (None, live.connection):
             live.last_seen_ms = now_ms
 
     def delete_topic(self, topic: str) -> None:

@@ -1,5 +1,6 @@
-"""Watching a cluster from outside: its brokers are asked through the admin protocol, and what they
-answer becomes the same rows that our own broker tells of itself.
+"""Watches a cluster from outside, through the admin protocol, without changing it.
+
+What its brokers answer becomes the same rows that our own broker reports about itself.
 
 Place in the walk: beside it; a broker that is watched knows nothing of it. Each has an emitter,
 a spool and a shipper of its own.

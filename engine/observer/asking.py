@@ -1,11 +1,11 @@
-"""Asks one broker all that a look needs, within a budget.
+"""Polls one broker for everything a look needs, within a budget.
 
 Place in the walk: admin protocol → `Look`. Cheap questions (how far every group is; the broker's
 own figures) come each look; those about one topic, one group, one member or one message take turns
 (`turns`), those about what moves or is behind first, as many as there is time for.
 
-Invariant: what cannot be believed (`believable`) is not in the look, and is told once
-(`questions`). Absent on purpose: memory of what was told (`facts`).
+Invariant: what cannot be believed (`believable`) is not in the look, and is reported once
+(`questions`). Absent on purpose: memory of what was reported (`facts`).
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ import asyncio
 from collections.abc import Collection
 from typing import Final
 
-from engine.client.admin import Admin
-from engine.client.admin.groups import QueueProgress
+from engine.admin import Admin
+from engine.admin.api.groups import QueueProgress
 from engine.foundation.errors import RemoteProtocolError, RequestRefused, TidemarkError
 from engine.foundation.units import SECOND_MS
+from engine.observer import proxies
 from engine.observer import questions as asked_for
 from engine.observer.believable import (
     MEMBERS_A_GROUP_MAX,
@@ -32,14 +33,19 @@ from engine.observer.believable import (
     is_queue,
 )
 from engine.observer.failed_messages import CopiesRead
+from engine.observer.life_questions import LifeQuestions
 from engine.observer.lite_topics import offset_in
 from engine.observer.looks import Look, Member, Place
+from engine.observer.originals import MessageKey, Originals
 from engine.observer.own_figures import delays_ms, own_figures
 from engine.observer.polled_ends import PolledEnds
+from engine.observer.pop_marks import pop_seen
+from engine.observer.pop_reading import PopReading
+from engine.observer.proxy_questions import ProxiesAsked
 from engine.observer.questions import Kind, Questions
 from engine.observer.time_spans import Estimates, Key, waiting
 from engine.observer.turns import Turns
-from engine.protocol.bodies import ConsumerRunningInfo
+from engine.protocol.bodies import ConsumerConnection, ConsumerRunningInfo, TopicOffset
 from engine.protocol.codes import ResponseCode
 from engine.protocol.message import MessageQueue
 from engine.runtime.clock import Clock
@@ -57,9 +63,11 @@ SPANS_A_LOOK: Final = 200
 RETRY_QUEUES_A_LOOK: Final = 50
 COPIES_A_QUESTION: Final = 32
 """Copies of failed messages that are read at once."""
+ORIGINALS_A_LOOK: Final = 200
+"""Messages that came back whose first place is asked for: each costs the broker a look-up."""
 MEMBERS_WATCHED_MAX: Final = 20_000
 """Of one broker; those beyond are not asked what they hold."""
-SHARES: Final = (50, 70, 80, 90, 97)
+SHARES: Final = (45, 55, 65, 75, 85, 90, 93, 98)
 """Percent of a look's time after which each kind of question gives way to the next."""
 MOMENT_DIGITS_MAX: Final = 15
 LISTS_EACH: Final = 6
@@ -69,13 +77,28 @@ LISTS_EACH: Final = 6
 class Asking:
     """The questions to one broker, look by look."""
 
-    def __init__(self, admin: Admin, broker_name: str, clock: Clock, *, patience_ms: int) -> None:
-        """`patience_ms`: how long a look may take."""
+    def __init__(
+        self,
+        admin: Admin,
+        broker_name: str,
+        clock: Clock,
+        *,
+        cluster: str,
+        patience_ms: int,
+        proxies: Collection[str] = (),
+    ) -> None:
+        """`cluster`: as its name servers call it. `patience_ms`: how long a look may take.
+        `proxies`: where those of the cluster are.
+        """
+        self._proxies = tuple(proxies)
+        self._proxy_hosts: tuple[str, ...] | None = None
+        """Where the broker saw proxies last; None: it never said."""
         self._admin = admin
         self._broker_name = broker_name
         self._clock = clock
         self._patience_ms = patience_ms
         self._questions = Questions(broker_name, clock)
+        self._lives = LifeQuestions(admin, cluster, broker_name, self._questions)
         self._looks = 0
         self._listed_topics: dict[str, None] = {}
         self._listed_groups: dict[str, None] = {}
@@ -98,6 +121,9 @@ class Asking:
         self._span_turns: Turns[tuple[str, str]] = Turns(SPANS_A_LOOK)
         self._copies = CopiesRead()
         self._copy_turns: Turns[Place] = Turns(RETRY_QUEUES_A_LOOK)
+        self._originals = Originals()
+        self._pop = PopReading(admin, broker_name, self._questions, clock)
+        self._original_turns: Turns[MessageKey] = Turns(ORIGINALS_A_LOOK)
 
     @property
     def is_catching_up(self) -> bool:
@@ -141,11 +167,25 @@ class Asking:
         # Each kind has its share of the time: one that hangs must not take that of the others.
         ends_ms = [self._clock.steady_ms() + rest_ms * percent // 100 for percent in SHARES]
         await self._ask_ends(look, address, ends_ms[0])
-        await self._ask_connections(look, address, behind, until_ms=ends_ms[1])
+        await self._lives.ask(
+            *(look, address, self.topics),
+            lambda topic: self._ends_of(address, topic),
+            until_ms=ends_ms[1],
+        )
+        await self._ask_connections(look, address, behind, until_ms=ends_ms[2])
         urgent = [*stacks_of, *(member for member in self._everyone() if member[0] in behind)]
-        await self._ask_members(look, address, urgent, stacks_of, until_ms=ends_ms[2])
-        await self._ask_store_times(look, address, ends_ms[3])
-        await self._read_copies(look, address, ends_ms[4])
+        await self._ask_members(look, address, urgent, stacks_of, until_ms=ends_ms[3])
+        await self._ask_store_times(look, address, ends_ms[4])
+        await self._read_copies(look, address, ends_ms[5])
+        await self._find_originals(look, address, ends_ms[6])
+        reason = await self._pop.read(
+            address,
+            self._listed_topics,
+            is_proxied=bool(self._proxy_hosts),
+            until_ms=ends_ms[7],
+        )
+        now_ms = look.at_ms + (look.skew_ms or 0)
+        look.popped = pop_seen(look.progress, self._pop.log, now_ms, unknown_reason=reason)
         return look
 
     async def _list(self, look: Look, address: str) -> None:
@@ -168,6 +208,7 @@ class Asking:
         try:
             settings = await self._admin.cluster.config(address)
             self._delays_ms = delays_ms(settings.get("messageDelayLevel", ""))
+            self._pop.set_up(settings)
         except TidemarkError as error:
             self._questions.failed(asked_for.SETTINGS, "", error)
 
@@ -212,26 +253,38 @@ class Asking:
         }
         moved = [place[0] for place, end in ends.items() if self._max_of.get(place) != end]
         other = {place[0] for place, end in ends.items() if end < self._max_of.get(place, 0)}
-        if other:  # Another life of the topic: its offsets are those of other messages.
-            self._stored_ms = {
-                key: at for key, at in self._stored_ms.items() if key[0] not in other
-            }
-            self._estimates.forget_topics(other)
+        self._forget_times(other)
         self._max_of = ends
         self.topics = {**self._listed_topics, **dict.fromkeys(topic for topic, _ in ends)}
 
         async def ask(topic: str) -> None:
-            told = await self._admin.topics.status_at(address, topic)
-            found = {
-                (topic, queue.queue_id): one
-                for queue, one in told.items()
-                if queue.topic == topic and is_queue(queue, self._broker_name) and are_ends(one)
-            }
-            self._count_odd(asked_for.ENDS, len(told) - len(found))
-            look.ends |= found
+            look.ends |= await self._ends_of(address, topic)
 
         due = self.topic_turns.due(self.topics, urgent=moved)
         await self._questions.each(asked_for.ENDS, self.topic_turns, due, ask, until_ms=until_ms)
+
+    def forget_topics(self, topics: Collection[str]) -> None:
+        """These were made again: their offsets are those of other messages now."""
+        self._forget_times(topics)
+        if topics:
+            self._polled.forget_topics(topics)
+
+    def _forget_times(self, topics: Collection[str]) -> None:
+        if not topics:
+            return
+        self._stored_ms = {key: at for key, at in self._stored_ms.items() if key[0] not in topics}
+        self._estimates.forget_topics(topics)
+
+    async def _ends_of(self, address: str, topic: str) -> dict[Place, TopicOffset]:
+        """What can be believed of where the queues of a topic begin and end."""
+        statuses = await self._admin.topics.status_at(address, topic)
+        found = {
+            (topic, queue.queue_id): one
+            for queue, one in statuses.items()
+            if queue.topic == topic and is_queue(queue, self._broker_name) and are_ends(one)
+        }
+        self._count_odd(asked_for.ENDS, len(statuses) - len(found))
+        return found
 
     async def _ask_connections(
         self, look: Look, address: str, behind: Collection[str], *, until_ms: int
@@ -239,13 +292,19 @@ class Asking:
         groups = dict.fromkeys((*look.progress, *self._listed_groups))
         self._members = {name: of for name, of in self._members.items() if name in groups}
 
+        at_proxies = ProxiesAsked(self._admin, self._questions, self._proxies)
+        absent: dict[str, None] = {}
+        """Groups of which nobody was named."""
+
         async def ask(group: str) -> None:
-            try:
-                told = await self._admin.groups.connections(address, group)
-            except RequestRefused as error:
-                if error.code != ResponseCode.CONSUMER_NOT_ONLINE:
-                    raise
-                look.connections[group] = None
+            at_broker = await self._connected(address, group)
+            if group == proxies.HEARTBEAT_GROUP:
+                self._proxy_hosts = proxies.hosts_of(at_broker)
+            found = proxies.merged(at_broker, await at_proxies.connected(group))
+            look.proxy_of |= {(group, one): at for one, at in found.proxy_of.items()}
+            told = found.connection
+            if told is None:
+                absent[group] = None
                 return
             clients = [
                 one
@@ -258,10 +317,32 @@ class Asking:
             look.connections[group] = told
 
         due, kind = self._group_turns.due(groups, urgent=behind), asked_for.CONNECTIONS
+        # Among the first, in each look: it says whether others may be connected elsewhere.
+        due = list(dict.fromkeys((*due[:1], proxies.HEARTBEAT_GROUP, *due[1:])))
         await self._questions.each(kind, self._group_turns, due, ask, until_ms=until_ms)
+        reason = None
+        if not at_proxies.is_answered:
+            reason = proxies.unreached(self._proxy_hosts or (), self._proxies)
+        is_known = at_proxies.is_answered or self._proxy_hosts is not None
+        for group in (one for one in absent if one in groups):
+            if reason is not None:
+                look.members_unknown[group] = reason
+            elif is_known:
+                look.connections[group] = None
         for group, connection in look.connections.items():
             members = [] if connection is None else connection.connection_set
-            self._members[group] = list(dict.fromkeys(one.client_id for one in members))
+            names = dict.fromkeys(one.client_id for one in members)
+            # A broker passes no question on to a client of a proxy.
+            self._members[group] = [one for one in names if (group, one) not in look.proxy_of]
+
+    async def _connected(self, address: str, group: str) -> ConsumerConnection | None:
+        """Who is connected of a group with the broker; None: nobody."""
+        try:
+            return await self._admin.groups.connections(address, group)
+        except RequestRefused as error:
+            if error.code != ResponseCode.CONSUMER_NOT_ONLINE:
+                raise
+            return None
 
     def _everyone(self) -> list[Member]:
         everyone = [(group, name) for group, names in self._members.items() for name in names]
@@ -373,10 +454,26 @@ class Asking:
                 count_max=COPIES_A_QUESTION,
                 address=address,
             )
-            look.failed += self._copies.read(place, copies)
+            readers = [group for group, rows in look.progress.items() if place in rows]
+            look.failed += self._copies.read(place, copies, readers)
 
         due = self._copy_turns.due(self._copies.unread())
         await self._questions.each(asked_for.FAILED, self._copy_turns, due, ask, until_ms=until_ms)
+
+    async def _find_originals(self, look: Look, address: str, until_ms: int) -> None:
+        """Where messages were first whose copies came."""
+
+        async def ask(key: MessageKey) -> None:
+            topic, message_id = key
+            found = await self._admin.messages.query(
+                topic, message_id, is_unique_key=True, address=address
+            )
+            self._originals.found(key, found)
+
+        due = self._original_turns.due(self._originals.wanted(look.failed))
+        kind = asked_for.ORIGINALS
+        await self._questions.each(kind, self._original_turns, due, ask, until_ms=until_ms)
+        look.failed = [self._originals.placed(one) for one in look.failed]
 
 
 def boot_ms(told: str) -> int:

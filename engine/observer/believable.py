@@ -1,9 +1,9 @@
-"""What of an answer can be believed: a broker, and each client behind it, may say anything.
+"""Validates answers: a broker, and each client behind it, may say anything.
 
 Place in the walk: between an answer and the `Look`. Pure.
 
 Invariant: what passes fits the columns of the lake, and is no longer than it may be; of an answer
-with odd parts the others count. Absent on purpose: telling what did not pass (`questions`).
+with odd parts the others count. Absent on purpose: reporting what did not pass (`questions`).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Final
 
-from engine.client.admin.groups import QueueProgress
+from engine.admin.api.groups import QueueProgress
 from engine.foundation.limits import (
     CLIENT_ID_CHARS_MAX,
     MESSAGE_ID_CHARS_MAX,
@@ -27,7 +27,7 @@ MOMENT_MS_MAX: Final = 253_402_300_799_999
 """The end of the year 9999."""
 COUNT_MAX: Final = (1 << 31) - 1
 MEMBERS_A_GROUP_MAX: Final = 1000
-"""Each that comes or goes is told with all others."""
+"""Each that comes or goes is reported with all others."""
 ADDRESS_CHARS_MAX: Final = 128
 TOPICS_A_MEMBER_MAX: Final = 256
 
@@ -48,7 +48,7 @@ def is_address(text: str) -> bool:
 
 
 def are_subscriptions(told: Collection[SubscriptionData]) -> bool:
-    """Can a member subscribe to all this? It is told with what others of its group say."""
+    """Can a member subscribe to all this? It is reported with what others of its group say."""
     chars = sum(len(one.topic) + len(one.sub_string) for one in told)
     return (
         len(told) <= TOPICS_A_MEMBER_MAX

@@ -1,8 +1,8 @@
-"""One watched broker: a look each period, its facts into a spool of its own.
+"""Watches one broker: takes a look each period and writes its facts to a spool.
 
 Place in the walk: `cluster_watch` has one for each broker it hears of.
 
-A spool that cannot be opened or written costs this broker: it is told as not reported, and tried
+A spool that cannot be opened or written costs this broker: it is logged as not reported, and tried
 again after a while that doubles.
 
 Invariant: looks never overlap, and the horizon of the emitter moves with each look that was
@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from engine.client.admin import Admin
+from engine.admin import Admin
 from engine.foundation.errors import ConnectFailed, TidemarkError
 from engine.foundation.observing import LifecycleEvent, ToldUpTo
 from engine.foundation.units import MILLISECOND_US, MINUTE_MS, SECOND_MS
@@ -54,7 +54,11 @@ class Watched:
     """Folder of this broker's spool."""
     period_ms: int
     name_servers: str | None = None
-    """That told of it."""
+    """Those that reported it."""
+    proxies: tuple[str, ...] = ()
+    """Where proxies of its cluster are asked who is connected with them."""
+    real_cluster: str | None = None
+    """As its name servers call it; None: as the lake does."""
 
     @property
     def identity(self) -> EmitterIdentity:
@@ -92,7 +96,12 @@ class BrokerWatch:
         """Broker ids by address, as the name servers listed them last."""
         self._runtime = runtime
         self._patience_ms = max(watched.period_ms, PATIENCE_MS_MIN)
-        self._asking = Asking(admin, watched.broker, runtime.clock, patience_ms=self._patience_ms)
+        self._asking = Asking(
+            *(admin, watched.broker, runtime.clock),
+            cluster=watched.real_cluster or watched.cluster,
+            patience_ms=self._patience_ms,
+            proxies=watched.proxies,
+        )
         self._telemetry: Telemetry | None = None
         roles = {} if master_before is None else {master_before: MASTER_ID}
         self._facts = self._new_facts({}, roles)
@@ -106,14 +115,16 @@ class BrokerWatch:
         self.unreported_rest_ms = 0
         """How long the spool rests, since it could not be opened; 0: it could."""
         self.times = LookTimes(watched.period_ms)
+        self._answered_ms: int | None = None
+        """When it answered a look last, in the life it is in."""
         self._unsaid: LifecycleEvent | None = None
-        """To be told with the next look."""
+        """To be reported with the next look."""
         self._is_full = False
-        """Was it told that not all queues are watched?"""
+        """Was it reported that not all queues are watched?"""
 
     async def run(self) -> None:
-        """A look each period, until cancelled; that looks take longer is told when it begins and
-        when it ends.
+        """A look each period, until cancelled; that looks take longer is reported when it begins
+        and when it ends.
         """
         clock, period_ms = self._runtime.clock, self.watched.period_ms
         while True:
@@ -133,7 +144,7 @@ class BrokerWatch:
 
     async def look(self) -> bool:
         """Ask, and write what is new; was the broker's answer whole enough to count?"""
-        # As they are now: a change of roles is told with the answers of whoever is asked behind it.
+        # As they are now: a change of roles comes with the answers of whoever is asked behind it.
         address, roles = self.address, self.roles
         try:
             async with asyncio.timeout(self._patience_ms / SECOND_MS):
@@ -159,8 +170,8 @@ class BrokerWatch:
         return True
 
     async def tell_gone(self, why_gone: str) -> bool:
-        """Tell that the broker is gone for good, and close; False when nothing was ever told of it.
-        Raises StorageError.
+        """Report that the broker is gone for good, and close; False when nothing was ever reported
+        of it. Raises StorageError.
         """
         telemetry, spool = self._telemetry, f"{self.watched.home}/{SPOOL_DIRECTORY}"
         if telemetry is None:
@@ -184,7 +195,7 @@ class BrokerWatch:
         return True
 
     async def close(self) -> None:
-        """Write and sync what was told. Raises StorageError."""
+        """Write and sync what was reported. Raises StorageError."""
         telemetry, self._telemetry = self._telemetry, None
         if telemetry is not None:
             await telemetry.close()
@@ -245,24 +256,34 @@ class BrokerWatch:
             self.watched.identity,
             broker_epoch=epoch,
         )
-        if self._telemetry.earlier_epoch != epoch:
-            detail = f"seen from outside at {look.at_ms}; it says it began at {look.boot_ms}"
-            self._telemetry.observe(LifecycleEvent("BOOT", detail))
+        self._answered_ms = None
+        earlier = self._telemetry.earlier_epoch
+        if earlier == epoch:  # An observer before this one saw it.
+            self._answered_ms = self._telemetry.earlier_until_us // MILLISECOND_US
+        else:
+            boot = LifecycleEvent("BOOT", "seen from outside", first_seen=earlier == 0)
+            self._telemetry.observe(boot)
         return self._telemetry
 
     async def _tell(self, telemetry: Telemetry, look: Look) -> None:
+        if self._answered_ms is not None:
+            missed = self.times.missed(self._answered_ms, look.at_ms)
+            if missed is not None:
+                telemetry.observe(missed)
+        self._answered_ms = look.at_ms
         if self._unsaid is not None:
             telemetry.observe(self._unsaid)
             self._unsaid = None
         self._begin_snapshot_if_due(telemetry, look.at_ms)
         began_ms = None if self._snapshot is None else self._snapshot.began_ms
         at = telemetry.told_up_to()
-        losses = -1 if at is None else at.losses  # What is told now is lost.
+        losses = -1 if at is None else at.losses  # What is reported now is lost.
         for fact in self._facts.of(look, snapshot_from_ms=began_ms, losses=losses):
             if fact is None:
                 await asyncio.sleep(0)
             else:
                 telemetry.observe(fact)
+        self._asking.forget_topics(self._facts.made_again)
         if self._facts.is_full and not self._is_full:
             _log.warning(
                 "%s has more than %d queues: those beyond are not watched",
@@ -278,7 +299,7 @@ class BrokerWatch:
         is_due = is_due or due_ms is None or now_ms >= due_ms
         if at is None or not is_due or self._snapshot is not None:
             return
-        # This look's answers count: they are told after this.
+        # This look's answers count: they are reported after this.
         self._snapshot = _Snapshot(self._asking.topic_turns.look - 1, at, now_ms)
         self._losses = at.losses
         self._next_snapshot_ms = now_ms + SNAPSHOT_EACH_MS

@@ -1,14 +1,13 @@
-"""All brokers of the watched clusters: who is there is asked again and again, and each is watched
-by itself.
+"""Watches all brokers of the clusters: asks name servers for them, watches each by itself.
 
 Place in the walk: name server → a `BrokerWatch` for each master.
 
 Invariant: a broker that hangs or is gone, and one whose spool cannot be written, holds up no other.
 One that the name servers name no more is watched on where it was: whether it is there is its own
 answer. When they have not named it for GONE_AFTER_MS while they answered, and nobody listens there,
-it is told to be gone; if it comes back, it is watched again. A name from outside that is none is
-told once and left alone: it would be a folder's, and part of an emitter's. Absent on purpose:
-questions to brokers.
+it is reported gone; if it comes back, it is watched again. An illegal name from outside is reported
+once and left alone: it would be a folder's, and part of an emitter's. Absent on purpose: questions
+to brokers.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from itertools import islice
 from typing import Final
 
-from engine.client.admin import Admin
+from engine.admin import Admin
 from engine.foundation.errors import RequestRefused, TidemarkError
 from engine.foundation.units import MINUTE_MS, SECOND_MS
 from engine.observer.believable import is_address
@@ -39,10 +38,11 @@ BROKERS_LISTED_EACH_MS: Final = 10 * SECOND_MS
 GONE_AFTER_MS: Final = 10 * MINUTE_MS
 """Name servers forget a broker that is silent after two; it may be in repair for longer."""
 BROKERS_WATCHED_MAX: Final = 256
-"""Each has a spool and a shipper, which is a process; those beyond are told once and not watched.
+"""Each has a spool and a shipper, which is a process; those beyond are reported once and not
+watched.
 """
 REFUSALS_TOLD_MAX: Final = 256
-"""Brokers that were told to be not watched; beyond that nothing is told."""
+"""Brokers that were reported to be not watched; beyond that nothing is reported."""
 
 OnGone = Callable[[Watched], Coroutine[None, None, None]]
 
@@ -66,8 +66,8 @@ class ClusterWatch:
         on_gone: OnGone = _nobody_hears,
         gone_after_ms: int = GONE_AFTER_MS,
     ) -> None:
-        """`on_new` hears of each broker before it is asked first, `on_gone` of each that was told
-        to be gone.
+        """`on_new` hears of each broker before it is asked first, `on_gone` of each that was
+        reported to be gone.
         """
         self._runtime = runtime
         self._admin = admin
@@ -80,9 +80,9 @@ class ClusterWatch:
         self._unlisted_since_ms: dict[BrokerKey, int] = {}
         """In steady time: name servers that answer have named these no more since then."""
         self._refused: dict[BrokerKey, None] = {}
-        """Those that were told to be not watched."""
+        """Those that were reported to be not watched."""
         self._missing: tuple[str, ...] = ()
-        """Clusters that are wanted, and were told not to be there."""
+        """Clusters that are wanted, and were reported not to be there."""
         self._is_answered = True
 
     async def wait(self) -> None:
@@ -99,7 +99,7 @@ class ClusterWatch:
         return {key: watch.times for key, watch in self._watches.items()}
 
     async def stop(self) -> None:
-        """Write what was told, and close the connections."""
+        """Write what was reported, and close the connections."""
         for watch in self._watches.values():
             try:
                 await watch.close()
@@ -125,7 +125,7 @@ class ClusterWatch:
             await asyncio.sleep(rest_ms / SECOND_MS)
 
     def _of_earlier_runs(self) -> dict[BrokerKey, str]:
-        """Where those brokers were that nobody told to be gone: they may be, meanwhile."""
+        """Where those brokers were that nobody reported to be gone: they may be, meanwhile."""
         told = self._observation
         try:
             return {
@@ -197,7 +197,11 @@ class ClusterWatch:
         except TidemarkError as error:  # It is asked for again.
             self._tell_refusal(key, str(error))
             return
-        watched = Watched(*key, told.observer, home, told.period_ms, told.name_servers)
+        watched = Watched(
+            *(*key, told.observer, home, told.period_ms, told.name_servers),
+            proxies=told.proxies,
+            real_cluster=told.real_name(key[0]),
+        )
         self._on_new(watched)
         watch = BrokerWatch(
             *(self._runtime, self._admin, watched, address), master_before=master_before

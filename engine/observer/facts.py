@@ -1,16 +1,16 @@
-"""From looks at a broker to the facts that it would tell of itself, as far as they can be seen.
+"""Derives from looks at a broker the facts that the broker would report about itself.
 
 Place in the walk: `Look` after `Look` → facts → spool. Pure: time comes with the looks.
 
-What is polled is not what is told. A consume offset that has moved was committed at some moment
-between two looks: its row says the later one. What the broker's disk knows is taken to be what was
+A poll differs from a report. A consume offset that has moved was committed at some moment between
+two looks: its row says the later one. What the broker's disk knows is taken to be what was
 committed PERSISTED_AFTER_MS before, as the broker writes its offsets each 5 s. An offset of 0 is a
 broker's word for "none" as well: it counts as an offset as long as the first message of the queue
 is there, where both mean the same. What nobody answered is null.
 
-Invariant: a mark is told when it differs from what was told last, and in each snapshot; a snapshot
-ends when every topic has been asked since it began. Members and owners are told by what differs
-from the look before. Absent on purpose: asking, rows, and seq.
+Invariant: a mark is emitted when it differs from the last one emitted, and in each snapshot; a
+snapshot ends when every topic has been asked since it began. Members and owners are emitted when
+they differ from the look before. Absent on purpose: asking, rows, and seq.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from engine.client.admin.groups import QueueProgress
-from engine.foundation.limits import LOOP_STEP_ENTRIES_MAX
+from engine.admin.api.groups import QueueProgress
+from engine.foundation.limits import LOOP_STEP_ENTRIES_MAX, WINDOWS_TOLD_MAX
 from engine.foundation.observing import (
     ClientWindow,
     ConsumeStats,
@@ -31,48 +31,49 @@ from engine.foundation.observing import (
     LifecycleEvent,
     OffsetReport,
     OwnedQueue,
+    PopWatermark,
     QueueWatermark,
     RebalanceEvent,
     Redelivery,
     RetryStep,
+    UnreadDeletion,
     committed_state,
 )
 from engine.foundation.units import MILLISECOND_US, MINUTE_MS, SECOND_MS
 from engine.observer.believable import is_name
+from engine.observer.broadcast_marks import BROADCASTING, broadcast_mark
 from engine.observer.failed_messages import is_of_failed, steps_of
+from engine.observer.falls import fall_of
 from engine.observer.lite_topics import lite_topics_in
-from engine.observer.looks import Look, Member, Place
+from engine.observer.looks import Look, Member, Place, unread_by_topic
 from engine.observer.members_seen import GroupSeen
 from engine.observer.own_figures import FiguresSeen
+from engine.observer.pop_told import PopMarks
 from engine.observer.roles_seen import RolesSeen
-from engine.observer.seen_offsets import Commits, Pulls
+from engine.observer.seen_offsets import Commits, Pulls, deleted_unread
+from engine.observer.silent_members import SilentMembers
 from engine.observer.topics_seen import TopicsSeen, of_topics
-from engine.protocol.bodies import (
-    ConsumerConnection,
-    ConsumerRunningInfo,
-    TopicConfig,
-    TopicOffset,
-)
+from engine.protocol.bodies import ConsumerConnection, ConsumerRunningInfo, TopicConfig, TopicOffset
+from engine.protocol.left_topics import LeftTopics
 from engine.protocol.names import PERM_READ
 from engine.protocol.told_subscriptions import meant
-from engine.telemetry.members.answers import is_orderly, stack_of, window_of
+from engine.telemetry.members.answers import is_orderly, stack_of, taken_whole, window_of
+from engine.telemetry.members.client_clocks import ClientClocks
 from engine.telemetry.members.listener_stacks import consume_threads
 from engine.telemetry.members.told_stats import ToldStats, stats_of
 from engine.telemetry.members.told_windows import ToldWindows
 
 QUEUES_WATCHED_MAX: Final = 100_000
-"""Of one broker; nothing is told of those beyond."""
+"""Of one broker; nothing is reported of those beyond."""
 SNAPSHOT_EACH_MS: Final = 10 * MINUTE_MS
 STANDS_AFTER_MS: Final = 30 * SECOND_MS
 """A head that was there for so long is a reason to ask where its listener stands."""
 STACKS_EACH_MS: Final = 10 * MINUTE_MS
-"""A member is asked for its stacks no more often: that stops a Java client for some milliseconds.
-"""
+"""A member is asked for its stacks no more often: it stops a Java client for milliseconds."""
 STACKS_A_LOOK: Final = 5
 SKEW_TOLD_MS: Final = SECOND_MS
-"""The broker's age is told to a second."""
+"""The broker's age is reported to a second."""
 
-BROADCASTING: Final = "BROADCASTING"
 CLUSTERING: Final = "CLUSTERING"
 
 Key = tuple[str, str, int]
@@ -82,6 +83,7 @@ Told = (
     | QueueWatermark
     | GroupWatermark
     | OffsetReport
+    | UnreadDeletion
     | RebalanceEvent
     | Redelivery
     | ClientWindow
@@ -89,6 +91,7 @@ Told = (
     | RetryStep
     | FlushDone
     | DelayLevel
+    | PopWatermark
 )
 
 
@@ -97,10 +100,12 @@ class _Owner:
     client_id: str
     last_pull_ms: int | None
     pulled: int | None
+    unfinished: int | None = None
+    """The first offset that it has not finished, by its own account."""
 
 
 class Facts:
-    """What was told of one broker, and what comes next."""
+    """What was reported of one broker, and what comes next."""
 
     def __init__(
         self,
@@ -117,8 +122,8 @@ class Facts:
         self.roles = RolesSeen(roles)
         self._lives = TopicsSeen() if lives is None else lives
         self._lived = self._lives.lived
-        self._anew: set[str] = set()
-        """Topics that another life of was found at this look."""
+        self.made_again: set[str] = set()
+        """Topics that are gone, or found to be other ones, at the newest look."""
         self._name_servers = name_servers
         self._address: str | None = None
         self._earlier = dict(earlier or {})
@@ -139,15 +144,20 @@ class Facts:
         """Groups that the broker listed last."""
         self._snapshot_from_ms: int | None = None
         self._told_since: dict[Place | Key, None] = {}
-        """Marks that were told since the newest snapshot began."""
+        """Marks that were reported since the newest snapshot began."""
         self._topics: Mapping[str, TopicConfig] = {}
         """As the broker listed them last."""
         self.is_full = False
         """Are there more queues than are watched?"""
-        self._windows = ToldWindows(SNAPSHOT_EACH_MS)
+        self._windows, self._clocks = ToldWindows(SNAPSHOT_EACH_MS), ClientClocks()
+        self._unplaced: dict[Key, ClientWindow] = {}
+        """What members hold of queues whose first mark of the group is not emitted yet."""
         self._stacks_asked_ms: dict[Member, int] = {}
         """When each member was asked for its stacks."""
         self._figures = FiguresSeen()
+        self._popped = PopMarks()
+        self._silent = SilentMembers(SNAPSHOT_EACH_MS)
+        self._left = LeftTopics()
         self._stats = ToldStats(rest_ms=2 * period_ms, interval_ms=SNAPSHOT_EACH_MS)
 
     def of(
@@ -156,8 +166,8 @@ class Facts:
         """The facts of a look; in a snapshot that began then all marks once, changed or not. None:
         so many marks were looked at that others should run before the next.
 
-        losses: how often told rows were lost so far, -1 while they are: what members said then is
-        told again at their next answer.
+        losses: how often reported rows were lost so far, -1 while they are: what members said then
+        is reported again at their next answer.
         """
         if snapshot_from_ms is not None and snapshot_from_ms != self._snapshot_from_ms:
             self._snapshot_from_ms = snapshot_from_ms
@@ -173,20 +183,40 @@ class Facts:
             else:
                 self.is_full = True
         yield from self._queue_marks(look, in_snapshot=snapshot_from_ms is not None)
+        for group, reason in look.members_unknown.items():
+            self._groups.setdefault(group, GroupSeen()).unknown_reason = reason
         for group, connection in look.connections.items():
-            yield from self._membership(group, connection, look.at_ms)
+            yield from self._membership(group, connection, look.at_ms, look.proxy_of)
         topics = {topic for topic, _ in self._ends}
         for member, info in look.running.items():
+            if info.says_nothing:
+                yield from self._silent.of(member, self._kind_of(member), look.at_ms)
+                continue
             yield from self._held(member, info, look, losses=losses)
             yield from self._worked(member, info, topics, look.at_ms, losses=losses)
         for group in dict.fromkeys((*look.connections, *(group for group, _ in look.running))):
             if group in self._groups:
                 yield from self._groups[group].conflict(group, self._queues_of)
+        yield from self._leave(look)
         yield from self._figures.of(look.figures, look.delays_ms, look.at_ms)
         yield from self._group_marks(look, in_snapshot=snapshot_from_ms is not None)
         yield from self._broadcast_marks(in_snapshot=snapshot_from_ms is not None)
+        yield from self._popped.of(look, snapshot_from_ms=snapshot_from_ms)
         for failed in look.failed:
             yield from steps_of(failed)
+
+    def _leave(self, look: Look) -> Iterator[LifecycleEvent]:
+        """Topics that groups have left: no mark of theirs is reported any more."""
+        for group, known in self._groups.items():
+            if not known.members:
+                self._left.pause(group)
+            elif known.message_model != BROADCASTING:
+                unread = unread_by_topic(look.progress.get(group, {}))
+                yield from self._left.look(group, known.subscriptions(), unread, look.at_ms)
+
+    def _kind_of(self, member: Member) -> str | None:
+        group, client_id = member
+        return self._groups[group].kinds.get(client_id) if group in self._groups else None
 
     def ends(self, at_ms: int) -> Iterator[Told]:
         """That nothing of the broker is there any more."""
@@ -249,9 +279,9 @@ class Facts:
             self._earlier = {key: at for key, at in self._earlier.items() if key[1] in listed}
         changes = list(self._lives.changes(look, self._ends))
         yield from changes
-        self._anew = of_topics(changes)
-        if self._anew:
-            self._forget_topics(self._anew)
+        self.made_again = of_topics(changes)
+        if self.made_again:
+            self._forget_topics(self.made_again)
         here = look.progress
         if look.groups is not None:
             for group in sorted(self._listed - look.groups - here.keys()):
@@ -259,6 +289,7 @@ class Facts:
                 if group in self._groups:
                     yield from self._membership(group, None, look.at_ms)
                     del self._groups[group]
+                    self._left.forget(group)
                 self._forget([key for key in self._told if key[0] == group])
             self._listed = look.groups
         self._listed |= here.keys()
@@ -274,6 +305,7 @@ class Facts:
         self._forget([key for key in known if key[1] in topics])
         self._earlier = {key: at for key, at in self._earlier.items() if key[1] not in topics}
         self._windows.forget_topics(topics)
+        self._unplaced = {key: one for key, one in self._unplaced.items() if key[1] not in topics}
         self._lived.other_life(topics)
 
     def _forget(self, keys: Iterable[Key]) -> None:
@@ -317,7 +349,7 @@ class Facts:
 
     def _group_marks(
         self, look: Look, *, in_snapshot: bool
-    ) -> Iterator[GroupWatermark | OffsetReport | None]:
+    ) -> Iterator[GroupWatermark | OffsetReport | UnreadDeletion | ClientWindow | None]:
         count = 0
         for group, rows in look.progress.items():
             for place, progress in rows.items():
@@ -327,8 +359,11 @@ class Facts:
                 ends = self._ends.get(place)
                 if ends is None:  # Nobody has asked yet where its queue begins.
                     continue
-                if place[0] in self._anew and progress.broker_offset > ends.max_offset:
-                    continue  # It was asked before the topic was made again.
+                if (group, place[0]) in self._left:
+                    self._forget([(group, *place)])
+                    continue
+                if place[0] in self.made_again and look.may_precede(place, progress, ends):
+                    continue
                 key = (group, *place)
                 path, before = "OBSERVED", self._earlier.pop(key, None)
                 if key in self._commits:
@@ -336,14 +371,20 @@ class Facts:
                 elif before is not None:
                     path = "RESTORE"  # The broker has begun with it.
                 mark = self._mark(key, progress, ends, look)
-                fall = _fall(mark, before, path)
+                fall = fall_of(mark, before, path)
                 if fall is not None:
                     yield fall
+                deletion = deleted_unread(self._told.get(key), mark)
+                if deletion is not None:
+                    yield deletion
                 is_due = in_snapshot and key not in self._told_since
                 if is_due or mark.reports or self._told.get(key) != mark:
                     self._told[key] = replace(mark, reports=0)
                     self._told_since[key] = None
                     yield mark
+                held = self._unplaced.pop(key, None)
+                if held is not None:  # A window before the first mark speaks of no known queue.
+                    yield held
 
     def _was_beyond(self, key: Key) -> bool:
         """Was its offset beyond the end of its queue, so that it was of no message of it?"""
@@ -353,8 +394,8 @@ class Facts:
     def _broadcast_marks(self, *, in_snapshot: bool) -> Iterator[GroupWatermark | None]:
         """Of groups whose members keep their own offsets: nobody else knows how far they are."""
         for group, known in self._groups.items():
-            if known.message_model != BROADCASTING or not known.members:
-                continue
+            if known.message_model != BROADCASTING or known.members is None:
+                continue  # One whose members have left stays what it was.
             wanted = {topic for topic in known.topics if not is_of_failed(topic)}
             for count, (place, ends) in enumerate(self._ends.items(), 1):
                 if count % LOOP_STEP_ENTRIES_MAX == 0:
@@ -362,28 +403,11 @@ class Facts:
                 key = (group, *place)
                 if place[0] not in wanted or key in self._commits:
                     continue
-                mark = GroupWatermark(
-                    *key,
-                    pulled=None,
-                    processed=None,
-                    committed=None,
-                    persisted=None,
-                    committed_state="NONE",
-                    store_time_at_committed_ms=None,
-                    min_offset=ends.min_offset,
-                    max_offset=ends.max_offset,
-                    last_store_time_ms=ends.last_update_timestamp_ms or None,
-                    last_puller=None,
-                    lock_holder=None,
-                    last_pull_time_ms=None,
-                    last_commit_time_ms=None,
-                    reports=0,
-                    message_model=BROADCASTING,
-                    members=len(known.members),
-                )
+                mark = broadcast_mark(key, ends, known)
                 if (in_snapshot and key not in self._told_since) or self._told.get(key) != mark:
                     self._told[key] = mark
                     self._told_since[key] = None
+                    self._unplaced.pop(key, None)
                     yield mark
 
     def _mark(
@@ -431,18 +455,27 @@ class Facts:
             last_commit_time_ms=commit.moved_ms,
             reports=1 if has_moved else 0,
             message_model=None if known is None else known.message_model,
-            members=None if known is None or known.members is None else len(known.members),
+            members=None if known is None else known.member_count,
             store_time_error_ms=error_ms,
+            members_unknown_reason=None if known is None else known.unknown_reason,
+            began=owner.unfinished if owner is not None and committed is None else None,
         )
 
     def _membership(
-        self, group: str, connection: ConsumerConnection | None, at_ms: int
+        self,
+        group: str,
+        connection: ConsumerConnection | None,
+        at_ms: int,
+        proxy_of: Mapping[Member, str] | None = None,
     ) -> Iterator[RebalanceEvent | ClientWindow]:
         known = self._groups.setdefault(group, GroupSeen())
+        known.unknown_reason = None
         clients = [] if connection is None else connection.connection_set
         addresses: dict[str, list[str]] = {}
         for one in clients:
             addresses.setdefault(one.client_id, []).append(one.client_addr)
+        told = {one.client_id: one for one in clients}
+        known.kinds = {one.client_id: f"{one.language} {one.version}" for one in clients}
         now: dict[str, None] = dict.fromkeys(addresses)
         before, known.members = known.members or {}, now
         if connection is not None:
@@ -455,6 +488,7 @@ class Facts:
             known.generation += 1
             has_joined = client_id in now
             owned = [] if has_joined else self._owned(group, client_id)
+            proxy = (proxy_of or {}).get((group, client_id))
             yield RebalanceEvent(
                 group,
                 client_id,
@@ -465,12 +499,18 @@ class Facts:
                 after=sorted(now),
                 queues=None if has_joined else [self._owned_queue(key) for key in owned],
                 reason=None if has_joined else "NOT_CONNECTED",
+                language=told[client_id].language if has_joined else None,
+                client_version=told[client_id].version if has_joined else None,
+                proxy=proxy,
+                subscription=None if proxy is None else _subscription(connection),
             )
             if not has_joined:
                 for window in self._windows.forget(group, client_id):
                     if window is not None:
+                        self._unplaced.pop((group, window.topic, window.queue_id), None)
                         yield window
                 self._stats.forget(group, client_id)
+                self._clocks.forget(client_id)
                 self._stacks_asked_ms.pop((group, client_id), None)
                 for key in owned:
                     del self._owners[key]
@@ -508,12 +548,19 @@ class Facts:
         if info.jstack is not None:
             stacks = consume_threads(info.jstack)
             standing = self._windows.standing(*member, since_ms=at_ms - STANDS_AFTER_MS)
+        orderly, whole = is_orderly(info), taken_whole(info)
+        ahead_ms = self._clocks.ahead_ms(client_id, info, at_ms)
         for queue, told in sorted(info.mq_table.items()):
             place = (queue.topic, queue.queue_id)
             if queue.broker_name != self._broker_name or place not in self._ends:
                 continue
             held[place] = None
-            window = window_of(group, client_id, queue, told, orderly=is_orderly(info))
+            window = window_of(
+                *(group, client_id, queue, told),
+                orderly=orderly,
+                takes_all=whole.get(queue.topic),
+                ahead_ms=ahead_ms,
+            )
             if place in standing:
                 window.stack = stack_of(told, stacks)
             goes_on = self._lived.holds(window, told, self._ends[place])
@@ -522,10 +569,15 @@ class Facts:
             if not told.dropped:
                 yield from self._read_by((group, *place), client_id, window)
                 yield from self._pulled_again(window, epoch)
-            if self._windows.is_news(window, at_ms, losses=losses):
+            is_news = self._windows.is_news(window, at_ms, losses=losses)
+            if (group, *place) not in self._told and len(self._unplaced) < WINDOWS_TOLD_MAX:
+                self._unplaced[group, *place] = window
+                is_news &= place not in look.progress.get(group, ())  # Its mark comes in this look.
+            if is_news:
                 yield window
         for gone in self._windows.given_up(group, client_id, held):
             if gone is not None:
+                self._unplaced.pop((group, gone.topic, gone.queue_id), None)
                 yield gone
 
     def _pulled_again(self, window: ClientWindow, epoch: int) -> Iterator[Redelivery]:
@@ -582,25 +634,12 @@ class Facts:
             yield RebalanceEvent(
                 key[0], client_id, "ASSIGNED", inferred=True, generation=generation, queues=queues
             )
-        self._owners[key] = _Owner(client_id, window.last_pull_time_ms, pulled)
+        unfinished = window.client_committed
+        if unfinished is None:
+            unfinished = window.first_held
+        self._owners[key] = _Owner(client_id, window.last_pull_time_ms, pulled, unfinished)
 
 
-def _fall(mark: GroupWatermark, before: int | None, path: str) -> OffsetReport | None:
-    """That a consume offset is lower than at the look before, or than in the broker's life before;
-    None when it is not. Of a queue that ends below where the group was, it is not known what fell:
-    it may be another one.
-    """
-    committed = mark.committed
-    if committed is None or before is None or not committed < before <= mark.max_offset:
-        return None
-    return OffsetReport(
-        *(mark.group, mark.topic, mark.queue_id),
-        offset=committed,
-        previous_offset=before,
-        path=path,
-        trigger="UNKNOWN",
-        client_id=None,
-        accepted=True,
-        min_offset=mark.min_offset,
-        max_offset=mark.max_offset,
-    )
+def _subscription(connection: ConsumerConnection | None) -> list[str]:
+    told = {} if connection is None else connection.subscription_table
+    return sorted(meant(one) for one in told.values() if is_name(one.topic))

@@ -1,17 +1,21 @@
-"""Messages that failed, as their copies in retry and dead-letter topics tell of them.
+"""Derives the steps of failed messages from their copies in retry and dead-letter topics.
 
 Place in the walk: `asking` reads what has come into `%RETRY%group` and `%DLQ%group` since it looked
 last; each copy is some steps of the table retry_dlq_flow. Pure.
 
-A copy in the retry topic was sent back, has waited, and is there now: all three are told when it is
-seen, since nobody saw it wait. Invariant: a copy is told once in the life of an observer, and one
-that came before the observer is not. Absent on purpose: what waits in a delay level (nobody reads
-it there), and where the message was first (its copy says the topic only).
+A copy in the retry topic was sent back, has waited, and is there now: all three are emitted when it
+is seen, since nobody saw it wait. A copy in a retry topic of POP (`%RETRY%group_topic`,
+`%RETRY%group+topic`) did not fail: nobody acknowledged the message within its invisible time, or
+its client gave it back, so it is one step INVISIBLE_TIME_EXPIRED of that group and topic.
+
+Invariant: a copy is reported once in the life of an observer, and one that came before the observer
+is not. Absent on purpose: what waits in a delay level (nobody reads it there), and where a message
+was first (its copy says the topic only; `originals` asks).
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Final
 
 from engine.foundation.limits import MESSAGE_ID_CHARS_MAX
@@ -21,13 +25,15 @@ from engine.observer.looks import FailedMessage, Place
 from engine.protocol.bodies import TopicOffset
 from engine.protocol.message import MessageExt
 from engine.protocol.names import DLQ_PREFIX, RETRY_PREFIX
-from engine.protocol.properties import PROPERTY_RETRY_TOPIC
+from engine.protocol.pop_topics import PopRetryTopic, pop_retry_of
+from engine.protocol.properties import PROPERTY_ORIGIN_GROUP, PROPERTY_RETRY_TOPIC
 
 UNREAD_MAX: Final = 10_000
 """Copies of one queue that are read later; older ones are left out."""
 
-_OF_A_RETRY: Final = ("SENT_BACK", "SCHEDULED", "DELIVERED")
+_OF_A_RETRY: Final[tuple[str, ...]] = ("SENT_BACK", "SCHEDULED", "DELIVERED")
 _OF_A_DEAD_LETTER: Final = ("SENT_BACK", "DEAD_LETTERED")
+_OF_AN_EXPIRY: Final = ("INVISIBLE_TIME_EXPIRED",)
 
 
 def is_of_failed(topic: str) -> bool:
@@ -35,33 +41,55 @@ def is_of_failed(topic: str) -> bool:
     return topic.startswith((RETRY_PREFIX, DLQ_PREFIX))
 
 
-def failed_message(copy: MessageExt) -> FailedMessage:
-    """What a copy in such a topic says, as far as it can be believed."""
+def failed_message(copy: MessageExt, readers: Iterable[str] = ()) -> FailedMessage:
+    """What a copy in such a topic says, as far as it can be believed.
+
+    `readers`: groups that read the topic, which show whose it is when the copy does not.
+    """
     is_dead = copy.topic.startswith(DLQ_PREFIX)
     message_id = copy.uniq_key or ""
+    pop = _pop_origin(copy, readers)
+    group = copy.topic.removeprefix(DLQ_PREFIX if is_dead else RETRY_PREFIX)
     origin = copy.properties.get(PROPERTY_RETRY_TOPIC, "")
+    if is_dead:  # A POP group gives up what lies in its retry topic.
+        known = pop_retry_of(origin, [group])
+        origin = known.topic if known is not None and known.group == group else origin
+    elif pop is not None:
+        group, origin = pop
     return FailedMessage(
-        group=copy.topic.removeprefix(DLQ_PREFIX if is_dead else RETRY_PREFIX),
+        group=group,
         is_dead=is_dead,
         message_id=message_id if is_name(message_id, MESSAGE_ID_CHARS_MAX) else None,
         origin_topic=origin if is_name(origin) else None,
         reconsume_times=min(max(copy.reconsume_times, 0), COUNT_MAX),
+        is_expired=pop is not None,
     )
+
+
+def _pop_origin(copy: MessageExt, readers: Iterable[str]) -> PopRetryTopic | None:
+    """Group and topic of a copy in a retry topic of POP; None: it is in another one."""
+    told = copy.properties.get(PROPERTY_ORIGIN_GROUP, "")
+    return pop_retry_of(copy.topic, [told] if told else []) or pop_retry_of(copy.topic, readers)
 
 
 def steps_of(failed: FailedMessage) -> Iterator[RetryStep]:
     """The steps that a copy has gone."""
-    for step in _OF_A_DEAD_LETTER if failed.is_dead else _OF_A_RETRY:
+    steps, reason = _OF_A_RETRY, "seen in the retry topic"
+    if failed.is_dead:
+        steps, reason = _OF_A_DEAD_LETTER, "seen in the dead-letter topic"
+    elif failed.is_expired:
+        steps, reason = _OF_AN_EXPIRY, "not acknowledged within its invisible time"
+    for step in steps:
         yield RetryStep(
             message_id=failed.message_id,
             origin_topic=failed.origin_topic,
-            origin_queue_id=None,
-            origin_offset=None,
+            origin_queue_id=failed.origin_queue_id,
+            origin_offset=failed.origin_offset,
             group=failed.group,
             reconsume_times=failed.reconsume_times,
             step=step,
             delay_ms=None,
-            reason="seen in the dead-letter topic" if failed.is_dead else "seen in the retry topic",
+            reason=reason,
         )
 
 
@@ -103,9 +131,11 @@ class CopiesRead:
         """Where a queue is read on."""
         return self._next[place]
 
-    def read(self, place: Place, copies: Collection[MessageExt]) -> list[FailedMessage]:
+    def read(
+        self, place: Place, copies: Collection[MessageExt], readers: Collection[str] = ()
+    ) -> list[FailedMessage]:
         """These copies were read there; those that are new. None of them: there is nothing."""
         begin, end = self._next[place], self._ends[place]
         new = [one for one in copies if begin <= one.queue_offset < end and one.topic == place[0]]
         self._next[place] = max((one.queue_offset + 1 for one in new), default=end)
-        return [failed_message(one) for one in new]
+        return [failed_message(one, readers) for one in new]

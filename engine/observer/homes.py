@@ -1,4 +1,4 @@
-"""Where the spools of an observer lie, and what it knew of each broker when it ran last.
+"""The home folder of an observer: its spools and what it knew of each broker.
 
 Place in the walk: `cluster_watch` asks here for a broker's folder, and for brokers of earlier runs.
 
@@ -39,9 +39,9 @@ class Noted(msgspec.Struct, frozen=True):
     cluster: str
     """As its own name servers call it."""
     name_servers: str = ""
-    """That told of it."""
+    """Those that reported it."""
     is_watched: bool = True
-    """False: it was told to be gone."""
+    """False: it was reported to be gone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ def note(disk: Disk, folder: str, noted: Noted) -> None:
 
 
 def ask_for_retirement(disk: Disk, folder: str) -> None:
-    """Tell the process that observes that the broker is gone for good. Raises StorageError."""
+    """Notify the process that observes that the broker is gone for good. Raises StorageError."""
     replace_durably(disk, f"{folder}/{RETIRED_NAME}", b"")
 
 

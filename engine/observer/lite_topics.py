@@ -1,4 +1,4 @@
-"""Lite topics of RocketMQ 5.5: queues `%LMQ%$parent$child` of a parent topic, which no list names.
+"""Lite topics of RocketMQ 5.5: queues `%LMQ%$parent$child`, which no topic list names.
 
 Place in the walk: under `asking` and `facts`. A message lies in the parent's queue; its properties
 say where it stands in those of lite topics. How far groups are in them is in the answer about all

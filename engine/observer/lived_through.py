@@ -1,4 +1,4 @@
-"""Members that outlive a topic: process queues that were there before it was made again.
+"""Detects members that outlive a topic: their process queues predate its present life.
 
 Place in the walk: `facts` hands over what members say of their queues, and which topics are other
 ones; what comes back is where such a member goes on: at its offset of the earlier life. Pure.
@@ -31,7 +31,7 @@ class _Built:
     at_ms: int
     next_offset: int
     told_end: int | None = None
-    """The queue's end when it was told last to go on beyond it."""
+    """The queue's end when it was reported last to go on beyond it."""
 
 
 class LivedThrough:
@@ -58,7 +58,7 @@ class LivedThrough:
         self, window: ClientWindow, told: ProcessQueueInfo, ends: TopicOffset
     ) -> OffsetReport | None:
         """What a member says of a queue that ends there; that it goes on where it was in the
-        earlier life, when it does and that was not told.
+        earlier life, when it does and that was not reported.
         """
         key = (window.group, window.client_id), (window.topic, window.queue_id)
         before = self._before.get(key)

@@ -1,4 +1,4 @@
-"""What a Prometheus reads of an observer: how its looks at each broker go.
+"""Prometheus metrics of an observer: how its looks at each broker go.
 
 Place in the walk: beside it, once a scrape. What the looks found is in the lake, and its metrics
 are those of `tidemark alerts run`. Pure.

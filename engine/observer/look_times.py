@@ -1,7 +1,7 @@
-"""How the looks at one broker go: how long they take, how many are slow, how many nobody answers.
+"""Counts the looks at one broker: how long they take, how many are slow or unanswered.
 
-Place in the walk: `broker_watch` counts; the log, the lake (lifecycle LOOKS_SLOW, LOOKS_IN_TIME)
-and the metrics tell it. Pure.
+Place in the walk: `broker_watch` counts; the log, the lake (lifecycle LOOKS_SLOW, LOOKS_IN_TIME,
+LOOKS_MISSED) and the metrics show it. Pure.
 """
 
 from __future__ import annotations
@@ -25,8 +25,20 @@ class LookTimes:
     """Of them, those that were not answered whole enough to count."""
     is_slow: bool = False
 
+    def missed(self, last_ms: int, at_ms: int) -> LifecycleEvent | None:
+        """The first look at `at_ms` behind one at `last_ms`, with others between that nobody
+        answered, or none: what is to be reported when that is longer than a late look takes.
+        """
+        if at_ms - last_ms <= 2 * self.period_ms:
+            return None
+        return LifecycleEvent(
+            "LOOKS_MISSED",
+            f"no look was answered for {at_ms - last_ms} ms",
+            time_from_ms=last_ms,
+        )
+
     def note(self, took_ms: int, *, counts: bool) -> LifecycleEvent | None:
-        """A look has ended; what is to be told of it: that they are slow now, or are no more."""
+        """A look has ended; what to report of it: that they are slow now, or are no more."""
         is_slow = took_ms > self.period_ms
         has_changed, self.is_slow = is_slow != self.is_slow, is_slow
         self.last_ms = took_ms

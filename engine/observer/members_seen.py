@@ -1,12 +1,12 @@
-"""A group's members, as looks see them: what each subscribes to, and where it connects from.
+"""A group's members as looks see them: their subscriptions and addresses.
 
 Place in the walk: under `facts`, which has one for each group. Pure: time comes with the looks.
 
-What a broker is told by heartbeats is asked here, of one member after the other. So members count
-as at odds only by answers that were given since the last of them said something new: what one said
+A broker learns this from heartbeats; here one member after the other is asked. So members count as
+at odds only by answers that were given since the last of them said something new: what one said
 before that may be out of date.
 
-Invariant: each state of a group's subscriptions is told once, and so is each id that is shared.
+Invariant: each state of a group's subscriptions is reported once, and so is each id that is shared.
 Absent on purpose: what members hold.
 """
 
@@ -18,12 +18,7 @@ from typing import Final
 
 from engine.foundation.observing import RebalanceEvent
 from engine.foundation.units import SECOND_MS
-from engine.protocol.told_subscriptions import (
-    QueuesOf,
-    Subscription,
-    disagreement,
-    how_to_agree,
-)
+from engine.protocol.told_subscriptions import QueuesOf, Subscription, disagreement, how_to_agree
 
 TOGETHER_MS: Final = 130 * SECOND_MS
 """A broker closes a connection without heartbeats after 120 s, and looks each ten: of two that were
@@ -84,17 +79,21 @@ class GroupSeen:
 
     members: dict[str, None] | None = None
     """None: not asked yet."""
+    unknown_reason: str | None = None
+    """Why nobody knows now who is there; `members` are those that were known last."""
     generation: int = 0
     message_model: str | None = None
     topics: tuple[str, ...] = ()
     """To which it subscribes, as the broker says."""
     addresses: dict[str, Addresses] = field(default_factory=dict)
+    kinds: dict[str, str] = field(default_factory=dict)
+    """Language and version of each client."""
     said: dict[str, _Said] = field(default_factory=dict)
     last_said: Subscription | None = None
     said_anew_ms: int = 0
     """When a member said last what it had not said before."""
     told: tuple[str, ...] = ()
-    """Members at odds, as they were told last."""
+    """Members at odds, as they were reported last."""
 
     def connected(
         self, group: str, found: Mapping[str, Iterable[str]], at_ms: int
@@ -119,6 +118,12 @@ class GroupSeen:
                 ),
             )
 
+    @property
+    def member_count(self) -> int | None:
+        """How many are there; None: not asked yet, or not known now."""
+        is_known = self.members is not None and self.unknown_reason is None
+        return len(self.members or ()) if is_known else None
+
     def left(self, client_id: str) -> None:
         """A member is gone."""
         self.said.pop(client_id, None)
@@ -134,7 +139,7 @@ class GroupSeen:
             before.at_ms = at_ms
             return
         known = {one.subscription for one in self.said.values()}
-        # Of one that comes to others it is told whether it differs from theirs.
+        # Of one that comes to others it is reported whether it differs from theirs.
         was = None if before is None and self.said else self.last_said
         if before is not None:
             was = before.subscription
@@ -152,6 +157,17 @@ class GroupSeen:
                 before=list(was),
                 after=list(subscription),
             )
+
+    def subscriptions(self) -> list[Subscription] | None:
+        """What each member subscribes to; None: not all of them have said so since one of them said
+        something new, or some are connected where nobody can ask.
+        """
+        if self.unknown_reason is not None:
+            return None
+        members = list(self.members or {})
+        answers = [self.said[one] for one in members if one in self.said]
+        current = [one.subscription for one in answers if one.at_ms >= self.said_anew_ms]
+        return current if len(current) == len(members) else None
 
     def conflict(self, group: str, queues_of: QueuesOf) -> Iterator[RebalanceEvent]:
         """Members subscribe differently, or alike again: said once per state of it."""

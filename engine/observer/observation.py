@@ -1,4 +1,4 @@
-"""What is observed, by whom, and under which name.
+"""The settings of an observation: which clusters, by which observer, under which name.
 
 Place in the walk: from the command's options; `cluster_watch` asks it which clusters are meant.
 Pure.
@@ -28,6 +28,8 @@ class Observation:
     """What the lake calls the one cluster that is watched; None: as its name servers do."""
     name_servers: str = ""
     """Host:port of all of them, sorted, split by ';'."""
+    proxies: tuple[str, ...] = ()
+    """Host:port of proxies of the one cluster that is watched: who is connected with them."""
 
     def is_wanted(self, cluster: str) -> bool:
         """Is this one watched?"""
@@ -53,16 +55,19 @@ class Observation:
 
     def checked(self, info: ClusterInfo) -> Observation:
         """The same, once the name servers have said which clusters there are. Raises ConfigError
-        when none of those that are wanted is, or when one name is given to several.
+        when none of those that are wanted is, or when one name, or a proxy, is given to several.
         """
         missing = self.missing_in(info)
         if missing and len(missing) == len(self.clusters):
             there = said_names(info.cluster_addr_table)
             wanted = f"one that the name servers know: {there or 'they know none'}"
             raise ConfigError("cluster", said_names(missing), wanted)
+        meant: Sequence[str] = sorted(self.clusters or info.cluster_addr_table)
+        if self.proxies and len(meant) != 1:
+            wanted = f"one of one cluster; choose that by --cluster of {said_names(meant)}"
+            raise ConfigError("proxy", said_names(self.proxies), wanted)
         if self.called is None:
             return self
-        meant: Sequence[str] = sorted(self.clusters or info.cluster_addr_table)
         if len(meant) != 1:
             wanted = f"the name of one cluster; choose one by --cluster of {said_names(meant)}"
             raise ConfigError("as", self.called, wanted)

@@ -1,13 +1,14 @@
-"""What a broker says of its own log and delay levels: figures in words in, rows out.
+"""Parses a broker's own figures on its log and delay levels into rows.
 
 Place in the walk: the answer to GET_BROKER_RUNTIME_INFO → `Look.figures` → `facts`. Pure.
 
-A broker tells how much of its log is not flushed as a text of two digits or three ("2.1 KiB"), so
-where it is flushed to lies between two numbers. A flush has surely ended when both of a look lie
-beyond both of the look before. A delay level tells where it reads and where its queue ends: what
-lay in it longer ago than its delay, and was not read, is overdue, whatever the group.
+A broker gives the part of its log that is not flushed as a text of two digits or three ("2.1 KiB"),
+so where it is flushed to lies between two numbers. A flush has surely ended when both of a look lie
+beyond both of the look before. A delay level says where it reads and where its queue ends: what lay
+in it longer ago than its delay, and was not read, is overdue, whatever the group.
 
-Invariant: what is not told, or is no number, is not there; nothing is told of a flush's time.
+Invariant: a figure that is missing, or is no number, is not there; nothing is reported of a flush's
+time.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from engine.foundation.units import MINUTE_MS, SECOND_MS
 from engine.observer.believable import OFFSET_MAX
 
 LEVELS_MAX: Final = 64
-"""There are 18 unless a broker is told others."""
+"""There are 18 unless a broker is configured with others."""
 LEVEL_KEY: Final = "scheduleMessageOffset_"
 ALL_GROUPS: Final = "*"
 """No group is called so: a level has messages of all, and those that were sent with a delay."""
@@ -32,7 +33,7 @@ LATE_ALLOWED_MS: Final = 5 * SECOND_MS
 ENDS_KEPT_MAX: Final = 1_000
 """Of a level: a look each ten seconds over two hours."""
 TOLD_EACH_MS: Final = 10 * MINUTE_MS
-"""What waits is told again, changed or not."""
+"""What waits is reported again, changed or not."""
 _SIZE: Final = re.compile(r"(\d{1,15})(?:\.(\d))? ?([KMGTPE]i?)?B")
 _DELAY: Final = re.compile(r"(\d{1,6})([smhd])")
 _UNITS_MS: Final = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
@@ -89,7 +90,7 @@ def bytes_between(told: str) -> tuple[int, int] | None:
 
 
 class FiguresSeen:
-    """What was told of one broker in its life, and what comes next."""
+    """What was reported of one broker in its life, and what comes next."""
 
     def __init__(self) -> None:
         self._log: LogFigures | None = None

@@ -1,6 +1,6 @@
-"""When the messages that wait were stored, as near as looks tell that read none of them.
+"""Estimates store times of waiting messages from the queue ends that looks have seen.
 
-Place in the walk: `asking` tells how far each queue reached at each look → estimates of the store
+Place in the walk: `asking` notes how far each queue reached at each look → estimates of the store
 time of the message at a consume offset, for those that are not read in a look, or may not be. Pure.
 
 A message was stored between the last look at which its queue did not reach it and the first at
@@ -13,10 +13,10 @@ is enough.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from typing import Final, NamedTuple
 
-from engine.client.admin.groups import QueueProgress
+from engine.admin.api.groups import QueueProgress
 from engine.observer.time_spans import Estimate, Key, Place
 
 ENDS_REMEMBERED_MAX: Final = 32
@@ -64,6 +64,11 @@ class PolledEnds:
         }
         self._newest = newest
 
+    def forget_topics(self, topics: Container[str]) -> None:
+        """Their offsets are those of other messages now."""
+        self._newest = {at: one for at, one in self._newest.items() if at[0] not in topics}
+        self._waiting = {at: ends for at, ends in self._waiting.items() if at[0] not in topics}
+
     def _known(self, place: Place) -> list[_Reached]:
         if place in self._waiting:
             return self._waiting[place]
@@ -84,7 +89,7 @@ class PolledEnds:
         self, waiting: Mapping[Key, int], known: Mapping[tuple[str, int, int], int]
     ) -> dict[Key, Estimate]:
         """Of the messages at which groups wait and of which no time is `known`, as far as looks
-        tell.
+        report.
         """
         found = {}
         for (group, topic, queue_id), offset in waiting.items():

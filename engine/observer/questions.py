@@ -1,12 +1,11 @@
-"""How a broker is asked about many things: how many questions at once, for how long, and what is
-said of those without an answer.
+"""Sends one broker's questions with bounds on concurrency and time, and reports failures.
 
 Place in the walk: under `asking`.
 
 Invariant: at most QUESTIONS_AT_ONCE of one broker are under way; a question that is refused, not
 answered, or answered with nonsense costs that answer and no other; what is begun counts as asked,
-what there was no time for does not. Each kind of failure of a kind of question is told once in the
-life of an observer. Absent on purpose: which questions there are.
+what there was no time for does not. Each kind of failure of a kind of question is reported once in
+the life of an observer. Absent on purpose: which questions there are.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from engine.runtime.clock import Clock
 
 QUESTIONS_AT_ONCE: Final = 8
 FAILURES_TOLD_MAX: Final = 256
-"""Kinds of failures that are told of one broker; a broker may answer with any code."""
+"""Kinds of failures that are reported of one broker; a broker may answer with any code."""
 WORDS_CHARS_MAX: Final = 300
 """Of what a broker said, in one line of the log."""
 NAMES_SAID_MAX: Final = 32
@@ -51,11 +50,15 @@ TOPICS: Final = Kind("the list of topics", "Get on Topic:*")
 GROUPS: Final = Kind("the list of groups", "Get on Group:*")
 SETTINGS: Final = Kind("its settings", "Get on Cluster:*")
 ENDS: Final = Kind("where the queues of a topic begin and end", "Get on Topic:*")
+LIVES: Final = Kind("whether topics were made again", "Get on Topic:*")
 CONNECTIONS: Final = Kind("who is connected of a group", "Get on Group:*")
+PROXIES: Final = Kind("who is connected of a group with a proxy", "Get on Group:*")
 MEMBERS: Final = Kind("what a member holds", "Get on Group:*")
 MESSAGES: Final = Kind("a message", "Sub on Topic:* and on Group:TOOLS_CONSUMER")
 TIME_SPANS: Final = Kind("how long messages wait", "Get on Topic:* and on Group:*")
 FAILED: Final = Kind("messages that failed", MESSAGES.right)
+CHECKPOINTS: Final = Kind("checkpoints of POP", MESSAGES.right)
+ORIGINALS: Final = Kind("where messages that came back were first", MESSAGES.right)
 _ACL_1_REFUSES: Final = "AclException"
 _ASKS: Final = "ACL 1.0: any account that signs; Tidemark's accounts: a watcher"
 _READS_MESSAGES: Final = "ACL 1.0 and Tidemark's accounts: SUB as default for topics and groups"
@@ -108,7 +111,7 @@ class Questions:
         self.doubted(kind, f"{type(error).__name__}{code}", words)
 
     def doubted(self, kind: Kind, reason: str, words: str) -> None:
-        """Something is wrong with a kind of question: told once for each reason."""
+        """Something is wrong with a kind of question: reported once for each reason."""
         if (kind, reason) in self._told or len(self._told) >= FAILURES_TOLD_MAX:
             return
         self._told[kind, reason] = None

@@ -1,7 +1,7 @@
-"""Telling by hand that a broker is gone for good, without a wait.
+"""Retires a broker by hand: reports it gone for good, without a wait.
 
-Place in the walk: `tidemark observe --retire`. Where an observer runs it is asked to tell it;
-else it is told here.
+Place in the walk: `tidemark observe --retire`. An observer that runs is asked to report it;
+otherwise it is reported here.
 
 Invariant: a broker that name servers list is not retired. Absent on purpose: shipping.
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from engine.client.admin import Admin
+from engine.admin import Admin
 from engine.foundation.errors import ConfigError
 from engine.observer.broker_watch import BrokerWatch, Watched
 from engine.observer.homes import (
@@ -59,8 +59,8 @@ def retired_brokers(
 async def retire(
     runtime: Runtime, admin: Admin, told: Observation, brokers: Collection[Known]
 ) -> list[str] | None:
-    """Tell that these are gone; their folders, to be shipped. None: an observer runs, and has been
-    asked to tell it. Raises StorageError.
+    """Report that these are gone; their folders, to be shipped. None: an observer runs, and has
+    been asked to report it. Raises StorageError.
     """
     disk = runtime.disk
     folders = {

@@ -1,9 +1,9 @@
-"""Is a cluster that is to be watched the one that a lake knows under its name?
+"""Checks that a cluster to be watched is the one a lake knows under its name.
 
 Place in the walk: `tidemark observe`, before it watches. Two clusters that are both called
 DefaultCluster would be one in every mart.
 
-Invariant: what cannot be told apart is not refused. Pure; absent on purpose: the lake.
+Invariant: clusters that cannot be distinguished are not refused. Pure; absent on purpose: the lake.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class KnownObserver(Protocol):
 
     @property
     def name_servers(self) -> str:
-        """That told of it, host:port;host:port."""
+        """Those that reported it, host:port;host:port."""
         ...
 
 
@@ -43,7 +43,7 @@ def stranger(
     """One of those that watch another cluster of that name; None when all is one. `masters`:
     addresses by broker name.
 
-    It is one when a broker is where it was, or when a name server tells of both: but for loopback
+    It is one when a broker is where it was, or when a name server names both: but for loopback
     addresses, which each machine has.
     """
     own, addresses = _far(name_servers), set(masters.values())

@@ -1,4 +1,4 @@
-"""Offsets of a group in a queue, as look after look saw them: what moved, and what came again.
+"""Offsets of a group in a queue over many looks: which moved, and which came again.
 
 Place in the walk: under `facts`, which has one of each for every group and queue. Pure: time comes
 with the looks.
@@ -12,6 +12,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+from engine.foundation.observing import GroupWatermark, UnreadDeletion
 from engine.foundation.units import SECOND_MS
 
 PERSISTED_AFTER_MS: Final = 6 * SECOND_MS
@@ -62,7 +63,7 @@ class Reader:
     below: int
     """What lies before was pulled by somebody before this one began."""
     told_to: int
-    """What lies before was told to have come again, or had not."""
+    """What lies before was reported to have come again, or had not."""
 
 
 @dataclass(slots=True)
@@ -99,3 +100,16 @@ class Pulls:
         if last >= self.far:
             self.far, self.far_by = last + 1, client_id
         return again
+
+
+def deleted_unread(before: GroupWatermark | None, now: GroupWatermark) -> UnreadDeletion | None:
+    """What the queue has deleted since the look before, and the group had not read then; None when
+    there is nothing. Where the group is further now, it may have read some of it in time.
+    """
+    if before is None or before.committed is None or now.committed is None:
+        return None
+    first, end = max(before.committed, before.min_offset), now.min_offset
+    if first >= end:
+        return None
+    unread = max(0, end - max(first, now.committed)) if now.committed < end else 0
+    return UnreadDeletion(now.group, now.topic, now.queue_id, first, end, unread)

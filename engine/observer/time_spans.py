@@ -1,5 +1,6 @@
-"""How long messages wait, where nobody may read them: an estimate from a question that needs no
-right to read.
+"""Estimates how long messages wait in queues that the observer may not read.
+
+The question it asks (QUERY_CONSUME_TIME_SPAN) needs no right to read.
 
 Place in the walk: `asking` asks QUERY_CONSUME_TIME_SPAN of a group and topic where reading a
 message was refused → estimates of the store time of the message at a consume offset. Pure.
@@ -16,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Collection, Container, Mapping
 from typing import Final, NamedTuple
 
-from engine.client.admin.groups import QueueProgress
+from engine.admin.api.groups import QueueProgress
 from engine.protocol.bodies_admin import QueueTimeSpan
 
 WAITED_MS_MAX: Final = 366 * 24 * 3_600_000

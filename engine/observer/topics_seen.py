@@ -1,4 +1,4 @@
-"""Lives of a broker's topics, as looks see them: which are gone, and which were made again.
+"""Lives of a broker's topics as looks see them: deleted ones and those made again.
 
 Place in the walk: under `facts`, which drops what it remembers of a topic and reports both. Pure.
 
@@ -6,11 +6,12 @@ A topic that no list names is gone, and made again when it is there once more. O
 seen away is another one all the same when a queue of it ends before where it did, or begins at 0
 again: in one life of a topic, and of its broker, neither happens. A broker that was started anew
 may have lost the end of its log, which is no new life: there a queue has to end before it had
-begun, or to begin at 0 again, or to be empty.
+begun, or to begin at 0 again, or to be empty. In both a topic is another one when the message at
+offset 0 of a queue is another one: it was stored at another time than when it was asked before, or,
+if it never was, later than the last message that the queue had at an earlier look.
 
 Invariant: TOPIC_GONE comes before TOPIC_MADE_AGAIN, and each names the look after which it
-happened. Absent on purpose: a topic that was made again between two looks and grew beyond its
-earlier end by the second: it looks like one that went on.
+happened. Absent on purpose: which topics are asked for their first message (`life_questions`).
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from typing import Final
 
-from engine.foundation.limits import GONE_TOPICS_MAX
+from engine.foundation.limits import FIRST_MESSAGES_MAX, GONE_TOPICS_MAX
 from engine.foundation.observing import LifecycleEvent
 from engine.observer.lite_topics import lite_topics_in
 from engine.observer.lived_through import LivedThrough
@@ -34,8 +35,13 @@ Ends = Mapping[Place, TopicOffset]
 class TopicsSeen:
     """What was seen of the topics of one broker, over all its lives."""
 
-    def __init__(self, gone_max: int = GONE_TOPICS_MAX) -> None:
+    def __init__(
+        self, gone_max: int = GONE_TOPICS_MAX, firsts_max: int = FIRST_MESSAGES_MAX
+    ) -> None:
         self._gone_max = gone_max
+        self._firsts_max = firsts_max
+        self._first_ms: dict[Place, int] = {}
+        """When the message at offset 0 was stored, as it was asked last."""
         self.lived = LivedThrough()
         """Members that outlive topics."""
         self._seen_ms: dict[str, int] = {}
@@ -73,12 +79,18 @@ class TopicsSeen:
             yield _event(MADE_AGAIN, topic, "is there again, and begins anew", since_ms)
         for topic in here:
             self._seen_ms[topic] = look.at_ms
+        for place, first_ms in look.first_stored_ms.items():
+            self._first_ms.pop(place, None)
+            self._first_ms[place] = first_ms
+        while len(self._first_ms) > self._firsts_max:
+            del self._first_ms[next(iter(self._first_ms))]
         seen = {topic for topic, _ in look.ends}
         self._before = {place: one for place, one in self._before.items() if place[0] not in seen}
 
     def _gone(self, topic: str, at_ms: int, words: str) -> LifecycleEvent:
         self._gone_ms[topic] = at_ms
         self._before = {place: one for place, one in self._before.items() if place[0] != topic}
+        self._first_ms = {place: at for place, at in self._first_ms.items() if place[0] != topic}
         while len(self._gone_ms) > self._gone_max:
             oldest = next(iter(self._gone_ms))
             del self._gone_ms[oldest]
@@ -95,6 +107,10 @@ class TopicsSeen:
             before = self._before.get(place)
             if before is not None and _is_of_another_log(before, now):
                 found[place[0]] = _words(place, before, now)
+        for place, first_ms in look.first_stored_ms.items():
+            before = ends.get(place) or self._before.get(place)
+            if before is not None and self._is_another_message(place, before, first_ms):
+                found.setdefault(place[0], _words_of_first(place, before, first_ms))
         for rows in look.progress.values():
             for place, one in rows.items():
                 before = ends.get(place)
@@ -102,6 +118,15 @@ class TopicsSeen:
                     now = TopicOffset(before.min_offset, max(one.broker_offset, 0), 0)
                     found.setdefault(place[0], _words(place, before, now))
         return found
+
+    def _is_another_message(self, place: Place, before: TopicOffset, first_ms: int) -> bool:
+        """Is the message at offset 0 another one than when the queue reached so far?"""
+        if before.max_offset == 0:
+            return False
+        known_ms = self._first_ms.get(place)
+        if known_ms is not None:
+            return first_ms != known_ms
+        return first_ms > before.last_update_timestamp_ms > 0
 
 
 def of_topics(events: Collection[LifecycleEvent]) -> set[str]:
@@ -123,6 +148,13 @@ def _words(place: Place, before: TopicOffset, now: TopicOffset) -> str:
     return (
         f"is another one: queue {place[1]} reached from {before.min_offset} to "
         f"{before.max_offset}, and reaches from {now.min_offset} to {now.max_offset}"
+    )
+
+
+def _words_of_first(place: Place, before: TopicOffset, first_ms: int) -> str:
+    return (
+        f"is another one: the first message of queue {place[1]} was stored at {first_ms} ms, and "
+        f"the queue reached to {before.max_offset} at {before.last_update_timestamp_ms} ms"
     )
 
 

@@ -1,8 +1,8 @@
-"""Whose turn it is to be asked, when there are more to ask than one look may.
+"""Schedules questions by turns when there are more than one look has time for.
 
-Invariant: what is urgent comes first, and of the rest those that were asked longest ago; whoever
-is never urgent is asked all the same, within `len(all) / (count / 2)` looks if there is
-time for all who are due; for whom there was none is due again. Pure: a look is a number.
+Invariant: what is urgent comes first, and of the rest those that were asked longest ago; what is
+never urgent is asked all the same, within `len(all) / (count / 2)` looks if there is time for all
+that is due; what there was no time for is due again. Pure: a look is a number.
 """
 
 from __future__ import annotations

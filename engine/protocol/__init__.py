@@ -1,1 +1,1 @@
-"""RocketMQ's wire vocabulary, sans-IO: bytes in, values out, no socket, clock or file."""
+"""RocketMQ's wire protocol, sans-IO: bytes in, values out, no socket, clock or file."""

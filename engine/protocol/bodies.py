@@ -1,4 +1,4 @@
-"""Every body by one name: the rooms above import bodies from here."""
+"""Re-exports every request and response body, so that upper rooms import from one place."""
 
 from engine.protocol.bodies_admin import (
     ClientConnection,

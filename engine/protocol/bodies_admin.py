@@ -1,5 +1,4 @@
-"""Bodies that only tools get and send: how far groups and queues are, who is connected, entries of
-a queue, times, lists of producers, batches.
+"""Request and response bodies of tools: progress, connections, queue entries and batches.
 
 Invariant: names are RocketMQ's, in snake case. Absent on purpose: deciding what follows from them.
 """
@@ -61,7 +60,7 @@ class ConsumeQueueData(Part):
     physic_size: Int64
     tags_code: Int64
     eval: bool = False
-    """Does the group's filter pass it? Told for compiled filters only."""
+    """Does the group's filter pass it? Reported for compiled filters only."""
 
 
 class ConsumeQueueUnits(Body, omit_defaults=True):

@@ -1,6 +1,6 @@
-"""Bodies of brokers and name servers: topics, routes, registration.
+"""Request and response bodies of brokers and name servers: topics, routes, registration.
 
-Place in the walk: brokers tell name servers their topics, clients ask for the way to them.
+Place in the walk: brokers register their topics with name servers, clients ask for routes to them.
 
     compressed registration, inflated: | length 4, DataVersion as JSON | topic count 4 |
     length 4, topic as text (repeated) | length 4, filter servers as JSON | mapping count 4, ... |
@@ -234,7 +234,7 @@ class RegisterBrokerBody:
 
     @classmethod
     def decode(cls, body: Buffer, *, compressed: bool = False) -> Self:
-        """From bytes in the form told. Raises RemoteProtocolError."""
+        """From bytes in the given form. Raises RemoteProtocolError."""
         steps = cls.decode_in_steps(body, compressed=compressed)
         while True:
             try:

@@ -1,4 +1,4 @@
-"""Bodies that clients send and get: heartbeats, members, locks, what a consumer holds.
+"""Request and response bodies of clients: heartbeats, members, locks and running info.
 
 Place in the walk: membership, order locks and the questions a broker asks its clients.
 
@@ -228,7 +228,9 @@ class LockBatchResponse:
 
 
 class ProcessQueueInfo(Part):
-    """What a consumer holds of one queue; the fields with None are told by our own clients only."""
+    """What a consumer holds of one queue; the fields with None are reported by our own clients
+    only.
+    """
 
     commit_offset: Int64 = 0
     cached_msg_min_offset: Int64 = 0
@@ -255,7 +257,7 @@ class ProcessQueueInfo(Part):
     local_retries: list[tuple[Int64, str, Int64, Int64]] | None = None
     """When, message id, queue offset and failed tries of messages that no way back took."""
     head_stack: str | None = None
-    """Where the listener of the head stands; told when stacks are asked for."""
+    """Where the listener of the head stands; reported when stacks are asked for."""
     top_key: str | None = None
     """Sharding key, or else keys, of most of the held messages that have one."""
     top_key_messages: Int64 | None = None
@@ -277,8 +279,8 @@ class ConsumeStatus(Part):
     consume_failed_msgs: float | None = None
     """Of the last hour."""
     calls: Int64 | None = None
-    """Listener calls that ended; this field and those below are told by our own clients only, of
-    the last minute.
+    """Listener calls that ended; this field and those below are reported by our own clients only,
+    of the last minute.
     """
     consume_p50: Int64 | None = None
     """Half of the listener calls took no longer, in ms."""
@@ -296,7 +298,7 @@ class ConsumeStatus(Part):
 
 
 class ListenerPool(Part):
-    """The listeners of a consumer at the moment; told by our own clients only."""
+    """The listeners of a consumer at the moment; reported by our own clients only."""
 
     slots: Int64
     """Calls that may be under way at once."""
@@ -320,13 +322,18 @@ class ConsumerRunningInfo:
     """By topic."""
     listener_pool: ListenerPool | None = None
     """None: it does not say, or has no listeners."""
+    says_nothing: bool = False
+    """Was the answer empty, as that of a Go client that broadcasts?"""
 
     @classmethod
     def decode(cls, body: Buffer) -> Self:
-        """From bytes; figures of consumption speed that are none are passed over.
+        """From bytes; figures of consumption speed that are none are passed over. An empty body is
+        an answer that says nothing.
 
         Raises RemoteProtocolError.
         """
+        if not len(body):
+            return cls(says_nothing=True)
         document = _member_answer(body)
         properties = table_of(document, "properties")
         return cls(
@@ -343,7 +350,7 @@ def _status_table(document: object) -> dict[str, ConsumeStatus]:
     try:
         return convert(table_of(document, "statusTable"), dict[str, ConsumeStatus])
     except RemoteProtocolError:
-        return {}  # What the client holds is told all the same.
+        return {}  # What the client holds is reported all the same.
 
 
 def _listener_pool(document: object) -> ListenerPool | None:

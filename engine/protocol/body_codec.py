@@ -1,4 +1,4 @@
-"""How JSON bodies are read and written: declared structures here, fastjson's text there.
+"""Encodes and decodes JSON bodies: declared structures here, fastjson's text there.
 
 Place in the walk: between a frame's body and the handler or client that understands it.
 

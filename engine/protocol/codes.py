@@ -1,4 +1,4 @@
-"""Request and response codes of RocketMQ 5.5, as the peers number them.
+"""Request and response codes of RocketMQ 5.5, as the peers number them, and one of our own.
 
 Absent on purpose: which codes we serve. Each party's handler table says that; every other code is
 answered with REQUEST_CODE_NOT_SUPPORTED.
@@ -179,6 +179,8 @@ class RequestCode(IntEnum):
     GET_LITE_GROUP_INFO = 200078
     TRIGGER_LITE_DISPATCH = 200079
     BATCH_ACK_MESSAGE = 200151
+    # Tidemark's own, in no range of RocketMQ's: other brokers answer REQUEST_CODE_NOT_SUPPORTED.
+    DELETE_CONSUMER_OFFSETS = 720_207
 
 
 class ResponseCode(IntEnum):

@@ -1,4 +1,4 @@
-"""Compressed bodies, in whichever of three kinds their sysFlag names.
+"""Compresses and inflates bodies in any of the three kinds that their sysFlag names.
 
 Place in the walk: the producer compresses a large body, the consumer inflates it; store and broker
 pass it on as it is. Invariant: no body inflates beyond FRAME_BYTES_MAX, whatever it claims. Absent
@@ -17,6 +17,9 @@ import zstandard
 from engine.foundation.errors import CorruptRecord
 from engine.foundation.limits import FRAME_BYTES_MAX
 from engine.protocol.names import COMPRESSION_BITS, SysFlag
+
+LEVEL_OF_COPIES = 5
+"""RocketMQ's level for messages."""
 
 
 class CompressionType(Enum):
@@ -42,6 +45,15 @@ def compress(
         case CompressionType.ZSTD:
             packed = zstandard.ZstdCompressor(level=level).compress(body)
             return packed, int(SysFlag.COMPRESSED | SysFlag.ZSTD)
+
+
+def compressed_again(body: bytes, sys_flag: int) -> tuple[bytes, int]:
+    """An inflated body as its producer's sysFlag says it was stored, and the bits of that."""
+    if not sys_flag & SysFlag.COMPRESSED:
+        return body, 0
+    kinds = {int(SysFlag.LZ4): CompressionType.LZ4, int(SysFlag.ZSTD): CompressionType.ZSTD}
+    kind = kinds.get(sys_flag & COMPRESSION_BITS, CompressionType.ZLIB)
+    return compress(body, level=LEVEL_OF_COPIES, kind=kind)
 
 
 def decompress(body: bytes, sys_flag: int) -> bytes:

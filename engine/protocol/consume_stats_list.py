@@ -1,11 +1,11 @@
-"""How far all groups are in all queues of one broker (code 317), read in slices.
+"""Parses the progress of all groups on one broker (code 317), in slices.
 
     {"brokerAddr":"…","consumeStatsList":[{"group":[{"consumeTps":0.0,"offsetTable":{
         {"brokerName":"b","queueId":0,"topic":"t"}:{"brokerOffset":9,"consumerOffset":7,…},…}}]},…]}
 
-Place in the walk: between a frame's body and who asked. It is the longest of all answers: of a
+Place in the walk: between a frame's body and its requester. It is the longest of all answers: of a
 large cluster 24,000 entries in 5 MB, of a hostile broker a whole frame. So it is not read at once,
-as `fastjson` reads, but in slices, and whoever reads lets others run in between.
+as `fastjson` reads, but in slices, and the reader lets others run in between.
 
 Invariant: an entry is what `fastjson` would make of it; a slice takes some milliseconds, whatever
 the text; only RemoteProtocolError comes out. What is not of this form is refused, also where it
@@ -82,7 +82,7 @@ def _groups(scan: _Scan) -> Iterator[Told]:
             scan.take(_SCALAR, "a figure")
             continue
         for _ in scan.items():
-            if scan.has(_NOTHING):  # However many there are, nothing would be told.
+            if scan.has(_NOTHING):  # However many there are, nothing would be reported.
                 raise scan.wrong("a group")
             for group in scan.members():
                 yield group, None
@@ -93,7 +93,7 @@ def _groups(scan: _Scan) -> Iterator[Told]:
 
 
 def _entries(scan: _Scan) -> Iterator[Entry]:
-    """Of one topic, or of however many a broker tells together."""
+    """Of one topic, or of however many a broker reports together."""
     for name in scan.members(count_max=MEMBERS_MAX):
         if name != "offsetTable" or scan.has(_NULL):
             scan.take(_SCALAR, "a figure")

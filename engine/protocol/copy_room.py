@@ -1,4 +1,4 @@
-"""What further copies of a message add to its properties, and the room that the first one leaves.
+"""Computes the room that later copies of a message need in its properties.
 
 Place in the walk: a message that was accepted is stored again when it waits in a delay level, fails
 at a consumer, dies, is re-driven, or ends its transaction. Each copy says more than the one before,
@@ -111,6 +111,12 @@ def properties_bytes(properties: Mapping[str, str]) -> int:
     return sum(pair_bytes(name, value) for name, value in properties.items())
 
 
+def brokers_bytes(properties: Mapping[str, str]) -> int:
+    """Bytes that the broker of a send adds at most, and those of a separator."""
+    names = (PROPERTY_CLUSTER, PROPERTY_MSG_REGION, PROPERTY_TRACE_ON)
+    return 1 + sum(len(name) + ADDED[name] + 2 for name in names if name not in properties)
+
+
 def room_needed(properties: Mapping[str, str]) -> int:
     """Bytes by which the properties of further copies may be longer than these."""
     needed = 1  # The separator that the last property may lack.
@@ -126,12 +132,25 @@ def fits_with_copies(size_bytes: int, properties: Mapping[str, str]) -> bool:
     return size_bytes <= ROOMY_BYTES or size_bytes + room_needed(properties) <= PROPERTIES_BYTES_MAX
 
 
-def without_room(size_bytes: int, properties: Mapping[str, str]) -> str:
-    """Why `fits_with_copies` is False, as a sentence with what to do about it."""
+def fits_a_record(size_bytes: int) -> bool:
+    """Does a record hold properties whose string form has `size_bytes`, if no copy of its own?"""
+    return size_bytes <= PROPERTIES_BYTES_MAX
+
+
+def without_room(size_bytes: int, properties: Mapping[str, str], own: Collection[str] = ()) -> str:
+    """Why `fits_with_copies` is False, as a sentence with what to do about it.
+
+    `own` names the properties that the broker has added to those of the sender.
+    """
+    reserved = room_needed(properties)
+    own_bytes = sum(pair_bytes(name, properties[name]) for name in own if name in properties)
+    whole = size_bytes + reserved
+    added = f"{own_bytes} that the broker adds, " if own_bytes else ""
     return (
-        f"its properties: {size_bytes} bytes, and up to {room_needed(properties)} more in its "
-        f"retries, dead letter and re-drive; the limit is {PROPERTIES_BYTES_MAX}: shorten the "
-        "properties, long values belong into the body"
+        f"its properties: {size_bytes - own_bytes} bytes of the sender, {added}and {reserved} "
+        f"reserved for what its retries, dead letter and re-drive add, {whole} in all; the limit "
+        f"is {PROPERTIES_BYTES_MAX}: shorten them by {whole - PROPERTIES_BYTES_MAX} bytes, long "
+        "values belong into the body"
     )
 
 
@@ -141,24 +160,26 @@ def noted_properties(
     *,
     whole_in: str,
     room_bytes: int = 0,
-) -> tuple[dict[str, str], list[str]]:
+) -> tuple[dict[str, str], dict[str, int]]:
     """The properties of a copy of a message that was accepted without room for it, by an older
-    version or another broker; and the names that are left out, of which the copy has a note.
+    version or another broker; and the bytes of those that are left out, of which the copy has a
+    note.
 
     `whole_in` names the message that still has them. What fits with `room_bytes` stays as it is.
     """
     if properties_bytes(properties) + room_bytes <= PROPERTIES_BYTES_MAX:
-        return dict(properties), []
-    kept, left_out = fitting_properties(properties, needed, ROOMY_BYTES - NOTE_BYTES_MAX)
+        return dict(properties), {}
+    kept, names = fitting_properties(properties, needed, ROOMY_BYTES - NOTE_BYTES_MAX)
+    left_out = {name: pair_bytes(name, properties[name]) for name in names}
     note = f"{left_out_in_words(left_out)}; {whole_in} has them"
     plain = note.encode("ascii", "backslashreplace").decode()
     kept[PROPERTY_LEFT_OUT] = plain[: NOTE_BYTES_MAX - len(PROPERTY_LEFT_OUT) - 2]
     return kept, left_out
 
 
-def left_out_in_words(left_out: Collection[str]) -> str:
+def left_out_in_words(left_out: Mapping[str, int]) -> str:
     """What a copy has no room for; the names are the client's, of any length and number."""
-    names = ", ".join(repr(name[:40]) for name in list(left_out)[:3])
+    names = ", ".join(f"{name[:40]!r} ({left_out[name]} bytes)" for name in list(left_out)[:3])
     more = f" and {len(left_out) - 3} more" if len(left_out) > 3 else ""
     return f"no room for properties {names}{more}"
 

@@ -1,4 +1,4 @@
-"""What is decided about a dead letter, as messages: a re-driven copy, a record of a discard.
+"""Decisions about dead letters as messages: a re-driven copy, a record of a discard.
 
 RocketMQ has no words for either, so they are plain messages that any broker stores:
 
@@ -8,7 +8,7 @@ RocketMQ has no words for either, so they are plain messages that any broker sto
               retention ends, as all messages do
 
 Invariant: who decided and why stand in the message itself. Absent on purpose: sending (the admin
-client), telling the step (the broker). Pure.
+client), reporting the step (the broker). Pure.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""JSON as fastjson writes it: reading its two liberties, writing the one that clients expect.
+"""JSON in fastjson's dialect: reads its two liberties, writes the one that clients expect.
 
     {0:"127.0.0.1:10911"}                       integers as keys, without quotes
     {{"brokerName":"b","queueId":0}:12}         objects as keys

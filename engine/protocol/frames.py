@@ -1,4 +1,4 @@
-"""Frames of the remoting protocol, cut from a byte stream and made from commands (hot).
+"""Frames of the remoting protocol: cut from a byte stream, made from commands (hot).
 
     int32 length of all that follows | int32 serialize type << 24 | header length | header | body
 
@@ -85,7 +85,7 @@ class FrameDecoder:
         """All commands that `data` completes, in order; their bodies are copies that outlive it.
 
         Raises RemoteProtocolError for bytes that are no frame; when commands come before them,
-        these are returned, and `fault` tells of the rest.
+        these are returned, and `fault` states the rest.
         """
         commands: list[RemotingCommand] = []
         try:

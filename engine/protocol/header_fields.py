@@ -1,4 +1,4 @@
-"""How custom headers are read and written: declared fields here, text in extFields there.
+"""Encodes and decodes custom headers: declared fields here, text in extFields there.
 
 Place in the walk: between a frame's `fields` and the handler or client that understands them.
 

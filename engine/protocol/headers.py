@@ -1,4 +1,4 @@
-"""Every header by one name: the rooms above import headers from here."""
+"""Re-exports every custom header, so that upper rooms import from one place."""
 
 from engine.protocol.headers_admin import (
     AddWritePermResponseHeader,
@@ -15,6 +15,7 @@ from engine.protocol.headers_admin import (
     ConsumeStatsRequestHeader,
     ConsumeTimeSpanRequestHeader,
     CreateTopicRequestHeader,
+    DeleteConsumerOffsetsRequestHeader,
     DeleteSubscriptionGroupRequestHeader,
     GetRouteInfoRequestHeader,
     KvConfigRequestHeader,
@@ -88,6 +89,7 @@ __all__ = [
     "ConsumerSendMessageBackRequestHeader",
     "ConsumerStatusRequestHeader",
     "CreateTopicRequestHeader",
+    "DeleteConsumerOffsetsRequestHeader",
     "DeleteSubscriptionGroupRequestHeader",
     "EndTransactionRequestHeader",
     "GetRouteInfoRequestHeader",

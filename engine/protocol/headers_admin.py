@@ -159,6 +159,15 @@ class CloneGroupOffsetRequestHeader(RequestHeader, kw_only=True):
     offline: bool = False
 
 
+class DeleteConsumerOffsetsRequestHeader(RequestHeader, kw_only=True):
+    """DELETE_CONSUMER_OFFSETS (720207)."""
+
+    group: str
+    topic: str
+    dry_run: bool = False
+    """Only say what would be deleted, or why not."""
+
+
 class QueryCorrectionOffsetRequestHeader(RequestHeader, kw_only=True):
     """QUERY_CORRECTION_OFFSET (308)."""
 
@@ -182,7 +191,7 @@ class RegisterBrokerRequestHeader(RequestHeader, kw_only=True):
     enable_acting_master: bool | None = None
     compressed: bool = False
     body_crc32: Int32 = 0
-    """CRC-32 of the body as sent, without its highest bit; 0: not told."""
+    """CRC-32 of the body as sent, without its highest bit; 0: not reported."""
 
 
 class RegisterBrokerResponseHeader(ResponseHeader, kw_only=True):
@@ -218,7 +227,7 @@ class QueryDataVersionRequestHeader(RequestHeader, kw_only=True):
 
 
 class QueryDataVersionResponseHeader(ResponseHeader, kw_only=True):
-    """Whether the table that the broker has told of is older than the one asked about."""
+    """Whether the table that the broker has described is older than the one asked about."""
 
     changed: bool
 

@@ -241,7 +241,8 @@ class QueryMessageResponseHeader(ResponseHeader, kw_only=True):
     index_last_update_timestamp_ms: Int64 = wire_name("indexLastUpdateTimestamp")
     index_last_update_physical_offset: Int64 = wire_name("indexLastUpdatePhyoffset")
     more_exist: bool | None = None
-    """True when the answer was cut: older messages may have the key as well. Ours alone tell it."""
+    """True when the answer was cut: older messages may have the key as well. Ours alone report it.
+    """
 
 
 class ViewMessageRequestHeader(RequestHeader, kw_only=True):
@@ -275,7 +276,7 @@ class UpdateConsumerOffsetRequestHeader(RequestHeader, kw_only=True):
     commit_offset: Int64
     """The NEXT message to consume."""
     trigger: str | None = None
-    """Told by our own clients only: TIMER, SHUTDOWN or HAND_OVER."""
+    """Reported by our own clients only: TIMER, SHUTDOWN or HAND_OVER."""
     broker_name: str | None = wire_name("bname", None)
 
 
@@ -366,7 +367,7 @@ class ConsumerRunningInfoRequestHeader(RequestHeader, kw_only=True):
 class ConsumeMessageDirectlyRequestHeader(RequestHeader, kw_only=True):
     """CONSUME_MESSAGE_DIRECTLY (309).
 
-    The broker is told the message's id; it sends the client the message in the body.
+    The broker is sent the message's id; it sends the client the message in the body.
     """
 
     consumer_group: str

@@ -1,4 +1,4 @@
-"""JSON headers whose fields are not all text, read as RocketMQ's JSON library reads them.
+"""Reads JSON headers whose fields are not all text, as RocketMQ's JSON library does.
 
 Place in the walk: behind `frames`, only for headers that the strict decoder refused; clients in
 other languages send numbers and truth values where the protocol has text.

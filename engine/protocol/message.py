@@ -1,4 +1,4 @@
-"""Messages as values: as a producer makes them, and with everything the store knows of them.
+"""Messages as values: as a producer makes them, and with all that the store adds.
 
 Place in the walk: the producer starts with a `Message` and a `MessageQueue`; the consumer's
 listener ends it with a `MessageExt`. Absent on purpose: bytes (`message_record`, `message_batch`),
@@ -15,7 +15,6 @@ from engine.protocol.properties import (
     PROPERTY_KEYS,
     PROPERTY_TAGS,
     PROPERTY_UNIQ_KEY,
-    PROPERTY_WAIT,
     whole_number,
 )
 
@@ -65,11 +64,6 @@ class Message:
     @delay_level.setter
     def delay_level(self, level: int) -> None:
         self.properties[PROPERTY_DELAY] = str(level)
-
-    @property
-    def wait_store_ok(self) -> bool:
-        """Should the answer wait until the message is as durable as the broker promises?"""
-        return self.properties.get(PROPERTY_WAIT, "true") != "false"
 
     @property
     def uniq_key(self) -> str | None:

@@ -1,4 +1,4 @@
-"""Body of a batch send: messages of one queue, one after the other.
+"""The body of a batch send: messages of one queue, one after the other.
 
     int32 size | int32 magic, unused | int32 CRC, unused | int32 flag | int32 length, body
     | int16 length, properties

@@ -1,4 +1,4 @@
-"""Message ids: the broker's says where a record lies, the client's which message it is.
+"""Message ids: the broker's offsetMsgId locates a record, the client's UNIQ_KEY a message.
 
     offsetMsgId  hex of  ip 4|16 | int32 port | int64 physical offset
     UNIQ_KEY     hex of  ip 4|16 | int16 pid | int32 token | int32 ms since the month began
@@ -58,7 +58,7 @@ class UniqueIds:
     __slots__ = ("_counter", "_head", "_month_start_ms", "_next_month_ms", "_token")
 
     def __init__(self, ip: str, process_id: int, token: int) -> None:
-        """`token` is any 32-bit number that tells this client from others of its process."""
+        """`token`: any 32-bit number that distinguishes this client from others of the process."""
         self._head = ip_address(ip).packed
         self._token = (process_id & 0xFFFF, _signed(token, 32))
         self._counter = 0

@@ -17,6 +17,9 @@ from engine.protocol.codes import ResponseCode
 RETRY_PREFIX: Final = "%RETRY%"
 DLQ_PREFIX: Final = "%DLQ%"
 AUTO_CREATE_TOPIC: Final = "TBW102"
+CLIENT_CLOCK_PROPERTY: Final = "PROP_CLIENT_CLOCK"
+"""Where our own clients say what their clock shows, in ms since 1970, when they say what they hold.
+"""
 SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
 HALF_TOPIC: Final = "RMQ_SYS_TRANS_HALF_TOPIC"
 OP_HALF_TOPIC: Final = "RMQ_SYS_TRANS_OP_HALF_TOPIC"

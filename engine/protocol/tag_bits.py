@@ -1,4 +1,4 @@
-"""Several tags of one message in the 64 bits that otherwise hold the hash of one.
+"""Encodes several tags of a message in the 64 bits that otherwise hold one tag's hash.
 
     bit  63  62  61 ............ 0
         | 0 | 1 | bits of the tags |     each tag sets TAG_BITS of the 62, the same for ever
@@ -8,7 +8,7 @@ own flag MULTI_TAGS; dispatch then puts this word into the consume queue, a pull
 client tests the tags themselves. TAGS holds the tags joined by `||`, as a subscription does: no tag
 that can be subscribed to contains it.
 
-Both forms tell themselves apart: a hash is a signed 32-bit number, a deliver time of the schedule
+The two forms cannot be confused: a hash is a signed 32-bit number, a deliver time of the schedule
 topic lies below 2^42, a word is at least WORD_MARK. So no unit is ever read in the wrong form,
 whatever a topic's attribute says by then, and the log alone is enough to build the queue again.
 

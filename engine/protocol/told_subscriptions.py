@@ -1,9 +1,9 @@
-"""What the members of a group say they subscribe to, and whether they say the same.
+"""Compares the subscriptions that a group's members report, and words any conflict.
 
 Place in the walk: heartbeats (a broker) and running infos (who watches one from outside) → what
-each member told → a conflict in words. Pure.
+each member reported → a conflict in words. Pure.
 
-A table of what was told maps a subscription, `topic:expression` sorted, to the client ids that told
+A table of reports maps a subscription, `topic:expression` sorted, to the client ids that reported
 it, sorted. Invariant: nobody is blamed for another spelling of the same tags. Absent on purpose:
 which subscription a broker keeps for all of them.
 """
@@ -34,7 +34,7 @@ def meant(data: SubscriptionData) -> str:
 
 
 def rarest_tellers(told: Told) -> list[str]:
-    """Members whose subscription the fewest others told, DISAGREEING_MEMBERS_TOLD_MAX at most,
+    """Members whose subscription the fewest others reported, DISAGREEING_MEMBERS_TOLD_MAX at most,
     sorted.
     """
     rarest: list[str] = []
@@ -47,7 +47,7 @@ def rarest_tellers(told: Told) -> list[str]:
 
 
 def disagreement(told: Told) -> tuple[str, ...]:
-    """`client reads topic:expression, ...` of each member when they differ; empty when all told
+    """`client reads topic:expression, ...` of each member when they differ; empty when all reported
     the same. Of very many, the rarest ones.
     """
     if len(told) < 2:
@@ -58,7 +58,7 @@ def disagreement(told: Told) -> tuple[str, ...]:
 
 def how_to_agree(found: Sequence[str], told: Told, queues_of: QueuesOf) -> str:
     """Who reads what while members subscribe differently, what goes wrong then, and what ends it:
-    judged by those that are named, and by what most members told. `found`: their disagreement;
+    judged by those that are named, and by what most members reported. `found`: their disagreement;
     empty: they agree again.
     """
     if not found:
@@ -67,7 +67,7 @@ def how_to_agree(found: Sequence[str], told: Told, queues_of: QueuesOf) -> str:
     most = max(sorted(told), key=lambda one: (bool(one), len(told[one])))
     spoken = dict.fromkeys(named.values())
     spoken[most] = None
-    readers = Counter(topic for one in spoken for topic in _topics(one))
+    readers = Counter(topic for one in spoken for topic in topics_in(one))
     partial = sorted(topic for topic, count in readers.items() if count < len(spoken))
     others = [one for one, subscription in named.items() if subscription != most]
     if partial:
@@ -99,7 +99,7 @@ def _unread(topics: Sequence[str], told: Told, queues_of: QueuesOf) -> str:
     members = sum(map(len, told.values()))
     readers: Counter[str] = Counter()
     for subscription, tellers in told.items():
-        for topic in _topics(subscription):
+        for topic in topics_in(subscription):
             readers[topic] += len(tellers)
     shares = []
     for topic in topics[:DISAGREEING_MEMBERS_TOLD_MAX]:
@@ -112,7 +112,7 @@ def _unread(topics: Sequence[str], told: Told, queues_of: QueuesOf) -> str:
 
 
 def _told_by_named(told: Told) -> dict[str, Subscription]:
-    """What the rarest tellers told, in the order of their names."""
+    """What the rarest ones reported, in the order of their names."""
     rarest = rarest_tellers(told)
     wanted, found = set(rarest), dict[str, Subscription]()
     for subscription, tellers in told.items():
@@ -120,7 +120,8 @@ def _told_by_named(told: Told) -> dict[str, Subscription]:
     return {one: found[one] for one in rarest}
 
 
-def _topics(subscription: Iterable[str]) -> set[str]:
+def topics_in(subscription: Iterable[str]) -> set[str]:
+    """The topics that a subscription names."""
     return {spelled.partition(":")[0] for spelled in subscription}
 
 

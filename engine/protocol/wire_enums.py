@@ -1,4 +1,4 @@
-"""RocketMQ's enumerations in bodies: by name, or by their place in the order of declaration.
+"""Reads RocketMQ's enumerations in bodies, by name or by their declared position.
 
 Place in the walk: while a body is read. Java clients write names; clients built on the C++ library
 write numbers, which RocketMQ's JSON library reads as places.
@@ -40,7 +40,7 @@ REQUEST_MODES: Final = ("PULL", "POP")
 
 
 def enum_name(told: str | int | None, names: Sequence[str], field: str) -> str:
-    """The name in `names` that was told, or that has the place told.
+    """The name in `names` that was given, or that has the place given.
 
     Raises ValueError, which decoders turn into RemoteProtocolError.
     """

@@ -1,4 +1,4 @@
-"""One request/response skin for every party: commands over connections, answers in turns."""
+"""The remoting layer of every party: commands over connections, answers in turns."""
 
 from engine.remoting.dispatcher import Handler
 from engine.remoting.peer import Peer

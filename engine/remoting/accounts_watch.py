@@ -1,7 +1,7 @@
-"""Changed accounts are taken up without a restart.
+"""Reloads changed accounts without a restart.
 
 Place in the walk: beside the gate, each second (RocketMQ watches its file as well). A file that
-cannot be read or makes no sense changes nothing: who could get in before can do so still.
+cannot be read or makes no sense changes nothing: the accounts before stay in force.
 
 Invariant: accounts are replaced together or not at all, between two requests; each change of the
 file has one log line, and no secret is in it. Absent on purpose: certificates, and the step from a

@@ -1,4 +1,4 @@
-"""One connection, either end: from bytes to commands and responses, from frames to bytes.
+"""One end of a connection: from bytes to commands and responses, from frames to bytes.
 
 Place in the walk: between the network door and the dispatcher, on both sides. Bytes are read into
 one buffer that all connections of a party share, because they are decoded before the next read.
@@ -174,7 +174,7 @@ class Connection(asyncio.BufferedProtocol):
             self._count_requests()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Tell everybody who waits; half a frame that nothing follows gets its log line."""
+        """Notify everybody who waits; half a frame that nothing follows gets its log line."""
         if not self._closed and self._decoder.buffered_bytes:
             _log.warning(
                 "connection %s ended inside a frame: its first %d bytes are dropped",
@@ -361,7 +361,7 @@ class Connection(asyncio.BufferedProtocol):
         self._on_protocol_error(self, error)
         self.close(f"it sent no frame of ours: {error}", level=logging.WARNING)
 
-    # What the party's load is told.
+    # What is reported to the party's load.
 
     def _count_input(self, *, begins_anew: bool) -> None:
         """After a read: requests that are under way, and the frame that is not complete."""
@@ -434,7 +434,7 @@ async def close_all(connections: Sequence[Connection], reason: str) -> None:
     except TimeoutError:
         for connection in connections:
             connection.abort()
-        await asyncio.sleep(0)  # The loop tells of their end in its next pass.
+        await asyncio.sleep(0)  # The loop shows their end in its next pass.
 
 
 def _text(address: object) -> str:

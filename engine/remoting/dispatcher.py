@@ -1,4 +1,4 @@
-"""From a request to its handler and from the handler's result to an answer.
+"""Dispatches a request to its handler and turns the handler's result into an answer.
 
 A handler returns a response (answered at the end of the turn), an awaitable (run as a task of this
 party, answered with its result), or None (one-way, or it answers later by `peer.answer`).
@@ -133,7 +133,7 @@ def _answer(peer: Peer, request: RemotingCommand, response: RemotingCommand) -> 
 
 
 def answer_to(request: RemotingCommand, error: Exception) -> RemotingCommand:
-    """The response that tells of `error`: a refusal with its code, all else SYSTEM_ERROR."""
+    """The response that states `error`: a refusal with its code, all else SYSTEM_ERROR."""
     if isinstance(error, RequestRefused):
         return request.respond(error.code, error.remark)
     if isinstance(error, TidemarkError):

@@ -1,4 +1,4 @@
-"""The gate of a party: who may pass with which request.
+"""The gate of a party: decides which requests pass before any handler sees them.
 
 Place in the walk: in the server, before any handler. With accounts, every request is signed and its
 account has the permissions it demands. Without accounts, everything passes but what demands an
@@ -17,8 +17,8 @@ from engine.foundation.errors import ConfigError, RequestRefused
 from engine.protocol.codes import ResponseCode
 from engine.protocol.command import RemotingCommand
 from engine.remoting.accounts import Account, Accounts, ClientId, Demand, Permission
-from engine.remoting.demands import DEMANDS, SPEAK_FOR, Asked, Need, demands_of
 from engine.remoting.peer import Peer
+from engine.remoting.permissions import DEMANDS, SPEAK_FOR, Asked, Need, demands_of
 from engine.remoting.signing import ACCESS_KEY
 
 LOOPBACK = ("127.0.0.0/8", "::1/128")

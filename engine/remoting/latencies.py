@@ -1,9 +1,10 @@
-"""How long requests of a party took: from their arrival until their answer was written. Pure.
+"""Request latencies of a party: from a request's arrival until its answer is written. Pure.
 
-Place in the walk: the end of a turn tells them what it has written; whoever tells figures reads the
-histograms.
+Place in the walk: the end of a turn notes here what it has written; metrics and runtime info read
+the histograms.
 
-    read ── began_us ──▶ handler ──▶ answer noted ──▶ turn ends: facts, frames ── now_us ──▶ told
+    read ── began_us ──▶ handler ──▶ answer noted ──▶ turn ends: facts, frames ── now_us ──▶
+    reported
 
 Invariant: an answer is counted once. A peer chooses its request codes, so those that RocketMQ has
 not are counted together, under UNKNOWN: the histograms are no more than the codes' pairs. Absent on

@@ -1,9 +1,9 @@
-"""What all connections of a listening party hold together, and who has to wait or go for it.
+"""Limits on what all connections of a listening party hold together.
 
-Place in the walk: beside the connections of one server. Each tells what it holds; here are the
+Place in the walk: beside the connections of one server. Each reports what it holds; here are the
 sums, and the decisions at their limits (`foundation.limits`):
 
-    requests under way   whoever sends more is not read from, until half of them have ended
+    requests under way   a peer that sends more is not read from, until half of them have ended
     unfinished frames    the connection is closed whose frame began first
     answers not taken    the connection is closed that is to get more
 
@@ -15,11 +15,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from engine.foundation.limits import (
-    OUTPUT_BYTES_MAX,
-    REQUEST_BYTES_MAX,
-    UNFINISHED_FRAME_BYTES_MAX,
-)
+from engine.foundation.limits import OUTPUT_BYTES_MAX, REQUEST_BYTES_MAX, UNFINISHED_FRAME_BYTES_MAX
 
 
 class Holder(Protocol):
@@ -84,7 +80,7 @@ class Load:
                 holder.read_on()
 
     def is_crowded_by(self, holder: Holder) -> bool:
-        """Must it wait? It is told by `read_on` when it need not any more."""
+        """Must it wait? It is reported by `read_on` when it need not any more."""
         if self._request_bytes <= self._request_bytes_max:
             return False
         self._waiting[holder] = None

@@ -1,4 +1,4 @@
-"""Connections and turns of a server that note how long each request took.
+"""Connections and turns of a server that record how long each request took.
 
 Place in the walk: around `connection` and `turn`, which do the work. The first request of a turn
 stamps it, for what arrives in one pass of the loop arrives together. Equal answers of a turn make a

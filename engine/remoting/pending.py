@@ -1,7 +1,8 @@
-"""Requests of ours that wait for their response, by opaque. Pure but for the futures.
+"""Sent requests that wait for their response, by opaque. Pure but for the futures.
 
 Invariant: every future ends: by its response, by an error of its own, or by the one the connection
-ended with. Absent on purpose: timers; who asks also says for how long it counts (connection).
+ended with. Absent on purpose: timers; the caller also says for how long a request counts
+(connection).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The calling side: one connection per address, requests with time-outs, pushes answered.
+"""RPC client: one connection per address, requests with time-outs, pushes answered.
 
 Place in the walk: the first step out of producers, consumers and administration, and the broker's
 way to its name servers.
@@ -98,7 +98,7 @@ class RpcClient:
         return answered
 
     async def invoke_oneway(self, address: str, command: RemotingCommand) -> None:
-        """Tell the server something without an answer. Raises ConnectFailed."""
+        """Send the server something that has no answer. Raises ConnectFailed."""
         connection = await self._connection(address)
         connection.send(command)
 

@@ -1,4 +1,4 @@
-"""The listening side: accepts connections, runs handlers, answers in turns.
+"""RPC server: accepts connections, runs handlers, answers in turns.
 
 Place in the walk: where bytes of the network become requests of a name server or broker. Invariant:
 every answer of the process passes through the turn (see `engine.remoting.turn`).

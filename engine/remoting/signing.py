@@ -1,4 +1,4 @@
-"""Signed requests, as RocketMQ's clients sign them (AclClientRPCHook).
+"""Signs requests and checks signatures as RocketMQ does (AclClientRPCHook).
 
 Place in the walk: the last thing a client does to a request, the first thing a guarded server looks
 at. The signature is HMAC-SHA1, in Base64, over the values of all header fields in the order of
@@ -37,7 +37,7 @@ class Signer(Protocol):
     """Whoever can sign requests."""
 
     def sign(self, request: RemotingCommand) -> None:
-        """Add the fields that tell who asks, and the proof."""
+        """Add the fields that show who asks, and the proof."""
         ...
 
 
@@ -56,7 +56,7 @@ class Credentials:
             raise ConfigError("secretKey", "", "a word that is not empty")
 
     def sign(self, request: RemotingCommand) -> None:
-        """Add the fields that tell who asks, and the proof."""
+        """Add the fields that show who asks, and the proof."""
         request.fields[ACCESS_KEY] = self.access_key
         if self.security_token is not None:
             request.fields[SECURITY_TOKEN] = self.security_token

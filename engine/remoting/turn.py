@@ -1,9 +1,9 @@
-"""A turn: what one pass of the event loop has to say, said at its end, together.
+"""A turn: collects the answers of one pass of the event loop and sends them at its end.
 
-Place in the walk: handlers queue their answers here; when the loop has read what there was to
-read, `before_answers` runs once (it writes the turn's facts into the spool), and then each
-connection gets its frames in one write. Batching is what makes the broker fast, and the order is
-what makes it honest: a process killed in between has told nobody of what it did not report.
+Place in the walk: handlers queue their answers here; when the loop has read what there was to read,
+`before_answers` runs once (it writes the turn's facts into the spool), and then each connection
+gets its frames in one write. Batching makes the broker fast, and the order makes it honest: a
+process killed in between has answered nothing that it did not report.
 
 Invariant: no frame leaves before `before_answers` ran after it was queued. One failing connection
 never keeps the others' answers.

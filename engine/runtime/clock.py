@@ -1,12 +1,12 @@
-"""Time as a port: steady time for durations, the wall clock for stamps and meanings.
+"""Time as a port: a steady clock for durations, the wall clock for time stamps.
 
 How long something took, waits or may still take is a difference of `steady_ms`, which nobody can
-set. What a record, a row or a person is told is `now_ms`.
+set. The time that a record, a row or a person gets is `now_ms`.
 
 Invariant: neither goes back within one life of the process; `now_ms` follows a step forward of the
 machine's clock at once. A step back it makes up for at half speed, because a log whose stamps went
-back could not be searched by time. Every step is told to whoever asked for it, before the first
-reading that follows it returns. Sleeping is asyncio's.
+back could not be searched by time. Every step is reported to its listeners before the first reading
+that follows it returns. Sleeping is asyncio's.
 """
 
 from __future__ import annotations
@@ -169,7 +169,7 @@ class SystemClock:
         return self._last_ns
 
     def _look_closer(self) -> None:
-        """Tell a step, unless this thread only lost its processor between two readings."""
+        """Report a step, unless this thread only lost its processor between two readings."""
         offset_ns = self._measured_offset_ns()
         by_ns = offset_ns - self._offset_ns
         if -STEP_NS < by_ns < STEP_NS:

@@ -1,4 +1,4 @@
-"""Files as a port: positional writes, read-only mapping, data sync, rename and directory sync.
+"""Files as a port: positional writes, read-only mapping, data sync and durable rename.
 
 Writing goes through `pwrite` and `fdatasync`, reading through a shared read-only mapping: on
 Linux both see the same page cache. `mmap.flush` is not used, because it holds the interpreter
@@ -141,11 +141,11 @@ class Disk(Protocol):
         """Used share of the file system that holds `path`, 0.0 to 1.0."""
 
     def unwritten_pages(self) -> UnwrittenPages | None:
-        """What the kernel has not written yet; None where it does not tell."""
+        """What the kernel has not written yet; None where it does not report."""
 
     def fetched_bytes(self) -> int | None:
         """What this process had read from storage since it began, for it was not in memory; None
-        where the kernel does not tell.
+        where the kernel does not report.
         """
 
 

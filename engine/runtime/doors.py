@@ -1,4 +1,4 @@
-"""One value that holds the four doors to the outside: a part is given all of them or none."""
+"""Bundles the four doors to the outside in one value: a part gets all of them or none."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A small file that is replaced as a whole: after a power cut it is the old one or the new one.
+"""Replaces a small file as a whole: a power cut leaves the old one or the new one.
 
 Invariant: its name leads to content that is synced. Absent on purpose: a copy of the version before
 (`store/table_file`, `client/consuming/local_offset_store`), which needs an order of its own.

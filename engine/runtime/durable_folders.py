@@ -1,4 +1,4 @@
-"""A folder whose name survives a power cut: it is made, and the folder above it is synced.
+"""Creates a folder whose name survives a power cut, by syncing the folder above it.
 
 Without that, everything in a new folder may be synced and still be gone with the folder itself.
 """

@@ -1,5 +1,4 @@
-"""What the kernel tells of files: pages that wait to be written, and bytes that had to be read from
-storage since they were not in memory.
+"""Reads the kernel's figures on files: unwritten pages and bytes fetched from storage.
 
 Invariant: a figure that cannot be read is None, never 0.
 """
@@ -24,7 +23,7 @@ class UnwrittenPages:
 
 
 def unwritten_pages() -> UnwrittenPages | None:
-    """Dirty and Writeback as the kernel counts them; None where it does not tell."""
+    """Dirty and Writeback as the kernel counts them; None where it does not report."""
     try:
         text = _MEMORY.read_text(encoding="ascii")
     except OSError:
@@ -47,7 +46,7 @@ def parse_memory(text: str) -> UnwrittenPages | None:
 
 def fetched_bytes() -> int | None:
     """Bytes that this process has made the kernel read from storage since it began, ahead of what
-    it asked for included; None where the kernel does not tell.
+    it asked for included; None where the kernel does not report.
     """
     try:
         text = _OWN_INPUT.read_text(encoding="ascii")

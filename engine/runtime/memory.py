@@ -1,5 +1,4 @@
-"""Python's collector, kept from holding the event loop; and memory that nobody uses any more, given
-back to the machine.
+"""Keeps Python's collector from holding the event loop, and returns unused memory.
 
 Place in the walk: beside it. The collector stops everything while it looks at every object: with
 100,000 pulls held that is a second, again and again as the tables grow. So each look is at what is
@@ -9,8 +8,8 @@ circles of them would stay, and what is served leaves none behind but TLS connec
 that came and went by the thousand (`give_back_memory`: they held 100 MiB, since the C library keeps
 what was freed between things that live on).
 
-Invariant: a look takes some ten milliseconds, however much there is; one at everything is for
-small processes, and for when a crowd has gone. Absent on purpose: when that is. Whoever saw the
+Invariant: a look takes some ten milliseconds, however much there is; one at everything is for small
+processes, and for when a crowd has gone. Absent on purpose: when that is. The code that saw the
 crowd go calls.
 """
 

@@ -1,7 +1,7 @@
-"""The machine's file system for whoever only looks.
+"""A read-only view of the machine's file system.
 
-Invariant: nothing on the disk changes, whoever is given it; works on a file system that is mounted
-to be read. Absent on purpose: another process's changes.
+Invariant: nothing on the disk changes through it; works on a file system that is mounted to be
+read. Absent on purpose: another process's changes.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Encrypted connections: which certificates, and how strictly.
+"""TLS settings of connections: certificates, and how strictly they are checked.
 
 Place in the walk: below the network door. Values here say what is wanted; the contexts made of them
 know TLS 1.2 and later only, and no renegotiation.

@@ -4,8 +4,8 @@ Place in the walk: behind the network door, beside the plain port. In the permis
 byte of a connection is looked at, not taken: 0x16 begins a handshake, anything else is served
 unencrypted.
 
-Invariant: a party hears of a connection only when its handshake is done; the handshakes under way
-are bounded in number and in time. Absent on purpose: certificates (tls).
+Invariant: a party gets a connection only when its handshake is done; the handshakes under way are
+bounded in number and in time. Absent on purpose: certificates (tls).
 """
 
 from __future__ import annotations

@@ -1,6 +1,4 @@
-"""The message store: commit log, consume queues, index, and their upkeep, in RocketMQ's file
-formats.
-"""
+"""The message store in RocketMQ's file formats: commit log, consume queues, index, upkeep."""
 
 from engine.store.config import FlushDiskType, StoreConfig
 from engine.store.draft_record import BatchDraft, MessageDraft, PutResult

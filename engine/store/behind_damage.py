@@ -1,4 +1,4 @@
-"""Where the commit log goes on behind damage: at the next sound record that is itself a message.
+"""Finds where the commit log goes on behind damage: the next sound record of a message.
 
 Place in the walk: `log_walk` asks for the end of each hole. A message's body may hold the bytes of
 a sound record, by a client that has guessed where they would lie; when the message around it is

@@ -1,4 +1,4 @@
-"""A look at a whole store: what is damaged, and whether queues and index agree with the log.
+"""Checks a whole store: finds damage, and compares queues and index with the log.
 
 Place in the walk: beside it, `tidemark store check`. Every record of the log is read, which takes
 some 10 s for each gigabyte.
@@ -27,8 +27,8 @@ from engine.store.commit_log import SIZE_KEY as LOG_SIZE_KEY
 from engine.store.commit_log import CommitLog
 from engine.store.config import StoreConfig
 from engine.store.consume_queue import FILLER_SIZE, ConsumeQueue
-from engine.store.index import Index
-from engine.store.index_file import IndexShape
+from engine.store.index.index import Index
+from engine.store.index.layout import IndexShape
 from engine.store.log_walk import LogWalk
 from engine.store.lost_messages import LostMessages, lost_in
 from engine.store.mapped_file import FilePool
@@ -55,7 +55,7 @@ class StoreReport:
     """Bytes behind the end that are no records: torn, or being written now."""
     unsynced_reason: str = ""
     lost: list[LostMessages] = field(default_factory=list)
-    holes_untold: int = 0
+    holes_unlisted: int = 0
     queue_faults: list[str] = field(default_factory=list)
     units_to_build: int = 0
     """Records whose units are in no file yet: the next start, or the running broker, adds them."""
@@ -85,8 +85,8 @@ class StoreReport:
         yield from self.queue_faults
         for each in self.lost:
             yield each.sentence()
-        if self.holes_untold:
-            yield f"commit log: {self.holes_untold} further holes"
+        if self.holes_unlisted:
+            yield f"commit log: {self.holes_unlisted} further holes"
         yield "damaged" if self.damaged else "sound"
 
 
@@ -153,7 +153,7 @@ class StoreCheck:
             max(walk.position, self._synced_to), clean=self._clean
         )
         report.lost = [lost_in(hole, self._queues.all()) for hole in log.holes]
-        report.holes_untold = log.holes.left_out
+        report.holes_unlisted = log.holes.left_out
         return report
 
     def close(self) -> None:
@@ -244,7 +244,7 @@ class _Tombstones(msgspec.Struct):
 
 def _deleted_topics(disk: Disk, path: str) -> dict[str, int]:
     """Deleted topics, each with the end of its deleted records. A table that cannot be read counts
-    as empty: their records are then told as entries that are missing.
+    as empty: their records are then reported as entries that are missing.
     """
     if not disk.exists(path):
         return {}
@@ -260,17 +260,17 @@ class _Faults:
 
     def __init__(self, sentences: list[str]) -> None:
         self._sentences = sentences
-        self._untold = 0
+        self._unlisted = 0
 
     def add(self, sentence: str) -> None:
         if len(self._sentences) < LOG_HOLES_TOLD_MAX:
             self._sentences.append(sentence)
         else:
-            self._untold += 1
+            self._unlisted += 1
 
     def close(self) -> None:
-        if self._untold:
-            self._sentences.append(f"consume queues: {self._untold} faults more")
+        if self._unlisted:
+            self._sentences.append(f"consume queues: {self._unlisted} faults more")
 
 
 def _name(key: QueueKey) -> str:

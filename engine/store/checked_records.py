@@ -1,4 +1,4 @@
-"""Reading the commit log some records at a time, each checked, and on behind damage.
+"""Reads the commit log some records at a time, checks each and goes on behind damage.
 
 Place in the walk: beside the loop's other work, a step at a time: `dispatch` fills an index that is
 behind from here, `upkeep.queue_scrub` holds consume queues against what is read here.

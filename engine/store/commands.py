@@ -51,7 +51,7 @@ def check(
         typer.Option("--set", help="File sizes, if the store's own settings do not have them."),
     ] = None,
 ) -> None:
-    """Read a whole store and tell what is damaged; nothing is changed.
+    """Read a whole store and show what is damaged; nothing is changed.
 
     Exit code 0: sound; 1: it could not be checked; 3: damaged. A broker may be running on the
     store: what is not synced yet is then counted, not judged.

@@ -1,4 +1,4 @@
-"""The commit log: every message of every topic, in the order of arrival, in files of one size.
+"""The commit log: all messages of all topics in order of arrival, in files of one size.
 
 Place in the walk: `message_store.put` appends here; `upkeep.flush` makes it durable; `dispatch` and
 `reading` read it. With a transient pool (`PooledCommitLog`) an append stays in memory until
@@ -62,7 +62,7 @@ class CommitLog:
         """Records before this byte are of an earlier life, and recovery had no reason to look at
         them: whoever hands one out checks it first."""
         self.on_damage: Callable[[Hole], None] = _ignore
-        """Told of each hole that is met when somebody reads."""
+        """Called with each hole that is met when somebody reads."""
         self._strangers: dict[int, None] = {}
         self._current: OpenFile | None = None
         self._current_start = -1
@@ -161,7 +161,7 @@ class CommitLog:
         return entry.view[inside : inside + size_bytes]
 
     def note_damage(self, hole: Hole) -> None:
-        """Somebody who read came upon a hole; it is told."""
+        """Report a hole that a reader met."""
         self.holes.add(hole)
         self.on_damage(hole)
 
@@ -172,7 +172,7 @@ class CommitLog:
 
     def note_stranger(self, place: Hole) -> None:
         """A queue leads to where none of its records is, and nothing there is damaged: its unit is
-        wrong, or the file is another store's. It is told once, and nothing is passed over for it.
+        wrong, or the file is another store's. It is reported once; nothing is passed over for it.
         """
         if place.start in self._strangers or len(self._strangers) >= LOG_HOLES_TOLD_MAX:
             return

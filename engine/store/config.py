@@ -171,7 +171,7 @@ class StoreConfig:
 
     @property
     def abort_path(self) -> str:
-        """The file that stands while the store is open: found at a start, it tells of a kill."""
+        """The file that stands while the store is open: found at a start, it means a kill."""
         return f"{self.root}/abort"
 
     def __post_init__(self) -> None:

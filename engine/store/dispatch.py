@@ -1,11 +1,10 @@
-"""Dispatch: what is in the commit log becomes findable, in consume queues and index, and readers
-are told.
+"""Dispatches the commit log into consume queues and index, and notifies readers.
 
 Place in the walk: between append (or flush) and long poll; `recovery` runs the same code over the
 tail of the log after a crash, so that live and recovered files are the same bytes.
 
-A put tells what it appended, so that a record need not be read again a moment later; what nobody
-told is read from the log. Both are the same, which a property test says.
+A put hands over what it appended, so that a record need not be read again a moment later;
+everything else is read from the log. A property test says that both are the same.
 
 Invariant: records are dispatched in the log's order, each once per life of the process; the queue
 offsets are those the records carry. Whatever a queue already holds is skipped, so running
@@ -29,9 +28,9 @@ from engine.protocol.hashes import index_key_hash
 from engine.store.checked_records import CheckedRecords
 from engine.store.commit_log import CommitLog
 from engine.store.consume_queue import ConsumeQueue, Unit
-from engine.store.index import Index
-from engine.store.index_file import IndexKey
-from engine.store.index_sums import DamagedIndex
+from engine.store.index.index import Index
+from engine.store.index.index_file import IndexKey
+from engine.store.index.index_sums import DamagedIndex
 from engine.store.queue_table import QueueKey, QueueTable
 from engine.store.record import (
     RECORD_BYTES_MIN,
@@ -63,7 +62,7 @@ class Dispatcher:
         index: Index | None,
         delay_levels_ms: Sequence[int],
         *,
-        told_max: int = DISPATCH_TOLD_MAX,
+        queued_max: int = DISPATCH_TOLD_MAX,
         deleted: Mapping[str, int] | None = None,
     ) -> None:
         """`deleted`: deleted topics, each with the end of its deleted records."""
@@ -77,22 +76,22 @@ class Dispatcher:
         self.last_store_time_ms = 0
         """Store time of the newest message dispatched by `run`; 0 before the first."""
         self.arrivals: list[Arrival] = []
-        self._told: deque[DispatchRequest] = deque()
-        self._told_max = told_max
+        self._queued: deque[DispatchRequest] = deque()
+        self._queued_max = queued_max
         self._filling = CheckedRecords(log, queues)
 
     def was_deleted(self, request: DispatchRequest) -> bool:
         """Was its topic deleted since it was stored?"""
         return request.physical_offset < self._deleted.get(request.topic, 0)
 
-    def tell(self, request: DispatchRequest) -> None:
+    def enqueue(self, request: DispatchRequest) -> None:
         """A record was appended to the log; past a limit it will be read from there. Hot."""
-        if len(self._told) < self._told_max:
-            self._told.append(request)
+        if len(self._queued) < self._queued_max:
+            self._queued.append(request)
 
-    def tell_all(self, requests: Sequence[DispatchRequest]) -> None:
-        """As `tell`, of records one behind the other."""
-        self._told.extend(requests[: max(0, self._told_max - len(self._told))])
+    def enqueue_all(self, requests: Sequence[DispatchRequest]) -> None:
+        """As `enqueue`, of records one behind the other."""
+        self._queued.extend(requests[: max(0, self._queued_max - len(self._queued))])
 
     def run(self, limit: int, *, now_ms: int) -> bool:
         """Dispatch records that end at or before `limit`; True when it stopped at a batch's end
@@ -112,15 +111,15 @@ class Dispatcher:
         """Records of DISPATCH_BATCH_MAX keys or so that end at or before `limit`; also where the
         next one begins. Hot.
         """
-        told, position, left = self._told, self.position, DISPATCH_BATCH_MAX
+        queued, position, left = self._queued, self.position, DISPATCH_BATCH_MAX
         requests: list[DispatchRequest] = []
         while position < limit and left > 0:
-            if told and told[0].physical_offset <= position:
-                request = told[0]
+            if queued and queued[0].physical_offset <= position:
+                request = queued[0]
                 end = request.physical_offset + request.size_bytes
                 if end > limit:
                     break
-                told.popleft()
+                queued.popleft()
                 if request.physical_offset == position:  # Else it was read from the log before.
                     requests.append(request)
                     left -= keys_at_most(request)
@@ -135,7 +134,7 @@ class Dispatcher:
         self, requests: list[DispatchRequest], position: int, limit: int, keys_max: int
     ) -> int:
         """Read records of `keys_max` keys or so from `position` on, to the end of their file or
-        the first one that was told; returns where the next one begins. Hot.
+        the first one that was enqueued; returns where the next one begins. Hot.
         """
         file_size_bytes = self._log.file_size_bytes
         delay_levels_ms = self.delay_levels_ms
@@ -143,8 +142,8 @@ class Dispatcher:
         start = position - inside
         view = self._log.file_view(start)
         stop = min(limit - start, file_size_bytes)
-        if self._told:
-            stop = min(stop, self._told[0].physical_offset - start)
+        if self._queued:
+            stop = min(stop, self._queued[0].physical_offset - start)
         while inside < stop and keys_max > 0:
             if file_size_bytes - inside < RECORD_BYTES_MIN:
                 return start + file_size_bytes

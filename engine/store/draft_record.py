@@ -1,13 +1,13 @@
-"""A message the store is to keep, on its way to being a record (hot).
+"""Drafts of messages to store, and the records made of them (hot).
 
 Place in the walk: `message_store.put` makes records of drafts; `record` has the layout and reads
 what is made here. Whatever moves a stored message makes a draft of it again and puts that: its
 delay is over, its consumer failed on it, its transaction was asked about or has ended.
 
-Invariant: what a draft's record tells dispatch is what would be read from its bytes, which a
-property test says. A draft made again has the body, flags, birth, hosts and tries of its message;
-who changes one of them says so where it is made. Absent on purpose: files, time, the book-keeping
-of queue offsets, what makes a copy part of a transaction.
+Invariant: what a draft's record gives dispatch is what would be read from its bytes, which a
+property test says. A draft made again has the body, flags, birth, hosts and tries of its message; a
+change to one of them is named where it is made. Absent on purpose: files, time, the book-keeping of
+queue offsets, what makes a copy part of a transaction.
 """
 
 from __future__ import annotations
@@ -364,7 +364,7 @@ class BatchDraft:
             results.append(PutResult(placed_at, end, size_bytes, stored_ms, end + size_bytes))
             end += size_bytes
             queue_offset += record.takes_queue_offset
-        if self.first.topic == SCHEDULE_TOPIC:  # Where the time of storing tells when it is due.
+        if self.first.topic == SCHEDULE_TOPIC:  # The time of storing decides when it is due.
             for record, request in zip(self._records, self._requests, strict=True):
                 due = record.request(0, 0, stored_ms, self._delay_levels_ms)
                 request.tags_code = due.tags_code

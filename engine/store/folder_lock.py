@@ -1,4 +1,4 @@
-"""One process at a time has a store folder: the lock file, which a Java broker takes as well.
+"""Locks a store folder for one process, by the lock file that a Java broker takes too.
 
 Place in the walk: the first thing `MessageStore.open` does, the last it lets go.
 """

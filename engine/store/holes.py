@@ -1,7 +1,7 @@
-"""Holes: ranges of the commit log whose bytes were on stable storage once and are damaged or gone.
+"""Holes: ranges of the commit log that were on stable storage and are damaged or gone.
 
 Place in the walk: `log_walk` finds them, `commit_log` holds them, `reading` passes over them,
-`recovery` and `store check` tell them.
+`recovery` and `store check` report them.
 
 Invariant: ranges are sorted, do not touch each other, and are no more than LOG_HOLES_KEPT_MAX; what
 is beyond is counted all the same. Absent on purpose: what was in them.

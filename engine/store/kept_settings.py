@@ -1,4 +1,4 @@
-"""The settings that a store keeps for its broker: a .properties file, and a copy of it (`.bak`).
+"""Settings that a store keeps for its broker: a .properties file and its `.bak` copy.
 
 Place in the walk: read before anything of the store is open, because the settings say how it is
 opened; looked after once the store is ours; written when a tool changes a setting.
@@ -9,10 +9,10 @@ The file stays one that a person can read and edit. Its last line is its seal, a
                                                              ↓ CRC-32 of all before it
     # sealed: written=1700000000000 store=0123456789abcdef crc32=89abcdef
 
-Invariant: a setting that was changed for good is served by the next start, or the start tells. The
-copy holds what the file holds, so that one of them may be lost or damaged without harm; each takes
-its name in one step, the file first. Absent on purpose: which settings there are, and what they
-mean; the file that a broker was started with, which is its user's.
+Invariant: a setting that was changed for good is served by the next start, or the start reports it.
+The copy holds what the file holds, so that one of them may be lost or damaged without harm; each
+takes its name in one step, the file first. Absent on purpose: which settings there are, and what
+they mean; the file that a broker was started with, which is its user's.
 """
 
 from __future__ import annotations
@@ -78,10 +78,10 @@ class _Version:
 def sealed_settings(body: bytes, written_ms: int, store_id: str | None) -> bytes:
     """A .properties file with its seal."""
     lines = body.rstrip(b"\r\n")
-    told = b"# sealed: written=%d " % written_ms
+    seal = b"# sealed: written=%d " % written_ms
     if store_id is not None:
-        told += b"store=%s " % store_id.encode()
-    whole = lines + (b"\n\n" if lines else b"") + told + b"crc32="
+        seal += b"store=%s " % store_id.encode()
+    whole = lines + (b"\n\n" if lines else b"") + seal + b"crc32="
     return whole + b"%08x\n" % zlib.crc32(whole)
 
 
@@ -159,7 +159,7 @@ class KeptSettings(TableFile):
         self._observer = observer
 
     async def settle(self, found: LifecycleEvent | None) -> None:
-        """Tell what `read_kept` found, and make file and copy what was read: a damaged file stays
+        """Report what `read_kept` found, and make file and copy what was read: a damaged file stays
         as <name>.damaged, one of an earlier version is sealed. Without room that is left to the
         next time.
         """
@@ -181,12 +181,12 @@ class KeptSettings(TableFile):
     async def change(self, changes: Mapping[str, str]) -> None:
         """Set these keys. Raises DiskFull or StorageError; then nothing has changed.
 
-        What was damaged since the start is told, and taken from the copy.
+        What was damaged since the start is reported, and taken from the copy.
         """
         file, copy = self._versions()
         fault = _fault_of(file, copy, self._store_id)
         if fault is not None and copy.fault(self._store_id) is None:
-            self._tell_damage(self._observer, f"{fault}; read {copy.path}")
+            self._report_damage(self._observer, f"{fault}; read {copy.path}")
             file = copy
         await self._write_body(changed(text_of(file.body), changes).encode(), file, copy)
 

@@ -1,4 +1,4 @@
-"""Walking the commit log: every sound record in order, and the holes between them.
+"""Walks the commit log: every sound record in order, and the holes between them.
 
 Place in the walk: `recovery` dispatches what is found here, `store check` compares with it. Holes
 are noted in the log as they are met.

@@ -1,6 +1,6 @@
-"""What was in a hole of the log, as far as the consume queues know.
+"""Counts the messages lost in a hole of the log, as far as the consume queues know.
 
-Place in the walk: `recovery` and `store check` tell it. Absent on purpose: which messages it was.
+Place in the walk: `recovery` and `store check` report it. Absent on purpose: which messages it was.
 """
 
 from __future__ import annotations

@@ -1,5 +1,4 @@
-"""Files of one size, named by the offset of their first byte: what commit log and consume queues
-are made of.
+"""Sequences of files of one size, named by start offset: the base of log and queues.
 
 Place in the walk: `commit_log` and `consume_queue` append to and read from a `FileSequence`; it
 knows names and sizes, never records. `FilePool` bounds how many files of a store are open at once.

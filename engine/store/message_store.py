@@ -1,8 +1,8 @@
-"""The message store: one commit log, what is derived from it, and the promises made about it.
+"""The message store: puts, gets and queries over the commit log, with durability promises.
 
 Place in the walk: `handlers/send` puts, waits for `when_flushed`, answers; `handlers/pull` gets;
-long polls hear of arrivals; `handlers/query`, tools and the telemetry's watermarks ask.
-`MessageStore.open` recovers whatever the last process left.
+long polls are notified of arrivals; `handlers/query`, tools and the telemetry's watermarks ask.
+`MessageStore.open` recovers whatever the last process left (`life_cycle`).
 
 What an answer may promise:
 
@@ -25,40 +25,24 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 
 from engine.foundation.errors import DiskFull, RecordTooLarge, WritesStopped
-from engine.foundation.limits import LOG_HOLES_TOLD_MAX
-from engine.foundation.observing import LifecycleEvent, Observer, report
+from engine.foundation.observing import Observer
 from engine.protocol.hashes import index_key_hash
 from engine.runtime import Runtime
-from engine.runtime.durable_folders import make_durable
 from engine.store import queue_times
-from engine.store.commit_log import SIZE_KEY, CommitLog, PooledCommitLog
+from engine.store.commit_log import SIZE_KEY
 from engine.store.config import FlushDiskType, StoreConfig
 from engine.store.consume_queue import Unit
-from engine.store.dispatch import Arrival, Dispatcher
+from engine.store.dispatch import Arrival
 from engine.store.draft_record import BatchDraft, DraftRecord, MessageDraft, PutResult
-from engine.store.folder_lock import take_folders
-from engine.store.holes import Hole, Holes
-from engine.store.index import SUMS_SUFFIX, Index, KeyQueryResult
-from engine.store.index_file import IndexShape
-from engine.store.mapped_file import FilePool
-from engine.store.queue_table import QueueKey, QueueMarks, QueueTable
+from engine.store.holes import Holes
+from engine.store.index.index import KeyQueryResult
+from engine.store.life_cycle import StoreLifeCycle, make_folders
+from engine.store.queue_table import QueueKey, QueueMarks
 from engine.store.reading import GetLimits, GetResult, GetStatus, read_queue
 from engine.store.record import store_timestamp_of
 from engine.store.sound_records import readable_record_at
-from engine.store.table_file import store_id_of
-from engine.store.tombstones import Tombstones
-from engine.store.topic_deletion import TopicDeletion
-from engine.store.upkeep.background import BackgroundTasks
-from engine.store.upkeep.checkpoint import CheckpointFile
-from engine.store.upkeep.dispatch_service import DispatchService
-from engine.store.upkeep.flush import Flusher
+from engine.store.tombstones import NO_READERS, EarlierReaders
 from engine.store.upkeep.group_commit import GroupCommit
-from engine.store.upkeep.index_scrub import IndexScrub
-from engine.store.upkeep.noted_ends import NotedEnds
-from engine.store.upkeep.opening import Opening
-from engine.store.upkeep.pool import PoolCommitter
-from engine.store.upkeep.queue_scrub import QueueScrub
-from engine.store.upkeep.retention import Retention
 
 _log = logging.getLogger(__name__)
 
@@ -66,106 +50,25 @@ _log = logging.getLogger(__name__)
 class MessageStore:
     """One store folder, opened."""
 
-    def __init__(self, runtime: Runtime, config: StoreConfig, observer: Observer) -> None:
-        """Use `open`; this only puts the parts together."""
-        self._runtime = runtime
-        self._disk = runtime.disk
-        self._clock = runtime.clock
+    def __init__(self, runtime: Runtime, life: StoreLifeCycle, config: StoreConfig) -> None:
+        """Use `open`."""
+        self._life = life
         self._config = config
-        self._observer = observer
+        self._clock = runtime.clock
         self._sync_flush = config.flush_disk_type is FlushDiskType.SYNC_FLUSH
-        self._closed = False
-        self.store_id = store_id_of(runtime, config.tables_folder)
-        """What tells this store's tables from those of others."""
-        self.tombstones = Tombstones(runtime, config, store_id=self.store_id)
-        self._deleted = self.tombstones.ends
-        self._open_files(config)
-        self._locks = take_folders(self._disk, config)
-        self._checkpoint = self._open_checkpoint(f"{config.root}/checkpoint")
-        self._put_services_together(runtime, config, observer)
-
-    def _open_files(self, config: StoreConfig) -> None:
-        disk, pool = self._disk, FilePool()
-        log_kind = PooledCommitLog if config.transient_store_pool_enable else CommitLog
-        self._log: CommitLog = log_kind(
-            disk, config.commit_log_folder, config.mapped_file_size_commit_log_bytes, pool
-        )
-        self._queues = QueueTable(
-            disk, config.consume_queue_folder, config.mapped_file_size_consume_queue_bytes, pool
-        )
-        shape = IndexShape(config.max_hash_slot_count, config.max_index_count)
-        self._index = (
-            Index(disk, config.index_folder, shape, pool) if config.message_index_enable else None
-        )
-
-    def _open_checkpoint(self, path: str) -> CheckpointFile:
-        try:
-            return CheckpointFile(self._disk, path)
-        except BaseException:
-            for lock_file in self._locks:
-                lock_file.close()
-            raise
-
-    def _put_services_together(
-        self, runtime: Runtime, config: StoreConfig, observer: Observer
-    ) -> None:
-        log, queues, index, checkpoint = self._log, self._queues, self._index, self._checkpoint
-        self._dispatcher = Dispatcher(
-            log, queues, index, config.delay_levels_ms, deleted=self._deleted
-        )
-        self._damages_met = 0
-        """By readers, since the start."""
-        self._noted_ends = NotedEnds(
-            self._disk,
-            config.root,
-            log=log,
-            queues=queues,
-            dispatched=lambda: self._dispatcher.position,
-        )
-        self._flusher = Flusher(
-            runtime,
-            config,
-            observer,
-            log=log,
-            queues=queues,
-            index=index,
-            checkpoint=checkpoint,
-            noted_ends=self._noted_ends,
-        )
-        self._committer = PoolCommitter(
-            runtime, config, observer, log=log, flusher=self._flusher, checkpoint=checkpoint
-        )
-        self._dispatching = DispatchService(
-            runtime,
-            config,
-            log=log,
-            dispatcher=self._dispatcher,
-            flusher=self._flusher,
-            committer=self._committer if config.transient_store_pool_enable else None,
-        )
-        self._flusher.on_flushed = self._dispatching.turn
-        self._tasks = BackgroundTasks(on_failure=self._flusher.fail)
-        if index is not None:
-            index.on_damage = self._met_index_damage
-        self.retention = Retention(
-            runtime,
-            config,
-            observer,
-            log=log,
-            queues=queues,
-            index=index,
-            checkpoint=checkpoint,
-            dispatched=lambda: self._dispatcher.position,
-        )
-        self._deletion = TopicDeletion(
-            self._disk,
-            log=log,
-            queues=queues,
-            tombstones=self.tombstones,
-            flusher=self._flusher,
-        )
-
-    # ---- life -------------------------------------------------------------------------------
+        self.store_id = life.store_id
+        """What distinguishes this store's tables from those of others."""
+        self.tombstones = life.tombstones
+        self._deleted = life.tombstones.ends
+        self._log = life.log
+        self._queues = life.queues
+        self._index = life.index
+        self._dispatcher = life.dispatcher
+        self._dispatching = life.dispatching
+        self._flusher = life.flusher
+        self._committer = life.committer
+        self._deletion = life.deletion
+        self.retention = life.retention
 
     @classmethod
     async def open(cls, runtime: Runtime, config: StoreConfig, observer: Observer) -> MessageStore:
@@ -174,54 +77,14 @@ class MessageStore:
         Raises StorageError when another process has it, ConfigError for file sizes that the store
         was not made with.
         """
-        make_durable(runtime.disk, config.root)
-        make_durable(runtime.disk, config.commit_log_folder)
-        for folder in ("consumequeue", "index", f"index{SUMS_SUFFIX}"):
-            runtime.disk.make_directories(f"{config.root}/{folder}")
-        store = cls(runtime, config, observer)
+        make_folders(runtime, config)
+        life = StoreLifeCycle(runtime, config, observer)
         try:
-            await store._recover()
+            await life.recover()
         except BaseException:
-            store._release()
+            life.release()
             raise
-        return store
-
-    async def _recover(self) -> None:
-        opening = Opening(
-            self._runtime,
-            self._config,
-            self._observer,
-            log=self._log,
-            queues=self._queues,
-            index=self._index,
-            dispatcher=self._dispatcher,
-            flusher=self._flusher,
-            checkpoint=self._checkpoint,
-            tombstones=self.tombstones,
-            noted_ends=self._noted_ends,
-        )
-        await opening.run()
-        self._log.on_damage = self._met_damage
-
-    def _met_damage(self, hole: Hole) -> None:
-        """A reader came upon a record of an earlier life that is none any more."""
-        self._damages_met += 1
-        if self._damages_met > LOG_HOLES_TOLD_MAX:
-            return
-        detail = (
-            f"commit log: hole [{hole.start}, {hole.end}), {hole.size_bytes} bytes that were on "
-            f"disk and cannot be read ({hole.reason}); pulls pass over it"
-        )
-        if self._damages_met == LOG_HOLES_TOLD_MAX:
-            detail += "; more that are met before the next start are in the metrics alone"
-        report(self._observer, _log, LifecycleEvent("LOG_HOLE", detail))
-
-    def _met_index_damage(self, words: str) -> None:
-        """A question, the scrub or recovery came upon it; the index has dropped what it cannot
-        trust, and is filled again beside what else there is to do.
-        """
-        report(self._observer, _log, LifecycleEvent("DAMAGED_FILE", words))
-        self._dispatching.plan_index_fill()
+        return cls(runtime, life, config)
 
     def change_settings(self, config: StoreConfig) -> None:
         """Go by `config` from the next flush, read and retention round on.
@@ -229,79 +92,22 @@ class MessageStore:
         Sizes of files, folders and the flush mode are as they were opened.
         """
         self._config = config
-        self._flusher.change_settings(config)
-        self._committer.change_settings(config)
-        self.retention.change_settings(config)
+        self._life.change_settings(config)
 
     def start(self) -> None:
         """Begin flushing and retention in the background."""
-        tasks = self._tasks
-        assert not tasks.begun, "started twice"
-        tasks.begin(self._flusher.run_log(), "store flush")
-        tasks.begin(self._flusher.run_derived(), "store derived flush")
-        tasks.begin(self.retention.run_forever(), "store retention", only_sleeps=True)
-        queue_scrub = QueueScrub(
-            self._runtime,
-            self._observer,
-            log=self._log,
-            queues=self._queues,
-            dispatcher=self._dispatcher,
-        )
-        tasks.begin(queue_scrub.run(self._flusher.pause), "store queue scrub")
-        if self._index is not None:
-            scrub = IndexScrub(self._disk, self._index, self._flusher.pause)
-            tasks.begin(scrub.run(), "store index scrub")
-        if self._config.transient_store_pool_enable:
-            tasks.begin(self._committer.run(), "store pool commit")
+        self._life.start()
 
     async def failed(self) -> None:
         """Return never, while the disk is sound; raise WritesStopped when a sync has failed."""
-        await self._flusher.failed.wait()
-        raise WritesStopped(self._why_not_writable())
+        await self._life.failed()
 
     async def close(self) -> None:
         """Stop cleanly: flush all, save the checkpoint, remove the abort file.
 
         Twice does nothing.
         """
-        if self._closed:
-            return
-        self._closed = True
-        await self._deletion.ended()
-        self._dispatching.stop()
-        self._flusher.stop()
-        await self._tasks.end()
-        if self._config.transient_store_pool_enable:
-            self._committer.commit("SHUTDOWN")
-        await self._flusher.flush_log("SHUTDOWN")
-        self._dispatching.finish()
-        if self._flusher.failure is None:
-            self._log.drop_spares()
-            if self._log.folder_dirty:
-                self._disk.sync_directory(self._log.files.directory)
-            self._checkpoint.value.written_offset = 0  # Nothing is open to be lost.
-            index_print = self._index.fingerprint() if self._index is not None else 0
-            if not self._log.has_strangers:  # Else queues are to be built again.
-                self._checkpoint.value.derived = (self._queues.fingerprint(), index_print)
-        await self._flusher.flush_derived("SHUTDOWN")
-        is_dispatched = not self._dispatching.behind_bytes and not self._queues.dirty
-        if self._index is not None and self._index.is_behind:
-            is_dispatched = False  # The next start goes on where it ends.
-        if self._flusher.failure is None and is_dispatched:
-            self._disk.remove(self._config.abort_path)
-            self._disk.sync_directory(self._config.root)
-        self._release()
-
-    def _release(self) -> None:
-        self._closed = True
-        self._dispatching.stop()
-        self._log.close()
-        self._queues.close()
-        if self._index is not None:
-            self._index.close()
-        self._checkpoint.close()
-        for lock_file in self._locks:
-            lock_file.close()
+        await self._life.close()
 
     # ---- writing ----------------------------------------------------------------------------
 
@@ -311,7 +117,9 @@ class MessageStore:
 
         False after a failed sync, while the disk is too full, after close.
         """
-        return self._flusher.failure is None and not self._closed and not self.retention.stop_writes
+        if self._flusher.failure is not None or self._life.closed:
+            return False
+        return not self.retention.stop_writes
 
     def put(self, draft: MessageDraft, *, room_bytes: int = 0) -> PutResult:
         """Append one message; it is in the page cache when this returns.
@@ -329,12 +137,12 @@ class MessageStore:
             place = log.place_for(record.size_bytes)
             log.append(record.encode(placed_at, place, stored_ms))
         except DiskFull as error:
-            self._flusher.tell_disk_full(error)
+            self._flusher.report_disk_full(error)
             raise
         if record.takes_queue_offset:
             queues.advance(draft.topic, draft.queue_id, queue_offset + 1)
         dispatcher = self._dispatcher
-        dispatcher.tell(record.request(placed_at, place, stored_ms, dispatcher.delay_levels_ms))
+        dispatcher.enqueue(record.request(placed_at, place, stored_ms, dispatcher.delay_levels_ms))
         self._appended(stored_ms)
         size_bytes = record.size_bytes
         return PutResult(placed_at, place, size_bytes, stored_ms, place + size_bytes)
@@ -345,10 +153,10 @@ class MessageStore:
         if size_bytes + room_bytes > length_max:
             room_bytes = min(room_bytes, length_max // 8)
             if size_bytes + room_bytes > length_max:
-                copies = f" and {room_bytes} more in further copies" if room_bytes else ""
+                copies = f" and {room_bytes} reserved for its further copies" if room_bytes else ""
                 raise RecordTooLarge(
-                    f"a record of {size_bytes} bytes{copies} does not fit into commit-log "
-                    f"files of {self._log.file_size_bytes} bytes; raise {SIZE_KEY}"
+                    f"a record of {size_bytes} bytes with the broker's own{copies} cannot fit "
+                    f"into commit-log files of {self._log.file_size_bytes} bytes; raise {SIZE_KEY}"
                 )
 
     def new_batch(self) -> BatchDraft:
@@ -381,17 +189,17 @@ class MessageStore:
             placed = batch.place(queue_offset, self._log.place_for(batch.size_bytes), stored_ms)
             self._log.append(placed.encoded)
         except DiskFull as error:
-            self._flusher.tell_disk_full(error)
+            self._flusher.report_disk_full(error)
             raise
         self._queues.advance(first.topic, first.queue_id, placed.next_queue_offset)
-        self._dispatcher.tell_all(placed.requests)
+        self._dispatcher.enqueue_all(placed.requests)
         self._appended(stored_ms)
         return placed.results
 
     def _begin(self, draft: MessageDraft) -> tuple[int, int]:
         """The queue offset and the store time that the next message of its queue gets. Hot."""
         if not self.writable:
-            raise WritesStopped(self._why_not_writable())
+            raise WritesStopped(self._life.why_not_writable())
         if self._deletion.under_way and draft.topic in self._deletion.under_way:
             raise WritesStopped(f"topic {draft.topic} is being deleted; try again")
         queue_offset = self._queues.next_offset(draft.topic, draft.queue_id)
@@ -404,16 +212,6 @@ class MessageStore:
             self._flusher.wake()  # Also for those nobody waits for: readers see what is flushed.
         elif not self._dispatching.planned:
             self._dispatching.plan()
-
-    def _why_not_writable(self) -> str:
-        if self._flusher.failure is not None:
-            return f"the store stopped writing: {self._flusher.failure}; restart it on a sound disk"
-        if self._closed:
-            return "the store is closed"
-        return (
-            f"the disk of {self.retention.fullest} is fuller than "
-            f"{self._config.disk_warning_ratio:.0%}; writes resume when there is room"
-        )
 
     def when_flushed(self, end_offset: int) -> GroupCommit | None:
         """Outcome of the sync that makes the log durable up to `end_offset`; None when there is
@@ -434,7 +232,7 @@ class MessageStore:
         if self._config.transient_store_pool_enable:
             self._committer.commit("GROUP")
         synced = self._flusher.sync_wanted(end_offset)
-        if synced is not None and not self._tasks.begun:
+        if synced is not None and not self._life.tasks.begun:
             await self._flusher.flush_log("GROUP")
         elif synced is not None:
             await asyncio.shield(synced)
@@ -443,7 +241,7 @@ class MessageStore:
         self,
         topic: str,
         forget: Callable[[], Iterable[None]] = lambda: (),
-        readers: Sequence[str] | None = (),
+        readers: EarlierReaders = NO_READERS,
     ) -> int:
         """Delete the topic, durably: its queues, and its messages for whoever asks; returns how
         many queues. Made again, it begins at 0, and what was there before never shows again.
@@ -452,7 +250,7 @@ class MessageStore:
         step by step, and nothing is put into the topic until that, and the deletion of its files,
         has ended. Raises DiskFull, StorageError: then nothing has changed, or, when it is files
         that cannot be removed, nothing is put until the topic was deleted again. The tombstone
-        names `readers`, the groups that read the topic; None: too many to name.
+        names `readers`, the groups that read the topic.
         """
         return await self._deletion.delete(topic, forget, readers)
 

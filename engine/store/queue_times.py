@@ -1,11 +1,11 @@
-"""When the messages of a queue were stored, and where in it a time lies.
+"""Store times of a queue's messages, and the search for an offset by time.
 
 Place in the walk: `message_store`, for searches by time, watermarks and the age of what waits. A
 queue has no times of its own: each is read from the record that a unit leads to.
 
 Invariant: a record answers for an offset only when it names this queue and this place in it; what
 is damaged or gone has no time, and the next sound message speaks for it in a search. Absent on
-purpose: which queue it is that somebody means, the wire.
+purpose: the choice of the queue, the wire.
 """
 
 from __future__ import annotations

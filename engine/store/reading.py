@@ -1,4 +1,4 @@
-"""Answering a pull: from a consume queue's units to records in the commit log.
+"""Answers a pull: from a consume queue's units to records in the commit log.
 
 Place in the walk: `message_store.get`, under `handlers/pull`. Statuses and the next offset to ask
 for are RocketMQ's.
@@ -258,7 +258,7 @@ def _is_its_record(
     unchecked: bool,
 ) -> bool:
     """Is there a sound record that says that it lies at this `PLACE`, and names the topic? Damage
-    that is met is told. Hot.
+    that is met is reported. Hot.
     """
     size, _, _, physical_offset = place
     inside = physical_offset % log.file_size_bytes
@@ -278,7 +278,7 @@ def _is_its_record(
 
 
 def _note_damage(log: CommitLog, view: memoryview, physical_offset: int, size: int) -> None:
-    """Tell the hole that a unit leads into; no hole when it is the unit that is wrong."""
+    """Report the hole that a unit leads into; no hole when it is the unit that is wrong."""
     start = log.files.start_at(physical_offset)
     end = physical_offset + size
     try:
@@ -293,7 +293,7 @@ def _note_damage(log: CommitLog, view: memoryview, physical_offset: int, size: i
 
 
 def _note_stranger(log: CommitLog, physical_offset: int, size: int) -> None:
-    """Tell a unit that leads to no record of its queue; one that bridges lost messages is none."""
+    """Report a unit that leads to no record of its queue, unless it bridges lost messages."""
     if size != FILLER_SIZE:
         end = physical_offset + max(size, RECORD_BYTES_MIN)
         reason = "another record lies where a queue leads; the next start builds the queue again"

@@ -1,4 +1,4 @@
-"""The stored form of a message: its layout, and from bytes to what dispatch needs.
+"""Reads stored records as far as dispatch needs, and checks that they are complete.
 
 Place in the walk: `draft_record` makes records of drafts; `dispatch` and `recovery` read them back,
 only as far as consume queue and index need it. The whole message is decoded by clients

@@ -1,4 +1,4 @@
-"""Looking for sound records in the commit log: at a place, behind it, before it.
+"""Searches the commit log for sound records: at a place, behind it or before it.
 
 Place in the walk: `log_walk`, `recovery` and `reading` look here where the log is damaged;
 `message_store` for the record at an offset.

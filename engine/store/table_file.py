@@ -1,5 +1,7 @@
-"""A table kept as a JSON file beside its last version (RocketMQ's ConfigManager); the .properties
-file that a party was started with, changed in place, beside its own.
+"""Durable files of a broker: JSON tables beside their last version, and .properties files.
+
+A table is kept as in RocketMQ's ConfigManager; the .properties file that a party was started with
+is changed in place, beside its last version.
 
 Place in the walk: the offset table each 5 s, topics and groups when they change, the delay cursors
 each 10 s; a setting changed while running, before it is in force. The disk work runs beside the
@@ -7,8 +9,8 @@ event loop.
 
 Invariant: whenever the process or the power ends, the file or its .bak holds a whole version of the
 table: the old file becomes .bak by rename before the new one takes its name, and the new one is
-synced before that. What is not as it was written is told. A user's comments and other settings stay
-as they are. Absent on purpose: what the tables mean, which settings may change.
+synced before that. What is not as it was written is reported. A user's comments and other settings
+stay as they are. Absent on purpose: what the tables mean, which settings may change.
 """
 
 from __future__ import annotations
@@ -85,11 +87,11 @@ class TableFile:
         return self._disk.exists(self.path)
 
     def load(self, observer: Observer, accept: Callable[[Mapping[str, object]], None]) -> Source:
-        """Hand the table to `accept`, that of .bak when the file cannot be read or is missing; tell
-        where it came from. No file at all is fine.
+        """Hand the table to `accept`, that of .bak when the file cannot be read or is missing;
+        report where it came from. No file at all is fine.
 
         `accept` raises CorruptRecord for a table of the wrong form. A damaged file is kept as
-        <name>.damaged; damage and loss are told as DAMAGED_FILE and in one log line. Raises
+        <name>.damaged; damage and loss are reported as DAMAGED_FILE and in one log line. Raises
         CorruptRecord when nothing readable is left: to begin with an empty table would silently
         forget what was in it.
         """
@@ -99,7 +101,7 @@ class TableFile:
             fault = self._older_than(backup) or self._fault_of(path, accept)
             if fault is None:
                 if self._is_changed:
-                    self._tell_change(observer)
+                    self._report_change(observer)
                 return Source.FILE
             faults.append(fault)
         elif self._finish_replacing(accept):
@@ -107,7 +109,9 @@ class TableFile:
         if self._disk.exists(backup):
             fault = self._fault_of(backup, accept)
             if fault is None:
-                self._tell_damage(observer, f"{(*faults, f'{path} is missing')[0]}; read {backup}")
+                self._report_damage(
+                    observer, f"{(*faults, f'{path} is missing')[0]}; read {backup}"
+                )
                 return Source.BACKUP
             faults.append(fault)
         if faults:
@@ -164,10 +168,10 @@ class TableFile:
         self._disk.rename(fresh, self.path)
         return True
 
-    def _tell_change(self, observer: Observer) -> None:
+    def _report_change(self, observer: Observer) -> None:
         report(observer, _log, LifecycleEvent("CHANGED_FILE", f"{self.path} {CHANGED}"))
 
-    def _tell_damage(self, observer: Observer, detail: str) -> None:
+    def _report_damage(self, observer: Observer, detail: str) -> None:
         detail += f" instead{self._put_aside()}"
         report(observer, _log, LifecycleEvent("DAMAGED_FILE", detail))
 
@@ -268,10 +272,10 @@ def sealed(data: bytes, written_ms: int, store_id: str | None) -> bytes:
     A flipped bit often leaves a good document that says something else.
     """
     assert len(data) > 2, "a table has fields"
-    told = b'"written":%d,' % written_ms
+    seal = b'"written":%d,' % written_ms
     if store_id is not None:
-        told += b'"store":"%s",' % store_id.encode()
-    rest = told + data[1:]
+        seal += b'"store":"%s",' % store_id.encode()
+    rest = seal + data[1:]
     return b'{"crc32":"%08x",%s' % (zlib.crc32(rest), rest)
 
 
@@ -290,7 +294,7 @@ def store_id_of(runtime: Runtime, folder: str) -> str:
 
 
 def store_id_in(disk: Disk, folder: str) -> str | None:
-    """The id that most of a store's tables tell; None when none does."""
+    """The id that most of a store's tables name; None when none does."""
     ids: dict[str, int] = {}
     for name in disk.names(folder):
         if not name.endswith((".json", ".json.bak")):

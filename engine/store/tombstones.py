@@ -1,4 +1,4 @@
-"""Tombstones: which topics were deleted, and up to where the log speaks of what they were.
+"""Tombstones: deleted topics, and the log offset up to which their records are void.
 
 Place in the walk: `message_store.delete_topic` writes one before it removes the topic's queues;
 dispatch and queries pass over the topic's records before it; the broker's tables say up to which
@@ -9,11 +9,15 @@ recovery, queues to be built anew) would find the topic as it was; a tombstone o
 records, and a topic made again under the name has its own, behind it.
 
     deletedTopics.json  {"deletedTopics": {topic: {"physicalOffset": .., "deletion": ..,
-                                                   "readers": [group, ..] or null}},
+                                                   "readers": [group, ..],
+                                                   "pollers": [group, ..],
+                                                   "broadcasters": [group, ..],
+                                                   "moreReaders": true where some have no room}},
                          "deletions": ..}
 
 A tombstone names the groups that read the topic when it was deleted: made again, the topic has
-messages that they have not consumed from its beginning on.
+messages that they have not consumed from its beginning on. One of an earlier version has no list
+at all (no reader is known) or null in its place (too many to name).
 
 Invariant: a tombstone is durable before anything of the topic is removed, and goes only when the
 log files before it are gone for good. Absent on purpose: topics' settings, queues.
@@ -21,17 +25,62 @@ log files before it are gone for good. Absent on purpose: topics' settings, queu
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from engine.foundation.errors import CorruptRecord, StorageError
-from engine.foundation.limits import TOMBSTONE_READERS_MAX, TOMBSTONES_MAX
+from engine.foundation.limits import (
+    TOMBSTONE_READERS_MAX,
+    TOMBSTONES_MAX,
+    TOMBSTONES_READERS_MAX,
+)
 from engine.foundation.observing import LifecycleEvent, Observer
 from engine.runtime import Runtime
 from engine.store.config import StoreConfig
 from engine.store.table_file import Source, TableFile
 
 FILE_NAME = "deletedTopics.json"
+
+
+@dataclass(frozen=True, slots=True)
+class EarlierReaders:
+    """Groups that read a topic when it was deleted; each tuple is sorted."""
+
+    sharing: tuple[str, ...] = ()
+    """Groups that had an offset or a member: the broker knows how far they are."""
+    polling: tuple[str, ...] = ()
+    """Groups that only pulled: they keep their offsets themselves."""
+    broadcasting: tuple[str, ...] = ()
+    """Groups whose members each read all of it, and keep their offsets themselves."""
+    has_more: bool = False
+    """Were there more than have room? Any group may be one of them."""
+
+    @property
+    def count(self) -> int:
+        """Groups that are named."""
+        return len(self.sharing) + len(self.polling) + len(self.broadcasting)
+
+    def names(self, group: str) -> bool:
+        """Is the group one of them, and did it not broadcast?"""
+        return _has(self.sharing, group) or _has(self.polling, group)
+
+    def broadcast_to(self, group: str) -> bool:
+        """Did the group broadcast the topic?"""
+        return _has(self.broadcasting, group)
+
+    def cut_to(self, count: int) -> EarlierReaders:
+        """As many of them as have room."""
+        if self.count <= count:
+            return self
+        sharing = self.sharing[:count]
+        polling = self.polling[: count - len(sharing)]
+        broadcasting = self.broadcasting[: count - len(sharing) - len(polling)]
+        return EarlierReaders(sharing, polling, broadcasting, has_more=True)
+
+
+NO_READERS = EarlierReaders()
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +91,11 @@ class Tombstone:
     """The topic's records before this physical offset are deleted."""
     deletion: int
     """The how manieth deletion of the store it was."""
-    readers: frozenset[str] | None = frozenset()
-    """Groups that read the topic then; None: too many to name, any group may be one of them."""
+    readers: EarlierReaders = NO_READERS
 
     def was_read_by(self, group: str) -> bool:
         """Did the group read the topic when it was deleted, as far as that is known?"""
-        return self.readers is None or group in self.readers
+        return self.readers.has_more or self.readers.names(group)
 
 
 class Tombstones:
@@ -60,11 +108,15 @@ class Tombstones:
         *,
         store_id: str | None = None,
         count_max: int = TOMBSTONES_MAX,
+        readers_max: int = TOMBSTONE_READERS_MAX,
+        all_readers_max: int = TOMBSTONES_READERS_MAX,
     ) -> None:
         self._disk = runtime.disk
         self._file = TableFile(runtime, f"{config.tables_folder}/{FILE_NAME}", store_id)
         self._log_folder = config.commit_log_folder
         self._count_max = count_max
+        self._readers_max = readers_max
+        self._all_readers_max = all_readers_max
         self._table: dict[str, Tombstone] = {}
         self.ends: dict[str, int] = {}
         """Deleted topic → end of its deleted records; always the same mapping."""
@@ -133,10 +185,10 @@ class Tombstones:
         )
 
     async def add(
-        self, topic: str, end: int, *, log_begin: int, readers: Sequence[str] | None = ()
+        self, topic: str, end: int, *, log_begin: int, readers: EarlierReaders = NO_READERS
     ) -> None:
         """Everything of `topic` before `end` is deleted, durably when this returns; one at a time.
-        `readers` are the groups that read it, None too many to name.
+        Of `readers` as many are named as have room.
 
         Raises StorageError when there are too many, DiskFull, StorageError.
         """
@@ -144,8 +196,9 @@ class Tombstones:
         if len(table) < len(self._table):  # Files that are gone must not come back after it.
             await self._disk.off_loop(lambda: self._disk.sync_directory(self._log_folder))
         deletions = self.deletions + 1
-        named = None if readers is None or len(readers) > TOMBSTONE_READERS_MAX else readers
-        table[topic] = Tombstone(end, deletions, None if named is None else frozenset(named))
+        named = sum(one.readers.count for name, one in table.items() if name != topic)
+        room = min(self._readers_max, self._all_readers_max - named)
+        table[topic] = Tombstone(end, deletions, readers.cut_to(max(0, room)))
         await self._file.write(_document(table, deletions))
         self._take(table, deletions)
 
@@ -161,23 +214,41 @@ class Tombstones:
 
 def _document(table: Mapping[str, Tombstone], deletions: int) -> dict[str, object]:
     return {
-        "deletedTopics": {
-            topic: {
-                "physicalOffset": one.end,
-                "deletion": one.deletion,
-                "readers": None if one.readers is None else sorted(one.readers),
-            }
-            for topic, one in table.items()
-        },
+        "deletedTopics": {topic: _entry(one) for topic, one in table.items()},
         "deletions": deletions,
     }
 
 
-def _readers_in(entry: Mapping[str, object]) -> frozenset[str] | None:
-    """The groups that a tombstone names; one of an earlier version names none."""
-    readers = entry.get("readers", [])
-    if readers is None:
-        return None
-    if not isinstance(readers, list):
-        raise CorruptRecord(f"a tombstone's readers={readers!r} are no list of groups")
-    return frozenset(str(group) for group in readers)
+def _entry(one: Tombstone) -> dict[str, object]:
+    entry: dict[str, object] = {"physicalOffset": one.end, "deletion": one.deletion}
+    entry["readers"] = one.readers.sharing
+    if one.readers.polling:
+        entry["pollers"] = one.readers.polling
+    if one.readers.broadcasting:
+        entry["broadcasters"] = one.readers.broadcasting
+    if one.readers.has_more:
+        entry["moreReaders"] = True
+    return entry
+
+
+def _readers_in(entry: Mapping[str, object]) -> EarlierReaders:
+    """The groups that a tombstone names."""
+    sharing, polling = entry.get("readers", []), entry.get("pollers", [])
+    has_more = sharing is None or entry.get("moreReaders") is True
+    if sharing is None:  # As an earlier version wrote that there were too many.
+        sharing = []
+    named = {"readers": sharing, "pollers": polling, "broadcasters": entry.get("broadcasters", [])}
+    for name, groups in named.items():
+        if not isinstance(groups, list):
+            raise CorruptRecord(f"a tombstone's {name}={groups!r} is no list of groups")
+    sharing, polling, broadcasting = map(_in_order, named.values())
+    return EarlierReaders(sharing, polling, broadcasting, has_more=has_more)
+
+
+def _in_order(groups: Any) -> tuple[str, ...]:
+    return tuple(sorted({str(group) for group in groups}))
+
+
+def _has(groups: tuple[str, ...], group: str) -> bool:
+    place = bisect_left(groups, group)
+    return place < len(groups) and groups[place] == group

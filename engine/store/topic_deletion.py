@@ -1,4 +1,4 @@
-"""The deletion of a topic: durable before anything of the topic goes.
+"""Deletes a topic; the deletion is durable before anything of the topic is removed.
 
 Place in the walk: `handlers/admin_topics`, through `message_store.delete_topic`. First the
 tombstone; in the same step of the loop nothing of the topic shows any more; then goes what the
@@ -13,7 +13,7 @@ carried through. Absent on purpose: the table of tombstones (`tombstones`), the 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
@@ -23,7 +23,7 @@ from engine.runtime.disk import Disk
 from engine.store.commit_log import CommitLog
 from engine.store.consume_queue import ConsumeQueue
 from engine.store.queue_table import QueueTable
-from engine.store.tombstones import Tombstones
+from engine.store.tombstones import NO_READERS, EarlierReaders, Tombstones
 from engine.store.upkeep.flush import Flusher
 
 QUEUES_REMOVED_AT_ONCE: Final = 64
@@ -62,11 +62,11 @@ class TopicDeletion:
         self._one_at_a_time = asyncio.Lock()
 
     async def delete(
-        self, topic: str, forget: Callable[[], Iterable[None]], readers: Sequence[str] | None = ()
+        self, topic: str, forget: Callable[[], Iterable[None]], readers: EarlierReaders = NO_READERS
     ) -> int:
         """Delete the topic; returns how many queues. `forget` is called once the tombstone is
         durable, before anything else can be asked; what it returns is done step by step.
-        `readers` are the groups that read it; None: too many to name.
+        `readers` are the groups that read it.
 
         Raises DiskFull, StorageError: then nothing has changed; or the tombstone is there, files
         cannot be removed, and nothing is put until another deletion of the topic has ended.
@@ -80,7 +80,7 @@ class TopicDeletion:
             pass
 
     async def _delete(
-        self, topic: str, forget: Callable[[], Iterable[None]], readers: Sequence[str] | None
+        self, topic: str, forget: Callable[[], Iterable[None]], readers: EarlierReaders
     ) -> int:
         async with self._one_at_a_time:
             if topic not in self._left:
@@ -93,7 +93,7 @@ class TopicDeletion:
             del self.under_way[topic]
             return count
 
-    async def _write_down(self, topic: str, readers: Sequence[str] | None) -> None:
+    async def _write_down(self, topic: str, readers: EarlierReaders) -> None:
         log_begin = self._log.min_offset
         self._tombstones.check_room(topic, log_begin=log_begin)
         self.under_way[topic] = None

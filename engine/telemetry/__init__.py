@@ -1,5 +1,4 @@
-"""What the engine reports about itself, as rows: declared in tables, gathered, kept in the spool,
-shipped to Delta."""
+"""Telemetry of the engine: facts become rows, wait in the spool and are shipped to Delta."""
 
 from engine.telemetry.progress import PulledMark
 from engine.telemetry.telemetry import SPOOL_DIRECTORY, EmitterIdentity, Telemetry

@@ -1,5 +1,4 @@
-"""The command `tidemark shipper`: signals, exit codes and sentences around
-`engine.telemetry.shipper`."""
+"""The command `tidemark shipper`: signals, exit codes and sentences around the shipper."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""How a fact becomes the row of a table: the field order, milliseconds to microseconds, flushes
-summed per second.
+"""Converts a fact into the row of its table.
+
+It sets the order of fields, turns milliseconds into microseconds, and sums flushes per second.
 
 Place in the walk: between the observer call and the spool. Pure: the caller brings the time.
 
@@ -27,11 +28,13 @@ from engine.foundation.observing import (
     LifecycleEvent,
     OffsetAnswer,
     OffsetReport,
+    PopWatermark,
     QueueWatermark,
     RebalanceEvent,
     Redelivery,
     RetryStep,
     ReusedOffset,
+    UnreadDeletion,
 )
 from engine.foundation.units import MILLISECOND_US
 from engine.telemetry.frames import Row, Values
@@ -45,12 +48,14 @@ from engine.telemetry.tables import (
     GROUP_WATERMARKS,
     LIFECYCLE,
     OFFSET_ANSWERS,
+    POP_WATERMARKS,
     QUEUE_WATERMARKS,
     REBALANCE_EVENTS,
     REDELIVERIES,
     RETRY_DLQ_FLOW,
     REUSED_OFFSETS,
     TABLES,
+    UNREAD_DELETIONS,
     ColumnType,
     Table,
 )
@@ -74,7 +79,7 @@ def row_of(fact: Fact) -> TableRow:
 
 
 def rows_of(facts: Sequence[Fact], event_time_us: int) -> list[Row]:
-    """The rows of facts of one kind, told at one time. Hot."""
+    """The rows of facts of one kind, reported at one time. Hot."""
     make = _MAKERS[type(facts[0])]
     made = map(make, facts)
     return [(number, event_time_us, values) for number, values in made]
@@ -147,7 +152,7 @@ class _FlushSum:
 
 
 def stamped(row: TableRow, event_time_us: int) -> Row:
-    """The row with the time at which it was told."""
+    """The row with the time at which it was reported."""
     return row[0], event_time_us, row[1]
 
 
@@ -207,6 +212,8 @@ def _group_watermark(fact: GroupWatermark) -> TableRow:
         fact.message_model,
         fact.members,
         fact.store_time_error_ms,
+        fact.members_unknown_reason,
+        fact.began,
     )
 
 
@@ -217,6 +224,8 @@ _FLUSH_CHECKPOINTS: Final = TABLES.index(FLUSH_CHECKPOINTS)
 _plain_rebalance: Final = _maker(REBALANCE_EVENTS, RebalanceEvent)
 _plain_window: Final = _maker(CLIENT_WINDOWS, ClientWindow)
 _QUEUES: Final = REBALANCE_EVENTS.own_names.index("queues")
+_plain_pop: Final = _maker(POP_WATERMARKS, PopWatermark)
+_POP_RANGES: Final = POP_WATERMARKS.own_names.index("unacknowledged_ranges")
 _RANGES: Final = CLIENT_WINDOWS.own_names.index("held_ranges")
 
 
@@ -236,6 +245,14 @@ def _client_window(fact: ClientWindow) -> TableRow:
     return number, (*values[:_RANGES], ranges, *values[_RANGES + 1 :])
 
 
+def _pop_watermark(fact: PopWatermark) -> TableRow:
+    number, values = _plain_pop(fact)
+    if fact.unacknowledged_ranges is None:
+        return number, values
+    ranges = list(fact.unacknowledged_ranges)
+    return number, (*values[:_POP_RANGES], ranges, *values[_POP_RANGES + 1 :])
+
+
 _MAKERS: Final[dict[type, Callable[[Any], TableRow]]] = {
     OffsetReport: _maker(CONSUME_OFFSETS, OffsetReport),
     QueueWatermark: _maker(QUEUE_WATERMARKS, QueueWatermark),
@@ -250,5 +267,7 @@ _MAKERS: Final[dict[type, Callable[[Any], TableRow]]] = {
     ConsumeStats: _maker(CONSUME_STATS, ConsumeStats),
     ColdReads: _maker(COLD_READS, ColdReads),
     ReusedOffset: _maker(REUSED_OFFSETS, ReusedOffset),
+    UnreadDeletion: _maker(UNREAD_DELETIONS, UnreadDeletion),
     DelayLevel: _maker(DELAY_LEVELS, DelayLevel),
+    PopWatermark: _pop_watermark,
 }

@@ -1,4 +1,4 @@
-"""The spool's format: what one frame is, and how a run of frames is read back.
+"""The spool's file format: encodes a frame, and reads back a run of frames.
 
 Bytes in, values out.
 

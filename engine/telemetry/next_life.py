@@ -1,11 +1,11 @@
-"""The first frame of the next segment, encoded a part at a time while the present one goes on.
+"""Encodes the first frame of the next segment a part at a time, before the roll.
 
 Place in the walk: between `progress` and the spool's roll. All marks and reported offsets are a
 hundred thousand entries and more; to encode them when the segment is full holds the event loop for
 0.1 s. So each turn that finds it full encodes some, and what moves meanwhile comes behind the rest:
 the last entry of a key counts.
 
-Invariant: what `encoded` returns is read back as the progress that `note` was told of. Absent on
+Invariant: what `encoded` returns is read back as the progress that `note` was given. Absent on
 purpose: files, and when to begin; a progress that forgets its offsets needs another `NextLife`.
 """
 

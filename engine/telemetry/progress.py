@@ -1,5 +1,7 @@
-"""What the spool carries over a reboot: how far each group has pulled each queue, the offset it has
-reported last, and of a queue the newest message that was pulled before it was synced.
+"""Progress of groups that the spool carries over a reboot.
+
+It is how far each group has pulled each queue, the offset it has reported last, and the newest
+message of a queue that was pulled before it was synced.
 
 Place in the walk: the first frame of every segment holds all of it, the rows and marks of the
 frames behind it move it; a boot reads the newest segment and knows both.
@@ -84,7 +86,7 @@ class Progress:
             del self.tails[oldest]
 
     def handed_tails(self) -> list[HandedTail]:
-        """The tails as they were told."""
+        """The tails as they were reported."""
         return [HandedTail(*tail) for tail in self.tails.values()]
 
     def pulled_marks(self) -> dict[MarkKey, PulledMark]:

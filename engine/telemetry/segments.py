@@ -1,4 +1,4 @@
-"""The spool's segment files: their names, and what a reboot finds in them.
+"""The spool's segment files: their names, and their restoration at a reboot.
 
 Place in the walk: at boot, before the first fact. `<20-digit first seq>.seg` holds frames; its
 first frame is a Life with every mark and reported offset known by then, so that older segments may

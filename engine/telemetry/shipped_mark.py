@@ -1,5 +1,6 @@
-"""The file beside the spool's segments that says how far they are in the lake, so that whole
-segments may be dropped.
+"""The file that says how far the spool's segments are in the lake.
+
+It lies beside the segments, so that whole ones may be dropped.
 
 The shipper writes it, after the lake's files are synced; the broker reads it at boot, because a seq
 that was ever shipped must not be given out again.

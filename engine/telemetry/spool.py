@@ -1,4 +1,4 @@
-"""Where rows wait for the shipper: framed, in segment files, one write per turn of the event loop.
+"""The spool: rows wait for the shipper in segment files, one write per turn of the loop.
 
 Place in the walk: after `events`, before the shipper. A write that returned survives SIGKILL; what
 `sync` returned for survives a power cut.

@@ -1,12 +1,13 @@
-"""The observer of a broker: every fact becomes a row, every turn one write, every second a sign of
-life.
+"""A broker's observer: turns each fact into a row and writes once per turn of the loop.
+
+Every second it gives a sign of life.
 
 Place in the walk: the rooms below call `observe`; the remoting server calls `write_turn` once per
 turn, before that turn's answers leave. So a broker killed by SIGKILL loses no row of what it
 answered.
 
 Invariant: seq is gapless over all tables and lives: a row gets its seq when it is written, so a row
-that could not be written never had one. event_time never goes back, and a row told after a frame
+that could not be written never had one. event_time never goes back, and a row emitted after a frame
 was written is later than its `as_of`.
 
 What goes wrong here never harms messages: a full or failing disk costs rows, which are counted and
@@ -101,7 +102,9 @@ class Telemetry:
         restored = restore(runtime.disk, directory, shipped_seq=shipped.seq if shipped else 0)
         _refuse_other_emitter(directory, identity, restored.emitter)
         self._next_seq = restored.next_seq
-        self._event_time = 1 + max(restored.as_of, shipped.as_of if shipped else 0)
+        self.earlier_until_us: Final = max(restored.as_of, shipped.as_of if shipped else 0)
+        """Up to when it was written before, by the clock of its rows; 0 before the first life."""
+        self._event_time = 1 + self.earlier_until_us
         self.earlier_epoch: Final = restored.broker_epoch
         """The last life that wrote this spool; 0 before the first."""
         self.earlier_next_seq: Final = restored.next_seq
@@ -154,11 +157,12 @@ class Telemetry:
         broker_epoch: int | None = None,
     ) -> Telemetry:
         """Go on with the spool in `directory` (`<store>/spool`), or begin one. `broker_epoch`: the
-        life that is told of, µs since 1970, or LAST_LIFE; None: the one that begins now.
+        life that is reported on, µs since 1970, or LAST_LIFE; None: the one that begins now.
 
         Raises ConfigError when the spool is of another broker, StorageError when another process
         writes it or the folder cannot be written, CorruptRecord when a newer version wrote it. A
-        disk without room is no reason: rows are lost until there is some, and that is told then.
+        disk without room is no reason: rows are lost until there is some, and that is reported
+        then.
         """
         runtime.disk.make_directories(directory)
         lock_file = _take_spool(runtime.disk, directory)
@@ -210,9 +214,9 @@ class Telemetry:
                 self.write_turn()
 
     def last_words(self, facts: Iterable[Fact]) -> None:
-        """Tell what ends all that was told, as of the moment at which it was told last: nobody
-        knows what was later. Then the horizon is now, or so much later that it is judged. Never
-        raises.
+        """Report what ends all that was reported, as of the moment at which it was reported last:
+        nobody knows what was later. Then the horizon is now, or so much later that it is judged.
+        Never raises.
         """
         self.write_turn()
         self._event_time += 1
@@ -249,7 +253,7 @@ class Telemetry:
         return ToldUpTo(self._next_seq + len(self._rows), self._losses)
 
     def write_turn(self) -> None:
-        """Write what was told since the last time, in one write; nothing when there is nothing.
+        """Write what was reported since the last time, in one write; nothing when there is nothing.
         Never raises."""
         if self._rows or self._moved or self._tails:
             self._write()
@@ -268,8 +272,8 @@ class Telemetry:
         self._task = asyncio.create_task(self._run(), name="telemetry")
 
     async def close(self) -> None:
-        """Write and sync everything told so far, then stop. Only who ticks by itself gives a last
-        sign of life: of others nobody knows what has changed since they ticked.
+        """Write and sync everything reported so far, then stop. Only who ticks by itself gives a
+        last sign of life: of others nobody knows what has changed since they ticked.
         """
         self._closing.set()
         if self._task is None:
@@ -282,7 +286,7 @@ class Telemetry:
         self._lock_file.close()
 
     async def settle(self) -> None:
-        """Make everything told so far survive a power cut. Never raises."""
+        """Make everything reported so far survive a power cut. Never raises."""
         self.write_turn()
         await self.sync()
 
@@ -396,7 +400,7 @@ class Telemetry:
             self._forget_reports()
 
     def _forget_reports(self) -> None:
-        """Reports are lost: what was told before them is not the last."""
+        """Reports are lost: what was reported before them is not the last."""
         self._progress.forget_offsets()
         self._next_life = None
         self._roll_due = True
@@ -417,7 +421,7 @@ class Telemetry:
             _log.debug("spool: its tail cannot be cut", exc_info=True)
 
     def _resume(self) -> None:
-        """Writes succeed again: tell in a row how much was lost meanwhile."""
+        """Writes succeed again: report in a row how much was lost meanwhile."""
         if self._failing:
             _log.warning("spool: writes succeed again; %d rows were lost", self._lost_count)
         lost_count, self._lost_count, self._failing = self._lost_count, 0, False
@@ -487,7 +491,7 @@ class Telemetry:
 
 
 def _ends_snapshot(row: Row) -> bool:
-    """Does it say that every row of a snapshot was told?"""
+    """Does it say that every row of a snapshot was reported?"""
     return row[0] == _LIFECYCLE and row[2][_KIND] == "SNAPSHOT"
 
 

@@ -1,1 +1,1 @@
-"""The laws: of every table, of rows, between rows, of intervals, ends of queues, and emitters."""
+"""The laws by kind: every table, rows, between rows, intervals, queue ends and emitters."""

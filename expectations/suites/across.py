@@ -1,5 +1,4 @@
-"""Laws that hold between rows: gold against the facts it was made of, and reports against the ones
-before them.
+"""Laws between rows: gold against its facts, and reports against the reports before them.
 
 A fault in a mart shows here as a disagreement: each law looks at bronze and at gold of the same
 cycles, and computes nothing the way the mart does.
@@ -60,8 +59,8 @@ def falls(reports: pl.DataFrame) -> pl.DataFrame:
 
 
 def unexplained_falls(frames: Frames) -> pl.DataFrame:
-    """Falls that neither the report itself nor gold accounts for, of those that a broker told: an
-    observer cannot know by whose hand an offset fell.
+    """Falls that neither the report itself nor gold accounts for, of those that a broker reported:
+    an observer cannot know by whose hand an offset fell.
     """
     known = frames["offset_violations"]
     explained = known.filter((pl.col("law") == "MONOTONIC") & pl.col("explained"))
@@ -97,9 +96,9 @@ def watermarks_without_lag(frames: Frames) -> pl.DataFrame:
 def committed_beyond_processed(frames: Frames) -> pl.DataFrame:
     """Rows in which what was committed some time ago has still not been processed.
 
-    Clients tell what they have finished each few seconds and commits are told at once, so an offset
-    is held against what is told of it PROCESSED_LATE_S later. Of another life of the broker, or
-    behind an offset that was set back, nothing can be said.
+    Clients report what they have finished each few seconds and commits are reported at once, so an
+    offset is compared with what is reported of it PROCESSED_LATE_S later. Of another life of the
+    broker, or behind an offset that was set back, nothing can be said.
     """
     rows = frames["group_watermarks"].drop_nulls(["processed", "committed"]).sort("event_time")
     by = [*QUEUE, "emitter", "broker_epoch", "last_puller"]
@@ -135,11 +134,11 @@ def marks_that_fall(frames: Frames) -> pl.DataFrame:
         pl.col("offset").alias("told_offset"),
         pl.col("path").alias("told_path"),
     )
-    told = fallen.join(reports, on=[*QUEUE, "emitter"]).filter(
+    accounted = fallen.join(reports, on=[*QUEUE, "emitter"]).filter(
         pl.col("told_seq").is_between("seq_before", "seq")
         & ((pl.col("told_offset") < pl.col("before")) | (pl.col("told_path") == "RESET"))
     )
-    unexplained = fallen.join(told, on=FACT, how="anti")
+    unexplained = fallen.join(accounted, on=FACT, how="anti")
     return _without_a_life_between(unexplained, frames["lifecycle"])
 
 

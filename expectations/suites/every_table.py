@@ -1,9 +1,7 @@
-"""What every table must keep, whoever declared it: its schema, its never-null columns, its grain,
-and that it keeps up.
+"""Laws of every declared table: schema, never-null columns, grain, and that it keeps up.
 
-Invariant: the list is made from the declarations of bronze and gold, so that a table that is new
-is checked from its first row. Absent on purpose: names of tables, but for those that tell each key
-again and again.
+Invariant: the list is made from the declarations of bronze and gold, so that a new table is checked
+from its first row. Absent on purpose: names of tables, but for those that repeat each key.
 """
 
 from __future__ import annotations
@@ -16,11 +14,11 @@ from deltalake import Schema
 from engine.telemetry.tables import TABLES, Column, ColumnType
 from expectations.check import Check, Failure, Finding, RowLaw, Severity
 from expectations.suites.rows import ROW_LAWS
-from pipelines.catalogue import COMPUTED_TABLES
-from pipelines.lake import Lake
+from pipelines.base.settings import LOOK_BACK_US, SECOND_US
+from pipelines.lake.lake import Lake
+from pipelines.lake.schemas import arrow_schema
 from pipelines.marts.mart import GoldTable
-from pipelines.schemas import arrow_schema
-from pipelines.settings import LOOK_BACK_US, SECOND_US
+from pipelines.reading.catalogue import COMPUTED_TABLES
 
 LATE_US: Final = 60 * SECOND_US
 """Gold that is further behind the shipped horizon is late."""
@@ -37,7 +35,7 @@ TOLD_AGAIN: Final = frozenset(
         "group_state",
     }
 )
-"""Tables in which something is told at least each ten minutes; in the others only when it happens.
+"""Tables that get a row at least each ten minutes; in the others only when it happens.
 """
 
 
@@ -79,10 +77,10 @@ class Suite:
     def laws(self) -> tuple[RowLaw, ...]:
         """Of its rows; first that what is never unknown is not."""
         never_null = [column.name for column in self.columns if not column.nullable]
-        told = [name for name in never_null if name not in _folders(self.columns)]
+        required = [name for name in never_null if name not in _folders(self.columns)]
         filled = RowLaw(
             Check(f"{self.table}_filled", self.table, Severity.CRITICAL),
-            " OR ".join(f"`{name}` IS NULL" for name in told),
+            " OR ".join(f"`{name}` IS NULL" for name in required),
         )
         own = tuple(law for law in ROW_LAWS if law.check.table == self.table)
         return (filled, *own)
@@ -119,7 +117,7 @@ class Suite:
         self, *, newest_us: int | None, judged_to_us: int, horizon_us: int, rows: int
     ) -> Finding:
         """How far the table is behind: what was judged of it behind what was shipped, and, where
-        something is told again and again, its newest row behind what was judged.
+        rows come again and again, its newest row behind what was judged.
         """
         failures = []
         behind_us = horizon_us - judged_to_us

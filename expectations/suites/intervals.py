@@ -1,12 +1,13 @@
-"""Laws of interval tables: revisions follow each other, an interval ends after it began, and one
-client reads a queue at a time.
+"""Laws of interval tables: revisions, beginnings and ends, one reader of a queue at a time.
+
+Revisions follow each other, an interval ends after it began, and one client reads a queue at a
+time.
 
 An interval may have been opened long before a batch, so the open ones are carried from run to run,
-at most OPEN_MAX a table. Beyond it the oldest are forgotten: what is not carried is not compared
-with what comes later, never held to be wrong.
+at most OPEN_MAX a table. Beyond it the oldest are forgotten: an interval that is not carried is not
+compared with later rows, and never counts as wrong.
 
-Invariant: carried rows are looked at, never counted as checked. Absent on purpose: closed
-intervals.
+Invariant: carried rows are read, never counted as checked. Absent on purpose: closed intervals.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ import polars as pl
 
 from engine.telemetry.tables import Column
 from expectations.check import Check, Severity
+from pipelines.base.settings import SECOND_US
 from pipelines.marts.mart import GoldTable
-from pipelines.settings import SECOND_US
 
 OPEN_MAX: Final = 200_000
 """Open intervals of a table that are carried, about 0.2 KiB each."""

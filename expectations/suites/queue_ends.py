@@ -1,12 +1,12 @@
-"""A law of queues: in one life of it, neither end of a queue goes back.
+"""Law of queue ends: within one life of a queue, neither of its ends goes back.
 
-A queue is told when it moved, so the row before may have been judged long ago: the last ends of
-each queue are carried from run to run, at most ENDS_MAX of them. Beyond it those told longest ago
-are forgotten: what is not carried is not compared with what comes later.
+A queue is reported when it moved, so the row before may have been judged long ago: the last ends of
+each queue are carried from run to run, at most ENDS_MAX of them. Beyond it those reported longest
+ago are forgotten: an end that is not carried is not compared with later rows.
 
 A life ends with the broker's (a recovery may have cut the log), and with the topic; lost rows may
-have told either. Invariant: carried rows are looked at, never counted as checked. Absent on
-purpose: ends that a group's watermarks tell (`across`).
+have reported either. Invariant: carried rows are read, never counted as checked. Absent on purpose:
+ends in a group's watermarks (`across`).
 """
 
 from __future__ import annotations

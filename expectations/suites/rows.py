@@ -1,5 +1,6 @@
-"""Laws that each row of a table keeps by itself: order of watermarks, sums that must add up, and
-an unknown number that says why.
+"""Laws that each row keeps by itself: ordered watermarks, correct sums, explained nulls.
+
+An unknown number says why it is unknown.
 
 Severity: CRITICAL where a breach means that a number is wrong; WARNING where what happened may
 account for it, and somebody should look.
@@ -17,9 +18,9 @@ is ahead was not left behind by an offset that was set back."""
 NO_STEP_MS: Final = 1_000
 """A clock that is set by less is being kept right."""
 
-_IS_TOLD: Final = "regexp_like(emitter, '/[0-9]+$')"
-"""A broker told it of itself. A foreign one that an observer watches may well keep an offset beyond
-the end of a queue: a topic that was made again is enough.
+_BY_BROKER: Final = "regexp_like(emitter, '/[0-9]+$')"
+"""A broker reported it of itself. A foreign one that an observer watches may well keep an offset
+beyond the end of a queue: a topic that was made again is enough.
 """
 
 
@@ -41,7 +42,7 @@ FACTS: Final = (
     _critical(
         "group_watermarks",
         "committed_at_most_max",
-        f"committed > max_offset AND {_IS_TOLD}",
+        f"committed > max_offset AND {_BY_BROKER}",
         *("committed", "max_offset"),
     ),
     _critical("group_watermarks", "min_at_most_max", "min_offset > max_offset", "min_offset"),
@@ -91,6 +92,19 @@ FACTS: Final = (
         '"offset" < queue_end',
         *("offset", "queue_end"),
     ),
+    _critical(
+        "unread_deletions",
+        "unread_deletions_possible",
+        "from_offset >= to_offset OR unread < 0 OR unread > to_offset - from_offset",
+        *("from_offset", "to_offset", "unread"),
+    ),
+    _critical(
+        "pop_watermarks",
+        "handed_out_at_most_what_is_there",
+        "popped > max_offset OR unacknowledged > popped OR unacknowledged < 0 "
+        "OR (unacknowledged IS NULL AND unknown_reason IS NULL)",
+        *("popped", "max_offset", "unacknowledged", "unknown_reason"),
+    ),
     _critical("retry_dlq_flow", "retries_counted", "reconsume_times < 0", "reconsume_times"),
     _critical(
         "shipments",
@@ -110,7 +124,7 @@ ANSWERS: Final = (
     _critical(
         "consumer_lag",
         "lag_committed_at_most_max",
-        f"committed > max_offset AND {_IS_TOLD}",
+        f"committed > max_offset AND {_BY_BROKER}",
         *("committed", "max_offset"),
     ),
     _critical(
@@ -138,6 +152,15 @@ ANSWERS: Final = (
         *("state", "queues", "queues_known", "queues_not_ok"),
     ),
     _critical(
+        "group_state",
+        "a_sum_of_some_queues_is_no_lag",
+        # Rows of earlier versions have no lower bound.
+        "lag_at_least_messages IS NOT NULL AND ("
+        "(queues_known < queues AND (lag_messages IS NOT NULL OR unknown_reason IS NULL)) "
+        "OR lag_messages <> lag_at_least_messages OR time_lag_ms <> time_lag_at_least_ms)",
+        *("lag_messages", "lag_at_least_messages", "queues", "queues_known", "unknown_reason"),
+    ),
+    _critical(
         "offset_violations",
         "offsets_never_fall_unexplained",
         "law = 'MONOTONIC' AND NOT explained AND (path IS NULL OR path <> 'OBSERVED')",
@@ -160,8 +183,22 @@ ANSWERS: Final = (
         "retry_flow",
         "retry_sheet_adds_up",
         "sent_back - scheduled - dead_lettered <> difference OR scheduled - delivered <> delayed "
-        "OR delivered + redriven - failed_again <> retried",
-        *("sent_back", "scheduled", "delivered", "delayed", "retried", "difference"),
+        "OR delivered + redriven + coalesce(came_back, 0) - failed_again "
+        "- coalesce(came_back_again, 0) <> retried OR came_back_again > came_back",
+        *("sent_back", "scheduled", "delivered", "delayed", "retried", "difference", "came_back"),
+    ),
+    _critical(
+        "pop_progress",
+        "acknowledged_at_most_popped",
+        "acknowledged_max < 0 OR acknowledged_max > popped OR popped > max_offset "
+        "OR popped - unacknowledged <> acknowledged_max OR max_offset - popped <> waiting",
+        *("acknowledged_max", "popped", "max_offset", "unacknowledged", "waiting"),
+    ),
+    _critical(
+        "retry_flow",
+        "no_group_is_named_after_its_retry_topic",
+        "\"group\" LIKE '%+%'",
+        *("sent_back", "came_back"),
     ),
     _critical(
         "delayed_retries",

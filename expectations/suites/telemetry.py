@@ -1,5 +1,4 @@
-"""Laws of telemetry, by emitter: facts are gapless and unique, none was lost, clocks agree, and
-nobody has fallen silent.
+"""Laws of telemetry by emitter: no gaps, duplicates or losses, clocks agree, none is silent.
 
 A lag computed over lost facts looks like any other lag, therefore these checks stand before all
 trust in a number. What they must remember of an emitter is a few numbers (`memory`).
@@ -17,8 +16,8 @@ import polars as pl
 from expectations.batch import Batch
 from expectations.check import ALL_FACTS, Check, Failure, Finding, Severity
 from expectations.memory import EmitterMemory, Memory
-from pipelines.microseconds import moment_at
-from pipelines.settings import SECOND_US
+from pipelines.base.settings import SECOND_US
+from pipelines.base.time_units import moment_at
 from pipelines.staging.facts import SHIPPER_SUFFIX
 
 SILENT_MAX_US: Final = 60 * SECOND_US
@@ -119,7 +118,7 @@ def count_lifecycle(lifecycle: pl.DataFrame) -> Numbers:
 
 
 def count_health(health: pl.DataFrame) -> Numbers:
-    """The range that gold has told of, and how many rows its shipments promised."""
+    """The range that gold has reported, and how many rows its shipments promised."""
     return _by_emitter(
         health.group_by("emitter").agg(
             pl.col("seq_from").min(),
@@ -142,10 +141,10 @@ def remembered(memory: Memory, batch: Batch, counted: Counted) -> dict[str, Emit
     after = dict(memory.emitters)
     for cut in batch.cuts:
         known = memory.emitter(cut.emitter)
-        told = counted.lifecycle.get(cut.emitter, {})
+        seen = counted.lifecycle.get(cut.emitter, {})
         health = counted.health.get(cut.emitter)
-        snapshot_from = max(known.snapshot_from, _or(told.get("snapshot_from"), -1))
-        loss, last = told.get("loss"), told.get("last")
+        snapshot_from = max(known.snapshot_from, _or(seen.get("snapshot_from"), -1))
+        loss, last = seen.get("loss"), seen.get("last")
         loss_seq = loss["seq"] if loss else known.loss_seq
         is_open = loss_seq is not None and snapshot_from <= loss_seq
         after[cut.emitter] = replace(
@@ -202,7 +201,7 @@ def _facts(memory: Memory, batch: Batch, counted: Counted) -> list[Finding]:
 def _first(emitter: str, memory: Memory, counted: Counted) -> int | None:
     """The seq before the first fact that must be there; None when nothing was promised.
 
-    Of an emitter that nobody judged before it is told by its shipments: a lake may begin anywhere.
+    Of an emitter that nobody judged before, its shipments show it: a lake may begin anywhere.
     """
     known = memory.emitters.get(emitter)
     if known is not None:
@@ -213,10 +212,10 @@ def _first(emitter: str, memory: Memory, counted: Counted) -> int | None:
 
 def _followed(memory: Memory, counted: Counted) -> Finding:
     wrong: list[Failure] = []
-    for emitter, told in counted.health.items():
-        between = told["seq_to"] - told["seq_from"] + 1 - told["expected"]
+    for emitter, seen in counted.health.items():
+        between = seen["seq_to"] - seen["seq_from"] + 1 - seen["expected"]
         before = memory.emitter(emitter).health_to
-        gap = 0 if before is None else told["seq_from"] - before - 1
+        gap = 0 if before is None else seen["seq_from"] - before - 1
         if between or gap:
             detail = f"seq between judged shipments: {abs(between) + abs(gap)}"
             wrong.append(_about(emitter, detail))
@@ -227,10 +226,10 @@ def _lost(after: Mapping[str, EmitterMemory], counted: Counted) -> Finding:
     """Rows that the spool lost: of this batch, or until a complete snapshot has come since."""
     lost: list[Failure] = []
     for emitter, known in after.items():
-        told = counted.lifecycle.get(emitter, {}).get("loss")
-        if told:
-            detail = f"seq={told['seq']}, {told['detail'] or 'rows of the spool were lost'}"
-            lost.append(_about(emitter, detail, moment_at(told["event_us"] - 1)))
+        seen = counted.lifecycle.get(emitter, {}).get("loss")
+        if seen:
+            detail = f"seq={seen['seq']}, {seen['detail'] or 'rows of the spool were lost'}"
+            lost.append(_about(emitter, detail, moment_at(seen["event_us"] - 1)))
         elif known.loss_seq is not None:
             detail = f"seq={known.loss_seq}, {known.loss_detail}, no complete snapshot since"
             lost.append(_about(emitter, detail, moment_at(known.loss_us - 1)))
@@ -241,16 +240,16 @@ def _clocks(counted: Counted) -> list[Finding]:
     ahead: list[Failure] = []
     behind: list[Failure] = []
     measured = 0
-    for emitter, told in counted.shipments.items():
-        if told["ahead_us"] is None:
+    for emitter, seen in counted.shipments.items():
+        if seen["ahead_us"] is None:
             continue  # A shipper of an earlier version does not say when it shipped.
         measured += 1
-        if told["ahead_us"] > AHEAD_MAX_US:
-            detail = f"its clock is {told['ahead_us'] / SECOND_US:.1f} s ahead of its shipper's"
+        if seen["ahead_us"] > AHEAD_MAX_US:
+            detail = f"its clock is {seen['ahead_us'] / SECOND_US:.1f} s ahead of its shipper's"
             ahead.append(_about(emitter, detail))
-        if told["behind_us"] > BEHIND_MAX_US:
+        if seen["behind_us"] > BEHIND_MAX_US:
             detail = (
-                f"all it told was shipped at least {told['behind_us'] / SECOND_US:.0f} s later: "
+                f"all it told was shipped at least {seen['behind_us'] / SECOND_US:.0f} s later: "
                 "its clock is behind, or its shipper was late"
             )
             behind.append(_about(emitter, detail))

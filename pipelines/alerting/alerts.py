@@ -1,4 +1,4 @@
-"""The words of alerting: a signal, an alert, a notice.
+"""Value types of alerting: a signal, an alert, a notice.
 
 Place in the walk: between all of its parts; each takes these and hands these on.
 
@@ -50,11 +50,15 @@ class Signal:
     labels: Mapping[str, str]
     """With those of the rule, without its name."""
     since_us: int | None
-    """Since when the facts say so, µs of data time; None: from this cycle on."""
+    """Since when the facts say so, µs of data time; None: from this cycle on. A rule waits from
+    then on.
+    """
     evidence: str
     """One sentence of gold's that says what is seen; it may hold names that others gave."""
     figures: Mapping[str, Figure]
     """What the texts of the rule may name; None is unknown."""
+    began_us: int | None = None
+    """The earliest beginning that is proven, as pages show it; None: `since_us`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,8 @@
-"""A lake's alerts as pages show them: one look at the store, kept for all who look.
+"""A lake's alerts for pages: one cached read of the store, shared by all viewers.
 
-Place in the walk: between the store and pages; `asking` is the same for one command. It also says
-whether anybody keeps the alerts up to date: those of a process that has ended say nothing of now.
+Place in the walk: between the store and pages; `alert_queries` is the same for one command. It also
+says whether anybody keeps the alerts up to date: those of a process that has ended say nothing of
+now.
 
 Invariant: it only reads, and makes no database where there is none. A body that is stored as it was
 is not decoded again; while the leader has stored nothing, nothing is read but a few rows. Absent on
@@ -22,22 +23,22 @@ import sqlalchemy as sa
 
 from engine.foundation.errors import ConfigError, StorageError
 from pipelines.alerting.alerts import Alert
-from pipelines.alerting.judged import JudgedRule, clock_of
-from pipelines.alerting.kept_silences import silence_of
 from pipelines.alerting.life_cycle import KEPT_FOR_US
 from pipelines.alerting.matchers import labels_of
+from pipelines.alerting.rule_status import JudgedRule, clock_of
+from pipelines.alerting.runner import LEASE_US
+from pipelines.alerting.silence_rows import silence_of
 from pipelines.alerting.silences import Silence, silenced_by
-from pipelines.alerting.state import home_folder, opened
 from pipelines.alerting.steady import Steady
 from pipelines.alerting.store import judgings, people
 from pipelines.alerting.store.bodies import alert_of
-from pipelines.alerting.store.database import FILE_NAME, Database
 from pipelines.alerting.store.people import Ack
-from pipelines.alerting.store.tables import acks, alerts, cursors, leads, silences
 from pipelines.alerting.urgency import urgency
-from pipelines.alerting.watching import LEASE_US
-from pipelines.settings import MINUTE_US, SECOND_US
-from pipelines.wording import duration
+from pipelines.base.settings import MINUTE_US, SECOND_US
+from pipelines.base.wording import duration
+from pipelines.database.database import FILE_NAME, Database
+from pipelines.database.state import home_folder, opened
+from pipelines.database.tables import acks, alerts, cursors, leads, silences
 
 JUDGES_WITHIN_US: Final = MINUTE_US
 """A process that is at work judges each cycle, and the lake itself each few seconds."""

@@ -1,4 +1,4 @@
-"""`tidemark alerts`: rules looked at before they are used, the process, what people ask and say.
+"""`tidemark alerts`: checks rules, runs the process, lists alerts, acks and silences.
 
 Absent on purpose: work.
 """
@@ -20,7 +20,7 @@ from engine.foundation.errors import ConfigError
 
 if TYPE_CHECKING:
     from pipelines.alerting.rules import Fault
-    from pipelines.alerting.store.database import Database
+    from pipelines.database.database import Database
 
 app = typer.Typer(no_args_is_help=True)
 alerts = typer.Typer(
@@ -44,8 +44,8 @@ def check(
 ) -> None:
     """Say what is wrong with files of rules: file, rule, key, value, and what to do."""
     from pipelines.alerting.files import ROUTING, faults_of_routing, read_rules, rule_files
-    from pipelines.alerting.telling import faults_of_telling
-    from pipelines.wording import plural
+    from pipelines.alerting.notification_settings import faults_of_telling
+    from pipelines.base.wording import plural
 
     named = rule_files(files or ()) + ([] if files else [ROUTING])
     routing = {
@@ -75,7 +75,7 @@ def try_out(
     from pipelines.alerting.files import SHIPPED, read_document, read_rules
     from pipelines.alerting.rule_tests import cases_of, run
     from pipelines.alerting.rules import Fault
-    from pipelines.wording import plural
+    from pipelines.base.wording import plural
 
     named = files or sorted((SHIPPED / "tests").glob("*.toml"))
     passed = failed = 0
@@ -154,8 +154,8 @@ def run_process(
     import logging
 
     from pipelines.alerting.serving import Metrics, watch
-    from pipelines.alerting.state import opened
-    from pipelines.lake import Lake
+    from pipelines.database.state import opened
+    from pipelines.lake.lake import Lake
 
     logging.basicConfig(format="%(asctime)s %(message)s", level=logging.WARNING)
     home = Lake.at(lake)
@@ -202,9 +202,9 @@ def list_alerts(
     as_json: JsonOption = False,
 ) -> None:
     """The open alerts, the worst first."""
-    from pipelines.alerting.asking import listed, wanted_of
-    from pipelines.alerting.in_words import list_in_words
-    from pipelines.alerting.state import now_us
+    from pipelines.alerting.alert_queries import listed, wanted_of
+    from pipelines.alerting.terminal import list_in_words
+    from pipelines.database.state import now_us
 
     at_us = now_us()
     named = {"rule": rule, "group": group, "severity": severity, "owner": owner}
@@ -232,9 +232,9 @@ def show(
     """One alert whole: what, since when, whose, what to do first, and what people said of it."""
     import msgspec
 
-    from pipelines.alerting.asking import one_told
-    from pipelines.alerting.in_words import alert_in_words
-    from pipelines.alerting.state import now_us
+    from pipelines.alerting.alert_queries import one_told
+    from pipelines.alerting.terminal import alert_in_words
+    from pipelines.database.state import now_us
 
     at_us = now_us()
     with _state(lake, database) as (state, name):
@@ -255,8 +255,8 @@ def list_rules(
     """The rules in force: when each was judged last, and what came of it."""
     import msgspec
 
-    from pipelines.alerting.state import now_us
     from pipelines.alerting.store import judgings
+    from pipelines.database.state import now_us
 
     with _state(lake, database) as (state, name):
         found = judgings.judged_of(state, name).values()
@@ -280,9 +280,9 @@ def ack(
     as_json: JsonOption = False,
 ) -> None:
     """Say that somebody has seen an alert and looks after it."""
-    from pipelines.alerting.asking import one_alert
-    from pipelines.alerting.state import now_us
+    from pipelines.alerting.alert_queries import one_alert
     from pipelines.alerting.store import people
+    from pipelines.database.state import now_us
 
     with _state(lake, database) as (state, name):
         alert = one_alert(state, name, fingerprint)
@@ -315,10 +315,10 @@ def silence(
 
     import msgspec
 
-    from pipelines.alerting.asking import new_silence, recurring_of
-    from pipelines.alerting.kept_silences import kept_silence
-    from pipelines.alerting.state import now_us
+    from pipelines.alerting.alert_queries import new_silence, recurring_of
+    from pipelines.alerting.silence_rows import kept_silence
     from pipelines.alerting.store import people
+    from pipelines.database.state import now_us
 
     begin_us = now_us()
     recurring = recurring_of(days, at, _span_us("length", length), zone)
@@ -349,10 +349,10 @@ def list_silences(
     """The silences that have not ended."""
     import msgspec
 
-    from pipelines.alerting.in_words import silence_in_words
-    from pipelines.alerting.kept_silences import silences_of
-    from pipelines.alerting.state import now_us
+    from pipelines.alerting.silence_rows import silences_of
     from pipelines.alerting.store import people
+    from pipelines.alerting.terminal import silence_in_words
+    from pipelines.database.state import now_us
 
     at_us = now_us()
     with _state(lake, database) as (state, name):
@@ -378,8 +378,8 @@ def unsilence(
     as_json: JsonOption = False,
 ) -> None:
     """End a silence now."""
-    from pipelines.alerting.state import now_us
     from pipelines.alerting.store import people
+    from pipelines.database.state import now_us
 
     ended_us = now_us()
     with _state(lake, database) as (state, name):
@@ -424,8 +424,8 @@ def _tell_json(told: Any) -> None:
 @contextmanager
 def _state(lake: str, database: str | None) -> Iterator[tuple[Database, str]]:
     """The database, and the lake's name in it."""
-    from pipelines.alerting.state import opened
-    from pipelines.lake import Lake
+    from pipelines.database.state import opened
+    from pipelines.lake.lake import Lake
 
     state = opened(database)
     try:

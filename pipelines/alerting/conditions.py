@@ -1,5 +1,4 @@
-"""The condition of a rule: a short text over the columns of one table, read into a Polars
-expression.
+"""Parses the condition of a rule, a short text over one table, into a Polars expression.
 
     state = 'STALLED' and time_lag_ms > 5m and not (queues_known < queues)
     law = 'MONOTONIC' and cause in ('TWO_WRITERS', 'UNEXPLAINED')
@@ -11,9 +10,11 @@ moment that is judged) and spans of time: 250ms 30s 5m 1h30m 1d. A column whose 
 _us may be held against a span. Words of the language may be columns: "group" needs no quotes.
 
 Own, and not Polars' SQL: there `group` is a word of the language, a span is held against
-milliseconds without a word, a state that does not exist is never true, and nobody is told.
+milliseconds without a word, a state that does not exist is never true, without an error.
 
-A condition of a row is true, false or, where a column that decides is null, unknown: null.
+A condition of a row is true, false or, where a column that decides is null, unknown: null. A
+figure that is unknown in part has a lower bound in a column of its own (`bounds`): comparisons that
+the bound decides are true or false by it, all others unknown.
 
 Invariant: a text that is read yields one truth value a row, whatever the rows; it reaches nothing
 but columns of its table. Texts, their depth and lists are bounded. Absent on purpose: functions.
@@ -31,6 +32,7 @@ from typing import Final, NamedTuple
 import polars as pl
 
 from engine.telemetry.tables import Column, ColumnType
+from pipelines.base.bounds import bound_of
 
 TEXT_MAX: Final = 2_000
 """Characters of a condition."""
@@ -73,6 +75,7 @@ _COMPARED: Final[Mapping[str, Callable[[pl.Expr, pl.Expr], pl.Expr]]] = {
     ">=": operator.ge,
 }
 _SAME: Final = {"<>": "!=", "==": "="}
+_MIRRORED: Final = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _CONSTANT: Final = re.compile(r"\b[A-Z][A-Z_]+\b")
 _NOT_A_WORD: Final = ("NEXT", "AT", "UTC", "UNIQ_KEY", "SIGKILL")
 
@@ -116,6 +119,8 @@ class _Value:
     column: Column | None = None
     literal: str | None = None
     """Of a text that was written down."""
+    bound: pl.Expr | None = None
+    """Of a figure that may be unknown: its lower bound."""
 
 
 def read_condition(text: str, columns: tuple[Column, ...]) -> Condition:
@@ -282,7 +287,7 @@ class _Reader:
         if token.value == "-":
             inner = self._atom(depth + 1) if depth < DEPTH_MAX else self._atom(0)
             _require(inner, "number", "-")
-            return replace(inner, expression=-inner.expression, says=f"-{inner.says}")
+            return replace(inner, expression=-inner.expression, says=f"-{inner.says}", bound=None)
         self._at -= 1
         raise self._expected("a column or a value")
 
@@ -295,7 +300,11 @@ class _Reader:
                 raise ConditionFault(f"{name} is a list, of which a condition says nothing")
             self.used.add(name)
             unit_us = _UNITS_US.get(name[-3:]) if kind == "number" else None
-            return _Value(pl.col(name), kind, name, unit_us, column)
+            least = bound_of(name)
+            bound = pl.col(least) if least in self._columns else None
+            if bound is not None:
+                self.used.add(least)
+            return _Value(pl.col(name), kind, name, unit_us, column, bound=bound)
         match name.lower():
             case "true" | "false":
                 return _Value(pl.lit(name.lower() == "true"), "truth", name)
@@ -383,7 +392,28 @@ def _comparison(sign: str, left: _Value, right: _Value) -> _Value:
         if column is not None and word is not None and sign in ("=", "!="):
             _require_word(column, word)
     made = _COMPARED[sign](left.expression, right.expression)
+    by_bound = _by_bound(sign, left, right)
+    if by_bound is not None:
+        made = pl.coalesce(made, by_bound)
     return _Value(made, "truth", f"{left.says} {sign} {right.says}")
+
+
+def _by_bound(sign: str, left: _Value, right: _Value) -> pl.Expr | None:
+    """What the lower bound of one side says of a comparison: null where it decides nothing; None
+    when neither side has one."""
+    if left.bound is None and right.bound is None:
+        return None
+    if left.bound is None:
+        left, right, sign = right, left, _MIRRORED[sign]
+    assert left.bound is not None
+    match sign:
+        case ">" | ">=":
+            return pl.when(_COMPARED[sign](left.bound, right.expression)).then(pl.lit(value=True))
+        case "<" | "<=":
+            is_beyond = ~_COMPARED[sign](left.bound, right.expression)
+            return pl.when(is_beyond).then(pl.lit(value=False))
+    is_beyond = left.bound > right.expression
+    return pl.when(is_beyond).then(pl.lit(sign == "!="))
 
 
 def _as_span(value: _Value, other: _Value) -> _Value:
@@ -391,7 +421,8 @@ def _as_span(value: _Value, other: _Value) -> _Value:
     if other.kind != "span" or value.kind != "number" or value.unit_us is None:
         return value
     span = pl.duration(microseconds=value.expression * value.unit_us)
-    return replace(value, expression=span, kind="span")
+    bound = None if value.bound is None else pl.duration(microseconds=value.bound * value.unit_us)
+    return replace(value, expression=span, kind="span", bound=bound)
 
 
 def _require_word(column: Column, word: str) -> None:

@@ -1,4 +1,4 @@
-"""What is kept of each change of an alert: the rows of the table `alerts`, before they are rows.
+"""Entries of the alert history: how an alert stands after each of its changes.
 
 Place in the walk: a step, or what somebody said → entries in SQL, in the same transaction → the
 Delta table `alerts` (`history`).

@@ -1,4 +1,4 @@
-"""Rules held against what one look at gold found: where conditions hold, and where nobody knows.
+"""Evaluates rules over one look at gold: where conditions hold, and where that is unknown.
 
 Place in the walk: rules and `Looked` → an outcome a rule → `life_cycle`.
 
@@ -23,13 +23,15 @@ import numpy as np
 import polars as pl
 
 from pipelines.alerting.alerts import Alert, Signal, fingerprint_of
-from pipelines.alerting.answering import Answering, answered
 from pipelines.alerting.conditions import NOW, read_condition
+from pipelines.alerting.rule_tables import Shape, watched
 from pipelines.alerting.rules import Rule, Severity
-from pipelines.alerting.watched import Shape, watched
-from pipelines.microseconds import moment_at
-from pipelines.moment import Reached
-from pipelines.trust import Trust
+from pipelines.alerting.sql import Answering, answered
+from pipelines.base.time_units import moment_at
+from pipelines.marts.group_state import GROUP_STATE
+from pipelines.reading.known import BEGINNINGS, by_bounds, with_bounds
+from pipelines.reading.moment import Reached
+from pipelines.reading.trust import Trust
 
 SIGNALS_OF_A_LOOK_MAX: Final = 20_000
 """Signals of all rules together: more are counted, and nobody could read them."""
@@ -48,8 +50,8 @@ class Looked:
     data_us: int | None
     """The moment it speaks of, µs of data time; None: there is no complete cycle."""
     rows: Mapping[str, pl.DataFrame]
-    """Per table the rows that count, as `watched.rows_at` says, of the longest `within`. A table
-    that is not here could not be read."""
+    """Per table the rows that count, as `rule_tables.rows_at` says, of the longest `within`. A
+    table that is not here could not be read."""
     silent: Mapping[str, str] = field(default_factory=dict)
     """Emitters of which nothing is known now, and why."""
     trust: Trust = field(default_factory=Trust)
@@ -177,6 +179,24 @@ def _short(error: Exception) -> str:
 Indices = np.ndarray[tuple[int], np.dtype[np.int64]]
 
 
+_Begins = Sequence[np.ndarray[Any, Any]]
+"""By each column that says since when, the earliest moment of each label set; first `since`."""
+
+
+def _least(
+    moments: np.ndarray[Any, Any] | None, at: Indices, inverse: Indices, count: int
+) -> np.ndarray[Any, Any]:
+    """The earliest of the moments of each label set; infinite where none is known."""
+    least = np.full(count, np.inf)
+    if moments is not None:
+        np.minimum.at(least, inverse, moments[at])
+    return least
+
+
+def _moment_us(value: float) -> int | None:
+    return int(value) if np.isfinite(value) else None
+
+
 @dataclass(frozen=True, slots=True)
 class _Truth:
     """Rows for which a condition holds, and for which it is unknown; or why nobody can say."""
@@ -245,31 +265,35 @@ class _Rows:
 
     def _chosen(
         self, rule: Rule, at: Indices, ids: Indices, *, known: Sequence[int], limit: int
-    ) -> tuple[Indices, Indices, Indices | None, int]:
-        """One row of each label set, the worst first; how many rows each has, since when, and how
-        many label sets there are."""
+    ) -> tuple[Indices, Indices, _Begins, int]:
+        """One row of each label set, the worst first; how many rows each has, when they began, and
+        how many label sets there are."""
         worst = self._number(rule.worst)
         if worst is not None and len(at) > 1:
             at = at[np.argsort(-worst[at], kind="stable")]
         _, firsts, inverse, counts = np.unique(
             ids[at], return_index=True, return_inverse=True, return_counts=True
         )
-        since = self._number(rule.since)
-        begins = None
-        if since is not None:
-            begins = np.full(len(firsts), np.inf)
-            np.minimum.at(begins, inverse, since[at])
+        begins = [
+            _least(self._number(name), at, inverse, len(firsts))
+            for name in (rule.since, *self._proven_by(rule))
+        ]
         order = np.argsort(firsts, kind="stable")
         matched = len(order)
         if matched > limit:
             is_known = np.isin(ids[at[firsts[order]]], known)
             order = np.concatenate([order[is_known], order[~is_known]])
             order = order[: max(limit, int(is_known.sum()))]
-        picked = None if begins is None else begins[order]
-        return at[firsts[order]], counts[order], picked, matched
+        return at[firsts[order]], counts[order], [begin[order] for begin in begins], matched
+
+    def _proven_by(self, rule: Rule) -> Sequence[str]:
+        """Columns beside `since` by which a beginning is proven, perhaps an earlier one."""
+        if rule.since != BEGINNINGS[0]:
+            return ()
+        return [name for name in BEGINNINGS[1:] if name in self._frame.columns]
 
     def _signals_of(
-        self, rule: Rule, chosen: Indices, counts: Indices, begins: Indices | None
+        self, rule: Rule, chosen: Indices, counts: Indices, begins: _Begins
     ) -> Iterable[Signal]:
         if not len(chosen):
             return
@@ -281,13 +305,15 @@ class _Rows:
             told = zip(rule.label_columns, place, strict=True)
             labels = {name: value for name, value in told if value is not None}
             evidence = figures.get(rule.evidence) if rule.evidence else None
-            begin = None if begins is None else begins[number]
+            since, *proven = (_moment_us(begin[number]) for begin in begins)
+            known = [begin for begin in (since, *proven) if begin is not None]
             figures.setdefault("matched", int(counts[number]))
             yield Signal(
                 labels | dict(rule.fixed_labels),
-                None if begin is None or not np.isfinite(begin) else int(begin),
+                since,
                 "" if evidence is None else str(evidence),
                 figures,
+                min(known, default=None),
             )
 
     def _keys_of(self, names: tuple[str, ...]) -> _Keys:
@@ -385,11 +411,18 @@ def _rows_of(rule: Rule, looked: Looked) -> _Rows:
     if rule.unknown is None:
         return _Rows(frame, frame.clear())
     is_vague = frame.select(rule.unknown.expression.fill_null(value=False).alias("0")).to_series()
-    return _Rows(frame.filter(~is_vague), frame.filter(is_vague))
+    judged = frame.filter(~is_vague)
+    if rule.unknown.text == watched()[rule.tables[0]].unknown and "state" in judged.columns:
+        # Figures of it are known, its state is not: what decides by the state is unknown.
+        is_unknown = pl.col("state") == "UNKNOWN"
+        judged = judged.with_columns(state=pl.when(~is_unknown).then("state"))
+    return _Rows(judged, frame.filter(is_vague))
 
 
 def _narrowed(name: str, within_us: int, looked: Looked) -> pl.DataFrame:
     table, frame = watched()[name], looked.rows[name]
+    if name == GROUP_STATE.name:
+        frame = with_bounds(frame)
     now_us = looked.data_us
     moment = pl.lit(now_us, pl.Int64).cast(pl.Datetime("us", "UTC"))
     if now_us is not None and table.shape is not Shape.STATE:
@@ -418,6 +451,8 @@ def _of_query(
     rule: Rule, looked: Looked, alerts: Sequence[Alert], left: int, *, answering: Answering
 ) -> Signals:
     rows = {name: _narrowed(name, rule.within_us, looked).drop(NOW) for name in rule.tables}
+    if GROUP_STATE.name in rows:
+        rows[GROUP_STATE.name] = by_bounds(rows[GROUP_STATE.name])
     answer = answering(rule.sql, rows)
     judged = _Rows(answer, answer.clear())
     everything = _Truth(np.arange(answer.height, dtype=np.int64), _NONE)

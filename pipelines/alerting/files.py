@@ -1,4 +1,4 @@
-"""Files of rules and of their tests, read: text and TOML; what they mean is checked elsewhere.
+"""Reads files of rules and of rule tests as text and TOML; others check their meaning.
 
 Place in the walk: files → documents → `rules.check`, `rule_tests.cases_of`. Invariant: a file that
 cannot be read, or is no TOML, is a fault like any other, and bounded in size. Absent on purpose:

@@ -1,21 +1,21 @@
-"""Alerts put together into what people are told: who, of what, when, and how often.
+"""Groups alerts into notices: which receiver gets which alerts, when, and how often.
 
 Place in the walk: alerts that live → groups and notices → the outbox.
 
-A route puts alerts with equal labels (`group_by`) into one group. It is told first when it has
-waited for what comes with its first alert, then at most once an interval, and then only when
-something has changed: an alert fires that it has not told, or one that it has told is over. When
-nothing changes it is told again after the repeat interval, as long as something fires.
+A route puts alerts with equal labels (`group_by`) into one group. Its first notice waits for what
+comes with its first alert. More follow at most once an interval, and only when something has
+changed: an alert fires that no notice has named, or one that was named is over. When nothing
+changes the notice is repeated after the repeat interval, as long as something fires.
 
-A route tells at most GROUPS_MAX groups apart. What begins beyond them is one group more, the rest:
-ten thousand groups in trouble at once have one cause, and nobody reads as many notices. An alert
-that was told with the rest stays there until it is over.
+A route has at most GROUPS_MAX groups. What begins beyond them is one group more, the rest: ten
+thousand groups in trouble at once have one cause, and nobody reads as many notices. An alert that
+was sent with the rest stays there until it is over.
 
-Alerts that are silenced, or that others make needless, are left out. That one is over is told all
-the same to whom it was told that it fires: or his pager would have it open for ever. For the same
-reason an alert that leaves its group, since routes or its labels were changed, is over there at
-once; and one that a notice left out is told again when it is heard again, for a pager may have
-taken that notice for the end.
+Alerts that are silenced, or that others make needless, are left out. A receiver that got its firing
+gets its end all the same: or a pager would have it open for ever. For the same reason an alert that
+leaves its group, since routes or its labels were changed, is over there at once; and one that a
+notice left out is sent again when it is no longer left out, for a pager may have taken that notice
+for the end.
 
 Invariant: the same groups, alerts and moment give the same notices with the same ids, so that what
 was decided and not stored is decided again. A clock that leaps brings a notice forward at most, and

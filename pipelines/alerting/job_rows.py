@@ -1,6 +1,6 @@
-"""Runs of jobs as a table that rules are about.
+"""Runs of jobs as rows of a table that rules can use.
 
-Invariant: pure; rows are as `watched` declares them.
+Invariant: pure; rows are as `rule_tables` declares them.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from pipelines.alerting.watched import JOB_RUNS, no_rows
-from pipelines.microseconds import moment_at
-from pipelines.settings import MS_US
+from pipelines.alerting.rule_tables import JOB_RUNS, no_rows
+from pipelines.base.settings import MS_US
+from pipelines.base.time_units import moment_at
 
 if TYPE_CHECKING:
     from pipelines.scheduler.store.troubles import Trouble

@@ -1,5 +1,4 @@
-"""What a look at gold is made of, beside the rows of marts: how emitters and gold fare, and what is
-gone.
+"""Rows of a look that no mart holds: the health of emitters and gold, and what is gone.
 
 Place in the walk: a `Moment` and rows that somebody has read → `evaluating.Looked`.
 
@@ -14,11 +13,11 @@ from typing import Final
 
 import polars as pl
 
-from pipelines.alerting.watched import EMITTERS, PIPELINE, no_rows
+from pipelines.alerting.rule_tables import EMITTERS, PIPELINE, no_rows
+from pipelines.base.settings import MINUTE_US, MS_US
+from pipelines.base.time_units import micros, moment_at
 from pipelines.marts.group_state import GONE
-from pipelines.microseconds import micros, moment_at
-from pipelines.moment import Moment, cluster_of
-from pipelines.settings import MINUTE_US, MS_US
+from pipelines.reading.moment import Moment, cluster_of
 
 WAITING_US: Final = MINUTE_US
 """So long ago the process that computes gold may have looked for facts in vain, and lives: it says

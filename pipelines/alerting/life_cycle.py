@@ -1,4 +1,4 @@
-"""How an alert lives: inactive → pending → firing → resolved, and what holds it where it is.
+"""State machine of an alert: inactive → pending → firing → resolved.
 
 Place in the walk: outcomes of rules → alerts → grouping.
 
@@ -13,13 +13,13 @@ Place in the walk: outcomes of rules → alerts → grouping.
 That a rule cannot be judged (no data, an error, a withheld verdict) is an alert of its own, which
 lives the same way with NO_DATA, EVAL_ERROR or WITHHELD in the place of FIRING.
 
-Four changes within half an hour are flapping: it is told once, and held as firing until it has
+Four changes within half an hour are flapping: it is sent once, and held as firing until it has
 rested for as long.
 
 Invariant: nothing is resolved, and nothing pending dropped, but by rows in which its condition was
 seen not to hold, or because what it is about, or its rule, is gone. Nobody knowing changes no
 state, and its time counts for no wait. The same outcome at the same moment changes nothing. Absent
-on purpose: clocks; waits are measured in `steady` time, moments are told in data time.
+on purpose: clocks; waits are measured in `steady` time, moments are given in data time.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from pipelines.alerting.owners import Owned, owner_of
 from pipelines.alerting.polled_facts import PolledFacts
 from pipelines.alerting.rules import Policy, Rule
 from pipelines.alerting.texts import rendered, since_text
-from pipelines.settings import MINUTE_US
+from pipelines.base.settings import MINUTE_US
 
 FLAP_WINDOW_US: Final = 30 * MINUTE_US
 FLAP_CHANGES: Final = 4
@@ -233,7 +233,7 @@ class _Life:
             signal.figures,
             State.PENDING,
             reason=_reason(signal),
-            active_at_us=now.data_us - lasted_us,
+            active_at_us=_began_us(signal, now),
             fired_at_us=None,
             resolved_at_us=None,
             last_true_us=now.data_us,
@@ -258,10 +258,16 @@ class _Life:
             owner=owner_of(self._rule, alert.labels, self._owners),
             course=course,
         )
-        if (seen.owner, seen.severity) != (alert.owner, alert.severity):
+        if alert.state is State.PENDING and _began_us(signal, now) < alert.active_at_us:
+            seen = replace(seen, active_at_us=_began_us(signal, now))
+        if (seen.owner, seen.severity, seen.active_at_us) != (
+            *(alert.owner, alert.severity, alert.active_at_us),
+        ):
             kind = ChangeKind.NOTED
         if alert.state is State.RESOLVED:
-            seen = replace(seen, state=State.PENDING, active_at_us=now.data_us)
+            seen = replace(
+                seen, state=State.PENDING, active_at_us=_begins_anew_us(alert, signal, now)
+            )
             self._waits(seen, signal, ChangeKind.BEGUN)
         elif alert.state is State.PENDING:
             self._waits(seen, signal, kind)
@@ -403,6 +409,21 @@ def _without_observed(alert: Alert) -> dict[str, str]:
 
 def _reason(signal: Signal) -> str:
     return signal.evidence if OUTCOME in signal.labels else ""
+
+
+def _began_us(signal: Signal, now: Now) -> int:
+    """Since when it is so: the earliest beginning that is proven, else this cycle."""
+    proven = (signal.since_us, signal.began_us)
+    return min([now.data_us, *(moment for moment in proven if moment is not None)])
+
+
+def _begins_anew_us(alert: Alert, signal: Signal, now: Now) -> int:
+    """As `_began_us`, of an alert that was resolved; of a trouble that was there before it is this
+    cycle, for what somebody said of an alert is kept by its fingerprint and beginning.
+    """
+    began_us = _began_us(signal, now)
+    is_new = alert.resolved_at_us is not None and began_us > alert.resolved_at_us
+    return began_us if is_new else now.data_us
 
 
 def _known_again(course: Course, now: Now) -> Course:

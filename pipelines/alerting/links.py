@@ -1,4 +1,4 @@
-"""Where an alert is looked into: the page at its moment, and the notebook of its kind.
+"""Links of an alert: the page at its moment, and the notebook of its kind.
 
 Place in the walk: `life_cycle.with_texts` gives each alert its links, as paths; who sends an alert
 out puts the addresses before them that people reach pages, lab and runbooks by (`absolute`). Stored
@@ -17,9 +17,9 @@ from typing import Final
 from urllib.parse import quote, urlencode, urlparse
 
 from pipelines.alerting.alerts import Alert, Notice
-from pipelines.investigations import of_alert
-from pipelines.microseconds import moment_at, utc_text
-from pipelines.settings import SECOND_US
+from pipelines.base.settings import SECOND_US
+from pipelines.base.time_units import moment_at, utc_text
+from pipelines.reading.investigations import of_alert
 
 MARGIN: Final = timedelta(minutes=5)
 """Shown before an alert began, and after it was seen last."""

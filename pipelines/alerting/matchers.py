@@ -1,4 +1,4 @@
-"""Which labels are meant: `severity="critical"`, `group=~"pay.*"`, `owner!="me"`, `topic!~"%.*"`.
+"""Label matchers: `severity="critical"`, `group=~"pay.*"`, `owner!="me"`, `topic!~"%.*"`.
 
 Place in the walk: below silences, inhibition and routes, all of which choose alerts by labels.
 

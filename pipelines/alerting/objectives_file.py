@@ -1,6 +1,6 @@
-"""The file of objectives, read again when it changes: what groups should keep.
+"""The file of groups' objectives, read again when it changes.
 
-Invariant: a file that is broken later leaves what was given before, and is told once; one that is
+Invariant: a file that is broken later leaves what was given before, and is logged once; one that is
 broken at the start is refused.
 """
 
@@ -10,7 +10,7 @@ import logging
 from pathlib import Path
 
 from engine.foundation.errors import ConfigError
-from pipelines.reports.objectives import Objectives, read_objectives
+from pipelines.alerting.objectives import Objectives, read_objectives
 
 _log = logging.getLogger(__name__)
 

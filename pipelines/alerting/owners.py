@@ -1,4 +1,4 @@
-"""Whose alerts are, where their rules name nobody: the owners of groups, topics and brokers.
+"""Owners of groups, topics and brokers, for alerts whose rules name no owner.
 
 Place in the walk: a document (TOML that somebody has read) → owners → the life cycle, which gives
 each alert its owner.

@@ -1,7 +1,7 @@
-"""Alerts that were resolved, from their history in the lake: what the store has forgotten.
+"""Resolved alerts that the store has dropped, read from their history in the lake.
 
 Place in the walk: beside `board`, which has what is open and the last half hour; pages take both.
-Rows of the Delta table `alerts` that say RESOLVED tell the whole of an alert's firing.
+Rows of the Delta table `alerts` that say RESOLVED cover the whole of an alert's firing.
 
 Invariant: it only reads, at most ROWS_MAX, the newest first. A table that is not there, or cannot
 be read, makes the past unknown, never empty.
@@ -21,9 +21,9 @@ from deltalake.exceptions import DeltaError
 
 from engine.foundation.errors import LakeError
 from pipelines.alerting.alerts import Alert, State
-from pipelines.catalogue import ALERTS
-from pipelines.lake import Lake, first_line
-from pipelines.microseconds import micros
+from pipelines.base.time_units import micros
+from pipelines.lake.lake import Lake, first_line
+from pipelines.reading.catalogue import ALERTS
 
 ROWS_MAX: Final = 10_000
 """Alerts of one answer; older ones than these are counted as unknown."""

@@ -1,10 +1,11 @@
-"""How exact an alert is about a broker that is watched from outside.
+"""Says how exact an alert is when its broker is observed from outside.
 
 Place in the walk: whom a look at gold speaks of → a text of the alert, which every channel, page
 and command shows beside its evidence.
 
-Invariant: pure. An alert says so when all that it may be about is polled: of a broker that tells of
-itself nothing is said. One that names no cluster, as of the lake or of a job, rests on no broker.
+Invariant: pure. An alert says so when all that it may be about is polled: of a broker that reports
+on itself it says nothing. One that names no cluster, as of the lake or of a job, rests on no
+broker.
 """
 
 from __future__ import annotations
@@ -12,9 +13,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from pipelines.alerting.alerts import Figure
-from pipelines.emitters import polled_text
-from pipelines.moment import Reached, cluster_of, is_observer
-from pipelines.wording import count
+from pipelines.base.wording import count
+from pipelines.reading.emitters import polled_text
+from pipelines.reading.moment import Reached, cluster_of, is_observer
 
 
 class PolledFacts:

@@ -1,4 +1,4 @@
-"""Queries of rules, worked out in a process of their own, which one that takes too much ends alone.
+"""Runs the SQL queries of rules in a child process, so that a costly one ends alone.
 
 Place in the walk: `evaluating` asks with the rows of one look → `query_child` → rows of an answer.
 

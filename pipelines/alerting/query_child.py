@@ -1,4 +1,4 @@
-"""The process in which queries of rules are worked out.
+"""The child process that runs queries of rules within bounds of time and memory.
 
     python -m pipelines.alerting.query_child SECONDS BYTES
 
@@ -23,7 +23,7 @@ from typing import IO, Any, Final
 
 import polars as pl
 
-from pipelines.alerting.answering import answered
+from pipelines.alerting.sql import answered
 
 ANSWER_ROWS_MAX: Final = 1_000_000
 _LENGTH: Final = struct.Struct(">Q")

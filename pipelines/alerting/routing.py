@@ -1,4 +1,4 @@
-"""Who is told of which alerts, together with which others, and which alerts make others needless.
+"""Routes and inhibitions: which receiver gets which alerts, and which alerts mute others.
 
 Place in the walk: a document (TOML that somebody has read) → routing → grouping.
 
@@ -35,7 +35,7 @@ from pipelines.alerting.matchers import (
     values_of,
 )
 from pipelines.alerting.rules import Fault
-from pipelines.settings import DAY_US, HOUR_US, MINUTE_US, SECOND_US
+from pipelines.base.settings import DAY_US, HOUR_US, MINUTE_US, SECOND_US
 
 INTERVAL_MAX_US: Final = 15 * MINUTE_US
 """A group is told again within half the time for which what was resolved is remembered."""

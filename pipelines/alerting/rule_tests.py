@@ -1,11 +1,11 @@
-"""Tests of rules from files: rows of gold in, alerts out, at moments.
+"""Tests of rules from files: rows of gold in, expected alerts out, at given moments.
 
 Place in the walk: documents (TOML that somebody has read) → cases → the same evaluation and life
 cycle as live → what differs. docs/alerting.md shows a file.
 
 Invariant: a case says nothing of clocks: its moments count from its begin, and both clocks go on
-alike. Of alerts that are told (firing, or about the rule) all must be expected; those that are
-pending only when they are named. Absent on purpose: files.
+alike. All alerts that would be sent (firing, or about the rule) must be expected; pending ones only
+when they are named. Absent on purpose: files.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from pipelines.alerting.conditions import span_us, unknown_name
 from pipelines.alerting.evaluating import Looked, evaluate
 from pipelines.alerting.life_cycle import Now, step, with_texts
 from pipelines.alerting.matchers import labels_of
+from pipelines.alerting.rule_tables import Shape, rows_at, watched
 from pipelines.alerting.rules import Fault, Rule
 from pipelines.alerting.steady import GAP_US, Steady
-from pipelines.alerting.watched import Shape, rows_at, watched
-from pipelines.microseconds import micros
-from pipelines.settings import DAY_US, SECOND_US
+from pipelines.base.settings import DAY_US, SECOND_US
+from pipelines.base.time_units import micros
 
 BEGIN: Final = datetime(2026, 1, 1, tzinfo=UTC)
 """When every case begins."""

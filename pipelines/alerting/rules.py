@@ -1,4 +1,4 @@
-"""Rules of alerts, as their files say them, and what is wrong with a file.
+"""Rules of alerts as their files declare them, and the faults found in a file.
 
 Place in the walk: documents (TOML that somebody has read) → rules → evaluation. docs/alerting.md
 has every key.
@@ -19,7 +19,6 @@ from typing import Any, Final, TypeVar
 import polars as pl
 
 from pipelines.alerting.alerts import ALERT_NAME, OUTCOME
-from pipelines.alerting.answering import answered
 from pipelines.alerting.conditions import (
     Condition,
     ConditionFault,
@@ -27,9 +26,12 @@ from pipelines.alerting.conditions import (
     span_us,
     unknown_name,
 )
+from pipelines.alerting.rule_tables import Shape, Watched, watched
+from pipelines.alerting.sql import answered
 from pipelines.alerting.texts import TemplateFault, check_template
-from pipelines.alerting.watched import Shape, Watched, watched
-from pipelines.settings import DAY_US
+from pipelines.base.bounds import bound_of
+from pipelines.base.settings import DAY_US
+from pipelines.sentences.alerts import TEXTS
 
 RULES_MAX: Final = 10_000
 """Rules of one document."""
@@ -258,7 +260,7 @@ class _Given:
             since=self._column("since", columns, _one_of(columns, "opened_at")),
             evidence=self._column("evidence", columns, _one_of(columns, "evidence", "reason")),
             worst=self._column(
-                "worst", columns, _one_of(columns, "time_lag_ms", "lag_messages", "age_ms")
+                "worst", columns, _one_of(columns, *_WORST)
             ),
             signals_max=self._signals_max(),
             no_data=self._choice("no_data", Policy, Policy.TELL),
@@ -388,10 +390,12 @@ class _Given:
         return given
 
     def _annotations(self, columns: Sequence[str], labels: Sequence[str]) -> dict[str, str]:
-        given = self._mapping("annotations")
+        given = self._with_texts(self._mapping("annotations"))
         if "summary" not in given:
             self._fault(
-                "annotations", "has no summary: one line that says what is wrong, and whose"
+                "annotations",
+                "has no summary: one line that says what is wrong, and whose; or texts, the name "
+                "of a shipped rule whose texts it takes",
             )
         for name, text in given.items():
             if name not in ANNOTATIONS:
@@ -402,6 +406,15 @@ class _Given:
             except TemplateFault as fault:
                 self._fault(f"annotations.{name}", str(fault))
         return given
+
+    def _with_texts(self, given: dict[str, str]) -> dict[str, str]:
+        """The annotations, with the texts that they name; what stands there itself wins."""
+        name = given.pop("texts", None)
+        if name is None:
+            return given
+        if name not in TEXTS:
+            self._fault("annotations.texts", unknown_name(name, TEXTS, "texts"))
+        return {**TEXTS.get(name, {}), **given}
 
     def _mapping(self, key: str) -> dict[str, str]:
         value = self._entry.get(key, {})
@@ -430,6 +443,13 @@ class _Given:
 
 
 _LACKING: Final = "is missing: a condition like \"state = 'STALLED' and time_lag_ms > 5m\""
+
+
+_WORST: Final = (
+    *(bound_of("time_lag_ms"), "time_lag_ms"),
+    *(bound_of("lag_messages"), "lag_messages", "age_ms"),
+)
+"""By the first of these that a table has its signals are ordered."""
 
 
 def _one_of(columns: Sequence[str], *names: str) -> str | None:

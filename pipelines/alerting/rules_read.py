@@ -1,8 +1,8 @@
-"""The rules that files say now, for those who show them; read again when a file has changed.
+"""The current rules for pages that show them, read again when a file has changed.
 
 Place in the walk: beside the process, which reads the same files and keeps the rules that it had
-when one of them is broken. Invariant: what is broken is told, as the process tells it in its log.
-Absent on purpose: whether a process is at work with these files (`board`).
+when one of them is broken. Invariant: what is broken is shown as the process logs it. Absent on
+purpose: whether a process is at work with these files (`board`).
 """
 
 from __future__ import annotations

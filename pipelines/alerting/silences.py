@@ -1,4 +1,4 @@
-"""Silences: of which alerts nobody is to be told for a time.
+"""Silences: matching alerts send no notices for a time, once or on a weekly schedule.
 
 Place in the walk: beside grouping, which leaves silenced alerts out of notices. They go on living;
 pages show them as silenced.
@@ -20,8 +20,8 @@ from typing import Final
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pipelines.alerting.matchers import Matcher, all_match
-from pipelines.microseconds import micros, moment_at
-from pipelines.settings import DAY_US, MINUTE_US
+from pipelines.base.settings import DAY_US, MINUTE_US
+from pipelines.base.time_units import micros, moment_at
 
 REPEAT_MAX_US: Final = 7 * DAY_US
 """The longest time for which a recurring silence lasts."""

@@ -1,4 +1,4 @@
-"""A clock for waiting that no step of another clock moves.
+"""A steady clock for the waits of alerts: no step of another clock moves it.
 
 Place in the walk: beside the life cycle, which waits by it (`for`, `keep_firing_for`, rest after
 flapping). What is waited for is data time: how long facts say that something holds. But a broker's
@@ -8,8 +8,8 @@ So it goes on as data time does, yet no further than this process's own clock ha
 time gains at a leap is bounded by SLACK_US beyond it. A leap of both, as after a night's sleep of
 the machine or a restart, counts as GAP_US at most. Neither ever takes it back.
 
-Rules about the lake itself wait by this process's clock alone: that gold stands still is what they
-are to tell, and then data time does not pass.
+Rules about the lake itself wait by this process's clock alone: they alert when gold stands still,
+and then data time does not pass.
 
 Invariant: `advanced` with the same two moments again gives the same value. Absent on purpose: I/O;
 it is stored with the alerts.
@@ -20,7 +20,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from pipelines.settings import MINUTE_US, SECOND_US
+from pipelines.base.settings import MINUTE_US, SECOND_US
 
 GAP_US: Final = MINUTE_US
 """Two looks that lie further apart than this are counted as this far."""

@@ -1,4 +1,4 @@
-"""The texts of an alert: templates, and what they may say.
+"""Texts of an alert: templates, checked first and rendered in Jinja's sandbox.
 
 Place in the walk: between an alert and everybody who shows it. A template is Jinja, in its sandbox,
 of which names, filters, if and default are taken; no loops, calls, macros or arithmetic: what it
@@ -15,7 +15,8 @@ purpose: escaping, for who shows a text knows in what: a value with markup is ha
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
+from datetime import datetime
 from functools import lru_cache
 from typing import Any, Final
 
@@ -23,15 +24,20 @@ from jinja2 import StrictUndefined, Template, TemplateError, nodes
 from jinja2.meta import find_undeclared_variables
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from pipelines import wording
 from pipelines.alerting.conditions import unknown_name
-from pipelines.microseconds import moment_at, utc_text
-from pipelines.moment import is_observer
+from pipelines.base import wording
+from pipelines.base.bounds import AtLeast, bound_of
+from pipelines.base.time_units import moment_at, utc_text
+from pipelines.reading.moment import is_observer
+from pipelines.sentences.figures import client, moment, number_of
 
 TEMPLATE_MAX: Final = 1_000
 """Characters of a template."""
 VALUE_MAX: Final = 300
 """Characters of one value in a text: names that others gave may be long."""
+SENTENCE_MAX: Final = 1_000
+"""And of one that is a sentence of the platform."""
+_SENTENCES: Final = ("evidence", "headline", "reason")
 TEXT_MAX: Final = 2_000
 """Characters of a text."""
 
@@ -56,13 +62,44 @@ def _environment() -> ImmutableSandboxedEnvironment:
         undefined=StrictUndefined, autoescape=False, finalize=_known
     )
     made.filters = {
-        "count": wording.count,
-        "duration": wording.duration,
+        "count": _worded(wording.count),
+        "duration": _worded(wording.duration),
+        "plural": _plural,
+        "client": _client,
+        "utc": _utc,
         "spoken": _spoken,
         "observed": _is_observed,
         "default": lambda value, otherwise="unknown": otherwise if value is None else value,
     }
     return made
+
+
+def _worded(shown: Callable[[Any], str]) -> Callable[[Any], str]:
+    """A filter that says of a lower bound that it is one."""
+
+    def said(value: Any) -> str:
+        return f"at least {shown(int(value))}" if isinstance(value, AtLeast) else shown(value)
+
+    return said
+
+
+def _plural(value: Any, noun: str) -> str:
+    """So many of something, as `1 queue`."""
+    said = number_of(None if value is None else int(value), noun)
+    return f"at least {said}" if isinstance(value, AtLeast) else said
+
+
+def _client(value: object) -> str:
+    """A client by what tells it apart."""
+    return client(None if value is None else str(value))
+
+
+def _utc(value: object) -> str:
+    """A moment as `2026-03-01 19:10:03 UTC`."""
+    try:
+        return moment(datetime.fromisoformat(str(value)), day=True)
+    except ValueError:
+        return wording.UNKNOWN if value is None else str(value)
 
 
 def _known(value: object) -> object:
@@ -127,12 +164,17 @@ def rendered(
     figures: Mapping[str, bool | float | int | str | None],
     given: Mapping[str, str | int],
 ) -> dict[str, str]:
-    """The texts that templates make; None among the figures is the word unknown.
+    """The texts that templates make; None among the figures is the word unknown, or `at least`
+    with its lower bound.
 
     A template that was never checked and fails makes a text that says so.
     """
-    values: dict[str, Any] = {name: _shown(value) for name, value in figures.items()}
-    values |= {name: _shown(value) for name, value in given.items()}
+    values: dict[str, Any] = {name: _shown(name, value) for name, value in figures.items()}
+    for name, value in figures.items():
+        bound = figures.get(bound_of(name))
+        if value is None and isinstance(bound, int):
+            values[name] = AtLeast(bound)
+    values |= {name: _shown(name, value) for name, value in given.items()}
     values["labels"] = _Labels({name: _cut(value) for name, value in labels.items()})
     made = {}
     for name, text in templates.items():
@@ -153,8 +195,10 @@ def since_text(moment_us: int | None) -> str:
     )
 
 
-def _shown(value: object) -> object:
-    return _cut(value) if isinstance(value, str) else value
+def _shown(name: str, value: object) -> object:
+    if not isinstance(value, str):
+        return value
+    return _cut(value, SENTENCE_MAX if name in _SENTENCES else VALUE_MAX)
 
 
 def _cut(text: str, length_max: int = VALUE_MAX) -> str:

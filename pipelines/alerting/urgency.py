@@ -1,4 +1,4 @@
-"""In which order people look at alerts: the worst first.
+"""Sort order of alerts: the most urgent first.
 
 Place in the walk: below lists of commands and of pages, which order alike. Pure.
 """

@@ -1,4 +1,4 @@
-"""`tidemark backtest`: rule sets side by side over a past range of a lake.
+"""`tidemark backtest`: compares rule sets over a past range of a lake.
 
 Absent on purpose: work. Spark is started only when ours are asked for with figures that the lake's
 gold was not computed with: then that gold is computed by a replay, into a place of its own.
@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from engine.foundation.errors import ConfigError
-from pipelines.commands import (
+from pipelines.base.command_options import (
     AddressOption,
     ConfOption,
     LakeOption,
     MasterOption,
     spark_settings_of,
 )
-from pipelines.microseconds import given_us
+from pipelines.base.time_units import given_us
 
 if TYPE_CHECKING:
     from pipelines.backtest.scoring import Range
@@ -69,9 +69,9 @@ def backtest(
     from pipelines.backtest.tried import tried_of
     from pipelines.backtest.trying import backtest as tried_on
     from pipelines.backtest.trying import golds_of
+    from pipelines.base.settings import MS_US, SECOND_US
     from pipelines.cycles.replaying import evaluation_of
-    from pipelines.lake import Lake
-    from pipelines.settings import MS_US, SECOND_US
+    from pipelines.lake.lake import Lake
 
     home = Lake.at(lake)
     over = _range(begin, end, grace_s)
@@ -85,7 +85,7 @@ def backtest(
 
     def job() -> Job:
         from pipelines.cycles.driver import on_spark
-        from pipelines.session import open_session
+        from pipelines.lake.session import open_session
 
         return on_spark(open_session(master, address=address, conf=spark_settings_of(conf)))
 
@@ -121,7 +121,7 @@ def _tell_limits(outcome: Outcome, over: Range) -> None:
 
 def _range(begin: str, end: str, grace_s: int) -> Range:
     from pipelines.backtest.scoring import Range
-    from pipelines.settings import SECOND_US
+    from pipelines.base.settings import SECOND_US
 
     from_us, to_us = given_us("--from", begin), given_us("--to", end)
     if from_us >= to_us:

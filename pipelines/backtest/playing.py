@@ -1,11 +1,11 @@
-"""Rules of alerts played over the past: the same evaluation, life cycle and grouping as live.
+"""Plays alert rules over the past, with the evaluation, life cycle and grouping used live.
 
 Place in the walk: gold's rows, in the order of their time (`recorded`), → looks → `deciding` → what
-was told, for `scoring`. A look comes at each tick at which gold had new rows, and a minute after
+was sent, for `scoring`. A look comes at each tick at which gold had new rows, and a minute after
 the last one at the latest, as the clock by which alerts wait needs it.
 
 Invariant: a look sees no row that is later than its tick. What is about the present moment (is a
-broker silent, is gold late) is in no table: such rules are left out, and told (`left_out`).
+broker silent, is gold late) is in no table: such rules are left out, and listed (`left_out`).
 Absent on purpose: silences, checks of data quality, and the way from a fact to gold.
 """
 
@@ -18,16 +18,16 @@ from typing import Final
 import polars as pl
 
 from pipelines.alerting.alerts import Alert, State
-from pipelines.alerting.answering import answered
 from pipelines.alerting.conditions import NOW
-from pipelines.alerting.deciding import Decided, Known, judge, tell
 from pipelines.alerting.evaluating import Looked
 from pipelines.alerting.lake_rows import gone
 from pipelines.alerting.life_cycle import ChangeKind
 from pipelines.alerting.routing import Routing
+from pipelines.alerting.rule_tables import OF_THE_PRESENT, rows_at, watched
 from pipelines.alerting.rules import Rule
+from pipelines.alerting.sql import answered
 from pipelines.alerting.steady import GAP_US
-from pipelines.alerting.watched import OF_THE_PRESENT, rows_at, watched
+from pipelines.alerting.step import Decided, Known, judge, tell
 from pipelines.backtest.scoring import Heard, Told
 
 PRESENT: Final = tuple(table.name for table in OF_THE_PRESENT)

@@ -1,4 +1,4 @@
-"""Gold's rows over a past range, in the order of their time, a stretch at a time.
+"""Reads gold's rows over a past range in time order, one stretch at a time.
 
 Place in the walk: gold → `playing`. Invariant: what is held at a time are the rows of a stretch,
 and what the player keeps. A stretch with more than ROWS_MAX rows of a table is an error that says
@@ -14,13 +14,13 @@ import numpy as np
 import polars as pl
 
 from engine.foundation.errors import ConfigError, LakeError
-from pipelines.alerting.watched import watched
+from pipelines.alerting.rule_tables import watched
 from pipelines.backtest.playing import ENDED, LIVING, AlertRules, Player, ticks_of
 from pipelines.backtest.scoring import Heard
-from pipelines.lake import Lake, sql_moment
-from pipelines.microseconds import moment_at
-from pipelines.moment import Moment, last_complete
-from pipelines.settings import HOUR_US, LOOK_BACK_US
+from pipelines.base.settings import HOUR_US, LOOK_BACK_US
+from pipelines.base.time_units import moment_at
+from pipelines.lake.lake import Lake, sql_moment
+from pipelines.reading.moment import Moment, last_complete
 
 Moments = np.ndarray[Any, np.dtype[np.int64]]
 

@@ -1,7 +1,8 @@
-"""A backtest's outcome, as a table for people and as JSON for programs.
+"""Formats the outcome of a backtest: a table for people, JSON for programs.
 
-Invariant: what is not known (no incident told, or none known; no group of which a fact speaks) is
-null in JSON and a word in the table, never 0. Absent on purpose: judging which rule set is better.
+Invariant: what is not known (no incident reported, or none known; no group of which a fact speaks)
+is null in JSON and a word in the table, never 0. Absent on purpose: judging which rule set is
+better.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ from rich.table import Table
 
 from pipelines.backtest.scoring import Finding, Score
 from pipelines.backtest.trying import Outcome
-from pipelines.microseconds import moment_at
-from pipelines.wording import clock, duration, plural
+from pipelines.base.time_units import moment_at
+from pipelines.base.wording import clock, duration, plural
 
 UNKNOWN: Final = "unknown"
 

@@ -1,12 +1,13 @@
-"""What was told, held against what happened: found, missed, false, how soon, and how often.
+"""Scores reports against incidents: found, missed, false, how soon, and how often.
 
-Place in the walk: incidents (`truths`) and what a rule set tells (`told`), group by group → scores.
+Place in the walk: incidents (`truths`) and what a rule set reports (`verdicts`), group by group →
+scores.
 
-An incident is found when something is told of its place from its begin to its end and a grace
-after it, or was being told already when it began. Only what begins within it is timed: what was
-told before had another reason. An incident that names a queue is found by what is told of that
-queue, not of its neighbour. A notice is the beginning of a time in which anything of a group is
-told; it is false when it begins within no incident of what it speaks of.
+An incident is found when something is reported of its place from its begin to its end and a grace
+after it, or was being reported already when it began. Only what begins within it is timed: an
+earlier report had another reason. An incident that names a queue is found by reports of that queue,
+not of its neighbour. A notice is the beginning of a time in which anything of a group is reported;
+it is false when it begins within no incident of what it speaks of.
 
 Alerts come in notices of their own, as their routes make them; each that says that something fires
 is counted. What an alert's labels do not name it may mean: one about a group finds the incident of
@@ -23,7 +24,7 @@ from dataclasses import dataclass, field
 from statistics import median
 
 from pipelines.backtest.truths import Incident, oldest_first
-from pipelines.settings import DAY_US
+from pipelines.base.settings import DAY_US
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,9 +17,9 @@
 
 A file with [[rule]] is one of alert rules, and is tried as such.
 
-Place in the walk: what `tidemark backtest` is told → `told`. Invariant: names of rule sets differ;
-a setting that a rule set does not know is an error, never passed over. Absent on purpose: defaults
-of its own but for the plain thresholds, which have none.
+Place in the walk: the arguments of `tidemark backtest` → `verdicts`. Invariant: names of rule sets
+differ; a setting that a rule set does not know is an error, never passed over. Absent on purpose:
+defaults of its own but for the plain thresholds, which have none.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ from pipelines.alerting.files import ROUTING, read_document, read_rules, shipped
 from pipelines.alerting.routing import routing_of
 from pipelines.alerting.rules import Fault
 from pipelines.backtest.playing import AlertRules
+from pipelines.base.settings import Evaluation
 from pipelines.rules.burrow.caching import EvaluatorSettings
 from pipelines.rules.burrow.evaluator import Status
 from pipelines.rules.burrow.over_time import BurrowRules
 from pipelines.rules.burrow.storage import StorageSettings
 from pipelines.rules.thresholds import Thresholds
-from pipelines.settings import Evaluation
 
 OURS, BURROW, THRESHOLDS, ALERTS = "ours", "burrow", "thresholds", "alerts"
 KINDS: Final = (OURS, BURROW, THRESHOLDS, ALERTS)
@@ -109,7 +109,7 @@ def _tried(one: Any, own: Evaluation, where: str) -> Tried:
 
 
 def _ours(settings: dict[str, Any], own: Evaluation, where: str) -> Evaluation:
-    _only(settings, ("window_ms", "slide_ms", "allowed_lag", "allowed_time_ms"), where)
+    _only(settings, ("window_ms", "slide_ms", "allowed_lag", "allowed_time_ms", "far_times"), where)
     return replace(own, **_whole(settings, where))
 
 

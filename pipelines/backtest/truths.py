@@ -1,4 +1,4 @@
-"""Incidents that are known: planted by an experiment, or written down by somebody.
+"""Known incidents: planted by an experiment, or written down by hand.
 
 Place in the walk: the table <lake>/experiment/ground_truth, or a file (CSV, TOML, JSON) → incidents
 → `scoring`. A row: cluster, group, topic, queue_id, kind, begin, end; a topic or queue that is not
@@ -20,14 +20,14 @@ from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
-from deltalake import write_deltalake
 
 from engine.foundation.errors import ConfigError
 from engine.telemetry.tables import Column, must
-from pipelines.lake import Lake, sql_moment
+from pipelines.base.time_units import given_us
+from pipelines.lake.appends import append
+from pipelines.lake.lake import Lake, sql_moment
+from pipelines.lake.schemas import arrow_schema
 from pipelines.marts.columns import CLUSTER, GROUP, INT, STRING, TIMESTAMP
-from pipelines.microseconds import given_us
-from pipelines.schemas import arrow_schema
 
 EXPERIMENT_FOLDER: Final = "experiment"
 TABLE: Final = "ground_truth"
@@ -99,12 +99,7 @@ def append_incidents(lake: Lake, incidents: Sequence[Incident]) -> None:
         else pa.array(values, field.type)
         for values, field in zip(columns.values(), schema, strict=True)
     ]
-    write_deltalake(
-        address_of(lake),
-        pa.table(arrays, schema=schema),
-        mode="append",
-        storage_options=lake.storage_options or None,
-    )
+    append(lake, address_of(lake), pa.table(arrays, schema=schema))
 
 
 def planted(lake: Lake, begin_us: int, end_us: int) -> list[Incident] | None:

@@ -1,10 +1,11 @@
-"""A backtest: every rule set over one range of a lake, group after group.
+"""Runs a backtest: every rule set over one range of a lake, group after group.
 
 Place in the walk: `tidemark backtest` and the bench of detection call it. Gold that was computed
 with the figures asked for is taken as it is recorded; with others a replay computes it.
 
-Invariant: what is held at a time are the facts of one batch of groups (`told.BATCH_ROWS`), however
-long the range and however many groups. Absent on purpose: Spark; the job of a replay is handed in.
+Invariant: what is held at a time are the facts of one batch of groups (`verdicts.BATCH_ROWS`),
+however long the range and however many groups. Absent on purpose: Spark; the job of a replay is
+handed in.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ from engine.foundation.errors import ConfigError, LakeError
 from pipelines.backtest.playing import AlertRules, left_out_in_words
 from pipelines.backtest.recorded import heard_of
 from pipelines.backtest.scoring import Range, Score, Told, add_alerts, add_group
-from pipelines.backtest.told import (
+from pipelines.backtest.tried import Tried
+from pipelines.backtest.truths import Incident
+from pipelines.backtest.verdicts import (
     BATCH_ROWS,
     Batch,
     Group,
@@ -26,14 +29,12 @@ from pipelines.backtest.told import (
     told_by_others,
     told_by_ours,
 )
-from pipelines.backtest.tried import Tried
-from pipelines.backtest.truths import Incident
+from pipelines.base.settings import LOOK_BACK_US, Evaluation, Pace
 from pipelines.cycles.driver import Job
 from pipelines.cycles.plan import settings_of
 from pipelines.cycles.replaying import replay, require
-from pipelines.lake import Lake
+from pipelines.lake.lake import Lake
 from pipelines.rules.observations import Ticks
-from pipelines.settings import LOOK_BACK_US, Evaluation, Pace
 
 REPLAYED_ROWS_PER_CYCLE: Final = 2_000_000
 """Bronze rows that a cycle of a replay takes."""

@@ -1,1 +1,1 @@
-"""Cycles: what is taken, computed by Spark's executors, and committed, exactly once."""
+"""Cycles: facts are cut, computed by Spark's executors, and committed exactly once."""

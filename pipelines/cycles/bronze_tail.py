@@ -1,4 +1,4 @@
-"""What is new in bronze: the files that no cycle has finished yet, table by table.
+"""New files of bronze, table by table: those that no cycle has finished yet.
 
 Place in the walk: the driver, before a plan. It learns of new files from the tables' logs, reads
 the small rows of `shipments` itself, and hands executors the names of the files that a cut needs.
@@ -18,11 +18,19 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipelines.cycles.cuts import Cut, Shipment, begins_of, ends_of
-from pipelines.cycles.files import DataFiles, FileGone, understood
-from pipelines.lake import Lake
+from pipelines.lake.data_files import DataFiles, FileGone, understood
+from pipelines.lake.lake import Lake
+from pipelines.lake.tail import (
+    AddedFile,
+    LogTruncated,
+    Place,
+    is_read,
+    may_hold,
+    read_tail,
+    snapshot,
+)
 from pipelines.staging.facts import FACT_TABLES, SHIPPER_SUFFIX
 from pipelines.staging.soundness import sound
-from pipelines.tail import AddedFile, LogTruncated, Place, is_read, may_hold, read_tail, snapshot
 
 SHIPMENTS: Final = "shipments"
 SHIPMENTS_AT_ONCE: Final = 10_000
@@ -64,7 +72,8 @@ class BronzeTail:
         self._files = DataFiles(lake)
         self._tables = {name: _Table(places.get(name, Place.start())) for name in FACT_TABLES}
         self._shipments: dict[tuple[str, int], Shipment] = {}
-        """Those that no cycle has taken yet, by emitter and seq: files tell some of them again."""
+        """Those that no cycle has taken yet, by emitter and seq: files report some of them again.
+        """
         self._unseen: list[AddedFile] = []
         """Files of shipments that were not looked into yet."""
 
@@ -169,7 +178,7 @@ class BronzeTail:
         data = self._files.read(address)
         with understood(address):
             rows = pq.read_table(pa.BufferReader(data), columns=list(_OF_SHIPMENT))
-        rows, _ = sound(SHIPMENTS, rows)  # Readers of the cut tell of the others.
+        rows, _ = sound(SHIPMENTS, rows)  # Readers of the cut report on the others.
         moments = rows["event_time_to"].cast(pa.timestamp("us", tz="UTC")).cast(pa.int64())
         plain = rows.drop_columns(["event_time_to"]).append_column("time_to_us", moments)
         return [

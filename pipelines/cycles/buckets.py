@@ -1,4 +1,4 @@
-"""Hash buckets: which partition of a cycle works on which rows.
+"""Hash buckets: assigns rows to the partitions of a cycle.
 
 Place in the walk: executors that read bronze files split their rows here; each part travels to the
 partition of its bucket as one value, so that Spark moves few large values instead of many rows.

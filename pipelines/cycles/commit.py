@@ -1,4 +1,4 @@
-"""Gold's commits: the files that executors have written become rows of their tables, once.
+"""Commits gold: adds the files that executors wrote to their tables, exactly once.
 
 Place in the walk: the end of a cycle, in the driver. Invariant: one commit a table and cycle, with
 the transaction (mart/run id, cycle); a table that says it has that transaction already is passed
@@ -19,11 +19,11 @@ from deltalake.transaction import AddAction
 
 from engine.foundation.errors import LakeError
 from pipelines.cycles.gold_files import PARTITION, NewFile
-from pipelines.evolution import add_declared_columns
-from pipelines.lake import Lake, first_line
+from pipelines.lake.evolution import add_declared_columns
+from pipelines.lake.lake import Lake, first_line
+from pipelines.lake.schemas import arrow_schema
+from pipelines.lake.table_logs import HOOKS, ShortLog, shorten
 from pipelines.marts.mart import GoldTable
-from pipelines.schemas import arrow_schema
-from pipelines.table_logs import HOOKS, ShortLog, shorten
 
 PROPERTIES: Final = {
     "delta.checkpointInterval": "50",

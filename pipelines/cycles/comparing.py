@@ -1,4 +1,4 @@
-"""Two lakes' gold, compared row by row and column by column.
+"""Compares the gold of two lakes, row by row and column by column.
 
 Place in the walk: `tidemark pipeline replay --compare`, and the tests that say a replay gives the
 live run's rows. Invariant: equal means equal in all columns, unknown values included; a difference
@@ -16,12 +16,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipelines.cycles.cuts import Cut
-from pipelines.lake import Lake, sql_moment, sql_text
+from pipelines.lake.lake import Lake, sql_moment, sql_text
 from pipelines.marts.keys import positions_of
 from pipelines.marts.mart import GoldTable
 
 SAMPLES: Final = 3
-"""Differing rows told per table."""
+"""Differing rows reported per table."""
 
 
 @dataclass(slots=True)

@@ -1,4 +1,4 @@
-"""The driver of a run: plan, job, commits, done; cycle after cycle.
+"""The driver of a run: plans, computes and commits cycle after cycle.
 
 Place in the walk: the live stream and replays call `next_cycle`. What is decided is decided by
 `plan`; what is computed is computed by executors; what is written to gold is committed here.
@@ -18,6 +18,8 @@ from typing import Final
 from pyspark.sql import SparkSession
 
 from engine.telemetry.tables import BRONZE_FOLDER
+from pipelines.base.settings import Evaluation, Pace
+from pipelines.base.time_units import moment_at
 from pipelines.cycles.bronze_tail import BronzeTail
 from pipelines.cycles.commit import GoldTables
 from pipelines.cycles.cuts import Cut, Shipment, begins_of, ends_of, next_cuts
@@ -26,13 +28,11 @@ from pipelines.cycles.job import readings_of, run_job
 from pipelines.cycles.plan import Plan, Plans
 from pipelines.cycles.sweeping import sweep
 from pipelines.cycles.work import BucketDone, WorkOrder
-from pipelines.lake import Lake
+from pipelines.lake.lake import Lake
+from pipelines.lake.read_places import note_places
+from pipelines.lake.table_logs import LogsTidied, shorten
 from pipelines.marts.declared import gold_tables
-from pipelines.microseconds import moment_at
-from pipelines.read_places import note_places
-from pipelines.settings import Evaluation, Pace
 from pipelines.staging.soundness import Odd, summed
-from pipelines.table_logs import LogsTidied, shorten
 
 COMMITTERS: Final = 4
 """Tables that are committed at the same time."""

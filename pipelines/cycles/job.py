@@ -1,4 +1,4 @@
-"""A cycle's Spark job: executors read and split the files of its cut, executors judge the buckets.
+"""The Spark job of a cycle: executors read and split its files, then judge the buckets.
 
 Place in the walk: the driver's one call a cycle. Two stages: a reading task takes some files and
 yields their rows by bucket, packed; Spark brings each bucket's parts together; a judging task
@@ -19,11 +19,11 @@ from typing import Final
 from pyspark.sql import SparkSession
 
 from engine.foundation.errors import LakeError, TidemarkError
-from pipelines import told_failures
+from pipelines.cycles import task_failures
 from pipelines.cycles.buckets import packed, unpacked
 from pipelines.cycles.work import BucketDone, Part, WorkOrder, judge, read
+from pipelines.lake.tail import AddedFile
 from pipelines.marts.declared import steps
-from pipelines.tail import AddedFile
 
 READ_BYTES: Final = 8 << 20
 """A reading task takes files of about so many bytes."""
@@ -51,7 +51,7 @@ def run_job(
         tasks = max(1, len(order.readings))
         parts = context.range(0, tasks, 1, tasks).mapPartitions(partial(_read, order))
         told = parts.partitionBy(buckets, _own).mapPartitions(partial(_judge, order))
-    done = [BucketDone.from_json(text) for text in told_failures.done(told.collect())]
+    done = [BucketDone.from_json(text) for text in task_failures.done(told.collect())]
     assert sorted(one.bucket for one in done) == list(range(buckets)), "every bucket answers once"
     return done
 
@@ -82,7 +82,7 @@ def _settle() -> None:
 
 
 def _read(order: WorkOrder, tasks: Iterable[int]) -> Iterator[tuple[int, tuple[str, bytes]]]:
-    """Rows by bucket; of files that cannot be read, why, for the first bucket to tell."""
+    """Rows by bucket; of files that cannot be read, why, for the first bucket to report."""
     _settle()
     try:
         for task in tasks:
@@ -101,7 +101,7 @@ def _own(bucket: int) -> int:
 
 def _judge(order: WorkOrder, told: Iterable[tuple[int, tuple[str, bytes]]]) -> Iterator[str]:
     _settle()
-    return told_failures.told(lambda: _judged(order, told))
+    return task_failures.told(lambda: _judged(order, told))
 
 
 def _judged(order: WorkOrder, told: Iterable[tuple[int, tuple[str, bytes]]]) -> Iterator[str]:
@@ -118,7 +118,7 @@ def _judged(order: WorkOrder, told: Iterable[tuple[int, tuple[str, bytes]]]) -> 
 
 def _read_and_judge(order: WorkOrder, buckets: Iterable[int]) -> Iterator[str]:
     _settle()
-    return told_failures.told(lambda: _each_judged(order, buckets))
+    return task_failures.told(lambda: _each_judged(order, buckets))
 
 
 def _each_judged(order: WorkOrder, buckets: Iterable[int]) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""What cycles had taken, in short: kept as long as gold is, when the plans of their day go.
+"""Short records of cycles, kept as long as gold when the plans of their day are dropped.
 
 Place in the walk: upkeep keeps a day's cycles in <lake>/state/cycles before it drops that day of
 plans; readers that ask about a cycle, or a moment, of long ago find here to where each emitter had
@@ -21,13 +21,12 @@ from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import CommitProperties, Transaction, WriterProperties, write_deltalake
-from deltalake.exceptions import DeltaError
+from deltalake import WriterProperties
 
-from engine.foundation.errors import LakeError
 from pipelines.cycles.cuts import Cut
-from pipelines.lake import Lake, first_line, sql_over
-from pipelines.table_logs import shorten_log
+from pipelines.lake.appends import append
+from pipelines.lake.lake import Lake, sql_over
+from pipelines.lake.table_logs import shorten_log
 
 CYCLES: Final = "cycles"
 AT_ONCE: Final = 1_000
@@ -70,20 +69,15 @@ def keep_day(lake: Lake, plans: str, day: date, *, at_once: int = AT_ONCE) -> in
         return 0
     parts = list(_ends_of_day(lake, plans, day, at_once=at_once))
     rows = pa.concat_tables([_SCHEMA.empty_table(), *parts])
-    try:
-        write_deltalake(
-            address,
-            rows,
-            mode="append",
-            partition_by=["recorded_date"],
-            writer_properties=WriterProperties(compression="ZSTD"),
-            storage_options=lake.storage_options or None,
-            commit_properties=CommitProperties(
-                app_transactions=[Transaction(application, _VERSION)]
-            ),
-        )
-    except (DeltaError, OSError) as error:
-        raise LakeError(f"{address} does not take {day} ({first_line(error)})") from error
+    append(
+        lake,
+        address,
+        rows,
+        partition_by=["recorded_date"],
+        writer=WriterProperties(compression="ZSTD"),
+        transaction=(application, _VERSION),
+        refusal=f"does not take {day}",
+    )
     shorten_log(lake, address)
     return int(pc.count_distinct(rows["cycle"]).as_py())
 
@@ -111,7 +105,7 @@ def kept_cycles(lake: Lake, cycles: Iterable[int]) -> dict[int, KeptCycle]:
 
 
 def least_cycle(lake: Lake, address: str) -> int | None:
-    """The least cycle that a table of cycles tells of, by its files' statistics; None without."""
+    """The least cycle that a table of cycles reports on, by its files' statistics; None without."""
     if not lake.exists(address):
         return None
     actions = pa.table(lake.table(address).get_add_actions(flatten=True))

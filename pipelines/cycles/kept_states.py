@@ -1,5 +1,4 @@
-"""States that are kept for replays to start from: one for each hour of data time, later for each
-day.
+"""States that replays start from: one for each hour of data time, later for each day.
 
 Place in the walk: the end of a cycle notes one in <lake>/state/snapshots; a replay starts from the
 newest before its range; what no replay starts from any more is swept. Invariant: what `kept` names
@@ -15,12 +14,12 @@ from datetime import UTC, datetime
 from typing import Final
 
 import pyarrow as pa
-from deltalake import write_deltalake
 
+from pipelines.base.settings import DAY_US, HOUR_US
 from pipelines.cycles.cuts import Cut, newest_us
-from pipelines.lake import Lake, whole_table
-from pipelines.settings import DAY_US, HOUR_US
-from pipelines.table_logs import shorten_log
+from pipelines.lake.appends import append
+from pipelines.lake.lake import Lake, whole_table
+from pipelines.lake.table_logs import shorten_log
 
 SNAPSHOTS: Final = "snapshots"
 HOURLY_US: Final = 2 * DAY_US
@@ -77,12 +76,7 @@ def keep(lake: Lake, state: KeptState) -> None:
         "chains": json.dumps(state.chains),
         "recorded_at": datetime.now(UTC),
     }
-    write_deltalake(
-        lake.state(SNAPSHOTS),
-        pa.Table.from_pylist([row], _SCHEMA),
-        mode="append",
-        storage_options=lake.storage_options or None,
-    )
+    append(lake, lake.state(SNAPSHOTS), pa.Table.from_pylist([row], _SCHEMA))
     shorten_log(lake, lake.state(SNAPSHOTS))
 
 

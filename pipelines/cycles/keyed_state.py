@@ -1,5 +1,4 @@
-"""What steps carry from cycle to cycle, kept in the lake: a full copy now and then, and what each
-cycle has changed.
+"""State that steps carry between cycles, stored in the lake as full copies and differences.
 
 Place in the walk: an executor loads the state of its bucket, computes, and saves what changed; the
 driver records the names of the files with the cycle, so plan, state and gold belong together. A
@@ -27,8 +26,8 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from pipelines.cycles.files import DataFiles, understood
 from pipelines.cycles.streams import read_stream, write_stream
+from pipelines.lake.data_files import DataFiles, understood
 from pipelines.marts.computing import Computed, means_the_same
 from pipelines.marts.keys import overlaid
 from pipelines.marts.mart import Positions, is_fleeting

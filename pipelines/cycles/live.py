@@ -1,11 +1,11 @@
-"""The live run: cycle after cycle, as long as it is wanted.
+"""The live run: cycle after cycle until it is stopped.
 
 Place in the walk: `tidemark pipeline run`, `tidemark demo` and the freshness bench call it. A cycle
 begins as soon as a shipment is there, and no sooner than `Pace.cycle_ms` after the one before it.
 
-Invariant: one process a lake computes its gold, and whoever comes second is refused with who holds
-it; what goes wrong in a cycle is told and tried again with a growing pause, from what is recorded,
-never from what this process remembers. Absent on purpose: Structured Streaming
+Invariant: one process a lake computes its gold, and whoever comes second is refused with the name
+of the holder; what goes wrong in a cycle is reported and tried again with a growing pause, from
+what is recorded, never from what this process remembers. Absent on purpose: Structured Streaming
 (docs/adr/0003-gold-by-a-driver-loop.md has the figures).
 """
 
@@ -16,10 +16,10 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 from engine.foundation.errors import LakeError, TidemarkError
+from pipelines.base.settings import Pace
 from pipelines.cycles.driver import Progress
-from pipelines.lake import Lake, first_line
-from pipelines.lease import DRIVER, Lease, acquire
-from pipelines.settings import Pace
+from pipelines.lake.lake import Lake, first_line
+from pipelines.lake.lease import DRIVER, Lease, acquire
 
 POLL_S: Final = 0.1
 """How often the log of the shipments is looked at: one file that is not there yet."""
@@ -65,8 +65,8 @@ def run_live(
     looks again after `poll_s`.
 
     begin: makes the driver, from what is recorded. A TidemarkError that it raises the first time is
-    raised: such a lake is not this run's. All other failures, of storage or of executors, are told
-    and tried again. LakeError when another process has taken the lease over.
+    raised: such a lake is not this run's. All other failures, of storage or of executors, are
+    reported and tried again. LakeError when another process has taken the lease over.
     """
     driver: Cycles | None = None
     has_begun = False
@@ -84,7 +84,7 @@ def run_live(
                 has_begun = True
                 started_s = time.monotonic()
             progress = driver.next_cycle()
-        except Exception as error:  # raised again when the lake is not this run's; told otherwise
+        except Exception as error:  # raised again when the lake is not this run's, else reported
             if isinstance(error, TidemarkError) and not has_begun:
                 raise
             driver = None

@@ -1,5 +1,6 @@
-"""How far the run of a lake has come: the plan of every cycle, recorded before its first gold row,
-and what it has left behind, recorded after its last.
+"""Plans of cycles: recorded before a cycle's first gold row, and closed after its last.
+
+They say how far the run of a lake has come, and what a cycle has left behind.
 
 Place in the walk: `next_cuts` decides what the next cycle takes; `Plans` records that decision in
 <lake>/state/plans and hands it back after a restart.
@@ -25,17 +26,17 @@ from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from engine.foundation.errors import LakeError
-from pipelines.catalogue import GOLD_FOLDER, STATE_FOLDER
 from pipelines.cycles.cuts import Cut
 from pipelines.cycles.kept_cycles import CYCLES, kept_cycles, least_cycle
 from pipelines.cycles.kept_states import KeptState, ends_an_hour, keep
-from pipelines.lake import Lake, first_line, sql_over
-from pipelines.table_logs import HOOKS, ShortLog
-from pipelines.tail import Place
+from pipelines.lake.appends import append, write_anew
+from pipelines.lake.lake import GOLD_FOLDER, STATE_FOLDER, Lake, first_line, sql_over
+from pipelines.lake.table_logs import ShortLog
+from pipelines.lake.tail import Place
 
 PLANS: Final = "plans"
 PLANNED: Final = "PLANNED"
@@ -183,19 +184,14 @@ class Plans:
                 body = {**json.loads(record["body"]), "chains": chains}
                 record["body"] = json.dumps(body)
             record["recorded_date"] = record["recorded_at"].date()
-        try:
-            write_deltalake(
-                self._lake.table(address),
-                pa.Table.from_pylist(records, _SCHEMA),
-                mode="overwrite",
-                schema_mode="overwrite",
-                partition_by=["recorded_date"],
-                commit_properties=CommitProperties(
-                    app_transactions=[Transaction(PLANS, len(records))]
-                ),
-            )
-        except DeltaError as error:
-            raise LakeError(f"{address} takes no record ({first_line(error)})") from error
+        write_anew(
+            self._lake,
+            self._lake.table(address),
+            pa.Table.from_pylist(records, _SCHEMA),
+            partition_by=["recorded_date"],
+            transaction=(PLANS, len(records)),
+            refusal="takes no record",
+        )
 
     @staticmethod
     def restored(lake: Lake) -> Plans:
@@ -320,18 +316,19 @@ class Plans:
         count = (self._records or 0) + 1
         version = None if known is None else known.version()
         try:
-            write_deltalake(
+            # Of two that record at the same time, the second is refused.
+            append(
+                self._lake,
                 address if known is None else known,
                 pa.Table.from_pylist([record], _SCHEMA),
-                mode="error" if known is None else "append",
+                is_new=known is None,
                 partition_by=["recorded_date"],
-                storage_options=self._lake.storage_options or None,
-                commit_properties=CommitProperties(app_transactions=[Transaction(PLANS, count)]),
-                post_commithook_properties=HOOKS,
+                transaction=(PLANS, count),
+                refusal="takes no record",
             )
             if version is not None:
                 self.log.committed(version)
-        except DeltaError as error:  # Of two that record at the same time, the second as well.
+        except DeltaError as error:
             raise LakeError(f"{address} takes no record ({first_line(error)})") from error
         self._records = count
 
@@ -452,7 +449,7 @@ def _records(lake: Lake, wanted: str) -> list[dict[str, Any]]:
 
 
 def plan_of(record: Mapping[str, Any]) -> Plan:
-    """The plan that a record of the table tells."""
+    """The plan that a record of the table reports."""
     body = json.loads(record["body"])
     return Plan(
         record["run_id"],

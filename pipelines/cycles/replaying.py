@@ -1,12 +1,11 @@
-"""Computing gold again for a past range, into a lake of its own, and comparing it with what is
-there.
+"""Replays a past range into a lake of its own, and compares its gold with what is there.
 
 Place in the walk: the same cycles as the live run, over bronze that is there already.
 
 A range begins where a state of the live run was kept (each hour of data time, at or before
 `--from`), or with the first row of bronze. It ends at the first shipped horizon that reaches
 `--to`, or with the very rows that a cycle of the live run had taken: then what was known at that
-cycle is there again, without what an emitter has told late since.
+cycle is there again, without what an emitter has reported late since.
 
 Invariant: rows of the same range are equal in all columns, whichever way they were made. Absent on
 purpose: Spark; the job is handed in.
@@ -21,18 +20,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from engine.foundation.errors import ConfigError, LakeError
+from pipelines.base.settings import Evaluation, Pace
+from pipelines.base.time_units import moment_at, utc_text
 from pipelines.cycles.comparing import Difference, compare
 from pipelines.cycles.cuts import Cut, until, until_cuts
 from pipelines.cycles.driver import Driver, Job, Until
-from pipelines.cycles.files import DataFiles
 from pipelines.cycles.kept_states import KeptState, kept_before
 from pipelines.cycles.keyed_state import file_of, read_recorded
 from pipelines.cycles.plan import PLANS, cycles_kept, last_done, plan_of_cycle, settings_of
 from pipelines.cycles.work import KEYED
-from pipelines.lake import Lake, sql_over
+from pipelines.lake.data_files import DataFiles
+from pipelines.lake.lake import Lake, sql_over
 from pipelines.marts.declared import gold_tables
-from pipelines.microseconds import moment_at, utc_text
-from pipelines.settings import Evaluation, Pace
 
 
 def evaluation_of(

@@ -1,4 +1,4 @@
-"""Tables as Arrow streams: how rows travel between executors, and lie in the state's files.
+"""Tables as Arrow streams: the format between executors and in the state's files.
 
 Place in the walk: parts of buckets (`buckets`) and keyed state (`keyed_state`). Invariant: what is
 read equals what was written, dictionaries included. What travels is compressed here: each byte of

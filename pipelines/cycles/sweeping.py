@@ -1,4 +1,4 @@
-"""Which of the state's files are still needed, and removal of the others.
+"""Removes files of the state that nothing needs any more.
 
 Place in the walk: the driver, now and then, behind a cycle that is done. Invariant: a file that a
 cycle under way, a restart or a replay may start from is never removed: those of the last cycle that
@@ -18,8 +18,8 @@ import obstore
 from pipelines.cycles.kept_states import kept
 from pipelines.cycles.keyed_state import file_of
 from pipelines.cycles.work import KEYED
-from pipelines.lake import Lake
-from pipelines.small_files import object_store
+from pipelines.lake.lake import Lake
+from pipelines.lake.small_files import object_store
 
 SPARED_S: Final = 3600.0
 """Files that are younger may belong to a cycle that nobody has recorded yet."""

@@ -1,10 +1,12 @@
-"""A lake of an earlier version is gone on with: its gold stays, and the run begins anew behind it.
+"""Takes over a lake of an earlier version: keeps its gold, rebuilds its keyed state.
+
+The run begins anew behind that gold.
 
 Place in the walk: before the driver of a live run. The keyed state of such a version has no sums,
 and lacks much of what the present rules carry. So bronze is judged once more, up to where the last
 complete cycle ended, in a place of its own; what comes of it as state is what the next cycle starts
 from, and its gold is thrown away. The run keeps its name, settings, buckets and the numbers of its
-cycles: what was known at any of them can still be asked.
+cycles: what was known at any of them can still be read.
 
 Invariant: no row of gold is changed, and none is written that is seen at a cycle of the earlier
 version: what its intervals are continued with is seen one microsecond behind its last cycle. An
@@ -21,25 +23,23 @@ from datetime import datetime, timedelta
 from typing import Final
 
 import polars as pl
-from deltalake import CommitProperties, Transaction, write_deltalake
-from deltalake.exceptions import DeltaError
 
-from engine.foundation.errors import LakeError
+from pipelines.base.settings import Evaluation, Pace
+from pipelines.base.time_units import moment_at
 from pipelines.cycles.commit import GoldTables
 from pipelines.cycles.cuts import until_cuts
 from pipelines.cycles.driver import Driver, Job
-from pipelines.cycles.files import DataFiles
 from pipelines.cycles.gold_files import PARTITION
 from pipelines.cycles.keyed_state import file_of, read_recorded
 from pipelines.cycles.plan import PLANS, Plan, Plans, last_done
 from pipelines.cycles.work import KEYED
-from pipelines.lake import Lake, first_line, sql_over, with_declared
+from pipelines.lake.appends import append
+from pipelines.lake.data_files import DataFiles
+from pipelines.lake.lake import Lake, sql_over, with_declared
+from pipelines.lake.schemas import arrow_schema
+from pipelines.lake.small_files import remove_folder
 from pipelines.marts.declared import gold_tables
 from pipelines.marts.mart import GoldTable
-from pipelines.microseconds import moment_at
-from pipelines.schemas import arrow_schema
-from pipelines.settings import Evaluation, Pace
-from pipelines.small_files import remove_folder
 
 AGAIN: Final = "judged_again"
 """Below the lake's state: what comes of judging bronze once more, as long as that takes."""
@@ -131,17 +131,14 @@ def _continue_intervals(lake: Lake, again: Lake, table: GoldTable, last: Plan) -
     if rows.is_empty():
         return
     schema = arrow_schema(table.columns)
-    try:
-        write_deltalake(
-            there,
-            rows.select(schema.names).to_arrow().cast(schema),
-            mode="append",
-            partition_by=[PARTITION],
-            storage_options=lake.storage_options or None,
-            commit_properties=CommitProperties(app_transactions=[Transaction(app, last.cycle)]),
-        )
-    except DeltaError as error:
-        raise LakeError(f"{lake.gold(table.name)} takes no commit ({first_line(error)})") from error
+    append(
+        lake,
+        there,
+        rows.select(schema.names).to_arrow().cast(schema),
+        partition_by=[PARTITION],
+        transaction=(app, last.cycle),
+        refusal="takes no commit",
+    )
 
 
 def _newest(lake: Lake, table: GoldTable) -> pl.DataFrame:
@@ -164,7 +161,7 @@ def continued(old: pl.DataFrame, new: pl.DataFrame, ends: Ends) -> pl.DataFrame:
     """The revisions that follow the newest ones of an earlier version: what the present rules say
     of an interval at the end of its last cycle, where they say otherwise.
 
-    Intervals that the earlier version has told of behind that cycle stay as they are.
+    Intervals that the earlier version has reported on behind that cycle stay as they are.
     """
     known = {row["window_id"]: row for row in old.iter_rows(named=True)}
     told = {row["window_id"]: row for row in new.iter_rows(named=True)}
@@ -182,7 +179,7 @@ def continued(old: pl.DataFrame, new: pl.DataFrame, ends: Ends) -> pl.DataFrame:
                 rows.append(_seen_behind(now, end))
                 continue
             if now["revision"] == next_revision - 1:
-                continue  # The next revision is the one that the present rules will tell.
+                continue  # The next revision is the one that the present rules will report.
         if before is not None and before["state"] == "OPEN":
             over = now if now is not None and now["state"] == "CLOSED" else before
             rows.append(_seen_behind(_closed(over, end, next_revision), end))

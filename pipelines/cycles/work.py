@@ -1,4 +1,4 @@
-"""What executors do in a cycle: read the files of its cut, and judge the buckets.
+"""Work of executors in a cycle: reads the files of its cut, and judges the buckets.
 
 Place in the walk: Spark hands the two functions here to its executors (`pipelines.cycles.job`);
 tests call them without Spark.
@@ -20,15 +20,16 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from engine.telemetry.tables import BY_NAME
+from pipelines.base.settings import Evaluation
 from pipelines.cycles.buckets import bucket_of, split, within
-from pipelines.cycles.files import DataFiles, understood
 from pipelines.cycles.gold_files import NewFile, write_rows
 from pipelines.cycles.keyed_state import StateFiles
-from pipelines.lake import Lake
+from pipelines.lake.data_files import DataFiles, understood
+from pipelines.lake.lake import Lake
+from pipelines.lake.schemas import KEY_TEXT
 from pipelines.marts.computing import compute
 from pipelines.marts.declared import steps
-from pipelines.marts.mart import KEY_TEXT, ROW_NUMBERS, Step
-from pipelines.settings import Evaluation
+from pipelines.marts.mart import ROW_NUMBERS, Step
 from pipelines.staging.facts import (
     NUMBERS,
     Reach,
@@ -44,7 +45,7 @@ KEYED: Final = "keyed"
 """The folder of the state's files, beside the tables of a lake's state."""
 
 ODD: Final = "odd"
-"""Name of a part that tells which rows of a file were set aside, and why."""
+"""Name of a part that reports which rows of a file were set aside, and why."""
 
 Part = tuple[int, str, pa.Table]
 """Bucket, bronze table (or ROW_NUMBERS), rows."""
@@ -99,7 +100,7 @@ class BucketDone:
 
 def read(order: WorkOrder, task: int) -> Iterator[Part]:
     """The parts of one reading task's files, for each bucket. Rows that cannot be judged are set
-    aside here, and told to the first bucket.
+    aside here, and reported to the first bucket.
     """
     files, wanted = DataFiles(order.source), inputs_of(steps())
     for table, path in order.readings[task]:

@@ -1,1 +1,1 @@
-"""What is computed from the facts: one file a gold table, and the steps that several start from."""
+"""Marts: one file per gold table, and the steps that several of them start from."""

@@ -1,4 +1,4 @@
-"""Columns that many gold tables share: when, where, and on what a row rests.
+"""Columns that many gold tables share: time, place, and the evidence of a row.
 
 Place in the walk: the marts declare their tables with them. Invariant: one name, one meaning, in
 all tables. Absent on purpose: what only one table has.

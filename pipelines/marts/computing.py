@@ -1,4 +1,4 @@
-"""One partition of a cycle: every step over its facts, in order.
+"""Computes one partition of a cycle: every step over its facts, in order.
 
 Place in the walk: called by the task of an executor and by tests, with the facts of one hash bucket
 and what the steps carried; what comes back is written by who called.
@@ -16,8 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from engine.foundation.errors import LakeError
+from pipelines.base.settings import Evaluation
 from pipelines.marts.mart import Given, Mart, Positions, Step, words_of
-from pipelines.settings import Evaluation
 
 State = Mapping[str, Mapping[str, pa.Table]]
 """Per step, what it carries."""

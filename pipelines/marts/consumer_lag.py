@@ -1,4 +1,4 @@
-"""Lag of every queue, in messages and in time: one row per report of a group's state on a queue.
+"""Lag of every queue, in messages and in time: one row per report of a group's progress.
 
 Place in the walk: staged group_watermarks → gold consumer_lag. A projection, plus a look back of a
 minute for the trend: carried are the known lags of each queue in the minute before its last row.
@@ -6,10 +6,10 @@ minute for the trend: carried are the known lags of each queue in the minute bef
 Invariant: a lag that is not known is null and `unknown_reason` says why; nothing is clamped. A
 consume offset beyond the end of the queue (the log has lost messages) says nothing of what waits:
 BEYOND_END, no number, so that it can reduce no sum; by how much it is beyond, committed and
-max_offset tell. Lag in a queue that nobody may
+max_offset report. Lag in a queue that nobody may
 read any more (at or above readQueueNums) is UNREADABLE: no consumer can work it off. A clock that
 is set back begins a new minute: rows from before it are no past. Absent on purpose: interpolation.
-The engine tells the store time of the very message at the committed offset.
+The engine reports the store time of the very message at the committed offset.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from engine.telemetry.tables import Column, must
+from pipelines.base.settings import MINUTE_US, MS_US, SECOND_US, TREND_US
 from pipelines.marts.columns import (
     BROKER,
     CLUSTER,
@@ -40,13 +41,12 @@ from pipelines.marts.declaring import as_declared
 from pipelines.marts.judging.packed import UNKNOWN, Flags, as_column, flags, numbers, truncated
 from pipelines.marts.judging.queue_numbers import NAME as QUEUE_NUMBERS
 from pipelines.marts.judging.ticks import CLOCK_STEPPED
-from pipelines.marts.keys import is_one_of
 from pipelines.marts.mart import Given, GoldTable, Made, Positions, fleeting, mart
 from pipelines.marts.polled import NAME as POLLED
 from pipelines.marts.polled import changed_messages, errors_ms, marked
 from pipelines.marts.timeless import NAME as TIMELESS
 from pipelines.marts.timeless import timely
-from pipelines.settings import MINUTE_US, MS_US, SECOND_US, TREND_US
+from pipelines.staging.facts import is_one_of
 from pipelines.staging.soundness import COMMITTED_STATES
 
 CONSUMER_LAG: Final = GoldTable(
@@ -62,7 +62,8 @@ CONSUMER_LAG: Final = GoldTable(
         Column(
             "lag_messages",
             LONG,
-            "max_offset - committed, never below 0; null when unknown",
+            "max_offset - committed, never below 0; without a consume offset max_offset - began, "
+            "and 0 of an empty queue; null when unknown",
         ),
         Column(
             "time_lag_ms",
@@ -73,6 +74,7 @@ CONSUMER_LAG: Final = GoldTable(
             "time_lag_error_ms",
             LONG,
             "half-width of the error bar of time_lag_ms; 0 when EXACT, error_ms when OBSERVED",
+            rests_on=("time_lag_ms",),
         ),
         must(
             "provenance",
@@ -105,14 +107,19 @@ CONSUMER_LAG: Final = GoldTable(
             "trend",
             STRING,
             "GROWING, STEADY or SHRINKING over the last minute; null when too few rows",
+            rests_on=("lag_change_per_minute",),
         ),
         Column(
             "lag_change_per_minute",
             LONG,
             "messages a minute by which lag_messages changes; null as trend",
+            rests_on=("lag_messages",),
         ),
         Column(
-            "drain_time_ms", LONG, "time until lag 0 at the present rate; null unless SHRINKING"
+            "drain_time_ms",
+            LONG,
+            "time until lag 0 at the present rate; null unless SHRINKING",
+            rests_on=("lag_change_per_minute",),
         ),
         Column("last_commit_time", TIMESTAMP, "when the group last reported an offset"),
         Column("last_pull_time", TIMESTAMP, "when the group last pulled"),
@@ -131,6 +138,19 @@ CONSUMER_LAG: Final = GoldTable(
             LONG,
             "by how many messages lag_messages changes in that time, at its present rate; null "
             "when it was told, or when the rate is not known",
+            rests_on=("lag_change_per_minute",),
+        ),
+        Column(
+            "members_unknown_reason",
+            STRING,
+            "why nobody knows the group's members: they may be connected with a proxy that nobody "
+            "can ask; null when they are known",
+        ),
+        Column(
+            "began",
+            LONG,
+            "where the group began to read the queue, which has no consume offset; null when it "
+            "has one, or when nobody knows",
         ),
     ),
     ("cluster", "broker", "group", "topic", "queue_id", "observed_at", "seq"),
@@ -295,13 +315,13 @@ def unknown_reason(rows: pa.Table) -> pa.Array:
     return _first_that_holds(
         {
             "BROADCAST": flags(rows["is_broadcast"]),
-            "NO_OFFSET": flags(is_one_of(state, "NONE")),
+            "NO_OFFSET": flags(is_one_of(state, "NONE")) & _is_null(rows["lag_messages"]),
             "PURGED": flags(is_one_of(state, "PURGED")),
             "BEYOND_END": flags(pc.greater(rows["committed"], rows["max_offset"])),
             "WORD_NOT_KNOWN": ~flags(is_one_of(state, *COMMITTED_STATES)),
             CLOCK_STEPPED: flags(rows["is_timeless"]),
             "STORED_AHEAD": _are_stored_ahead(rows),
-            "STORE_TIME_NOT_TOLD": np.asarray(pc.is_null(rows["time_lag_us"])),
+            "STORE_TIME_NOT_TOLD": _is_null(rows["time_lag_us"]),
         },
         otherwise=None,
     )
@@ -316,6 +336,10 @@ def _first_that_holds(conditions: Mapping[str, Flags], *, otherwise: str | None)
     is_null = codes == len(words)
     places = pa.array(codes, mask=is_null) if is_null.any() else pa.array(codes)
     return pa.DictionaryArray.from_arrays(places, words)
+
+
+def _is_null(column: pa.ChunkedArray) -> Flags:
+    return np.asarray(pc.is_null(column))
 
 
 def _are_stored_ahead(rows: pa.Table) -> Flags:

@@ -1,15 +1,16 @@
-"""Roll-ups of consumer_lag: least, greatest and last lag of a queue in each minute, five minutes
-and hour, and which queue of its group was the worst.
+"""Roll-ups of consumer_lag: the lag of a queue in each minute, five minutes and hour.
+
+A row has the least, greatest and last lag of the slot, and which queue of its group was the worst.
 
 Place in the walk: staged group_watermarks → gold consumer_lag_rollups, which readers of long ranges
 take in place of consumer_lag. Carried: what is known of slots that are not over; a minute that is
 over goes into its five minutes, and these into their hour.
 
-A slot is told when the emitter has reported everything up to its end, so an emitter that is late
+A slot is emitted when the emitter has reported everything up to its end, so an emitter that is late
 has its slots late. What comes behind the horizon of a slot that is over (a clock was set back)
-counts into the slot in which it came: a slot is told once. Invariant: a row is the aggregate of the
-rows of consumer_lag in its slot, the same however cycles are cut. Absent on purpose: slots in which
-a queue was not told; what was told before stands, as in consumer_lag.
+counts into the slot in which it came: a slot is emitted once. Invariant: a row is the aggregate of
+the rows of consumer_lag in its slot, the same however cycles are cut. Absent on purpose: slots in
+which a queue was not reported; its last report stands, as in consumer_lag.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from engine.telemetry.tables import Column, must
+from pipelines.base.settings import MS_US, SECOND_US
+from pipelines.lake.schemas import KEY_TEXT
 from pipelines.marts.columns import (
     BOOLEAN,
     BROKER,
@@ -42,11 +45,10 @@ from pipelines.marts.declaring import as_declared
 from pipelines.marts.judging.packed import NEVER, UNKNOWN, Flags, as_column, numbers, truncated
 from pipelines.marts.judging.queue_numbers import NAME as QUEUE_NUMBERS
 from pipelines.marts.keys import numbered
-from pipelines.marts.mart import KEY_TEXT, Given, GoldTable, Made, Positions, mart
+from pipelines.marts.mart import Given, GoldTable, Made, Positions, mart
 from pipelines.marts.slots import HORIZONS, horizons, is_over
 from pipelines.marts.timeless import NAME as TIMELESS
 from pipelines.marts.timeless import timely
-from pipelines.settings import MS_US, SECOND_US
 
 SPANS_S: Final = (60, 300, 3600)
 """Each is a multiple of the one before, from which it is summed up."""
@@ -105,7 +107,7 @@ _SLOTS: Final = {span_s: f"slots_{span_s}" for span_s in SPANS_S}
 
 
 def consumer_lag_rollups(given: Given) -> Made:
-    """One row per queue and slot in which it was told, for each length of a slot."""
+    """One row per queue and slot in which it was reported, for each length of a slot."""
     state = given.state
     came = _behind_horizons(given)
     known = horizons(state["horizons"], given.facts["shipments"])
@@ -128,7 +130,7 @@ def consumer_lag_rollups(given: Given) -> Made:
 
 def _behind_horizons(given: Given) -> Positions:
     """Per fact, the moment from which its slot follows: its own, or right behind the horizon that
-    its emitter had told before it.
+    its emitter had reported before it.
     """
     rows, shipments = given.facts["group_watermarks"], given.facts["shipments"]
     event_us, seq = numbers(rows["event_us"]), numbers(rows["seq"])

@@ -1,4 +1,4 @@
-"""Messages that ended in a dead-letter queue, with the moment their trouble began.
+"""Messages that ended in a dead-letter queue, with the moment of their first failure.
 
 Place in the walk: retry_dlq_flow → gold dead_letters. Carried: per group the first SENT_BACK of
 each message that failed in the last RETRY_SPAN_US; sixteen tries at the default levels take 4 h
@@ -17,6 +17,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from engine.telemetry.tables import Column, must
+from pipelines.base.settings import FAILING_MESSAGES_MAX, RETRY_SPAN_US
+from pipelines.lake.schemas import KEY_TEXT
 from pipelines.marts.columns import (
     BROKER,
     CLUSTER,
@@ -31,9 +33,9 @@ from pipelines.marts.columns import (
     TIMESTAMP,
 )
 from pipelines.marts.declaring import rows_as_declared
-from pipelines.marts.keys import are_among, is_one_of
-from pipelines.marts.mart import KEY_TEXT, Given, GoldTable, Made, mart
-from pipelines.settings import FAILING_MESSAGES_MAX, RETRY_SPAN_US
+from pipelines.marts.keys import are_among
+from pipelines.marts.mart import Given, GoldTable, Made, mart
+from pipelines.staging.facts import is_one_of
 
 DEAD_LETTERS: Final = GoldTable(
     "dead_letters",

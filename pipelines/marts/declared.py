@@ -1,7 +1,7 @@
 """The list of all marts: every module of this folder that declares one as `MART`.
 
 Place in the walk: what cycles, replays, expectations and the documentation loop over. A new gold
-table is a new file here; nothing else is told of it.
+table is a new file here; nothing else needs to know of it.
 
 Invariant: a step comes behind the steps it reads. Absent on purpose: names of marts.
 """

@@ -1,4 +1,4 @@
-"""Rows as their table declares them: the last step of every mart.
+"""Shapes rows as their table declares them: the last step of every mart.
 
 Place in the walk: what a mart has computed → rows with exactly the declared columns, in order, in
 the declared types. Invariant: a mart that lacks a column, or has a null where none may be, fails
@@ -14,8 +14,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.marts.mart import KEY_TEXT, GoldTable
-from pipelines.schemas import arrow_schema
+from pipelines.lake.schemas import KEY_TEXT, arrow_schema
+from pipelines.marts.mart import GoldTable
 
 MICROS = pa.timestamp("us", tz="UTC")
 MOMENTS = ("observed_at", "valid_from")
@@ -31,8 +31,8 @@ def as_declared(
     """The declared columns of `table`, taken by name; `observed_us` becomes observed_at,
     observed_date (and valid_from). Whole numbers become moments where one is declared.
 
-    keeps_dictionaries: texts stay as they are told apart already, for a table of many rows that no
-    other mart reads: a file holds them so anyway.
+    keeps_dictionaries: texts stay as they are distinguished already, for a table of many rows that
+    no other mart reads: a file holds them so anyway.
     """
     schema = arrow_schema(table.columns)
     fields = []

@@ -1,4 +1,4 @@
-"""Which delay keeps failed messages: what was scheduled for each, what came out, what is overdue.
+"""Delayed retries by delay: messages scheduled, released, waiting and overdue.
 
 Place in the walk: retry_dlq_flow → gold delayed_retries. Beside retry_flow, which closes the sheet
 by topic of origin, this says where a message waits: a delay is a level, and a level is one queue of
@@ -6,7 +6,7 @@ the broker, so a level that stands shows as overdue messages of its delay in eve
 
     scheduled = released + waiting        overdue: of waiting, those whose delay is over
 
-A broker that is watched from outside tells where its delay levels stand (`delay_levels`), not whose
+A broker that is watched from outside shows where its delay levels stand (`delay_levels`), not whose
 messages these hold: its rows are of the group `*`, one a change, and messages that were sent with a
 delay count as well. A broker of an earlier version does not say of which delay a message came out:
 how many of its group are overdue is unknown from then on. Carried: totals, and counts of slots that
@@ -24,6 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from engine.telemetry.tables import Column, must
+from pipelines.lake.schemas import KEY_TEXT
 from pipelines.marts.columns import (
     BROKER,
     CLUSTER,
@@ -35,8 +36,8 @@ from pipelines.marts.columns import (
     SEQ,
 )
 from pipelines.marts.declaring import as_declared
-from pipelines.marts.keys import is_one_of, numbered
-from pipelines.marts.mart import KEY_TEXT, Given, GoldTable, Made, mart
+from pipelines.marts.keys import numbered
+from pipelines.marts.mart import Given, GoldTable, Made, mart
 from pipelines.marts.retry_flow import SLOT_US, due_later
 from pipelines.marts.slots import (
     HORIZONS,
@@ -48,6 +49,7 @@ from pipelines.marts.slots import (
     summed,
     totalled,
 )
+from pipelines.staging.facts import is_one_of
 
 DELAYED_RETRIES: Final = GoldTable(
     "delayed_retries",
@@ -76,7 +78,7 @@ DELAYED_RETRIES: Final = GoldTable(
     on_ticks="true",
 )
 _UNTOLD: Final = -1
-"""Inside the state, in place of a delay that was not told."""
+"""Inside the state, in place of a delay that was not reported."""
 _COUNTS: Final = ("scheduled", "released", "due")
 _GROUP: Final = ("cluster", "broker", "emitter", "group")
 _DELAY: Final = (*_GROUP, "delay_ms")
@@ -86,7 +88,7 @@ COUNTED: Final = pa.schema(
         *((name, pa.int64()) for name in ("delay_ms", "slot_us", "seq", *_COUNTS)),
     ]
 )
-"""Counts of slots that are not over; or totals, with the last slot told."""
+"""Counts of slots that are not over; or totals, with the last slot reported."""
 
 
 def delayed_retries(given: Given) -> Made:
@@ -97,7 +99,7 @@ def delayed_retries(given: Given) -> Made:
     seen = _levels(given.facts["delay_levels"])
     if not told.num_rows:
         return Made(seen, carried)
-    # What came out of an untold delay lies before the others of its slot.
+    # What came out of an unreported delay lies before the others of its slot.
     told = told.sort_by([("slot_us", "ascending"), ("delay_ms", "ascending")])
     rows = pa.concat_tables([state["totals"], told]).unify_dictionaries().combine_chunks()
     untold = np.where(np.asarray(rows["delay_ms"]) == _UNTOLD, np.asarray(rows["released"]), 0)
@@ -126,7 +128,7 @@ def _levels(levels: pa.Table) -> pa.Table:
 def _contributions(steps: pa.Table) -> pa.Table:
     delay_ms = steps["delay_ms"]
     is_scheduled = pc.and_(is_one_of(steps["step"], "SCHEDULED"), pc.is_valid(delay_ms))
-    # Of what is given up at once no delay is told.
+    # Of what is given up at once no delay is reported.
     is_given_up = pc.and_(is_one_of(steps["step"], "DEAD_LETTERED"), pc.is_valid(delay_ms))
     is_released = pc.or_(is_one_of(steps["step"], "DELIVERED"), is_given_up)
     keys = {name: steps[name] for name in (*_GROUP, "seq")}

@@ -1,11 +1,12 @@
-"""Intervals in which messages of a queue were at risk of double consumption, and what came of it.
+"""Intervals in which messages of a queue risked double consumption, and their outcome.
 
 Place in the walk: facts, offset_violations and exposed queues → gold duplicate_risk_windows.
 
-Three sources, told apart by `basis`: what an event put at risk (DEPARTURE, RESTART, OFFSET_FALL,
+Three sources, distinguished by `basis`: what an event put at risk (DEPARTURE, RESTART, OFFSET_FALL,
 and REDELIVERY that nobody expected), what is at risk as long as a head is frozen (EXPOSURE, judged
-on ticks), and messages delivered once more from another place: because they failed (SEND_BACK), or
-because their producer sent them again and both copies are stored (SEND_RETRY). Invariant: predicted
+on ticks), and messages delivered once more from another place: because they failed (SEND_BACK), a
+POP group did not acknowledge them in time (INVISIBLE_TIME_EXPIRED), or their producer sent them
+again and both copies are stored (SEND_RETRY). Invariant: predicted
 and observed stand side by side in one row; an observed re-delivery comes from the broker's own
 redeliveries, never from a prediction. Absent on purpose: the sources (`risks/`).
 """
@@ -18,7 +19,6 @@ from typing import Any, Final
 import pyarrow as pa
 
 from engine.telemetry.tables import Column, ColumnType, must
-from pipelines.came_again import OBSERVED
 from pipelines.marts.columns import (
     BROKER,
     CLUSTER,
@@ -33,19 +33,22 @@ from pipelines.marts.columns import (
     TOPIC,
 )
 from pipelines.marts.declaring import rows_as_declared, window_id
-from pipelines.marts.keys import QUEUE_KEY, is_one_of
+from pipelines.marts.keys import QUEUE_KEY
 from pipelines.marts.loss_events import SPOOL_LOSS
 from pipelines.marts.mart import Given, GoldTable, Made, Positions, mart
-from pipelines.marts.risks.answers import answered
+from pipelines.marts.risks.absences import absences
 from pipelines.marts.risks.departures import LOSERS, departures
-from pipelines.marts.risks.evidence import OF_ONE_MESSAGE, evidence, tells_redeliveries
 from pipelines.marts.risks.fold import Revision
 from pipelines.marts.risks.holdings import Range
 from pipelines.marts.risks.marks import MARKS, Marks
+from pipelines.marts.risks.offset_answers import answered
 from pipelines.marts.risks.restarts import CUTS, restarts
-from pipelines.marts.risks.samples import SAMPLES, newest_samples
+from pipelines.marts.risks.samples import SAMPLES, newest_samples, samples_of
 from pipelines.marts.risks.sightings import delivered_once_more, falls, redelivered
 from pipelines.marts.risks.windows import WINDOWS, folded
+from pipelines.sentences.duplicate_counts import OBSERVED
+from pipelines.sentences.risks import OF_ONE_MESSAGE, evidence, tells_redeliveries
+from pipelines.staging.facts import is_one_of
 
 DUPLICATE_RISK_WINDOWS: Final = GoldTable(
     "duplicate_risk_windows",
@@ -62,7 +65,8 @@ DUPLICATE_RISK_WINDOWS: Final = GoldTable(
             "cause",
             STRING,
             "CONSUMER_CRASH, BROKER_CRASH, HAND_OVER, REWIND, RESET, OFFSET_STORE_LOST, SEND_BACK, "
-            "SEND_RETRY (a message stored twice under one UNIQ_KEY), DOUBLE_OWNER "
+            "SEND_RETRY (a message stored twice under one UNIQ_KEY), INVISIBLE_TIME_EXPIRED (a POP "
+            "group did not acknowledge it in time), DOUBLE_OWNER "
             "(two pull in turn for longer than a rebalance takes) or REPLAY_AFTER_TRUNCATION",
         ),
         must(
@@ -70,7 +74,7 @@ DUPLICATE_RISK_WINDOWS: Final = GoldTable(
             STRING,
             "what told: DEPARTURE, RESTART, OFFSET_FALL, OFFSET_ANSWER (a reader was told to begin "
             "below what was pulled), EXPOSURE (at risk while commits stand still), SEND_BACK, "
-            "SEND_RETRY, or REDELIVERY (seen without a prediction)",
+            "SEND_RETRY, INVISIBLE_TIME_EXPIRED, or REDELIVERY (seen without a prediction)",
         ),
         must(
             "outcome",
@@ -102,7 +106,7 @@ DUPLICATE_RISK_WINDOWS: Final = GoldTable(
             LONG,
             "observed re-deliveries so far, inside or outside the predicted range; null: unknown",
         ),
-        Column("message_id", STRING, "message concerned, for SEND_BACK and SEND_RETRY"),
+        Column("message_id", STRING, "message concerned, where a window is about one"),
         must("evidence", STRING, "one sentence with the figures"),
         EMITTER,
         SEQ,
@@ -142,27 +146,33 @@ def duplicate_risk_windows(given: Given) -> Made:
     facts, state = given.facts, given.state
     watermarks, new_samples = facts["group_watermarks"], facts["client_windows"]
     marks = Marks(state["marks"], state["earlier"], watermarks)
-    new_samples = new_samples.select(SAMPLES.names).cast(SAMPLES)
+    new_samples = samples_of(new_samples)
     samples = pa.concat_tables([state["samples"], new_samples])
-    restarted = restarts(facts["lifecycle"], state["cuts"], marks, samples)
+    fallen = list(falls(facts["offset_violations"]))
+    restarted = restarts(facts["lifecycle"], state["cuts"], marks, samples, fallen=fallen)
     marks.take_all()
     ends = [gone.event for gone in restarted.gone if gone.still_there is None]
     ends += facts["lifecycle"].filter(is_one_of(facts["lifecycle"]["kind"], SPOOL_LOSS)).to_pylist()
-    departed = departures(facts["rebalance_events"], samples, state["losers"], ends)
+    departed = departures(
+        facts["rebalance_events"], samples, state["losers"], ends=ends, falls=fallen
+    )
     events = [
         *departed.openings,
         *restarted.openings,
-        *falls(facts["offset_violations"]),
+        *fallen,
         *redelivered(facts["redeliveries"]),
     ]
     events += answered(facts["offset_answers"], state["windows"], events)
-    windows, revisions = folded(state["windows"], events, watermarks, restarted.gone)
+    away = absences(facts["rebalance_events"], new_samples, state["windows"], events)
+    windows, revisions = folded(
+        state["windows"], events, watermarks, restarted.gone, absent=list(away)
+    )
     revisions += delivered_once_more(facts["retry_dlq_flow"])
     revisions += facts["exposures"].to_pylist()
     carried = {"windows": windows, "cuts": restarted.cuts, "losers": departed.losers}
     touched: dict[str, Positions] = {}
-    if new_samples.num_rows or ends:
-        carried["samples"] = newest_samples(state["samples"], new_samples, ends)
+    if new_samples.num_rows or ends or fallen:
+        carried["samples"] = newest_samples(state["samples"], new_samples, ends, fallen)
     if watermarks.num_rows or state["earlier"].num_rows or restarted.gone:
         carried["marks"], moved, carried["earlier"] = marks.carried()
         if moved is not None:
@@ -202,7 +212,7 @@ def _as_ranges(ranges: Sequence[Range] | None) -> list[dict[str, int]] | None:
 
 def _window_id(revision: Revision) -> str:
     """Windows of single messages may open at the same instant on the same queue: their offset
-    tells them apart.
+    distinguishes them.
     """
     named = ("basis", "cause", *QUEUE_KEY, "opened_us")
     parts = [revision[name] for name in named]

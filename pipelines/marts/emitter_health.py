@@ -1,14 +1,15 @@
-"""Is telemetry gapless and unique? What each shipment promised against what bronze holds. And is
-the emitter's clock that of its lake?
+"""Completeness of telemetry: the rows each shipment promised against those in bronze.
+
+A row also says how far the emitter's clock is from that of its lake.
 
 Place in the walk: shipments and the (emitter, seq) of all new bronze rows → gold emitter_health.
 Carried: rows beyond the last shipment of their emitter, which belong to its next one; and how far
 horizons lay from the moments at which they were shipped.
 
 A horizon is a moment by the emitter's clock, and it is shipped a second or two later by the clock
-of the shipper. Of the last SKEW_SHIPMENTS the least late one tells how far the clocks are apart:
+of the shipper. Of the last SKEW_SHIPMENTS the least late one shows how far the clocks are apart:
 one that is ahead shows in full but for that second; of one that is behind it is an upper bound,
-because rows that come late look the same. A backlog tells nothing.
+because rows that come late look the same. A backlog says nothing.
 
 Invariant: a shipment that is complete has rows_expected = rows_found = rows_distinct. Each emitter
 is judged in one partition, its own. Absent on purpose: a row per cycle. Shipments are facts, so the
@@ -25,10 +26,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from engine.telemetry.tables import Column, must
+from pipelines.base.settings import CLOCK_SKEW_ALLOWED_US, MS_US
 from pipelines.marts.columns import EMITTER, LONG, OBSERVED_AT, OBSERVED_DATE, STRING
 from pipelines.marts.declaring import as_declared
 from pipelines.marts.mart import ROW_NUMBERS, Given, GoldTable, Made, Positions, mart
-from pipelines.settings import CLOCK_SKEW_ALLOWED_US, MS_US
 from pipelines.staging.facts import NUMBERS, in_order
 
 EMITTER_HEALTH: Final = GoldTable(
@@ -64,11 +65,11 @@ EMITTER_HEALTH: Final = GoldTable(
 )
 
 SKEW_SHIPMENTS: Final = 12
-"""A minute of an emitter that has nothing to tell."""
+"""A minute of an emitter that has nothing to report."""
 BACKLOG_ROWS: Final = 5_000
 """A shipment of so many rows is followed by the next one at once: it had waited."""
 SKEWS: Final = pa.schema([("emitter", pa.string()), ("skew_us", pa.int64())])
-"""Of each emitter the last SKEW_SHIPMENTS, in order; null where it was not told."""
+"""Of each emitter the last SKEW_SHIPMENTS, in order; null where it was not reported."""
 
 
 def emitter_health(given: Given) -> Made:

@@ -1,14 +1,14 @@
-"""What a crash would cost each broker: bytes, messages and queues that are not on stable storage.
+"""Cost of a crash per broker: bytes, messages and queues not on stable storage.
 
 Place in the walk: flush_checkpoints and queue_watermarks → gold flush_health. Carried: what of each
-queue is not flushed, the last marks of the commit log, and facts of slots that are not over.
-A flush is reported when it ends: while a disk hangs, queues alone tell what waits, and the bytes
-are those told last.
+queue is not flushed, the last marks of the commit log, and facts of slots that are not over. A
+flush is reported when it ends: while a disk hangs, queues alone show what waits, and the bytes are
+those reported last.
 
 A SIGKILL costs what lies in the transient pool and was not committed to the file; a power cut costs
 all that was not flushed. Invariant: a broker and slot with a flush or commit of the log, or with
-none and a queue that tells of messages not flushed, has one row, told when the slot is over. Absent
-on purpose: consume queues and index. They are built again from the log.
+none and a queue that reports messages not flushed, has one row, emitted when the slot is over.
+Absent on purpose: consume queues and index. They are built again from the log.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from engine.telemetry.tables import Column, must
+from pipelines.base.settings import SECOND_US
+from pipelines.lake.schemas import KEY_TEXT
 from pipelines.marts.columns import (
     BROKER,
     CLUSTER,
@@ -32,13 +34,13 @@ from pipelines.marts.columns import (
     STRING,
 )
 from pipelines.marts.declaring import rows_as_declared
-from pipelines.marts.keys import is_one_of, newest_of_each
+from pipelines.marts.keys import newest_of_each
 from pipelines.marts.life_cycles import ended
-from pipelines.marts.mart import KEY_TEXT, Given, GoldTable, Made, mart
+from pipelines.marts.mart import Given, GoldTable, Made, mart
 from pipelines.marts.polled import NAME as POLLED
 from pipelines.marts.polled import OBSERVED
 from pipelines.marts.slots import HORIZONS, horizons, is_over, slots_of
-from pipelines.settings import SECOND_US
+from pipelines.staging.facts import is_one_of
 
 SLOT_US: Final = 10 * SECOND_US
 
@@ -208,8 +210,8 @@ def _row(told: list[dict[str, Any]], queues: pa.Table) -> dict[str, Any]:
 
 
 def _as_polled(row: dict[str, Any]) -> dict[str, Any]:
-    """The same of a broker that tells how much is not flushed, and not what of it is messages, nor
-    how long a flush took.
+    """The same of a broker that reports how much is not flushed, and not what of it is messages,
+    nor how long a flush took.
     """
     waits = int(row["power_cut_bytes"] > 0)
     polled = {"power_cut_messages": waits, "power_cut_queues": waits, "flush_us_max": None}
@@ -219,7 +221,7 @@ def _as_polled(row: dict[str, Any]) -> dict[str, Any]:
 def _waiting(
     of_slot: Mapping[str, pa.Table], queues: pa.Table, last: pa.Table
 ) -> Iterator[dict[str, Any]]:
-    """One row a broker of whose log no flush or commit ended in the slot, while queues told of
+    """One row a broker of whose log no flush or commit ended in the slot, while queues reported on
     messages that are not flushed.
     """
     marks = {row["emitter"]: row for row in of_slot["marks"].sort_by("seq").to_pylist()}

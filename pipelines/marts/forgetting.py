@@ -1,8 +1,8 @@
-"""Carried rows that tell nothing any more.
+"""Drops carried rows that are too old to matter.
 
 Place in the walk: the end of a mart that remembers for a while. Invariant: time is that of the
-emitter of a row, as its newest facts tell; stamps never go back in one life of a broker, so what is
-forgotten would not have been asked for. Absent on purpose: the wall clock.
+emitter of a row, as its newest facts show; stamps never go back in one life of a broker, so nothing
+that is forgotten would have been needed. Absent on purpose: the wall clock.
 """
 
 from __future__ import annotations

@@ -1,26 +1,32 @@
-"""State of a group on a broker: its worst queue, in words, with sums that say how many queues they
-cover.
+"""State of a group on a broker: its worst queue in words, and sums over its queues.
+
+Each sum says how many queues it covers.
 
 Place in the walk: judged rows → gold group_state. A row when the state of a queue of the group
 changed; on a grid of ten seconds of data time when anything of the group did; and every group each
-SNAPSHOT_US. What was told stands until the next row of the group, as long as its emitter is alive.
+SNAPSHOT_US. A row stands until the next row of the group, as long as its emitter is alive.
 
-Carried: the figures of every queue, by its number, and the groups. Of a group that is told all
-queues are summed up anew, at a few nanoseconds each: no sum drifts. Invariant: an unknown lag is
-left out of the sum and counted in queues - queues_known; it is never taken as 0.
+Carried: the figures of every queue, by its number, and the groups. For each row of a group all its
+queues are summed up anew, at a few nanoseconds each: no sum drifts. Invariant: unknown is
+contagious: with the lag of one queue unknown that of the group is null, with the reason; the sum
+over the others is a lower bound, in a column of its own, and nothing that is unknown counts as 0.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from datetime import datetime
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from engine.telemetry.tables import Column, must
+from pipelines.base.settings import MS_US, SECOND_US, Evaluation
+from pipelines.base.time_units import moment_at
+from pipelines.lake.schemas import KEY_TEXT
 from pipelines.marts.columns import (
     BROKER,
     CLUSTER,
@@ -34,11 +40,34 @@ from pipelines.marts.columns import (
     STRING,
     TIMESTAMP,
 )
-from pipelines.marts.consumer_lag import STEADY_PER_MINUTE
 from pipelines.marts.declaring import as_declared
-from pipelines.marts.judging.arrivals import Grid, batches, grids_by_emitter, segments
+from pipelines.marts.groups.figures import FIGURES, SEVERITY, JudgedFigures, Values
+from pipelines.marts.groups.sums import (
+    SLOTS,
+    SPAN_US,
+    TRENDS,
+    Sums,
+    courses,
+    drain_ms,
+    known_of,
+    most_of,
+    recent_changes,
+    retained_until,
+    slot_of,
+    sum_of,
+    unknown_reasons,
+)
+from pipelines.marts.groups.unacknowledged import RECORDS, WAITING, GroupKey, Unacknowledged
+from pipelines.marts.judging.arrivals import (
+    HORIZONS,
+    Grid,
+    grids_by_emitter,
+    horizons_after,
+    segments,
+    shipped_by_emitter,
+)
 from pipelines.marts.judging.judged_rows import PERIOD_US
-from pipelines.marts.judging.packed import NEVER, UNKNOWN, Flags, as_column, numbers, truncated
+from pipelines.marts.judging.packed import UNKNOWN, Flags, as_column, numbers
 from pipelines.marts.judging.queue_numbers import NAME as QUEUE_NUMBERS
 from pipelines.marts.judging.queue_numbers import with_rows
 from pipelines.marts.judging.queues import NAME as JUDGED_QUEUES
@@ -46,12 +75,10 @@ from pipelines.marts.judging.rules import time_lag_us
 from pipelines.marts.judging.ticks import NAME as TICKS
 from pipelines.marts.judging.ticks import WORDS
 from pipelines.marts.keys import positions_of
-from pipelines.marts.mart import KEY_TEXT, Given, GoldTable, Made, Positions, coded, mart
+from pipelines.marts.mart import Given, GoldTable, Made, Positions, mart
 from pipelines.marts.polled import NAME as POLLED
 from pipelines.marts.polled import OBSERVED, errors_ms
-from pipelines.marts.sentences import deleted_unread, messages, rate
-from pipelines.settings import MS_US, SECOND_US, Evaluation
-from pipelines.wording import duration
+from pipelines.sentences import groups as sentences
 
 GROUP_STATE: Final = GoldTable(
     "group_state",
@@ -66,44 +93,64 @@ GROUP_STATE: Final = GoldTable(
             STRING,
             "worst queue: OK, CATCHING_UP, PAUSED, SLOW, STALLED, STOPPED, REWOUND, NO_OFFSET, "
             "DATA_LOST, "
-            "BROADCAST or UNKNOWN; GONE: it has no queue here any more",
+            "BROADCAST or UNKNOWN; STALLED is a POP group that acknowledges nothing, too; GONE: it "
+            "has no queue here any more",
         ),
         must("reason", STRING, "the state in words, naming queue and figures"),
-        Column("lag_messages", LONG, "sum over queues whose lag is known; null when none is"),
         Column(
-            "time_lag_ms", LONG, "largest over queues whose time lag is known; null when none is"
+            "lag_messages",
+            LONG,
+            "sum over all its queues; null when the lag of one of them is unknown",
+            rests_on=("lag_at_least_messages",),
+        ),
+        Column(
+            "time_lag_ms",
+            LONG,
+            "largest over all its queues; null when that of one of them is unknown",
+            rests_on=("time_lag_at_least_ms",),
         ),
         must("queues", INT, "queues of the group on this broker"),
         must("queues_known", INT, "of these, queues whose lag is known"),
         must("queues_not_ok", INT, "of these, queues whose state is not OK"),
         Column("members", INT, "clients of the group; null when not told"),
-        Column("trend", STRING, "GROWING, STEADY or SHRINKING of the messages that are unfinished"),
+        Column(
+            "trend",
+            STRING,
+            "GROWING, STEADY or SHRINKING of the messages that are unfinished",
+            rests_on=("lag_change_per_hour",),
+        ),
         EMITTER,
         SEQ,
         OBSERVED_DATE,
         Column(
             "unfinished_messages",
             LONG,
-            "of lag_messages those that no client says it has finished; what is judged. Equal to "
-            "it for clients that tell nothing and report their offsets often",
+            "of lag_messages those that no client says it has finished. Equal to it for clients "
+            "that say nothing but their offsets: what is pulled is not finished; null when that of "
+            "one queue is unknown",
+            rests_on=("lag_messages",),
         ),
         Column(
             "lag_change_per_hour",
             LONG,
-            "messages an hour by which unfinished_messages changes: certain courses of queues, and "
-            "the last window's where none is known yet; null as trend",
+            "messages an hour by which unfinished_messages changes, summed up over all queues for "
+            "one span: courses where each is certain, else the last minute; null as trend, and "
+            "when one queue is unknown",
+            rests_on=("unfinished_messages",),
         ),
         Column(
             "drain_time_ms",
             LONG,
             "time until the last queue that catches up has done so, at its rate; null when none "
             "does",
+            rests_on=("lag_change_per_hour",),
         ),
         Column(
             "retained_until",
             TIMESTAMP,
             "when the first queue that falls behind loses unread messages, at its rate; null when "
             "none does, or when its queue has deleted nothing yet",
+            rests_on=("lag_at_least_messages",),
         ),
         Column(
             "provenance",
@@ -115,68 +162,64 @@ GROUP_STATE: Final = GoldTable(
             LONG,
             "how far the moments of this row may be off: it was polled so often; null when told",
         ),
+        Column(
+            "lag_at_least_messages",
+            LONG,
+            "sum over the queues whose lag is known: the group is behind by this or more. Equal to "
+            "lag_messages when all are; null when none is",
+        ),
+        Column(
+            "time_lag_at_least_ms",
+            LONG,
+            "largest over the queues whose time lag is known, as lag_at_least_messages",
+        ),
+        Column(
+            "unknown_reason",
+            STRING,
+            "why lag_messages is null: NO_OFFSET, BROADCAST or BEYOND_END of some queues; of all "
+            "of them EMITTER_SILENT, SPOOL_LOSS, ...",
+        ),
+        Column(
+            "unacknowledged_since",
+            TIMESTAMP,
+            "since when a group that reads by POP is handed messages and acknowledges none; null "
+            "where it acknowledges, where that is unknown, and of all other groups",
+        ),
     ),
     ("cluster", "broker", "group", "observed_at"),
     on_ticks="true",
 )
 
 SNAPSHOT_US: Final = 600 * SECOND_US
-"""Every group is told at least this often, so that a reader need not look back further."""
-SEVERITY: Final = (
-    "OK",
-    "BROADCAST",
-    "CATCHING_UP",
-    "UNKNOWN",
-    "PAUSED",
-    "SLOW",
-    "NO_OFFSET",
-    "REWOUND",
-    "STALLED",
-    "STOPPED",
-    "DATA_LOST",
-)
-"""From harmless to worst."""
+"""Every group is reported at least this often, so that a reader need not look back further."""
 GONE: Final = "GONE"
 """Not a state of a group: it has none here any more."""
-_CALM: Final = tuple(SEVERITY.index(state) for state in ("BROADCAST", "CATCHING_UP", "UNKNOWN"))
-"""Shown without a rule that fires."""
-_CATCHING_UP, _UNKNOWN = SEVERITY.index("CATCHING_UP"), SEVERITY.index("UNKNOWN")
 
 GROUP_KEY: Final = ("cluster", "broker", "emitter", "group")
-GROUPS: Final = pa.schema([*((name, KEY_TEXT) for name in GROUP_KEY), ("is_changed", pa.bool_())])
-"""is_changed: since the group was told last."""
+_PAST: Final = tuple(f"open_{slot}" for slot in range(SLOTS))
+GROUPS: Final = pa.schema(
+    [
+        *((name, KEY_TEXT) for name in GROUP_KEY),
+        ("is_changed", pa.bool_()),
+        *((name, pa.int64()) for name in ("open", *_PAST)),
+    ]
+)
+"""is_changed: since the group was reported last. open: unfinished messages of all its queues, null
+when those of one are unknown; open_…: the same at the last moments of the grid, by `slot_of`.
+"""
 QUEUES: Final = pa.schema(
     [("group_number", pa.int32()), ("topic", KEY_TEXT), ("queue_id", pa.int32())]
 )
-_FIGURE_TYPES: Final = {
-    "is_evaluated": pa.bool_(),
-    "is_bad": pa.bool_(),
-    "is_beyond": pa.bool_(),
-    "lag": pa.int64(),
-    "open": pa.int64(),
-    "open_before": pa.int64(),
-    "growth": pa.int64(),
-    "retained": pa.int64(),
-    "waiting_since_us": pa.int64(),
-    "members": pa.int64(),
-    "seq": pa.int64(),
-    "complete_from_us": pa.int64(),
-}
-FIGURES: Final = pa.schema(
-    [coded("severity", SEVERITY), *((name, kind) for name, kind in _FIGURE_TYPES.items())]
-)
-"""Of every queue, by its number, as judged last; UNKNOWN stands for null. is_beyond: its consume
-offset lies beyond its end.
-"""
 
-_FIGURES_ADDED: Final = (
-    *("unfinished_messages", "lag_change_per_hour"),
-    *("drain_time_ms", "retained_until"),
+_FIGURES: Final = (
+    *("lag_messages", "time_lag_ms", "members"),
+    *("unfinished_messages", "lag_change_per_hour", "drain_time_ms", "retained_until"),
+    *("lag_at_least_messages", "time_lag_at_least_ms"),
 )
+"""What is null in a row of a group of which nothing can be summed up."""
 
 Unknown = list[tuple[str, str]]
 """Emitters of which nothing is known from a tick on, and why."""
-Values = np.ndarray[tuple[int], np.dtype[Any]]
 
 
 @dataclass(slots=True)
@@ -191,22 +234,40 @@ class _Known:
     emitters: list[str]
     figures: dict[str, Values]
     is_changed: Flags
+    open: Positions
+    """Per group its unfinished messages, UNKNOWN when those of one queue are."""
+    past: Sums
+    """The same at the last moments of the grid."""
+    pops: Unacknowledged
+
+    def number_of(self, key: GroupKey) -> int | None:
+        """The number of a POP group; None when none of its queues is known."""
+        if self._numbers is None:
+            emitters, names = (self.groups[one].to_pylist() for one in ("emitter", "group"))
+            self._numbers = {key: at for at, key in enumerate(zip(emitters, names, strict=True))}
+        return self._numbers.get(key)
+
+    _numbers: dict[GroupKey, int] | None = None
 
 
 def group_state(given: Given) -> Made:
-    """One row per group, broker and tick at which it is told."""
-    known = _known(given)
-    judged = given.facts[JUDGED_QUEUES]
-    rows = _Rows(judged)
+    """One row per group, broker and tick at which it is reported."""
+    shipped = shipped_by_emitter(given.state["horizons"], given.facts["shipments"])
     ticks = given.facts[TICKS]
+    grids = grids_by_emitter(ticks)
+    marks = given.facts["pop_watermarks"]
+    known = _known(given, Unacknowledged(given.state, marks, shipped=shipped, grids=grids))
+    judged = given.facts[JUDGED_QUEUES]
+    rows = JudgedFigures(judged)
     unknown = _unknown_from(ticks)
     parts = []
-    for tick_us, runs in _ticks(known.emitters, grids_by_emitter(ticks), unknown):
+    for tick_us, runs in _ticks(known.emitters, grids, unknown):
         for emitter, why in unknown.get(tick_us, ()):
             part = _unknown(known, emitter, why, tick_us)
             if part is not None:
                 parts.append(part)
         turned, ended = _take(known, rows, tick_us)
+        _turn_pops(known, turned, tick_us, runs, evaluation=given.evaluation)
         if len(ended):
             parts.append(_gone(known, ended, tick_us))
         told = _is_told(known, turned, tick_us, runs)
@@ -215,8 +276,12 @@ def group_state(given: Given) -> Made:
             part = _summed(known, told, tick_us, runs, evaluation=given.evaluation)
             if part is not None:
                 parts.append(part)
+        if tick_us % PERIOD_US == 0:
+            has_tick = (runs != UNKNOWN)[known.emitter_of]
+            known.past[slot_of(tick_us)][has_tick] = known.open[has_tick]
     made = pa.concat_tables(parts) if parts else MART.none
-    return Made(_with_errors(made, given.facts[POLLED]), _carried(known))
+    carried = {**_carried(known), "horizons": horizons_after(shipped)}
+    return Made(_with_errors(made, given.facts[POLLED]), carried)
 
 
 def _with_errors(made: pa.Table, periods: pa.Table) -> pa.Table:
@@ -237,66 +302,24 @@ def _with_errors(made: pa.Table, periods: pa.Table) -> pa.Table:
     return made
 
 
-class _Rows:
-    """Judged rows, by tick."""
-
-    def __init__(self, judged: pa.Table) -> None:
-        rules = judged["rule"]
-        is_bad, lag = np.asarray(judged["is_bad"]), numbers(judged["lag"])
-        self.by_tick = batches(numbers(judged["tick_us"]))
-        self.number = numbers(judged["number"])
-        evaluated = np.asarray(judged["is_evaluated"])
-        self.turned = evaluated & (is_bad != np.asarray(judged["was_bad"]))
-        self.ends = np.asarray(judged["ends"])
-        self.turned |= self.ends
-        self.figures: dict[str, Values] = {
-            "is_evaluated": evaluated,
-            "is_bad": is_bad,
-            "lag": lag,
-        }
-        for name in _NUMBERS:
-            self.figures[name] = numbers(judged[name])
-        is_unseen = (lag == UNKNOWN) & (self.figures["open"] == UNKNOWN)
-        ranks = _ranks(rules)
-        self.figures["severity"] = _severities(ranks, is_bad, is_unseen)
-        self.figures["is_beyond"] = is_unseen & (ranks == SEVERITY.index("DATA_LOST"))
-
-
-_NUMBERS: Final = (
-    *("open", "open_before", "growth", "retained"),
-    *("waiting_since_us", "members", "seq", "complete_from_us"),
-)
-
-
-def _ranks(rules: pa.ChunkedArray) -> Values:
-    parts = []
-    for chunk in rules.chunks:
-        ranks = pc.index_in(chunk.dictionary, value_set=pa.array(SEVERITY)).cast(pa.int8())
-        parts.append(np.asarray(ranks)[np.asarray(chunk.indices)])
-    return np.concatenate(parts) if parts else np.empty(0, np.int8)
-
-
-def _severities(rank: Values, is_bad: Flags, is_unseen: Flags) -> Values:
-    calm = np.where(is_unseen, _UNKNOWN, 0)
-    for one in _CALM:
-        calm[rank == one] = one
-    return np.where(is_bad & (rank > 0), rank, calm).astype(np.int8)
-
-
-def _known(given: Given) -> _Known:
+def _known(given: Given, pops: Unacknowledged) -> _Known:
     """What is carried, with the groups and queues that are new."""
     groups, queues = given.state["groups"], given.state["queues"]
     facts = given.facts["group_watermarks"]
     first = np.flatnonzero(np.asarray(given.facts[QUEUE_NUMBERS]["is_first"]))
     columns = given.state["figures"]
-    figures = {name: np.asarray(columns[name]).copy() for name in FIGURES.names}
+    figures = {name: _carried_figure(columns[name]) for name in FIGURES.names}
     is_changed = np.asarray(groups["is_changed"]).astype(bool)
+    sums = np.stack([numbers(groups[name]) for name in ("open", *_PAST)])
     if len(first):
         new = facts.select([*GROUP_KEY, "topic", "queue_id"]).take(pa.array(first))
         number, new_groups = positions_of(groups, new, GROUP_KEY)
         flagged = new.append_column("is_changed", pa.array(np.zeros(len(first), bool)))
+        for name in ("open", *_PAST):
+            flagged = flagged.append_column(name, pa.nulls(len(first), pa.int64()))
         groups = with_rows(groups, flagged, new_groups)
         is_changed = np.concatenate([is_changed, np.zeros(len(new_groups), bool)])
+        sums = np.concatenate([sums, np.full((len(sums), len(new_groups)), UNKNOWN)], axis=1)
         of_group = new.append_column("group_number", pa.array(number.astype(np.int32)))
         queues = with_rows(queues, of_group, np.arange(len(first)))
         for name, before in figures.items():
@@ -307,7 +330,14 @@ def _known(given: Given) -> _Known:
     for name, begin, end in segments(groups["emitter"]):
         emitter_of[begin:end] = emitters.setdefault(name, len(emitters))
     group_of = np.asarray(queues["group_number"])
-    return _Known(groups, queues, group_of, emitter_of, list(emitters), figures, is_changed)
+    known = (group_of, emitter_of, list(emitters), figures, is_changed)
+    return _Known(groups, queues, *known, sums[0].copy(), sums[1:].copy(), pops)
+
+
+def _carried_figure(column: pa.ChunkedArray) -> Values:
+    """A figure of all queues; null: an earlier version did not carry it."""
+    start = UNKNOWN if column.type == pa.int64() else False if column.type == pa.bool_() else 0
+    return np.asarray(pc.fill_null(column, pa.scalar(start, column.type))).copy()
 
 
 def _ticks(
@@ -347,9 +377,10 @@ def _unknown(known: _Known, emitter: str, why: str, tick_us: int) -> pa.Table | 
     known.is_changed[groups] = False
     columns = {
         "state": pa.repeat("UNKNOWN", count),
-        "reason": pa.repeat(f"unknown: {WORDS[why]}", count),
+        "reason": pa.array(sentences.nothing_known(_named(known, groups), WORDS[why])),
+        "unknown_reason": pa.repeat(why, count),
         "queues": pa.array(np.bincount(of_queue, minlength=count)),
-        "seq": pa.array(_most(of_queue, count, known.figures["seq"][chosen])),
+        "seq": pa.array(most_of(of_queue, count, known.figures["seq"][chosen])),
     }
     return _without_figures(known, groups, columns, tick_us)
 
@@ -360,10 +391,10 @@ def _gone(known: _Known, ended: Positions, tick_us: int) -> pa.Table:
     is_left[known.group_of[known.figures["is_evaluated"]]] = True
     groups = ended[~is_left[ended]]
     count = len(groups)
-    seq = _most(known.group_of, len(is_left), known.figures["seq"])
+    seq = most_of(known.group_of, len(is_left), known.figures["seq"])
     columns = {
         "state": pa.repeat(GONE, count),
-        "reason": pa.repeat("gone: it has no queue here any more", count),
+        "reason": pa.array([sentences.gone(*one) for one in _named(known, groups)], pa.string()),
         "queues": pa.array(np.zeros(count, np.int64)),
         "seq": pa.array(seq[groups]),
     }
@@ -380,7 +411,9 @@ def _without_figures(
     none = pa.array(np.zeros(count, np.int64))
     made = {
         **dict(zip(keys.schema.names, keys.columns, strict=True)),
-        **dict.fromkeys(("lag_messages", "time_lag_ms", "members", *_FIGURES_ADDED), nothing),
+        **dict.fromkeys(_FIGURES, nothing),
+        "unknown_reason": pa.nulls(count, pa.string()),
+        "unacknowledged_since": nothing,
         **dict.fromkeys(("queues_known", "queues_not_ok"), none),
         **columns,
         "trend": pa.nulls(count, pa.string()),
@@ -391,11 +424,11 @@ def _without_figures(
 
 
 def _untold(count: int) -> dict[str, pa.Array]:
-    """How far moments may be off: as of what was told."""
+    """How far moments may be off: as of what was reported."""
     return {"provenance": pa.nulls(count, pa.string()), "error_ms": pa.nulls(count, pa.int64())}
 
 
-def _take(known: _Known, rows: _Rows, tick_us: int) -> tuple[Flags, Positions]:
+def _take(known: _Known, rows: JudgedFigures, tick_us: int) -> tuple[Flags, Positions]:
     """The judged rows of a tick into the figures; which groups have a queue that turned, and which
     one that has ended?
     """
@@ -412,8 +445,23 @@ def _take(known: _Known, rows: _Rows, tick_us: int) -> tuple[Flags, Positions]:
     return turned, np.unique(groups[rows.ends[batch]])
 
 
+def _turn_pops(
+    known: _Known, turned: Flags, tick_us: int, runs: Positions, *, evaluation: Evaluation
+) -> None:
+    """Into `turned`: POP groups that cease to acknowledge, or do so again."""
+    if not known.pops:
+        return
+    alive = frozenset(
+        name for name, run in zip(known.emitters, runs, strict=True) if run != UNKNOWN
+    )
+    for key in known.pops.turned(tick_us, alive, evaluation):
+        number = known.number_of(key)
+        if number is not None:
+            turned[number] = True
+
+
 def _is_told(known: _Known, turned: Flags, tick_us: int, runs: Positions) -> Flags:
-    # Behind a stretch of which nothing is known all groups are told anew.
+    # Behind a stretch of which nothing is known all groups are reported anew.
     turned |= (runs == tick_us)[known.emitter_of]
     if tick_us % SNAPSHOT_US == 0:
         told = np.ones(len(turned), bool)
@@ -429,7 +477,7 @@ def _is_told(known: _Known, turned: Flags, tick_us: int, runs: Positions) -> Fla
 def _summed(
     known: _Known, told: Flags, tick_us: int, runs: Positions, *, evaluation: Evaluation
 ) -> pa.Table | None:
-    """Rows of the groups that are told at a tick."""
+    """Rows of the groups that are reported at a tick."""
     chosen = np.flatnonzero(told[known.group_of] & known.figures["is_evaluated"])
     if not len(chosen):
         return None
@@ -440,127 +488,92 @@ def _summed(
     rank = np.cumsum(has_queue) - 1
     code, count = rank[of_group], len(groups)
     figures = {name: column[chosen] for name, column in known.figures.items()}
-    lag, queues_known = _sum(code, count, figures["lag"])
-    unfinished, open_known = _sum(code, count, figures["open"])
-    waited = _most(code, count, time_lag_us(tick_us, figures["waiting_since_us"]))
+    lag, queues_known = sum_of(code, count, figures["lag"])
+    unfinished, open_known = sum_of(code, count, figures["open"])
+    waited_us = time_lag_us(tick_us, figures["waiting_since_us"])
+    time_lag_ms = np.where(waited_us == UNKNOWN, UNKNOWN, waited_us // MS_US)
+    behind_ms, times_known = most_of(code, count, time_lag_ms), known_of(code, count, time_lag_ms)
+    queues = np.bincount(code, minlength=count)
     complete_from = np.maximum(
-        _most(code, count, figures["complete_from_us"]), runs[known.emitter_of[groups]]
+        most_of(code, count, figures["complete_from_us"]), runs[known.emitter_of[groups]]
     )
-    change, trend = _courses(code, count, figures, evaluation)
+    whole = np.where(open_known == queues, unfinished, UNKNOWN)
+    known.open[told] = UNKNOWN
+    known.open[groups] = whole
+    recent = recent_changes(known.past[:, groups], whole, tick_us)
+    is_young = tick_us - complete_from < SPAN_US + PERIOD_US
+    recent[is_young | (PERIOD_US % evaluation.slide_us != 0)] = UNKNOWN
+    change, trend = courses(code, count, figures, recent, tick_us=tick_us, evaluation=evaluation)
     is_early = tick_us - complete_from < evaluation.window_us
     change[is_early] = UNKNOWN
     not_ok = np.bincount(code[figures["is_bad"]], minlength=count)
-    queues = np.bincount(code, minlength=count)
-    worst = _most(code, count, figures["severity"].astype(np.int64))
+    worst = most_of(code, count, figures["severity"].astype(np.int64))
+    since_us, stuck = _without_acknowledgements(known, groups, worst)
     summed = {
         "state": pa.array(SEVERITY).take(pa.array(worst)),
-        "lag_messages": as_column(np.where(queues_known > 0, lag, UNKNOWN)),
-        "time_lag_ms": as_column(np.where(waited == UNKNOWN, UNKNOWN, waited // MS_US)),
+        "lag_messages": as_column(np.where(queues_known == queues, lag, UNKNOWN)),
+        "time_lag_ms": as_column(np.where(times_known == queues, behind_ms, UNKNOWN)),
+        "lag_at_least_messages": as_column(np.where(queues_known > 0, lag, UNKNOWN)),
+        "time_lag_at_least_ms": as_column(behind_ms),
+        "unknown_reason": unknown_reasons(code, count, figures),
+        "unacknowledged_since": as_column(since_us),
         "queues": pa.array(queues),
         "queues_known": pa.array(queues_known),
+        "queues_behind": pa.array(np.bincount(code[figures["lag"] > 0], minlength=count)),
         "queues_not_ok": pa.array(not_ok),
-        "members": as_column(_most(code, count, figures["members"])),
-        "trend": pa.array(_TRENDS).take(pa.array(trend, mask=change == UNKNOWN)),
-        "unfinished_messages": as_column(np.where(open_known > 0, unfinished, UNKNOWN)),
+        "members": as_column(most_of(code, count, figures["members"])),
+        "trend": pa.array(TRENDS).take(pa.array(trend, mask=change == UNKNOWN)),
+        "unfinished_messages": as_column(whole),
         "lag_change_per_hour": as_column(change),
         "drain_time_ms": as_column(
-            _most(code, count, _drain_ms(figures, evaluation)),
+            most_of(code, count, drain_ms(figures, evaluation)),
         ),
-        "retained_until": as_column(_retained_until(code, count, figures, tick_us)),
-        "seq": pa.array(_most(code, count, figures["seq"])),
+        "retained_until": as_column(retained_until(code, count, figures, tick_us)),
+        "seq": pa.array(most_of(code, count, figures["seq"])),
         **_untold(count),
         "observed_us": pa.repeat(pa.scalar(tick_us, pa.int64()), count),
     }
-    reason = _behind(summed).to_pylist()
-    for group, queue in _worst_queues(known, code, worst, chosen, tick_us=tick_us).items():
-        reason[group] = _reason(known, summed, group, queue, behind=reason[group])
+    worst_queues = {
+        group: _worst(known, queue, tick_us)
+        for group, queue in _worst_queues(known, code, worst, chosen, tick_us=tick_us).items()
+    }
+    reasons = sentences.reasons(_named(known, groups), summed, worst_queues, stuck)
     keys = known.groups.take(pa.array(groups))
-    named = dict(zip(keys.schema.names, keys.columns, strict=True))
-    return as_declared({**named, **summed, "reason": pa.array(reason, pa.string())}, GROUP_STATE)
+    key = dict(zip(keys.schema.names, keys.columns, strict=True))
+    summed.pop("queues_behind")
+    return as_declared({**key, **summed, "reason": pa.array(reasons, pa.string())}, GROUP_STATE)
 
 
-_TRENDS: Final = ("GROWING", "STEADY", "SHRINKING")
+def _named(known: _Known, groups: Positions) -> list[tuple[str, str]]:
+    """Names of groups and their brokers."""
+    keys = known.groups.select(["group", "broker"]).take(pa.array(groups))
+    names, brokers = (pc.cast(column, pa.string()).to_pylist() for column in keys.columns)
+    return list(zip(names, brokers, strict=True))
 
 
-def _courses(
-    code: Positions, count: int, figures: Mapping[str, Values], evaluation: Evaluation
-) -> tuple[Positions, Positions]:
-    """By how many messages an hour what is open of each group changes, and the place of that in
-    _TRENDS. Courses that are certain count whatever they are; changes over a window alone, where no
-    course is known yet, must be more than STEADY_PER_MINUTE.
+def _without_acknowledgements(
+    known: _Known, groups: Positions, worst: Positions
+) -> tuple[Positions, dict[int, tuple[int, datetime]]]:
+    """Since when each of these groups is handed messages and acknowledges none; UNKNOWN of others.
+    Those are STALLED (into `worst`), if nothing worse is true of them: how many invisible times
+    ran out, and since when.
     """
-    now, before, growth = figures["open"], figures["open_before"], figures["growth"]
-    is_certain = growth != UNKNOWN
-    has_window = ~is_certain & (now != UNKNOWN) & (before != UNKNOWN)
-    moved = np.where(has_window, now - np.where(has_window, before, 0), 0)
-    moved = truncated(moved * 3600, evaluation.window_ms // 1000)
-    change, known = _sum(code, count, np.where(is_certain, growth, UNKNOWN))
-    by_window, known_by_window = _sum(code, count, np.where(has_window, moved, UNKNOWN))
-    total = change + by_window
-    allowance = np.where(known_by_window > 0, STEADY_PER_MINUTE * 60, 0)
-    place = np.select([np.abs(total) <= allowance, total > 0], [1, 0], 2)
-    return np.where(known + known_by_window > 0, total, UNKNOWN), place
-
-
-def _drain_ms(figures: Mapping[str, Values], evaluation: Evaluation) -> Positions:
-    """Per queue that catches up the time until it has done so; UNKNOWN for all others."""
-    left, before, growth = figures["open"], figures["open_before"], figures["growth"]
-    is_certain = (growth != UNKNOWN) & (growth < 0)
-    has_window = (before != UNKNOWN) & (left != UNKNOWN)
-    fell = np.where(has_window, before, 0) - np.where(has_window, left, 0)
-    fell = truncated(fell * 3600, evaluation.window_ms // 1000)
-    per_hour = np.where(is_certain, -np.where(is_certain, growth, 0), fell)
-    catches_up = (figures["severity"] == _CATCHING_UP) & (left != UNKNOWN) & (per_hour > 0)
-    seconds = np.where(catches_up, left, 0) * 3600 // np.maximum(per_hour, 1)
-    return np.where(catches_up, seconds * 1000, UNKNOWN)
-
-
-def _retained_until(
-    code: Positions, count: int, figures: Mapping[str, Values], tick_us: int
-) -> Positions:
-    """Per group the moment at which retention reaches what waits in the first of its queues."""
-    retained, growth = figures["retained"], figures["growth"]
-    is_known = (retained != UNKNOWN) & (growth > 0) & figures["is_bad"]
-    hours = np.where(is_known, np.maximum(retained, 0), 0) * 3600 // np.maximum(growth, 1)
-    first = np.full(count, NEVER)
-    np.minimum.at(first, code[is_known], tick_us + hours[is_known] * SECOND_US)
-    return np.where(first == NEVER, UNKNOWN, first)
-
-
-def _sum(code: Positions, count: int, values: Positions) -> tuple[Positions, Positions]:
-    """Sums of the known values, and how many are known."""
-    is_known = values != UNKNOWN
-    sums = np.zeros(count, np.int64)
-    np.add.at(sums, code[is_known], values[is_known])
-    return sums, np.bincount(code[is_known], minlength=count)
-
-
-def _most(code: Positions, count: int, values: Positions) -> Positions:
-    """The largest known value of each; UNKNOWN is smaller than all."""
-    most = np.full(count, UNKNOWN)
-    np.maximum.at(most, code, values)
-    return most
-
-
-def _behind(summed: Mapping[str, pa.Array]) -> pa.ChunkedArray:
-    """What is said of a group of which nothing worse is to be said."""
-    lag = pc.cast(summed["lag_messages"], pa.string())
-    told = pc.if_else(
-        pc.equal(lag, "1"), "1 message", pc.binary_join_element_wise(lag, "messages", " ")
-    )
-    told = pc.fill_null(told, messages(None))
-    parts = (" behind on ", summed["queues_known"], " of ", summed["queues"], " queues")
-    words = [one if isinstance(one, str) else pc.cast(one, pa.string()) for one in parts]
-    unfinished = summed["unfinished_messages"]
-    is_ahead = pc.fill_null(pc.less(unfinished, summed["lag_messages"]), False)
-    ahead = pc.binary_join_element_wise(", ", pc.cast(unfinished, pa.string()), " unfinished", "")
-    return pc.binary_join_element_wise(told, *words, pc.if_else(is_ahead, ahead, ""), "")
+    since_us = np.full(len(groups), UNKNOWN)
+    said: dict[int, tuple[int, datetime]] = {}
+    stalled = SEVERITY.index("STALLED")
+    for key, one in known.pops.shown().items():
+        for place in np.flatnonzero(groups == known.number_of(key)).tolist():
+            since_us[place] = one.since_us
+            if worst[place] < stalled:
+                worst[place] = stalled
+                said[place] = one.expired, moment_at(one.since_us)
+    return since_us, said
 
 
 def _worst_queues(
     known: _Known, code: Positions, worst: Positions, chosen: Positions, *, tick_us: int
 ) -> dict[int, int]:
-    """Per told group whose state is not OK, the number of its worst queue: the most behind, in
+    """Per reported group whose state is not OK, the number of its worst queue: the most behind, in
     messages, then in time; then by its name.
     """
     severity, of_group = known.figures["severity"][chosen], worst[code]
@@ -577,52 +590,33 @@ def _worst_queues(
     return dict(zip(code[last].tolist(), chosen[last].tolist(), strict=True))
 
 
-def _reason(
-    known: _Known, summed: Mapping[str, pa.Array], group: int, queue: int, *, behind: str
-) -> str:
-    """Why a group is not OK, in words."""
-    state = summed["state"][group].as_py()
-    not_ok, queues = summed["queues_not_ok"][group].as_py(), summed["queues"][group].as_py()
-    place = (
-        f"{known.queues['topic'][queue].as_py()} queue {known.queues['queue_id'][queue].as_py()}"
-    )
+def _worst(known: _Known, queue: int, tick_us: int) -> sentences.WorstQueue:
+    """What is known of one queue."""
+    topic, queue_id = (known.queues[name][queue].as_py() for name in ("topic", "queue_id"))
     figures = {
         name: None if (value := int(known.figures[name][queue])) == UNKNOWN else value
         for name in ("lag", "open", "growth", "retained")
     }
-    lag = figures["lag"]
-    how_far = "" if lag is None else f", {messages(lag)} behind"
-    if not_ok:
-        further = _falling(figures) if state == "SLOW" else ""
-        return f"{state.lower()}: {place}{how_far}{further}; {not_ok} of {queues} queues are not OK"
-    if state == "BROADCAST":
-        return "broadcasting: each client keeps its own offsets"
-    if state == "CATCHING_UP":
-        drain_ms = summed["drain_time_ms"][group].as_py()
-        when = "" if drain_ms is None else f"; done in about {duration(drain_ms)} at this rate"
-        return f"catching up: {place}{how_far}{when}; {behind}"
-    if figures["open"] is not None:
-        return (
-            f"too early to say whether it gains: {place}{how_far}, waiting for too long; {behind}"
-        )
-    if known.figures["is_beyond"][queue]:
-        return f"the consume offset of {place} lies beyond its end; {behind}"
-    return f"no offset on {place}; {behind}"
-
-
-def _falling(figures: Mapping[str, int | None]) -> str:
-    growth = figures["growth"]
-    if growth is None or growth <= 0:
-        return ", waiting for longer than is allowed"
-    return f", falling behind by {rate(growth)}; {deleted_unread(figures['retained'], growth)}"
+    is_beyond = bool(known.figures["is_beyond"][queue])
+    waited_us = time_lag_us(tick_us, known.figures["waiting_since_us"][[queue]])[0]
+    is_silent = known.figures["is_silent"][queue] and waited_us != UNKNOWN
+    silent_ms = int(waited_us) // MS_US if is_silent else None
+    return sentences.WorstQueue(
+        topic, queue_id, **figures, is_beyond=is_beyond, silent_ms=silent_ms
+    )
 
 
 def _carried(known: _Known) -> dict[str, pa.Table]:
     groups = known.groups
-    place = groups.schema.get_field_index("is_changed")
+    sums = (known.is_changed, known.open, *known.past)
+    for name, column in zip(("is_changed", "open", *_PAST), sums, strict=True):
+        place = groups.schema.get_field_index(name)
+        made = pa.array(column) if column.dtype == bool else as_column(column)
+        groups = groups.set_column(place, GROUPS.field(name), made)
     columns = [pa.array(known.figures[name]) for name in FIGURES.names]
     return {
-        "groups": groups.set_column(place, "is_changed", pa.array(known.is_changed)),
+        **known.pops.state(),
+        "groups": groups,
         "queues": known.queues,
         "figures": pa.table(columns, schema=FIGURES),
     }
@@ -631,7 +625,17 @@ def _carried(known: _Known) -> dict[str, pa.Table]:
 MART = mart(
     GROUP_STATE,
     group_state,
-    reads=("group_watermarks", QUEUE_NUMBERS, JUDGED_QUEUES, TICKS, POLLED),
-    carries={"groups": GROUPS, "queues": QUEUES, "figures": FIGURES},
-    wakes=("group_watermarks", JUDGED_QUEUES, TICKS),
+    reads=(
+        *("group_watermarks", "pop_watermarks", "shipments"),
+        *(QUEUE_NUMBERS, JUDGED_QUEUES, TICKS, POLLED),
+    ),
+    carries={
+        "groups": GROUPS,
+        "queues": QUEUES,
+        "figures": FIGURES,
+        "pops": RECORDS,
+        "pop_marks": WAITING,
+        "horizons": HORIZONS,
+    },
+    wakes=("group_watermarks", "pop_watermarks", JUDGED_QUEUES, TICKS),
 )

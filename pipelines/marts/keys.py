@@ -1,10 +1,11 @@
-"""Keys of rows as positions: which row of a growing table is that of each fact's key.
+"""Maps the keys of facts to row positions in a growing table.
 
 Place in the walk: what keyed state rests on. A state is a table in which a key keeps its row for
 good and new keys are appended; facts find their rows here, at once for all facts of a cycle.
 
 Invariant: positions of known keys never change; new keys are numbered in the order in which facts
-show them. Absent on purpose: hashes that may collide. Texts are told apart by their dictionaries.
+show them. Absent on purpose: hashes that may collide. Texts are distinguished by their
+dictionaries.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.marts.mart import KEY_TEXT, Positions
+from pipelines.lake.schemas import KEY_TEXT
+from pipelines.marts.mart import Positions
 
 QUEUE_KEY: Final = ("emitter", "group", "topic", "queue_id")
 """One queue of one group: an emitter is one broker, so cluster and broker follow from it."""
@@ -101,25 +103,6 @@ def are_among(rows: pa.Table, others: pa.Table, key: Sequence[str]) -> pa.Array:
     """Per row: does `others` have a row of the same key?"""
     codes, other_codes = _codes(rows, others, key)
     return pc.is_in(pa.array(codes), value_set=pa.array(other_codes))
-
-
-def texts_of(column: pa.ChunkedArray) -> list[str | None]:
-    """The texts of a column; what lies in a dictionary is read once, not for each row."""
-    if not pa.types.is_dictionary(column.type):
-        return list(column.to_pylist())
-    whole = column.unify_dictionaries().combine_chunks()
-    texts = [*whole.dictionary.to_pylist(), None]
-    return [texts[place] for place in pc.fill_null(whole.indices, -1).to_numpy().tolist()]
-
-
-def is_one_of(column: pa.ChunkedArray, *texts: str) -> pa.ChunkedArray:
-    """Per row: is the text one of these? False where it is unknown."""
-    wanted = pa.array(texts, pa.string())
-    if not pa.types.is_dictionary(column.type):
-        return pc.is_in(column, value_set=wanted)
-    whole = column.unify_dictionaries().combine_chunks()  # Each text is looked at once, not a row.
-    found = pc.is_in(pc.cast(whole.dictionary, pa.string()), value_set=wanted)
-    return pa.chunked_array([pc.fill_null(found.take(whole.indices), False)], pa.bool_())
 
 
 def _codes(known: pa.Table, rows: pa.Table, key: Sequence[str]) -> tuple[Positions, Positions]:

@@ -1,15 +1,17 @@
-"""Why a group is behind, with figures: the listeners, the clients' windows, the division of queues,
-retries, bursts, reads from disk; or that it is unknown, and why.
+"""Causes of a group's lag with their figures, or UNKNOWN with the reason.
 
-Place in the walk: watermarks, what members tell of their work, changes of members, cold reads and
+Causes are the listeners, the clients' windows, the division of queues, retries, bursts, and reads
+from disk.
+
+Place in the walk: watermarks, what members report of their work, changes of members, cold reads and
 the states of groups → gold lag_causes. A group is behind when its lag is beyond what is allowed or
-a queue of it stands. Its causes are told when others hold than before, each RETOLD_WINDOWS windows
-while it is behind, and once more, as NONE, when it is behind no more.
+a queue of it stands. Its causes are emitted when others hold than before, each RETOLD_WINDOWS
+windows while it is behind, and once more, as NONE, when it is behind no more.
 
 Carried: `causes.marks` and `causes.told`. Invariant: the rows of a group and tick are all causes
 that hold then or held within the window before, which says when; none of them says more than its
-figures do. Absent on purpose: a guess at the one
-true cause. A slow listener saturates its pool, and both are told.
+figures do. Absent on purpose: a guess at the one true cause. A slow listener saturates its pool,
+and both are shown.
 """
 
 from __future__ import annotations
@@ -23,18 +25,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from engine.telemetry.tables import Column, must
+from pipelines.base.settings import Evaluation
+from pipelines.marts.causes.diagnosing import findings
+from pipelines.marts.causes.finding import CAUSES, Figures, Finding, QueueFigures, TopicFigures
 from pipelines.marts.causes.marks import GROUPS, QUEUES, SLOTS, Marks
-from pipelines.marts.causes.told import SCHEMAS, STANDING, GroupKey, Told
-from pipelines.marts.causes.words import (
-    CAUSES,
-    KEYED_MIN,
-    SKEW_PERCENT,
-    Figures,
-    Finding,
-    QueueFigures,
-    TopicFigures,
-    findings,
-)
+from pipelines.marts.causes.newest_reports import SCHEMAS, STANDING, GroupKey, Told
+from pipelines.marts.causes.queues import KEYED_MIN, SKEW_PERCENT
 from pipelines.marts.columns import (
     BROKER,
     CLUSTER,
@@ -57,16 +53,17 @@ from pipelines.marts.judging.arrivals import (
     seen_from,
     shipped_by_emitter,
 )
-from pipelines.marts.judging.packed import UNKNOWN, numbers
+from pipelines.marts.judging.packed import UNKNOWN, Flags, numbers
 from pipelines.marts.judging.queue_numbers import NAME as QUEUE_NUMBERS
 from pipelines.marts.judging.rules import PRODUCE_ALLOWANCE_US
 from pipelines.marts.judging.ticks import NAME as TICKS
 from pipelines.marts.judging.ticks import WORDS
-from pipelines.marts.keys import are_among, is_one_of, positions_of
+from pipelines.marts.keys import are_among, positions_of
 from pipelines.marts.life_cycles import GONE
 from pipelines.marts.loss_events import BOOT, SPOOL_LOSS
 from pipelines.marts.mart import Given, GoldTable, Made, Positions, mart
-from pipelines.settings import Evaluation
+from pipelines.sentences import causes as sentences
+from pipelines.staging.facts import is_one_of
 
 LAG_CAUSES: Final = GoldTable(
     "lag_causes",
@@ -85,7 +82,7 @@ LAG_CAUSES: Final = GoldTable(
             "HOT_KEY, FEWER_QUEUES_THAN_MEMBERS, MEMBERS_WITHOUT_QUEUES, RETRIES, BURST, "
             "COLD_READS, REBALANCE_FLAPPING; UNKNOWN: no test found one; NONE: behind no more",
         ),
-        must("evidence", STRING, "the figures in words"),
+        must("evidence", STRING, "what is wrong, the figures, and what to do, in sentences"),
         Column("measured", LONG, "the figure the cause rests on; null: the evidence is in words"),
         Column("expected", LONG, "what it is held against: a limit, a fair part, what was usual"),
         Column("unit", STRING, "of both"),
@@ -98,10 +95,20 @@ LAG_CAUSES: Final = GoldTable(
         Column("topic", STRING, "topic concerned; null: the group as a whole"),
         Column("queue_id", INT, "queue concerned"),
         Column("client_id", STRING, "member concerned most"),
-        must("lag_messages", LONG, "messages behind, over the queues whose lag is known"),
+        Column(
+            "lag_messages",
+            LONG,
+            "messages behind; null when the lag of a queue is unknown",
+            rests_on=("lag_at_least_messages",),
+        ),
         EMITTER,
         SEQ,
         OBSERVED_DATE,
+        Column(
+            "lag_at_least_messages",
+            LONG,
+            "messages behind, over the queues whose lag is known; lag_messages when all are",
+        ),
     ),
     ("emitter", "group", "observed_at", "cause"),
     on_ticks="true",
@@ -120,11 +127,10 @@ QUEUES_NAMED_MAX: Final = 10_000
 
 _BITS: Final = {cause: 1 << number for number, cause in enumerate(CAUSES)}
 _UNKNOWN: Final = _BITS["UNKNOWN"]
-_RECOVERED: Final = Finding("NONE", "the group is behind no more than is allowed")
 
 
 def lag_causes(given: Given) -> Made:
-    """One row per cause of a group that is behind, at ticks at which they are told."""
+    """One row per cause of a group that is behind, at ticks at which they are reported."""
     shipped = shipped_by_emitter(given.state["horizons"], given.facts["shipments"])
     walk = _Walk(given)
     facts = given.facts["group_watermarks"]
@@ -226,13 +232,15 @@ class _Walk:
         """Groups of emitters that were asked for."""
         self._late: tuple[int, Positions] = (-1, np.empty(0, np.int64))
         """Groups with a late queue, and when."""
+        self._part: tuple[int, Flags] = (-1, np.empty(0, bool))
+        """Groups of which the lag of a queue is unknown, and when."""
         self._ticks: dict[int, list[str]] = {}
         for name, grid in grids_by_emitter(given.facts[TICKS]).items():
             for tick_us in grid.ticks[grid.ticks % self.period_us == 0].tolist():
                 self._ticks.setdefault(tick_us, []).append(name)
 
     def over(self, watermarks: dict[int, Positions], events: list[Event]) -> None:
-        """Take all rows, and tell the causes at each tick."""
+        """Take all rows, and report the causes at each tick."""
         by_moment: dict[int, list[Event]] = {}
         for event in events:
             moment = -(-event[0] // self.period_us) * self.period_us
@@ -269,7 +277,7 @@ class _Walk:
             self.marks.take(rows[left], slot)
 
     def _take(self, event: Event) -> bool:
-        """Take a row; False for a silence, which is told when all else was taken."""
+        """Take a row; False for a silence, which is reported when all else was taken."""
         kind, row = event[4], event[5]
         match kind:
             case "stats":
@@ -292,12 +300,13 @@ class _Walk:
 
     def _tell_silence(self, emitter: str, row: dict[str, Any], moment: int) -> None:
         """Of groups that are behind nothing is known any more."""
-        why = Finding("UNKNOWN", f"unknown: {WORDS[row['why_unknown']]}")
+        why = WORDS[row["why_unknown"]]
         own = self._groups_of(emitter)
         named = self.marks.groups["named"][own]
         for number, key in self._named(own[(named != 0) & (named != _UNKNOWN)]):
             self.told.forget_held(_of(key))
-            self._tell(number, key, [why], moment)
+            said = sentences.silent(key["group"], key["broker"], why)
+            self._tell(number, key, [Finding("UNKNOWN", said)], moment)
 
     def _look_at(self, emitter: str, moment: int) -> None:
         """All groups of an emitter at a tick."""
@@ -315,7 +324,8 @@ class _Walk:
         for number, key in self._named(own[was_told]):
             if number in far_below or not self.told.was_behind(_of(key), moment):
                 self.told.forget_held(_of(key))
-                self._tell(number, key, [_RECOVERED], moment)
+                over = Finding("NONE", sentences.none(key["group"]))
+                self._tell(number, key, [over], moment)
         again_us = RETOLD_WINDOWS * self.evaluation.window_us
         for number, key, group in self._figures(own[is_behind], moment, standing):
             found = self.told.hold(_of(key), findings(group), moment)
@@ -345,6 +355,12 @@ class _Walk:
             self._late = moment, np.unique(queues["group_number"][far[late]])
         return self._late[1]
 
+    def _is_part(self, moment: int) -> Flags:
+        """Of each group: is the lag of one of its queues unknown at this moment?"""
+        if self._part[0] != moment:
+            self._part = moment, self.marks.are_in_part()
+        return self._part[1]
+
     def _allowed_queues(self, queues: Positions, moment: int) -> Positions:
         """The lag that is allowed to each queue."""
         slot = (moment - 1) // self.marks.slot_us
@@ -370,7 +386,7 @@ class _Walk:
         given = marks.given_by_slot(groups, slot)
         consumed = marks.recently(groups, "consumed", slot).tolist()
         retried = marks.recently(groups, "retried", slot).tolist()
-        lags = marks.groups["lag"][groups].tolist()
+        lags, is_part = marks.groups["lag"][groups].tolist(), self._is_part(moment)
         members_of = marks.groups["members"][groups].tolist()
         first_slots = ((marks.groups["first_us"][groups] - 1) // slot_us).tolist()
         for place, (number, key) in enumerate(self._named(groups)):
@@ -379,11 +395,14 @@ class _Walk:
                 number,
                 key,
                 Figures(
+                    group=key["group"],
+                    broker=key["broker"],
                     tick_us=moment,
                     slot_us=slot_us,
                     span_us=moment - begins_us[place],
                     slots_known=min(SLOTS, slot - first_slots[place] + 1),
                     lag=lags[place],
+                    is_part=bool(is_part[number]),
                     members=None if members == UNKNOWN else members,
                     given=given[place],
                     consumed=consumed[place],
@@ -432,7 +451,7 @@ class _Walk:
         return late, _topics(marks.queue_keys["topic"].take(pa.array(own)), of_group, given)
 
     def _number_of(self, key: GroupKey) -> int | None:
-        """The number of a group; None of one of which no watermark was told."""
+        """The number of a group; None of one of which no watermark was reported."""
         if key not in self._number:
             names = pa.Table.from_pylist([dict(zip(("emitter", "group"), key, strict=True))])
             place, new = positions_of(self.marks.group_keys, names, ("emitter", "group"))
@@ -446,7 +465,7 @@ class _Walk:
         return self._own[emitter]
 
     def _tell(self, number: int, key: Mapping[str, str], found: list[Finding], moment: int) -> None:
-        marks = self.marks
+        marks, lag = self.marks, int(self.marks.groups["lag"][number])
         marks.groups["named"][number] = _bits(found)
         marks.groups["named_us"][number] = moment
         marks.touched_groups[number] = True
@@ -455,7 +474,8 @@ class _Walk:
                 {
                     **key,
                     "observed_us": moment,
-                    "lag_messages": int(marks.groups["lag"][number]),
+                    "lag_messages": None if self._is_part(moment)[number] else lag,
+                    "lag_at_least_messages": lag,
                     "seq": int(marks.groups["seq"][number]),
                     **{name: getattr(one, name) for name in _OF_FINDING},
                 }

@@ -1,4 +1,4 @@
-"""Ends of topics, queues and groups: what comes after one under the same name is another life.
+"""Ends of topics, queues and groups: the next one of the same name is another life.
 
 Place in the walk: conditions on lifecycle facts, which every mart with a memory shares. Invariant:
 nothing is compared with an earlier life. Absent on purpose: what a mart forgets.
@@ -12,11 +12,16 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.marts.keys import is_one_of
+from pipelines.staging.facts import is_one_of
 
 GONE: Final = ("TOPIC_GONE", "QUEUES_REMOVED", "GROUP_GONE")
 """Kinds of lifecycle rows that name what is gone: a topic, its queues from `queue_id_from` on, or a
 group.
+"""
+
+PARTED: Final = ("TOPIC_LEFT", "OFFSETS_DELETED")
+"""Kinds that name a group and a topic which the group has no more to do with: it has left the
+topic, or its offsets on it were deleted.
 """
 
 MADE_AGAIN: Final = "TOPIC_MADE_AGAIN"
@@ -24,7 +29,9 @@ MADE_AGAIN: Final = "TOPIC_MADE_AGAIN"
 
 
 def concerns(event: Mapping[str, Any], group: str, topic: str, queue_id: int) -> bool:
-    """Does an end of a topic, of a group, or of all that a broker told, end this queue of it?"""
+    """Does an end of a topic, of a group, or of all of a broker, end this queue of it?"""
+    if event["kind"] in PARTED:
+        return bool((event["group"], event["topic"]) == (group, topic))
     if event["kind"] not in GONE:
         return True
     if event["kind"] == "GROUP_GONE":

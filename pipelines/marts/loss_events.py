@@ -1,4 +1,4 @@
-"""What costs a broker something it knew: a death, a lost offsets file, a log that was cut.
+"""Events that cost a broker knowledge: a death, a lost offsets file, a truncated log.
 
 Place in the walk: conditions on lifecycle facts, which the risks of duplicates and the causes of
 offset violations share. Invariant: a clean stop followed by a boot is no loss. Absent on purpose:
@@ -12,12 +12,12 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.marts.keys import is_one_of
+from pipelines.staging.facts import is_one_of
 
 BOOT: Final = "BOOT"
 SPOOL_LOSS: Final = "SPOOL_LOSS"
-"""Rows of the emitter were lost: what was told before, and holds until it is told otherwise, may
-have been told otherwise in them.
+"""Rows of the emitter were lost: what was reported before, and holds until it is reported
+otherwise, may have been reported otherwise in them.
 """
 OFFSETS_FILE: Final = "consumerOffset"
 """A DAMAGED_FILE whose detail names it has cost the broker its committed offsets."""

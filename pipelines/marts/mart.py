@@ -1,4 +1,4 @@
-"""What a mart is: a declaration that everything else loops over, and a pure columnar function.
+"""Defines a mart: a declaration that everything else reads, and a pure columnar function.
 
 Place in the walk: one file of this folder a gold table; it says what the table's rows mean, what
 they are made from, what must be remembered between cycles, and how they are made. Cycles, replays,
@@ -26,8 +26,8 @@ import numpy as np
 import pyarrow as pa
 
 from engine.telemetry.tables import Column
-from pipelines.schemas import arrow_schema
-from pipelines.settings import Evaluation
+from pipelines.base.settings import Evaluation
+from pipelines.lake.schemas import arrow_schema
 
 Positions = np.ndarray[tuple[int], np.dtype[np.int64]]
 """Row numbers in a table."""
@@ -150,23 +150,20 @@ def mart(
     return Mart(table.name, reads, compute, carries or {}, wakes=wakes, table=table)
 
 
-KEY_TEXT: Final = pa.dictionary(pa.int32(), pa.string())
-"""Texts that repeat: clusters, groups, topics, clients. In facts and in states alike."""
-
 _SMALL: Final = pa.int8()
 _WORDS: Final = b"words"
 _FLEETING: Final = b"fleeting"
 
 
 def coded(name: str, words: Sequence[str], kind: pa.DataType = _SMALL) -> pa.Field:
-    """A carried column of numbers that stand for words. What is written tells the words with the
+    """A carried column of numbers that stand for words. What is written reports the words with the
     numbers: a version that has other words, or another order, reads what was meant.
     """
     return pa.field(name, kind, metadata={_WORDS: json.dumps(list(words)).encode()})
 
 
 def words_of(column: pa.Field) -> list[str] | None:
-    """The words of a coded column, by their numbers; None when it tells none."""
+    """The words of a coded column, by their numbers; None when it reports none."""
     told = (column.metadata or {}).get(_WORDS)
     return None if told is None else list(json.loads(told))
 

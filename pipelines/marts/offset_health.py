@@ -1,10 +1,11 @@
-"""How well a group reports its offsets: reports and broken laws by cause, in each ten minutes.
+"""Offset reports of a group, and violations by cause, per slot of ten minutes.
 
 Place in the walk: consume_offsets and offset_violations → gold offset_health. Carried: counts of
 slots that are not over.
 
-Invariant: a group, broker and slot with reports has one row, told when the slot is over. Absent on
-purpose: single violations. They are rows of offset_violations.
+Invariant: a group, broker and slot with reports has one row, emitted when the slot is over. A
+refused report that is repeated counts in the slot of the row that counts it, ten minutes later at
+most. Absent on purpose: single violations. They are rows of offset_violations.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from engine.telemetry.tables import must
+from pipelines.base.settings import SECOND_US
+from pipelines.lake.schemas import KEY_TEXT
 from pipelines.marts.columns import (
     BROKER,
     CLUSTER,
@@ -26,8 +29,7 @@ from pipelines.marts.columns import (
     SEQ,
 )
 from pipelines.marts.declaring import as_declared
-from pipelines.marts.keys import is_one_of
-from pipelines.marts.mart import KEY_TEXT, Given, GoldTable, Made, mart
+from pipelines.marts.mart import Given, GoldTable, Made, mart
 from pipelines.marts.slots import (
     HORIZONS,
     Values,
@@ -37,7 +39,7 @@ from pipelines.marts.slots import (
     slots_of,
     summed,
 )
-from pipelines.settings import SECOND_US
+from pipelines.staging.facts import is_one_of
 
 SLOT_US: Final = 600 * SECOND_US
 LAWS: Final = ("MONOTONIC", "AT_MOST_MAX", "AT_LEAST_MIN")
@@ -96,9 +98,16 @@ def offset_health(given: Given) -> Made:
 
 
 def _reports(reports: pa.Table) -> pa.Table:
-    """What reports count for."""
-    all_of_them = pc.is_valid(reports["seq"])
-    counts = {"reports": ones(all_of_them), "refused": ones(pc.invert(reports["accepted"]))}
+    """What reports count for. Where a member goes on, and nobody reports it, is none."""
+    is_seen = pc.and_(
+        is_one_of(reports["path"], "OBSERVED", "PULL"), pc.invert(reports["accepted"])
+    )
+    reports = reports.filter(pc.invert(is_seen))
+    repeated = pc.fill_null(reports["held_back"], 0)
+    counts = {
+        "reports": pc.add(ones(pc.is_valid(reports["seq"])), repeated),
+        "refused": pc.add(ones(pc.invert(reports["accepted"])), repeated),
+    }
     return _contributions(reports, reports["event_us"], counts)
 
 

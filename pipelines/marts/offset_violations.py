@@ -1,5 +1,6 @@
-"""Accepted offset reports that broke a law of offsets, each with the fact that accounts for it, if
-one does.
+"""Accepted offset reports that broke a law of offsets, and the facts that explain them.
+
+A violation may have no such fact.
 
 Place in the walk: consume_offsets, redeliveries, rebalance_events and lifecycle → gold
 offset_violations, which expectations assert on and the stall rules take their falls from. Carried:
@@ -24,6 +25,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from engine.telemetry.tables import Column, must
+from pipelines.base.settings import MINUTE_US
+from pipelines.lake.schemas import KEY_TEXT
 from pipelines.marts.columns import (
     BOOLEAN,
     BROKER,
@@ -40,13 +43,13 @@ from pipelines.marts.columns import (
 )
 from pipelines.marts.declaring import rows_as_declared
 from pipelines.marts.forgetting import recent
-from pipelines.marts.keys import QUEUE_KEY, are_among, is_one_of, newest_of_each
+from pipelines.marts.keys import QUEUE_KEY, are_among, newest_of_each
 from pipelines.marts.life_cycles import GONE, MADE_AGAIN, is_of_another_life, without_ended
 from pipelines.marts.loss_events import broker_died, log_cut, offsets_lost
-from pipelines.marts.mart import KEY_TEXT, Given, GoldTable, Made, mart
+from pipelines.marts.mart import Given, GoldTable, Made, mart
 from pipelines.marts.violations.moves import MOVE_KEPT_US, MOVES, Moves
 from pipelines.marts.violations.writers import FALLS, WRITERS, Writers
-from pipelines.settings import MINUTE_US
+from pipelines.staging.facts import is_one_of
 
 OFFSET_VIOLATIONS: Final = GoldTable(
     "offset_violations",
@@ -166,7 +169,7 @@ def offset_violations(given: Given) -> Made:
 
 
 def _moments(*tables: pa.Table) -> pa.Table:
-    """When which emitter told something."""
+    """When which emitter reported something."""
     kinds = pa.schema([("emitter", KEY_TEXT), ("event_us", pa.int64())])
     return pa.concat_tables([rows.select(kinds.names).cast(kinds) for rows in tables])
 

@@ -1,9 +1,10 @@
-"""Who read which queue, from when until when, as revisions: opened by ASSIGNED, closed by what took
-the queue away.
+"""Owners of queues over time: intervals opened by ASSIGNED, closed by the queue's loss.
+
+They are stored as revisions.
 
 Place in the walk: rebalance_events and lifecycle → gold ownership. Carried: the open intervals.
 
-Invariant: one interval per queue and client at a time; an assignment told twice opens one. Two
+Invariant: one interval per queue and client at a time; an assignment reported twice opens one. Two
 clients may own a queue at the same time: that is a finding (double ownership), not a conflict to be
 repaired here.
 """
@@ -19,6 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from engine.telemetry.tables import Column, must
+from pipelines.lake.schemas import KEY_TEXT
 from pipelines.marts.columns import (
     BOOLEAN,
     BROKER,
@@ -34,9 +36,10 @@ from pipelines.marts.columns import (
     TOPIC,
 )
 from pipelines.marts.declaring import rows_as_declared, window_id
-from pipelines.marts.keys import QUEUE_FIELDS, QUEUE_KEY, are_among, is_one_of
-from pipelines.marts.life_cycles import GONE, concerns
-from pipelines.marts.mart import KEY_TEXT, Given, GoldTable, Made, mart
+from pipelines.marts.keys import QUEUE_FIELDS, QUEUE_KEY, are_among
+from pipelines.marts.life_cycles import GONE, PARTED, concerns
+from pipelines.marts.mart import Given, GoldTable, Made, mart
+from pipelines.staging.facts import is_one_of
 
 OWNERSHIP: Final = GoldTable(
     "ownership",
@@ -54,7 +57,8 @@ OWNERSHIP: Final = GoldTable(
             "ended_by",
             STRING,
             "REVOKED, LEFT, EXPIRED, SHUTDOWN, BROKER_STOP (it booted and had not told its stop), "
-            "TOPIC_GONE, QUEUES_REMOVED or GROUP_GONE; null while OPEN",
+            "TOPIC_GONE, QUEUES_REMOVED, GROUP_GONE, TOPIC_LEFT (by the group) or OFFSETS_DELETED; "
+            "null while OPEN",
         ),
         Column("committed_at_end", LONG, "consume offset when it ended"),
         Column("pulled_at_end", LONG, "pulled mark when it ended"),
@@ -92,7 +96,7 @@ def ownership(given: Given) -> Made:
     events, lifecycle = given.facts["rebalance_events"], given.facts["lifecycle"]
     is_told = is_one_of(events["kind"], "ASSIGNED", "REVOKED", *_LEAVES)
     told = events.filter(pc.and_(is_told, pc.is_valid(events["client_id"])))
-    ends = lifecycle.filter(is_one_of(lifecycle["kind"], *_STOPS, *GONE))
+    ends = lifecycle.filter(is_one_of(lifecycle["kind"], *_STOPS, *GONE, *PARTED))
     if not told.num_rows and not ends.num_rows:
         return Made(MART.none)
     held = given.state["held"]
@@ -117,7 +121,7 @@ def _in_order(step: Row) -> tuple[str, int]:
 
 @dataclass(slots=True)
 class _Book:
-    """Who holds what, and what was told of it."""
+    """Who holds what, and what was reported on it."""
 
     held: defaultdict[tuple[str, str], dict[Holder, Row]] = field(
         default_factory=lambda: defaultdict(dict)
@@ -139,7 +143,7 @@ class _Book:
         """One event, of members or of the broker."""
         if step["kind"] in _STOPS:
             self._end(step, _STOPS[step["kind"]])
-        elif step["kind"] in GONE:
+        elif step["kind"] in (*GONE, *PARTED):
             self._end(step, step["kind"])
         elif step["kind"] in _LEAVES:
             self._leave(step)
@@ -148,7 +152,9 @@ class _Book:
                 self._move(step, queue)
 
     def _end(self, step: Row, ended_by: str) -> None:
-        """The broker stopped, or booted without having told its stop; or something was deleted."""
+        """The broker stopped, or booted without having reported its stop; or something was deleted
+        or left.
+        """
         for (emitter, group), of_group in self.held.items():
             if emitter != step["emitter"]:
                 continue

@@ -1,12 +1,14 @@
-"""What groups passed over of a topic that was made again, queue by queue.
+"""Messages of a recreated topic that a group skipped, queue by queue.
 
 Place in the walk: facts of a group and lifecycle → gold passed_over_messages. Carried: how far each
-queue of a group is (`positions`); the same of topics that are gone (`earlier`); and queues of new
-lives of which it is not known yet where the group began (`cases`).
+queue of a group is by its marks (`positions`), and by accepted reports that no mark follows yet
+(`commits`); the same of topics that are gone (`earlier`); and queues of new lives, with what shows
+where the group began (`cases`).
 
 Invariant: one row a queue of a group and new life, once it is known (or will never be known) where
-it began; a group that read all of it has a row too, with 0 messages. A group that nobody knew in
-the earlier life has none. No Python loop goes over queues of topics that were not made again.
+it began; a group that read all of it has a row too, with 0 messages. One more follows each time a
+broker shows that a member skips some. A group that nobody knew in the earlier life has none. No
+Python loop goes over queues of topics that were not made again.
 Absent on purpose: what shows where a group began (`new_lives/cases`).
 """
 
@@ -21,6 +23,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from engine.telemetry.tables import Column, must
+from pipelines.base.settings import DAY_US
+from pipelines.lake.schemas import KEY_TEXT
 from pipelines.marts.columns import (
     BROKER,
     CLUSTER,
@@ -41,18 +45,20 @@ from pipelines.marts.keys import (
     QUEUE_FIELDS,
     QUEUE_KEY,
     are_among,
-    is_one_of,
+    newest_of_each,
     overlaid,
     positions_of,
 )
 from pipelines.marts.life_cycles import GONE, MADE_AGAIN, concerns, without_ended
-from pipelines.marts.mart import KEY_TEXT, Given, GoldTable, Made, Positions, mart
-from pipelines.marts.new_lives.cases import Case, Verdict, sentence
-from pipelines.settings import DAY_US
+from pipelines.marts.mart import Given, GoldTable, Made, Positions, mart
+from pipelines.marts.new_lives.cases import PLACED, PULLED, Case, Verdict
+from pipelines.sentences.new_lives import evidence
+from pipelines.staging.facts import is_one_of
 
 PASSED_OVER_MESSAGES: Final = GoldTable(
     "passed_over_messages",
-    "queue of a group in a new life of its topic, once it is known where the group began in it",
+    "queue of a group in a new life of its topic, once it is known where the group began in it, "
+    "and each time it skips messages later",
     (
         OBSERVED_AT,
         CLUSTER,
@@ -64,12 +70,12 @@ PASSED_OVER_MESSAGES: Final = GoldTable(
         must(
             "outcome",
             STRING,
-            "READ (from its beginning on), PASSED_OVER, or UNKNOWN (nobody saw where a member "
-            "that lived through it went on)",
+            "READ (from its beginning on), PASSED_OVER, SET (somebody set the group's offset), or "
+            "UNKNOWN (nobody saw where a member that lived through it went on)",
         ),
-        must("from_offset", LONG, "first offset of the new life"),
+        must("from_offset", LONG, "first offset of the new life, or of what was skipped later"),
         must("to_offset", LONG, "one past the last that was passed over, or may have been"),
-        Column("messages", LONG, "to_offset - from_offset; 0 when READ; null when UNKNOWN"),
+        Column("messages", LONG, "to_offset - from_offset; 0 when READ; null when UNKNOWN or SET"),
         Column(
             "error_messages",
             LONG,
@@ -86,7 +92,7 @@ PASSED_OVER_MESSAGES: Final = GoldTable(
 )
 
 REMEMBERED_US: Final = DAY_US
-"""So long positions count after they were told, those of a topic after it was gone, and a case
+"""So long positions count after they were reported, those of a topic after it was gone, and a case
 after the topic was made again; then they are forgotten.
 """
 
@@ -116,10 +122,12 @@ CASES: Final = pa.schema(
         ("carried", pa.int64()),
         ("is_stored", pa.bool_()),
         ("end", pa.int64()),
+        ("is_placed", pa.bool_()),
+        ("is_settled", pa.bool_()),
     ]
 )
-"""Queues of new lives of which it is not known yet where the group began; seq and event_us are
-those of the row by which the topic was made again.
+"""Queues of new lives, those of observed brokers until it is known where the group began; seq and
+event_us are those of the row by which the topic was made again.
 """
 _TOPIC: Final = ("emitter", "topic")
 _LOSSES: Final = ("LEFT", "EXPIRED", "REVOKED")
@@ -141,6 +149,9 @@ def passed_over_messages(given: Given) -> Made:
             book.take(step)
     positions, touched = _positions(state["positions"], marks, lifecycle, events)
     carried = {} if positions is state["positions"] else {"positions": positions}
+    commits = _commits(state["commits"], facts["consume_offsets"], positions, events)
+    if commits is not state["commits"]:
+        carried["commits"] = commits
     if events.num_rows or remembers:
         for name, rows in book.carried().items():
             carried[name] = recent(rows, _moments(marks, lifecycle, rows), REMEMBERED_US)
@@ -161,10 +172,30 @@ def _positions(
     if ends:
         positions, touched = without_ended(positions, ends), None
     if pc.any(is_one_of(lifecycle["kind"], "SNAPSHOT")).as_py() and positions.num_rows:
-        # What is there is told in each snapshot.
+        # What is there is reported in each snapshot.
         moments = _moments(positions, lifecycle)
         positions, touched = recent(positions, moments, REMEMBERED_US), None
     return positions, touched
+
+
+def _commits(known: pa.Table, reports: pa.Table, positions: pa.Table, events: pa.Table) -> pa.Table:
+    """The last accepted report of each queue that is younger than its marks."""
+    is_read = pc.and_(reports["accepted"], pc.greater(reports["offset"], 0))
+    reports = reports.filter(pc.and_(is_read, pc.invert(is_one_of(reports["path"], PLACED))))
+    if not reports.num_rows and not known.num_rows:
+        return known
+    columns = {name: reports[name] for name, _ in (*_PLACE, *_STAMP)}
+    columns |= {"committed": reports["offset"], "last_puller": reports["client_id"]}
+    columns |= {name: pa.nulls(reports.num_rows) for name in ("pulled", "members")}
+    new = pa.table(columns).select(POSITIONS.names).cast(POSITIONS)
+    newest = newest_of_each(known, new, QUEUE_KEY)
+    places, _ = positions_of(positions, newest, QUEUE_KEY)
+    marked = np.full(positions.num_rows + newest.num_rows, -1)
+    marked[: positions.num_rows] = np.asarray(positions["seq"])
+    newest = newest.filter(pa.array(np.asarray(newest["seq"]) > marked[places]))
+    ends = events.filter(is_one_of(events["kind"], *GONE)).to_pylist()
+    newest = without_ended(newest, ends)
+    return recent(newest, _moments(newest, positions), REMEMBERED_US)
 
 
 def _moments(*tables: pa.Table) -> pa.Table:
@@ -178,9 +209,13 @@ def _steps(facts: Mapping[str, pa.Table], cases: pa.Table, events: pa.Table) -> 
     """
     found = [{**row, "table": "lifecycle"} for row in events.to_pylist()]
     topics = events.filter(pc.is_valid(events["topic"]))
+    open_cases = cases.filter(pc.invert(pc.fill_null(cases["is_settled"], fill_value=False)))
     for table in ("group_watermarks", "consume_offsets", "offset_answers", "client_windows"):
         rows = facts[table]
-        is_wanted = pc.or_(are_among(rows, cases, QUEUE_KEY), are_among(rows, topics, _TOPIC))
+        is_wanted = pc.or_(are_among(rows, open_cases, QUEUE_KEY), are_among(rows, topics, _TOPIC))
+        if table == "consume_offsets":
+            is_skipped = pc.and_(is_one_of(rows["path"], PULLED), are_among(rows, cases, QUEUE_KEY))
+            is_wanted = pc.or_(is_wanted, is_skipped)
         found += [{**row, "table": table} for row in rows.filter(is_wanted).to_pylist()]
     members = facts["rebalance_events"]
     members = members.filter(is_one_of(members["kind"], *_LOSSES))
@@ -193,15 +228,18 @@ class _Book:
     """Positions of topics that are gone or made again, and the cases of new lives."""
 
     positions: dict[Key, Row] = field(default_factory=dict)
+    commits: dict[Key, Row] = field(default_factory=dict)
     earlier: dict[Key, Row] = field(default_factory=dict)
     cases: dict[Key, tuple[Row, Case]] = field(default_factory=dict)
     rows: list[dict[str, Any]] = field(default_factory=list)
 
     def open(self, state: Mapping[str, pa.Table], events: pa.Table) -> None:
         """What is known of the topics that events concern, and of all cases."""
-        known, topics = state["positions"], events.filter(pc.is_valid(events["topic"]))
-        for row in known.filter(are_among(known, topics, _TOPIC)).to_pylist():
-            self.positions[_key(row)] = row
+        topics = events.filter(pc.is_valid(events["topic"]))
+        for name, rows in (("positions", self.positions), ("commits", self.commits)):
+            known = state[name]
+            for row in known.filter(are_among(known, topics, _TOPIC)).to_pylist():
+                rows[_key(row)] = row
         self.earlier = {_key(row): row for row in state["earlier"].to_pylist()}
         for row in state["cases"].to_pylist():
             told = {one.name: row[one.name] for one in fields(Case)}
@@ -233,26 +271,51 @@ class _Book:
             for key in [key for key in self.earlier if _is_of_topic(key, event)]:
                 self._begin(key, self.earlier.pop(key), event)
             return
-        for key in [key for key in self.cases if _is_ended(key, event)]:
-            del self.cases[key]
-        for key in [key for key in self.positions if _is_ended(key, event)]:
-            row = self.positions.pop(key)
-            if event["kind"] == "TOPIC_GONE" and not _is_forgotten(row["event_us"], event):
+        for key in dict.fromkeys((*self.positions, *self.commits, *self.cases)):
+            if not _is_ended(key, event):
+                continue
+            row = self._last_of(key)
+            is_topic = event["kind"] == "TOPIC_GONE"
+            if row is not None and is_topic and not _is_forgotten(row["event_us"], event):
                 self.earlier[key] = {**row, "event_us": event["event_us"]}
         if event["kind"] == "GROUP_GONE":
             for key in [key for key in self.earlier if _is_ended(key, event)]:
                 del self.earlier[key]
+
+    def _last_of(self, key: Key) -> Row | None:
+        """How far the group was in a queue that is gone, which is forgotten; None: nowhere."""
+        row, report = self.positions.pop(key, None), self.commits.pop(key, None)
+        if row is None or (report is not None and report["seq"] > row["seq"]):
+            row = _over(row, report)
+        place, case = self.cases.pop(key, (None, None))
+        if place is None or case is None or case.is_settled:
+            return row
+        # Nobody saw where it went on, so it may be where it was in the life before.
+        nobody = case.reader is None and not case.has_left
+        before = {name: place.get(name) for name in POSITIONS.names} | {
+            "committed": case.reached,
+            "last_puller": case.reader,
+            "members": 0 if nobody else None,
+        }
+        if row is None:
+            return before
+        committed = max(case.reached, row["committed"] or 0)
+        return {**row, "committed": committed, "last_puller": row["last_puller"] or case.reader}
 
     def _begin(self, key: Key, position: Row, event: Row) -> None:
         marks = (position["committed"], position["pulled"])
         reached = max((mark for mark in marks if mark is not None), default=0)
         if reached == 0 or _is_forgotten(position["event_us"], event):
             return
+        reader = None if position["members"] == 0 else position["last_puller"]
+        is_polled = event["time_from_us"] is not None
         case = Case(
             reached=reached,
-            reader=None if position["members"] == 0 else position["last_puller"],
-            is_polled=event["time_from_us"] is not None,
+            reader=reader,
+            is_polled=is_polled,
             made_us=event["event_us"],
+            # Looks may know that members are there, and of none what it reads.
+            has_left=is_polled and reader is None and position["members"] != 0,
         )
         names = (name for name, _ in _PLACE)
         place = {name: position[name] for name in names}
@@ -270,13 +333,17 @@ class _Book:
             if key[:2] == (event["emitter"], event["group"]) and (
                 event["kind"] != "REVOKED" and row["last_puller"] == event["client_id"]
             ):
-                self.earlier[key] = {**row, "last_puller": None}
+                self.earlier[key] = {**row, "last_puller": None, "members": 0}
 
     def _judge(self, step: Row) -> None:
         """A row of one queue of a group."""
         key, table = _key(step), step["table"]
         if table == "group_watermarks":
             self.positions[key] = {name: step[name] for name in POSITIONS.names}
+            self.commits.pop(key, None)
+        elif table == "consume_offsets" and _is_read(step):
+            told = {"committed": step["offset"], "last_puller": step["client_id"]}
+            self.commits[key] = {name: step.get(name) for name in POSITIONS.names} | told
         if key not in self.cases:
             return
         place, case = self.cases[key]
@@ -284,7 +351,11 @@ class _Book:
             del self.cases[key]
             return
         verdict: Verdict | None = None
-        if table == "group_watermarks":
+        if table == "consume_offsets" and step["path"] == PULLED:
+            verdict = case.pulled(step)
+        elif case.is_settled:
+            return
+        elif table == "group_watermarks":
             verdict = case.marked(step)
         elif table == "offset_answers":
             verdict = case.answered(step)
@@ -294,9 +365,25 @@ class _Book:
             verdict = case.placed(step)
         elif step["path"] == "OBSERVED":
             verdict = case.lived(step)
-        if verdict is not None:
+        if verdict is None:
+            return
+        self.rows.append(_row(place, case, step, verdict))
+        case.is_settled = True
+        if case.is_polled:  # Nothing more is seen of it.
             del self.cases[key]
-            self.rows.append(_row(place, case, step, verdict))
+
+
+def _is_read(report: Row) -> bool:
+    """Does a report say that a group has read so far?"""
+    return bool(report["accepted"] and report["offset"] > 0 and report["path"] != PLACED)
+
+
+def _over(position: Row | None, report: Row | None) -> Row | None:
+    """The marks of a queue with a younger report."""
+    if position is None or report is None:
+        return position or report
+    puller = report["last_puller"] or position["last_puller"]
+    return {**position, "committed": report["committed"], "last_puller": puller}
 
 
 def _key(row: Row) -> Key:
@@ -316,15 +403,15 @@ def _is_forgotten(since_us: int, now: Row) -> bool:
 
 
 def _row(place: Row, case: Case, step: Row, verdict: Verdict) -> dict[str, Any]:
-    return {
+    row = {
         **{name: place[name] for name, _ in _PLACE},
         "observed_us": step["event_us"],
         "seq": step["seq"],
         "made_again_at": case.made_us,
         **{name: getattr(verdict, name) for name in _FIGURES},
         "provenance": "OBSERVED" if case.is_polled else "EXACT",
-        "evidence": sentence(place, case.made_us, verdict),
     }
+    return {**row, "evidence": evidence(row, verdict.how)}
 
 
 _FIGURES: Final = ("outcome", "from_offset", "to_offset", "messages", "error_messages")
@@ -340,5 +427,5 @@ MART: Final = mart(
         "rebalance_events",
         "lifecycle",
     ),
-    carries={"positions": POSITIONS, "earlier": POSITIONS, "cases": CASES},
+    carries={"positions": POSITIONS, "commits": POSITIONS, "earlier": POSITIONS, "cases": CASES},
 )

@@ -1,11 +1,11 @@
-"""Which rows were polled and not told, and how far their moments may be off.
+"""Marks rows that were polled from outside, with the error of their moments.
 
 Place in the walk: lifecycle → per emitter that watches a broker from outside how often it asks, for
-marts that show figures of queues and groups. Carried: what each told last.
+marts that show figures of queues and groups. Carried: the last report of each.
 
-What is asked each ten seconds is as it was at the asking: a commit, a pull, a message may have come
+What is polled each ten seconds is as it was at the poll: a commit, a pull, a message may have come
 up to ten seconds before the row that says so, and what a row says may have changed ten seconds
-after it. So OBSERVED rows have an error of a period; rows of a broker that tells of itself have
+after it. So OBSERVED rows have an error of a period; rows of a broker that reports on itself have
 none. Invariant: which cycle a row is in changes nothing. Absent on purpose: clocks that differ
 (`lifecycle.skew_ms`).
 """
@@ -19,8 +19,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipelines.marts.judging.packed import UNKNOWN, Flags, as_column, numbers
-from pipelines.marts.keys import is_one_of
 from pipelines.marts.mart import Given, Made, Positions, Step
+from pipelines.staging.facts import is_one_of
 
 NAME: Final = "polled"
 OBSERVED: Final = "OBSERVED"
@@ -32,11 +32,11 @@ PERIODS: Final = pa.schema(
         ("report_each_ms", pa.int64()),
     ]
 )
-"""From when on each emitter asks how often, in the order of what it told."""
+"""From when on each emitter asks how often, in the order of what it reported."""
 
 
 def polled(given: Given) -> Made:
-    """All that was told, up to the end of the cycle."""
+    """All that was reported, up to the end of the cycle."""
     told = given.facts["lifecycle"]
     news = told.filter(
         pc.and_(is_one_of(told["kind"], OBSERVED), pc.is_valid(told["report_each_ms"]))
@@ -53,7 +53,7 @@ def polled(given: Given) -> Made:
 
 
 def errors_ms(rows: pa.Table, periods: pa.Table, *, by: str) -> Positions:
-    """How far the moments of each row may be off; UNKNOWN: they are not, as they were told, or
+    """How far the moments of each row may be off; UNKNOWN: they are not, as they were reported, or
     nobody said how far. `by`: seq or event_us, the column by which rows and periods follow.
     """
     found = np.full(rows.num_rows, UNKNOWN)
@@ -79,7 +79,7 @@ def changed_messages(error_ms: Positions, per_minute: Positions) -> pa.Array:
 
 
 def marked(provenance: pa.Array, error_ms: Positions) -> pa.Array:
-    """EXACT of what was told stays; of what was polled it is OBSERVED."""
+    """EXACT of what was reported stays; of what was polled it is OBSERVED."""
     words = pc.cast(provenance, pa.string())
     is_polled = pa.array(error_ms != UNKNOWN)
     is_exact = pc.fill_null(pc.equal(words, "EXACT"), False)

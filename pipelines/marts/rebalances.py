@@ -11,7 +11,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from engine.telemetry.tables import Column, must
+from engine.telemetry.tables import Column, ColumnType, must
 from pipelines.marts.columns import (
     BROKER,
     CLUSTER,
@@ -25,8 +25,8 @@ from pipelines.marts.columns import (
     STRING,
 )
 from pipelines.marts.declaring import as_declared
-from pipelines.marts.keys import is_one_of
 from pipelines.marts.mart import Given, GoldTable, Made, mart
+from pipelines.staging.facts import is_one_of
 
 REBALANCES: Final = GoldTable(
     "rebalances",
@@ -51,6 +51,16 @@ REBALANCES: Final = GoldTable(
         EMITTER,
         SEQ,
         OBSERVED_DATE,
+        Column("language", STRING, "JOINED: the client's language, as it says; null when not told"),
+        Column(
+            "client_version", LONG, "JOINED: RocketMQ's number of its version; null when not told"
+        ),
+        Column("proxy", STRING, "JOINED: the proxy that it is connected with; null: the broker"),
+        Column(
+            "subscription",
+            ColumnType.STRINGS,
+            "JOINED with a proxy: what its group subscribes to, topic:expression",
+        ),
     ),
     ("emitter", "seq"),
 )

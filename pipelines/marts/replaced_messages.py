@@ -1,4 +1,4 @@
-"""Messages that a group had pulled and a broker lost, with the ones that have their offsets now.
+"""Pulled messages that a broker lost, with the messages that now have their offsets.
 
 Place in the walk: reused_offsets → gold replaced_messages. A window REPLAY_AFTER_TRUNCATION says
 what may come again; this says what is gone, by name: whoever counts by offsets takes the two for
@@ -29,6 +29,7 @@ from pipelines.marts.columns import (
 )
 from pipelines.marts.declaring import rows_as_declared
 from pipelines.marts.mart import Given, GoldTable, Made, mart
+from pipelines.sentences.losses import replaced
 
 REPLACED_MESSAGES: Final = GoldTable(
     "replaced_messages",
@@ -75,29 +76,13 @@ def _row(fact: Mapping[str, Any]) -> dict[str, Any]:
         "reused_offsets": fact["offset"] + 1 - fact["queue_end"],
         "outcome": _outcome(fact["message_id_before"], fact["message_id"]),
     }
-    return {**row, "evidence": _evidence(row)}
+    return {**row, "evidence": replaced(row)}
 
 
 def _outcome(before: str | None, now: str | None) -> str:
     if before is None or now is None:
         return "UNKNOWN"
     return "SENT_AGAIN" if before == now else "LOST"
-
-
-def _evidence(row: Mapping[str, Any]) -> str:
-    place = f"offset {row['offset']} of {row['topic']} queue {row['queue_id']}"
-    pulled = (
-        f"{row['client_id'] or 'a client'} had pulled {row['message_id_before'] or 'a message'}"
-    )
-    now = {
-        "LOST": f"{row['message_id']} has its offset now",
-        "SENT_AGAIN": "its producer sent it again, to the same offset",
-        "UNKNOWN": f"{row['message_id'] or 'a message without id'} is there now",
-    }[row["outcome"]]
-    return (
-        f"{pulled} at {place}, and the broker lost it; {now}. Given again are all offsets from "
-        f"{row['queue_end']} on"
-    )
 
 
 MART: Final = mart(REPLACED_MESSAGES, replaced_messages, reads=("reused_offsets",))

@@ -1,4 +1,4 @@
-"""The balance sheet of failed messages: what was sent back, and where it is.
+"""Balance sheet of failed messages: how many were sent back, and where they are now.
 
 Place in the walk: retry_dlq_flow → gold retry_flow. Carried: totals, and counts of slots that are
 not over.
@@ -6,6 +6,9 @@ not over.
     sent_back = scheduled + dead_lettered           each failure is tried again, or given up
     scheduled = delivered + delayed                 what is tried again waits for its delay first
     delivered + redriven = failed_again + retried   and then it fails again, or it does not (yet)
+
+In a POP group a message also comes back when its invisible time ran out, which is no failure:
+`came_back` stands beside `delivered` in the third line, `came_back_again` beside `failed_again`.
 
 `difference` is what the first line does not account for; it must be 0, and `difference_reason` says
 why it is not. Invariant: totals are those since the first fact of the lake. Absent on purpose:
@@ -23,6 +26,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from engine.telemetry.tables import Column, must
+from pipelines.base.settings import MS_US, SECOND_US
+from pipelines.lake.schemas import KEY_TEXT
 from pipelines.marts.columns import (
     BROKER,
     CLUSTER,
@@ -35,8 +40,7 @@ from pipelines.marts.columns import (
     STRING,
 )
 from pipelines.marts.declaring import as_declared
-from pipelines.marts.keys import is_one_of
-from pipelines.marts.mart import KEY_TEXT, Given, GoldTable, Made, mart
+from pipelines.marts.mart import Given, GoldTable, Made, mart
 from pipelines.marts.slots import (
     HORIZONS,
     Values,
@@ -47,11 +51,11 @@ from pipelines.marts.slots import (
     summed,
     totalled,
 )
-from pipelines.settings import MS_US, SECOND_US
+from pipelines.staging.facts import is_one_of
 
 SLOT_US: Final = 10 * SECOND_US
 UNKNOWN_ORIGIN: Final = ""
-"""Of messages whose origin nobody told; null in the table."""
+"""Of messages whose origin nobody reported; null in the table."""
 
 RETRY_FLOW: Final = GoldTable(
     "retry_flow",
@@ -71,7 +75,8 @@ RETRY_FLOW: Final = GoldTable(
         must(
             "retried",
             LONG,
-            "delivered + redriven - failed_again: consumed, or waiting in the retry topic",
+            "delivered + redriven + came_back - failed_again - came_back_again: consumed, or "
+            "waiting in the retry topic",
         ),
         must("dead_lettered", LONG, "messages given up so far"),
         must("redriven", LONG, "dead letters put into the retry topic again"),
@@ -88,6 +93,13 @@ RETRY_FLOW: Final = GoldTable(
             "scheduled messages whose delay was over by the end, and that had not come by then: a "
             "few on their way, or those that a delay level keeps for ever",
         ),
+        Column(
+            "came_back",
+            LONG,
+            "copies that a POP group gets once more, as nobody acknowledged them within their "
+            "invisible time: no failures; null in rows of earlier versions",
+        ),
+        Column("came_back_again", LONG, "of these, copies of messages that had come back before"),
     ),
     ("emitter", "group", "origin_topic", "observed_at"),
     on_ticks="true",
@@ -101,7 +113,10 @@ _STEPS: Final = {
     "discarded": "DISCARDED",
     "expired": "EXPIRED",
 }
-_COUNTS: Final = (*_STEPS, "failed_again", "due")
+_CAME_BACK: Final = "INVISIBLE_TIME_EXPIRED"
+_COUNTS: Final = (*_STEPS, "failed_again", "due", "came_back", "came_back_again")
+_COUNTED_SINCE: Final = ("due", "came_back", "came_back_again")
+"""Counts that lakes of earlier versions do not carry, in the order in which they came."""
 _ORIGIN: Final = ("cluster", "broker", "emitter", "group", "origin_topic")
 COUNTED: Final = pa.schema(
     [
@@ -111,7 +126,7 @@ COUNTED: Final = pa.schema(
         *((name, pa.int64()) for name in _COUNTS),
     ]
 )
-"""Counts of slots that are not over; or totals, with the last slot told."""
+"""Counts of slots that are not over; or totals, with the last slot reported."""
 
 
 def retry_flow(given: Given) -> Made:
@@ -128,10 +143,12 @@ def retry_flow(given: Given) -> Made:
 
 
 def _whole(rows: pa.Table) -> pa.Table:
-    """What is carried; of a lake that began before what is due was counted, with none of it."""
-    if rows.schema.names != COUNTED.names[:-1]:
-        return rows
-    return rows.append_column("due", pa.array(np.zeros(rows.num_rows, np.int64)))
+    """What is carried; of a lake that began before something was counted, with none of it."""
+    is_counted = rows.schema.names[: len(_ORIGIN)] == list(_ORIGIN)
+    for name in _COUNTED_SINCE if is_counted else ():
+        if name not in rows.column_names:
+            rows = rows.append_column(name, pa.array(np.zeros(rows.num_rows, np.int64)))
+    return rows.select(COUNTED.names) if is_counted else rows
 
 
 def _contributions(steps: pa.Table) -> pa.Table:
@@ -140,6 +157,9 @@ def _contributions(steps: pa.Table) -> pa.Table:
     counts = {name: ones(is_one_of(steps["step"], step)) for name, step in _STEPS.items()}
     has_failed_before = pc.greater(steps["reconsume_times"], 1)
     counts["failed_again"] = ones(pc.and_(is_one_of(steps["step"], "SENT_BACK"), has_failed_before))
+    has_come_back = is_one_of(steps["step"], _CAME_BACK)
+    counts["came_back"] = ones(has_come_back)
+    counts["came_back_again"] = ones(pc.and_(has_come_back, has_failed_before))
     at_once = contributions(keys, slots_of(steps["event_us"], SLOT_US), counts, COUNTED)
     both = pa.concat_tables([at_once, due_later(keys, steps, COUNTED)])
     return summed(both, (*_ORIGIN, "slot_us"))
@@ -160,12 +180,13 @@ def _rows(totals: pa.Table) -> pa.Table:
         totals["sent_back"], pc.add(totals["scheduled"], totals["dead_lettered"])
     )
     delayed = pc.subtract(totals["scheduled"], totals["delivered"])
-    in_topic = pc.add(totals["delivered"], totals["redriven"])
+    in_topic = pc.add(pc.add(totals["delivered"], totals["redriven"]), totals["came_back"])
+    taken_again = pc.add(totals["failed_again"], totals["came_back_again"])
     columns |= {
         "observed_us": totals["slot_us"],
         "origin_topic": pc.if_else(pc.equal(origin, UNKNOWN_ORIGIN), None, origin),
         "delayed": delayed,
-        "retried": pc.subtract(in_topic, totals["failed_again"]),
+        "retried": pc.subtract(in_topic, taken_again),
         "difference": difference,
         "overdue": pc.max_element_wise(
             pc.subtract(totals["due"], totals["delivered"]), pa.scalar(0, pa.int64())

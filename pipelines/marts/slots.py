@@ -1,11 +1,11 @@
-"""Counts by slots of data time: a slot is told once, when nothing can be added to it.
+"""Counts by slots of data time: a slot is emitted once, when nothing can be added to it.
 
 Place in the walk: marts that count. Facts become contributions (a key, a slot, counts); those of a
 slot are summed up and wait until their emitter's shipments say that it has reported everything up
 to the end of the slot.
 
-Invariant: a slot is told with the same counts however cycles are cut. Absent on purpose: the wall
-clock, and slots in which nothing was counted.
+Invariant: a slot is emitted with the same counts however cycles are cut. Absent on purpose: the
+wall clock, and slots in which nothing was counted.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pipelines.lake.schemas import KEY_TEXT
 from pipelines.marts.keys import last_of_each, newest_of_each, numbered
-from pipelines.marts.mart import KEY_TEXT, Positions
+from pipelines.marts.mart import Positions
 
 HORIZONS = pa.schema([("emitter", KEY_TEXT), ("event_us_to", pa.int64())])
 """Up to when each emitter has reported everything."""
@@ -117,7 +118,7 @@ def running(rows: pa.Table, numbers: Positions, names: Sequence[str]) -> dict[st
 
 def _newest_so_far(seqs: Positions, numbers: Positions) -> Positions:
     """Per row the highest seq of all rows of its number up to it: what came due rests on a row that
-    was told before.
+    was reported before.
     """
     above = int(seqs.max()) + 1
     order = np.argsort(numbers, kind="stable")

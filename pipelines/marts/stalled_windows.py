@@ -1,23 +1,28 @@
-"""Intervals in which a queue's consumption was not OK, as revisions: opened, changed in rule, kind
-or head, unknown for a while, closed.
+"""Intervals in which a queue's consumption was not OK, as revisions.
+
+A revision opens or closes a window, changes its rule, kind or head, or says that it is unknown for
+a while.
 
 Place in the walk: judged rows in trouble, and ticks at which nothing is known of an emitter → gold
 stalled_windows. Carried: the open windows.
 
 Invariant: the revisions of one window_id are numbered without gaps from 1; the last one of a CLOSED
-window keeps the rule and kind that were shown before. A window of which nothing is known stays open
-and says why it is unknown: it is closed only by what is seen of its queue. Absent on purpose:
+window has the rule and kind that were shown for longest. A window of which nothing is known stays
+open and says why it is unknown: it is closed only by what is seen of its queue. Absent on purpose:
 updates of figures alone. Lag over time is consumer_lag's.
 """
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from engine.telemetry.tables import Column, must
+from pipelines.base.settings import MS_US, SECOND_US, Evaluation
+from pipelines.base.time_units import moment_at
 from pipelines.marts.columns import (
     BROKER,
     CLUSTER,
@@ -41,15 +46,8 @@ from pipelines.marts.judging.ticks import NAME as TICKS
 from pipelines.marts.judging.ticks import WORDS
 from pipelines.marts.keys import QUEUE_KEY
 from pipelines.marts.mart import Given, GoldTable, Made, mart
-from pipelines.marts.sentences import (
-    clock,
-    deleted_unread,
-    messages,
-    number,
-    rate,
-)
-from pipelines.settings import MS_US, SECOND_US, Evaluation
-from pipelines.wording import duration, spoken
+from pipelines.sentences import stalls as sentences
+from pipelines.sentences.figures import whole
 
 STALLED_WINDOWS: Final = GoldTable(
     "stalled_windows",
@@ -65,7 +63,9 @@ STALLED_WINDOWS: Final = GoldTable(
         must(
             "kind",
             STRING,
-            "FROZEN_HEAD, DEAD_QUEUE, DEAD_CONSUMER, BLOCKED_ORDERLY, PAUSED or UNDETERMINED",
+            "FROZEN_HEAD, DEAD_QUEUE, DEAD_CONSUMER, BLOCKED_ORDERLY, PAUSED or UNDETERMINED: its "
+            "client does not say what it holds. With the rule, as it is shown now; of a CLOSED "
+            "window, as it was shown for longest",
         ),
         must("window_ms", LONG, "length of the evaluation window"),
         must("slide_ms", LONG, "distance of evaluation ticks"),
@@ -82,7 +82,7 @@ STALLED_WINDOWS: Final = GoldTable(
         Column("head_message_id", STRING, "message at the head of that client's window, when told"),
         Column("head_since", TIMESTAMP, "since when it is in a listener"),
         Column("stack", STRING, "stack of that listener, when told"),
-        must("evidence", STRING, "one sentence with the figures that fired the rule"),
+        must("evidence", STRING, "the headline, the figures that fired the rule, and what to do"),
         EMITTER,
         SEQ,
         OBSERVED_DATE,
@@ -101,8 +101,8 @@ STALLED_WINDOWS: Final = GoldTable(
         Column(
             "unknown_reason",
             STRING,
-            "why nothing is known of the queue from observed_at on: SPOOL_LOSS, EMITTER_SILENT or "
-            "CLOCK_STEPPED; null when it is known",
+            "why nothing is known of the queue from observed_at on: SPOOL_LOSS, EMITTER_SILENT, "
+            "LOOKS_MISSED or CLOCK_STEPPED; null when it is known",
         ),
         Column(
             "reached",
@@ -122,12 +122,14 @@ STALLED_WINDOWS: Final = GoldTable(
             "when its unread messages begin to be deleted at that rate; null unless it falls "
             "behind and the queue has begun to delete",
         ),
+        Column("headline", STRING, "what is wrong, where and since when, in one sentence"),
     ),
     ("window_id", "revision"),
     revised=True,
     on_ticks="true",
 )
 
+HELD: Final = pa.struct([("rule", pa.string()), ("kind", pa.string()), ("held_us", pa.int64())])
 WINDOWS: Final = pa.schema(
     [
         ("number", pa.int64()),
@@ -149,15 +151,23 @@ WINDOWS: Final = pa.schema(
         ("group", pa.string()),
         ("topic", pa.string()),
         ("queue_id", pa.int64()),
+        ("since_us", pa.int64()),
+        ("held", pa.list_(HELD)),
+        ("is_falling", pa.bool_()),
     ]
 )
-"""Open windows, by the number of their queue."""
+"""Open windows, by the number of their queue. since_us: the tick since which it is of its rule and
+kind; held: for how long it was of those before, a few at most. is_falling: was it certain that it
+falls behind?
+"""
 
 _HEAD: Final = HEAD
 _HEAD_KINDS: Final = ("FROZEN_HEAD", "BLOCKED_ORDERLY")
 _PULL_KINDS: Final = ("DEAD_QUEUE", "DEAD_CONSUMER", "PAUSED")
 """Kinds of a queue that nobody pulls."""
 _PLACE: Final = ("cluster", "broker", "emitter", "group", "topic", "queue_id")
+CLOCKS_US: Final = 60 * SECOND_US
+"""Clocks of a client and its broker may differ by so much, and a time of either is still shown."""
 _FIGURES: Final = (
     "committed_from",
     "committed_to",
@@ -198,7 +208,7 @@ def stalled_windows(given: Given) -> Made:
 
 
 def _unknown(windows: dict[int, Row], tick: Row, evaluation: Evaluation) -> list[Row]:
-    """What is told of an emitter's open windows when nothing is known of it any more."""
+    """What is reported on an emitter's open windows when nothing is known of it any more."""
     told = []
     for number_of_queue in sorted(windows):
         window = windows[number_of_queue]
@@ -211,8 +221,7 @@ def _unknown(windows: dict[int, Row], tick: Row, evaluation: Evaluation) -> list
             made |= dict.fromkeys(_HEAD)
         made |= _frame(made, tick["tick_us"], evaluation) | {"state": "OPEN", "closed_at": None}
         made["stands_since"] = _stands_since(made)
-        shown = spoken(window["rule"])
-        made["evidence"] = f"unknown: {WORDS[why]}; it was {shown} before"
+        made["headline"] = made["evidence"] = sentences.unknown(made, WORDS[why])
         told.append(made)
     return told
 
@@ -224,19 +233,26 @@ def _revision(windows: dict[int, Row], row: Row, evaluation: Evaluation) -> Row 
         if window is None:
             return None
         del windows[row["number"]]
-        return _told({**window, "revision": window["revision"] + 1}, row, evaluation, "CLOSED")
+        longest = _longest(_held_until(window, row["tick_us"]))
+        closed = {**window, "revision": window["revision"] + 1, **longest}
+        return _told(closed, row, evaluation, "CLOSED")
     seen = {**(window or {}), "rule": row["rule"], "kind": row["kind"]}
     if window is None:
         seen = {**dict.fromkeys(WINDOWS.names), **seen, "number": row["number"], "revision": 0}
         seen["opened_us"] = row["tick_us"] - evaluation.slide_us
         parts = [row[name] for name in QUEUE_KEY]
         seen["window_id"] = window_id(STALLED_WINDOWS.name, *parts, seen["opened_us"])
+    if window is None or not _is_as_before(window, seen):
+        seen["held"] = [] if window is None else _held_until(window, row["tick_us"])
+        seen["since_us"] = row["tick_us"]
     has_head = row["kind"] in _HEAD_KINDS
     if has_head and (row["head_message_id"] is not None or row["head_offset"] is not None):
         is_same = all(row[name] == seen[name] for name in ("head_message_id", "head_offset"))
         stack = row["stack"] or (seen["stack"] if is_same else None)
-        seen |= {name: row[name] for name in _HEAD} | {"stack": stack}
+        since_us = _earliest(seen, row) if is_same else row["head_since_us"]
+        seen |= {name: row[name] for name in _HEAD} | {"stack": stack, "head_since_us": since_us}
     seen["client_id"] = _client(row) or seen["client_id"]
+    seen["is_falling"] = row["growth"] is not None and row["growth"] > 0
     seen |= {name: row[name] for name in (*_PLACE, "seq")} | {"unknown_reason": None}
     windows[row["number"]] = seen
     if window is not None and not _is_other(window, seen, has_head=has_head):
@@ -245,13 +261,52 @@ def _revision(windows: dict[int, Row], row: Row, evaluation: Evaluation) -> Row 
     return _told(seen, row, evaluation, "OPEN")
 
 
+def _earliest(window: Row, row: Row) -> int | None:
+    """Since when a head is in its listener, which was seen there before: a broker that was started
+    again asks anew and knows no earlier moment. A moment that cannot be counts for nothing.
+    """
+    told: int | None = row["head_since_us"]
+    before: int | None = window["head_since_us"]
+    if before is None or told is None or _client(row) != window["client_id"]:
+        return told
+    return min(before, told) if _can_be(before, row) else told
+
+
 def _is_other(window: Row, seen: Row, *, has_head: bool) -> bool:
-    """Does it show another rule, kind or head, or more of the head? Is it known again?"""
-    if (window["rule"], window["kind"]) != (seen["rule"], seen["kind"]):
+    """Does it show another rule, kind, course or head, or more of the head? Is it known again?"""
+    if not _is_as_before(window, seen):
         return True
     if window["unknown_reason"] is not None:
         return True
+    # An earlier version did not carry it.
+    was_falling = window["is_falling"]
+    if seen["rule"] == "SLOW" and was_falling is not None and was_falling != seen["is_falling"]:
+        return True
     return has_head and any(window[name] != seen[name] for name in _HEAD)
+
+
+def _is_as_before(window: Row, seen: Row) -> bool:
+    return (window["rule"], window["kind"]) == (seen["rule"], seen["kind"])
+
+
+def _held_until(window: Row, tick_us: int) -> list[Row]:
+    """For how long a window was of each rule and kind, up to a tick, in the order of their last
+    beginnings.
+    """
+    now = {"rule": window["rule"], "kind": window["kind"]}
+    before = window["held"] or []
+    since_us = window["opened_us"] if window["since_us"] is None else window["since_us"]
+    same = [one["held_us"] for one in before if _is_as_before(one, now)]
+    others = [one for one in before if not _is_as_before(one, now)]
+    return [*others, {**now, "held_us": tick_us - since_us + sum(same)}]
+
+
+def _longest(held: list[Row]) -> Row:
+    """The rule and kind that a window is remembered by: those it was of for longest, and of equal
+    ones the last.
+    """
+    longest = max(reversed(held), key=lambda one: one["held_us"])
+    return {"rule": longest["rule"], "kind": longest["kind"]}
 
 
 def _client(row: Row) -> str | None:
@@ -287,6 +342,8 @@ def _told(window: Row, row: Row, evaluation: Evaluation, state: str) -> Row:
     time_lag_us = row["time_lag_us"]
     is_head = window["kind"] in _HEAD_KINDS
     head = {name: window[name] if is_head else None for name in _HEAD}
+    if not _can_be(head["head_since_us"], row):
+        head["head_since_us"] = None
     if head["head_offset"] is None and window["kind"] != "UNDETERMINED":
         head["head_offset"] = row["committed"]
     made = {
@@ -298,13 +355,24 @@ def _told(window: Row, row: Row, evaluation: Evaluation, state: str) -> Row:
         "closed_at": row["tick_us"] if state == "CLOSED" else None,
         "rule": window["rule"],
         "kind": window["kind"],
+        "rule_now": row["rule"],
         "time_lag_ms": time_lag_us // MS_US if seen and time_lag_us is not None else None,
         "client_id": _client(row) or window["client_id"],
         "unknown_reason": None,
     }
     made["stands_since"] = _stands_since(made)
-    made["evidence"] = _evidence(made)
-    return made
+    return made | _in_words(made)
+
+
+def _can_be(head_since_us: int | None, row: Row) -> bool:
+    """Can a head have gone to its listener then? A client says it by its own clock, which may be
+    wrong by hours: not before its message was stored, and not after now.
+    """
+    if head_since_us is None:
+        return True
+    stored_us = _first_stored_us(row)
+    is_stored = stored_us is None or head_since_us >= stored_us - CLOCKS_US
+    return bool(is_stored and head_since_us <= row["tick_us"] + CLOCKS_US)
 
 
 def _frame(window: Row, tick_us: int, evaluation: Evaluation) -> Row:
@@ -334,94 +402,6 @@ _TYPES: Final = {
 """Columns as they are made; as_declared turns moments into timestamps."""
 
 
-def _evidence(row: Row) -> str:
-    """One sentence with the figures that fired the rule."""
-    if row["state"] == "CLOSED":
-        if not row["is_evaluated"]:
-            return "the broker reports this queue of the group no more"
-        committed, lag = number(row["committed_to"]), messages(row["lag_messages"])
-        return f"clean again: commit offset {committed}, {lag} behind"
-    if row["rule"] == "PAUSED":
-        return _paused(row)
-    return _what(row) + _who(row) + _head(row)
-
-
-def _paused(row: Row) -> str:
-    since_us = row["last_pull_us"]
-    since = "" if since_us is None else f" since {clock(since_us)}"
-    return (
-        f"paused by {row['client_id'] or 'its client'}, which works on the queue, holds nothing of "
-        f"it and has asked for nothing{since}, {messages(row['lag_messages'])} waiting"
-    )
-
-
-def _what(row: Row) -> str:
-    seconds = row["patience_us"] // SECOND_US
-    committed, behind = number(row["committed_to"]), messages(row["lag_messages"])
-    pulls = f"pulls went from {number(row['pulled_from'])} to {number(row['pulled_to'])}"
-    moved = f", {pulls}, {behind} waiting"
-    end = number(row["max_offset_to"])
-    match row["rule"]:
-        case "STALLED" if row["passed"] is not None:
-            usual_ms = row["usual_us"] // MS_US
-            return (
-                f"the head stands for {row['head_age_us'] // SECOND_US} s while "
-                f"{messages(row['passed'])} behind it were finished, and listener calls hardly "
-                f"ever take longer than {usual_ms} ms; commit offset {committed}{moved}"
-            )
-        case "STALLED" if _is_ahead(row) and (row["is_told"] or row["open"]):
-            what = "the client finished nothing" if row["is_told"] else "nothing was pulled"
-            return (
-                f"{what} beyond {row['reached']} for {seconds} s, consume offset {committed}, "
-                f"{pulls}, {messages(row['open'])} waiting there"
-            )
-        case "STALLED":
-            return f"commit offset stood at {committed} for {seconds} s{moved}{_usual(row)}"
-        case "STOPPED":
-            return (
-                f"no offset report for {seconds} s, the last said {committed}{moved}{_usual(row)}"
-            )
-        case "SLOW":
-            return _slow(row)
-        case "REWOUND":
-            high = "what it was" if row["high"] is None else row["high"]
-            return f"commit offset fell to {committed} and has not regained {high}"
-        case "DATA_LOST":
-            kept = f"[{row['min_offset']}, {end}]"
-            return f"commit offset {committed} lies outside what the queue keeps, {kept}"
-    return f"no offset was ever committed in {seconds} s while messages up to {end} wait"
-
-
-def _is_ahead(row: Row) -> bool:
-    """Has the client finished more than it has reported?"""
-    reached, committed = row["reached"], row["committed_to"]
-    return reached is not None and (committed is None or reached > committed)
-
-
-def _usual(row: Row) -> str:
-    """On what the length of the stand rests, where the client tells nothing."""
-    usual_ms = row["commit_cadence_ms"]
-    if row["is_told"] or usual_ms is None or usual_ms * MS_US * CADENCES < row["patience_us"]:
-        return ""
-    return f"; usually it is reported each {usual_ms // 1000} s"
-
-
-def _slow(row: Row) -> str:
-    behind, growth = messages(row["open"]), row["growth"]
-    if growth is not None and growth > 0:
-        return (
-            f"{behind} behind, and falling behind by {rate(growth)}, {growth} messages an hour; "
-            f"{deleted_unread(row['retained'], growth)}"
-        )
-    late = ""
-    if row["open_since_us"] is not None and row["open_since_us"] != NEVER:
-        late = f", the first of them for {duration((row['tick_us'] - row['open_since_us']) / 1000)}"
-    if growth == 0:
-        return f"{behind} wait{late}; the group neither falls behind nor gains"
-    reached = number(row["reached"])
-    return f"messages are finished up to {reached}, yet what waits only grew, to {behind}{late}"
-
-
 def _retained_until(row: Row) -> int | None:
     """When retention reaches what waits, µs since 1970."""
     if row["retained"] is None or not row["growth"] or row["growth"] <= 0:
@@ -430,34 +410,47 @@ def _retained_until(row: Row) -> int | None:
     return int(row["tick_us"] + left_s * SECOND_US)
 
 
-def _who(row: Row) -> str:
-    match row["kind"]:
-        case "DEAD_CONSUMER":
-            last = "" if row["client_id"] is None else f", last {_last_puller(row)}"
-            return f"; the group has no member{last}"
-        case "DEAD_QUEUE":
-            return f"; nobody pulls, last {_last_puller(row)}"
-        case "BLOCKED_ORDERLY":
-            return f"; the queue is locked by its orderly reader {row['client_id'] or ''}".rstrip()
-    return ""
+def _in_words(row: Row) -> Row:
+    """The columns that say it in sentences."""
+    said = {
+        **row,
+        "head_since": _moment(row["head_since_us"]),
+        "stands_since": _moment(row["stands_since"]),
+        "is_silent": not (row["is_told"] and row["held_count"]),
+        "waited_ms": _waited_ms(row),
+        "usual_report_ms": _usual_report_ms(row),
+    }
+    if row["state"] != "CLOSED":
+        return {"headline": whole(sentences.headline(said)), "evidence": sentences.evidence(said)}
+    if not row["is_evaluated"]:
+        text = sentences.gone(said)
+    else:
+        text = sentences.over(said, catches_up=row["rule_now"] == "CATCHING_UP")
+    return {"headline": text, "evidence": text}
 
 
-def _last_puller(row: Row) -> str:
-    last_us = row["last_pull_us"]
-    when = "" if last_us is None else f" at {clock(last_us)}"
-    return f"{row['client_id'] or 'nobody'}{when}"
+def _first_stored_us(row: Row) -> int | None:
+    """When the first message that is not finished was stored."""
+    stored_us: int | None = row["open_since_us"]
+    return None if stored_us == NEVER else stored_us
 
 
-def _head(row: Row) -> str:
-    if row["kind"] not in _HEAD_KINDS:
-        return ""
-    name = row["head_message_id"]
-    if name is None and row["head_offset"] is None:
-        return ""
-    message = f"message {name}" if name is not None else f"the message at {row['head_offset']}"
-    since_us = row["head_since_us"]
-    where = " is at the head" if since_us is None else f" is in a listener since {clock(since_us)}"
-    return f"; {message}{where}"
+def _waited_ms(row: Row) -> int | None:
+    """For how long the first message that is not finished has waited."""
+    stored_us = _first_stored_us(row)
+    return None if stored_us is None else int(row["tick_us"] - stored_us) // MS_US
+
+
+def _usual_report_ms(row: Row) -> int | None:
+    """How often offsets are usually reported, where the length of the stand rests on it."""
+    usual_ms: int | None = row["commit_cadence_ms"]
+    if row["is_told"] or usual_ms is None or usual_ms * MS_US * CADENCES < row["patience_us"]:
+        return None
+    return usual_ms
+
+
+def _moment(moment_us: int | None) -> datetime | None:
+    return None if moment_us is None else moment_at(moment_us)
 
 
 MART = mart(

@@ -1,4 +1,4 @@
-"""Which watermarks tell no time lag, because their broker's clock was set.
+"""Flags watermarks whose time lag is unknown because their broker's clock was set.
 
 Place in the walk: group_watermarks and lifecycle → a flag a row, for all that show how long
 messages wait. Carried: the last step of each emitter's clock.
@@ -15,11 +15,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pipelines.base.settings import MS_US
 from pipelines.marts.judging.packed import UNKNOWN, numbers
 from pipelines.marts.judging.ticks import CLOCK_STEPPED, is_set_by
-from pipelines.marts.keys import is_one_of
 from pipelines.marts.mart import Given, Made, Step
-from pipelines.settings import MS_US
+from pipelines.staging.facts import is_one_of
 
 NAME: Final = "timeless"
 FLAGGED: Final = pa.schema([("is_timeless", pa.bool_())])

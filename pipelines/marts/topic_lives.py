@@ -1,4 +1,4 @@
-"""Topics that were made again: from here on their offsets begin anew.
+"""Recreated topics: the moment from which their offsets begin anew.
 
 Place in the walk: lifecycle → gold topic_lives, which pages show as a mark in time. Carried: when
 each topic was deleted, for GONE_KEPT_US.
@@ -15,6 +15,8 @@ from typing import Any, Final
 import pyarrow as pa
 
 from engine.telemetry.tables import Column, must
+from pipelines.base.settings import DAY_US
+from pipelines.lake.schemas import KEY_TEXT
 from pipelines.marts.columns import (
     BROKER,
     CLUSTER,
@@ -28,10 +30,9 @@ from pipelines.marts.columns import (
 )
 from pipelines.marts.declaring import rows_as_declared
 from pipelines.marts.forgetting import recent
-from pipelines.marts.keys import is_one_of
 from pipelines.marts.life_cycles import MADE_AGAIN
-from pipelines.marts.mart import KEY_TEXT, Given, GoldTable, Made, mart
-from pipelines.settings import DAY_US
+from pipelines.marts.mart import Given, GoldTable, Made, mart
+from pipelines.staging.facts import is_one_of
 
 TOPIC_LIVES: Final = GoldTable(
     "topic_lives",

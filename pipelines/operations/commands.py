@@ -1,4 +1,7 @@
-"""`tidemark operations`: long actions, begun and asked for. Absent on purpose: work."""
+"""`tidemark operations`: runs, lists, shows, waits for and stops long operations.
+
+Absent on purpose: work.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +12,12 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from engine.foundation.errors import ConfigError
+from pipelines.base.command_options import DatabaseOption, JsonOption, echo_json, user_name
 from pipelines.operations.kinds import KINDS
-from pipelines.scheduler.for_commands import DatabaseOption, JsonOption, echo_json, user_name
 
 if TYPE_CHECKING:
-    from pipelines.alerting.store.database import Database
-    from pipelines.alerting.store.operations import Operation
+    from pipelines.database.database import Database
+    from pipelines.database.operations import Operation
 
 app = typer.Typer(no_args_is_help=True)
 operations = typer.Typer(
@@ -46,7 +48,7 @@ def run(
     as_json: JsonOption = False,
 ) -> None:
     """Begin a long action in a process of its own, and say its id at once."""
-    from pipelines.operations.asking import begin
+    from pipelines.operations.service import begin
 
     with _opened(database) as state:
         made_id = begin(
@@ -66,7 +68,7 @@ def run(
 @operations.command("list")
 def list_operations(database: DatabaseOption = None, as_json: JsonOption = False) -> None:
     """The newest operations, a hundred at most; they are forgotten a week after their time."""
-    from pipelines.operations.asking import listed, told_of
+    from pipelines.operations.service import listed, told_of
 
     with _opened(database) as state:
         found = listed(state)
@@ -97,7 +99,7 @@ def wait(
     as_json: JsonOption = False,
 ) -> None:
     """Wait until it is over; non-zero unless it is DONE."""
-    from pipelines.alerting.store.tables import Ended
+    from pipelines.database.tables import Ended
 
     give_up_s = time.monotonic() + for_s
     with _opened(database) as state:
@@ -118,7 +120,7 @@ def stop(
     operation_id: IdArgument, database: DatabaseOption = None, as_json: JsonOption = False
 ) -> None:
     """Have its process end the command, where that is of this machine. What it did is done."""
-    from pipelines.operations.asking import stop as stop_it
+    from pipelines.operations.service import stop as stop_it
 
     with _opened(database) as state:
         one = stop_it(state, operation_id)
@@ -130,7 +132,7 @@ def stop(
 
 @contextmanager
 def _opened(database: str | None) -> Iterator[Database]:
-    from pipelines.alerting.state import opened
+    from pipelines.database.state import opened
 
     state = opened(database)
     try:
@@ -140,29 +142,31 @@ def _opened(database: str | None) -> Iterator[Database]:
 
 
 def _found(state: Database, operation_id: str) -> Operation:
-    from pipelines.operations.asking import found
+    from engine.foundation.errors import RuleBroken
+    from pipelines.operations.service import found
 
     one = found(state, operation_id)
     if one is None:
-        raise ConfigError("operation", operation_id, "one that there is, and is not forgotten")
+        told = f"there is no operation {operation_id!r}, or it is forgotten"
+        raise RuleBroken("operation", operation_id, told)
     return one
 
 
 def _echo(state: Database, operation_id: str) -> None:
-    from pipelines.operations.asking import told_of
+    from pipelines.operations.service import told_of
 
     echo_json(told_of(_found(state, operation_id)))
 
 
 def _line(one: Operation) -> str:
-    from pipelines.microseconds import moment_at
+    from pipelines.base.time_units import moment_at
 
     begun = moment_at(one.created_us).isoformat(timespec="seconds")
     return f"{one.operation_id}  {one.state}  {begun}  {one.author}  {' '.join(one.command)}"
 
 
 def _tell(one: Operation) -> None:
-    from pipelines.operations.asking import told_of
+    from pipelines.operations.service import told_of
 
     typer.echo(_line(one))
     result = told_of(one)["result"]

@@ -1,4 +1,4 @@
-"""The process that keeps an operation: it runs the command, and says how that ended.
+"""The process that runs an operation's command, and records how it ended.
 
 Place in the walk: begun by `commands`, in a session of its own, so that it outlives whoever asked.
 
@@ -24,14 +24,14 @@ from types import FrameType
 from typing import IO, Any, Final
 
 from engine.foundation.errors import TidemarkError
-from pipelines.alerting.state import opened
-from pipelines.alerting.store import operations
-from pipelines.alerting.store.database import Database
-from pipelines.alerting.store.errors import StoreUnavailable
-from pipelines.alerting.store.operations import BEAT_US, SAID_CHARS_MAX, SILENT_US, Operation
-from pipelines.alerting.store.tables import Ended
+from pipelines.database import operations
+from pipelines.database.clock import database_ms
+from pipelines.database.database import Database
+from pipelines.database.errors import StoreUnavailable
+from pipelines.database.operations import BEAT_US, SAID_CHARS_MAX, SILENT_US, Operation
+from pipelines.database.state import opened
+from pipelines.database.tables import Ended
 from pipelines.operations.processes import die_with_parent, identity
-from pipelines.scheduler.store.clock import database_ms
 
 DATABASE: Final = "TIDEMARK_OPERATION_DATABASE"
 """The variable with the address of the database: it may have a password, which is no argument."""

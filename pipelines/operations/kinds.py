@@ -1,4 +1,4 @@
-"""Which commands are long actions: those that end by themselves, and may take minutes. Pure."""
+"""Commands that run as long operations: they end by themselves, maybe after minutes. Pure."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Which process a number means: the one that has it now may be another than the one that had it.
+"""Identifies a process beyond its number, which a later process may have.
 
 Absent on purpose: other systems than Linux, where nothing is known beyond the number: a process is
-never found dead there, and only its silence tells.
+never found dead there, and only its silence shows it.
 """
 
 from __future__ import annotations

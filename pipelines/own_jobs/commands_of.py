@@ -1,4 +1,4 @@
-"""The command that a run of one of our own jobs carries out, from its job's parameters.
+"""Builds the `tidemark` command of a run of a platform job, from the job's parameters.
 
 Place in the walk: parameters as written at the job, `NAME=VALUE` with spaces between, and the
 operator's settings → arguments of `tidemark`, which run in a process of their own: what Spark and
@@ -16,9 +16,9 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from engine.foundation.errors import ConfigError
-from pipelines.microseconds import utc_text
+from pipelines.base.time_units import utc_text
 from pipelines.own_jobs.settings import Settings
-from pipelines.reports.names import name_of
+from pipelines.reading.report_names import name_of
 
 RULE_SETS: Final = ("ours", "burrow", "thresholds", "alerts")
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")

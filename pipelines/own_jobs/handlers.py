@@ -1,4 +1,6 @@
-"""The handlers of our own jobs, for `tidemark executor --module pipelines.own_jobs.handlers`.
+"""Handlers of the platform's jobs: each run is one `tidemark` command.
+
+They are served by `tidemark executor --module pipelines.own_jobs.handlers`.
 
 Place in the walk: a centre asks → a run → one `tidemark` command in a process of its own, whose
 lines go into the run's log as they come, and whose last line is the run's message.
@@ -14,8 +16,8 @@ import sys
 from collections import deque
 from typing import Final
 
-from pipelines.lake import Lake
-from pipelines.lease import holder_of
+from pipelines.lake.lake import Lake
+from pipelines.lake.lease import holder_of
 from pipelines.own_jobs.commands_of import command_of
 from pipelines.own_jobs.settings import VARIABLE, read_settings
 from pipelines.scheduler.executor import JobContext, handler

@@ -1,4 +1,4 @@
-"""Our own jobs at a centre: made where they are missing, left as they are where they are there.
+"""Installs the platform's jobs at a centre: adds missing ones, leaves existing ones alone.
 
 Place in the walk: `tidemark jobs install` → the scheduler's database. Invariant: what somebody has
 changed of a job, its times or whether it runs, stays; a second install makes nothing.
@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from pipelines.own_jobs.commands_of import JOBS
-from pipelines.scheduler.desk import Desk
 from pipelines.scheduler.job_settings import JobSettings
+from pipelines.scheduler.service import Desk
 
 APP: Final = "tidemark"
 HOUR_S: Final = 3_600

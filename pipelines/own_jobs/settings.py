@@ -1,4 +1,4 @@
-"""What the operator decides for our own jobs: which lake, on which Spark, who is told, what counts.
+"""The operator's settings for the platform's jobs: lake, Spark, receivers, objectives.
 
 Place in the walk: a TOML file beside the executor, named in TIDEMARK_OWN_JOBS → every run.
 

@@ -1,4 +1,4 @@
-"""Reports: what a past period was like, in figures that stay the same however often they are asked.
+"""Reports on a past period, in figures that stay the same however often they are made.
 
 `windows` which period, `objectives` what groups should keep, `gathering` rows from Spark at a cut,
 `lag_report` what follows from them, `headline` in a sentence, `page` and `figures` as a page,

@@ -1,4 +1,7 @@
-"""`tidemark reports`: made, listed, shown, opened, compared, sent. Absent on purpose: work."""
+"""`tidemark reports`: makes, lists, shows, opens, compares and sends reports.
+
+Absent on purpose: work.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +14,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from engine.foundation.errors import ConfigError
-from pipelines.commands import (
+from pipelines.base.command_options import (
     AddressOption,
     ConfOption,
+    DatabaseOption,
     LakeOption,
     MasterOption,
+    PreviewOption,
     spark_settings_of,
 )
-from pipelines.scheduler.for_commands import DatabaseOption, PreviewOption
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -246,9 +250,9 @@ def tidy(
     for_run: RunOption = None,
 ) -> None:
     """Remove files of reports whose days are over; their rows and numbers stay."""
+    from pipelines.base.wording import plural
     from pipelines.reports import making
     from pipelines.reports.rights import changing
-    from pipelines.wording import plural
 
     now = datetime.now(UTC)
     with changing(database, is_trial=preview, run=for_run) as by:
@@ -279,8 +283,8 @@ def digest(
     from dataclasses import asdict
     from datetime import timedelta
 
-    from pipelines.lake import Lake
-    from pipelines.microseconds import given_us, moment_at
+    from pipelines.base.time_units import given_us, moment_at
+    from pipelines.lake.lake import Lake
     from pipelines.reports.digest import digest_of, post_digest
     from pipelines.reports.rights import changing
     from pipelines.reports.sending import checked_receivers
@@ -327,14 +331,14 @@ def _say_if_tried(is_trial: bool) -> None:
 
 
 def _shelf(lake: str, folder: Path | None) -> Shelf:
-    from pipelines.lake import Lake
+    from pipelines.lake.lake import Lake
     from pipelines.reports.kept import Shelf
 
     return Shelf(Lake.at(lake), folder)
 
 
 def _window(period: str, at: str | None, *, begin: str | None, end: str | None, zone: str) -> Any:
-    from pipelines.microseconds import given_us, moment_at
+    from pipelines.base.time_units import given_us, moment_at
     from pipelines.reports.windows import Period, Window, last_of
 
     try:

@@ -1,4 +1,4 @@
-"""What differs between the numbers of two reports: of two periods, or of one period told twice.
+"""Differences between the numbers of two reports: of two periods, or of one made twice.
 
 Place in the walk: a re-run with later data says what it changed; `tidemark reports compare` holds
 any two runs against each other. Invariant: pure; equal numbers have no differences.
@@ -12,8 +12,9 @@ from typing import Any, Final
 
 import msgspec
 
+from pipelines.base.bounds import AtLeast
+from pipelines.base.wording import plural
 from pipelines.reports.numbers import Numbers
-from pipelines.wording import plural
 
 NAMED_MAX: Final = 5
 _LISTS: Final = {
@@ -26,8 +27,10 @@ _LISTS: Final = {
     "checks": ("expectation",),
 }
 """Parts of the numbers that are rows, and what names a row."""
-_DRAWN: Final = ("course", "course_ms")
+_DRAWN: Final = ("course", "course_ms", "is_part", "end_is_part")
 """Told by the figures beside them."""
+_LEAST_IF: Final = {"worst_ms": "is_part", "lag_max": "is_part", "end_ms": "end_is_part"}
+"""Figures that are lower bounds where another one of their row says so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +84,18 @@ def _of_rows(
             yield Difference(part, about, "row", *there)
             continue
         for figure in one:
-            if figure not in _DRAWN and one[figure] != other[figure]:
-                yield Difference(part, about, figure, one[figure], other[figure])
+            if figure in _DRAWN:
+                continue
+            was, now = _known(one, figure), _known(other, figure)
+            if was != now or isinstance(was, AtLeast) != isinstance(now, AtLeast):
+                yield Difference(part, about, figure, was, now)
+
+
+def _known(row: dict[str, Any], figure: str) -> Any:
+    """A figure of a row; one that is the least says so."""
+    value = row[figure]
+    is_least = value is not None and row.get(_LEAST_IF.get(figure, ""), False)
+    return AtLeast(value) if is_least else value
 
 
 def revised(before: Numbers, after: Numbers, number: int) -> str:

@@ -1,11 +1,11 @@
-"""How far behind each group was, slot by slot: within its objective, behind it, or unknown.
+"""Lag of each group, slot by slot: within its objective, behind it, or unknown.
 
 Place in the walk: rows of `gathering` → a `Course` a group and period → `lag_report`.
 
 A slot counts as behind when the group's worst queue was, at any moment of it. It is unknown when no
 queue of the group is known and none is known to be behind, when gold says that nothing is known of
-the broker, when the broker has not been judged so far, or when the group was told before and after
-it but not in it. A slot in which there was no such group counts nowhere.
+the broker, when the broker has not been judged so far, or when the group was reported before and
+after it but not in it. A slot in which there was no such group counts nowhere.
 
 Invariant: pure; no slot is guessed: unknown is neither within nor behind.
 """
@@ -20,11 +20,11 @@ from typing import Any, Final
 import numpy as np
 import polars as pl
 
-from pipelines.microseconds import micros
+from pipelines.alerting.objectives import Objectives
+from pipelines.base.settings import SECOND_US
+from pipelines.base.time_units import micros
 from pipelines.reports.gathering import Gathered
-from pipelines.reports.objectives import Objectives
 from pipelines.reports.windows import Window
-from pipelines.settings import SECOND_US
 
 ABSENT, WITHIN, UNKNOWN, BEHIND = range(4)
 """In the order in which one outweighs another where several brokers tell of a group."""
@@ -48,6 +48,8 @@ class Course:
     """The worst time lag known in each slot; NOTHING when none is."""
     lag_messages: np.ndarray
     """Messages behind at the end of each slot, of queues whose lag is known; NOTHING."""
+    is_part: np.ndarray
+    """Is the lag of a queue unknown in a slot? Then its figures are the least."""
 
     def count(self, state: int) -> int:
         """Slots."""
@@ -113,7 +115,9 @@ def _course(
     behind[at] = known
     lag = np.full(grid.count, NOTHING, dtype=np.int64)
     lag[at] = told["lag_messages"].fill_null(NOTHING).to_numpy()
-    return Course(cluster, group, states, behind, lag)
+    is_part = np.zeros(grid.count, dtype=bool)
+    is_part[at] = some_unknown
+    return Course(cluster, group, states, behind, lag, is_part)
 
 
 def _mark_unknown(course: Course, grid: _Grid, begin: datetime, end: datetime | None) -> None:
@@ -122,6 +126,7 @@ def _mark_unknown(course: Course, grid: _Grid, begin: datetime, end: datetime | 
     course.states[span] = UNKNOWN
     course.behind_ms[span] = NOTHING
     course.lag_messages[span] = NOTHING
+    course.is_part[span] = True
 
 
 def _mark_gaps(course: Course, grid: _Grid, known_from: datetime | None) -> None:
@@ -131,8 +136,10 @@ def _mark_gaps(course: Course, grid: _Grid, known_from: datetime | None) -> None
     inside = np.arange(grid.count)
     is_gap = (course.states == ABSENT) & (inside > there[0]) & (inside < there[-1])
     course.states[is_gap] = UNKNOWN
+    course.is_part[is_gap] = True
     if known_from is not None:
         before = grid.range_of(known_from, None).start
+        course.is_part[:before] = True
         course.states[:before] = UNKNOWN  # Gold begins later: of what was before it tells nothing.
 
 
@@ -146,6 +153,7 @@ def _together(one: Course, other: Course) -> Course:
         np.maximum(one.states, other.states),
         np.maximum(one.behind_ms, other.behind_ms),
         np.where(is_known, summed, NOTHING),
+        one.is_part | other.is_part,
     )
 
 

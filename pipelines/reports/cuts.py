@@ -1,4 +1,4 @@
-"""What was known when a report was made: a cycle of a run of gold, so that the same is asked again.
+"""The cut of a report: the cycle of gold it reads, recorded so that it can be repeated.
 
 Place in the walk: `making` takes one and writes it into the report's row; `gathering` reads gold as
 it was known then. Absent on purpose: Spark, so that whoever lists reports needs none.
@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from engine.foundation.errors import LakeError
-from pipelines.lake import Lake
-from pipelines.moment import Moment, cycle_moment, last_complete
+from pipelines.lake.lake import Lake
+from pipelines.reading.moment import Moment, cycle_moment, last_complete
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""A digest of alerts: what fired in a period, what is still open, and what nobody needed to hear.
+"""A digest of alerts: what fired in a period, what resolved quickly, and what is open.
 
 Place in the walk: the lake's history of alerts → a few lines → the outbox. The history is read as
 it is: a change that alerting has not brought into the lake yet is in the next digest.
@@ -14,15 +14,15 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from pipelines.alerting.alerts import Alert, Notice, State, fingerprint_of
-from pipelines.alerting.store.database import Database
-from pipelines.alerting.store.limits import TEXT_CHARS_MAX
 from pipelines.alerting.store.steps import add_notices
-from pipelines.catalogue import ALERTS
-from pipelines.lake import Lake, sql_over
-from pipelines.microseconds import micros, utc_text
-from pipelines.moment import sql_time
+from pipelines.base.time_units import micros, utc_text
+from pipelines.base.wording import plural
+from pipelines.database.database import Database
+from pipelines.database.limits import TEXT_CHARS_MAX
+from pipelines.lake.lake import Lake, sql_over
+from pipelines.reading.catalogue import ALERTS
+from pipelines.reading.moment import sql_time
 from pipelines.scheduler.store.audit import Change, note
-from pipelines.wording import plural
 
 RULE: Final = "AlertDigest"
 LINES_MAX: Final = 20

@@ -1,6 +1,7 @@
-"""A page of its own: pieces of HTML between a head with the style sheet and an end.
+"""Builds a standalone HTML page: a head with the style sheet, the pieces, an end.
 
-Invariant: nothing is fetched, from nowhere, and no script is run: a browser is told so, too.
+Invariant: nothing is fetched, from nowhere, and no script is run: the page forbids both to the
+browser, too.
 """
 
 from __future__ import annotations

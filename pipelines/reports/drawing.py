@@ -1,4 +1,4 @@
-"""Figures of a report as SVG inside the page: no script, no file beside it, the same on paper.
+"""Draws figures of a report as inline SVG: no script, no extra file, the same on paper.
 
 Place in the walk: numbers → small drawings → `page`. Colour is never alone: what is behind is
 higher than the line of the objective, what is unknown is hatched, and every figure has its sentence

@@ -1,15 +1,15 @@
-"""What gold says of a window and of the one before it, gathered by Spark at a recorded cut.
+"""Gathers gold's rows of a window and of the one before it, by Spark at a recorded cut.
 
 Place in the walk: gold at a (run id, cycle) → frames of a row a group and slot, an interval, or a
 count → `lag_report`, which needs no Spark.
 
 Spark reads what is large (lag of every queue) and hands over what is small: roll-ups become one row
-a group and slot, in which each queue's lag holds until it is told again. A queue that was not told
-in a slot has not changed; what waits in it has waited for longer.
+a group and slot, in which each queue's lag holds until it is reported again. A queue that was not
+reported in a slot has not changed; what waits in it has waited for longer.
 
 Invariant: rows are seen as the cut's cycle knew them, whatever came later, and whatever files they
-lie in now. Checks have no seq: theirs are seen by the moment at which the cut was told. Absent on
-purpose: bronze, which is kept for days only, and verdicts.
+lie in now. Checks have no seq: theirs are seen by the moment at which the cut was recorded. Absent
+on purpose: bronze, which is kept for days only, and verdicts.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from engine.foundation.errors import LakeError
-from pipelines.catalogue import BY_NAME
-from pipelines.lake import Lake, first_line
-from pipelines.microseconds import micros, moment_at, utc_text
-from pipelines.moment import Moment
-from pipelines.reading import OpenTables, Reading, closed_with_brokers
+from pipelines.base.settings import LOOK_BACK_US, SECOND_US
+from pipelines.base.time_units import micros, moment_at, utc_text
+from pipelines.lake.lake import Lake, first_line
+from pipelines.reading.catalogue import BY_NAME
+from pipelines.reading.moment import Moment
+from pipelines.reading.reading import OpenTables, Reading, closed_with_brokers
 from pipelines.reports.cuts import Cut, moment_of_cut
 from pipelines.reports.windows import Window
-from pipelines.settings import LOOK_BACK_US, SECOND_US
 from pipelines.tm.engines import spark_time, views_in_spark
 
 TABLES: Final = (
@@ -59,8 +59,9 @@ class Gathered:
     cut: Cut
     slots: pl.DataFrame
     """emitter, cluster, group, slot (its end, in slots since 1970), behind_ms, lag_messages,
-    queues, unknown_queues: a row a group of an emitter and slot; null is unknown. A queue that
-    never had an offset is not among the unknown ones: stalls tell of it."""
+    queues, unknown_queues: a row a group of an emitter and slot; null is unknown. The messages are
+    those of the queues that are known; with one that is not the group is behind by these or more.
+    """
     states: pl.DataFrame
     """emitter, cluster, group, observed_at, state, queues_known, retained_until: changes of state,
     and the last row of each group."""
@@ -254,7 +255,7 @@ WITH told AS (
 SELECT emitter, cluster, `group`, at_slot AS slot, max(behind_ms) AS behind_ms,
        sum(lag) AS lag_messages, count(*) AS queues,
        count_if(behind_ms IS NULL
-                AND coalesce(why, '') NOT IN ('NO_OFFSET', 'BROADCAST')) AS unknown_queues
+                AND coalesce(why, '') <> 'BROADCAST') AS unknown_queues
 FROM queues GROUP BY emitter, cluster, `group`, at_slot
 ORDER BY emitter, cluster, `group`, slot"""  # noqa: S608 - ours
 

@@ -1,4 +1,4 @@
-"""What happened in a period: stalls, duplicates, dead letters, messages that retention takes.
+"""Incidents of a period: stalls, duplicates, dead letters, and risks from retention.
 
 Place in the walk: intervals and counts of `gathering` → parts of the numbers.
 
@@ -16,11 +16,11 @@ from typing import Any, Final
 
 import polars as pl
 
-from pipelines.microseconds import micros
+from pipelines.base.settings import SECOND_US
+from pipelines.base.time_units import micros
 from pipelines.reports.gathering import Gathered
 from pipelines.reports.numbers import DeadLetters, DuplicateCause, RetentionRisk, StallCause
 from pipelines.reports.windows import Window
-from pipelines.settings import SECOND_US
 
 RISKS_MAX: Final = 200
 """Groups at risk of retention that are named."""

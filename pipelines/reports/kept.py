@@ -1,4 +1,4 @@
-"""Reports that were made: a row each in the Delta table `reports`, and the files beside it.
+"""The shelf of reports: one row per report in the Delta table `reports`, and its files.
 
 Place in the walk: `making` adds to it, `tidemark reports` and pages ask it.
 
@@ -22,20 +22,21 @@ from typing import Any, Final
 
 import msgspec
 import pyarrow as pa
-from deltalake import DeltaTable, Schema, write_deltalake
+from deltalake import DeltaTable, Schema
 from deltalake.exceptions import DeltaError
 
 from engine.foundation.errors import ConfigError, LakeError
-from pipelines.alerting.state import home_folder
-from pipelines.catalogue import REPORTS
-from pipelines.evolution import add_declared_columns
-from pipelines.lake import Lake, first_line, sql_moment, sql_over, sql_text, with_declared
-from pipelines.microseconds import micros
+from pipelines.base.time_units import micros
+from pipelines.database.state import home_folder
+from pipelines.lake.appends import append
+from pipelines.lake.evolution import add_declared_columns
+from pipelines.lake.lake import Lake, first_line, sql_moment, sql_over, sql_text, with_declared
+from pipelines.lake.schemas import arrow_schema
+from pipelines.lake.table_logs import shorten_log
+from pipelines.reading.catalogue import REPORTS
 from pipelines.reports.cuts import Cut
 from pipelines.reports.numbers import Numbers, read_json
 from pipelines.reports.windows import Period, Window
-from pipelines.schemas import arrow_schema
-from pipelines.table_logs import shorten_log
 
 FOLDER: Final = "reports"
 NUMBERS_FILE: Final = "numbers.json"
@@ -202,12 +203,7 @@ class Shelf:
             schema = arrow_schema(REPORTS.columns)
             row = _row(run)
             arrays = [pa.array([row[one.name]], one.type) for one in schema]
-            write_deltalake(
-                self._address,
-                pa.Table.from_arrays(arrays, schema=schema),
-                mode="append",
-                storage_options=self.lake.storage_options or None,
-            )
+            append(self.lake, self._address, pa.Table.from_arrays(arrays, schema=schema))
         except (DeltaError, OSError) as error:
             raise LakeError(f"{self._address} takes no row ({first_line(error)})") from error
         shorten_log(self.lake, self._address)

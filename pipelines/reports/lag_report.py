@@ -1,4 +1,4 @@
-"""What a period was like: who was behind and for how long, what stood still, what came twice.
+"""Computes a lag report: groups behind and for how long, stalls, duplicates, and news.
 
 Place in the walk: `gathering` → numbers → page, table of reports, notices. A row a group, the worst
 first; causes by what they cost; and what is new against the period before, which is counted from
@@ -17,7 +17,10 @@ from typing import Any, Final
 import numpy as np
 import polars as pl
 
-from pipelines.microseconds import micros, moment_at
+from pipelines.alerting.objectives import Objective, Objectives
+from pipelines.base.settings import SECOND_US
+from pipelines.base.time_units import micros, moment_at
+from pipelines.reading.trust import Trust, trust_of
 from pipelines.reports.courses import ABSENT, BEHIND, NOTHING, UNKNOWN, WITHIN, Course, courses
 from pipelines.reports.courses import drawn as drawn_of
 from pipelines.reports.gathering import Gathered
@@ -31,10 +34,7 @@ from pipelines.reports.incidents import (
 )
 from pipelines.reports.news import headline_of, news_of
 from pipelines.reports.numbers import FORMAT, Check, Emitter, GroupFigures, Numbers, Verdict
-from pipelines.reports.objectives import Objective, Objectives
 from pipelines.reports.windows import Window
-from pipelines.settings import SECOND_US
-from pipelines.trust import Trust, trust_of
 
 _RESTS_ON: Final = ("consumer_lag", "consumer_lag_rollups", "group_state")
 """Tables from which a group's verdict is made."""
@@ -173,6 +173,8 @@ def _figures(
         withheld=withheld,
         course_ms=course_ms,
         course=letters_drawn,
+        is_part=bool(np.any(course.is_part)),
+        end_is_part=bool(known.size and course.is_part[known[-1]]),
     )
 
 

@@ -1,4 +1,4 @@
-"""A report is made: papermill runs its notebook, nbconvert makes a page, Chromium prints it.
+"""Makes a report: papermill runs its notebook, nbconvert makes a page, Chromium a PDF.
 
 Place in the walk: a job or a command → files and a row on the `Shelf`.
 
@@ -33,10 +33,10 @@ from typing import Any, Final
 import msgspec
 
 from engine.foundation.errors import LakeError
-from pipelines.lab import KERNEL, NOTEBOOKS, lab_environment, write_jupyter
-from pipelines.lease import acquire
-from pipelines.microseconds import utc_text
-from pipelines.reading import OpenTables
+from pipelines.base.time_units import utc_text
+from pipelines.lab.lab import KERNEL, lab_environment, write_jupyter
+from pipelines.lake.lease import acquire
+from pipelines.reading.reading import OpenTables
 from pipelines.reports.comparing import revised
 from pipelines.reports.cuts import Cut, moment_of_cut, newest_cut
 from pipelines.reports.document import document
@@ -52,6 +52,7 @@ from pipelines.reports.notebook import Wanted, rebuilt_from
 from pipelines.reports.numbers import Numbers, Verdict, read_json
 from pipelines.reports.recorded import covers
 from pipelines.reports.windows import Window
+from provision.places import NOTEBOOKS
 
 NOTEBOOK: Final = NOTEBOOKS / "reports" / "lag.ipynb"
 BROWSER: Final = "TIDEMARK_CHROMIUM"

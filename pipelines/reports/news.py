@@ -1,10 +1,14 @@
-"""What is new against the period before, and all of it in one sentence. Invariant: pure."""
+"""News of a period against the one before, and the headline of a report.
+
+Invariant: pure.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Final
 
+from pipelines.base.wording import plural, spoken
 from pipelines.reports.numbers import (
     DeadLetters,
     DuplicateCause,
@@ -14,7 +18,6 @@ from pipelines.reports.numbers import (
     StallCause,
     Verdict,
 )
-from pipelines.wording import duration, plural, spoken
 
 CHANGE_PERCENT: Final = 1.0
 """By so many points the share of time within an objective must differ to be told."""
@@ -37,7 +40,7 @@ def headline_of(groups: Sequence[GroupFigures], emitters: Sequence[Emitter]) -> 
         parts.append(
             f"{len(missed)} of {plural(len(groups), 'group')} missed the objective, "
             f"{worst.group} most: behind for {_points(behind)} of the time, by "
-            f"{duration(worst.worst_ms)} at worst"
+            f"{worst.worst} at worst"
         )
     elif unclear == len(groups):
         parts.append(f"Of none of {plural(len(groups), 'group')} can be told whether it kept its")

@@ -1,4 +1,4 @@
-"""What the notebook of a lag report asks of this room, in few words.
+"""Functions that the notebook of a lag report calls.
 
 Place in the walk: papermill → the notebook, which calls `told` with its parameters and shows the
 pieces of the page → `making`, which finds numbers and page.
@@ -14,13 +14,13 @@ from pathlib import Path
 import msgspec
 
 from engine.foundation.errors import ConfigError
-from pipelines.lake import Lake
+from pipelines.alerting.objectives import read_objectives
+from pipelines.lake.lake import Lake
 from pipelines.reports.comparing import revised
 from pipelines.reports.cuts import Cut
 from pipelines.reports.gathering import gather
 from pipelines.reports.lag_report import lag_report
 from pipelines.reports.numbers import Numbers, as_json, read_json
-from pipelines.reports.objectives import read_objectives
 from pipelines.reports.recorded import as_recorded
 from pipelines.reports.windows import Period, Window
 

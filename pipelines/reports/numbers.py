@@ -1,4 +1,4 @@
-"""The numbers of a lag report: values that are written as JSON and compared with other runs.
+"""The numbers of a lag report: values written as JSON and compared with other runs.
 
 Place in the walk: `lag_report` makes them; the page, the terminal, the table of reports and
 `comparing` take them from here.
@@ -15,6 +15,8 @@ from enum import StrEnum
 from typing import Any
 
 import msgspec
+
+from pipelines.base.wording import duration, or_more
 
 FORMAT = 1
 """Of the document. Numbers of another format are not read."""
@@ -66,6 +68,15 @@ class GroupFigures:
     course_ms: tuple[int | None, ...]
     course: str
     """A letter a part of the period: w within, b behind, ? unknown, - not there."""
+    is_part: bool = False
+    """Was the lag of a queue unknown at times? Then worst_ms and lag_max are the least."""
+    end_is_part: bool = False
+    """Was it in the last slot of which something is known? Then end_ms is the least."""
+
+    @property
+    def worst(self) -> str:
+        """How far it was behind at worst, in words."""
+        return or_more(None if self.is_part else self.worst_ms, self.worst_ms, duration)
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,6 +227,10 @@ class Numbers:
         told = msgspec.to_builtins(self)
         for name in ("lake", "run_id", "cycle", "told_at_us"):
             del told[name]
+        for group in told["groups"]:  # Earlier versions knew neither.
+            for name in ("is_part", "end_is_part"):
+                if not group[name]:
+                    del group[name]
         return hashlib.sha256(msgspec.json.encode(told, order="deterministic")).hexdigest()[:16]
 
 

@@ -1,11 +1,11 @@
-"""A lag report as a page: one sentence, what is new, a table with a course a group, few figures.
+"""Renders a lag report as HTML: a headline, the news, a table of groups, few figures.
 
 Place in the walk: numbers → pieces of HTML, which the notebook shows one after the other; `making`
 puts them into a page of their own.
 
-Groups that kept their objective and have nothing to tell are named in columns, not in rows, so that
-a page of 300 groups is read from its beginning. Invariant: pure; names of others are escaped; what
-is unknown is called so.
+Groups that kept their objective and have no news are named in columns, not in rows, so that a page
+of 300 groups is read from its beginning. Invariant: pure; names of others are escaped; what is
+unknown is called so.
 """
 
 from __future__ import annotations
@@ -17,9 +17,11 @@ from html import escape
 from typing import Final
 from urllib.parse import quote, urlencode
 
-from pipelines.emitters import polled_text
-from pipelines.microseconds import moment_at, utc_text
-from pipelines.moment import cluster_of, is_observer
+from pipelines.base.settings import HOUR_US
+from pipelines.base.time_units import moment_at, utc_text
+from pipelines.base.wording import count, duration, plural, spoken
+from pipelines.reading.emitters import polled_text
+from pipelines.reading.moment import cluster_of, is_observer
 from pipelines.reports.drawing import (
     BEHIND_COLOUR,
     HATCH,
@@ -32,8 +34,6 @@ from pipelines.reports.drawing import (
 )
 from pipelines.reports.numbers import DuplicateCause, GroupFigures, News, Numbers, Verdict
 from pipelines.reports.windows import zone_of
-from pipelines.settings import HOUR_US
-from pipelines.wording import count, duration, plural, spoken
 
 ROWS_MAX: Final = 80
 """Groups with a row of their own; of the others the page tells the names."""
@@ -254,7 +254,7 @@ def _row(numbers: Numbers, one: GroupFigures, greatest: float, pages: str) -> st
     cells = (
         _share(one),
         before,
-        duration(one.worst_ms),
+        one.worst,
         duration(1000 * one.stood_s) if one.stalls else "–",
         count(one.redelivered) if one.redelivered else "–",
         count(one.dead_letters) if one.dead_letters else "–",

@@ -1,13 +1,12 @@
-"""Numbers that are made again from the cut of an earlier run, held against what that run recorded.
+"""Reuses a run's recorded numbers when it is made again from its cut and gold has gone.
 
 Place in the walk: `notebook` has computed them from gold; what gold does not keep as long as
-reports are kept is taken from the numbers that were recorded, or it cannot be told again.
+reports are kept is taken from the numbers that were recorded, or it cannot be given again.
 
 Invariant: the same cut has the same numbers, whatever upkeep has dropped since. Outcomes of checks
 are kept for 90 days, weekly reports for 1,200: their checks, and the verdicts that these withheld,
 are those of the recorded numbers once the table begins after the period does. Lag cannot be taken
-in parts: once gold tells of less of the period than it did, all numbers are the recorded ones.
-Pure.
+in parts: once gold covers less of the period than it did, all numbers are the recorded ones. Pure.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import date
 
-from pipelines.microseconds import moment_at
+from pipelines.base.time_units import moment_at
 from pipelines.reports.news import headline_of
 from pipelines.reports.numbers import Numbers
 

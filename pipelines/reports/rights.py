@@ -1,4 +1,4 @@
-"""Who may change reports from the command line, and the note of what he has changed.
+"""Checks the right to change reports from the command line, and audits each change.
 
 Place in the walk: `tidemark reports` → here → making, sending and tidying. Rights are those of the
 scheduler's users, as at a report's page: who may change the jobs of `tidemark` may have reports
@@ -18,16 +18,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from engine.foundation.errors import ConfigError
-from pipelines.alerting.state import opened
-from pipelines.alerting.store.database import Database
+from pipelines.base.command_options import user_name
+from pipelines.database.clock import database_ms
+from pipelines.database.database import Database
+from pipelines.database.state import opened
 from pipelines.own_jobs.commands_of import JOBS
 from pipelines.own_jobs.installing import APP
-from pipelines.scheduler.desk import Desk
-from pipelines.scheduler.for_commands import acting, user_name
+from pipelines.scheduler.commands.context import acting
 from pipelines.scheduler.roles import Actor, Deed
 from pipelines.scheduler.run_life import ENDED
+from pipelines.scheduler.service import Desk
 from pipelines.scheduler.store.audit import Change, note
-from pipelines.scheduler.store.clock import database_ms
 from pipelines.scheduler.store.jobs import job_of
 from pipelines.scheduler.store.results import run_of
 

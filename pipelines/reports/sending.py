@@ -1,9 +1,9 @@
-"""A report is sent by the channels of alerting: its sentence, a link, and the page where it can go.
+"""Sends a report through alerting's channels: its headline, a link, and, by mail, the page.
 
 Place in the walk: a run of a report → the outbox → `tidemark alerts run`, which sends it with the
 same retries as alerts. Mail carries the page as an attachment, when the machine that sends has it.
 
-Invariant: a run is told to a receiver once, however often it is posted. Absent on purpose:
+Invariant: a run is sent to a receiver once, however often it is posted. Absent on purpose:
 receivers that wake people or keep alerts (PagerDuty, Alertmanager): a report is none.
 """
 
@@ -20,11 +20,11 @@ import sqlalchemy as sa
 from engine.foundation.errors import ConfigError, LakeError
 from pipelines.alerting.alerts import OBSERVED, Alert, Notice, State, fingerprint_of
 from pipelines.alerting.channels.receivers import Alertmanager, PagerDuty, read_receivers
-from pipelines.alerting.store.database import Database
-from pipelines.alerting.store.limits import TEXT_CHARS_MAX
 from pipelines.alerting.store.steps import add_notices
-from pipelines.alerting.store.tables import notices
-from pipelines.microseconds import micros
+from pipelines.base.time_units import micros
+from pipelines.database.database import Database
+from pipelines.database.limits import TEXT_CHARS_MAX
+from pipelines.database.tables import notices
 from pipelines.reports.kept import PAGE_FILE, ReportRun, Shelf
 from pipelines.reports.numbers import Numbers
 from pipelines.reports.page import observed_clusters

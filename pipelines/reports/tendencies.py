@@ -1,4 +1,4 @@
-"""Whether a figure of a report is better or worse than the one before, where that is known.
+"""Judges whether a figure got better or worse since the report before, where known.
 
 Place in the walk: after `comparing`, for pages that mark differences.
 
@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from pipelines.base.bounds import AtLeast
 from pipelines.reports.comparing import Difference, differences, name_in
 from pipelines.reports.numbers import Numbers, Verdict
 
@@ -101,7 +102,11 @@ def _tendency(one: Difference, *, of_one_length: bool, doubtful: frozenset[str])
         return _of(is_better=bool(after))
     is_summed = one.figure in _SUMMED_IS_WORSE.get(one.part, ())
     if one.figure in _MORE_IS_WORSE.get(one.part, ()) or (is_summed and of_one_length):
-        return _of(is_better=after < before)
+        is_better = bool(after < before)
+        # The least says nothing of a figure that may be more: neither 40 after "at least 30" nor
+        # "at least 30" after 40.
+        is_open = before == after or isinstance(after if is_better else before, AtLeast)
+        return Tendency.OPEN if is_open else _of(is_better=is_better)
     return Tendency.OPEN
 
 

@@ -1,4 +1,4 @@
-"""The period that a report is about, and the one before it.
+"""The period that a report covers, and the one before it.
 
 Place in the walk: a job's fire time, or two moments that somebody names → a window → everything
 else of this room.
@@ -16,9 +16,9 @@ from typing import Final
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from engine.foundation.errors import ConfigError
+from pipelines.base.settings import SECOND_US
+from pipelines.base.time_units import micros, moment_at, utc_text
 from pipelines.marts.consumer_lag_rollups import SPANS_S
-from pipelines.microseconds import micros, moment_at, utc_text
-from pipelines.settings import SECOND_US
 
 SLOTS_MAX: Final = 2_100
 """Of a window: a week of five minutes, and an hour where a clock is set back."""

@@ -1,4 +1,4 @@
-"""Reading a file of cases as it comes: every field has a kind, and a wrong one says where it is.
+"""Parses a file of cases: every field has a kind, and an error names its place.
 
 Place in the walk: the commands read the bytes, this module makes checked values of them, and the
 cases of each rule set read their fields through `Fields`.

@@ -1,10 +1,10 @@
-"""Observations of queues from bronze rows, and what Burrow would have said of them.
+"""Turns bronze rows into observations of queues, and judges them by Burrow's rules.
 
 Place in the walk: bronze consume_offsets, queue_watermarks and group_watermarks → observations →
 rule sets. Rows are mappings by column name; times are µs or datetimes.
 
 A commit that changed nothing has no row of its own: group_watermarks counts it in `reports` and
-tells when the last one came. Burrow's window is counted in commits, so they are put back: the last
+says when the last one came. Burrow's window is counted in commits, so they are put back: the last
 one at its time, the others evenly before it, each wrong by less than the time between two rows of
 the queue. A commit that the broker refused, restored itself or never saw (LOCAL) is none.
 
@@ -18,7 +18,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from pipelines.microseconds import micros
+from pipelines.base.time_units import micros
 from pipelines.rules.burrow.over_time import BurrowRules
 from pipelines.rules.observations import Kind, Observation, Queue, Ticks, Verdict, in_order
 
@@ -36,7 +36,7 @@ def observations_of(
     queue_watermarks: Iterable[Row],
     group_watermarks: Iterable[Row] = (),
 ) -> dict[Queue, list[Observation]]:
-    """What is known of every queue that a group has committed to or is told of, in order."""
+    """What is known of every queue that a group has committed to or is reported on, in order."""
     reported = _by_queue(
         row for row in consume_offsets if row["accepted"] and row["path"] not in _NOT_BY_A_CLIENT
     )

@@ -1,4 +1,4 @@
-"""What rule sets have in common: observations of a queue over time in, verdicts in intervals out.
+"""Types that rule sets share: observations of a queue in, verdicts in intervals out.
 
 Place in the walk: bronze rows become observations (`from_bronze`), a rule set judges them on a grid
 of ticks, and a comparison lays the verdicts of several rule sets side by side.
@@ -49,7 +49,7 @@ class Observation:
     at_us: int
     """The broker's clock, µs since 1970 UTC."""
     order: int
-    """Order of what its emitter told: decides among observations of one instant and kind."""
+    """Order of what its emitter reported: decides among observations of one instant and kind."""
     kind: Kind
     offset: int | None
     """Null for GONE."""
@@ -90,7 +90,7 @@ class State:
     name: str
     """The rule set's own word."""
     is_bad: bool | None
-    """Would somebody be told? Null: not known."""
+    """Would somebody be notified? Null: not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +146,7 @@ def as_intervals(states: Iterable[tuple[int, State]]) -> list[Verdict]:
 
 
 def detected_us(verdicts: Sequence[Verdict], *, since_us: int) -> int | None:
-    """When trouble that began at `since_us` was first told; null: never.
+    """When trouble that began at `since_us` was first reported; null: never.
 
     A verdict that was bad already counts from `since_us` on.
     """

@@ -1,4 +1,4 @@
-"""The scheduler: a centre that says when, executors that do it, and the wire between, as XXL-Job.
+"""The scheduler: a centre plans jobs, executors run them, and the wire is XXL-Job's.
 
 Place in the walk: beside the other pipelines; the centre shares alerting's database.
 

@@ -1,8 +1,8 @@
-"""What a change makes of a job, a group or a user: old and new of each value that is another.
+"""Diffs a change to a job, a group or a user: old and new of each value that differs.
 
-The audit notes it, a preview shows it, and a command or a page tells it: all by `changes`. Long
-texts (sources are up to 4 MiB) stand as their length and digest, so that what is noted is bounded
-and is JSON whatever is in it.
+The audit notes it, a preview, a command or a page shows it: all by `changes`. Long texts (sources
+are up to 4 MiB) stand as their length and digest, so that what is noted is bounded and is JSON
+whatever is in it.
 
 Invariant: pure; 0, an empty text and an empty list are values like any other. Absent on purpose:
 what the change does to runs, which the store knows.

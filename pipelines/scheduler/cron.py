@@ -1,4 +1,4 @@
-"""Cron rules of seven fields, as Quartz and XXL-Job have them: which times of the wall clock match.
+"""Cron rules of seven fields, as in Quartz and XXL-Job: which wall-clock times match.
 
 Place in the walk: the first step; `schedules` asks it for next fire times, which `planning` plans.
 

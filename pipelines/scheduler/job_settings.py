@@ -1,4 +1,4 @@
-"""What a job is told to be, read and found right before it is stored.
+"""Settings of a job, parsed and validated before it is stored.
 
 Invariant: a value of JobSettings can be planned, routed and sent, unless it was made `unchecked`,
 to be shown and mended; its source is one that its interpreter can run (`sources`). Absent on

@@ -1,7 +1,7 @@
-"""XXL-Job 3.5's open API: what a program may ask of a centre about the jobs of its own group.
+"""XXL-Job 3.5's open API: what a program may do to the jobs of its own group.
 
 Place in the walk: beside the three calls by which executors speak to a centre, below the same paths
-and behind the same two headers; each request is asked for at the desk, as a person's is.
+and behind the same two headers; each request goes through the desk, as a person's does.
 
 Invariant: who asks shows a token of a group's own, and may do to the jobs of that group what one
 may who has it listed: nothing to other groups' jobs, not by making them children or steps either,
@@ -18,10 +18,10 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Final, TypeAlias
 
-from pipelines.alerting.store.database import Database
-from pipelines.scheduler.desk import Desk
+from pipelines.database.database import Database
 from pipelines.scheduler.job_settings import PARAMETERS_CHARS_MAX, JobSettings
 from pipelines.scheduler.roles import Actor
+from pipelines.scheduler.service import Desk
 from pipelines.scheduler.setting_names import OURS, XXL_NAMES, setting_of
 from pipelines.scheduler.store import groups
 from pipelines.scheduler.store.groups import Group

@@ -1,4 +1,4 @@
-"""Passwords as they are kept: scrypt with a salt of their own, and its costs beside them.
+"""Password hashes: scrypt, each stored with its own salt and cost.
 
 A guess costs 32 MiB and about 0.2 s. An empty hash is nobody's: who has it cannot sign in.
 """

@@ -1,4 +1,4 @@
-"""Which runs are to be planned now, and when a job is due next.
+"""Plans the runs of a job that are due now, and finds its next time.
 
 Place in the walk: under the schedule lock, a centre reads the jobs that are due within the window,
 plans each as written here, and stores runs and next times in one transaction.

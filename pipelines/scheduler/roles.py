@@ -1,5 +1,4 @@
-"""Who may do what: one function decides, for commands and pages alike, and says no unless it is
-allowed.
+"""Roles and rights: one function decides for commands and pages, and denies by default.
 
 As in XXL-Job: an administrator may do everything; anybody else sees and changes the jobs of the
 groups that are listed for him, and no groups, tokens or people.

@@ -1,4 +1,4 @@
-"""Which executor of a group runs a job: XXL-Job's ten ways, as functions of what is known.
+"""XXL-Job's ten route strategies: which executor of a group runs a job.
 
 Place in the walk: a trigger whose time has come, before it is sent.
 

@@ -1,4 +1,4 @@
-"""The life of a run: what may become of a planned trigger, and who may say so.
+"""State machine of a run: its transitions, and who may make each of them.
 
 Place in the walk: `planning` plans runs, the store keeps them, a centre moves them as written here.
 
@@ -17,7 +17,7 @@ The law: each run begins at most once, on one executor. Hence SENT is written be
 sent, which gives the claim its full time again, and a centre sends only while that lasts. From then
 on a run goes back to PLANNED only when its executor says that it has none of it and nothing that
 was sent can still arrive (`is_quiet`). A run that an executor may have begun which is gone is LOST:
-it is told, and tried again only as a new attempt, where the job allows retries.
+it is reported, and tried again only as a new attempt, where the job allows retries.
 
 Invariant: pure. What ends stays as it ended: a result that comes for a LOST run is noted as late.
 """

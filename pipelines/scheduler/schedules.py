@@ -1,4 +1,4 @@
-"""When a job is due: by a cron rule, at a rate, after a pause, once; and what a misfire means.
+"""Schedules of jobs: cron, fixed rate, fixed delay or once, with policies for misfires.
 
 Place in the walk: between the rules of cron and `planning`, which plans what is due.
 

@@ -1,4 +1,4 @@
-"""Settings of a job as texts: under our names, or under XXL-Job's where one is the same as ours.
+"""Reads job settings given as text, under our names or under XXL-Job's.
 
 XXL-Job writes them in two ways, in its tables (`executor_block_strategy`) and in its API
 (`executorBlockStrategy`); their values are the same as ours. Pure.

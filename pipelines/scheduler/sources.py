@@ -1,8 +1,9 @@
-"""The source of a job as it is stored and run: a shell's without carriage returns. Pure.
+"""Normalises a job's source: a shell script loses carriage returns. Pure.
 
 Place in the walk: every way in (command, page, open API, import) makes a JobSettings, which stores
-what `runnable` gives; an executor writes it to the script's file once more, because the admin of
-another may not have done so.
+what `runnable` gives. Versions and jobs that an older store holds otherwise pass it when they are
+read. An executor writes it to the script's file once more, because another's admin may not have
+done so.
 
     bash takes "\\r" for a part of the last word of each line, and a byte-order mark for a part of
     the first: a source from Windows would fail with "$'\\r': command not found"

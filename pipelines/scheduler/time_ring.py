@@ -1,4 +1,4 @@
-"""The ring of a minute: what was planned waits in the slot of its second.
+"""A ring of 60 slots, one per second, that holds planned runs until they are due.
 
 Place in the walk: between a pass of planning and the sending of what is due. It is memory alone:
 what it holds is claimed in the database, and who claims it after this process ended sends it.

@@ -1,4 +1,4 @@
-"""At which moments a wall clock shows what a cron rule asks for, where clocks are set twice a year.
+"""Next fire times of a cron rule in a time zone, across changes of the clock.
 
 Place in the walk: between `cron`, which knows no zones, and `schedules`.
 

@@ -1,4 +1,4 @@
-"""Workflows: jobs as the steps of a graph without cycles; a step waits for all that it comes after.
+"""Workflows: jobs as steps of an acyclic graph; a step waits for all that it comes after.
 
 Place in the walk: a workflow is a job whose source is the graph (`glue_type` WORKFLOW) and whose
 executor is the centre: schedule, misfires, history, retries and versions are those of any job. When
@@ -15,8 +15,8 @@ A step is done when all shards of its run are; it has failed when the last attem
 by whatever name: failed, refused, lost, cancelled. What comes after it is left out, and what comes
 after that, but for steps that begin always. The workflow is done when all its steps are.
 
-Invariant: pure. What begins is told by what the steps' rows say and by nothing that is remembered,
-so that whoever asks again, after any crash, is told what is missing and no more.
+Invariant: pure. What begins follows from the steps' rows and from nothing that is remembered, so
+that a caller who asks again, after any crash, gets what is missing and no more.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ from functools import lru_cache
 from graphlib import CycleError, TopologicalSorter
 from typing import Any, Final
 
-from engine.foundation.errors import ConfigError
+from engine.foundation.errors import ConfigError, RuleBroken
+from pipelines.scheduler.refusals import no_such
 from pipelines.scheduler.run_life import ENDED, RunState
 
 WORKFLOW: Final = "WORKFLOW"
@@ -76,9 +77,9 @@ class Workflow:
             order = TopologicalSorter({step.name: step.after for step in self.steps}).static_order()
             place = {name: at for at, name in enumerate(order)}
         except CycleError as error:
-            raise ConfigError(
-                "after", " → ".join(error.args[1]), "steps that come before, without a cycle"
-            ) from error
+            path = " → ".join(error.args[1])
+            told = f"these steps wait for each other in a circle: {path}"
+            raise RuleBroken("after", path, told) from error
         ordered = tuple(sorted(self.steps, key=lambda step: place[step.name]))
         object.__setattr__(self, "steps", ordered)
 
@@ -98,9 +99,12 @@ class Workflow:
         """Raise ConfigError for a step whose job is not among these, or is a workflow itself."""
         for step in self.steps:
             if step.job_id not in is_workflow:
-                raise ConfigError(f"steps.{step.name}.job", step.job_id, "a job that there is")
+                raise no_such(
+                    "job", step.job_id, key=f"steps.{step.name}.job", where=f"step {step.name}"
+                )
             if is_workflow[step.job_id]:
-                raise ConfigError(f"steps.{step.name}.job", step.job_id, "a job, no workflow")
+                told = f"step {step.name}: job {step.job_id} is a workflow, and a step is a job"
+                raise RuleBroken(f"steps.{step.name}.job", step.job_id, told)
 
 
 @lru_cache(maxsize=WORKFLOWS_KEPT)

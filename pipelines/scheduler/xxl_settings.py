@@ -1,10 +1,10 @@
-"""XXL-Job's configuration files, of its admin and of its executors, as settings of ours.
+"""Reads the configuration files of XXL-Job's admin and executors as our settings.
 
 Place in the walk: once at start, below environment and flags. The file is the `.properties` file
-that an admin or an executor of XXL-Job has; its keys of Spring are told apart.
+that an admin or an executor of XXL-Job has; its keys of Spring are recognised.
 
-Invariant: a key that means nothing here is told with the reason, one that nobody knows with the
-nearest that there is, and neither stops a start; a value that cannot be is refused with its line.
+Invariant: a key that means nothing here is reported with the reason, an unknown one with the
+nearest known key, and neither stops a start; a value that cannot be is refused with its line.
 Absent on purpose: Spring's variables (`${...}`), which only Spring fills in: they are refused.
 """
 

@@ -1,5 +1,7 @@
-"""Bronze rows as the columnar marts take them: moments as whole microseconds, repeating texts as
-dictionaries, and the plain consequences of a row.
+"""Turns bronze rows into the columnar facts that marts read.
+
+Moments become whole microseconds and repeating texts dictionaries; the plain consequences of a row
+are added to it.
 
 Place in the walk: bronze files → facts of a hash bucket → marts. One to one; no row is added,
 joined or dropped.
@@ -22,10 +24,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from engine.telemetry.tables import BY_NAME, TABLES, Column, ColumnType
-from pipelines.marts.keys import is_one_of
-from pipelines.marts.mart import KEY_TEXT
-from pipelines.schemas import arrow_schema
-from pipelines.settings import CLOCK_STEP_ALLOWED_US
+from pipelines.base.settings import CLOCK_STEP_ALLOWED_US
+from pipelines.lake.schemas import KEY_TEXT, arrow_schema
 from pipelines.staging.soundness import COMMITTED_STATES
 
 SHIPPER_SUFFIX: Final = "/shipper"
@@ -71,6 +71,16 @@ def fact_schema(table: str) -> pa.Schema:
             if column.name != "event_date"
         ]
     )
+
+
+def is_one_of(column: pa.ChunkedArray, *texts: str) -> pa.ChunkedArray:
+    """Per row: is the text one of these? False where it is unknown."""
+    wanted = pa.array(texts, pa.string())
+    if not pa.types.is_dictionary(column.type):
+        return pc.is_in(column, value_set=wanted)
+    whole = column.unify_dictionaries().combine_chunks()  # Each text is looked at once, not a row.
+    found = pc.is_in(pc.cast(whole.dictionary, pa.string()), value_set=wanted)
+    return pa.chunked_array([pc.fill_null(found.take(whole.indices), False)], pa.bool_())
 
 
 def _fact_field(column: Column, field: pa.Field) -> pa.Field:
@@ -150,7 +160,8 @@ def _ranks(texts: pa.DictionaryArray) -> np.ndarray[tuple[int], np.dtype[np.int6
 def _with_lag(facts: pa.Table) -> pa.Table:
     """Is the group a broadcasting one, and how far behind is it, in messages and in time? Null
     where one is unknown: a consume offset beyond the end says nothing of either, and a message
-    that was stored after now, by more than clocks may differ, nothing of time.
+    that was stored after now, by more than clocks may differ, nothing of time. Without a consume
+    offset a group is behind from where it began; in an empty queue nothing waits for it.
     """
     state = facts["committed_state"]
     is_broadcast = is_one_of(facts["message_model"], "BROADCASTING")
@@ -163,17 +174,24 @@ def _with_lag(facts: pa.Table) -> pa.Table:
     )
     is_beyond = pc.fill_null(pc.greater(facts["committed"], facts["max_offset"]), False)
     has_lag = is_one_of(state, *(word for word in COMMITTED_STATES if word != "NONE"))
-    lag = pc.if_else(
-        pc.or_(pc.or_(is_broadcast, is_beyond), pc.invert(has_lag)),
+    is_none = is_one_of(state, "NONE")
+    unread = _unread(facts)
+    is_unknown = pc.or_(is_broadcast, is_beyond)
+    lag = pc.case_when(
+        pc.make_struct(is_unknown, has_lag, is_none),
         unknown,
         pc.subtract(facts["max_offset"], facts["committed"]),
-    )
-    is_waiting = is_one_of(state, "EXACT", "UNREADABLE")
-    time_lag_us = pc.case_when(
-        pc.make_struct(pc.or_(is_broadcast, is_beyond), is_waiting, is_one_of(state, "AT_END")),
+        unread,
         unknown,
-        waited_us,
+    )
+    waits = pc.or_(is_one_of(state, "EXACT", "UNREADABLE"), is_none)
+    is_at_end = pc.and_(is_none, pc.fill_null(pc.equal(unread, 0), False))
+    is_at_end = pc.or_(is_one_of(state, "AT_END"), is_at_end)
+    time_lag_us = pc.case_when(
+        pc.make_struct(is_unknown, is_at_end, waits),
+        unknown,
         pa.scalar(0, pa.int64()),
+        waited_us,
         unknown,
     )
     return (
@@ -183,15 +201,25 @@ def _with_lag(facts: pa.Table) -> pa.Table:
     )
 
 
+def _unread(facts: pa.Table) -> pa.ChunkedArray:
+    """Messages that a group without a consume offset has not read since it began; null where nobody
+    knows where that was and the queue holds any.
+    """
+    first, end = facts["min_offset"], facts["max_offset"]
+    nothing = pc.if_else(pc.equal(first, end), end, pa.scalar(None, pa.int64()))
+    began = pc.max_element_wise(facts["began"], first, skip_nulls=False)
+    return pc.max_element_wise(pc.subtract(end, pc.coalesce(began, nothing)), 0, skip_nulls=False)
+
+
 def _with_sizes(facts: pa.Table) -> pa.Table:
-    """How many members, or subscriptions, before and after; null when not told."""
+    """How many members, or subscriptions, before and after; null when not reported."""
     return facts.append_column(
         "members_before", pc.list_value_length(facts["before"])
     ).append_column("members_after", pc.list_value_length(facts["after"]))
 
 
 def _with_span(facts: pa.Table) -> pa.Table:
-    """Messages delivered again: as told, else the span of offsets."""
+    """Messages delivered again: as reported, else the span of offsets."""
     span = pc.subtract(facts["to_offset"], facts["from_offset"])
     return facts.append_column("messages", pc.coalesce(facts["delivered_count"], span))
 

@@ -1,13 +1,13 @@
-"""Which rows of bronze can be judged: those that keep what their table declares.
+"""Sets aside bronze rows that break their table's declaration; the others are judged.
 
 Place in the walk: bronze files → rows of a cut → here → hash buckets. A row with a null where none
-may be, or with a number that nothing can be, is set aside: told with table, column and rule, and
-judged by nobody; all others go on. The checks of the lake count the same rows (`oddities`).
+may be, or with a number that nothing can be, is set aside: reported with table, column and rule,
+and judged by nobody; all others go on. The checks of the lake count the same rows (`oddities`).
 
 Invariant: no row that passes can end a cycle by its values alone, so one odd row, of a hand, of
-another writer or of a later version, never stops the gold of all groups. A row that is set aside is
-still counted as told (its number is there). Absent on purpose: repairs. A word that this version
-does not know is told too, but its row stays: the rest of it is known.
+another writer or of a later version, never stops the gold of all groups. A row that is set aside
+still counts as reported (its number is there). Absent on purpose: repairs. A word that this version
+does not know is reported too, but its row stays: the rest of it is known.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ UNKNOWN_WORD: Final = "a word that this version does not know"
 _SIGNED: Final = frozenset({("lifecycle", "step_ms"), ("lifecycle", "skew_ms")})
 """Numbers that may be below 0: a clock is set back, or behind another one."""
 _MOMENTS: Final = frozenset({"broker_epoch", "broker_epoch_before"})
-"""Whole numbers that are moments; times are told by the unit in their names."""
+"""Whole numbers that are moments; times are reported by the unit in their names."""
 _NUMBERS: Final = (ColumnType.INT, ColumnType.LONG, ColumnType.TIMESTAMP)
 _ENTRIES: Final[Mapping[ColumnType, tuple[tuple[str, ...], tuple[str, ...]]]] = {
     ColumnType.RANGES: (("from_offset", "to_offset"), ()),
@@ -49,7 +49,7 @@ COMMITTED_STATES: Final = ("EXACT", "AT_END", "PURGED", "UNREADABLE", "NONE")
 WORDS: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
     ("consume_offsets", "path"): (
         *("COMMIT_RPC", "PULL_PIGGYBACK", "TRANSACTION", "RESET", "RESTORE", "LOCAL", "OBSERVED"),
-        "NEW_LIFE",
+        *("NEW_LIFE", "PULL"),
     ),
     ("consume_offsets", "trigger"): ("TIMER", "SHUTDOWN", "HAND_OVER", "UNKNOWN"),
     ("group_watermarks", "committed_state"): COMMITTED_STATES,
@@ -60,7 +60,7 @@ WORDS: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
     ),
     ("retry_dlq_flow", "step"): (
         *("SENT_BACK", "SCHEDULED", "DELIVERED", "LOCAL_RETRY", "DEAD_LETTERED", "REDRIVEN"),
-        *("DISCARDED", "EXPIRED", "SENT_AGAIN"),
+        *("DISCARDED", "EXPIRED", "SENT_AGAIN", "INVISIBLE_TIME_EXPIRED"),
     ),
 }
 """Columns that hold one of some words, and which."""

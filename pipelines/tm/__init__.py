@@ -1,4 +1,4 @@
-"""The notebook's door to a lake: questions in the domain's words, answers that show themselves.
+"""Notebook API of a lake: questions in the domain's words, answers that render themselves.
 
     from pipelines import tm
     lake = tm.connect("var/lake")
@@ -23,8 +23,8 @@ import os
 from typing import Any, Final
 
 from engine.foundation.errors import ConfigError, LakeError
-from pipelines.catalogue import BY_NAME
-from pipelines.lake import Lake
+from pipelines.lake.lake import Lake
+from pipelines.reading.catalogue import BY_NAME
 from pipelines.tm.handle import QUESTIONS, LakeHandle, handle_of
 from pipelines.tm.results import Result
 

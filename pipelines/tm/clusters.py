@@ -1,4 +1,4 @@
-"""Answers about a lake of several clusters: each is asked by itself, and named.
+"""Answers about a lake of several clusters: one per cluster, each with its name.
 
 Place in the walk: between a question's own answer, which is about one cluster, and the `Result`
 that a reader gets. Clusters know nothing of each other: groups, topics and brokers of two may have
@@ -19,9 +19,9 @@ from typing import Any, Final
 import polars as pl
 
 from engine.foundation.errors import LakeError
-from pipelines.reading import Reading
+from pipelines.reading.reading import Reading
 from pipelines.tm import drawing, sentences
-from pipelines.tm.asking import Asked, NoSuchName, has_group, the_group
+from pipelines.tm.arguments import Asked, NoSuchName, has_group, the_group
 from pipelines.tm.results import Result
 from pipelines.tm.withholding import later_text
 

@@ -1,4 +1,4 @@
-"""The dashboard's figures of an answer: the same groups, queues and time that were asked about."""
+"""Draws an answer with the dashboard's figures, for the same groups, queues and time."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from typing import Any, Final
 import polars as pl
 
 from engine.foundation.errors import LakeError
-from pipelines.long_ranges import lag_points, span_for
-from pipelines.moment import sql_time
-from pipelines.reading import LOOK_BACK, Reading
-from pipelines.tm.asking import Asked
+from pipelines.reading.long_ranges import lag_points, span_for
+from pipelines.reading.moment import sql_time
+from pipelines.reading.reading import LOOK_BACK, Reading
+from pipelines.tm.arguments import Asked
 
 DRAWN: Final = timedelta(days=1)
 """How far back a figure of many groups goes when no beginning was asked for."""
@@ -47,13 +47,15 @@ def timeline(reading: Reading, asked: Asked, *, lag: pl.DataFrame | None = None)
         f"observed_at < {sql_time(span.start)}",
         since=span.start - LOOK_BACK,
     )
-    lag = pl.concat([earlier.select(lag.columns), lag])
+    lag = pl.concat(
+        [earlier.select(pl.selectors.by_name(*lag.columns, require_all=False)), lag], how="diagonal"
+    )
     windows = {
         name: reading.windows(name, *asked.place, since=span.start, until=span.end)
         for name in ("stalled_windows", "duplicate_risk_windows")
     }
     of_group = Asked(asked.group, since=span.start, until=span.end)
-    drawn = _shown("figures.group").lag_timeline(
+    drawn = _shown("figures.lag_timeline").lag_timeline(
         lag,
         stalls=windows["stalled_windows"],
         risks=windows["duplicate_risk_windows"],
@@ -88,11 +90,11 @@ def heatmap(
     lag = _lag(reading, replace(asked, since=begin), places)
     inside = lag if since is None else lag.filter(pl.col("observed_at") >= since)
     span = _span(asked, inside if inside.height else lag)
-    figures = _shown("figures.overview")
+    figures = _shown("figures.lag_heatmap")
     step = figures.bucket(span)
     silences = reading.silences(begin or span.start, span.end)
-    held = _shown("held").held_cells(lag.lazy(), until=span.end, step=step, silences=silences)
-    cells = held.collect()
+    held_cells = _shown("reads.lag_series").held_cells
+    cells = held_cells(lag.lazy(), until=span.end, step=step, silences=silences).collect()
     cells = cells.filter(pl.col("bucket") > span.start - step)
     worst = cells.group_by("cluster", "group").agg(pl.col("time_lag_ms").max())
     worst = worst.sort("time_lag_ms", descending=True, nulls_last=True)
@@ -137,4 +139,4 @@ def _span(asked: Asked, lag: pl.DataFrame) -> Any:
     end = asked.until or max(moments, default=None)
     if begin is None or end is None or begin >= end:
         raise LakeError("nothing to draw: no lag was reported in this range")
-    return _shown("view").Span(start=begin, end=end, data_end=end, now=end)
+    return _shown("url_state").Span(start=begin, end=end, data_end=end, now=end)

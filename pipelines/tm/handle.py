@@ -1,8 +1,7 @@
 """A connected lake: every question is a method, every answer is of one moment.
 
-Invariant: a question's names are checked before anything is answered (`asking`), its conditions are
-carried out where the rows lie (`pipelines.reading`), and its sentence says to when the data had
-been judged. Absent on purpose: writing, and keeping rows between questions.
+Invariant: a question's names are checked before it is answered, its conditions run where the rows
+lie, and its sentence says to when the data was judged. Absent on purpose: writing, words.
 """
 
 from __future__ import annotations
@@ -16,53 +15,48 @@ from typing import Any, Final
 import polars as pl
 
 from engine.foundation.errors import ConfigError, LakeError
-from pipelines.alert_history import STATES as ALERT_STATES
-from pipelines.alert_history import open_alerts
-from pipelines.catalogue import ALERTS, BY_NAME
-from pipelines.check_results import of_each_check, recent_results, trust_at
+from pipelines.base.bounds import bound_of
+from pipelines.base.wording import plural
 from pipelines.cycles.plan import cycles_kept
-from pipelines.emitters import emitters_at
-from pipelines.lake import Lake
-from pipelines.long_ranges import ROLLUPS
-from pipelines.moment import cluster_of, cycle_moment, last_complete, sql_time
-from pipelines.reading import (
-    OpenTables,
-    Reading,
-    equals,
-    held_to,
-    judged_by,
-    lag_known,
-    present_causes,
-    states_at,
-    states_with,
-    stood_until,
-)
-from pipelines.revisions import revision_after, revision_of
-from pipelines.rollbacks import BOOTS, NO_BOOTS, rollbacks
-from pipelines.rollbacks import FIRST as ROLLBACK_FIRST
+from pipelines.lake.lake import Lake
+from pipelines.reading.alert_history import STATES as ALERT_STATES
+from pipelines.reading.alert_history import open_alerts
+from pipelines.reading.catalogue import ALERTS, BY_NAME
+from pipelines.reading.check_results import of_each_check, recent_results, trust_at
+from pipelines.reading.emitters import emitters_at
+from pipelines.reading.known import held_to, lag_known, states_at, states_with, stood_until
+from pipelines.reading.long_ranges import ROLLUPS
+from pipelines.reading.moment import cluster_of, cycle_moment, last_complete, sql_time
+from pipelines.reading.reading import OpenTables, Reading, equals, judged_by, present_causes
+from pipelines.reading.revisions import revision_after, revision_of
+from pipelines.reading.rollbacks import BOOTS, NO_BOOTS, rollbacks
+from pipelines.reading.rollbacks import FIRST as ROLLBACK_FIRST
+from pipelines.reading.trust import WITHHELD, Doubts
+from pipelines.sentences import events
 from pipelines.tm import drawing, sentences, stories
-from pipelines.tm.asking import (
+from pipelines.tm.arguments import (
     A_MOMENT,
     STATES,
     STATUSES,
     Asked,
     When,
     asked_of,
+    capped,
     not_there,
     require_kept,
     slots_asked,
     the_cluster,
-    the_moment,
+    the_judged_moment,
     the_name,
     the_number,
     the_text,
 )
 from pipelines.tm.clusters import NOTHING_NAMED, Answer, as_result, told
 from pipelines.tm.engines import NAMES, sql_answer, views_in_spark
+from pipelines.tm.leaving import left_told
+from pipelines.tm.popping import pop_told
 from pipelines.tm.results import FIRST, Result, escaped
 from pipelines.tm.withholding import believed, known_at
-from pipelines.trust import WITHHELD, Doubts
-from pipelines.wording import plural
 
 ROWS_MAX: Final = 5_000_000
 """Rows one answer may bring into this process."""
@@ -94,7 +88,9 @@ class LakeHandle:
             lag = lag_known(held_to(reading.newest("consumer_lag"), reading.moment), states)
             trust = trust_at(reading)
             rows = trust.over_states(states_with(lag, states), reading.moment.newest)
-            rows = rows.sort("time_lag_ms", descending=True, nulls_last=True, maintain_order=True)
+            rows = rows.sort(
+                bound_of("time_lag_ms"), descending=True, nulls_last=True, maintain_order=True
+            )
             unjudged = sorted({*lag["group"].to_list()} - {*rows["group"].to_list()})
             said = sentences.of_groups(rows, unjudged)
             if state is not None:
@@ -109,7 +105,7 @@ class LakeHandle:
             )
             return _answer(reading, verdict, rows, "group_state", draw=figure)
 
-        return told(self._reading(as_of, cluster), answer, order=("time_lag_ms",))
+        return told(self._reading(as_of, cluster), answer, order=(bound_of("time_lag_ms"),))
 
     def lag(
         self,
@@ -139,11 +135,12 @@ class LakeHandle:
             if rows.height > ROWS_MAX:
                 most = f"a range of at most {ROWS_MAX:,} rows, or by slots"
                 raise ConfigError("since", since, most)
-            at_end = reading if asked.until is None else _capped(reading, asked.until)
+            at_end = reading if asked.until is None else capped(reading, asked.until)
             lag = held_to(at_end.newest("consumer_lag", *asked.place), at_end.moment)
             states = at_end.newest("group_state", equals("group", asked.group or group))
             newest = lag_known(lag, states)
-            said = sentences.of_lag(asked, newest, at_end.moment)
+            more = left_told(at_end, asked, newest) + pop_told(at_end, asked)
+            said = sentences.of_lag(asked, newest, at_end.moment) + more
             verdict = believed(at_end, asked, "consumer_lag", lambda _: said)
             drawn = rows if span_s is None else None
             figure = lambda: drawing.timeline(reading, asked, lag=drawn)  # noqa: E731
@@ -268,7 +265,7 @@ class LakeHandle:
                 reading, group=name, topic=topic, queue=queue, since=since, until=until
             )
             rows = _windows(reading, "ownership", asked)
-            return _judged(reading, asked, "ownership", rows, say=sentences.of_ownership)
+            return _judged(reading, asked, "ownership", rows, say=events.of_ownership)
 
         return told(self._reading(as_of, cluster), answer, group=group)
 
@@ -282,13 +279,10 @@ class LakeHandle:
         as_of: When | Cycle | None = None,
     ) -> Result:
         """Changes of membership and subscription."""
-
-        def answer(reading: Reading, name: str | None) -> Answer:
-            asked = asked_of(reading, group=name, since=since, until=until)
-            rows = reading.rows("rebalances", *asked.place, *asked.times, since=asked.since)
-            return _judged(reading, asked, "rebalances", rows, say=sentences.of_rebalances)
-
-        return told(self._reading(as_of, cluster), answer, group=group)
+        asks = partial(
+            _events, table="rebalances", say=events.of_rebalances, since=since, until=until
+        )
+        return told(self._reading(as_of, cluster), asks, group=group)
 
     def dead_letters(
         self,
@@ -300,13 +294,10 @@ class LakeHandle:
         as_of: When | Cycle | None = None,
     ) -> Result:
         """Messages that ended in a dead-letter queue, with the place they came from."""
-
-        def answer(reading: Reading, name: str | None) -> Answer:
-            asked = asked_of(reading, group=name, since=since, until=until)
-            rows = reading.rows("dead_letters", *asked.place, *asked.times, since=asked.since)
-            return _judged(reading, asked, "dead_letters", rows, say=sentences.of_dead_letters)
-
-        return told(self._reading(as_of, cluster), answer, group=group)
+        asks = partial(
+            _events, table="dead_letters", say=events.of_dead_letters, since=since, until=until
+        )
+        return told(self._reading(as_of, cluster), asks, group=group)
 
     def replaced(
         self,
@@ -317,15 +308,27 @@ class LakeHandle:
         until: When | None = None,
         as_of: When | Cycle | None = None,
     ) -> Result:
-        """Messages that were pulled and lost by their broker, with those that have their offsets
-        now."""
+        """Messages that were pulled and lost, with those that have their offsets now."""
+        asks = partial(
+            _events, table="replaced_messages", say=events.of_replaced, since=since, until=until
+        )
+        return told(self._reading(as_of, cluster), asks, group=group)
 
-        def answer(reading: Reading, name: str | None) -> Answer:
-            asked = asked_of(reading, group=name, since=since, until=until)
-            rows = reading.rows("replaced_messages", *asked.place, *asked.times, since=asked.since)
-            return _judged(reading, asked, "replaced_messages", rows, say=sentences.of_replaced)
-
-        return told(self._reading(as_of, cluster), answer, group=group)
+    def lost(
+        self,
+        group: str | None = None,
+        *,
+        topic: str | None = None,
+        queue: int | None = None,
+        cluster: str | None = None,
+        since: When | None = None,
+        until: When | None = None,
+        as_of: When | Cycle | None = None,
+    ) -> Result:
+        """Messages that were deleted before a group had read them: a row a range."""
+        named: dict[str, Any] = {"topic": topic, "queue": queue, "since": since, "until": until}
+        asks = partial(_events, table="lost_unread_messages", say=events.of_lost, **named)
+        return told(self._reading(as_of, cluster), asks, group=group)
 
     def passed_over(
         self,
@@ -343,7 +346,7 @@ class LakeHandle:
             table = "passed_over_messages"
             rows = reading.rows(table, *asked.place, *asked.times, since=asked.since)
             lives = reading.rows("topic_lives", *asked.times, since=asked.since)
-            say = partial(sentences.of_passed_over, lives=lives)
+            say = partial(events.of_passed_over, lives=lives)
             return _judged(reading, asked, table, rows, say=say)
 
         return told(self._reading(as_of, cluster), answer, group=group)
@@ -366,7 +369,7 @@ class LakeHandle:
         if status is not None:
             status = the_name("status", status, STATUSES, of="the outcomes of a check")
         rows = of_each_check(recent_results(reading))
-        verdict = sentences.of_checks(rows, by_then=as_of is not None)
+        verdict = events.of_checks(rows, by_then=as_of is not None)
         if status is not None:
             rows = rows.filter(pl.col("success") == (status == "passed"))
         return as_result(_answer(reading, verdict, rows, "dq_results"))
@@ -399,9 +402,9 @@ class LakeHandle:
         if reading.known_at is not None:
             named.append(f"recorded_at <= {sql_time(reading.known_at)}")
         rows = reading.rows(ALERTS.name, *named).sort("recorded_at", "seq", maintain_order=True)
-        verdict = sentences.of_alerts(asked, open_alerts(rows), rule)
+        verdict = events.of_alerts(asked, open_alerts(rows), rule)
         if rows.is_empty() and not reading.distinct(ALERTS.name, "rule"):
-            verdict = sentences.NO_ALERTS
+            verdict = events.NO_ALERTS
         if state is not None:
             wanted = the_name("state", state, ALERT_STATES, of="the states an alert may have")
             rows = rows.filter(pl.col("state") == wanted)
@@ -423,7 +426,7 @@ class LakeHandle:
 
         def answer(reading: Reading, _: str | None) -> Answer:
             rows = stories.of_message(reading, the_text("message_id", message_id))
-            verdict = sentences.of_message(message_id, rows)
+            verdict = events.of_message(message_id, rows)
             return Answer(reading, verdict, rows, "retry_dlq_flow", first=stories.FIRST)
 
         return told(self._reading(as_of, cluster), answer, is_sought=True)
@@ -439,7 +442,7 @@ class LakeHandle:
         def answer(reading: Reading, _: str | None) -> Answer:
             rows = stories.of_window(reading, name, found)
             asked = stories.around(found, reading.moment)
-            said = sentences.of_window(name, stories.as_it_is(reading, name, found), rows)
+            said = events.of_window(name, stories.as_it_is(reading, name, found), rows)
             verdict = believed(reading, asked, name, lambda _: said)
             figure = lambda: drawing.timeline(reading, asked)  # noqa: E731
             return Answer(reading, verdict, rows, name, figure, stories.FIRST, asked)
@@ -450,8 +453,9 @@ class LakeHandle:
     def sql(
         self, query: str, *, cluster: str | None = None, as_of: When | Cycle | None = None
     ) -> Result:
-        """Any SELECT over gold and bronze by the tables' names, as they are at the moment; newest
-        revisions, and where the lake holds several clusters their names, are yours to pick."""
+        """Any SELECT over gold and bronze by the tables' names, as they are at the moment: of
+        intervals the newest revision of each, and all in `NAME_revisions`; of several clusters, as
+        the query picks them."""
         reading = self._reading(as_of, cluster)
         rows, used = sql_answer(reading, the_text("query", query))
         verdict = f"The query brings {plural(rows.height, 'row')}."
@@ -529,7 +533,7 @@ class LakeHandle:
             known = known_at(found)
             require_kept(self.tables, at, end)
         else:
-            at = _at(as_of, judged_to)
+            at = the_judged_moment(as_of, judged_to)
             revision, end = revision_of(self.lake, moment, at), f"--to {at.isoformat()}"
             known = at
             require_kept(self.tables, at, end)
@@ -585,20 +589,6 @@ def handle_of(lake: Lake) -> LakeHandle:
     return LakeHandle(lake, OpenTables(lake))
 
 
-def _at(as_of: When, judged_to: datetime) -> datetime:
-    at = the_moment("as_of", as_of, judged_to)
-    if at > judged_to:
-        raise ConfigError("as_of", as_of, f"a moment up to {judged_to:%Y-%m-%d %H:%M:%S} UTC")
-    return at
-
-
-def _capped(reading: Reading, at: datetime) -> Reading:
-    """The same up to a moment; what lies before the end of what is judged is not about now."""
-    judged_to = reading.moment.judged_to
-    asked_at = None if judged_to is not None and at < judged_to else reading.asked_at
-    return replace(reading, moment=reading.moment.capped(at), asked_at=asked_at)
-
-
 def _windows(reading: Reading, name: str, asked: Asked) -> pl.DataFrame:
     return reading.windows(name, *asked.place, since=asked.since, until=asked.until)
 
@@ -608,6 +598,20 @@ def _rollbacks(reading: Reading, windows: pl.DataFrame) -> pl.DataFrame:
         return rollbacks(windows, NO_BOOTS)
     since: datetime = windows["opened_at"].dt.min()  # type: ignore[assignment]
     return rollbacks(windows, reading.facts("lifecycle", BOOTS, since=since))
+
+
+def _events(
+    reading: Reading,
+    name: str | None,
+    *,
+    table: str,
+    say: Callable[[Asked, pl.DataFrame], str],
+    **named: Any,
+) -> Answer:
+    """Rows of a table of events that a question names."""
+    asked = asked_of(reading, group=name, **named)
+    rows = reading.rows(table, *asked.place, *asked.times, since=asked.since)
+    return _judged(reading, asked, table, rows, say=say)
 
 
 def _judged(

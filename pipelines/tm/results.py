@@ -1,5 +1,4 @@
-"""An answer as a person meets it: a sentence, the columns that matter first, its source, its
-figure.
+"""An answer of `tm` as displayed: a sentence, the main columns first, source and figure.
 
 Invariant: the sentence says to when the data had been judged; the rows are all of the answer, in
 all columns. Absent on purpose: reading.
@@ -18,15 +17,18 @@ import polars as pl
 import pyarrow as pa
 
 from engine.foundation.errors import ConfigError
+from pipelines.base.wording import plural
 from pipelines.cycles.streams import write_stream
-from pipelines.wording import plural
 
 SHOWN_ROWS: Final = 20
 _WHOLE: Final = {pa.int64(): pd.Int64Dtype(), pa.int32(): pd.Int32Dtype()}
 _QUEUE: Final = ("group", "topic", "queue_id")
 
 FIRST: Final = {
-    "group_state": ("group", "state", "reason", "time_lag_ms", "lag_messages", "trend", "members"),
+    "group_state": (
+        *("group", "state", "reason", "time_lag_ms", "lag_messages"),
+        *("lag_at_least_messages", "trend", "members"),
+    ),
     "consumer_lag": ("observed_at", *_QUEUE, "lag_messages", "time_lag_ms", "trend", "committed"),
     "consumer_lag_rollups": (
         "observed_at",
@@ -37,7 +39,7 @@ FIRST: Final = {
         "time_lag_ms_max",
         "is_worst",
     ),
-    "stalled_windows": (*_QUEUE, "rule", "kind", "state", "opened_at", "stood_ms", "lag_messages"),
+    "stalled_windows": (*_QUEUE, "rule", "kind", "state", "began_at", "stood_ms", "lag_messages"),
     "duplicate_risk_windows": (
         *_QUEUE,
         "cause",
@@ -67,6 +69,10 @@ FIRST: Final = {
         "message_id",
         "outcome",
         "client_id",
+    ),
+    "lost_unread_messages": (
+        *("observed_at", *_QUEUE, "from_offset", "to_offset", "messages", "error_messages"),
+        "evidence",
     ),
     "dead_letters": (
         "observed_at",

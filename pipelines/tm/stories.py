@@ -1,5 +1,4 @@
-"""What happened to one message, and what lies behind one window: rows of several tables in the
-order of time.
+"""Timelines of one message or one window: rows of several tables in the order of time.
 
 Each row says when, what, and which table and fact it is from, so that it can be looked up there.
 """
@@ -13,14 +12,16 @@ from typing import Any, Final
 import polars as pl
 
 from engine.foundation.errors import ConfigError
-from pipelines.came_again import came_again
-from pipelines.catalogue import GOLD_TABLES, STALLED_WINDOWS
-from pipelines.lake import sql_text
-from pipelines.moment import Moment, sql_time
-from pipelines.reading import LOOK_BACK, QUEUE, Reading, equals, stood_until
-from pipelines.tm.asking import Asked, the_message
-from pipelines.tm.sentences import lag_text
-from pipelines.wording import clock, plural, spoken
+from pipelines.base.wording import plural
+from pipelines.lake.lake import sql_text
+from pipelines.lake.schemas import QUEUE
+from pipelines.reading.catalogue import GOLD_TABLES, STALLED_WINDOWS
+from pipelines.reading.known import began_at, stood_until
+from pipelines.reading.moment import Moment, sql_time
+from pipelines.reading.reading import LOOK_BACK, Reading, equals
+from pipelines.sentences import stories as words
+from pipelines.sentences.events import lag_text
+from pipelines.tm.arguments import Asked, the_message
 
 WINDOWED: Final = tuple(table.name for table in GOLD_TABLES if table.revised)
 _SCHEMA: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
@@ -44,17 +45,17 @@ def of_message(reading: Reading, message_id: str) -> pl.DataFrame:
         raise ConfigError("message_id", message_id, "the id of a message")
     is_it = f"message_id IN ({the_message(message_id)})"
     steps = reading.facts("retry_dlq_flow", is_it)
-    rows = list(_told(steps, "retry_dlq_flow", _step, at="event_time"))
-    rows += _told(reading.rows("dead_letters", is_it), "dead_letters", _dead)
-    rows += _told(_risks(reading, is_it), "duplicate_risk_windows", _risk)
-    rows += _told(_heads(reading, message_id), "stalled_windows", _stall)
+    rows = list(_told(steps, "retry_dlq_flow", words.step, at="event_time"))
+    rows += _told(reading.rows("dead_letters", is_it), "dead_letters", words.dead_letter)
+    rows += _told(_risks(reading, is_it), "duplicate_risk_windows", words.risk)
+    rows += _told(_heads(reading, message_id), "stalled_windows", words.head)
     is_either = f"{is_it} OR message_id_before IN ({the_message(message_id)})"
-    rows += _told(reading.rows("replaced_messages", is_either), "replaced_messages", _replaced)
+    rows += _told(reading.rows("replaced_messages", is_either), "replaced_messages", words.replaced)
     for place in _places(steps):
         rows += _told(
-            reading.facts("redeliveries", *place), "redeliveries", _redelivery, at="event_time"
+            reading.facts("redeliveries", *place), "redeliveries", words.redelivery, at="event_time"
         )
-        rows += _told(_risks(reading, *place), "duplicate_risk_windows", _risk)
+        rows += _told(_risks(reading, *place), "duplicate_risk_windows", words.risk)
     unique = {(row["source"], row["at"], row["what"], row["seq"]): row for row in rows}
     return _frame(unique.values())
 
@@ -97,9 +98,11 @@ def the_window(reading: Reading, given: Any) -> tuple[str, Row]:
 
 
 def as_it_is(reading: Reading, name: str, window: Row) -> Row:
-    """An open stall with its figures of the moment; any other window as its newest revision is."""
+    """An open stall with its figures of the moment, any other window as its newest revision is; and
+    when each began.
+    """
     if name != STALLED_WINDOWS.name:
-        return window
+        return {**window, "began_at": began_at(window)}
     revision = reading.windows(name, f"window_id = {sql_text(window['window_id'])}")
     here = [equals(column, window[column]) for column in QUEUE]
     lag = reading.newest("consumer_lag", *here)
@@ -141,9 +144,9 @@ def of_window(reading: Reading, name: str, window: Row) -> pl.DataFrame:
     assert asked.group is not None
     here = [*asked.place, equals("broker", window["broker"])]
     revisions = reading.rows(name, f"window_id = {sql_text(window['window_id'])}")
-    rows = list(_told(revisions, name, _revision))
+    rows = list(_told(revisions, name, words.revision))
     if "stack" in revisions.columns:
-        rows += _told(_with_new_stack(revisions), name, _stack)
+        rows += _told(_with_new_stack(revisions), name, words.stack)
     lag = reading.rows("consumer_lag", *here, *asked.times, since=asked.since)
     if lag.is_empty() and asked.since is not None:  # Unchanged since before: its last report.
         lag = reading.newest("consumer_lag", *here, since=asked.since - LOOK_BACK)
@@ -151,9 +154,9 @@ def of_window(reading: Reading, name: str, window: Row) -> pl.DataFrame:
     changes = reading.rows(
         "rebalances", equals("group", asked.group), *asked.times, since=asked.since
     )
-    rows += _told(changes, "rebalances", _change)
+    rows += _told(changes, "rebalances", words.change)
     again = reading.facts("redeliveries", *here, *_until(asked.until), since=asked.since)
-    rows += _told(again, "redeliveries", _redelivery, at="event_time")
+    rows += _told(again, "redeliveries", words.redelivery, at="event_time")
     return _frame(rows)
 
 
@@ -162,14 +165,14 @@ def _until(end: datetime | None) -> list[str]:
 
 
 def _told(
-    rows: pl.DataFrame, source: str, words: Callable[[Row], str], *, at: str = "observed_at"
+    rows: pl.DataFrame, source: str, said: Callable[[Row], str], *, at: str = "observed_at"
 ) -> Iterable[Row]:
     for row in rows.iter_rows(named=True):
         topic = row["topic"] if "topic" in row else row.get("origin_topic")
         queue = row["queue_id"] if "queue_id" in row else row.get("origin_queue_id")
         yield {
             "at": row[at],
-            "what": words(row),
+            "what": said(row),
             "source": source,
             "group": row.get("group"),
             "topic": topic,
@@ -183,57 +186,7 @@ def _frame(rows: Iterable[Row]) -> pl.DataFrame:
     return pl.DataFrame(list(rows), schema=_SCHEMA).sort("at", "source", "seq", maintain_order=True)
 
 
-def _step(row: Row) -> str:
-    why = f" ({row['reason']})" if row["reason"] else ""
-    tries = plural(row["reconsume_times"] or 0, "failed delivery").replace(
-        "deliverys", "deliveries"
-    )
-    return f"{spoken(row['step'])} after {tries}{why}"
-
-
-def _dead(row: Row) -> str:
-    return f"dead letter of {row['group']}: {row['reason'] or 'the reason was not told'}"
-
-
-def _replaced(row: Row) -> str:
-    return f"{spoken(row['outcome'])}: {row['evidence']}"
-
-
-def _risk(row: Row) -> str:
-    again = came_again([row])
-    seen = f", {again.text} of its range delivered again" if again.messages else ""
-    return (
-        f"risk of a second delivery ({spoken(row['cause'])}), {row['outcome'].lower()}{seen}: "
-        f"{row['evidence']}"
-    )
-
-
-def _stall(row: Row) -> str:
-    end = f"until {clock(row['closed_at'])}" if row["closed_at"] else "still"
-    return f"head of a queue that is {spoken(row['rule'])}, {end}: {row['evidence']}"
-
-
-def _revision(row: Row) -> str:
-    return f"revision {row['revision']}, {row['state'].lower()}: {row.get('evidence') or 'owned'}"
-
-
 def _with_new_stack(revisions: pl.DataFrame) -> pl.DataFrame:
     """Those that tell another stack than the one before."""
     stacks = revisions.sort("revision").filter(pl.col("stack").is_not_null())
     return stacks.filter(pl.col("stack").ne_missing(pl.col("stack").shift(1)))
-
-
-def _stack(row: Row) -> str:
-    return f"the listener of {row['client_id'] or 'its client'} stands at\n{row['stack']}"
-
-
-def _redelivery(row: Row) -> str:
-    return (
-        f"{row['client_id'] or 'a client'} was handed [{row['from_offset']}, {row['to_offset']}) "
-        f"again, after {row['previous_client_id'] or 'an unknown client'}"
-    )
-
-
-def _change(row: Row) -> str:
-    why = f", {row['reason']}" if row["reason"] else ""
-    return f"{row['client_id'] or 'a client'} {spoken(row['kind'])}{why}"

@@ -1,10 +1,10 @@
-"""What checks withhold of an answer: all of it, or what it says of some groups.
+"""Withholds an answer, or what it says of some groups, when a check has failed.
 
 Place in the walk: between `trust` and the sentence of an answer. Invariant: a failure about groups
 that are known by name takes nothing from what is said of others: these are judged without its rows,
-and the named ones are told apart. What an answer as of a moment did not know yet is told beside it
-and changes neither its sentence nor its rows. Absent on purpose: the rows of an answer, which are
-shown as they were computed.
+and the named ones are listed apart. What an answer as of a moment did not know yet is shown beside
+it and changes neither its sentence nor its rows. Absent on purpose: the rows of an answer, which
+are shown as they were computed.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Final
 
-from pipelines.catalogue import COMPUTED_TABLES
-from pipelines.check_results import found_later, trust_at
-from pipelines.moment import Moment
-from pipelines.reading import Reading
+from pipelines.reading.catalogue import COMPUTED_TABLES
+from pipelines.reading.check_results import found_later, trust_at
+from pipelines.reading.moment import Moment
+from pipelines.reading.reading import Reading
+from pipelines.reading.trust import Doubts, Trust
 from pipelines.tm import sentences
-from pipelines.tm.asking import Asked
-from pipelines.trust import Doubts, Trust
+from pipelines.tm.arguments import Asked
 
 _COMPUTED: Final = {table.name for table in COMPUTED_TABLES}
 

@@ -1,1 +1,1 @@
-"""Upkeep of the lake: few files a day, nothing kept longer than its days."""
+"""Upkeep of the lake: merges small files, and drops days that are past their retention."""

@@ -1,10 +1,10 @@
-"""Carrying: of a day of intervals that is dropped, what is open still goes on in the next day.
+"""Carries open intervals into the next day when a day of intervals is dropped.
 
 Place in the walk: one step of `work`, in place of a plain drop. An interval that nothing has ended
-is told once, maybe years ago; without this it would vanish with the day on which it was told, and
-a queue would have no reader. What counts is how things stood when the day was over, so that a
-reader finds what was true at every moment that is kept, even of what has ended since: its end lies
-in a later day, and once that day goes, nothing of it is open any more.
+was emitted once, maybe years ago; without this it would vanish with the day on which it was
+emitted, and a queue would have no reader. What counts is how things stood when the day was over, so
+that a reader finds what was true at every moment that is kept, even of what has ended since: its
+end lies in a later day, and once that day goes, nothing of it is open any more.
 
 Invariant: one commit removes all files of the day and adds the newest revision of each interval
 that was open, with dataChange false: they are no news. A kill leaves the day, or the next one.
@@ -20,8 +20,8 @@ from urllib.parse import unquote
 import pyarrow as pa
 from deltalake import DeltaTable
 
-from pipelines.lake import sql_over
-from pipelines.small_files import SmallFiles
+from pipelines.lake.lake import sql_over
+from pipelines.lake.small_files import SmallFiles
 from pipelines.upkeep.merging import as_in_table, commit, refuse_features, removals, write_rows
 
 OPERATION: Final = "DELETE"

@@ -1,4 +1,4 @@
-"""Commands of upkeep: `tidemark lake maintain`, `tidemark lake status`, `tidemark lake retire`.
+"""`tidemark lake maintain`, `tidemark lake status` and `tidemark lake retire`.
 
 Absent on purpose: work. SIGTERM and SIGINT let the step under way end, then the process exits
 with 0.
@@ -23,7 +23,7 @@ import typer
 from engine.foundation.errors import ConfigError, LakeError
 
 if TYPE_CHECKING:
-    from pipelines.lake import Lake
+    from pipelines.lake.lake import Lake
     from pipelines.upkeep.maintainer import Maintainer
     from pipelines.upkeep.settings import Upkeep
 
@@ -70,8 +70,8 @@ def maintain(
     ] = None,
 ) -> None:
     """Merge small files, drop days that are over their time, vacuum what was replaced."""
-    from pipelines.lake import Lake
-    from pipelines.lease import acquire
+    from pipelines.lake.lake import Lake
+    from pipelines.lake.lease import acquire
     from pipelines.upkeep.maintainer import ROLE, Maintainer
     from pipelines.upkeep.settings import Upkeep
     from pipelines.upkeep.table_facts import tables_of
@@ -133,8 +133,8 @@ def status(
     """One line a table: files, bytes, days, what was last done, what would be done next."""
     from rich.console import Console
 
-    from pipelines.lake import Lake
-    from pipelines.lease import holder_of
+    from pipelines.lake.lake import Lake
+    from pipelines.lake.lease import holder_of
     from pipelines.upkeep.maintainer import ROLE
     from pipelines.upkeep.settings import Upkeep
     from pipelines.upkeep.status import status_table
@@ -155,8 +155,8 @@ def retire(
     reason: Annotated[str | None, typer.Option(help="Why; kept with the row.")] = None,
 ) -> None:
     """Say that a broker was taken out for good: nothing of it is open or unknown any more."""
-    from pipelines.lake import Lake
-    from pipelines.retirements import retire as write
+    from pipelines.lake.lake import Lake
+    from pipelines.reading.retirements import retire as write
 
     by = f"{getpass.getuser()}@{socket.gethostname()}"
     write(Lake.at(lake), emitter, by=by, reason=reason, now=datetime.now(UTC))
@@ -183,7 +183,8 @@ def _table_days(told: list[str]) -> dict[str, int]:
     lake has.
     """
     from engine.telemetry.tables import BRONZE_FOLDER, TABLES
-    from pipelines.catalogue import GOLD_FOLDER, GOLD_TABLES
+    from pipelines.lake.lake import GOLD_FOLDER
+    from pipelines.reading.catalogue import GOLD_TABLES
 
     known = [f"{BRONZE_FOLDER}/{table.name}" for table in TABLES]
     known += [f"{GOLD_FOLDER}/{table.name}" for table in GOLD_TABLES]

@@ -1,11 +1,12 @@
-"""What a pipeline keeps beside it: a maintainer of its lake and a process that checks it, of low
-priority, started again when they die, ended with the pipeline.
+"""Runs a maintainer and a checker of the lake beside a pipeline, at low priority.
 
-Place in the walk: `tidemark pipeline run`, unless it is told `--no-upkeep` or `--checks-every 0`.
+They are started again when they die, and ended with the pipeline.
 
-Invariant: nothing that happens to them reaches the pipeline, but for a line that tells. A pipeline
-that is killed takes them along: they look for their parent. Absent on purpose: their work, which is
-that of `tidemark lake maintain` and `tidemark check`.
+Place in the walk: `tidemark pipeline run`, unless it has `--no-upkeep` or `--checks-every 0`.
+
+Invariant: nothing that happens to them reaches the pipeline, but for a line that reports it. A
+pipeline that is killed takes them along: they look for their parent. Absent on purpose: their work,
+which is that of `tidemark lake maintain` and `tidemark check`.
 """
 
 from __future__ import annotations

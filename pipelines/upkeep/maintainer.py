@@ -1,10 +1,10 @@
-"""The maintainer of a lake: round after round, table by table.
+"""Maintains a lake in rounds, table by table.
 
 Place in the walk: `tidemark lake maintain`, and the process that `tidemark pipeline run` keeps
 beside it. One a lake, by its lease.
 
-Invariant: a table that fails is told and passed over; the next round tries it again. What a round
-did is noted beside the lake, so that `tidemark lake status` and the next maintainer know it.
+Invariant: a table that fails is reported and passed over; the next round tries it again. What a
+round did is noted beside the lake, so that `tidemark lake status` and the next maintainer know it.
 Absent on purpose: decisions (`plan`).
 """
 
@@ -17,9 +17,9 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from engine.foundation.errors import LakeError
-from pipelines.lake import Lake, first_line
-from pipelines.small_files import SmallFiles
-from pipelines.table_logs import shorten_log
+from pipelines.lake.lake import Lake, first_line
+from pipelines.lake.small_files import SmallFiles
+from pipelines.lake.table_logs import shorten_log
 from pipelines.upkeep.plan import TableFacts, Work, plan
 from pipelines.upkeep.settings import Upkeep
 from pipelines.upkeep.table_facts import LakeTable, look, tables_of

@@ -1,4 +1,4 @@
-"""Merging: files of a partition become fewer, each a slice of time, sorted by group and time.
+"""Merges a partition's files into fewer, each a slice of time, sorted by group and time.
 
 Place in the walk: one step of `work`. The log entry is written here and not by delta-rs, whose
 conflict check (1.6) lets two merges of the same files pass: each row is there twice then, and four
@@ -34,10 +34,10 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
 from engine.foundation.errors import LakeError
-from pipelines.microseconds import moment_at
-from pipelines.settings import MS_US
-from pipelines.small_files import SmallFiles
-from pipelines.tail import entry_address, read_entry
+from pipelines.base.settings import MS_US
+from pipelines.base.time_units import moment_at
+from pipelines.lake.small_files import SmallFiles
+from pipelines.lake.tail import entry_address, read_entry
 from pipelines.upkeep.settings import has_grown
 
 ENGINE: Final = "tidemark-upkeep"
@@ -222,7 +222,7 @@ def write_rows(
 
 
 def statistics(rows: pa.Table) -> dict[str, Any]:
-    """What the log tells of a file, as delta-rs does: its rows, and bounds of flat columns."""
+    """What the log reports on a file, as delta-rs does: its rows, and bounds of flat columns."""
     least: dict[str, Any] = {}
     greatest: dict[str, Any] = {}
     nulls: dict[str, int] = {}
@@ -246,7 +246,7 @@ def statistics(rows: pa.Table) -> dict[str, Any]:
 
 
 def _told(value: Any) -> Any:
-    """A bound in JSON; None when it is not told."""
+    """A bound in JSON; None when it is not reported."""
     if isinstance(value, datetime):
         return value.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
     if isinstance(value, date):

@@ -1,4 +1,4 @@
-"""What is to be done about one table: which partitions to merge, which to drop, what to vacuum.
+"""Plans the upkeep of one table: partitions to merge, partitions to drop, files to vacuum.
 
 Place in the walk: between looking at a table (`table_facts`) and doing something (`work`). Pure:
 facts and a moment go in, work comes out.
@@ -32,7 +32,8 @@ from enum import StrEnum
 from itertools import pairwise
 from typing import Final
 
-from pipelines.catalogue import GOLD_FOLDER, GOLD_TABLES
+from pipelines.lake.lake import GOLD_FOLDER
+from pipelines.reading.catalogue import GOLD_TABLES
 from pipelines.upkeep.settings import (
     COMPACTIONS_A_ROUND,
     DROPS_A_ROUND,
@@ -51,7 +52,8 @@ HOUR_S: Final = 3600.0
 INTERVAL_TABLES: Final = frozenset(
     f"{GOLD_FOLDER}/{table.name}" for table in GOLD_TABLES if table.revised
 )
-"""Tables whose newest revisions are true until they are told otherwise, for years if need be."""
+"""Tables whose newest revisions are true until they are reported otherwise, for years if need be.
+"""
 
 
 class Writer(StrEnum):
@@ -73,7 +75,7 @@ class PartitionFacts:
     newest_s: float
     """When the youngest file was written, seconds since 1970."""
     rows: int | None = None
-    """None when a file tells no count."""
+    """None when a file reports no count."""
 
 
 @dataclass(frozen=True, slots=True)

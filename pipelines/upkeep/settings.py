@@ -1,4 +1,4 @@
-"""What a user may choose about upkeep, and the figures it rests on.
+"""Settings of upkeep, and the figures it rests on.
 
 Invariant: nothing here changes what a reader finds within the days kept; it decides only in how
 many files it lies, and how long.

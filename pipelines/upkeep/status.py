@@ -10,7 +10,7 @@ from typing import Final
 
 from rich.table import Table
 
-from pipelines.lake import Lake
+from pipelines.lake.lake import Lake
 from pipelines.upkeep.maintainer import noted, preview
 from pipelines.upkeep.plan import TableFacts
 from pipelines.upkeep.settings import TIERS_BYTES, Upkeep

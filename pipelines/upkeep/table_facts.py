@@ -1,4 +1,4 @@
-"""Looking at a table: what upkeep has to know of it, read by delta-rs from its log.
+"""Reads the facts that upkeep needs of a table, by delta-rs from its log.
 
 Place in the walk: before `plan`. Absent on purpose: decisions, and any write.
 """
@@ -15,11 +15,10 @@ from deltalake import DeltaTable
 
 from engine.foundation.errors import LakeError
 from engine.telemetry.tables import BRONZE_FOLDER
-from pipelines.catalogue import GOLD_FOLDER, STATE_FOLDER
-from pipelines.lake import Lake
-from pipelines.read_places import noted_places
-from pipelines.small_files import SmallFiles
-from pipelines.tail import Commit, parse_entry, read_entry
+from pipelines.lake.lake import GOLD_FOLDER, STATE_FOLDER, Lake
+from pipelines.lake.read_places import noted_places
+from pipelines.lake.small_files import SmallFiles
+from pipelines.lake.tail import Commit, parse_entry, read_entry
 from pipelines.upkeep.plan import PartitionFacts, ReaderPlace, TableFacts, writer_of
 
 COMMITS_LOOKED_AT: Final = 50

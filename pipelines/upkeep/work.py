@@ -1,5 +1,7 @@
-"""Carrying out what was planned for a table: drops and vacuums by delta-rs, merges by `merging`,
-drops that leave what is open by `carrying`; what plans say is kept in short before they go.
+"""Carries out the planned upkeep of a table: merges, drops and vacuums.
+
+Drops and vacuums go by delta-rs, merges by `merging`, drops that leave open intervals by
+`carrying`; what plans say is kept in short before they go.
 
 Place in the walk: after `plan`. The thin side of upkeep: each step is one commit, or a few, and
 every one of them leaves the table whole, so that a kill between any two is only upkeep not yet
@@ -24,8 +26,8 @@ from deltalake.exceptions import DeltaError
 
 from engine.foundation.errors import LakeError
 from pipelines.cycles.kept_cycles import keep_day
-from pipelines.lake import Lake, first_line
-from pipelines.small_files import SmallFiles
+from pipelines.lake.lake import Lake, first_line
+from pipelines.lake.small_files import SmallFiles
 from pipelines.upkeep.carrying import carry_open
 from pipelines.upkeep.merging import merge_partition
 from pipelines.upkeep.plan import Merge, TableFacts, Work
@@ -45,7 +47,7 @@ class Step:
 
 
 def carry_out(lake: Lake, facts: TableFacts, work: Work, upkeep: Upkeep) -> Iterator[Step]:
-    """Do it, step by step; a step that fails is told and the next one tried."""
+    """Do it, step by step; a step that fails is reported and the next one tried."""
     if work.refused:
         return
     handle = lake.table(f"{lake.root}/{facts.name}")

@@ -180,3 +180,11 @@ def test_the_page_of_gold_tables_is_what_the_marts_declare() -> None:
     assert gold_tables.PAGE.read_text(encoding="utf-8") == gold_tables.page(), (
         "run `python -m tests.gold_tables`"
     )
+
+
+def test_what_a_newcomer_reads_first_is_short() -> None:
+    for name, lines_max in (("ARCHITECTURE.md", 250), ("README.md", 120)):
+        lines = (ROOT / name).read_text(encoding="utf-8").splitlines()
+        assert len(lines) <= lines_max, f"{name} has {len(lines)} lines, {lines_max} at most"
+    wide = [line for line in (ROOT / "ARCHITECTURE.md").read_text().splitlines() if len(line) > 120]
+    assert not wide, report(wide)

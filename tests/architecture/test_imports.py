@@ -10,7 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.architecture.source_tree import ROOT, Module, modules, report
+from tests.architecture.source_tree import PACKAGES, ROOT, Module, modules, report
 
 # Bytes in, values out; time arrives as now_ms. Folders end in "/".
 PURE = (
@@ -22,10 +22,14 @@ PURE = (
     "engine/store/record.py",
     "engine/client/consuming/allocation.py",
     "engine/client/consuming/process_queue.py",
+    "engine/telemetry/broker_tables.py",
+    "engine/telemetry/columns.py",
+    "engine/telemetry/group_tables.py",
+    "engine/telemetry/member_tables.py",
     "engine/telemetry/tables.py",
     "pipelines/alerting/alerts.py",
     "pipelines/alerting/conditions.py",
-    "pipelines/alerting/deciding.py",
+    "pipelines/alerting/step.py",
     "pipelines/alerting/evaluating.py",
     "pipelines/alerting/grouping.py",
     "pipelines/alerting/life_cycle.py",
@@ -35,14 +39,14 @@ PURE = (
     "pipelines/alerting/owners.py",
     "pipelines/alerting/routing.py",
     "pipelines/alerting/rule_tests.py",
-    "pipelines/alerting/answering.py",
+    "pipelines/alerting/sql.py",
     "pipelines/alerting/rules.py",
     "pipelines/alerting/silences.py",
     "pipelines/alerting/steady.py",
     "pipelines/alerting/store/crowds.py",
     "pipelines/alerting/texts.py",
-    "pipelines/alerting/watched.py",
-    "pipelines/catalogue.py",
+    "pipelines/alerting/rule_tables.py",
+    "pipelines/reading/catalogue.py",
     "pipelines/rules/",
     "pipelines/scheduler/cron.py",
     "pipelines/scheduler/executor/job_queue.py",
@@ -89,6 +93,17 @@ def test_pure_modules_import_no_clock_no_loop_no_system() -> None:
 def test_every_pure_module_exists() -> None:
     missing = [name for name in PURE if not (ROOT / name).exists()]
     assert not missing, f"renamed without its rule: {missing}"
+
+
+def test_rows_are_appended_to_delta_through_one_door() -> None:
+    doors = {"pipelines/lake/appends.py", "engine/telemetry/shipper/bronze_table.py"}
+    findings = [
+        f"{module.name} calls write_deltalake: use pipelines.lake.appends, which leaves the log "
+        "alone and names the table in its errors"
+        for module in modules(*PACKAGES)
+        if module.name not in doors and "write_deltalake" in module.text
+    ]
+    assert not findings, report(findings)
 
 
 def test_the_command_line_imports_a_room_only_when_its_command_runs() -> None:

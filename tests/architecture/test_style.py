@@ -24,6 +24,7 @@ from tests.architecture.source_tree import (
 # question becomes a law. A file cut into fragments for the count is worse than one good long one.
 MODULE_LINES_MAX = 650
 FUNCTION_LINES_MAX = 70
+FIRST_LINE_MAX = 90
 POSITIONAL_MAX = 4
 
 # Module -> why it is longer than the rule. An entry whose module is short again must go.
@@ -139,6 +140,16 @@ def test_every_module_says_what_it_is_for() -> None:
         if module.text and not ast.get_docstring(module.tree)  # an __init__ may be empty
     ]
     assert not findings, report(findings)
+
+
+def test_the_first_line_of_a_module_stands_alone() -> None:
+    """It is what a reader of many files sees: short, and not broken off in mid-sentence."""
+    found = []
+    for module in modules(*PACKAGES, "provision", "bench"):
+        first = (ast.get_docstring(module.tree) or ".").split("\n")[0]
+        if len(first) > FIRST_LINE_MAX or first[-1] not in ".:":
+            found.append(f"{module.name}: {first}")
+    assert not found, report(found)
 
 
 def test_public_classes_and_functions_say_what_they_mean() -> None:

@@ -29,7 +29,7 @@ WORD = re.compile(r"[a-z][a-z-]*")
 
 def faults_of(text: str) -> Iterator[str]:
     """What a text sends people to that is not there."""
-    titles = {title.lower() for _, title in PAGES}
+    titles = {one.title.lower() for one in PAGES if one.in_navigation}
     for found in PAGE_OF.findall(text):
         if not {found, found.split()[0]} & titles:
             yield f"page of {found}"

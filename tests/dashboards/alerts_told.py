@@ -7,21 +7,22 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from dashboards.alerts import AlertSource
+from dashboards.models.alert_lines import AlertSource
 from pipelines.alerting.alerts import Alert, State, fingerprint_of
 from pipelines.alerting.board import AlertBoard
-from pipelines.alerting.judged import JudgedRule
-from pipelines.alerting.kept_silences import kept_silence
 from pipelines.alerting.matchers import matcher_of
 from pipelines.alerting.past import PastAlerts
+from pipelines.alerting.rule_status import JudgedRule
 from pipelines.alerting.rules_read import RulesRead
+from pipelines.alerting.runner import LEASE_US
+from pipelines.alerting.silence_rows import kept_silence
 from pipelines.alerting.silences import Recurring, Silence
-from pipelines.alerting.store import leads, people, steps
-from pipelines.alerting.store.database import Database
-from pipelines.alerting.watching import LEASE_US
-from pipelines.lake import Lake
-from pipelines.microseconds import micros
-from pipelines.settings import DAY_US, HOUR_US, MINUTE_US, SECOND_US
+from pipelines.alerting.store import people, steps
+from pipelines.base.settings import DAY_US, HOUR_US, MINUTE_US, SECOND_US
+from pipelines.base.time_units import micros
+from pipelines.database import leads
+from pipelines.database.database import Database
+from pipelines.lake.lake import Lake
 from tests.gold_lake import END
 
 END_US = micros(END)

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser
 
-from pipelines.alerting.store.database import Database
-from pipelines.lake import Lake
+from pipelines.database.database import Database
+from pipelines.lake.lake import Lake
 from tests.dashboards import jobs_told as told
 from tests.dashboards.house import House
 from tests.dashboards.served import Windows, serving

@@ -11,10 +11,10 @@ from typing import Any
 import httpx
 import sqlalchemy as sa
 
-from dashboards.app import build
-from dashboards.visits import COOKIE
-from pipelines.alerting.store.database import Database
-from pipelines.lake import Lake
+from dashboards.access.visitors import COOKIE
+from dashboards.web.app import build
+from pipelines.database.database import Database
+from pipelines.lake.lake import Lake
 from pipelines.scheduler.store import sessions, tables
 from pipelines.scheduler.store.audit import audit_of
 from tests.dashboards import jobs_told as told

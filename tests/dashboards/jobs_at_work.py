@@ -10,17 +10,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from pipelines.alerting.store.database import Database
+from pipelines.database.clock import machine_ms
+from pipelines.database.database import Database
 from pipelines.own_jobs.installing import APP, install
 from pipelines.scheduler.centre.serving import serve as serve_centre
-from pipelines.scheduler.desk import Desk
+from pipelines.scheduler.commands.context import acting
 from pipelines.scheduler.executor.serving import Settings
 from pipelines.scheduler.executor.serving import serve as serve_executor
-from pipelines.scheduler.for_commands import acting
 from pipelines.scheduler.roles import Actor
+from pipelines.scheduler.service import Desk
 from pipelines.scheduler.store import people
 from pipelines.scheduler.store.audit import Change
-from pipelines.scheduler.store.clock import machine_ms
 
 PASSWORD = "correct horse battery"
 TOKEN = "a token of tests"

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import sqlalchemy as sa
 
-from dashboards.kept_database import KeptDatabase
-from dashboards.visits import Visitors
-from pipelines.alerting.store.database import Database
+from dashboards.access.visitors import Visitors
+from dashboards.reads.job_database import JobDatabase
+from pipelines.database.database import Database
 from pipelines.scheduler.job_settings import JobSettings
 from pipelines.scheduler.passwords import password_hash
 from pipelines.scheduler.run_life import RunState
@@ -38,7 +38,7 @@ def at(database: Database) -> int:
 
 def visitors_of(address: str, *, is_local: bool = True) -> Visitors:
     """People of a database whose clock stands."""
-    return Visitors(KeptDatabase(address), is_local=is_local, clock_ms=at)
+    return Visitors(JobDatabase(address), is_local=is_local, clock_ms=at)
 
 
 def a_database(folder: Path) -> Database:

@@ -6,7 +6,7 @@ import os
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from pipelines.lake import Lake
+from pipelines.lake.lake import Lake
 from pipelines.own_jobs.commands_of import command_of
 from pipelines.own_jobs.settings import VARIABLE, read_settings
 from pipelines.reports.kept import Shelf

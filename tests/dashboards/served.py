@@ -16,14 +16,14 @@ from urllib.parse import urlsplit
 
 from playwright.sync_api import Browser, BrowserContext, Dialog, Page
 
-from dashboards.alerts import AlertSource
-from dashboards.app import build
-from dashboards.cluster import Cluster
+from dashboards.access.visitors import Visitors
 from dashboards.commands import listen
-from dashboards.reports import Sending
-from dashboards.serving import server_of
-from dashboards.visits import Visitors
-from pipelines.lake import Lake
+from dashboards.models.alert_lines import AlertSource
+from dashboards.reads.cluster import Cluster
+from dashboards.reads.report_shelf import Sending
+from dashboards.web.app import build
+from dashboards.web.serving import server_of
+from pipelines.lake.lake import Lake
 
 READY_WITHIN_S = 20
 PAGE_WITHIN_MS = 20_000
@@ -82,7 +82,7 @@ class Visit:
         """Open a path and wait until it shows data, or the named state instead."""
         answer = self.page.goto(self.origin + path, wait_until="load")
         assert answer is None or answer.ok, (
-            f"{path} is answered {answer.status}: is it an address of a page in dashboards/app.py?"
+            f"{path} is answered {answer.status}: is it the address of a page of dashboards/pages?"
         )
         wanted = f'[data-state="{state}"]' if state else ".card"
         if state is None and path.startswith("/jobs"):

@@ -19,33 +19,26 @@ import plotly.graph_objects as go
 import pytest
 from playwright.sync_api import expect
 
-from dashboards import alerts as told
-from dashboards.data import LakeData
-from dashboards.desk import Desk
+from dashboards.models import alert_lines as told
+from dashboards.page_context import PageContext
 from dashboards.pages import alerts, group, shell
+from dashboards.reads.lake_data import LakeData
 from pipelines.alerting.alerts import Alert, State
 from pipelines.alerting.board import AWAY_US, AlertBoard, Life
 from pipelines.alerting.entries import entry_of
+from pipelines.alerting.gold_view import Gold
 from pipelines.alerting.history.table import HistoryTable
-from pipelines.alerting.looking import Gold
 from pipelines.alerting.matchers import matcher_of
+from pipelines.alerting.notification_settings import NobodyToTell
 from pipelines.alerting.outbox.courier import Chances, Courier
 from pipelines.alerting.past import Past, PastAlerts
-from pipelines.alerting.store import leads, people, steps
-from pipelines.alerting.store.database import Database
-from pipelines.alerting.telling import NobodyToTell
-from pipelines.alerting.watching import Alerting
-from pipelines.lake import Lake
-from pipelines.microseconds import micros
-from tests.dashboards.alerts_told import (
-    NOW_US,
-    an_alert,
-    later,
-    of_the_story,
-    say,
-    source_of,
-    tell,
-)
+from pipelines.alerting.runner import Alerting
+from pipelines.alerting.store import people, steps
+from pipelines.base.time_units import micros
+from pipelines.database import leads
+from pipelines.database.database import Database
+from pipelines.lake.lake import Lake
+from tests.dashboards.alerts_told import NOW_US, an_alert, later, of_the_story, say, source_of, tell
 from tests.dashboards.served import Visit, Windows, serving, visiting
 from tests.gold_lake import END
 
@@ -64,9 +57,9 @@ def file(story: Lake, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return file
 
 
-def desk(lake: Lake, file: Path, *, after_s: float = 8) -> Desk:
+def desk(lake: Lake, file: Path, *, after_s: float = 8) -> PageContext:
     source = source_of(file, lake.root)
-    return Desk(LakeData(lake), lambda: later(after_s), alerts=source)
+    return PageContext(LakeData(lake), lambda: later(after_s), alerts=source)
 
 
 def shown(part: Any) -> str:
@@ -78,7 +71,7 @@ def _props(one: Any) -> Any:
     return told() if told is not None else str(one)
 
 
-def seen(desk: Desk, path: str = "/alerts", search: str = "") -> str:
+def seen(desk: PageContext, path: str = "/alerts", search: str = "") -> str:
     return shown(alerts.content(desk, path, search))
 
 
@@ -87,7 +80,7 @@ class TestOpenAlerts:
         page = seen(desk(story, file))
         for sentence in (
             *("orders 2 stands still, 867 messages wait", "7 commits in 30 s, offset unchanged"),
-            *("payments", "12:12:00", "acked by ada: I look at it", "silenced by ada to 13:15:08"),
+            *("payments", "12:11:00", "acked by ada: I look at it", "silenced by ada to 13:15:08"),
             *("Look at the stack of its listener.", "https://wiki.example/runbooks/frozen"),
             *("firing", "pending", "withheld", "always fires", "4 alerts open"),
         ):
@@ -224,13 +217,13 @@ class TestOtherParts:
         broken = tmp_path / "mine.toml"
         broken.write_text("[[rule]]\nname = 'X'\ntable = 'no_such'\nwhen = 'true'\n")
         source = source_of(file, story.root, broken)
-        page = seen(Desk(LakeData(story), lambda: later(8), alerts=source), "/alerts/rules")
+        page = seen(PageContext(LakeData(story), lambda: later(8), alerts=source), "/alerts/rules")
         assert "A file of rules is broken" in page
         assert f"{broken}: rule X" in page
         broken.unlink()
         assert "it cannot be read" in shown(
             alerts.content(
-                Desk(LakeData(story), lambda: later(8), alerts=source), "/alerts/rules", ""
+                PageContext(LakeData(story), lambda: later(8), alerts=source), "/alerts/rules", ""
             )
         )
 
@@ -244,7 +237,7 @@ class TestWhoWatches:
         assert "Nobody watches this lake" in page
         assert f"tidemark alerts run --lake {nothing.root}" in page
         assert firing(other)["level"] == "unknown"
-        assert "Nobody watches this lake" in seen(Desk(LakeData(story), lambda: END))
+        assert "Nobody watches this lake" in seen(PageContext(LakeData(story), lambda: END))
 
     def test_while_it_is_at_work_the_frame_counts_what_fires_loudly(
         self, story: Lake, file: Path
@@ -322,7 +315,7 @@ def process_on(database: Database, lake: Lake) -> Alerting:
     )
 
 
-def firing(desk: Desk) -> dict[str, Any]:
+def firing(desk: PageContext) -> dict[str, Any]:
     _, heard = shell.beat(desk, 0, None)
     found: dict[str, Any] = heard["alerts"]
     return found
@@ -390,7 +383,7 @@ class TestTheGroupsChart:
         assert not bars_of(chart_of(desk(story, file), "billing"), "QueueFrozen")
 
     def test_has_no_lane_where_nobody_has_ever_watched(self, story: Lake) -> None:
-        chart = chart_of(Desk(LakeData(story), lambda: later(8)), "ledger")
+        chart = chart_of(PageContext(LakeData(story), lambda: later(8)), "ledger")
         assert "alerts" not in chart.layout.yaxis.ticktext
 
     def test_is_hatched_where_nobody_knows(self, story: Lake, file: Path) -> None:
@@ -406,7 +399,7 @@ class TestTheGroupsChart:
         assert lane.bars.is_empty()
 
 
-def chart_of(desk: Desk, name: str) -> go.Figure:
+def chart_of(desk: PageContext, name: str) -> go.Figure:
     return go.Figure(group.content(desk, name, "", "light")[3])
 
 

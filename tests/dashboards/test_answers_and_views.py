@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import polars as pl
 import pytest
 
-from dashboards import answers, traces, view, words
-from dashboards.data import LakeData, Seen
+from dashboards import formatting, url_state
+from dashboards.models import lag_overview, message_path
 from dashboards.pages import overview
-from dashboards.topic_data import TopicData
-from dashboards.view import Span
-from pipelines.lake import Lake
-from pipelines.moment import Moment, Reached
+from dashboards.reads.lake_data import LakeData, Seen
+from dashboards.reads.topic_data import TopicData, is_about
+from dashboards.url_state import Span
+from pipelines.base.time_units import micros
+from pipelines.lake.lake import Lake
+from pipelines.reading.moment import Moment, Reached
+from pipelines.sentences.losses import left_text
 from tests.gold_lake import END, START
 from tests.lake_story import EMITTER
 
@@ -22,10 +25,12 @@ NOW = END + timedelta(seconds=8)
 SPAN = Span(END - timedelta(minutes=15), END, END, NOW)
 
 
-def lines_of(seen: Seen) -> list[answers.GroupLine]:
-    standing = answers.open_at_end(seen.stalls(START, END), SPAN)
-    groups = answers.group_table(seen.newest_states(), seen.newest_lag(), standing, seen.moment)
-    return answers.group_lines(groups, standing)
+def lines_of(seen: Seen) -> list[lag_overview.GroupLine]:
+    standing = lag_overview.open_at_end(seen.stalls(START, END), SPAN)
+    groups = lag_overview.group_table(
+        seen.newest_states(), seen.newest_lag(), standing, seen.moment
+    )
+    return lag_overview.group_lines(groups, standing)
 
 
 class TestView:
@@ -40,8 +45,8 @@ class TestView:
         ],
     )
     def test_a_view_survives_its_own_address(self, search: str) -> None:
-        seen = view.parse(search)
-        assert view.parse(seen.search()) == seen
+        seen = url_state.parse(search)
+        assert url_state.parse(seen.search()) == seen
 
     @pytest.mark.parametrize(
         "search",
@@ -56,25 +61,25 @@ class TestView:
         ],
     )
     def test_what_does_not_parse_counts_as_not_given(self, search: str) -> None:
-        assert view.parse(search) == view.View()
+        assert url_state.parse(search) == url_state.View()
 
     def test_a_relative_range_ends_now_so_that_silence_shows(self) -> None:
         now = END + timedelta(minutes=6)
-        span = view.resolve(view.View(), now=now, data_end=END)
+        span = url_state.resolve(url_state.View(), now=now, data_end=END)
         assert (span.end, span.silent_from) == (now, END)
 
     def test_an_old_lake_opens_on_its_last_minutes(self) -> None:
-        span = view.resolve(view.View(), now=END + timedelta(days=30), data_end=END)
+        span = url_state.resolve(url_state.View(), now=END + timedelta(days=30), data_end=END)
         assert span.start < END < span.end
         assert span.length == timedelta(minutes=15)
         assert span.silent_from == END
 
     def test_fresh_data_has_no_silent_edge(self) -> None:
-        assert view.resolve(view.View(), now=NOW, data_end=END).silent_from is None
+        assert url_state.resolve(url_state.View(), now=NOW, data_end=END).silent_from is None
 
     @pytest.mark.parametrize("name", ["orders", "a/b", "../x", "%2F", "ü €", "<b>", "x?y#z"])
     def test_any_group_name_is_a_path_and_back(self, name: str) -> None:
-        assert view.group_of(view.group_path(name)) == name
+        assert url_state.group_of(url_state.group_path(name)) == name
 
 
 class TestWords:
@@ -92,38 +97,56 @@ class TestWords:
         ],
     )
     def test_a_span_of_time_reads_like_speech(self, milliseconds: int, text: str) -> None:
-        assert words.duration(milliseconds) == text
+        assert formatting.duration(milliseconds) == text
 
     def test_unknown_is_a_word_with_its_reason(self) -> None:
-        assert words.duration(None) == "unknown"
-        assert words.count(None, reason="NO_OFFSET") == "unknown: no offset was ever committed"
+        assert formatting.duration(None) == "unknown"
+        assert formatting.count(None, reason="NO_OFFSET") == "unknown: no offset was ever committed"
 
     def test_two_hostile_names_stay_two_names(self) -> None:
-        assert words.plain("<a>x</a>") != words.plain("<b>x</b>")
-        assert "<" not in words.plain("<a>&lt;script>")
-        assert words.visible("a\u202eb") == "a\ufffdb"
+        assert formatting.plain("<a>x</a>") != formatting.plain("<b>x</b>")
+        assert "<" not in formatting.plain("<a>&lt;script>")
+        assert formatting.visible("a\u202eb") == "a\ufffdb"
 
 
 class TestAnswers:
     def test_the_worst_group_is_first(self, story: Lake) -> None:
         lines = lines_of(LakeData(story).seen())
-        assert [(line.group, line.state, line.lag_messages) for line in lines] == [
-            ("shipping", "STALLED", 3164),
-            ("billing", "OK", 16),
-            ("ledger", "OK", 8),
+        assert [(line.group, line.state, line.messages) for line in lines] == [
+            ("shipping", "STALLED", "3,164"),
+            ("billing", "OK", "16"),
+            ("ledger", "OK", "at least 8"),
         ]
+        said = (
+            "Group ledger is at least 8 messages behind, on the 4 of 5 queues whose lag is known."
+        )
+        assert lines[-1].reason == said
+
+    def test_a_group_that_is_well_is_behind_on_the_queues_where_messages_wait(
+        self, story: Lake
+    ) -> None:
+        data = LakeData(story).seen()
+        lag = data.newest_lag().with_columns(
+            lag_messages=pl.when((pl.col("group") == "billing") & (pl.col("queue_id") > 0))
+            .then(0)
+            .otherwise("lag_messages")
+        )
+        none = data.stalls(START, END).clear()
+        table = lag_overview.group_table(data.newest_states(), lag, none, data.moment)
+        [line] = [one for one in lag_overview.group_lines(table, none) if one.group == "billing"]
+        assert line.reason.endswith(f"behind on 1 of {line.queues} queues.")
 
     def test_the_newest_revision_of_a_window_is_the_one_shown(self, story: Lake) -> None:
         data = LakeData(story).seen()
-        risks = answers.of_group(data.present("duplicate_risk_windows", START, END), "ledger")
+        risks = lag_overview.of_group(data.present("duplicate_risk_windows", START, END), "ledger")
         assert sorted(risks["outcome"].to_list()) == ["CONFIRMED"] * 2 + ["PASSED"] * 4
-        assert answers.open_at_end(risks, SPAN).is_empty()
+        assert lag_overview.open_at_end(risks, SPAN).is_empty()
         stalls = data.stalls(START, END)
-        assert answers.open_at_end(stalls, SPAN)["kind"].to_list() == ["FROZEN_HEAD"]
+        assert lag_overview.open_at_end(stalls, SPAN)["kind"].to_list() == ["FROZEN_HEAD"]
 
     def test_queues_that_fell_together_are_one_entry_of_the_feed(self, story: Lake) -> None:
         data = LakeData(story).seen()
-        found = answers.changes(
+        found = lag_overview.changes(
             stalls=data.stalls(START, END),
             risks=data.present("duplicate_risk_windows", START, END),
             rebalances=data.rows("rebalances", START, END),
@@ -143,8 +166,8 @@ class TestAnswers:
 
     def test_offsets_beyond_a_browsers_numbers_keep_every_digit(self, story: Lake) -> None:
         data = LakeData(story).seen()
-        lag = answers.of_group(data.newest_lag(), "ledger")
-        rows = answers.queue_rows(lag, data.stalls(START, END).clear())
+        lag = lag_overview.of_group(data.newest_lag(), "ledger")
+        rows = lag_overview.queue_rows(lag, data.stalls(START, END).clear())
         assert {row["max_offset"] for row in rows} == {str(offset) for offset in lag["max_offset"]}
         unknown = rows[0]
         assert (unknown["lag"], unknown["lag_text"]) == (None, "unknown")
@@ -154,28 +177,28 @@ class TestAnswers:
         self, story: Lake
     ) -> None:
         results = LakeData(story).seen().everything("dq_results")
-        assert answers.quality(results).level == "warning"
-        assert answers.quality(results, ["emitter_health"]).level == "healthy"
+        assert lag_overview.quality(results).level == "warning"
+        assert lag_overview.quality(results, ["emitter_health"]).level == "healthy"
         older = results.with_columns(
             pl.lit("older").alias("run_id"),
             pl.col("started_at", "observed_at") - timedelta(hours=1),
             pl.lit(False).alias("success"),
             pl.lit("CRITICAL").alias("severity"),
         )
-        assert answers.quality(pl.concat([results, older])).failing == 1
-        assert answers.quality(results.clear()).level == "unknown"
+        assert lag_overview.quality(pl.concat([results, older])).failing == 1
+        assert lag_overview.quality(results.clear()).level == "unknown"
 
     def test_a_check_with_nothing_to_check_is_no_reassurance(self, story: Lake) -> None:
         results = LakeData(story).seen().everything("dq_results")
         empty = results.with_columns(
             pl.lit(0, pl.Int64).alias("checked_rows"), pl.lit(False).alias("success")
         )
-        assert answers.quality(empty).level == "unknown"
+        assert lag_overview.quality(empty).level == "unknown"
 
     def test_a_run_of_the_checks_that_is_too_old_tells_nothing_about_now(self, story: Lake) -> None:
         results = LakeData(story).seen().everything("dq_results")
-        assert answers.quality(results, now=END + 14 * MINUTE).level == "warning"
-        old = answers.quality(results, now=END + 15 * MINUTE)
+        assert lag_overview.quality(results, now=END + 14 * MINUTE).level == "warning"
+        old = lag_overview.quality(results, now=END + 15 * MINUTE)
         assert (old.level, old.failing) == ("unknown", 0)
         assert old.sentence == "the last run is 15 min 5 s old: tidemark check"
 
@@ -183,9 +206,9 @@ class TestAnswers:
 class TestBrokers:
     def test_a_restart_takes_with_it_the_clients_that_came_back(self, story: Lake) -> None:
         data = LakeData(story).seen()
-        brokers = answers.broker_events(data.lifecycle(START, END), data.silences(START, END))
+        brokers = lag_overview.broker_events(data.lifecycle(START, END), data.silences(START, END))
         assert [(event.broker, event.kind) for event in brokers] == [("broker-a", "BOOT")]
-        found = answers.changes(
+        found = lag_overview.changes(
             stalls=data.stalls(START, END).clear(),
             risks=data.present("duplicate_risk_windows", START, END).clear(),
             rebalances=data.rows("rebalances", START, END),
@@ -211,13 +234,13 @@ class TestBrokers:
         assert crashed.height > 1
 
         def told(windows: pl.DataFrame) -> list[str]:
-            changes = answers.changes(
+            changes = lag_overview.changes(
                 stalls=data.stalls(START, END).clear(),
                 risks=windows,
                 rebalances=data.rows("rebalances", START, END).clear(),
                 dead_letters=data.rows("dead_letters", START, END).clear(),
                 span=Span(START, END, END, NOW),
-                brokers=answers.broker_events(data.lifecycle(START, END), pl.DataFrame()),
+                brokers=lag_overview.broker_events(data.lifecycle(START, END), pl.DataFrame()),
             )
             return [change.kind for change in changes]
 
@@ -228,6 +251,52 @@ class TestBrokers:
         assert told(free) == ["broker"]
         assert len(told(crashed)) > 1
 
+    @pytest.mark.parametrize(
+        ("first_seen", "said"),
+        [
+            (True, "broker-a was first seen at 12:00:00 UTC; it has been up since 2026-03-01"),
+            (False, "broker-a restarted; it has been up since 2026-03-01"),
+            (None, "broker-a restarted; it has been up since 2026-03-01"),
+        ],
+    )
+    def test_the_first_sight_of_a_broker_is_no_restart_and_nobody_came_back(
+        self, first_seen: bool | None, said: str
+    ) -> None:
+        noon = datetime(2026, 3, 1, 12, tzinfo=UTC)
+        boot = {
+            "event_time": noon,
+            "cluster": "c",
+            "broker": "broker-a",
+            "emitter": "c/broker-a/observer",
+            "broker_epoch": micros(noon - timedelta(hours=2)),
+            "kind": "BOOT",
+            "detail": "seen from outside at 1795806413639; it says it began at 1795806346840",
+            "clean": None,
+            "first_seen": first_seen,
+        }
+        silences = pl.DataFrame(schema={"emitter": pl.String, "since": pl.Datetime("us", "UTC")})
+        lifecycle = pl.DataFrame([boot], schema_overrides={"clean": pl.Boolean})
+        [event] = lag_overview.broker_events(lifecycle, silences)
+        joined = {"observed_at": noon, "cluster": "c", "broker": "broker-a", "kind": "JOINED"}
+        rebalances = pl.DataFrame([{**joined, "group": "g"}])
+        returned, rest = lag_overview._returned(rebalances, [event])
+        text = lag_overview.broker_text(event, returned.get(event, []))
+        assert text.startswith(f"{said} 10:00:00 UTC")
+        assert ("came back" in text, len(rest)) == (not first_seen, int(first_seen or 0))
+        assert "17958" not in text
+
+    def test_a_topic_that_a_group_has_left_is_said_with_its_time_and_what_is_unread(self) -> None:
+        row = {
+            "event_time": datetime(2026, 3, 1, 14, 5, tzinfo=UTC),
+            "cluster": "c",
+            "group": "g",
+            "topic": "t",
+            "detail": "2,410 messages unread",
+        }
+        assert left_text(row) == "g left t at 14:05 UTC; 2,410 messages unread"
+        [change] = lag_overview._left(pl.DataFrame([row]))
+        assert (change.group, change.text) == ("g", "left t at 14:05 UTC; 2,410 messages unread")
+
     def test_a_silence_is_told_with_its_length(self) -> None:
         silences = pl.DataFrame(
             {
@@ -236,14 +305,35 @@ class TestBrokers:
                 "until": [END - 3 * MINUTE],
             }
         )
-        (event,) = answers.broker_events(pl.DataFrame(), silences)
-        assert answers.broker_text(event) == (
+        (event,) = lag_overview.broker_events(pl.DataFrame(), silences)
+        assert lag_overview.broker_text(event) == (
             "broker-b told nothing for 2 min: states in that time are unknown"
         )
 
+    @pytest.mark.parametrize(
+        ("topic", "messages"),
+        [
+            ("t", ["a", "b"]),
+            ("%RETRY%g_t", ["a"]),
+            ("%RETRY%g+t", ["a"]),
+            ("%RETRY%g", ["a", "c"]),
+            ("%DLQ%g", ["a", "c"]),
+            ("%DLQ%g_t", []),
+        ],
+    )
+    def test_a_retry_topic_of_pop_has_the_messages_of_its_group_and_topic(
+        self, topic: str, messages: list[str]
+    ) -> None:
+        steps = pl.DataFrame(
+            [("a", "g", "t"), ("b", "h", "t"), ("c", "g", None)],
+            schema=["message_id", "group", "origin_topic"],
+            orient="row",
+        )
+        assert steps.filter(is_about(topic))["message_id"].to_list() == messages
+
     def test_messages_delivered_twice_are_no_good_news(self, story: Lake) -> None:
         data = LakeData(story).seen()
-        found = answers.changes(
+        found = lag_overview.changes(
             stalls=data.stalls(START, END),
             risks=data.present("duplicate_risk_windows", START, END),
             rebalances=data.rows("rebalances", START, END),
@@ -260,11 +350,12 @@ class TestBrokers:
         [own] = data.moment.reached
         other = Reached("c/broker-z/0", END + timedelta(minutes=1), 1)
         moment = Moment("run", 1, (own, other))
-        silent = answers.group_table(
+        silent = lag_overview.group_table(
             data.newest_states(), data.newest_lag(), data.stalls(START, END).clear(), moment
         )
         assert set(silent["state"]) == {"UNKNOWN"}
-        assert set(silent["reason"]) == {f"nothing comes from {EMITTER} any more since 12:15:00"}
+        why = f"nothing comes from {EMITTER} any more since 12:15:00 UTC."
+        assert {one.partition(": ")[2] for one in silent["reason"]} == {why}
         assert set(silent["lag_messages"]) == {None}
         assert set(silent["queues_known"]) == {0}
 
@@ -281,7 +372,7 @@ class TestBrokers:
             )
             for frame in (data.newest_states(), data.newest_lag())
         )
-        groups = answers.group_table(states, lag, data.stalls(START, END).clear(), moment)
+        groups = lag_overview.group_table(states, lag, data.stalls(START, END).clear(), moment)
         assert set(groups["judged_to"]) == {END}
         [billing] = groups.filter(pl.col("group") == "billing").iter_rows(named=True)
         assert billing["state"] == "UNKNOWN"
@@ -291,8 +382,8 @@ class TestBrokers:
         data = LakeData(story).seen()
         gold = data.rows("dead_letters", START, END).row(0, named=True)
         failed = TopicData(data).failed("orders", START, END).row(0, named=True)
-        assert answers.origin_text(gold) == "orders queue 1 offset 123311"
-        assert answers.origin_text(failed) == answers.origin_text(gold)
+        assert lag_overview.origin_text(gold) == "orders queue 1 offset 123311"
+        assert lag_overview.origin_text(failed) == lag_overview.origin_text(gold)
         steps = TopicData(data).steps_of(gold["message_id"], START, END)
-        told = [step.text for step in traces.flow_steps(steps)]
+        told = [step.text for step in message_path.flow_steps(steps)]
         assert all("orders queue 1 offset 123311 on broker-a" in text for text in told)

@@ -23,17 +23,19 @@ from plotly.io.json import to_json_plotly
 from typer.testing import CliRunner
 
 from dashboards import commands
-from dashboards.app import build
-from dashboards.cache import FrameCache
-from dashboards.data import LakeData
-from dashboards.desk import Desk
-from dashboards.guard import BODY_BYTES_MAX, Guard, refusal
+from dashboards.access.security import BODY_BYTES_MAX, Guard, refusal
+from dashboards.page_context import PageContext
 from dashboards.pages import group, overview
+from dashboards.reads.cache import FrameCache
+from dashboards.reads.lake_data import LakeData
+from dashboards.web.app import build
 from engine.foundation.errors import ConfigError, LakeError
-from pipelines.catalogue import CONSUMER_LAG
-from pipelines.check_results import trust_at
-from pipelines.lake import Lake, whole_table
+from pipelines.lake.lake import Lake, whole_table
+from pipelines.marts.lost_unread_messages import LOST_UNREAD_MESSAGES
+from pipelines.marts.mart import GoldTable
 from pipelines.marts.replaced_messages import REPLACED_MESSAGES
+from pipelines.reading.catalogue import CONSUMER_LAG
+from pipelines.reading.check_results import trust_at
 from tests.asynchronous import awaited
 from tests.dashboards.conftest import FRESH
 from tests.dashboards.served import serving
@@ -108,7 +110,7 @@ class TestLakeData:
         self, tmp_path: Path
     ) -> None:
         lake = write_gold_lake(tmp_path / "lake")
-        desk = Desk(LakeData(lake), lambda: FRESH)
+        desk = PageContext(LakeData(lake), lambda: FRESH)
         first = desk.look("")
         add_lag(lake, seconds=5)
         complete_cycle(lake, {EMITTER: (END + timedelta(seconds=5), 10**9)})
@@ -141,14 +143,13 @@ class TestLakeData:
         lake = write_gold_lake(tmp_path / "lake")
         end = END + timedelta(seconds=90)
         complete_cycle(lake, {EMITTER: (end, 10**9)})
-        desk = Desk(LakeData(lake), lambda: end)
+        desk = PageContext(LakeData(lake), lambda: end)
         summary, _, _, queues, _, stalls = group.content(desk, "shipping", "", "dark")[2:8]
         worst = max(queues, key=lambda row: row["time_lag"])
         assert worst["time_lag_text"] == "8 min 4 s"
         assert "8 min 4 s" in str(summary)
-        assert "3,152 messages wait" in str(summary)
-        assert "for 7 min 48 s" in str(summary)
-        assert "7 min 48 s" in str(stalls)
+        assert "It has stood for 8 min 4 s; 3,152 messages wait." in str(summary)
+        assert "8 min 4 s" in str(stalls), "from the moment the message is in the listener"
         assert "at warehouse.reserve(warehouse.py:88)" in str(stalls), "where its listener stands"
 
     def test_what_is_withheld_is_read_once_a_run_of_the_checks(self, tmp_path: Path) -> None:
@@ -216,7 +217,7 @@ def add_lag(lake: Lake, *, seconds: int, queue_id: int = 2, seq: int = 10**9) ->
 
 class TestCallbacks:
     def test_the_overview_answers_without_a_browser(self, story: Lake) -> None:
-        desk = Desk(LakeData(story), lambda: FRESH)
+        desk = PageContext(LakeData(story), lambda: FRESH)
         notice, body, strip, figure, size, sentence, *_ = overview.content(desk, "", "dark")
         assert (notice, body) == (None, overview.SHOWN)
         assert len(strip) == 8
@@ -225,8 +226,30 @@ class TestCallbacks:
             "Time lag of 3 groups over time; 1 not OK; shipping is furthest behind with 6 min 34 s."
         )
 
-    def test_a_lost_message_and_the_one_in_its_place_are_in_the_feed_and_on_their_groups_page(
-        self, tmp_path: Path
+    @pytest.mark.parametrize(
+        ("lost", "figures"),
+        [
+            (
+                REPLACED_MESSAGES,
+                {
+                    "offset": 9,
+                    "queue_end": 8,
+                    "reused_offsets": 2,
+                    "outcome": "LOST",
+                    "message_id_before": "OLD",
+                    "message_id": "NEW",
+                    "client_id": None,
+                },
+            ),
+            (
+                LOST_UNREAD_MESSAGES,
+                {"from_offset": 4, "to_offset": 9, "messages": 5, "error_messages": 0},
+            ),
+        ],
+        ids=lambda one: getattr(one, "name", ""),
+    )
+    def test_messages_that_a_group_lost_are_in_the_feed_and_on_the_group_s_page(
+        self, tmp_path: Path, lost: GoldTable, figures: dict[str, Any]
     ) -> None:
         lake = write_gold_lake(tmp_path / "lake")
         evidence = "billing-1 had pulled OLD, and the broker lost it; NEW has its offset now"
@@ -238,21 +261,14 @@ class TestCallbacks:
             "group": "billing",
             "topic": "orders",
             "queue_id": 1,
-            "offset": 9,
-            "queue_end": 8,
-            "reused_offsets": 2,
-            "message_id_before": "OLD",
-            "message_id": "NEW",
-            "outcome": "LOST",
-            "client_id": None,
+            **figures,
             "evidence": evidence,
             "emitter": EMITTER,
             "seq": 1,
             "observed_date": at.date(),
         }
-        address = lake.gold(REPLACED_MESSAGES.name)
-        append_rows(address, REPLACED_MESSAGES.columns, [row], "observed_date")
-        desk = Desk(LakeData(lake), lambda: FRESH)
+        append_rows(lake.gold(lost.name), lost.columns, [row], "observed_date")
+        desk = PageContext(LakeData(lake), lambda: FRESH)
         feed = overview.content(desk, "", "dark")[7]
         assert evidence.encode() in orjson.dumps(feed)
         pages = [group.content(desk, name, "", "dark") for name in ("billing", "shipping")]
@@ -261,7 +277,7 @@ class TestCallbacks:
     def test_what_a_page_is_given_is_plain_data_that_no_reader_puts_into_words_again(
         self, story: Lake
     ) -> None:
-        desk = Desk(LakeData(story), lambda: FRESH)
+        desk = PageContext(LakeData(story), lambda: FRESH)
         pages = (
             overview.content(desk, "", "dark"),
             group.content(desk, "shipping", "", "dark"),
@@ -271,7 +287,7 @@ class TestCallbacks:
             assert json.loads(to_json_plotly(content)) == json.loads(orjson.dumps(content))
 
     def test_any_value_may_be_posted(self, story: Lake) -> None:
-        desk = Desk(LakeData(story), lambda: FRESH)
+        desk = PageContext(LakeData(story), lambda: FRESH)
         for search in (None, "?range=%00", "?from=x&to=y", "?" + "a" * 10_000):
             assert group.content(desk, None, search, "<script>")[1] == group.HIDDEN
             assert group.content(desk, "shipping", search, "<script>")[1] == group.SHOWN

@@ -13,10 +13,8 @@ import polars as pl
 import pytest
 from plotly.subplots import make_subplots
 
-from dashboards.answers import BrokerEvent
-from dashboards.data import LakeData
-from dashboards.figures.drawing import CIVIDIS, figure_of, scatter
-from dashboards.figures.group import (
+from dashboards.figures.lag_heatmap import COLUMNS_MAX, bucket, depth, height, lag_heatmap
+from dashboards.figures.lag_timeline import (
     PANEL_GAP,
     PANELS,
     POINTS_MAX,
@@ -24,11 +22,13 @@ from dashboards.figures.group import (
     lag_timeline,
     thinned,
 )
-from dashboards.figures.overview import COLUMNS_MAX, bucket, depth, height, lag_heatmap
-from dashboards.held import NO_SILENCE, held_cells, held_line
+from dashboards.figures.plotly_data import CIVIDIS, figure_of, scatter
+from dashboards.models.lag_overview import BrokerEvent
+from dashboards.reads.lag_series import NO_SILENCE, held_cells, held_line
+from dashboards.reads.lake_data import LakeData
 from dashboards.theme import DARK, LIGHT
-from dashboards.view import Span
-from pipelines.lake import Lake
+from dashboards.url_state import Span
+from pipelines.lake.lake import Lake
 from tests.gold_lake import END, START
 
 SPAN = Span(START, END, END, END)

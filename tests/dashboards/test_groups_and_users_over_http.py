@@ -12,13 +12,12 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from dashboards.admin_changes import ADMIN_DEEDS, RIGHTS, AdminChanges
-from dashboards.job_changes import NEW_NOW
-from dashboards.job_previews import Wish
-from dashboards.visits import COOKIE, Standing, Visitor
-from engine.foundation.errors import TidemarkError
-from pipelines.alerting.store.tables import operations
-from pipelines.lake import Lake
+from dashboards.access.visitors import COOKIE, Standing, Visitor
+from dashboards.actions.admin_changes import ADMIN_DEEDS, RIGHTS, AdminChanges
+from dashboards.actions.changes import NEW_NOW, OtherThanPreviewed
+from dashboards.actions.job_previews import Wish
+from pipelines.database.tables import operations
+from pipelines.lake.lake import Lake
 from pipelines.scheduler.passwords import is_password
 from pipelines.scheduler.roles import Actor
 from pipelines.scheduler.store import groups, people, sessions, tables
@@ -177,12 +176,12 @@ async def test_within_the_transaction_that_does_it_too(any_house: House) -> None
     changes = AdminChanges(visitors)
     root = Visitor(Standing.SIGNED_IN, Actor("root", is_admin=True))
     wish = Wish("user-edit", 0, VALUES["user-edit"])
-    shown = changes.preview(root, wish).preview
-    assert shown is not None
+    shown = changes.preview(root, wish)
+    assert shown.preview is not None
     people.edit_user(any_house.database, "ann", told.by(), is_admin=True)
     before = any_house.rows()
-    with pytest.raises(TidemarkError):
-        changes._carried_out(any_house.database, root, wish, shown.version)
+    with pytest.raises(OtherThanPreviewed):
+        changes._apply(any_house.database, root, shown, version=shown.preview.version, key="key")
     assert any_house.rows() == before
     visitors.database.close()
 
@@ -190,20 +189,20 @@ async def test_within_the_transaction_that_does_it_too(any_house: House) -> None
 @pytest.mark.parametrize(
     ("deed", "other", "field", "said"),
     [
-        ("group-add", {"app_name": "media"}, "app_name", "one that no group has yet"),
+        ("group-add", {"app_name": "media"}, "app_name", "group 'media' exists already"),
         ("group-add", {"app_name": ""}, "app_name", "1 to 64"),
         ("group-add", {"addresses": "http://169.254.169.254/"}, "addresses", "executor can have"),
         ("group-edit", {"title": " "}, "title", "1 to"),
-        ("group-copy", {"as_name": "lag-reports"}, "as_name", "one that no group has yet"),
-        ("group-remove", {"name": "media"}, "", "one without jobs"),
-        ("group-edit", {"name": "nobody"}, "", "a group that there is"),
-        ("user-add", {"user": "ann"}, "user", "not there yet"),
-        ("user-add", {"groups": "media, nobody's"}, "groups", "a group that there is"),
+        ("group-copy", {"as_name": "lag-reports"}, "as_name", "exists already"),
+        ("group-remove", {"name": "media"}, "", "group 'media' has"),
+        ("group-edit", {"name": "nobody"}, "", "there is no group"),
+        ("user-add", {"user": "ann"}, "user", "exists already"),
+        ("user-add", {"groups": "media, nobody's"}, "groups", "there is no group"),
         ("user-add", {"password": "short"}, "password", "12 to"),
         ("user-password", {"password": ""}, "password", "12 to"),
-        ("user-edit", {"name": "root", "rights": RIGHTS[0]}, "", "not the last administrator"),
+        ("user-edit", {"name": "root", "rights": RIGHTS[0]}, "", "is the last administrator"),
         ("user-edit", {"groups": "lag-reports"}, "", "Nothing is changed yet"),
-        ("user-remove", {"name": "root"}, "", "not the last administrator"),
+        ("user-remove", {"name": "root"}, "", "is the last administrator"),
     ],
 )
 async def test_what_cannot_be_is_said_beside_its_field_and_not_done(
@@ -234,7 +233,7 @@ async def test_a_panel_is_opened_with_what_stands_and_as_text(nothing: Lake, hou
             ("/jobs/executors", "?do=group-destroy&name=media"),
         ):
             assert "nothing of that kind" in text(await root.panel(path, search))
-        assert "a user that there is" in text(
+        assert "there is no user" in text(
             await root.panel("/jobs/users", "?do=user-edit&name=%00nobody")
         )
 

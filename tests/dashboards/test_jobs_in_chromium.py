@@ -15,16 +15,16 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
-from dashboards.kept_database import KeptDatabase
-from dashboards.visits import Visitors
-from pipelines.alerting.store.database import Database
-from pipelines.lake import Lake
+from dashboards.access.visitors import Visitors
+from dashboards.reads.job_database import JobDatabase
+from pipelines.database.clock import machine_ms
+from pipelines.database.database import Database
+from pipelines.lake.lake import Lake
 from pipelines.scheduler.job_settings import JobSettings
 from pipelines.scheduler.passwords import is_password
 from pipelines.scheduler.run_life import RunState
 from pipelines.scheduler.store import glue, groups, jobs, results, sessions
 from pipelines.scheduler.store.audit import Change, audit_of
-from pipelines.scheduler.store.clock import machine_ms
 from tests.dashboards import jobs_told as told
 from tests.dashboards.conftest import FRESH
 from tests.dashboards.served import Visit, Windows, serving, visiting
@@ -97,7 +97,7 @@ def a_house(folder: Path) -> Iterator[tuple[Database, dict[str, int]]]:
 
 @contextmanager
 def dashboard(lake: Lake, folder: Path) -> Iterator[str]:
-    kept = KeptDatabase(told.address_of(folder))
+    kept = JobDatabase(told.address_of(folder))
     visitors = Visitors(kept, is_local=True)
     with serving(lake, FRESH, visitors=visitors, executor_token=TOKEN) as origin:
         yield origin

@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from dashboards.guard import BODY_BYTES_MAX
-from dashboards.job_changes import NEW_NOW
-from dashboards.job_previews import DEEDS
-from dashboards.visits import COOKIE
-from pipelines.lake import Lake
-from pipelines.scheduler.looking import LookingDesk
+from dashboards.access.security import BODY_BYTES_MAX
+from dashboards.access.visitors import COOKIE
+from dashboards.actions.changes import NEW_NOW
+from dashboards.actions.job_previews import DEEDS
+from pipelines.lake.lake import Lake
+from pipelines.scheduler.page_queries import LookingDesk
 from pipelines.scheduler.roles import Actor
 from pipelines.scheduler.run_life import RunState
 from pipelines.scheduler.store import glue, jobs, people, results, tables
@@ -363,6 +363,20 @@ class TestWhatIsDone:
                 panel = await ann.step("do", "edit", house.jobs["daily"], values=values, **known)
                 assert "may not" in text(panel)
         assert house.rows() == before
+
+    async def test_a_circle_stands_beside_the_field_of_children_with_its_path(
+        self, nothing: Lake, house: House
+    ) -> None:
+        first, second = house.jobs["daily"], house.jobs["script"]
+        async with reading(nothing, house, "ann") as ann:
+            values = {"children": str(first)}
+            _, known = await ann.preview("edit", second, values=values)
+            await ann.step("do", "edit", second, values=values, **known)
+            assert jobs.job_of(house.database, second).settings.children == (first,)
+            panel, _ = await ann.preview("edit", first, values={"children": str(second)})
+            assert '"id": "field-children-wrong"' in text(panel)
+            assert f"{first} → {second} → {first}" in text(panel)
+            assert '"data-step": "do"' not in text(panel)
 
     async def test_a_source_is_changed_with_a_remark_and_rolled_back(
         self, nothing: Lake, any_house: House

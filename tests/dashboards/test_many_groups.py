@@ -17,11 +17,11 @@ from playwright.sync_api import Browser, Page, expect
 
 from bench.analytics.overview import DRAWN
 from bench.analytics.reading_browser import traced_load
-from dashboards.data import LakeData
-from dashboards.desk import Desk
+from dashboards.page_context import PageContext
 from dashboards.pages import overview, shell
 from dashboards.pages.overview import GROUPS_PER_PAGE
-from pipelines.lake import Lake
+from dashboards.reads.lake_data import LakeData
+from pipelines.lake.lake import Lake
 from tests.dashboards.served import Windows, serving, visiting
 from tests.lake_of_days import Size, write_lake_of_days
 
@@ -67,7 +67,7 @@ def origin(many: Lake) -> Iterator[str]:
 
 
 def test_a_page_of_groups_is_all_that_is_computed_and_sent(many: Lake) -> None:
-    desk = Desk(LakeData(many), lambda: NOW)
+    desk = PageContext(LakeData(many), lambda: NOW)
     shell.beat(desk, 0, None)
     begun_s = time.process_time()
     content = overview.content(desk, "?sort=name", "dark")
@@ -82,7 +82,7 @@ def test_a_page_of_groups_is_all_that_is_computed_and_sent(many: Lake) -> None:
 
 def test_the_second_reader_of_a_cycle_costs_nothing(many: Lake) -> None:
     now = [NOW]
-    desk = Desk(LakeData(many), lambda: now[0])
+    desk = PageContext(LakeData(many), lambda: now[0])
     first = overview.content(desk, "", "dark")
     now[0] += timedelta(seconds=7)
     assert overview.content(desk, "", "dark")[2] is first[2], "the range ends with the data"

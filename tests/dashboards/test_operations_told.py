@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from dashboards.pages import job_operations
-from pipelines.alerting.store import operations
-from pipelines.alerting.store.database import Database
-from pipelines.alerting.store.operations import SHOWN_MAX, SILENT_US
-from pipelines.alerting.store.tables import Ended
-from pipelines.lake import Lake
-from pipelines.scheduler.looking import LookingDesk
+from dashboards.pages import operation_list
+from pipelines.database import operations
+from pipelines.database.database import Database
+from pipelines.database.operations import SHOWN_MAX, SILENT_US
+from pipelines.database.tables import Ended
+from pipelines.lake.lake import Lake
+from pipelines.scheduler.page_queries import LookingDesk
 from pipelines.scheduler.roles import Actor, NotPermitted
 from tests.dashboards.test_sign_in import NOW_MS, asked, tried
 from tests.dashboards.test_sign_in import database as database_of_people
@@ -89,9 +89,9 @@ def texts(shown: object) -> Iterator[str]:
 
 def test_the_page_lists_them_with_their_last_words(database: Database) -> None:
     desk = LookingDesk(database, Actor("ann"), lambda: NOW_MS)
-    assert "Nobody has begun" in " ".join(texts(job_operations.operations(desk)))
+    assert "Nobody has begun" in " ".join(texts(operation_list.operations(desk)))
     some(database)
-    shown = list(texts(job_operations.operations(desk)))
+    shown = list(texts(operation_list.operations(desk)))
     assert {"running", "done", "failed", "lost", "made lag-daily"} <= set(shown)
     assert any(one.startswith("SIGKILL: ") for one in shown)
     assert not any("\u202e" in one or "\x00" in one for one in shown)

@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import expect
 
-from dashboards.view import around, group_path
-from pipelines.catalogue import CONSUMER_LAG
-from pipelines.lake import Lake, whole_table
+from dashboards.url_state import around, group_path
+from pipelines.lake.lake import Lake, whole_table
+from pipelines.reading.catalogue import CONSUMER_LAG
 from tests.dashboards.conftest import FRESH, HOSTILE
 from tests.dashboards.served import Visit, Windows, serving, visiting
 from tests.gold_lake import END, START, write_gold_lake
@@ -56,7 +56,7 @@ class TestEveryPage:
             keep_picture(visit, page, theme, "data")
 
             expected = {
-                "overview": ("6 min 34 s", "orders queue 2 stalled (frozen head)", "3,188"),
+                "overview": ("6 min 34 s", "is stuck on queue 2 of orders", "3,188"),
                 "group": ("offset unchanged", "would repeat 191 finished messages", "still"),
                 "topic": ("7 commits in 30 s, offset unchanged", "shipping", "dead-lettered"),
                 "checks": ("offsets_known", "committed unknown: NO_OFFSET"),

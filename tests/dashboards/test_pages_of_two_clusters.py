@@ -14,13 +14,12 @@ import plotly.graph_objects as go
 import pytest
 from dash import html
 
-from dashboards.cluster import ClusterStory, Route
-from dashboards.data import LakeData
-from dashboards.desk import Desk
+from dashboards.page_context import PageContext
 from dashboards.pages import group, overview, shell, topic, trace
-from dashboards.topics import WriteQueues
-from dashboards.view import parse
-from pipelines.lake import Lake
+from dashboards.reads.cluster import ClusterStory, Route, WriteQueues
+from dashboards.reads.lake_data import LakeData
+from dashboards.url_state import parse
+from pipelines.lake.lake import Lake
 from tests.dashboards.served import SIZE, Windows, serving, visiting
 from tests.pipelines.two_clusters import EAST, END, GROUP, ONLY_WEST, TOPIC, WEST, tell
 
@@ -38,8 +37,8 @@ def lakes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     }
 
 
-def desk(lake: Path) -> Desk:
-    return Desk(LakeData(Lake.at(str(lake))), lambda: NOW)
+def desk(lake: Path) -> PageContext:
+    return PageContext(LakeData(Lake.at(str(lake))), lambda: NOW)
 
 
 def plain(shown: Any) -> str:
@@ -170,7 +169,7 @@ class TestOverview:
                 if (value := alone[cluster][f"{label}: value"]) != "0"
             ]
             assert notes[label].startswith(" · ".join(shares) + " · "), label
-        assert notes["stalled windows"].startswith(f"{WEST} 1 · {WEST}: {TOPIC}")
+        assert notes["stalled windows"].startswith(f"{WEST} 1 · {WEST}: Group")
 
     def test_a_number_of_nothing_says_over_how_many_clusters(self, lakes: dict[str, Path]) -> None:
         before = "?from=2026-03-01T12:00:00Z&to=2026-03-01T12:00:15Z"

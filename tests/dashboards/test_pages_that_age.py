@@ -12,7 +12,7 @@ from datetime import timedelta
 import pytest
 from playwright.sync_api import FloatRect, expect
 
-from pipelines.lake import Lake
+from pipelines.lake.lake import Lake
 from tests.dashboards.conftest import FRESH
 from tests.dashboards.served import Visit, Windows, serving, visiting
 from tests.gold_lake import END

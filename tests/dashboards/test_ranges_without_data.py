@@ -7,11 +7,11 @@ import json
 import pytest
 from plotly.utils import PlotlyJSONEncoder
 
-from dashboards import view
-from dashboards.data import LakeData
-from dashboards.desk import Desk
+from dashboards import url_state
+from dashboards.page_context import PageContext
 from dashboards.pages import group, overview
-from pipelines.lake import Lake
+from dashboards.reads.lake_data import LakeData
+from pipelines.lake.lake import Lake
 from tests.dashboards.conftest import FRESH
 from tests.gold_lake import write_gold_lake
 
@@ -30,7 +30,7 @@ def test_a_range_without_data_is_told_as_such(lake: Lake, search: str) -> None:
     def shown(parts: object) -> str:
         return json.dumps(parts, cls=PlotlyJSONEncoder)
 
-    desk = Desk(LakeData(lake), lambda: FRESH)
+    desk = PageContext(LakeData(lake), lambda: FRESH)
     for told in (
         shown(overview.content(desk, search, "light")),
         shown(group.content(desk, "shipping", search, "light")),
@@ -49,4 +49,4 @@ def test_a_range_without_data_is_told_as_such(lake: Lake, search: str) -> None:
     ],
 )
 def test_a_range_that_no_lake_can_tell_of_counts_as_not_given(search: str) -> None:
-    assert view.parse(search) == view.View()
+    assert url_state.parse(search) == url_state.View()

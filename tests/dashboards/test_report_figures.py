@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dashboards.report_figures import (
+from dashboards.models.report_numbers import (
     WORDS,
     Thing,
     differing,

@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import expect
 
-from dashboards.kept_database import KeptDatabase
-from dashboards.reports import Sending
-from dashboards.view import report_path
-from dashboards.visits import Visitors
+from dashboards.access.visitors import Visitors
+from dashboards.reads.job_database import JobDatabase
+from dashboards.reads.report_shelf import Sending
+from dashboards.url_state import report_path
 from pipelines.own_jobs.settings import VARIABLE
 from pipelines.scheduler.store.audit import audit_of
 from tests.dashboards.conftest import FRESH
@@ -168,7 +168,7 @@ def test_somebody_signs_in_has_a_report_made_from_the_newest_opens_it_and_has_it
     (tmp_path / "receivers.toml").write_text(RECEIVERS)
     monkeypatch.setenv(VARIABLE, str(tmp_path / "own.toml"))
     database = write_jobs(tmp_path)
-    kept = KeptDatabase(address_in(tmp_path))
+    kept = JobDatabase(address_in(tmp_path))
     path = report_path(reported.second.name)
     with (
         at_work(database, tmp_path / "executor", HANDLERS),

@@ -16,16 +16,16 @@ from urllib.parse import quote
 import httpx
 import pytest
 
-from dashboards.app import build
-from dashboards.data import LakeData
-from dashboards.desk import Desk
+from dashboards.page_context import PageContext
 from dashboards.pages import report, reports
-from dashboards.pages.report_parts import runs_table
-from dashboards.report_files import TYPES
-from dashboards.reports import FILE_BYTES_MAX, ReportShelf, TooLarge
-from dashboards.view import View, report_file_path, report_of, report_path
+from dashboards.pages.report_components import runs_table
+from dashboards.reads.lake_data import LakeData
+from dashboards.reads.report_shelf import FILE_BYTES_MAX, ReportShelf, TooLarge
+from dashboards.url_state import View, report_file_path, report_of, report_path
+from dashboards.web.app import build
+from dashboards.web.file_routes import TYPES
 from engine.foundation.errors import LakeError
-from pipelines.lake import Lake
+from pipelines.lake.lake import Lake
 from pipelines.reports.kept import NUMBERS_FILE, PAGE_FILE, PAPER_FILE, Shelf
 from tests.dashboards.conftest import FRESH
 from tests.dashboards.test_alerts_page import shown
@@ -56,11 +56,11 @@ async def asked(lake: Lake, host: str = "localhost") -> AsyncIterator[httpx.Asyn
         yield web
 
 
-def desk(lake: Lake) -> Desk:
-    return Desk(LakeData(lake), lambda: FRESH)
+def desk(lake: Lake) -> PageContext:
+    return PageContext(LakeData(lake), lambda: FRESH)
 
 
-def told(desk: Desk, name: str, search: str = "") -> dict[str, Any]:
+def told(desk: PageContext, name: str, search: str = "") -> dict[str, Any]:
     found = report.content(desk, report_path(name), search)
     return {element: value for (element, _), value in zip(report.OUTPUTS, found, strict=True)}
 

@@ -15,15 +15,15 @@ import pytest
 import sqlalchemy as sa
 from fastapi import FastAPI
 
-from dashboards import sign_in
-from dashboards.app import build
-from dashboards.guard import LOOPBACK_NAMES, Guard
-from dashboards.kept_database import KeptDatabase
-from dashboards.sign_in import SignIn, add_sign_in
-from dashboards.visits import COOKIE, NotedVisits, Standing, Visit, Visitors, visit_of
-from dashboards.wrong_tries import A_NAME, ALL_NAMES
-from pipelines.alerting.store.database import Database
-from pipelines.lake import Lake
+from dashboards.access.login_throttle import A_NAME, ALL_NAMES
+from dashboards.access.security import LOOPBACK_NAMES, Guard
+from dashboards.access.visitors import COOKIE, NotedVisits, Standing, Visit, Visitors, visit_of
+from dashboards.reads.job_database import JobDatabase
+from dashboards.web import sign_in_routes
+from dashboards.web.app import build
+from dashboards.web.sign_in_routes import SignIn, add_sign_in
+from pipelines.database.database import Database
+from pipelines.lake.lake import Lake
 from pipelines.scheduler.passwords import NO_PASSWORD, is_password
 from pipelines.scheduler.store import people
 from pipelines.scheduler.store.audit import Change, audit_of
@@ -63,7 +63,7 @@ async def asked(
     lake: Lake, folder: Path, clock: Clock | None = None, **told: Any
 ) -> AsyncIterator[httpx.AsyncClient]:
     """A dashboard over the database of a folder, and somebody who asks it without a browser."""
-    kept = KeptDatabase(f"sqlite:///{folder / 'tidemark.db'}")
+    kept = JobDatabase(f"sqlite:///{folder / 'tidemark.db'}")
     visitors = Visitors(kept, is_local=True, clock_ms=clock or Clock())
     application: Any = build(lake, clock=lambda: FRESH, visitors=visitors)
     address = told.pop("base_url", "http://localhost")
@@ -81,7 +81,7 @@ async def at_the_door(
     folder: Path, is_right: Callable[[str, str], bool], clock: Clock | None = None
 ) -> AsyncIterator[httpx.AsyncClient]:
     """The door alone, where passwords are looked at by the test."""
-    kept = KeptDatabase(f"sqlite:///{folder / 'tidemark.db'}")
+    kept = JobDatabase(f"sqlite:///{folder / 'tidemark.db'}")
     server = FastAPI()
     add_sign_in(server, SignIn(Visitors(kept, clock_ms=clock or Clock()), is_right=is_right))
     guarded: Any = Guard(NotedVisits(server), allowed_hosts=LOOPBACK_NAMES, headers=[])
@@ -177,7 +177,7 @@ async def test_whatever_is_wrong_the_answer_is_the_same(
 ) -> None:
     async with asked(nothing, tmp_path) as web:
         answer = await tried(web, name, password)
-        assert (answer.status_code, answer.json()) == (401, {"said": sign_in.WRONG})
+        assert (answer.status_code, answer.json()) == (401, {"said": sign_in_routes.WRONG})
         assert "set-cookie" not in answer.headers
     [noted] = [one for one in audit_of(database) if one.action == "sign in failed"]
     assert noted.detail == name[:64]
@@ -246,18 +246,18 @@ async def test_two_passwords_at_most_are_looked_at_at_a_time(
             at_work[0] -= 1
         return False
 
-    admitted = sign_in.CHECKS_AT_ONCE + sign_in.CHECKS_WAITING_MAX
+    admitted = sign_in_routes.CHECKS_AT_ONCE + sign_in_routes.CHECKS_WAITING_MAX
     async with at_the_door(tmp_path, slow) as web:
         tries = [asyncio.create_task(tried(web, f"n{at}", "x")) for at in range(admitted + 5)]
         done, _ = await asyncio.wait(tries, return_when=asyncio.FIRST_COMPLETED)
         while len(done) < 5:
             done, _ = await asyncio.wait(tries, timeout=0.1)
         assert {one.result().status_code for one in done} == {503}
-        await eventually(lambda: at_work[0] == sign_in.CHECKS_AT_ONCE, "both are looked at")
+        await eventually(lambda: at_work[0] == sign_in_routes.CHECKS_AT_ONCE, "both are looked at")
         go.set()
         answers = await asyncio.gather(*tries)
     assert [one.status_code for one in answers].count(401) == admitted
-    assert most[0] == sign_in.CHECKS_AT_ONCE
+    assert most[0] == sign_in_routes.CHECKS_AT_ONCE
 
 
 @pytest.mark.parametrize("path", ["/session", "/session/end"])
@@ -319,7 +319,7 @@ async def test_while_the_database_is_away_it_says_so_and_no_try_counts(
         renamed(database, "job_users", "elsewhere")
         for _ in range(A_NAME.free + 3):
             answer = await tried(web)
-            assert (answer.status_code, answer.json()["said"]) == (503, sign_in.NOT_NOW)
+            assert (answer.status_code, answer.json()["said"]) == (503, sign_in_routes.NOT_NOW)
         renamed(database, "elsewhere", "job_users")
         assert (await tried(web)).status_code == 200
         renamed(database, "page_sessions", "elsewhere")
@@ -338,7 +338,7 @@ class TestWhoAsks:
     def who(
         self, database: Database | None, folder: Path, *, is_local: bool, host: str
     ) -> Standing:
-        kept = KeptDatabase(f"sqlite:///{folder / 'tidemark.db'}" if database else None)
+        kept = JobDatabase(f"sqlite:///{folder / 'tidemark.db'}" if database else None)
         visitors = Visitors(kept, is_local=is_local, clock_ms=Clock())
         found = visitors.visitor(Visit("", host)).standing
         kept.close()
@@ -391,7 +391,7 @@ class TestWhoAsks:
 def test_somebody_signs_in_and_out_in_a_browser(
     nothing: Lake, database: Database, tmp_path: Path, windows: Windows
 ) -> None:
-    kept = KeptDatabase(f"sqlite:///{tmp_path / 'tidemark.db'}")
+    kept = JobDatabase(f"sqlite:///{tmp_path / 'tidemark.db'}")
     with (
         serving(nothing, FRESH, visitors=Visitors(kept, is_local=True)) as origin,
         visiting(windows, origin, fresh=True) as visit,
@@ -401,7 +401,7 @@ def test_somebody_signs_in_and_out_in_a_browser(
         page.get_by_label("name").fill("ann")
         page.get_by_label("password").fill("wrong")
         page.get_by_label("password").press("Enter")
-        page.get_by_text(sign_in.WRONG).wait_for()
+        page.get_by_text(sign_in_routes.WRONG).wait_for()
         assert [fault for fault in visit.faults if "401" not in fault] == []
         visit.faults.clear()
         page.get_by_label("password").fill(PASSWORD)

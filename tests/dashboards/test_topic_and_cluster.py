@@ -13,10 +13,10 @@ from typing import Final
 import pytest
 from playwright.sync_api import expect
 
-from dashboards.cluster import Cluster, ClusterStory
-from dashboards.topics import WriteQueues
-from dashboards.view import topic_path
-from engine.client import Admin, Producer, PushConsumer
+from dashboards.reads.cluster import Cluster, ClusterStory, WriteQueues
+from dashboards.url_state import topic_path
+from engine.admin import Admin
+from engine.client import Producer, PushConsumer
 from engine.protocol.message_ids import offset_message_id
 from engine.runtime import system_runtime
 from tests.asynchronous import awaited

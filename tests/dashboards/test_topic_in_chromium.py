@@ -11,8 +11,8 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import expect
 
-from dashboards.view import topic_path
-from pipelines.lake import Lake
+from dashboards.url_state import topic_path
+from pipelines.lake.lake import Lake
 from tests.dashboards.conftest import HOSTILE
 from tests.dashboards.served import Visit, Windows, serving, visiting
 from tests.dashboards.test_pages_in_chromium import keep_picture

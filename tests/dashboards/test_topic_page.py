@@ -12,17 +12,26 @@ import pytest
 from dash import html
 from typer.testing import CliRunner
 
-from dashboards import commands, topics, traces, view
-from dashboards.cluster import Cluster, ClusterStory, Route, StoredCopy, moment_of
-from dashboards.data import LakeData
-from dashboards.desk import Desk
+from dashboards import commands, url_state
+from dashboards.models import message_path, topic_lines
+from dashboards.page_context import PageContext
 from dashboards.pages import topic, trace
-from dashboards.topic_data import Place, TopicData
-from dashboards.topics import WriteQueues
-from dashboards.view import Span
-from engine.client.admin import TracedStep
+from dashboards.reads.cluster import (
+    NO_ANSWER,
+    NO_NAME_SERVER,
+    Cluster,
+    ClusterStory,
+    Route,
+    StoredCopy,
+    WriteQueues,
+    moment_of,
+)
+from dashboards.reads.lake_data import LakeData
+from dashboards.reads.topic_data import Place, TopicData
+from dashboards.url_state import Span
+from engine.admin import TracedStep
 from engine.foundation.errors import ConfigError
-from pipelines.lake import Lake
+from pipelines.lake.lake import Lake
 from tests.asynchronous import awaited
 from tests.dashboards.topic_lake import (
     BASE,
@@ -52,8 +61,8 @@ def asked(lake: Lake) -> TopicData:
 
 
 @pytest.fixture(scope="module")
-def desk(lake: Lake) -> Desk:
-    return Desk(LakeData(lake), lambda: NOW)
+def desk(lake: Lake) -> PageContext:
+    return PageContext(LakeData(lake), lambda: NOW)
 
 
 def words(component: Any) -> str:
@@ -94,35 +103,37 @@ def copy_of(message_id: str, keys: str, *, offset: int) -> StoredCopy:
 
 
 class TestGroups:
-    def test_the_worst_is_first_and_an_unknown_queue_is_counted_not_summed(
+    def test_the_worst_is_first_and_with_a_queue_unknown_it_is_at_least_so_far_behind(
         self, asked: TopicData
     ) -> None:
-        shipping, billing = topics.groups_on(
+        shipping, billing = topic_lines.groups_on(
             asked.lag_on(TOPIC, END), asked.stalls_on(TOPIC, START, END)
         )
         assert (shipping.group, shipping.sign.word) == ("shipping", "stalled")
         assert shipping.reason == (
-            "orders queue 1 stalled (frozen head) for 11 min 40 s, 1,700 messages wait; first seen "
-            "as: 7 commits in 30 s, offset unchanged"
+            "Group shipping is stuck on queue 1 of orders on broker-a: a message is not finished. "
+            "It has stood for 11 min 40 s; 1,700 messages wait. First seen as: 7 commits in 30 s, "
+            "offset unchanged."
         )
-        assert (shipping.lag_messages, shipping.queues_known, shipping.queues) == (1710, 3, 4)
+        assert (shipping.lag_messages, shipping.queues_known, shipping.queues) == (None, 3, 4)
+        assert (shipping.messages, shipping.trend) == ("at least 1,710", None)
         assert (billing.group, billing.sign.word, billing.lag_messages) == ("billing", "OK", 20)
         assert billing.observed_at == END
 
     def test_a_group_without_an_offset_says_why(self, asked: TopicData) -> None:
         lag = asked.lag_on(TOPIC, END).filter(group="shipping", queue_id=3)
-        (only,) = topics.groups_on(lag, asked.stalls_on(TOPIC, START, END))
+        (only,) = topic_lines.groups_on(lag, asked.stalls_on(TOPIC, START, END))
         assert (only.sign.word, only.lag_messages, only.time_lag_ms) == ("no offset", None, None)
         assert only.reason == "broker-a queue 3: no offset was ever committed"
 
 
 class TestQueues:
     def test_what_is_not_reported_is_unknown_with_its_reason(self, asked: TopicData) -> None:
-        lines = topics.queues_of(asked.produced(TOPIC, START, END), None)
+        lines = topic_lines.queues_of(asked.produced(TOPIC, START, END), None)
         assert [line.queue_id for line in lines] == [0, 1, 2, 3]
         assert [line.readable for line in lines] == [True, False, True, None]
         assert [line.per_minute for line in lines] == [60.0, 120.0, None, 60.0]
-        assert lines[2].rate_unknown == topics.ONE_REPORT
+        assert lines[2].rate_unknown == topic_lines.ONE_REPORT
         assert [line.max_offset for line in lines] == [
             BASE + 900,
             BASE + 1800,
@@ -130,26 +141,26 @@ class TestQueues:
             BASE + 900,
         ]
         assert {line.writable for line in lines} == {None}
-        assert topics.rate_of(lines) == (240.0, 1)
+        assert topic_lines.rate_of(lines) == (240.0, 1)
 
     def test_who_may_write_is_what_the_name_server_says(self, asked: TopicData) -> None:
         produced = asked.produced(TOPIC, START, END)
-        lines = topics.queues_of(produced, [WriteQueues("broker-a", 2, True)])
+        lines = topic_lines.queues_of(produced, [WriteQueues("broker-a", 2, True)])
         assert [line.writable for line in lines] == [True, True, False, False]
-        elsewhere = topics.queues_of(produced, [WriteQueues("broker-b", 8, True)])
+        elsewhere = topic_lines.queues_of(produced, [WriteQueues("broker-b", 8, True)])
         assert {(line.writable, line.write_unknown) for line in elsewhere} == {
-            (None, topics.NO_ROUTE)
+            (None, topic_lines.NO_ROUTE)
         }
 
     def test_an_end_that_moved_back_has_no_rate(self, asked: TopicData) -> None:
         produced = asked.produced(TOPIC, START, END).with_columns(fell=True)
-        line, *_ = topics.queues_of(produced, None)
-        assert (line.per_minute, line.rate_unknown) == (None, topics.MOVED_BACK)
+        line, *_ = topic_lines.queues_of(produced, None)
+        assert (line.per_minute, line.rate_unknown) == (None, topic_lines.MOVED_BACK)
 
-    def test_offsets_keep_every_digit_on_the_page(self, desk: Desk) -> None:
-        shown = words(topic.queues(desk, TOPIC, SEARCH, Route(None, topics.NO_NAME_SERVER)))
+    def test_offsets_keep_every_digit_on_the_page(self, desk: PageContext) -> None:
+        shown = words(topic.queues(desk, TOPIC, SEARCH, Route(None, NO_NAME_SERVER)))
         assert str(BASE + 900) in shown
-        assert "unknown " + topics.NOT_REPORTED in shown
+        assert "unknown " + topic_lines.NOT_REPORTED in shown
 
 
 class TestFailedMessages:
@@ -173,7 +184,7 @@ class TestFailedMessages:
 
 
 class TestTrace:
-    def test_the_lake_alone_tells_pulls_repeats_tries_and_the_end(self, desk: Desk) -> None:
+    def test_the_lake_alone_tells_pulls_repeats_tries_and_the_end(self, desk: PageContext) -> None:
         card = trace.content(desk, TOPIC, f"{SEARCH}&q={MESSAGE}", ClusterStory())
         assert steps_in(card) == [
             ("12:05:20.000", "stored", ""),
@@ -193,7 +204,7 @@ class TestTrace:
         assert "billing: dead-lettered at 2026-03-01 12:06:10 UTC, 3 failed tries." in shown
         assert "--namesrv HOST:PORT" in shown
 
-    def test_cluster_and_lake_make_one_way_in_order_of_time(self, desk: Desk) -> None:
+    def test_cluster_and_lake_make_one_way_in_order_of_time(self, desk: PageContext) -> None:
         def trace_at(second: float, **told: Any) -> TracedStep:
             return TracedStep(time_ms=int(at(second).timestamp() * 1000), **told)
 
@@ -217,7 +228,7 @@ class TestTrace:
         ]
         assert "No client traced" not in words(card)
 
-    def test_several_messages_of_a_key_are_offered_to_choose_from(self, desk: Desk) -> None:
+    def test_several_messages_of_a_key_are_offered_to_choose_from(self, desk: PageContext) -> None:
         first = copy_of("A1", "k", offset=1)
         second = copy_of("B2", "k", offset=2)
         story = ClusterStory(asked=True, copies=(first, second))
@@ -237,7 +248,7 @@ class TestTrace:
         ],
     )
     def test_nothing_found_says_what_to_do(
-        self, desk: Desk, story: ClusterStory, said: str
+        self, desk: PageContext, story: ClusterStory, said: str
     ) -> None:
         shown = words(trace.content(desk, TOPIC, f"{SEARCH}&q={UNTRACED}", story))
         assert f"Nothing is known of {UNTRACED}" in shown
@@ -260,15 +271,15 @@ class TestTrace:
         ],
     )
     def test_what_can_be_no_id_and_no_key_is_said(self, text: str, said: str | None) -> None:
-        fault = traces.fault_of(text)
+        fault = message_path.fault_of(text)
         assert (fault is None) if said is None else (said in str(fault))
 
-    def test_a_message_of_another_topic_leads_there(self, desk: Desk) -> None:
+    def test_a_message_of_another_topic_leads_there(self, desk: PageContext) -> None:
         shown = trace.content(desk, "payments", f"{SEARCH}&q={MESSAGE}", ClusterStory())
         assert "It was sent to orders" in words(shown)
 
     def test_a_lake_in_which_nothing_was_computed_can_be_searched(self, nothing: Lake) -> None:
-        empty = Desk(LakeData(nothing), lambda: NOW)
+        empty = PageContext(LakeData(nothing), lambda: NOW)
         shown = words(trace.content(empty, TOPIC, f"?q={MESSAGE}", ClusterStory()))
         assert f"Nothing is known of {MESSAGE}" in shown
 
@@ -276,23 +287,23 @@ class TestTrace:
         assert [moment_of(ms) for ms in (None, 0, 2**62, -(2**62))] == [None] * 4
 
     def test_a_place_is_looked_at_once(self, asked: TopicData) -> None:
-        start, end = traces.searched(SPAN)
+        start, end = message_path.searched(SPAN)
         flow = asked.steps_of(MESSAGE, start, end)
-        assert traces.places(flow, ()) == [Place("broker-a", TOPIC, 0, OFFSET)]
+        assert message_path.places(flow, ()) == [Place("broker-a", TOPIC, 0, OFFSET)]
 
 
 class TestAddress:
     @pytest.mark.parametrize("name", ["orders", "%RETRY%g", "a/b", "../x", "ü €", "<b>", "x?y#z"])
     def test_any_topic_name_is_a_path_and_back(self, name: str) -> None:
-        assert view.topic_of(view.topic_path(name)) == name
-        assert view.group_of(view.topic_path(name)) is None
+        assert url_state.topic_of(url_state.topic_path(name)) == name
+        assert url_state.group_of(url_state.topic_path(name)) is None
 
     def test_what_is_searched_for_is_in_the_address_and_stays_there(self) -> None:
-        seen = view.parse("?range=1h&q=+a%2Bb%26c+")
+        seen = url_state.parse("?range=1h&q=+a%2Bb%26c+")
         assert seen.query == "a+b&c"
-        assert view.parse(seen.search(range="24h")).query == "a+b&c"
+        assert url_state.parse(seen.search(range="24h")).query == "a+b&c"
         assert seen.search(q="") == "?range=1h"
-        assert len(view.parse("?q=" + "x" * 9_999).query) == view.QUERY_MAX + 1
+        assert len(url_state.parse("?q=" + "x" * 9_999).query) == url_state.QUERY_MAX + 1
 
 
 class TestCluster:
@@ -300,7 +311,7 @@ class TestCluster:
         cluster = Cluster()
         assert awaited(cluster.story(TOPIC, MESSAGE)) == ClusterStory()
         route = awaited(cluster.route(TOPIC))
-        assert (route.brokers, route.reason) == (None, topics.NO_NAME_SERVER)
+        assert (route.brokers, route.reason) == (None, NO_NAME_SERVER)
 
     def test_a_name_server_that_is_not_there_is_a_sentence_kept_for_a_while(self) -> None:
         with commands.listen("127.0.0.1", 0) as taken:
@@ -311,7 +322,7 @@ class TestCluster:
             first = await cluster.story(TOPIC, MESSAGE)
             begun = time.monotonic()
             assert await cluster.story(TOPIC, UNTRACED) == first
-            assert (await cluster.route(TOPIC)).reason == topics.NO_ANSWER
+            assert (await cluster.route(TOPIC)).reason == NO_ANSWER
             return first, time.monotonic() - begun
 
         story, second_s = awaited(ask_twice())

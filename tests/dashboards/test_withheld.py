@@ -12,12 +12,11 @@ import pytest
 from playwright.sync_api import expect
 from plotly.utils import PlotlyJSONEncoder
 
-from dashboards.data import LakeData
-from dashboards.desk import Desk
-from dashboards.docs import docs_file
+from dashboards.page_context import PageContext
 from dashboards.pages import checks, group, overview
-from pipelines.catalogue import DATA_DOCS_FOLDER
-from pipelines.lake import Lake
+from dashboards.reads.data_docs import docs_file
+from dashboards.reads.lake_data import LakeData
+from pipelines.lake.lake import DATA_DOCS_FOLDER, Lake
 from tests.dashboards.conftest import FRESH
 from tests.dashboards.served import Windows, serving, visiting
 from tests.failed_check import WORDS, fail
@@ -35,8 +34,8 @@ def shown(parts: Any) -> str:
     return json.dumps(parts, cls=PlotlyJSONEncoder)
 
 
-def desk(lake: Lake, later: timedelta = timedelta(0)) -> Desk:
-    return Desk(LakeData(lake), lambda: FRESH + later)
+def desk(lake: Lake, later: timedelta = timedelta(0)) -> PageContext:
+    return PageContext(LakeData(lake), lambda: FRESH + later)
 
 
 class TestPages:

@@ -13,7 +13,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final
 
-from pipelines.lake import Lake
+from pipelines.lake.lake import Lake
 from tests.lake_story import END, Cast, Fact, Story, write_story
 
 TOPIC: Final = "orders"

@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from engine.broker.state.consumer_filters import ConsumerFilters
-from engine.broker.state.group_configs import GroupConfigs
-from engine.broker.state.offsets import from_document
-from engine.broker.state.topics import Topics
+from engine.broker.groups.consumer_filters import ConsumerFilters
+from engine.broker.groups.group_configs import GroupConfigs
+from engine.broker.offsets.consumer_offsets import from_document
+from engine.broker.topics.topics import Topics
 from engine.foundation.errors import (
     ConfigError,
     CorruptRecord,
@@ -160,7 +160,7 @@ async def _small_store() -> RecordingDisk:
     await asyncio.sleep(0)
     await store._flusher.flush_log("TIMER")
     await store._flusher.flush_derived("TIMER")
-    store._release()
+    store._life.release()
     return disk
 
 

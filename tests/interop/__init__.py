@@ -1,1 +1,1 @@
-"""Tests that speak with real RocketMQ clients, tools and brokers."""
+"""Tests of our engine and client with real RocketMQ clients, tools and brokers."""

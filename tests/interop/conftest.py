@@ -1,4 +1,4 @@
-"""Fixtures of the interop tests: the compiled Java checks, a real Apache RocketMQ, our engine."""
+"""Fixtures of the interop tests: compiled Java checks, a real Apache RocketMQ, our engine."""
 
 from __future__ import annotations
 

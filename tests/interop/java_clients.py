@@ -1,9 +1,10 @@
-"""The official Java client as a judge: compile the checks of `java/` once, run one against a name
-server.
+"""The official Java client as a judge: compiles the checks of `java/` and runs one.
+
+A check runs against a name server.
 
 A check is a program of its own. It prints one line, `PASS Name what` or `FAIL Name why`, and is the
-same whether it speaks to Apache RocketMQ or to our broker: what passes there and fails here is our
-defect.
+same whether it speaks to Apache RocketMQ or to our broker: a check that passes there and fails here
+is our defect.
 """
 
 from __future__ import annotations

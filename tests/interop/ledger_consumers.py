@@ -1,8 +1,9 @@
-"""Foreign push consumers in processes of their own: each writes what it is handed into a ledger.
+"""Foreign consumers in processes of their own, each with a ledger of its messages.
 
-Java's, Go's and C++'s clients as their projects ship them, with their own defaults. A member may be
-stopped by SIGTERM, and leave its group, or by SIGKILL; started again it goes on with its ledger.
-Place: `new_lives` plays stories with them. Absent on purpose: what a story expects of a ledger.
+Java's, Go's and C++'s clients as their projects ship them, with their own defaults; push consumers,
+and of Java's the one that polls. A member may be stopped by SIGTERM, and leave its group, or by
+SIGKILL; when it is started again it continues its ledger. Place: `new_lives` plays stories with
+them. Absent on purpose: what a story expects of a ledger.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ GO_BUILD_TIMEOUT_S = 400
 READY_WITHIN_S = 60
 START_TRIES = 8
 CLIENTS = ("java", "java 4.9.7", "go", "c++")
+POLLERS = {"java polls": "committing", "java polls alone": "alone"}
+"""Java's DefaultMQPullConsumer, with the offsets of its group or with its own (PollingLedger)."""
 
 
 @dataclass
@@ -125,9 +128,13 @@ class Consumers:
         command = [
             *(str(self.checks.java_home / "bin" / "java"), "-Xms32m", "-Xmx256m"),
             *("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Djava.net.preferIPv4Stack=true"),
-            *(f"-Duser.home={folder}", "-cp", f"{self.checks.classes}:{jars}/*", "LedgerConsumer"),
+            *(f"-Duser.home={folder}", "-cp", f"{self.checks.classes}:{jars}/*"),
         ]
-        return LedgerConsumer([*command, *words], folder, ledger)
+        if client in POLLERS:
+            assert not orderly, "what polls takes a queue's messages in order anyway"
+            words = [name_server, group, topic, POLLERS[client], str(ledger)]
+            return LedgerConsumer([*command, "PollingLedger", *words], folder, ledger)
+        return LedgerConsumer([*command, "LedgerConsumer", *words], folder, ledger)
 
     def why_not(self, client: str) -> str | None:
         """Why a client cannot be had on this machine; None if it can."""

@@ -1,4 +1,4 @@
-"""RocketMQ's own `mqadmin` in one JVM: a cluster is brought into a known state, then commands run.
+"""Runs commands of RocketMQ's own `mqadmin` in one JVM on a cluster in a known state.
 
 `AdminSession.java` makes topics, groups, messages and connected clients, and reads commands from
 its standard input. The same session against our engine and against Apache RocketMQ gives two lists

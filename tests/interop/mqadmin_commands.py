@@ -1,8 +1,8 @@
-"""The sub-commands of `mqadmin` that run on both clusters, and what may differ in their outputs.
+"""The `mqadmin` sub-commands that run on both clusters, and how their outputs may differ.
 
-Noise is what no two runs share: times, ids, addresses, rates. It is replaced in both outputs.
-A difference is a thing RocketMQ 5.5 has and this engine has not, or the other way round; each has
-its reason here. What is left must be equal, line by line; lines of hash tables in any order.
+Noise is what no two runs share: times, ids, addresses, rates. It is replaced in both outputs. A
+difference is a thing that RocketMQ 5.5 has and this engine has not, or the reverse; each has its
+reason here. The rest must be equal, line by line; lines of hash tables in any order.
 """
 
 from __future__ import annotations

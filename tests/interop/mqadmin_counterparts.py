@@ -1,6 +1,6 @@
-"""Each compared sub-command of `mqadmin`, and the `tidemark admin` command that does its work.
+"""The `tidemark admin` counterpart of each compared sub-command of `mqadmin`.
 
-A sub-command without a command of its own has the reason here.
+A sub-command without a counterpart has the reason here.
 """
 
 from __future__ import annotations

@@ -1,5 +1,4 @@
-"""A client built on RocketMQ's C++ library, in a process of its own: sends, consumes, and says as
-one JSON document what came.
+"""A program on RocketMQ's C++ library: sends, consumes, and prints what came as JSON.
 
     python -m tests.interop.native_client NAME_SERVER TOPIC
 

@@ -1,12 +1,13 @@
-"""A member of a group, built on RocketMQ's C++ library, that writes each message it is handed as
-one JSON line; no check.
+"""A group member on RocketMQ's C++ library that writes each message as one JSON line.
+
+It checks nothing.
 
     python -m tests.interop.native_ledger NAME_SERVER GROUP TOPIC concurrently|orderly LEDGER
 
 It has the library's own defaults, and with them its start policy, CONSUME_FROM_LAST_OFFSET. SIGTERM
 makes it leave its group. Place: started by `ledger_consumers`; the library logs below $HOME. Absent
-on purpose: a listener that fails. The wheel raises through ctypes what a listener raised, and what
-the library then takes for its answer is chance: half of such messages count as consumed.
+on purpose: a listener that fails. The wheel raises a listener's error through ctypes, and the
+library then takes a random value for its answer: half of such messages count as consumed.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Topics that are deleted and made again under foreign consumers: stories, and what must arrive.
+"""Stories of topics that are deleted and recreated under foreign consumers.
 
-A life of a topic lasts from the answer to its creation to the question for its deletion. Senders
-go on all the time, over deletions too. A message is of a life when its send began within it and was
+A life of a topic lasts from the answer to its creation to the request for its deletion. Senders go
+on all the time, over deletions too. A message is of a life when its send began within it and was
 acknowledged within it; every one of those must be in the consumer's ledger before the life ends.
 What was acknowledged around a deletion may be of either life, and is expected of none.
 
@@ -29,7 +29,8 @@ from itertools import product
 from pathlib import Path
 
 from demo.ports import free_broker_port, free_port_block
-from engine.client import Admin, Producer, ProducerConfig, SendStatus
+from engine.admin import Admin
+from engine.client import Producer, ProducerConfig, SendStatus
 from engine.foundation.errors import TidemarkError, Unreachable
 from engine.protocol.message import Message
 from engine.runtime import system_runtime

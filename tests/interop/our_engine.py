@@ -1,4 +1,4 @@
-"""Our engine as a user starts it: `tidemark engine` in a process of its own, on free ports."""
+"""Starts our engine as a user does: `tidemark engine` in its own process, on free ports."""
 
 from __future__ import annotations
 

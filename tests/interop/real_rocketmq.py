@@ -1,8 +1,9 @@
-"""A real Apache RocketMQ on 127.0.0.1: name server and broker, started from the pinned jars as two
-JVMs.
+"""Starts a real Apache RocketMQ on 127.0.0.1: name server and broker as two JVMs.
 
-It is the peer our client library is tested against, and the reference the Java checks were tried
-on.
+They run from the pinned jars.
+
+It is the peer our client library is tested against, and the reference on which the Java checks were
+tried.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`make record-mqadmin`: run the commands on a real Apache RocketMQ and write what it printed."""
+"""The command `make record-mqadmin`: records what commands print on a real Apache RocketMQ."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Selectors on the wire: what a broker says of each, and which of a few messages it hands over.
+"""Asks a broker about selectors over the wire: its answer, and the messages it hands over.
 
 `python -m tests.interop.selector_rows` asks a real Apache RocketMQ anew and writes the rows to
-`tests/cases/selectors_on_the_wire.json`, against which our evaluator and our broker are held.
+`tests/cases/selectors_on_the_wire.json`, with which tests compare our evaluator and our broker.
 """
 
 from __future__ import annotations

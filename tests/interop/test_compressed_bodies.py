@@ -1,4 +1,4 @@
-"""Row D1: bodies compressed by us are read by RocketMQ's own compressors, and theirs by us."""
+"""Row D1: RocketMQ's own compressors read bodies that we compress, and we read theirs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The demo on a real Apache RocketMQ, as a user runs it: two JVMs of it, Java clients, an observer.
+"""The demo on a real Apache RocketMQ as a user runs it: two JVMs, Java clients, an observer.
 
 It plays for two minutes; `make demo-rocketmq` runs it alone.
 """

@@ -1,5 +1,7 @@
-"""The unmodified Java client signs and encrypts: AclClientRPCHook and `-Dtls.enable=true` against
-our name server and broker with accounts and a certificate.
+"""The unmodified Java client signs and encrypts its requests to our broker.
+
+AclClientRPCHook and `-Dtls.enable=true` against our name server and broker with accounts and a
+certificate.
 """
 
 from __future__ import annotations

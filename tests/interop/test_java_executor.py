@@ -1,5 +1,6 @@
-"""Row F2: unmodified Java executors of XXL-Job under our side of the wire: our client asks
-them, and they tell an admin that stands on our server.
+"""Row F2: unmodified Java executors of XXL-Job work with our client and server.
+
+Our client sends them requests, and they report to an admin that stands on our server.
 """
 
 from __future__ import annotations

@@ -1,5 +1,7 @@
-"""Unmodified Java executors of XXL-Job under `tidemark scheduler run`: they register, run, are
-read, killed, timed out and asked; what they tell while no centre is there comes when one is.
+"""Unmodified Java executors of XXL-Job live under `tidemark scheduler run`.
+
+They register, run, have their logs read, are killed, timed out and polled; results from a time
+without a centre arrive when one is back.
 """
 
 from __future__ import annotations
@@ -15,15 +17,15 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from pipelines.alerting.store.database import Database
+from pipelines.database.clock import machine_ms
+from pipelines.database.database import Database
 from pipelines.scheduler.centre.run_requests import kill_run, log_of_run
-from pipelines.scheduler.desk import Desk
 from pipelines.scheduler.job_settings import JobSettings
 from pipelines.scheduler.roles import Actor
 from pipelines.scheduler.run_life import RunState
+from pipelines.scheduler.service import Desk
 from pipelines.scheduler.store import groups, jobs, registry, results, tables
 from pipelines.scheduler.store.audit import Change
-from pipelines.scheduler.store.clock import machine_ms
 from provision import jars
 from tests.integration.alerting.stores import sqlite_address
 from tests.integration.scheduler.parties import LOOK_AGAIN_S, PATIENCE_S, TOKEN, until

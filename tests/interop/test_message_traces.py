@@ -1,6 +1,4 @@
-"""Row D6: traces of our clients are read by RocketMQ's own codec and by mqadmin, those of Java
-clients by ours.
-"""
+"""Row D6: RocketMQ's codec and mqadmin read our clients' traces, and we read Java's."""
 
 from __future__ import annotations
 
@@ -9,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from engine.client import Admin, ClientConfig, Producer, PushConsumer
-from engine.client.transaction import TransactionProducer
-from engine.client.transaction_end import TransactionState
+from engine.admin import Admin
+from engine.client import ClientConfig, Producer, PushConsumer
+from engine.client.transactions.transaction_end import TransactionState
+from engine.client.transactions.transaction_producer import TransactionProducer
 from engine.protocol.trace import (
     ConsumedTrace,
     ConsumeEnd,

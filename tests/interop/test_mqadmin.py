@@ -1,4 +1,4 @@
-"""`mqadmin` of RocketMQ 5.5 works on our cluster and prints what it prints on a real one.
+"""RocketMQ 5.5's `mqadmin` works on our cluster and prints what it prints on a real one.
 
 Rows A4, B1, C1, C5 and D6, through RocketMQ's own tools. The suite compares with what the real
 cluster printed when it was recorded; `make test-slow` runs both side by side.

@@ -1,7 +1,7 @@
-"""`tidemark admin` offers what the compared sub-commands of `mqadmin` do (row C1).
+"""Row C1: `tidemark admin` offers what the compared sub-commands of `mqadmin` do.
 
-The table is held against the sub-commands that run on both clusters, and against the command line
-as it is: a command or an option that goes takes its line with it.
+The table is compared with the sub-commands that run on both clusters, and with the present command
+line: a command or an option that goes takes its line with it.
 """
 
 from __future__ import annotations

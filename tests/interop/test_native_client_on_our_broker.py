@@ -1,5 +1,6 @@
-"""A client built on RocketMQ's C++ library (the native Python package) sends to and consumes from
-our name server and broker: its heartbeats name enumerations by number.
+"""A client on RocketMQ's C++ library sends to and consumes from our name server and broker.
+
+It is the native Python package, whose heartbeats name enumerations by number.
 
 Rows: Wire, B1.
 """
@@ -16,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from engine.client.admin import Admin
+from engine.admin import Admin
 from engine.protocol.message import MessageQueue
 from engine.runtime import system_runtime
 from tests.integration.client.cluster_users import client_config

@@ -1,5 +1,6 @@
-"""A topic that was deleted and made again is a new life: foreign consumers get every message of it,
-whether they keep running or come back, and nobody sees a negative lag.
+"""Foreign consumers get every message of a topic that was deleted and recreated.
+
+They do whether they keep running or come back, and nobody sees a negative lag.
 
 Rows C1, B1.
 """
@@ -7,13 +8,14 @@ Rows C1, B1.
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from tests.interop.java_clients import JavaChecks
-from tests.interop.ledger_consumers import CLIENTS, Consumers
+from tests.interop.ledger_consumers import CLIENTS, POLLERS, Consumers
 from tests.interop.new_lives import (
     Cell,
     Outcome,
@@ -22,6 +24,8 @@ from tests.interop.new_lives import (
     play_over_restarts,
     table,
 )
+from tests.pipelines.gold_lake import gold
+from tests.pipelines.live_play import shipped
 
 LIVES = int(os.environ.get("TIDEMARK_LIVES", "10"))
 """How often the slow stories make a topic again."""
@@ -48,6 +52,16 @@ def assert_that_all_arrived(outcomes: list[Outcome]) -> None:
     assert not any(outcome.unrouted for outcome in outcomes), f"no route:\n{table(outcomes)}"
 
 
+def assert_that_gold_says_so(work: Path, made_again: int) -> None:
+    """Of the spool of the broker whose files are in `work`: so many lives, all of each is read."""
+    lake = shipped(work / "store", work / "lake")
+    assert len(gold(lake, "topic_lives")) == made_again
+    rows = gold(lake, "passed_over_messages")
+    assert {(row["outcome"], row["messages"]) for row in rows} == {("READ", 0)}, rows
+    topics = Counter((row["topic"], row["made_again_at"]) for row in rows)
+    assert len(topics) == made_again, topics
+
+
 @pytest.mark.timeout(120)
 async def test_a_running_java_consumer_gets_every_message_of_a_topic_made_again(
     consumers: Consumers, tmp_path: Path
@@ -56,6 +70,7 @@ async def test_a_running_java_consumer_gets_every_message_of_a_topic_made_again(
         [Cell("java")], consumers, tmp_path / "engine", lives=2, within_s=20
     )
     assert_that_all_arrived(outcomes)
+    assert_that_gold_says_so(tmp_path / "engine", made_again=2)
 
 
 @pytest.mark.slow
@@ -69,6 +84,7 @@ async def test_every_client_gets_every_message_of_a_topic_made_again(
     cells = matrix(clients, auto_create=auto_create, away=away)
     outcomes = await play_at_once(cells, consumers, tmp_path / "engine", lives=LIVES)
     assert_that_all_arrived(outcomes)
+    assert_that_gold_says_so(tmp_path / "engine", made_again=LIVES * len(cells))
 
 
 @pytest.mark.slow
@@ -129,6 +145,34 @@ async def test_running_clients_miss_nothing_when_the_broker_was_killed_meanwhile
         Cell(client, orderly, queues, change=change)
         for client in at_hand(consumers, CLIENTS)
         for orderly in (False, True)
+        for queues in (1, 4)
+    ]
+    outcomes = await play_over_restarts(cells, consumers, tmp_path / "engine", lives=LIVES)
+    assert_that_all_arrived(outcomes)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(WHOLE_RUN_S)
+@pytest.mark.parametrize("away", [False, True], ids=["running", "away"])
+async def test_whoever_polls_gets_every_message_of_a_topic_made_again(
+    consumers: Consumers, tmp_path: Path, *, away: bool
+) -> None:
+    """With the offsets of its group, and with offsets that only it knows."""
+    cells = [Cell(client, queues=queues, away=away) for client in POLLERS for queues in (1, 4)]
+    outcomes = await play_at_once(cells, consumers, tmp_path / "engine", lives=LIVES)
+    assert_that_all_arrived(outcomes)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(WHOLE_RUN_S)
+@pytest.mark.parametrize("away", [False, True], ids=["running", "away"])
+@pytest.mark.parametrize("change", ["store emptied", "restarted"])
+async def test_whoever_polls_misses_nothing_when_the_broker_was_killed_meanwhile(
+    consumers: Consumers, tmp_path: Path, change: str, *, away: bool
+) -> None:
+    cells = [
+        Cell(client, queues=queues, away=away, change=change)
+        for client in POLLERS
         for queues in (1, 4)
     ]
     outcomes = await play_over_restarts(cells, consumers, tmp_path / "engine", lives=LIVES)

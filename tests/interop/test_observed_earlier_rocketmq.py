@@ -1,4 +1,4 @@
-"""A real Apache RocketMQ 4.9.7, watched from outside: what stands still is found as on a 5.5."""
+"""The observer finds what stands still on a real Apache RocketMQ 4.9.7 as on a 5.5."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import pytest
 
 from demo.rocketmq import Installation, configure_log
 from engine.protocol.message import Message
+from pipelines.base.settings import Evaluation
 from pipelines.marts.declared import steps
-from pipelines.settings import Evaluation
 from provision import jars, java
 from provision.places import earlier_rocketmq_jars
 from tests.integration.broker.spooled import spooled

@@ -1,5 +1,7 @@
-"""Lite topics of a real Apache RocketMQ 5.5, watched from outside: queues of a parent topic that no
-list names. How far a group is in each comes with the answer about all groups.
+"""The observer reports groups' progress in lite topics of a real Apache RocketMQ 5.5.
+
+These are queues of a parent topic that no list names. How far a group is in each comes with the
+answer about all groups.
 """
 
 from __future__ import annotations
@@ -9,15 +11,16 @@ from pathlib import Path
 
 import pytest
 
-from engine.client import Admin, ClientConfig, Producer
-from engine.client.admin.asking import Asking
+from engine.admin import Admin
+from engine.admin.api.requests import AdminRequests
+from engine.client import ClientConfig, Producer
 from engine.foundation.errors import TidemarkError
 from engine.protocol.codes import RequestCode as Code
 from engine.protocol.message import Message
 from engine.runtime import system_runtime
 from engine.telemetry.shipper.shipper import Shipper
+from pipelines.base.settings import Evaluation
 from pipelines.marts.declared import needed_for
-from pipelines.settings import Evaluation
 from tests.integration.broker.cluster import eventually
 from tests.integration.broker.spooled import spooled
 from tests.integration.observer.played_cluster import PlayedCluster, observing
@@ -34,7 +37,7 @@ SETTINGS = {"enableLmq": "true", "enableMultiDispatch": "true"}
 
 async def with_three_messages_of_which_one_is_consumed(cluster: RealRocketMQ) -> None:
     config = ClientConfig(namesrv_addresses=(cluster.name_server,))
-    asking = Asking(system_runtime(), config)
+    asking = AdminRequests(system_runtime(), config)
     topic = {
         "topic": PARENT,
         "defaultTopic": "TBW102",

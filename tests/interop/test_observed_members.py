@@ -1,5 +1,6 @@
-"""Java members on a real Apache RocketMQ, watched from outside: members at odds, an id that two
-processes bear, and members that pull for themselves.
+"""The observer reports members at odds, shared client ids and self-pulling members.
+
+They are Java members on a real Apache RocketMQ; a shared id is one that two processes bear.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ import pytest
 
 from demo.rocketmq import Installation, configure_log
 from engine.protocol.message import Message
+from pipelines.base.settings import Evaluation
 from pipelines.marts.declared import steps
-from pipelines.settings import Evaluation
 from provision.places import rocketmq_jars
 from tests.integration.broker.spooled import spooled
 from tests.integration.client.cluster_users import eventually, producing

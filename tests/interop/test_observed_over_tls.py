@@ -1,4 +1,4 @@
-"""A real Apache RocketMQ 5.5 that speaks TLS alone, watched by `tidemark observe`."""
+"""The observer watches a real Apache RocketMQ 5.5 that speaks only TLS."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from engine.client import Admin, ClientConfig, Producer
+from engine.admin import Admin
+from engine.client import ClientConfig, Producer
 from engine.foundation.errors import TidemarkError
 from engine.protocol.message import Message
 from engine.runtime import system_runtime

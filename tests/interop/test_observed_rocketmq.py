@@ -1,4 +1,4 @@
-"""A real Apache RocketMQ, watched from outside: what stands still is found from its answers."""
+"""The observer finds from a real Apache RocketMQ's answers what stands still on it."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 
+from engine.admin import admin_at
 from engine.client import ConsumeContext
-from engine.client.admin import admin_at
 from engine.client.config import MessageModel
 from engine.foundation.errors import TidemarkError
 from engine.protocol.message import Message, MessageExt
+from pipelines.base.settings import Evaluation
 from pipelines.marts.declared import steps
-from pipelines.settings import Evaluation
 from tests.integration.broker.spooled import picked, spooled
 from tests.integration.client.cluster_users import (
     LATER,
@@ -40,9 +40,12 @@ WATCHED_S = 45
 
 
 @contextmanager
-def observer(cluster: RealRocketMQ, folder: Path, *, ships: bool = True) -> Iterator[None]:
+def observer(
+    cluster: RealRocketMQ, folder: Path, *, ships: bool = True, period_s: int = 2
+) -> Iterator[None]:
     """`tidemark observe`, with a shipper if told so, until the end."""
-    words = ["observe", "-n", cluster.name_server, "--period", "2", "--home", str(folder / "home")]
+    words = ["observe", "-n", cluster.name_server, "--period", str(period_s)]
+    words += ["--home", str(folder / "home")]
     words += ["--lake", str(folder / "lake")] if ships else []
     command = [str(Path(sys.executable).parent / "tidemark"), *words]
     with (folder / "observer.log").open("w") as log:

@@ -1,5 +1,6 @@
-"""A real Apache RocketMQ 5.5 with accounts and rights, watched by an account that may read: which
-rights that needs, and what is said of one that is missing.
+"""The rights that the observer needs on a real Apache RocketMQ 5.5 with accounts.
+
+Its account may only read; a right that is missing is reported by name.
 """
 
 from __future__ import annotations
@@ -10,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from engine.client import Admin, ClientConfig
-from engine.client.admin.asking import Asking
+from engine.admin import Admin
+from engine.admin.api.requests import AdminRequests
+from engine.client import ClientConfig
 from engine.foundation.errors import TidemarkError
 from engine.protocol.codes import RequestCode as Code
 from engine.protocol.message import Message, MessageQueue
@@ -40,7 +42,7 @@ def config(cluster: RealRocketMQ, account: Credentials) -> ClientConfig:
 
 async def allow(cluster: RealRocketMQ, rights: dict[str, list[str]], *, anew: bool = False) -> None:
     """Give the account that watches these rights, and no others."""
-    asking = Asking(system_runtime(), config(cluster, ROOT))
+    asking = AdminRequests(system_runtime(), config(cluster, ROOT))
     user = {"username": EYE.access_key, "password": EYE.secret_key, "userType": "Normal"}
     entries = [
         {"resource": name, "actions": actions, "sourceIps": [], "decision": "Allow"}

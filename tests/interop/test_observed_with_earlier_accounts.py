@@ -1,4 +1,4 @@
-"""A real Apache RocketMQ 4.9.7 with ACL 1.0 on, watched by accounts that are no administrators."""
+"""The observer reads a real Apache RocketMQ 4.9.7 with ACL 1.0 by non-admin accounts."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from engine.client import Admin, ClientConfig
+from engine.admin import Admin
+from engine.client import ClientConfig
 from engine.protocol.message import Message
 from engine.remoting.signing import Credentials
 from engine.runtime import system_runtime

@@ -1,5 +1,7 @@
-"""Rows A4, A5, A8 and B1: the same requests about offsets and membership to a real RocketMQ 5.5 and
-to our broker. The answers are the same, but for those listed with their reason.
+"""Rows A4, A5, A8 and B1: our broker answers about offsets and members as RocketMQ does.
+
+The same requests go to a real RocketMQ 5.5 and to our broker. The answers are the same, but for
+those listed with their reason.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ from collections.abc import Awaitable
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 from engine.protocol.codes import RequestCode as R
 from engine.protocol.command import RemotingCommand
@@ -17,9 +20,11 @@ from engine.protocol.fastjson import loads
 from tests.integration.broker.cluster import RawClient, eventually, messages
 from tests.interop.our_engine import OurEngine
 from tests.interop.real_rocketmq import RealRocketMQ
+from tidemark import app
 
 TOPIC, GROUP, OTHER = "asked_offsets", "asked-offsets", "asked-offsets-clone"
 DIFFERENT = {
+    "commit beyond the end": "an error, for who waits hears that it does not count",
     "query what was committed": "RocketMQ stores an offset beyond the end; we refuse it: it can "
     "only be of another life of the topic",
     "commit for a group there is not": "refused by RocketMQ; we make it, as heartbeats do",
@@ -27,6 +32,7 @@ DIFFERENT = {
     "commit for a queue there is not": "stored by RocketMQ, refused by us",
     "reset a queue there is not": "done by RocketMQ, refused by us",
     "reset to one behind the end": "done by RocketMQ, refused by us: nothing is there",
+    "delete the offsets of one topic": "RocketMQ's brokers do not know the request",
     "reset forward without force": "RocketMQ's brokers of 5.x pass over isForce; we heed it",
 }
 """Where we differ on purpose."""
@@ -144,6 +150,10 @@ async def ask_everything(broker: str) -> Said:
         ("commit for a queue there is not", lambda: commit(one, 1, 77)),
         ("reset a queue there is not", lambda: reset(one, queueId=9)),
         ("reset to one behind the end", lambda: reset(one, queueId=0, offset=6)),
+        (
+            "delete the offsets of one topic",
+            lambda: one.ask(R.DELETE_CONSUMER_OFFSETS, group=OTHER, topic=TOPIC),
+        ),
         ("reset forward without force", lambda: reset(one, timestamp=-1, isForce=False)),
     ):
         said[name] = heard(await request())
@@ -160,3 +170,12 @@ def test_requests_about_offsets_are_answered_as_a_real_broker_answers_them(
     ours = asyncio.run(ask_everything(engine_process.broker))
     different = {name: (real[name], ours[name]) for name in real if real[name] != ours[name]}
     assert list(different) == list(DIFFERENT), different
+
+
+def test_offsets_of_one_topic_are_not_deleted_on_a_real_broker_and_the_answer_says_why(
+    apache_rocketmq: RealRocketMQ,
+) -> None:
+    words = ("offset", "delete", GROUP, TOPIC, "--dry-run", "-n", apache_rocketmq.name_server)
+    answer = CliRunner().invoke(app, ["admin", *words])
+    assert (answer.exit_code, answer.stdout) == (1, "")
+    assert "delete all offsets of a group, or none" in answer.stderr

@@ -1,7 +1,8 @@
 """Rows C2, C3, C4: Apache RocketMQ 5.5 and our broker take turns on one store folder.
 
 Messages, keys, consume offsets, topics and delayed messages that one has stored are there for the
-other, in both directions, after a clean stop and after kill -9.
+other, in both directions, after a clean stop and after kill -9. A topic that our broker deleted and
+made again has only its new life, and its readers are at its beginning.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from tests.interop.real_rocketmq import real_rocketmq
 SHAPE = {"mappedFileSizeCommitLog": "1048576", "mappedFileSizeConsumeQueue": "2000"}
 OUR_SHAPE = [word for key, value in SHAPE.items() for word in ("--set", f"{key}={value}")]
 TOPIC = "both-brokers"
+ANEW, ANEW_READERS = "made-again", [f"reader-{number}" for number in range(40)]
 PER_BROKER = 130  # More than one consume-queue file of 100 units.
 DELAY_LEVEL = 3  # 10 s
 
@@ -97,6 +99,36 @@ async def check(client: RawClient, before: list[str]) -> None:
     await eventually(delivered, "delayed messages are delivered, once each", within_s=40)
 
 
+async def make_again(client: RawClient) -> None:
+    """A topic with readers is deleted and made again, with fewer messages than before."""
+    await client.make_topic(ANEW)
+    for number in range(10):
+        assert (await client.send(b"old %d" % number, topic=ANEW)).code == ResponseCode.SUCCESS
+    for code in (RequestCode.GET_MIN_OFFSET, RequestCode.GET_MAX_OFFSET):  # As who chooses does.
+        await client.ask(code, topic=ANEW, queueId=0)
+    for group in ANEW_READERS:
+        await client.commit(7, topic=ANEW, group=group)
+        assert (await client.committed(topic=ANEW, group=group)).fields["offset"] == "7"
+    deleted = await client.ask(RequestCode.DELETE_TOPIC_IN_BROKER, topic=ANEW)
+    assert deleted.code == ResponseCode.SUCCESS, deleted.remark
+    await client.make_topic(ANEW)
+    for number in range(6):
+        assert (await client.send(b"new %d" % number, topic=ANEW)).code == ResponseCode.SUCCESS
+
+
+async def check_made_again(client: RawClient) -> None:
+    """Its new life is there, and all of it is before its readers."""
+    answer = await client.pull(0, topic=ANEW)
+    assert [message.body for message in messages(answer)] == [b"new %d" % n for n in range(6)]
+    for group in ANEW_READERS:
+        stats = await client.ask(RequestCode.GET_CONSUME_STATS, consumerGroup=group, topic=ANEW)
+        assert b'"consumerOffset":0' in stats.body, (group, stats.body)
+        committed = await client.committed(topic=ANEW, group=group)
+        assert committed.fields.get("offset") == "0", (group, committed.remark)
+    end = await client.send(b"of another broker", topic=ANEW)
+    assert end.fields["queueOffset"] == "6"
+
+
 async def by_key(client: RawClient, key: str) -> list[MessageExt]:
     answer = await client.ask(
         RequestCode.QUERY_MESSAGE,
@@ -125,12 +157,14 @@ def test_each_goes_on_where_the_other_stopped(tmp_path: Path, clean: bool) -> No
     assert (tmp_path / "store" / "abort").exists() is not clean
     with our_engine(tmp_path, *OUR_SHAPE, killed=not clean) as ours:
         talk(ours.broker, lambda client: check(client, ["rocketmq"]))
+        talk(ours.broker, make_again)
         talk(ours.broker, lambda client: write(client, "tidemark"))
         if not clean:
             wait_for_offset(tmp_path / "store", "tidemark")
     assert (tmp_path / "store" / "abort").exists() is not clean
     with real_rocketmq(tmp_path, SHAPE) as rocketmq:
         talk(rocketmq.broker, lambda client: check(client, ["rocketmq", "tidemark"]))
+        talk(rocketmq.broker, check_made_again)
 
 
 def wait_for_offset(store: Path, who: str) -> None:

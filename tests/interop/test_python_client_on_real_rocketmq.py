@@ -1,5 +1,6 @@
-"""Our client library as producer and consumer of a real Apache RocketMQ: the peer that tells us
-what is right.
+"""Our client library produces to and consumes from a real Apache RocketMQ.
+
+The real broker is the reference for correct behaviour.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""Our client signs for a real Apache RocketMQ 5.5 that checks signatures: what it takes from us is
-what it takes from its own clients.
+"""A real Apache RocketMQ 5.5 accepts the signatures of our client, and no others.
+
+What it takes from us is what it takes from its own clients.
 """
 
 from __future__ import annotations
@@ -9,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from engine.client import Admin, ClientConfig, Producer, ProducerConfig
-from engine.client.send_result import SendStatus
+from engine.admin import Admin
+from engine.client import ClientConfig, Producer, ProducerConfig
+from engine.client.sending.send_result import SendStatus
 from engine.foundation.errors import TidemarkError
 from engine.protocol.message import Message
 from engine.remoting.signing import Credentials

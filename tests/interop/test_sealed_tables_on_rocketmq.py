@@ -1,5 +1,7 @@
-"""Row C3: the tables of `config/` carry a seal of ours, and Apache RocketMQ 5.5 reads them all the
-same: topics, groups, offsets. What it writes in their place has no seal, and is no damage to us.
+"""Row C3: Apache RocketMQ 5.5 reads our sealed tables of `config/`, and we read its own.
+
+The tables are topics, groups and offsets. What it writes in their place has no seal, and is no
+damage to us.
 """
 
 from __future__ import annotations
@@ -8,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from engine.client import Admin, ClientConfig
+from engine.admin import Admin
+from engine.client import ClientConfig
 from engine.protocol.message import MessageQueue
 from engine.runtime import system_runtime
 from engine.store.table_file import seal_of

@@ -1,6 +1,6 @@
-"""Row D3: our SQL92 selectors and RocketMQ 5.5's own filter say the same of every case.
+"""Row D3: our SQL92 selectors and RocketMQ 5.5's own filter agree on every case.
 
-Hypothesis makes the cases, one Java program answers all of them.
+Hypothesis makes the cases; one Java program answers all of them.
 """
 
 from __future__ import annotations

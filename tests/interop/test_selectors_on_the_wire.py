@@ -1,6 +1,7 @@
-"""Row D3: a real RocketMQ 5.5 and our broker are asked by the same selectors, most of them such as
-can match nothing, or seem to. What both say is what the rows have, which a fast test holds against
-our evaluator (`unit/protocol/test_selectors.py`).
+"""Row D3: a real RocketMQ 5.5 and our broker select the same messages by each selector.
+
+Most of the selectors can match nothing, or seem to. What both say is what the rows have, with which
+a fast test compares our evaluator (`unit/protocol/test_selectors.py`).
 """
 
 from __future__ import annotations

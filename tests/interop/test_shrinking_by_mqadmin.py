@@ -1,5 +1,6 @@
-"""Row C1: RocketMQ's own `mqadmin updateTopic` on our broker takes no queue with messages in it,
-says what would be stranded, and does it when the attribute says that it is meant.
+"""Row C1: `mqadmin updateTopic` removes no queue with messages unless this is intended.
+
+Our broker says what would be stranded, and removes it when the attribute says that it is meant.
 """
 
 from __future__ import annotations
@@ -7,7 +8,8 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from engine.client import Admin, ClientConfig
+from engine.admin import Admin
+from engine.client import ClientConfig
 from engine.runtime import system_runtime
 from tests.integration.broker.cluster import RawClient
 from tests.interop.java_clients import JavaChecks

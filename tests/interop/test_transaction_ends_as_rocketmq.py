@@ -1,4 +1,4 @@
-"""Row D4: END_TRANSACTION that does not fit is refused by our broker as by Apache RocketMQ."""
+"""Row D4: our broker refuses an END_TRANSACTION that does not fit, as Apache RocketMQ does."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""`make mutants`: plant every listed bug, one at a time, and see the tests named for it fail.
+"""The command `make mutants`: plants each listed bug and checks that its tests fail.
 
     python -m tests.mutants [--only ROW_OR_TOPIC ...] [--every N] [--at-once N] [--trust-the-tests]
 
-A line for each when it is judged; then every test that failed runs once more without a bug: one
-that fails anyway proves nothing. Ends with 1 when a mutant survives, cannot be planted or is not
-proven.
+Bugs are planted one at a time. It prints a line for each when it is judged; then every test that
+failed runs once more without a bug: one that fails anyway proves nothing. Ends with 1 when a mutant
+survives, cannot be planted or is not proven.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
-"""What pytest does otherwise while a bug is planted: a plugin, `-p tests.mutants.judging`.
+"""A pytest plugin for runs with a planted bug: records the first test that failed.
 
-It writes down which test failed first, and Hypothesis looks for no smaller example of a bug that is
-known. Invariant: no test passes or fails because of it.
+It is loaded by `-p tests.mutants.judging`.
+
+Hypothesis does not shrink the example of a bug that is known. Invariant: no test passes or fails
+because of it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Planted bugs: what a mutant is, how it is put into a copy of the project, and how it is judged.
+"""Planted bugs: reads them, plants each in a copy of the project, and judges its tests.
 
 Each row of docs/rows.md has a bug that somebody could well write, and the tests that must notice
 it. A row whose bug nobody notices has no test, whatever its tests are called.

@@ -17,12 +17,13 @@ import httpx
 import pytest
 
 from engine.foundation.errors import ConfigError
-from pipelines import lab_links
-from pipelines.investigations import KINDS, PATH, Investigation, asked_for, of_alert
-from pipelines.lab import NOTEBOOKS, lab_command, lab_environment
-from pipelines.lake import Lake
-from pipelines.microseconds import micros
+from pipelines.base.time_units import micros
+from pipelines.lab import lab_links
+from pipelines.lab.lab import lab_command, lab_environment
+from pipelines.lake.lake import Lake
+from pipelines.reading.investigations import KINDS, PATH, Investigation, asked_for, of_alert
 from pipelines.tm import LAKE_VARIABLE
+from provision.places import NOTEBOOKS
 from tests.gold_lake import END, START, write_gold_lake
 
 GROUPS = {"members": "billing", "failures": "billing", "duplicates": "ledger"}

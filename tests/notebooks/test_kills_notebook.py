@@ -16,8 +16,8 @@ from experiment.ledger import Delivery
 from experiment.plan import Flush, Kill, Listener, Plan, Victim
 from experiment.score import KillRow, score
 from experiment.stage import Killed, Played
-from pipelines.lab import write_jupyter
-from pipelines.lake import Lake
+from pipelines.lab.lab import write_jupyter
+from pipelines.lake.lake import Lake
 from tests.gold_lake import write_gold_lake
 from tests.lake_lag import CRASH
 from tests.lake_story import CLUSTER, at

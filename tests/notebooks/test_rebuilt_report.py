@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from pipelines.alerting.store.database import Database
-from pipelines.moment import last_complete
+from pipelines.base.command_options import user_name
+from pipelines.database.database import Database
+from pipelines.reading.moment import last_complete
 from pipelines.reports.commands import app
 from pipelines.reports.kept import NOTEBOOK_FILE, PAGE_FILE, Shelf
-from pipelines.scheduler.for_commands import user_name
 from pipelines.scheduler.store.audit import audit_of
 from tests.lake_of_days import Size, write_lake_of_days
 from tests.unit.reports.test_kept_reports import NUMBERS, RUN, folder_with_numbers

@@ -15,8 +15,8 @@ from deltalake import DeltaTable
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
 
-from pipelines.lab import KERNEL, lab_environment, write_jupyter
-from pipelines.lake import Lake
+from pipelines.lab.lab import KERNEL, lab_environment, write_jupyter
+from pipelines.lake.lake import Lake
 from tests.gold_lake import write_gold_lake
 
 FOLDER = Path(__file__).resolve().parents[2] / "notebooks"

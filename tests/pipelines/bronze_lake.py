@@ -16,8 +16,8 @@ import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 
 from engine.telemetry.tables import BY_NAME
-from pipelines.lake import Lake
-from pipelines.schemas import arrow_schema
+from pipelines.lake.lake import Lake
+from pipelines.lake.schemas import arrow_schema
 
 START_US = int(datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC).timestamp()) * 1_000_000
 SECOND = 1_000_000

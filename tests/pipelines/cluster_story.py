@@ -189,6 +189,35 @@ class ClusterStory:
             "retry_dlq_flow", **place, reconsume_times=times, step="DEAD_LETTERED", reason="tries"
         )
 
+    def pop(self, queue: Queue, *, message_id: str, out: int) -> None:
+        """The group reads the queue by POP: so many are handed out, and one comes back in vain."""
+        self.writer.report(
+            "pop_watermarks",
+            group=queue.group,
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            popped=queue.max_offset,
+            max_offset=queue.max_offset,
+            unacknowledged=out,
+            unacknowledged_ranges=[
+                {"from_offset": queue.max_offset - out, "to_offset": queue.max_offset}
+            ],
+            handed_out_since=self.writer.now_us - 5 * SECOND,
+            invisible_ms=15_000,
+            acknowledged=0,
+            expired=1,
+        )
+        self.writer.report(
+            "retry_dlq_flow",
+            message_id=message_id,
+            origin_topic=queue.topic,
+            origin_queue_id=queue.queue_id,
+            origin_offset=1,
+            group=queue.group,
+            reconsume_times=1,
+            step="INVISIBLE_TIME_EXPIRED",
+        )
+
     def send_again(self, queue: Queue, *, message_id: str) -> int:
         """The group is handed the newest message, which is a copy of an earlier one; its offset."""
         offset = queue.max_offset - 1
@@ -218,6 +247,19 @@ class ClusterStory:
             client_id=queue.last_puller,
         )
 
+    def delete_unread(self, queue: Queue, count: int) -> None:
+        """Retention takes messages that the group has not read."""
+        begin = queue.committed or 0
+        self.writer.report(
+            "unread_deletions",
+            group=queue.group,
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            from_offset=begin,
+            to_offset=begin + count,
+            unread=count,
+        )
+
     def delete_topic(self, topic: str) -> None:
         """It is gone, and so is what groups had on its queues."""
         self.queues = [queue for queue in self.queues if queue.topic != topic]
@@ -229,6 +271,19 @@ class ClusterStory:
         queue = Queue(group, topic, 0, 0, owner=client)
         self.queues.append(queue)
         self.commit(queue, 0, path="NEW_LIFE", client=None)
+        self.writer.report(
+            "consume_offsets",
+            group=group,
+            topic=topic,
+            queue_id=0,
+            offset=0,
+            path="PULL",
+            trigger="UNKNOWN",
+            client_id=None,
+            accepted=False,
+            min_offset=0,
+            max_offset=0,
+        )
         return queue
 
     def _boot(self, down_s: int, *, clean: bool) -> None:

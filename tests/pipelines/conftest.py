@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from pipelines.session import open_session
+from pipelines.lake.session import open_session
 from tests.pipelines.gold_lake import compute
 from tests.pipelines.incident_story import tell_incidents
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from pipelines.catalogue import BY_NAME, COMPUTED_TABLES
 from pipelines.cycles.driver import Job
-from pipelines.lake import Lake, whole_table
+from pipelines.lake.lake import Lake, whole_table
+from pipelines.reading.catalogue import BY_NAME, COMPUTED_TABLES
 from tests.pipelines.in_process import SHORT, driver_of, in_process, run_to_the_end
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from pipelines.base.settings import Evaluation, Pace
 from pipelines.cycles.buckets import packed, unpacked
 from pipelines.cycles.driver import Driver, Job
 from pipelines.cycles.live import only_driver, run_live
 from pipelines.cycles.work import BucketDone, WorkOrder, judge, read
-from pipelines.lake import Lake
-from pipelines.settings import Evaluation, Pace
+from pipelines.lake.lake import Lake
 
 SHORT = Evaluation(window_ms=10_000, slide_ms=2_000)
 """The demo's figures: stories need not be long."""

@@ -20,6 +20,7 @@ def tell_incidents(lake: Path, *, seed: int = 7) -> None:
         "reset",
         "gone",
         "twice",
+        "popping",
     ):
         story.group(group, [f"{group}-1", f"{group}-2"])
     story.group("failing", ["failing-1"], queues=1)
@@ -56,6 +57,7 @@ def tell_incidents(lake: Path, *, seed: int = 7) -> None:
     story.run(6)
     for queue_id in range(2):
         story.send_again(story.queue("twice", queue_id), message_id="TWICE")
+    story.pop(story.queue("popping", 0), message_id="NOT-ACKNOWLEDGED", out=3)
     story.fail(story.queue("failing", 0), message_id="POISON", times=2)
     story.run(40)
     story.queue("frozen", 0).frozen_at = None
@@ -67,6 +69,7 @@ def tell_incidents(lake: Path, *, seed: int = 7) -> None:
     story.run(6)
     story.crash_broker(down_s=3)
     story.commit(restarted, 8, path="COMMIT_RPC", client="restarted-1")
+    story.delete_unread(story.queue("reset", 0), 5)
     story.reuse(story.queue("calm", 0), before="LOST-A", now="NEW-A")
     story.run(20)
     story.restart_broker(down_s=2)

@@ -19,13 +19,8 @@ from engine.client.consuming.listeners import MessageListener
 from engine.protocol.message import MessageExt
 from engine.runtime import system_runtime
 from engine.telemetry.shipper.shipper import Shipper
-from pipelines.settings import Evaluation
-from tests.integration.client.cluster_users import (
-    client_config,
-    consumer_config,
-    consuming,
-    text,
-)
+from pipelines.base.settings import Evaluation
+from tests.integration.client.cluster_users import client_config, consumer_config, consuming, text
 from tests.pipelines.in_process import driver_of, run_to_the_end
 
 QUICK: Final = Evaluation(window_ms=2_000, slide_ms=1_000)

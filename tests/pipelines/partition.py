@@ -14,11 +14,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from engine.telemetry.tables import BY_NAME
-from pipelines.lake import Lake, whole_table
+from pipelines.base.settings import Evaluation
+from pipelines.lake.lake import Lake, whole_table
+from pipelines.lake.schemas import arrow_schema
 from pipelines.marts.computing import Computed, compute
 from pipelines.marts.mart import ROW_NUMBERS, Mart, Step
-from pipelines.schemas import arrow_schema
-from pipelines.settings import Evaluation
 from pipelines.staging.facts import FACT_TABLES, SHIPPER_SUFFIX, as_facts, row_numbers
 from pipelines.staging.soundness import sound
 

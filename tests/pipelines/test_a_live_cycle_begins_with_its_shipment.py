@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 
 from bench.analytics.bronze import BronzeAtScale
+from pipelines.base.settings import Pace
 from pipelines.cycles.driver import Driver, Progress
 from pipelines.cycles.live import POLL_S, REMOTE_POLL_S, only_driver, poll_s_of, run_live
-from pipelines.lake import Lake
-from pipelines.settings import Pace
+from pipelines.lake.lake import Lake
 from tests.pipelines.in_process import SHORT, driver_of
 
 KEYS = np.arange(32)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import runpy
 from datetime import timedelta
 from pathlib import Path
 
@@ -12,11 +14,13 @@ from pipelines import tm
 from pipelines.alerting.alerts import Alert, State, fingerprint_of
 from pipelines.alerting.entries import entry_of
 from pipelines.alerting.history.table import HistoryTable
-from pipelines.microseconds import micros
+from pipelines.base.time_units import micros
+from pipelines.reading.investigations import filled, of_alert
 from tests.gold_lake import END, START, write_gold_lake
 from tests.lake_story import CLUSTER
 
 MINUTE_US = 60_000_000
+NOTEBOOKS = Path(__file__).parents[2] / "notebooks" / "investigate"
 
 
 def change(kind: str, state: State, at_min: int, group: str, **said: str) -> tuple[str, Alert, int]:
@@ -107,3 +111,34 @@ def test_wrong_names_are_refused_with_the_near_ones(asked: tm.LakeHandle) -> Non
         asked.alerts(state="FIRE")
     with pytest.raises(ConfigError, match="did you mean 'billing'"):
         asked.alerts("biling")
+
+
+@pytest.mark.parametrize("notebook", sorted(NOTEBOOKS.glob("*.ipynb")), ids=lambda one: one.stem)
+def test_the_notebook_that_a_firing_alert_leads_to_shows_it_firing(
+    tmp_path: Path, notebook: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is seen at a moment of the data is evaluated, and recorded, some seconds later."""
+    lake = write_gold_lake(tmp_path / "lake")
+    told = [
+        change("BEGUN", State.PENDING, 1, "billing"),
+        change("FIRED", State.FIRING, 2, "billing"),
+    ]
+    entries = [
+        entry_of(alert, kind, observed_us=at_us, recorded_us=at_us + 20_000_000)
+        for kind, alert, at_us in told
+    ]
+    table = HistoryTable(lake)
+    table.taken("h")
+    table.append("h", list(enumerate(entries, start=1)))
+    _, alert, at_us = told[-1]
+    asked = of_alert(
+        "group_state", alert.labels, begin_us=at_us, end_us=at_us, margin=timedelta(minutes=5)
+    )
+    cells = filled(json.loads(notebook.read_text()), asked)["cells"]
+    code = ["".join(one["source"]) for one in cells if one["cell_type"] == "code"]
+    parameters, opening, alerts = code[:3]
+    script = tmp_path / "script.py"
+    script.write_text("\n".join((parameters, opening, f"said = {alerts}.verdict")))
+    monkeypatch.setenv(tm.LAKE_VARIABLE, lake.root)
+    said = runpy.run_path(str(script))["said"]
+    assert said.startswith("1 alert of billing is open: LagGrows since ")

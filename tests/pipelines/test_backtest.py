@@ -13,15 +13,15 @@ from engine.foundation.errors import ConfigError, LakeError
 from pipelines.backtest.commands import app
 from pipelines.backtest.report import as_json
 from pipelines.backtest.scoring import Range, Score
-from pipelines.backtest.told import batches_of
 from pipelines.backtest.tried import Tried
 from pipelines.backtest.truths import Incident, append_incidents
 from pipelines.backtest.trying import Outcome, backtest, golds_of
+from pipelines.backtest.verdicts import batches_of
+from pipelines.base.settings import Evaluation
 from pipelines.cycles.driver import Job
-from pipelines.lake import Lake
+from pipelines.lake.lake import Lake
 from pipelines.rules.burrow.over_time import BurrowRules
 from pipelines.rules.thresholds import Thresholds
-from pipelines.settings import Evaluation
 from tests.pipelines.bronze_lake import SECOND
 from tests.pipelines.cluster_story import ClusterStory, moment
 from tests.pipelines.gold_lake import SHORT, compute
@@ -222,8 +222,8 @@ def test_rules_of_alerts_stand_beside_the_others_with_the_waits_of_their_notices
 def test_the_shipped_rules_of_alerts_are_tried_by_their_name(lake: Path) -> None:
     done = invoked("alerts", "--lake", str(lake), *RANGE, "--json")
     (alerts,) = json.loads(done.stdout)["rules"]
-    # That a group has no consumers is told after a minute, and here it lasts no longer.
-    assert [one["group"] for one in alerts["incidents"] if one["found"]] == ["frozen"]
+    # That a group has no consumers is told once gold has said it twice: it lasts a minute here.
+    assert [one["group"] for one in alerts["incidents"] if one["found"]] == ["frozen", "dead"]
     assert "alerts: not played, for they are about the present moment" in done.stderr
     assert "BrokerSilent" in done.stderr
 

@@ -20,8 +20,8 @@ from typing import IO, Final
 import pytest
 from deltalake import DeltaTable
 
-from pipelines.catalogue import COMPUTED_TABLES
 from pipelines.cycles.driver import Driver
+from pipelines.reading.catalogue import COMPUTED_TABLES
 from tests.pipelines.gold_lake import SHORT, everything
 from tests.pipelines.in_process import driver_of
 

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from engine.foundation.errors import LakeError
-from pipelines.catalogue import REBALANCES
-from pipelines.followed import Followed
-from pipelines.lake import Lake
-from pipelines.moment import last_complete
-from pipelines.reading import OpenTables, Reading
+from pipelines.lake.lake import Lake
+from pipelines.reading.catalogue import REBALANCES
+from pipelines.reading.incremental import Followed
+from pipelines.reading.moment import last_complete
+from pipelines.reading.reading import OpenTables, Reading
 from tests.lake_story import START, append_rows, begin_run, complete_cycle
 
 ONE, TWO = "c/one/0", "c/two/0"

@@ -132,9 +132,17 @@ def test_the_messages_of_a_reused_offset_are_both_named(told: Path) -> None:
     assert (row["outcome"], row["reused_offsets"]) == ("LOST", 5)
     end = row["queue_end"]
     assert row["evidence"] == (
-        f"calm-1 had pulled LOST-A at offset {end + 4} of topic-calm queue 0, and the broker lost "
-        f"it; NEW-A has its offset now. Given again are all offsets from {end} on"
+        f"Group calm had pulled message LOST-A at offset {end + 4} of queue 0 of topic-calm on "
+        f"{row['broker']} when the broker lost it. It had been pulled by calm-1; message NEW-A "
+        f"has its offset now. All offsets from {end} on are given to other messages. See "
+        "whether it was processed."
     )
+
+
+def test_messages_that_were_deleted_unread_are_a_range(told: Path) -> None:
+    [row] = gold(told, "lost_unread_messages")
+    assert (row["group"], row["messages"], row["error_messages"]) == ("reset", 5, 0)
+    assert row["to_offset"] == row["from_offset"] + 5
 
 
 def test_a_topic_that_was_made_again_is_marked_and_its_group_reads_all_of_it(told: Path) -> None:
@@ -158,11 +166,24 @@ def test_a_message_that_its_producer_sent_again_is_a_certain_duplicate(told: Pat
         second = (row["from_offset"], row["to_offset"])
         assert second == (row["redelivered_from"], row["redelivered_to"])
         assert (row["at_risk_messages"], row["redelivered_messages"]) == (1, 1)
-        assert row["evidence"] == (
-            "message TWICE was sent again by its producer and stored twice: the second copy, at "
-            f"offset {row['from_offset']}, was delivered too"
-        )
+        got = f"Group twice got message TWICE of queue {row['queue_id']}"
+        assert row["evidence"].startswith(got)
+        said = "its producer sent it again, and the second copy, at offset"
+        assert f"{said} {row['from_offset']}, was delivered too" in row["evidence"]
     assert present(told, "stalled_windows", group="twice") == []
+
+
+def test_a_message_that_a_pop_group_did_not_acknowledge_is_a_certain_duplicate_and_no_failure(
+    told: Path,
+) -> None:
+    cause = "INVISIBLE_TIME_EXPIRED"
+    (row,) = present(told, "duplicate_risk_windows", group="popping", cause=cause)
+    assert (row["basis"], row["outcome"]) == (cause, "CONFIRMED")
+    assert (row["message_id"], row["from_offset"]) == ("NOT-ACKNOWLEDGED", 1)
+    sheet = [row for row in gold(told, "retry_flow") if row["group"] == "popping"]
+    assert {(row["sent_back"], row["came_back"]) for row in sheet} == {(0, 1)}
+    (out,) = [row for row in gold(told, "pop_progress") if row["group"] == "popping"]
+    assert (out["waiting"], out["unacknowledged"], out["expired"]) == (0, 3, 1)
 
 
 def test_a_broker_s_crash_is_told_and_readers_that_live_on_repeat_nothing(told: Path) -> None:

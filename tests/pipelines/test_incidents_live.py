@@ -15,18 +15,11 @@ from typing import Any
 
 import pytest
 
-from engine.broker.reported_offsets import tell_offset
 from engine.client import ConsumeConcurrentlyStatus, ConsumeContext
 from engine.protocol.codes import RequestCode
 from engine.protocol.message import MessageExt
 from pipelines import tm
-from tests.integration.broker.cluster import (
-    RawClient,
-    broker_config,
-    cluster,
-    eventually,
-    messages,
-)
+from tests.integration.broker.cluster import RawClient, broker_config, cluster, eventually, messages
 from tests.integration.broker.power_cut import after_the_cut, before_the_cut
 from tests.integration.broker.spooled import spooled
 from tests.integration.client.cluster_users import consuming
@@ -127,9 +120,9 @@ async def overflow(play: Play) -> None:
     """
     client = await play.member("over")
     await client.commit(SENT, **place("over"))
-    parts, key = play.running.broker.parts, ("g-over", "t-over", 0)
-    previous = parts.offsets.place(*key, SENT + 70)
-    tell_offset(parts, key, SENT + 70, previous, path="COMMIT_RPC")
+    state, key = play.running.broker.state, ("g-over", "t-over", 0)
+    previous = state.offsets.place(*key, SENT + 70)
+    play.running.broker.services.offsets.facts.emit(key, SENT + 70, previous, path="COMMIT_RPC")
 
 
 async def to_the_beginning(play: Play) -> None:
@@ -190,9 +183,9 @@ async def everything(folder: Path) -> None:
             await play.topic(name)
         await play.topic("empty", 0)
         async with consuming(running.name_server_address, "g-frozen", {"t-frozen": stuck}):
-            async with asyncio.TaskGroup() as parts:
+            async with asyncio.TaskGroup() as state:
                 for part in PARTS:
-                    parts.create_task(part(play))
+                    state.create_task(part(play))
             await asyncio.sleep(max(0.0, ends_s - time.monotonic()))
             stuck.let_go.set()
 
@@ -392,7 +385,7 @@ def test_both_messages_of_an_offset_that_is_used_again_are_named(tmp_path: Path)
     [row] = gold(lake, "replaced_messages", group="g-twice")
     assert (row["message_id_before"], row["message_id"]) == ("OLD-4", "NEW-4")
     assert (row["offset"], row["reused_offsets"], row["outcome"]) == (4, 2, "LOST")
-    said = "twice@1 had pulled OLD-4 at offset 4 of t-twice queue 0, and the broker lost it; NEW-4"
+    said = "Group g-twice had pulled message OLD-4 at offset 4 of queue 0 of t-twice on"
     asked = tm.connect(lake)
     assert asked.replaced("g-twice").verdict.startswith(said)
     for name in ("OLD-4", "NEW-4"):

@@ -14,8 +14,8 @@ from typing import Any, Final
 
 import pytest
 
-from engine.client import Admin
-from engine.client.queue_selectors import select_by_index
+from engine.admin import Admin
+from engine.client.sending.queue_choice import select_by_index
 from engine.protocol.message import Message
 from engine.runtime import system_runtime
 from tests.integration.broker.cluster import broker_config, cluster

@@ -12,11 +12,11 @@ import pytest
 
 from engine.foundation.errors import LakeError
 from engine.telemetry.tables import ColumnType
-from pipelines.catalogue import STALLED_WINDOWS
-from pipelines.followed import Followed
-from pipelines.lake import Lake
-from pipelines.moment import last_complete
-from pipelines.reading import OpenTables, Reading
+from pipelines.lake.lake import Lake
+from pipelines.reading.catalogue import STALLED_WINDOWS
+from pipelines.reading.incremental import Followed
+from pipelines.reading.moment import last_complete
+from pipelines.reading.reading import OpenTables, Reading
 from tests.lake_story import START, append_rows, begin_run, complete_cycle
 
 ONE, TWO, LATE = "c/one/0", "c/two/0", "c/late/0"

@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 
 from engine.foundation.errors import ConfigError, LakeError
 from pipelines import commands, tm
-from pipelines.catalogue import COMPUTED_TABLES
+from pipelines.base.settings import Pace
 from pipelines.cycles.plan import last_done
 from pipelines.cycles.replaying import (
     cuts_of_cycle,
@@ -28,8 +28,8 @@ from pipelines.cycles.replaying import (
     judged_part,
     replay,
 )
-from pipelines.lake import Lake
-from pipelines.settings import Pace
+from pipelines.lake.lake import Lake
+from pipelines.reading.catalogue import COMPUTED_TABLES
 from pipelines.tm import LakeHandle, Result
 from tests.pipelines.cluster_story import ClusterStory, moment
 from tests.pipelines.gold_lake import SHORT, everything

@@ -23,14 +23,14 @@ from typer.testing import CliRunner
 
 from engine.foundation.errors import LakeError
 from pipelines import commands
-from pipelines.catalogue import COMPUTED_TABLES
+from pipelines.base.settings import Evaluation, Pace
 from pipelines.cycles.comparing import Difference
 from pipelines.cycles.cuts import Cut
 from pipelines.cycles.job import SHARED_BYTES, run_job
 from pipelines.cycles.live import only_driver
 from pipelines.cycles.replaying import differences, evaluation_of, judged_part, replay
-from pipelines.lake import Lake
-from pipelines.settings import Evaluation, Pace
+from pipelines.lake.lake import Lake
+from pipelines.reading.catalogue import COMPUTED_TABLES
 from pipelines.upkeep.maintainer import Maintainer
 from pipelines.upkeep.settings import Upkeep
 from tests.amounts import kills

@@ -12,8 +12,8 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from pipelines.catalogue import GOLD_TABLES
-from pipelines.lake import Lake
+from pipelines.lake.lake import Lake
+from pipelines.reading.catalogue import GOLD_TABLES
 from pipelines.tm import connect
 from tests.checked_lake import rows_of
 from tests.pipelines.bronze_lake import START_US, BronzeWriter

@@ -15,9 +15,10 @@ from pathlib import Path
 import pytest
 
 from bench.analytics.aged import checkpointed, move_checkpoint
-from pipelines import table_logs, tm
+from pipelines import tm
 from pipelines.cycles.plan import last_done
-from pipelines.lake import Lake
+from pipelines.lake import table_logs
+from pipelines.lake.lake import Lake
 from pipelines.upkeep.maintainer import Maintainer
 from pipelines.upkeep.settings import Upkeep
 from tests.pipelines.gold_lake import SHORT, everything

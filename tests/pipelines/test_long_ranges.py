@@ -9,14 +9,14 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from dashboards.held import held_cells
+from dashboards.reads.lag_series import held_cells, held_line
 from engine.foundation.errors import ConfigError
 from pipelines import tm
-from pipelines.lake import Lake
-from pipelines.long_ranges import LONG, SLOTS_MAX, lag_points, span_for
-from pipelines.moment import last_complete
-from pipelines.reading import OpenTables, Reading
-from pipelines.tm.asking import Asked, slots_asked
+from pipelines.lake.lake import Lake
+from pipelines.reading.long_ranges import LONG, SLOTS_MAX, lag_points, span_for
+from pipelines.reading.moment import last_complete
+from pipelines.reading.reading import OpenTables, Reading
+from pipelines.tm.arguments import Asked, slots_asked
 from tests.pipelines.cluster_story import ClusterStory, moment
 from tests.pipelines.gold_lake import compute
 
@@ -118,6 +118,22 @@ def test_cells_of_five_minutes_are_the_same_from_slots_of_a_minute(reading: Read
     assert one.height == 4
     assert other["lag_messages"].to_list() == one["lag_messages"].to_list()
     assert other["time_lag_ms"].to_list() == one["time_lag_ms"].to_list()
+
+
+def test_no_point_between_slots_shows_a_lag_that_grew_on_beyond_what_rows_say(
+    reading: Reading,
+) -> None:
+    """A slot says when its last row came and not its first: before it nothing may be drawn on."""
+    rows = reading.rows("consumer_lag", since=at(0))
+    points = lag_points(reading, 60, since=at(0), until=at(END))
+    calm = (pl.col("group") == "orders") & (pl.col("queue_id") == 1)
+    most = []
+    for frame in (rows, points):
+        of_queue = frame.filter(calm)
+        cells = held_cells(of_queue.lazy(), until=at(END), step=timedelta(seconds=5)).collect()
+        line = held_line(of_queue, until=at(END))
+        most.append((cells["time_lag_ms"].max(), line["time_lag_ms"].max()))
+    assert most[0] == most[1]
 
 
 def test_what_lies_behind_the_last_whole_slot_is_read_row_by_row(reading: Reading) -> None:

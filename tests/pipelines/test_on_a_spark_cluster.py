@@ -15,8 +15,8 @@ from typer.testing import CliRunner
 
 from engine.foundation.errors import ConfigError
 from pipelines import commands
-from pipelines.lake import Lake
-from pipelines.moment import last_complete
+from pipelines.lake.lake import Lake
+from pipelines.reading.moment import last_complete
 from pipelines.reports.kept import Shelf
 from pipelines.reports.making import From, Wish, make
 from pipelines.reports.windows import Period, Window

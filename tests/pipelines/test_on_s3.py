@@ -19,10 +19,10 @@ import obstore
 import pytest
 
 from pipelines import tm
+from pipelines.base.settings import Pace
 from pipelines.cycles.taking_over import live_driver
-from pipelines.lake import Lake
-from pipelines.settings import Pace
-from pipelines.small_files import object_store
+from pipelines.lake.lake import Lake
+from pipelines.lake.small_files import object_store
 from tests.integration.pipelines.s3_server import BUCKET, s3_server
 from tests.pipelines.gold_lake import SHORT, everything
 from tests.pipelines.in_process import in_process, run_to_the_end

@@ -13,20 +13,20 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.alerting.store.database import Database
-from pipelines.lake import Lake
-from pipelines.microseconds import micros
-from pipelines.moment import last_complete
+from pipelines.base.time_units import micros
+from pipelines.database.clock import database_ms
+from pipelines.database.database import Database
+from pipelines.lake.lake import Lake
 from pipelines.own_jobs.commands_of import JOBS
 from pipelines.own_jobs.installing import install
 from pipelines.own_jobs.settings import VARIABLE
+from pipelines.reading.moment import last_complete
 from pipelines.reports.kept import Shelf
-from pipelines.scheduler.desk import Desk
 from pipelines.scheduler.roles import Actor
 from pipelines.scheduler.run_life import ENDED, RunState
+from pipelines.scheduler.service import Desk
 from pipelines.scheduler.store import jobs, results
 from pipelines.scheduler.store.audit import Change
-from pipelines.scheduler.store.clock import database_ms
 from pipelines.scheduler.wire.messages import Code
 from pipelines.upkeep.maintainer import ROLE
 from tests.integration.alerting.stores import sqlite_address

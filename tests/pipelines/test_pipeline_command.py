@@ -55,7 +55,7 @@ def test_sigterm_to_the_process_group_is_an_end_like_any_other(tmp_path: Path) -
 
 ENDS = """
 from pyspark import SparkContext
-from pipelines.session import end_java, open_session
+from pipelines.lake.session import end_java, open_session
 context = open_session("local[1]").sparkContext
 context.parallelize([1], 1).count()
 server = context._accumulatorServer
@@ -76,7 +76,7 @@ def test_a_process_that_ends_its_java_says_nothing_of_it() -> None:
 ENDS_AMID_A_JOB = """
 import os, signal, sys, threading, time
 from pathlib import Path
-from pipelines.session import open_session
+from pipelines.lake.session import open_session
 begun = Path(sys.argv[1])
 def slow(batches):
     for batch in batches:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.rollbacks import CAUSES, NAMED_MAX, NO_BOOTS, TOGETHER, in_words, rollbacks
+from pipelines.reading.rollbacks import CAUSES, NAMED_MAX, NO_BOOTS, TOGETHER, in_words, rollbacks
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 MOMENT = pl.Datetime("us", "UTC")
@@ -89,8 +89,9 @@ def test_two_hundred_groups_that_fell_at_once_are_one_finding() -> None:
     assert one["group_names"] == [f"g{group:03}" for group in range(200)]
     assert len(one["window_ids"]) == 800
     assert in_words(one) == (
-        "broker-a went back on 800 queues of 200 groups at 12:00:00 (broker crash): 8,000 messages "
-        "at risk, 5,600 messages delivered again so far; g000, g001, g002, g003, g004 and 195 more"
+        "broker-a went back on 800 queues of 200 groups at 12:00:00 UTC (broker crash): 8,000 "
+        "messages at risk, 5,600 messages delivered again so far; g000, g001, g002, g003, g004 "
+        "and 195 more"
     )
 
 

@@ -10,19 +10,19 @@ from typing import Any
 import polars as pl
 import pytest
 
-from dashboards.data import LakeData
-from dashboards.desk import Desk
+from dashboards.page_context import PageContext
 from dashboards.pages import checks, group, overview, topic
+from dashboards.reads.lake_data import LakeData
 from engine.foundation.errors import LakeError
 from expectations.rounds import Round, Wishes, check_round
 from pipelines import tm
 from pipelines.alerting.files import read_rules, shipped_files
-from pipelines.alerting.looking import Gold
+from pipelines.alerting.gold_view import Gold
+from pipelines.base.settings import Evaluation, Pace
 from pipelines.cycles.plan import Plans, last_done
 from pipelines.cycles.replaying import evaluation_of, replay
 from pipelines.cycles.taking_over import AGAIN, live_driver
-from pipelines.lake import Lake
-from pipelines.settings import Evaluation, Pace
+from pipelines.lake.lake import Lake
 from tests.checked_lake import in_this_process, rows_of
 from tests.pipelines.in_process import SHORT, driver_of, in_process, run_to_the_end
 
@@ -68,10 +68,11 @@ def still_open(lake: Lake, name: str) -> set[str]:
 
 
 def test_every_reader_answers(lake: Lake) -> None:
-    desk = Desk(LakeData(lake), lambda: datetime(2026, 3, 1, 12, 1, 45, tzinfo=UTC))
+    desk = PageContext(LakeData(lake), lambda: datetime(2026, 3, 1, 12, 1, 45, tzinfo=UTC))
 
     assert "orders, stalled, 722 messages" in answers(lake, None)["groups"][0]
-    assert "1 still open: orders on topic-orders queue 0" in answers(lake, 2)["stalls"][0]
+    stalls = answers(lake, 2)["stalls"][0]
+    assert "1 still open. Group orders is stuck on queue 0 of topic-orders" in stalls
     assert "orders" in str(overview.content(desk, "?range=15m", "light"))
     assert "orders-1" in str(group.content(desk, "orders", "?range=15m", "light"))
     assert "topic-orders" in str(topic.content(desk, "topic-orders", "?range=15m", "light"))

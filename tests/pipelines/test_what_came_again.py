@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from dashboards.data import LakeData
-from dashboards.desk import Desk
+from dashboards.page_context import PageContext
 from dashboards.pages import group, overview
+from dashboards.reads.lake_data import LakeData
 from pipelines import tm
-from pipelines.came_again import CameAgain, came_again
-from pipelines.lake import Lake
+from pipelines.lake.lake import Lake
+from pipelines.sentences.duplicate_counts import CameAgain, came_again
 from tests.pipelines.bronze_lake import SECOND, START_US
 from tests.pipelines.cluster_story import ClusterStory
 from tests.pipelines.gold_lake import compute, gold
@@ -75,7 +75,7 @@ def test_an_answer_says_that_it_is_unknown_whether_anything_came_again(watched: 
 
 
 def test_the_pages_show_no_0_that_nobody_has_counted(watched: Path) -> None:
-    desk = Desk(LakeData(Lake.at(str(watched))), lambda: END + timedelta(seconds=2))
+    desk = PageContext(LakeData(Lake.at(str(watched))), lambda: END + timedelta(seconds=2))
     strip = json.dumps(overview.content(desk, "", "light"), default=_props)
     tile = strip[strip.index("delivered twice") :][:600]
     assert "unknown" in tile

@@ -90,7 +90,7 @@ def one(told: Rows, group: str, cause: str) -> dict[str, Any]:
 def test_a_pool_of_two_listeners_is_saturated(told: Rows) -> None:
     row = one(told, "g-full", "LISTENERS_SATURATED")
     assert (row["measured"], row["expected"], row["share_percent"]) == (2, 2, 100)
-    assert "a call takes 2" in row["evidence"]
+    assert "A call takes 2" in row["evidence"]
 
 
 def test_pulls_rest_since_windows_hold_too_many_messages(told: Rows) -> None:

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pipelines.followed import Followed
-from pipelines.lake import Lake
-from pipelines.moment import last_complete
-from pipelines.reading import OpenTables, Reading
-from pipelines.settings import Evaluation
+from pipelines.base.settings import Evaluation
+from pipelines.lake.lake import Lake
+from pipelines.reading.incremental import Followed
+from pipelines.reading.moment import last_complete
+from pipelines.reading.reading import OpenTables, Reading
 from pipelines.tm import connect
 from tests.pipelines.bronze_lake import SECOND, START_US, BronzeWriter
 from tests.pipelines.in_process import driver_of, run_to_the_end

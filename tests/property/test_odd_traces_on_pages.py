@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dashboards.traces import in_order, traced_steps
-from dashboards.words import instant, visible
-from engine.client.admin.messages import step_of
+from dashboards.formatting import instant, visible
+from dashboards.models.message_path import in_order, traced_steps
+from engine.admin.api.messages import step_of
 from engine.foundation.errors import RemoteProtocolError
 from engine.protocol.trace import FIELD_END, TRACE_END, decode_traces
 

@@ -1,10 +1,10 @@
-"""`make sim SEEDS=500`: every story of the simulation with each of these seeds, on all processors.
+"""The command `make sim SEEDS=500`: every simulation story with each seed, in parallel.
 
     python -m tests.simulation --seeds 500 [--at-once N]
 
-The stories without a seed run once, beside them. Each share of the seeds is a pytest of its own;
-a line is printed when it ends, and what it said when a story broke. Ends with 1 then.
-Absent on purpose: stopping at the first failure. A night's run is to name every seed that fails.
+The stories without a seed run once, beside them. Each share of the seeds is a pytest of its own; a
+line is printed when it ends, with its output when a story broke. The exit code is 1 then. Absent on
+purpose: stopping at the first failure. A night's run is to name every seed that fails.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""A simulated cluster of production code: name server, broker, producer, two consumers of a group.
+"""A simulated cluster of production code: name server, broker, producer and two consumers.
+
+Both consumers are of one group.
 
 Each party runs on a host of its own, can be killed and started again, and writes what it did into
 the history.
@@ -13,15 +15,15 @@ from typing import Any
 from engine.broker.broker import Broker
 from engine.broker.config import BrokerConfig
 from engine.client.config import ClientConfig, ConsumerConfig, ProducerConfig
-from engine.client.consuming.consumer import PushConsumer
 from engine.client.consuming.listeners import (
     ConsumeConcurrentlyStatus,
     ConsumeContext,
     MessageListener,
 )
+from engine.client.consuming.push_consumer import PushConsumer
 from engine.client.consuming.start_offset import ConsumeFromWhere
 from engine.client.producer import Producer
-from engine.client.send_result import SendStatus
+from engine.client.sending.send_result import SendStatus
 from engine.foundation.errors import TidemarkError
 from engine.namesrv.config import NameServerConfig
 from engine.namesrv.namesrv import NameServer
@@ -165,7 +167,7 @@ class SimCluster:
         """Consume offsets in the broker's memory, by queue id; empty while it is down."""
         if self.broker is None:
             return {}
-        return dict(self.broker.parts.offsets.queues(GROUP, TOPIC))
+        return dict(self.broker.state.offsets.queues(GROUP, TOPIC))
 
     def told_offsets(self, group: str = GROUP, topic: str = TOPIC) -> list[dict[str, Any]]:
         """Every report of the group's consume offsets that is in the spool, oldest first."""
@@ -195,7 +197,7 @@ class SimCluster:
     def stored(self) -> dict[tuple[str, int, int], bytes]:
         """Every message the broker can serve."""
         assert self.broker is not None
-        store = self.broker.parts.store
+        store = self.broker.state.store
         found: dict[tuple[str, int, int], bytes] = {}
         for queue_id in range(QUEUES):
             offset = store.min_offset(TOPIC, queue_id)

@@ -1,4 +1,4 @@
-"""What the clients of a simulated cluster did and saw, and the laws held against it.
+"""Records what clients of a simulated cluster did and saw, and checks the laws against it.
 
 The history is kept outside every node: no crash touches it. Checkers are plain functions over it.
 """

@@ -1,5 +1,6 @@
-"""A cluster whose topic is deleted and made again under four groups: two of our own clients, two of
-stubborn ones. Which modes and policies they have, the seed decides.
+"""A cluster whose topic is deleted and made again under four groups of consumers.
+
+Two groups are of our own clients, two of stubborn ones. The seed decides their modes and policies.
 """
 
 from __future__ import annotations
@@ -9,9 +10,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
-from engine.client.admin import Admin
+from engine.admin import Admin
 from engine.client.config import ClientConfig, ConsumerConfig
-from engine.client.consuming.consumer import PushConsumer
 from engine.client.consuming.listeners import (
     ConsumeConcurrentlyStatus,
     ConsumeContext,
@@ -19,19 +19,15 @@ from engine.client.consuming.listeners import (
     ConsumeStatus,
     MessageListener,
 )
+from engine.client.consuming.push_consumer import PushConsumer
 from engine.client.consuming.start_offset import ConsumeFromWhere
-from engine.client.send_result import SendStatus
+from engine.client.sending.send_result import SendStatus
 from engine.foundation.errors import TidemarkError
 from engine.protocol.message import Message, MessageExt, MessageQueue
 from engine.protocol.names import is_retry_topic
 from engine.runtime import Runtime
 from engine.store.config import FlushDiskType
-from tests.simulation.cluster import (
-    BROKER,
-    NAMESRV_ADDRESS,
-    PRODUCER,
-    SimCluster,
-)
+from tests.simulation.cluster import BROKER, NAMESRV_ADDRESS, PRODUCER, SimCluster
 from tests.simulation.lives_ledger import LivesLedger
 from tests.simulation.raw_clients import remove_store
 from tests.simulation.stubborn_client import Habits, StubbornConsumer
@@ -317,11 +313,11 @@ class LivesCluster(SimCluster):
     def look_at_commits(self) -> None:
         """No offset lies beyond the end of its queue."""
         assert self.broker is not None
-        parts = self.broker.parts
-        keys = parts.offsets.keys()
+        state = self.broker.state
+        keys = state.offsets.keys()
         for group, topic, queue_id in keys:
-            end = parts.store.max_offset(topic, queue_id)
-            offset = parts.offsets.committed(group, topic, queue_id)
+            end = state.store.max_offset(topic, queue_id)
+            offset = state.offsets.committed(group, topic, queue_id)
             if offset is not None and offset > end:
                 how = f"{group} queue {queue_id} of {topic}: {offset} of {end}"
                 self.ledger.break_law("an offset is beyond the end", how)

@@ -1,4 +1,4 @@
-"""What was promised to the groups of a topic that is deleted and made again, and what they got.
+"""Records what groups of a recreated topic were promised, and what they got.
 
 A life of the topic begins when its creation was answered and ends when its deletion is asked for.
 A message binds its life when its send began in it and was acknowledged before it ended; what falls

@@ -1,4 +1,6 @@
-"""One simulated broker and clients that say exactly what a test wants said, one request at a time.
+"""One simulated broker, and clients that send exactly the requests a test names.
+
+They send one request at a time.
 
 A raw client has no memory and no timers: what it names of an earlier life, the test names.
 """
@@ -6,7 +8,7 @@ A raw client has no memory and no timers: what it names of an earlier life, the 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
 
 from engine.foundation.errors import RequestRefused
@@ -30,6 +32,7 @@ from engine.protocol.headers import (
     QueueRequestHeader,
     SendMessageRequestHeader,
     SendMessageResponseHeader,
+    UnregisterClientRequestHeader,
     UpdateConsumerOffsetRequestHeader,
 )
 from engine.protocol.message import MessageExt, MessageQueue
@@ -119,9 +122,9 @@ class Stage:
         """Delete the topic."""
         await self.tool.done(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": TOPIC})
 
-    async def delete_group(self) -> None:
+    async def delete_group(self, group: str = GROUP) -> None:
         """Delete the group with its offsets."""
-        fields = {"groupName": GROUP, "cleanOffset": "true"}
+        fields = {"groupName": group, "cleanOffset": "true"}
         await self.tool.done(RequestCode.DELETE_SUBSCRIPTIONGROUP, fields)
 
     async def send(self, count: int, word: str = "m", topic: str = TOPIC) -> None:
@@ -149,7 +152,7 @@ class Stage:
     def bodies(self, topic: str = TOPIC) -> list[bytes]:
         """What the topic's first queue holds."""
         assert self.cluster.broker is not None
-        store, found, offset = self.cluster.broker.parts.store, [], 0
+        store, found, offset = self.cluster.broker.state.store, [], 0
         while offset < store.max_offset(topic, 0):
             got = store.get(topic, 0, offset, max_count=32, max_bytes=1 << 20, wanted=None)
             found += decode_records(b"".join(bytes(part) for part in got.records))
@@ -196,16 +199,23 @@ class RawClient:
             raise RequestRefused(answer.code, answer.remark or "no remark")
         return answer
 
-    async def heartbeat(self) -> None:
-        """As a member of the group that reads the topic and the group's retry topic."""
+    async def heartbeat(self, topics: Sequence[str] = (TOPIC,)) -> None:
+        """As a member of the group that reads the topics and the group's retry topic; without
+        topics as one that polls: it subscribes to nothing.
+        """
+        named = (*topics, retry_topic(GROUP)) if topics else ()
         consumer = ConsumerData(
-            GROUP,
-            subscription_data_set=[
-                SubscriptionData.build(topic, "*") for topic in (TOPIC, retry_topic(GROUP))
-            ],
+            GROUP, subscription_data_set=[SubscriptionData.build(topic, "*") for topic in named]
         )
         data = HeartbeatData(client_id=self.client_id, consumer_data_set=[consumer])
         await self.done(RequestCode.HEART_BEAT, {}, data.encode())
+
+    async def leave(self) -> None:
+        """Say farewell to the group."""
+        fields = UnregisterClientRequestHeader(
+            client_id=self.client_id, consumer_group=GROUP
+        ).encode()
+        await self.done(RequestCode.UNREGISTER_CLIENT, fields)
 
     async def send(
         self,
@@ -263,10 +273,18 @@ class RawClient:
         return answer.code
 
     async def pull(
-        self, offset: int, *, suspend_ms: int = 0, commit: int | None = None, topic: str = TOPIC
+        self,
+        offset: int,
+        *,
+        suspend_ms: int = 0,
+        commit: int | None = None,
+        topic: str = TOPIC,
+        subscription: str | None = None,
     ) -> tuple[int, int, list[MessageExt]]:
-        """Code, where the next pull begins, and the messages."""
+        """Code, where the next pull begins, and the messages. `subscription`: the pull's own."""
         flags = PullSysFlag.SUSPEND if suspend_ms else PullSysFlag(0)
+        if subscription is not None:
+            flags |= PullSysFlag.SUBSCRIPTION
         if commit is not None:
             flags |= PullSysFlag.COMMIT_OFFSET
         fields = PullMessageRequestHeader(
@@ -278,6 +296,7 @@ class RawClient:
             sys_flag=int(flags),
             commit_offset=commit or 0,
             suspend_timeout_ms=suspend_ms,
+            subscription=subscription,
             sub_version=0,
         ).encode()
         answer = await self.ask(RequestCode.PULL_MESSAGE, fields)

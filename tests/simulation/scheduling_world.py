@@ -1,9 +1,9 @@
-"""Centres and executors on virtual time: processes that live and die, and the network between them.
+"""Centres and executors on virtual time: their processes, and the network between them.
 
 Centres and our executors are those of production, with their clients and servers of the wire: what
-they write and read goes through the real encoders. Played are time, network, death, the children
-that do the runs, and executors of XXL-Job, which are not ours to run here. Files and database are
-real ones; a process that dies leaves them as they are.
+they write and read goes through the real encoders. Simulated are time, network, death, the children
+that do the runs, and executors of XXL-Job. Files and database are real; a process that dies leaves
+them as they are.
 
     executor ── AdminClient ──▶ Wire ──▶ WireApplication of a centre ──▶ database
     executor ◀── WireApplication ◀── Wire ◀── ExecutorClient ── centre
@@ -24,8 +24,9 @@ from pathlib import Path
 from typing import Any, Self
 
 from engine.foundation.errors import ConnectFailed, ConnectionLost, RequestTimedOut, TidemarkError
-from pipelines.alerting.store.database import Database
-from pipelines.alerting.store.errors import StoreUnavailable
+from pipelines.database.clock import SharedClock
+from pipelines.database.database import Database
+from pipelines.database.errors import StoreUnavailable
 from pipelines.scheduler.centre.calls import WiredExecutors
 from pipelines.scheduler.centre.centre import Centre, Doors
 from pipelines.scheduler.centre.serving import calls_of
@@ -37,7 +38,6 @@ from pipelines.scheduler.executor.serving import BEAT_S, Post
 from pipelines.scheduler.run_life import ENDED, FAILED, OK
 from pipelines.scheduler.store import jobs, results
 from pipelines.scheduler.store.audit import Change
-from pipelines.scheduler.store.clock import SharedClock
 from pipelines.scheduler.wire.addresses import Address
 from pipelines.scheduler.wire.client import TIMEOUT_S, AdminClient
 from pipelines.scheduler.wire.messages import (

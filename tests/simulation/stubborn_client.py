@@ -1,10 +1,10 @@
-"""A consumer as RocketMQ's Java client is one, over raw remoting, so that its habits are simulated.
+"""A simulated consumer with the habits of RocketMQ's Java client, over raw remoting.
 
-What it does that ours does not: it keeps the route of a topic that no name server knows any more,
-keeps its pull position over errors, reports its offset table one-way each 5 s and with each pull,
-heartbeats only each 30 s (after a reconnect its pulls and reports come first), and, told that its
-offset has moved, waits 10 s before it goes there (4.x), or freezes the offset and goes at once
-(5.x). Names in quotes are the Java client's.
+Unlike ours it keeps the route of a topic that no name server knows any more, keeps its pull
+position over errors, reports its offset table one-way each 5 s and with each pull, heartbeats only
+each 30 s (after a reconnect its pulls and reports come first), and, when its offset was reset,
+waits 10 s before it goes there (4.x), or freezes the offset and goes at once (5.x). Names in quotes
+are the Java client's.
 
 Absent on purpose: flow control, tags, broadcasting.
 """

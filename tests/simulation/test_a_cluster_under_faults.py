@@ -1,4 +1,4 @@
-"""Production code of a whole cluster on virtual time: faults drawn by seed, laws held throughout.
+"""A whole cluster on virtual time: faults drawn by seed, laws held throughout.
 
 Run one seed by `make sim SEED=1234`.
 """

@@ -1,4 +1,4 @@
-"""The database is gone for a minute: what was missed goes by its job's policy, and no more."""
+"""After a minute without a database, missed runs follow their job's policy; none is extra."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 import random
 from pathlib import Path
 
-from pipelines.alerting.store.database import Database
+from pipelines.database.database import Database
 from pipelines.scheduler.planning import WINDOW_MS
 from pipelines.scheduler.run_life import ENDED
 from pipelines.scheduler.store import groups, jobs, results

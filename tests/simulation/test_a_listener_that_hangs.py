@@ -1,5 +1,6 @@
-"""Row A7: one listener that does not return holds its queue up before thousands are consumed beyond
-it; real broker, producer and consumers in virtual time.
+"""Row A7: a listener that hangs stops its queue before thousands are consumed beyond it.
+
+Real broker, producer and consumers in virtual time.
 """
 
 from __future__ import annotations
@@ -10,14 +11,14 @@ from dataclasses import replace
 
 import pytest
 
-from engine.client.consuming.consumer import PushConsumer
+from engine.client.consuming.consume_stats import FlowControl
 from engine.client.consuming.listeners import (
     ConsumeConcurrentlyStatus,
     ConsumeContext,
     MessageListener,
 )
 from engine.client.consuming.process_queue import ProcessQueue
-from engine.client.consuming.speeds import FlowControl
+from engine.client.consuming.push_consumer import PushConsumer
 from engine.protocol.message import Message, MessageExt, MessageQueue
 from tests.simulation.cluster import CONSUMERS, GROUP, PRODUCER, TOPIC, SimCluster
 from tests.simulation.world import World, run_world
@@ -126,7 +127,7 @@ def test_a_reset_moves_a_group_whose_queue_rests() -> None:
         assert consumer.windows[queue].resting is FlowControl.SPAN
         broker = cluster.broker
         assert broker is not None
-        broker.parts.offsets.reset(GROUP, TOPIC, queue.queue_id, 400)
+        broker.state.offsets.reset(GROUP, TOPIC, queue.queue_id, 400)
         await world.until("it went on", lambda: 499 in cluster.done, within_s=20)
         assert 0 not in cluster.done
         assert set(range(400, 500)) <= set(cluster.done)

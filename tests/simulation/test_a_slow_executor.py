@@ -1,4 +1,4 @@
-"""Row F4: a job whose executor answers slowly does not hold up the runs of another."""
+"""Row F4: a job with a slow executor does not hold up the runs of another job."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from pipelines.alerting.store.database import Database
+from pipelines.database.database import Database
 from pipelines.scheduler.centre.calls import Outcome, Sight
 from pipelines.scheduler.centre.centre import Centre, Doors
 from pipelines.scheduler.run_life import OK, RunEvent

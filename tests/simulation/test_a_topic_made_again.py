@@ -1,10 +1,10 @@
-"""A topic that was deleted and made again is a new life, whatever its clients remember of the last.
+"""A recreated topic is a new life, whatever its clients remember of the last one.
 
 Four groups read a topic, ours and stubborn ones, while it is deleted and made again, groups lose
 their offsets, queues are taken away and given back, the broker stops, dies, or finds its store
 emptied, members come, go and die, and the network between a member and the broker is cut. After
-each of these spells all is healed, and within QUIET_S every group must have processed every
-acknowledged message of the present life.
+each of these all is healed, and within QUIET_S every group must have processed every acknowledged
+message of the present life.
 
 Run one seed by `make sim SEED=1234`.
 """

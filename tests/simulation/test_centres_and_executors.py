@@ -1,7 +1,7 @@
-"""Centres and executors on virtual time, with losses, partitions and kills: each run begins once.
+"""Centres and executors under losses, partitions and kills: each run begins once.
 
 The centres are those of production, over one SQLite file, and so are two of the three executors;
-one of XXL-Job is played. A cut keeps beats and results from a centre as it keeps runs from an
+one of XXL-Job is simulated. A cut keeps beats and results from a centre as it keeps runs from an
 executor. Meanwhile people edit jobs, and pause and start them. The history is judged at the end,
 when all faults are healed: each planned time has its run, one alone, but for those that the misfire
 policy has one run make up for; no run began twice, and each ended; of a workflow, each step began
@@ -18,7 +18,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from pipelines.alerting.store.database import Database
+from pipelines.database.database import Database
 from pipelines.scheduler.executor.job_queue import COVERED
 from pipelines.scheduler.executor.run_files import CUT_OFF, NEVER_BEGUN
 from pipelines.scheduler.planning import WINDOW_MS

@@ -1,4 +1,4 @@
-"""What a kill repeats was at risk before, and what was called certain is consumed twice.
+"""Every redelivery after a kill was predicted as at risk, and every certain one happens.
 
 Broker and members die at moments drawn by seed, alone and together, and come back; some are back
 before the others have noticed. Their facts are shipped and judged as always, and held against what
@@ -27,7 +27,7 @@ from experiment.ledger import Delivery
 from experiment.plan import Flush, Kill, Victim
 from experiment.score import score, verdict
 from experiment.stage import Killed, Played
-from pipelines.lake import Lake
+from pipelines.lake.lake import Lake
 from tests.pipelines.in_process import SHORT, driver_of
 from tests.seeds import seeded
 from tests.simulation.cluster import BROKER, CONSUMERS, GROUP, QUEUES, SimCluster

@@ -1,6 +1,8 @@
-"""Rows A4, C4, C7 while somebody sets the hosts' clocks, forward and back by hours, and the
-broker's disk takes hundreds of milliseconds for a sync: nothing acknowledged is lost, all is
-consumed, store times never go back, and a slow disk refuses nobody.
+"""Rows A4, C4, C7: nothing acknowledged is lost under set clocks and slow syncs.
+
+Somebody sets the hosts' clocks forward and back by hours, and a sync takes the broker's disk
+hundreds of milliseconds: all is consumed, store times never go back, and a slow disk refuses
+nobody.
 """
 
 from __future__ import annotations
@@ -54,7 +56,7 @@ async def make_trouble(cluster: SimCluster) -> None:
 def store_times_in_log_order(cluster: SimCluster) -> list[int]:
     """Store times of the topic's messages, in the order in which the log holds them."""
     assert cluster.broker is not None
-    store = cluster.broker.parts.store
+    store = cluster.broker.state.store
     found: list[tuple[int, int]] = []
     for queue_id in range(QUEUES):
         offset = store.min_offset(TOPIC, queue_id)

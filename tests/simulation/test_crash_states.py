@@ -1,6 +1,8 @@
-"""Rows C3, C4: whatever a power cut may leave of unsynced writes and names, recovery keeps exactly
-what was promised, serves nothing torn, makes queues and index agree with the log, and has nothing
-to do the second time. `make crash-states` looks at many more states than the suite.
+"""Rows C3, C4: recovery keeps exactly what was promised in every state after a power cut.
+
+Whatever is left of unsynced writes and names, it serves nothing torn, makes queues and index agree
+with the log, and has nothing to do the second time. `make crash-states` looks at many more states
+than the suite.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Topics that are deleted and made again through kills and power cuts, by seed.
+"""Topics are deleted and recreated through kills and power cuts, by seed.
 
-Once a deletion was answered, nothing that was put before shows again, in whatever life; what was
-put behind it under SYNC_FLUSH, and acknowledged, is there, from offset 0 on.
+Once a deletion was answered, no earlier message appears again, in any life; later messages
+acknowledged under SYNC_FLUSH are there, from offset 0 on.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""Row D4: a broker that ended a transaction the other way is right, and its producer's result and
-trace say so; real broker and producer in virtual time.
+"""Row D4: when the broker ends a transaction the other way, result and trace say so.
+
+Real broker and producer in virtual time.
 """
 
 from __future__ import annotations
@@ -13,8 +14,12 @@ import pytest
 
 from engine.broker.broker import Broker
 from engine.client.config import ProducerConfig
-from engine.client.transaction import TransactionProducer
-from engine.client.transaction_end import TransactionEnd, TransactionSendResult, TransactionState
+from engine.client.transactions.transaction_end import (
+    TransactionEnd,
+    TransactionSendResult,
+    TransactionState,
+)
+from engine.client.transactions.transaction_producer import TransactionProducer
 from engine.protocol.message import Message, MessageExt
 from engine.protocol.message_record import decode_records
 from engine.protocol.names import TRACE_TOPIC
@@ -98,7 +103,7 @@ def outcome_of(case: Case) -> Outcome:
 
 
 def traced_ends(broker: Broker) -> list[str]:
-    read = partial(broker.parts.store.get, TRACE_TOPIC, max_count=32, max_bytes=1 << 20)
+    read = partial(broker.state.store.get, TRACE_TOPIC, max_count=32, max_bytes=1 << 20)
     bodies = [
         record.body.decode()
         for queue_id in range(QUEUES)

@@ -1,9 +1,9 @@
-"""Bits of synced files flip while a broker is down: it starts, serves everything sound, and tells.
+"""Bits of synced files flip while a broker is down: it serves the rest and reports damage.
 
 Each round some messages are acknowledged under SYNC_FLUSH, the broker stops, is killed or loses
 power, and a bit flips in its log, a consume queue, the index, the sums of the index or a table.
 Afterwards every message whose record was not hit is served as it was, by queue and by key, no key
-leads to another message, and of a body that was hit, and is not served, it was told. Whoever
+leads to another message, and a body that was hit, and is not served, was reported. A consumer that
 filters by its tag gets each, too.
 """
 
@@ -15,7 +15,7 @@ from functools import partial
 from itertools import product
 from operator import eq
 
-from engine.client.send_result import SendStatus
+from engine.client.sending.send_result import SendStatus
 from engine.foundation.errors import CorruptRecord, TidemarkError
 from engine.protocol.hashes import tags_code
 from engine.protocol.message import Message
@@ -77,7 +77,7 @@ class Shelf(SimCluster):
             if sent.status is not SendStatus.SEND_OK:
                 continue
             queue_id, offset = sent.queue.queue_id, sent.queue_offset
-            units = self.broker.parts.store.queue_units(TOPIC, queue_id, offset, 1)
+            units = self.broker.state.store.queue_units(TOPIC, queue_id, offset, 1)
             assert units, f"message {offset} of queue {queue_id} is acknowledged and not there"
             begin, size_bytes, _ = units[0]
             self.kept[message.body] = Kept(
@@ -109,8 +109,8 @@ class Shelf(SimCluster):
     async def all_is_looked_at(self) -> None:
         """Queues and index were, and are whole again where they were damaged."""
         assert self.broker is not None
-        store = self.broker.parts.store
-        scrubs = [task for task in store._tasks if task.get_name().endswith("scrub")]
+        store = self.broker.state.store
+        scrubs = [task for task in store._life.tasks if task.get_name().endswith("scrub")]
         assert len(scrubs) == 2
         await self.world.until(
             "queues and index are whole",
@@ -124,7 +124,7 @@ class Shelf(SimCluster):
     def stored(self) -> dict[tuple[str, int, int], bytes]:
         """As always; a record whose head was hit may be none that a client can read."""
         assert self.broker is not None
-        store, found = self.broker.parts.store, dict[tuple[str, int, int], bytes]()
+        store, found = self.broker.state.store, dict[tuple[str, int, int], bytes]()
         for queue_id in range(QUEUES):
             offset = store.min_offset(TOPIC, queue_id)
             while offset < store.max_offset(TOPIC, queue_id):
@@ -141,7 +141,7 @@ class Shelf(SimCluster):
     def served_by_tag(self) -> set[tuple[int, int]]:
         """Queue id and offset of each message that a consumer of its tag gets."""
         assert self.broker is not None
-        store, found = self.broker.parts.store, set[tuple[int, int]]()
+        store, found = self.broker.state.store, set[tuple[int, int]]()
         for queue_id, tag in product(range(QUEUES), TAGS):
             offset, wanted = store.min_offset(TOPIC, queue_id), partial(eq, tags_code(tag))
             while offset < store.max_offset(TOPIC, queue_id):
@@ -156,7 +156,7 @@ class Shelf(SimCluster):
     async def check(self) -> None:
         """Sound messages are served as they were, by queue and key; less than all was told."""
         assert self.broker is not None
-        store, served, by_tag = self.broker.parts.store, self.stored(), self.served_by_tag()
+        store, served, by_tag = self.broker.state.store, self.stored(), self.served_by_tag()
         await asyncio.sleep(2.0)  # What a pull has met is in the spool.
         missing = 0
         for each in self.kept.values():

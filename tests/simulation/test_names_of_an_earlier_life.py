@@ -1,5 +1,6 @@
-"""Whatever names an offset, a lock, a transaction or an id of an earlier life of a topic, or of an
-earlier store, does nothing in the present one.
+"""Offsets, locks, transactions and ids of an earlier life of a topic have no effect.
+
+Nor have those of an earlier store.
 
 One story for each; all of them at once, by seed: `test_a_topic_made_again`.
 """

@@ -1,4 +1,4 @@
-"""Row F1: what a cut keeps from all centres is told to one of them once it is healed."""
+"""Row F1: results that a cut keeps from all centres reach one of them once it is healed."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 import random
 from pathlib import Path
 
-from pipelines.alerting.store.database import Database
+from pipelines.database.database import Database
 from pipelines.scheduler.run_life import ENDED, RunState
 from pipelines.scheduler.store import groups, jobs, results
 from tests.integration.alerting.stores import sqlite_address

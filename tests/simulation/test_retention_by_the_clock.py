@@ -1,4 +1,4 @@
-"""Row C5: over days of virtual time, files go when they are old enough and the hour has come."""
+"""Row C5: over days of virtual time, old files go at the set hour, and never too early."""
 
 from __future__ import annotations
 

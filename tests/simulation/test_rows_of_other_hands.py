@@ -1,5 +1,6 @@
-"""Row F1: rows that other hands have damaged end no centre, nor hold it up: a job that nobody has
-touched has each of its runs.
+"""Row F1: rows damaged by other hands neither end a centre nor hold it up.
+
+A job that nobody has touched has each of its runs.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from pipelines.alerting.store.database import Database
+from pipelines.database.database import Database
 from pipelines.scheduler.run_life import ENDED, RunState
 from pipelines.scheduler.schedules import schedule_of
 from pipelines.scheduler.store import groups, jobs, registry, results, tables

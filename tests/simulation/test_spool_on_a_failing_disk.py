@@ -1,6 +1,6 @@
-"""The spool on a virtual disk: power cuts, a disk that fills up, a sync that fails.
+"""The spool on a virtual disk: power cuts, a full disk, a failed sync.
 
-The record is kept outside the node: what was told, and what a sync had returned for.
+The record is kept outside the node: what was emitted, and what a sync had returned for.
 """
 
 from __future__ import annotations

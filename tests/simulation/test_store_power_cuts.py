@@ -1,4 +1,4 @@
-"""One store through many kills and power cuts on the virtual disk: what each flush type promises.
+"""A store keeps the promise of each flush type through many kills and power cuts.
 
 SYNC_FLUSH: every acknowledged message survives. ASYNC_FLUSH: what survives a power cut is a prefix
 of the log that holds at least what was flushed, and all that was put longer ago than one flush

@@ -1,9 +1,9 @@
-"""Under ASYNC_FLUSH a power cut takes the log's tail: no table may have overtaken it.
+"""Under ASYNC_FLUSH no table overtakes the log when a power cut takes the log's tail.
 
 After every power cut no consume offset and no delay cursor lies beyond its queue, and everything
 that was acknowledged by then and synced, or is acknowledged afterwards, is delivered, at its level
-for what is delayed. Consumers die with the broker, as in one rack, or live on with what they
-remember of messages that are gone.
+for what is delayed. Consumers die with the broker, as in one rack, or live on and remember messages
+that are gone.
 """
 
 from __future__ import annotations
@@ -13,22 +13,14 @@ import asyncio
 import pytest
 
 from engine.broker.config import BrokerConfig
-from engine.client.send_result import SendStatus
+from engine.client.sending.send_result import SendStatus
 from engine.foundation.errors import TidemarkError
 from engine.protocol.message import Message
 from engine.protocol.message_ids import parse_offset_message_id
 from engine.protocol.names import SCHEDULE_TOPIC
 from engine.store.config import FlushDiskType, StoreConfig
 from tests.seeds import seeded
-from tests.simulation.cluster import (
-    BROKER,
-    CONSUMERS,
-    GROUP,
-    PRODUCER,
-    QUEUES,
-    TOPIC,
-    SimCluster,
-)
+from tests.simulation.cluster import BROKER, CONSUMERS, GROUP, PRODUCER, QUEUES, TOPIC, SimCluster
 from tests.simulation.world import World, run_world
 
 CUTS = 4
@@ -69,7 +61,7 @@ class Rack(SimCluster):
     async def lose_power(self, *, consumers_too: bool) -> None:
         """Everything unsynced may go, and with it what was promised of it."""
         assert self.broker is not None
-        flushed = self.broker.parts.store.physical_flushed
+        flushed = self.broker.state.store.physical_flushed
         self.promised = {body: at for body, at in self.promised.items() if at < flushed}
         down = [BROKER, *(CONSUMERS if consumers_too else ())]
         for host in down:
@@ -83,7 +75,7 @@ class Rack(SimCluster):
     def check_tables(self) -> None:
         """Nothing counts messages that are not there."""
         assert self.broker is not None
-        store, offsets = self.broker.parts.store, self.broker.parts.offsets
+        store, offsets = self.broker.state.store, self.broker.state.offsets
         for group, topic, queue_id in list(offsets.keys()):
             end = store.max_offset(topic, queue_id)
             committed = offsets.committed(group, topic, queue_id)
@@ -93,7 +85,7 @@ class Rack(SimCluster):
             )
         running = self.broker._running
         assert running is not None
-        for level, cursor in running.delay.cursors().items():
+        for level, cursor in running.services.delay.cursors().items():
             end = store.max_offset(SCHEDULE_TOPIC, level - 1)
             assert cursor <= end, (
                 f"the cursor of level {level} is {cursor}, its queue ends at {end}"
@@ -101,12 +93,12 @@ class Rack(SimCluster):
 
     def all_read(self) -> bool:
         assert self.broker is not None
-        readers = self.broker.parts.readers
+        readers = self.broker.state.readers
         return all(readers.has_pulled((GROUP, TOPIC, queue_id)) for queue_id in range(QUEUES))
 
     def all_persisted(self) -> bool:
         assert self.broker is not None
-        offsets = self.broker.parts.offsets
+        offsets = self.broker.state.offsets
         return all(offsets.persisted(GROUP, TOPIC, queue_id) for queue_id in range(QUEUES))
 
     def missing(self) -> list[bytes]:
@@ -151,7 +143,7 @@ def test_a_broker_that_dies_each_8_seconds_persists_what_is_older_than_5() -> No
         await rack.start()
         for life in range(4):
             assert rack.broker is not None
-            offsets = rack.broker.parts.offsets
+            offsets = rack.broker.state.offsets
             begun_s = world.loop.time()
             await rack.send_for(2.5)
             before = {queue_id: offsets.committed(GROUP, TOPIC, queue_id) for queue_id in range(4)}
@@ -160,7 +152,7 @@ def test_a_broker_that_dies_each_8_seconds_persists_what_is_older_than_5() -> No
             rack.crash(BROKER, power_cut=False)
             await rack.restart(BROKER)
             assert rack.broker is not None
-            found = rack.broker.parts.offsets
+            found = rack.broker.state.offsets
             for queue_id, offset in before.items():
                 persisted = found.persisted(GROUP, TOPIC, queue_id)
                 assert (persisted or 0) >= (offset or 0), f"life {life}: queue {queue_id}"
@@ -184,7 +176,7 @@ def test_a_broker_that_dies_each_8_seconds_delivers_a_delayed_message_once() -> 
             message.delay_level = 1
             await rack.node(PRODUCER).run(rack.producer.send(message, timeout_ms=2_000))
             await asyncio.sleep(8.0 - (world.loop.time() - begun_s))
-            store = rack.broker.parts.store
+            store = rack.broker.state.store
             stored_count = sum(store.max_offset(TOPIC, queue_id) for queue_id in range(QUEUES))
             assert stored_count == life + 1, "one for each that was sent"
             rack.crash(BROKER, power_cut=False)

@@ -1,4 +1,4 @@
-"""The simulator: time jumps, streams keep order, disks forget what was not synced, seeds repeat."""
+"""The simulator: time jumps, streams keep order, disks forget unsynced bytes, seeds repeat."""
 
 from __future__ import annotations
 

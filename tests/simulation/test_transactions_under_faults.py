@@ -1,4 +1,4 @@
-"""Row D4 under faults drawn by seed: what the business committed appears once, nothing else does.
+"""Row D4 under faults drawn by seed: a committed message appears once, nothing else does.
 
 The business's record is outside every node, as a database would be; the producer's executor writes
 it, its checker reads it, also in its next life. Broker and producer are killed, the power fails,
@@ -11,8 +11,8 @@ import asyncio
 from collections import Counter
 
 from engine.client.config import ProducerConfig
-from engine.client.transaction import TransactionProducer
-from engine.client.transaction_end import TransactionState
+from engine.client.transactions.transaction_end import TransactionState
+from engine.client.transactions.transaction_producer import TransactionProducer
 from engine.foundation.errors import TidemarkError
 from engine.protocol.message import Message, MessageExt
 from engine.protocol.names import HALF_TOPIC, OP_HALF_TOPIC, TRANSACTION_GROUP
@@ -89,9 +89,9 @@ class Business(SimCluster):
         """Have the progress offsets reached the end?"""
         if self.broker is None:
             return False
-        parts = self.broker.parts
-        end = parts.store.max_offset(HALF_TOPIC, 0)
-        return parts.offsets.committed(TRANSACTION_GROUP, HALF_TOPIC, 0) == end
+        state = self.broker.state
+        end = state.store.max_offset(HALF_TOPIC, 0)
+        return state.offsets.committed(TRANSACTION_GROUP, HALF_TOPIC, 0) == end
 
 
 async def scenario(world: World) -> None:
@@ -111,8 +111,8 @@ async def scenario(world: World) -> None:
     assert found, "a run in which nothing was committed proves nothing"
     assert found == Counter(business.committed_bodies())
     assert business.broker is not None
-    ops = business.broker.parts.offsets.committed(TRANSACTION_GROUP, OP_HALF_TOPIC, 0)
-    assert ops == business.broker.parts.store.max_offset(OP_HALF_TOPIC, 0)
+    ops = business.broker.state.offsets.committed(TRANSACTION_GROUP, OP_HALF_TOPIC, 0)
+    assert ops == business.broker.state.store.max_offset(OP_HALF_TOPIC, 0)
 
 
 async def begin_through_trouble(business: Business) -> None:

@@ -1,14 +1,15 @@
-"""Whoever reads the facts in their order knows what the broker knows: after kills, power cuts and
-disks that were full, with topics and groups that were deleted and made again, and though nothing is
-told of what stands still.
+"""A reader of the facts in their order knows the state of the broker, after any fault.
+
+Faults are kills, power cuts and full disks; topics and groups are deleted and made again, and
+nothing is emitted about what stands still.
 """
 
 from __future__ import annotations
 
 import asyncio
 
-from engine.broker.deletions import delete_group, delete_topic
-from engine.broker.parts import BrokerParts
+from engine.broker.removing.deletion import Deletions
+from engine.broker.state import BrokerState
 from engine.protocol.bodies import TopicConfig
 from tests.seeds import seeded
 from tests.simulation.cluster import BROKER, SimCluster
@@ -21,9 +22,14 @@ TOLD_S = 4.0
 """Virtual seconds in which what has moved is told."""
 
 
-def parts_of(cluster: SimCluster) -> BrokerParts:
+def parts_of(cluster: SimCluster) -> BrokerState:
     assert cluster.broker is not None, "it is up"
-    return cluster.broker.parts
+    return cluster.broker.state
+
+
+def deletions_of(cluster: SimCluster) -> Deletions:
+    assert cluster.broker is not None, "it is up"
+    return cluster.broker.services.deletions
 
 
 def told_of(cluster: SimCluster) -> ToldState:
@@ -32,22 +38,22 @@ def told_of(cluster: SimCluster) -> ToldState:
 
 def check_told_is_what_is(cluster: SimCluster) -> None:
     """Every key, no other, and its marks."""
-    told, parts = told_of(cluster), parts_of(cluster)
+    told, state = told_of(cluster), parts_of(cluster)
     assert told.unknown_since is None, "a snapshot has ended since the last boot or loss"
     assert {key: ends for key, (_, ends) in told.queues.items()} == {
-        key: parts.store.max_offset(*key) for key in parts.store.queues()
+        key: state.store.max_offset(*key) for key in state.store.queues()
     }
     known = {
         (group, topic, queue_id)
-        for topic, group in parts.offsets.pairs()
-        for queue_id in parts.offsets.queues(group, topic)
+        for topic, group in state.offsets.pairs()
+        for queue_id in state.offsets.queues(group, topic)
     }
-    known |= {key for key in told.pairs if key in parts.readers}
+    known |= {key for key in told.pairs if key in state.readers}
     assert {key: marks[1:] for key, marks in told.pairs.items()} == {
         key: (
-            parts.offsets.committed(*key),
-            None if (reading := parts.readers.of(key)) is None else reading.pulled_offset,
-            parts.store.max_offset(*key[1:]),
+            state.offsets.committed(*key),
+            None if (reading := state.readers.of(key)) is None else reading.pulled_offset,
+            state.store.max_offset(*key[1:]),
         )
         for key in known
     }
@@ -73,20 +79,20 @@ async def deleting(world: World) -> None:
     await cluster.start()
     chance = world.random
     for _ in range(25):
-        parts = parts_of(cluster)
+        state = parts_of(cluster)
         topic, group = f"t{chance.randrange(3)}", f"g{chance.randrange(3)}"
         match chance.choice(("commit", "commit", "commit", "topic", "group", "settings", "kill")):
             case "commit":
-                if parts.topics.find(topic) is None:
-                    parts.topics.put(TopicConfig(topic, 2, 2))
-                parts.offsets.commit(group, topic, chance.randrange(2), 0, now_ms=1)
-                parts.offsets.commit(group, topic, 0, chance.randrange(9), now_ms=1)
+                if state.topics.find(topic) is None:
+                    state.topics.put(TopicConfig(topic, 2, 2))
+                state.offsets.commit(group, topic, chance.randrange(2), 0, now_ms=1)
+                state.offsets.commit(group, topic, 0, chance.randrange(9), now_ms=1)
             case "topic":
-                await delete_topic(parts, topic)
+                await deletions_of(cluster).delete_topic(topic)
             case "group":
-                await delete_group(parts, group)
+                await deletions_of(cluster).delete_group(group)
             case "settings":
-                parts.group_configs.find(group)
+                state.group_configs.find(group)
             case "kill":
                 await asyncio.sleep(1)  # The last change is on disk by then.
                 await crash_and_restart(cluster, BROKER, power_cut=chance.random() < 0.5)
@@ -108,12 +114,12 @@ async def over_a_full_disk(world: World) -> None:
     await world.until("consumed", lambda: sum(cluster.committed().values()) == 1, within_s=30)
     await asyncio.sleep(TOLD_S)
     check_told_is_what_is(cluster)
-    parts, snapshots = parts_of(cluster), told_of(cluster).snapshots
-    parts.topics.put(TopicConfig("t", 1, 1))
+    state, snapshots = parts_of(cluster), told_of(cluster).snapshots
+    state.topics.put(TopicConfig("t", 1, 1))
     disk = cluster.node(BROKER).disk
     disk.free_bytes = 3
     for offset in range(5):
-        parts.offsets.commit("g", "t", 0, offset, now_ms=1)
+        state.offsets.commit("g", "t", 0, offset, now_ms=1)
         await asyncio.sleep(1)
     disk.free_bytes = None
     await asyncio.sleep(TOLD_S)

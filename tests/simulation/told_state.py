@@ -1,6 +1,8 @@
-"""What a reader of the facts knows of a broker, by the rules that stand at table `lifecycle` and by
-nothing else: a key stays as its newest row says until a snapshot ends without it, or its topic or
-group is told gone.
+"""The state of a broker as a reader of its facts knows it.
+
+It goes by the rules at table `lifecycle` and by nothing else: a key stays as its newest row says
+until a snapshot ends without it, its topic or group is reported gone, or the group has left the
+topic.
 """
 
 from __future__ import annotations
@@ -48,6 +50,9 @@ class ToldState:
             case "TOPIC_GONE":
                 self.queues = {k: v for k, v in self.queues.items() if k[0] != row["topic"]}
                 self.pairs = {k: v for k, v in self.pairs.items() if k[1] != row["topic"]}
+            case "TOPIC_LEFT" | "OFFSETS_DELETED":
+                left = (row["group"], row["topic"])
+                self.pairs = {k: v for k, v in self.pairs.items() if k[:2] != left}
             case "GROUP_GONE":
                 self.pairs = {k: v for k, v in self.pairs.items() if k[0] != row["group"]}
             case "SNAPSHOT":

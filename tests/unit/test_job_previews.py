@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from dashboards.job_fields import DIFF_LINES_MAX, diff_of, settings_with
-from dashboards.job_previews import NOTHING_YET, Facts, Preview, Wish, preview_of
+from dashboards.actions.job_fields import DIFF_LINES_MAX, diff_of, settings_with
+from dashboards.actions.job_previews import NOTHING_YET, Facts, Preview, Wish, preview_of
 from pipelines.scheduler.job_settings import JobSettings
 from pipelines.scheduler.run_life import RunState
 from pipelines.scheduler.store.glue import GlueVersion

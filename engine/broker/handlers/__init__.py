@@ -1,1 +1,1 @@
-"""What a broker answers: one module per kind of request."""
+"""Request handlers of a broker, one module per kind of request."""

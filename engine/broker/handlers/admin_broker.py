@@ -1,15 +1,15 @@
-"""The broker as tools see it: figures of its run, and its offset tables as a whole.
+"""Broker-wide requests of tools: run-time figures and whole offset tables.
 
 Invariant: figures are read, never kept here; what this broker does not measure is left out rather
-than told as zero. Absent on purpose: changing settings while running.
+than shown as zero. Absent on purpose: changing settings while running.
 """
 
 from __future__ import annotations
 
-from engine.broker.handlers.runtime_info import runtime_figures
-from engine.broker.parts import BrokerParts
-from engine.broker.state.offsets import Table, encoded_table
-from engine.broker.work_in_steps import in_steps, stepped
+from engine.broker.bounded_work import in_steps, stepped
+from engine.broker.node import BrokerNode
+from engine.broker.offsets.consumer_offsets import ConsumerOffsets, Table, encoded_table
+from engine.broker.stats.runtime_info import RuntimeInfo
 from engine.delay import DelayService
 from engine.protocol import fastjson
 from engine.protocol.bodies import KVTable
@@ -21,8 +21,17 @@ from engine.remoting import Handler, Peer
 class BrokerHandlers:
     """Requests of tools about the broker itself."""
 
-    def __init__(self, parts: BrokerParts, delay: DelayService) -> None:
-        self._parts = parts
+    def __init__(
+        self,
+        *,
+        node: BrokerNode,
+        offsets: ConsumerOffsets,
+        runtime_info: RuntimeInfo,
+        delay: DelayService,
+    ) -> None:
+        self._node = node
+        self._offsets = offsets
+        self._runtime_info = runtime_info
         self._delay = delay
 
     def handlers(self) -> dict[int, Handler]:
@@ -36,13 +45,13 @@ class BrokerHandlers:
     def runtime_info(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """GET_BROKER_RUNTIME_INFO (28)."""
         return request.respond(
-            ResponseCode.SUCCESS, body=KVTable(runtime_figures(self._parts, self._delay)).encode()
+            ResponseCode.SUCCESS, body=KVTable(self._runtime_info.with_delay(self._delay)).encode()
         )
 
     async def all_consumer_offsets(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """GET_ALL_CONSUMER_OFFSET (43): the table as consumerOffset.json would have it now."""
-        offsets = self._parts.offsets
-        version = self._parts.data_version(offsets.counter).to_json()
+        offsets = self._offsets
+        version = self._node.data_version(offsets.counter).to_json()
         table: Table = {}
         pieces: list[bytes] = []
         await in_steps(stepped(offsets.copied(table)))

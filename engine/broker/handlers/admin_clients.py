@@ -1,4 +1,4 @@
-"""Connected clients as tools see them: who they are, what they subscribe to, what they are told.
+"""Connection requests of tools: connected clients, their subscriptions and running info.
 
 Place in the walk: beside it. A question about a consumer's inside is forwarded to that consumer and
 answered with its own words.
@@ -10,16 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from engine.broker.parts import BrokerParts
-from engine.broker.state.members import Member
-from engine.broker.stored_messages import no_message, stored_record
-from engine.broker.work_in_steps import in_steps
-from engine.foundation.errors import (
-    ProtocolError,
-    RequestRefused,
-    RequestTimedOut,
-    TidemarkError,
-)
+from engine.broker.bounded_work import in_steps
+from engine.broker.groups.consumer_groups import ConsumerGroups
+from engine.broker.groups.members import Member
+from engine.broker.groups.producer_groups import ProducerGroups
+from engine.broker.node import BrokerNode
+from engine.broker.offsets.consumer_offsets import ConsumerOffsets
+from engine.foundation.errors import ProtocolError, RequestRefused
 from engine.foundation.limits import LOOP_STEP_ENTRIES_MAX
 from engine.foundation.long_lists import sorted_in_steps
 from engine.protocol.bodies import (
@@ -37,44 +34,51 @@ from engine.protocol.bodies_admin import (
 from engine.protocol.codes import RequestCode, ResponseCode
 from engine.protocol.command import RemotingCommand
 from engine.protocol.headers import (
-    ConsumeMessageDirectlyRequestHeader,
-    ConsumerRunningInfoRequestHeader,
     GroupRequestHeader,
     ProducerConnectionRequestHeader,
     QueryGroupsTopicsRequestHeader,
     QuerySubscriptionRequestHeader,
 )
-from engine.protocol.message_ids import parse_offset_message_id
 from engine.protocol.names import is_retry_topic
 from engine.remoting import Handler, Peer
+from engine.runtime.clock import Clock
 
-FORWARD_TIMEOUT_MS = 10_000
 PULL_MODE = "PULL"
 
 
 class ClientHandlers:
     """Requests of tools about producers and consumers."""
 
-    def __init__(self, parts: BrokerParts) -> None:
-        self._parts = parts
+    def __init__(
+        self,
+        *,
+        node: BrokerNode,
+        clock: Clock,
+        groups: ConsumerGroups,
+        producers: ProducerGroups,
+        offsets: ConsumerOffsets,
+    ) -> None:
+        self._node = node
+        self._clock = clock
+        self._groups = groups
+        self._producers = producers
+        self._offsets = offsets
 
     def handlers(self) -> dict[int, Handler]:
         """Request code → handler."""
         return {
             RequestCode.GET_CONSUMER_CONNECTION_LIST: self.consumer_connections,
             RequestCode.GET_PRODUCER_CONNECTION_LIST: self.producer_connections,
-            RequestCode.GET_CONSUMER_RUNNING_INFO: self.running_info,
             RequestCode.GET_ALL_PRODUCER_INFO: self.all_producers,
             RequestCode.QUERY_TOPICS_BY_CONSUMER: self.topics_of,
             RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER: self.subscription_of,
             RequestCode.SET_MESSAGE_REQUEST_MODE: self.set_request_mode,
-            RequestCode.CONSUME_MESSAGE_DIRECTLY: self.consume_directly,
         }
 
     def consumer_connections(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """GET_CONSUMER_CONNECTION_LIST (203)."""
         name = GroupRequestHeader.decode(request.fields).consumer_group
-        group = self._parts.groups.of(name)
+        group = self._groups.of(name)
         if group is None:
             raise RequestRefused(
                 ResponseCode.CONSUMER_NOT_ONLINE, f"the consumer group[{name}] not online"
@@ -91,7 +95,7 @@ class ClientHandlers:
     def producer_connections(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """GET_PRODUCER_CONNECTION_LIST (204)."""
         name = ProducerConnectionRequestHeader.decode(request.fields).producer_group
-        members = self._parts.producers.members(name)
+        members = self._producers.members(name)
         if not members:
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"the producer group[{name}] not exist")
         body = ProducerConnection(connection_set=_connections(members)).encode()
@@ -107,8 +111,8 @@ class ClientHandlers:
         """Every group as it is when it has its turn, in steps of LOOP_STEP_ENTRIES_MAX producers
         or so.
         """
-        producers = self._parts.producers
-        offset_ms = self._parts.now_ms() - self._parts.steady_ms()
+        producers = self._producers
+        offset_ms = self._clock.now_ms() - self._clock.steady_ms()
         begin, end = ProducerTable().encode().split(b"{}")
         some: dict[str, list[ProducerInfo]] = {}
         count, comma = 0, b""
@@ -137,14 +141,14 @@ class ClientHandlers:
     def topics_of(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """QUERY_TOPICS_BY_CONSUMER (343): topics on which the group has offsets."""
         group = QueryGroupsTopicsRequestHeader.decode(request.fields).group
-        topics = self._parts.offsets.topics_of(group)
-        body = TopicList(topics, self._parts.address).encode()
+        topics = self._offsets.topics_of(group)
+        body = TopicList(topics, self._node.address).encode()
         return request.respond(ResponseCode.SUCCESS, body=body)
 
     def subscription_of(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """QUERY_SUBSCRIPTION_BY_CONSUMER (345): null when nobody of the group subscribes to it."""
         asked = QuerySubscriptionRequestHeader.decode(request.fields)
-        group = self._parts.groups.of(asked.group)
+        group = self._groups.of(asked.group)
         told = None if group is None else group.subscriptions.get(asked.topic)
         body = GroupSubscription(asked.group, asked.topic, told).encode()
         return request.respond(ResponseCode.SUCCESS, body=body)
@@ -166,62 +170,6 @@ class ClientHandlers:
                 "set PULL",
             )
         return request.respond(ResponseCode.SUCCESS)
-
-    async def running_info(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
-        """GET_CONSUMER_RUNNING_INFO (307): asked of the client, answered with its own words."""
-        header = ConsumerRunningInfoRequestHeader.decode(request.fields)
-        question = RemotingCommand.request(
-            RequestCode.GET_CONSUMER_RUNNING_INFO, header.encode(), request.body
-        )
-        return await self._forwarded(
-            request, question, group=header.consumer_group, client_id=header.client_id
-        )
-
-    async def consume_directly(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
-        """CONSUME_MESSAGE_DIRECTLY (309): a member is given a stored message to consume now."""
-        parts = self._parts
-        header = ConsumeMessageDirectlyRequestHeader.decode(request.fields)
-        header.broker_name = parts.config.broker_name
-        topic = parts.topics.find(header.topic) if header.topic else None
-        if topic is not None:
-            header.topic_sys_flag = topic.topic_sys_flag
-        if parts.group_configs.known(header.consumer_group):
-            header.group_sys_flag = 0
-        try:
-            _, physical_offset = parse_offset_message_id(header.msg_id or "")
-        except TidemarkError as error:
-            raise RequestRefused(ResponseCode.INVALID_PARAMETER, str(error)) from error
-        record = stored_record(parts.store, parts.transactions, physical_offset)
-        if record is None:
-            raise no_message(physical_offset, f"no message {header.msg_id}")
-        question = RemotingCommand.request(
-            RequestCode.CONSUME_MESSAGE_DIRECTLY, header.encode(), record
-        )
-        return await self._forwarded(
-            request, question, group=header.consumer_group, client_id=header.client_id or ""
-        )
-
-    async def _forwarded(
-        self, request: RemotingCommand, question: RemotingCommand, *, group: str, client_id: str
-    ) -> RemotingCommand:
-        """What the member answers, or why it could not be asked."""
-        found = self._parts.groups.of(group)
-        member = None if found is None else found.members.get(client_id)
-        if member is None:
-            raise RequestRefused(
-                ResponseCode.SYSTEM_ERROR, f"The Consumer <{group}> <{client_id}> not online"
-            )
-        try:
-            answer = await member.channel.peer.invoke(question, timeout_ms=FORWARD_TIMEOUT_MS)
-        except RequestTimedOut as error:
-            raise RequestRefused(
-                ResponseCode.CONSUME_MSG_TIMEOUT, f"consumer <{group}> <{client_id}>: {error}"
-            ) from error
-        except TidemarkError as error:
-            raise RequestRefused(
-                ResponseCode.SYSTEM_ERROR, f"invoke consumer <{group}> <{client_id}>: {error}"
-            ) from error
-        return request.respond(answer.code, answer.remark, answer.fields, answer.body)
 
 
 def _inside(table: dict[str, list[ProducerInfo]]) -> bytes:

@@ -1,15 +1,15 @@
-"""A broker's settings as tools read and change them.
+"""Config requests of tools: read and change a broker's settings.
 
 Place in the walk: beside it. A change is answered when it is on disk and in force.
 
-Invariant: secrets are never told, and nothing outside the allow-list of `live_config` is taken.
+Invariant: secrets are never shown, and nothing outside the allow-list of `dynamic_config` is taken.
 Absent on purpose: who may ask (access).
 """
 
 from __future__ import annotations
 
-from engine.broker.live_config import LiveConfig
-from engine.broker.parts import BrokerParts
+from engine.broker.dynamic_config import ConfigChanges
+from engine.broker.node import BrokerNode
 from engine.broker.rocketmq_settings import rocketmq_values
 from engine.foundation.config_layers import text_of
 from engine.foundation.errors import ConfigError, NotChangeable, RequestRefused
@@ -24,9 +24,14 @@ from engine.remoting import Handler, Peer
 class ConfigHandlers:
     """GET_BROKER_CONFIG and UPDATE_BROKER_CONFIG."""
 
-    def __init__(self, parts: BrokerParts) -> None:
-        self._parts = parts
-        self._live = LiveConfig(parts)
+    def __init__(
+        self,
+        *,
+        node: BrokerNode,
+        config_changes: ConfigChanges,
+    ) -> None:
+        self._node = node
+        self._config_changes = config_changes
 
     def handlers(self) -> dict[int, Handler]:
         """Request code → handler."""
@@ -37,9 +42,9 @@ class ConfigHandlers:
 
     def config(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """GET_BROKER_CONFIG (26): every key with the value in force, as a .properties text."""
-        values = redacted(rocketmq_values(self._parts.config))
+        values = redacted(rocketmq_values(self._node.config))
         body = "".join(written(key, value) for key, value in values.items()).encode()
-        version = self._parts.data_version(self._live.counter).encode().decode()
+        version = self._node.data_version(self._config_changes.counter).encode().decode()
         fields = BrokerConfigResponseHeader(version=version).encode()
         return request.respond(ResponseCode.SUCCESS, fields=fields, body=body)
 
@@ -47,7 +52,7 @@ class ConfigHandlers:
         """UPDATE_BROKER_CONFIG (25): a .properties text of the keys to change."""
         try:
             told = parse(text_of(bytes(request.body)))
-            await self._live.change({one.key: one.value for one in told})
+            await self._config_changes.change({one.key: one.value for one in told})
         except NotChangeable as error:
             raise RequestRefused(
                 ResponseCode.NO_PERMISSION, f"Can not update config: {error}"

@@ -1,6 +1,6 @@
-"""Consumer groups as tools see them: settings and progress.
+"""Consumer-group requests of tools: settings, deletion and progress.
 
-Place in the walk: beside it. What tools are told of a group's progress is what memory holds.
+Place in the walk: beside it. Tools get a group's progress as memory holds it.
 
 Invariant: lag is the queue's max offset less the group's consume offset.
 Absent on purpose: judging progress (pipelines), moving offsets (group_offsets), connected clients
@@ -9,21 +9,24 @@ Absent on purpose: judging progress (pipelines), moving offsets (group_offsets),
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
-from engine.broker.deletions import delete_group
-from engine.broker.gone import tell_settings_deleted
-from engine.broker.handlers.admin_topics import check_entries
-from engine.broker.handlers.progress import encode_consume_stats
-from engine.broker.parts import BrokerParts
-from engine.broker.state.group_configs import (
+from engine.broker.bounded_work import in_steps
+from engine.broker.changes import TableChanges
+from engine.broker.groups.group_configs import (
+    GroupConfigs,
     SubscriptionGroupConfig,
     check_attributes,
     check_numbers,
     group_from_document,
     group_to_document,
 )
-from engine.broker.work_in_steps import in_steps
+from engine.broker.groups.removals import Removals
+from engine.broker.handlers.admin_topics import check_entries
+from engine.broker.node import BrokerNode
+from engine.broker.offsets.consumer_offsets import ConsumerOffsets
+from engine.broker.offsets.progress import Progress
+from engine.broker.removing.deletion import Deletions
 from engine.foundation.errors import CorruptRecord, ProtocolError, RequestRefused
 from engine.foundation.limits import LOOSE_BODY_KEYS_MAX
 from engine.protocol import fastjson
@@ -42,8 +45,26 @@ from engine.remoting import Handler, Peer
 class GroupHandlers:
     """Requests of tools about groups."""
 
-    def __init__(self, parts: BrokerParts) -> None:
-        self._parts = parts
+    def __init__(
+        self,
+        *,
+        changes: TableChanges,
+        deletions: Deletions,
+        group_configs: GroupConfigs,
+        node: BrokerNode,
+        offsets: ConsumerOffsets,
+        progress: Progress,
+        removals: Removals,
+        save_settings: Callable[[], Awaitable[None]],
+    ) -> None:
+        self._changes = changes
+        self._deletions = deletions
+        self._group_configs = group_configs
+        self._node = node
+        self._offsets = offsets
+        self._progress = progress
+        self._removals = removals
+        self._save_settings = save_settings
 
     def handlers(self) -> dict[int, Handler]:
         """Request code → handler."""
@@ -63,7 +84,7 @@ class GroupHandlers:
         except (CorruptRecord, ProtocolError) as error:
             raise RequestRefused(ResponseCode.INVALID_PARAMETER, str(error)) from error
         self._put([config])
-        await self._parts.settings_saved()
+        await self._save_settings()
         return request.respond(ResponseCode.SUCCESS)
 
     async def create_all(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
@@ -78,7 +99,7 @@ class GroupHandlers:
         except (CorruptRecord, ProtocolError) as error:
             raise RequestRefused(ResponseCode.INVALID_PARAMETER, str(error)) from error
         self._put(configs)
-        await self._parts.settings_saved()
+        await self._save_settings()
         return request.respond(ResponseCode.SUCCESS)
 
     def _put(self, configs: Sequence[SubscriptionGroupConfig]) -> None:
@@ -86,16 +107,16 @@ class GroupHandlers:
             check_group(config.group_name)
             check_numbers(config)
             check_attributes(config)
-            self._parts.group_configs.check_stays(config.group_name)
-        self._parts.group_configs.check_room(config.group_name for config in configs)
+            self._group_configs.check_stays(config.group_name)
+        self._group_configs.check_room(config.group_name for config in configs)
         for config in configs:
-            self._parts.group_configs.put(config)
-        self._parts.group_configs_changed()
+            self._group_configs.put(config)
+        self._changes.of_settings()
 
     async def all_configs(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """GET_ALL_SUBSCRIPTIONGROUP_CONFIG (201)."""
-        configs = self._parts.group_configs
-        version = self._parts.data_version(configs.counter).to_json()
+        configs = self._group_configs
+        version = self._node.data_version(configs.counter).to_json()
         pieces: list[bytes] = []
         await in_steps(configs.encoded(pieces, {"dataVersion": version, "forbiddenTable": {}}))
         fields = AllGroupConfigResponseHeader(total_group_num=len(configs)).encode()
@@ -104,12 +125,12 @@ class GroupHandlers:
     def config(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """GET_SUBSCRIPTIONGROUP_CONFIG (352)."""
         group = SubscriptionGroupRequestHeader.decode(request.fields).group
-        if not self._parts.group_configs.known(group):
+        if not self._group_configs.known(group):
             raise RequestRefused(
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
                 f"No group in this broker. group: {group}",
             )
-        config = self._parts.group_configs.find(group)
+        config = self._group_configs.find(group)
         assert config is not None, f"{group} is known"
         return request.respond(ResponseCode.SUCCESS, body=fastjson.dumps(group_to_document(config)))
 
@@ -117,18 +138,18 @@ class GroupHandlers:
         """DELETE_SUBSCRIPTIONGROUP (207), with its offsets when asked to."""
         header = DeleteSubscriptionGroupRequestHeader.decode(request.fields)
         if header.clean_offset:
-            await delete_group(self._parts, header.group_name)
-        elif self._parts.group_configs.delete(header.group_name):
-            self._parts.group_configs_changed()
-            tell_settings_deleted(self._parts, header.group_name)
-        await self._parts.settings_saved()
+            await self._deletions.delete_group(header.group_name)
+        elif self._group_configs.delete(header.group_name):
+            self._changes.of_settings()
+            self._removals.settings_deleted(header.group_name)
+        await self._save_settings()
         return request.respond(ResponseCode.SUCCESS)
 
-    async def consume_stats(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
+    async def consume_stats(self, _: Peer, request: RemotingCommand) -> RemotingCommand:
         """GET_CONSUME_STATS (208): per queue its end, the consume offset and the pulled mark."""
         header = ConsumeStatsRequestHeader.decode(request.fields)
         group = header.consumer_group
-        topics = [header.topic] if header.topic else self._parts.offsets.topics_of(group)
+        topics = [header.topic] if header.topic else self._offsets.topics_of(group)
         pieces = list[bytes]()
-        await in_steps(encode_consume_stats(self._parts, group, topics, pieces))
+        await in_steps(self._progress.encode_consume_stats(group, topics, pieces))
         return request.respond(ResponseCode.SUCCESS, body=b"".join(pieces))

@@ -1,4 +1,4 @@
-"""The store as tools see it: entries of a queue, times of its ends, cleaning by hand, replicas.
+"""Store requests of tools: queue entries, message times, cleaning and replica status.
 
 Place in the walk: beside it.
 
@@ -11,8 +11,11 @@ from __future__ import annotations
 
 import logging
 
-from engine.broker.deletions import delete_topic
-from engine.broker.parts import BrokerParts
+from engine.broker.groups.consumer_groups import ConsumerGroups
+from engine.broker.node import BrokerNode
+from engine.broker.offsets.consumer_offsets import ConsumerOffsets
+from engine.broker.removing.deletion import Deletions
+from engine.broker.topics.topics import Topics
 from engine.foundation.errors import RequestRefused
 from engine.foundation.limits import QUEUE_UNITS_TOLD_MAX
 from engine.protocol.bodies_admin import (
@@ -28,6 +31,8 @@ from engine.protocol.command import RemotingCommand
 from engine.protocol.headers import ConsumeTimeSpanRequestHeader, QueryConsumeQueueRequestHeader
 from engine.protocol.names import is_system_topic
 from engine.remoting import Handler, Peer
+from engine.runtime.clock import Clock
+from engine.store import MessageStore
 
 UNKNOWN_TIME_MS = -1
 """What RocketMQ says for the store time of a message that is not there."""
@@ -38,8 +43,24 @@ _log = logging.getLogger(__name__)
 class StoreHandlers:
     """Requests of tools about the store."""
 
-    def __init__(self, parts: BrokerParts) -> None:
-        self._parts = parts
+    def __init__(
+        self,
+        *,
+        clock: Clock,
+        deletions: Deletions,
+        groups: ConsumerGroups,
+        node: BrokerNode,
+        offsets: ConsumerOffsets,
+        store: MessageStore,
+        topics: Topics,
+    ) -> None:
+        self._clock = clock
+        self._deletions = deletions
+        self._groups = groups
+        self._node = node
+        self._offsets = offsets
+        self._store = store
+        self._topics = topics
 
     def handlers(self) -> dict[int, Handler]:
         """Request code → handler."""
@@ -55,7 +76,7 @@ class StoreHandlers:
     def time_spans(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """QUERY_CONSUME_TIME_SPAN (303): when each queue begins, ends, and where a group is."""
         header = ConsumeTimeSpanRequestHeader.decode(request.fields)
-        topic, config = header.topic, self._parts.topics.require(header.topic)
+        topic, config = header.topic, self._topics.require(header.topic)
         spans = [
             self._time_span(header.group, topic, queue_id)
             for queue_id in range(config.write_queue_nums)
@@ -63,9 +84,9 @@ class StoreHandlers:
         return request.respond(ResponseCode.SUCCESS, body=ConsumeTimeSpans(spans).encode())
 
     def _time_span(self, group: str, topic: str, queue_id: int) -> QueueTimeSpan:
-        parts, store = self._parts, self._parts.store
+        store = self._store
         begin, end = store.min_offset(topic, queue_id), store.max_offset(topic, queue_id)
-        committed = parts.offsets.committed(group, topic, queue_id)
+        committed = self._offsets.committed(group, topic, queue_id)
         min_ms = self._stored_ms(topic, queue_id, begin)
         consumed_ms = min_ms
         if committed:
@@ -73,9 +94,11 @@ class StoreHandlers:
         delay_ms = 0
         if (committed or 0) < end:
             waits_since_ms = store.store_time_at(topic, queue_id, max(begin, committed or 0))
-            delay_ms = 0 if waits_since_ms is None else max(0, parts.now_ms() - waits_since_ms)
+            delay_ms = (
+                0 if waits_since_ms is None else max(0, self._clock.now_ms() - waits_since_ms)
+            )
         return QueueTimeSpan(
-            message_queue=WireQueue(parts.config.broker_name, queue_id, topic),
+            message_queue=WireQueue(self._node.config.broker_name, queue_id, topic),
             min_timestamp_ms=min_ms,
             max_timestamp_ms=self._stored_ms(topic, queue_id, end - 1),
             consume_timestamp_ms=consumed_ms,
@@ -83,14 +106,14 @@ class StoreHandlers:
         )
 
     def _stored_ms(self, topic: str, queue_id: int, queue_offset: int) -> int:
-        stored_ms = self._parts.store.store_time_at(topic, queue_id, queue_offset)
+        stored_ms = self._store.store_time_at(topic, queue_id, queue_offset)
         return UNKNOWN_TIME_MS if stored_ms is None else stored_ms
 
     def queue_units(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """QUERY_CONSUME_QUEUE (321): what the consume queue says of each message."""
         asked = QueryConsumeQueueRequestHeader.decode(request.fields)
         count = min(asked.count, QUEUE_UNITS_TOLD_MAX)
-        store, topic, queue_id = self._parts.store, asked.topic, asked.queue_id
+        store, topic, queue_id = self._store, asked.topic, asked.queue_id
         units = store.queue_units(topic, queue_id, asked.index, count)
         if units is None:
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"{queue_id}@{topic} is not exist!")
@@ -100,7 +123,7 @@ class StoreHandlers:
             queue_data=[ConsumeQueueData(*unit) for unit in units],
         )
         if asked.consumer_group:
-            group = self._parts.groups.of(asked.consumer_group)
+            group = self._groups.of(asked.consumer_group)
             answer.subscription_data = None if group is None else group.subscriptions.get(topic)
             if answer.subscription_data is None:
                 answer.filter_data = f"{asked.consumer_group}@{topic} is not online!"
@@ -110,26 +133,25 @@ class StoreHandlers:
 
     def clean_expired_queues(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """CLEAN_EXPIRED_CONSUMEQUEUE (306): queues drop what the log no longer holds."""
-        self._parts.store.retention.follow_log()
+        self._store.retention.follow_log()
         return request.respond(ResponseCode.SUCCESS)
 
     async def clean_unused_topics(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """CLEAN_UNUSED_TOPIC (316): queues go whose topic this broker no longer has."""
-        parts = self._parts
-        stored = dict.fromkeys(topic for topic, _ in parts.store.queues())
+        stored = dict.fromkeys(topic for topic, _ in self._store.queues())
         for topic in stored:
-            if parts.topics.find(topic) is None and not is_system_topic(topic):
+            if self._topics.find(topic) is None and not is_system_topic(topic):
                 _log.info("queues of %s, a topic that is gone, are deleted as asked", topic)
-                await delete_topic(parts, topic)
+                await self._deletions.delete_topic(topic)
         return request.respond(ResponseCode.SUCCESS)
 
     async def delete_expired_log(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """DELETE_EXPIRED_COMMITLOG (329): aged files go now, not at their hour."""
-        now_ms = self._parts.runtime.clock.wall_ms()
-        await self._parts.store.retention.run(now_ms, by_hand=True)
+        now_ms = self._clock.wall_ms()
+        await self._store.retention.run(now_ms, by_hand=True)
         return request.respond(ResponseCode.SUCCESS)
 
     def ha_status(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """GET_BROKER_HA_STATUS (907): a master without slaves, and where its log ends."""
-        info = HaRuntimeInfo(master_commit_log_max_offset=self._parts.store.physical_max)
+        info = HaRuntimeInfo(master_commit_log_max_offset=self._store.physical_max)
         return request.respond(ResponseCode.SUCCESS, body=info.encode())

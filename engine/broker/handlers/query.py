@@ -1,17 +1,18 @@
-"""Finding messages: by key, by unique key, by offset message id.
+"""Message queries: by key, by unique key and by offset message id.
 
 Place in the walk: beside it; tools and the dashboard look single messages up here.
 
 Invariant: an answer holds whole records of the topic asked for, the newest ones: by unique key at
 most `defaultQueryMaxNum`, by key as many as were asked for and at most `maxMsgsNumBatch`, as
-RocketMQ has it. An answer that was cut says so. The index knows hashes only: whoever asked compares
+RocketMQ has it. An answer that was cut says so. The index knows hashes only: the requester compares
 the keys. Absent on purpose: searching by content.
 """
 
 from __future__ import annotations
 
-from engine.broker.parts import BrokerParts
-from engine.broker.stored_messages import no_message, stored_record
+from engine.broker.node import BrokerNode
+from engine.broker.transactions.stored_messages import no_message, stored_record
+from engine.broker.transactions.transactions import Transactions
 from engine.foundation.units import MIB
 from engine.protocol.codes import RequestCode, ResponseCode
 from engine.protocol.command import RemotingCommand
@@ -22,6 +23,7 @@ from engine.protocol.headers import (
 )
 from engine.protocol.message_record import decode_record
 from engine.remoting import Handler, Peer
+from engine.store import MessageStore
 
 ANSWER_BYTES_MAX = 4 * MIB
 LOOKED_AT_BYTES_MAX = 4 * ANSWER_BYTES_MAX
@@ -33,8 +35,16 @@ purpose.
 class QueryHandlers:
     """Looks messages up."""
 
-    def __init__(self, parts: BrokerParts) -> None:
-        self._parts = parts
+    def __init__(
+        self,
+        *,
+        node: BrokerNode,
+        store: MessageStore,
+        transactions: Transactions,
+    ) -> None:
+        self._node = node
+        self._store = store
+        self._transactions = transactions
 
     def handlers(self) -> dict[int, Handler]:
         """Request code → handler."""
@@ -45,8 +55,8 @@ class QueryHandlers:
 
     def by_key(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """QUERY_MESSAGE (12): by one of KEYS, or by UNIQ_KEY."""
-        asked, store = QueryMessageRequestHeader.decode(request.fields), self._parts.store
-        config = self._parts.config
+        asked, store = QueryMessageRequestHeader.decode(request.fields), self._store
+        config = self._node.config
         wanted = config.default_query_max_count
         if not asked.unique_key_query:
             wanted = max(1, min(asked.max_num, config.query_max_count))
@@ -100,8 +110,7 @@ class QueryHandlers:
     def by_offset(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """VIEW_MESSAGE_BY_ID (33): the record at a physical offset of this broker."""
         physical_offset = ViewMessageRequestHeader.decode(request.fields).offset
-        parts = self._parts
-        record = stored_record(parts.store, parts.transactions, physical_offset)
+        record = stored_record(self._store, self._transactions, physical_offset)
         if record is None:
             raise no_message(
                 physical_offset, f"can not find message by the offset, {physical_offset}"

@@ -1,30 +1,33 @@
-"""Replies of request and reply: SEND_REPLY_MESSAGE, pushed at once to whoever asked.
+"""Request-reply: stores SEND_REPLY_MESSAGE and pushes it at once to the requester.
 
 Place in the walk: a consumer that answers a request sends its reply here; the producer that asked
-has told its client id in the request's properties, and gets the reply over its own connection.
+has put its client id into the request's properties, and gets the reply over its own connection.
 
-Invariant: the answer says whether the asker got the reply. The reply is stored as well, as
-RocketMQ does by default (storeReplyMessageEnable), whether or not it could be pushed, and as any
-send is: by the broker's permission, and as durable as the flush mode promises. The asker may take
-its time, so the topic is judged again before the reply is stored. With accounts, a reply reaches
-nobody but who has asked, from nobody but who could read the question; any other is refused, and not
+Invariant: the answer says whether the asker got the reply. The reply is stored as well, as RocketMQ
+does by default (storeReplyMessageEnable), whether or not it could be pushed, and as any send is: by
+the broker's permission, and as durable as the flush mode promises. The asker may take its time, so
+the topic is judged again before the reply is stored. With accounts, a reply reaches only the
+account that asked, from an account that could read the question; any other is refused, and not
 stored. Absent on purpose: finding an asker on another broker; clients send replies to the broker
 they were asked on.
 """
 
 from __future__ import annotations
 
-from engine.broker.handlers.putting import Putting
-from engine.broker.handlers.storing import answer_put, broker_takes_nothing
-from engine.broker.parts import BrokerParts
-from engine.broker.state.shares import Shares
+from engine.broker.account_quotas import Shares
+from engine.broker.groups.producer_groups import ProducerGroups
+from engine.broker.groups.questions import Questions
+from engine.broker.node import BrokerNode
+from engine.broker.sending.drafts import Drafts
+from engine.broker.sending.durability import Durability
+from engine.broker.sending.placement import Placement
+from engine.broker.sending.target_queues import TargetQueues
 from engine.foundation.errors import RequestRefused, TidemarkError
 from engine.foundation.limits import (
     ACCOUNT_REPLIES_WAITING_BYTES_MAX,
     REPLIES_WAITING_BYTES_MAX,
     REPLY_WAITING_BYTES,
 )
-from engine.protocol.bodies import TopicConfig
 from engine.protocol.codes import RequestCode, ResponseCode
 from engine.protocol.command import RemotingCommand
 from engine.protocol.copy_room import fits_with_copies, without_room
@@ -34,13 +37,7 @@ from engine.protocol.headers import (
     SendMessageResponseHeader,
 )
 from engine.protocol.message_ids import offset_message_id
-from engine.protocol.names import (
-    FORBIDDEN_TO_CLIENTS,
-    PERM_WRITE,
-    TRANSACTION_BITS,
-    Perm,
-    check_topic,
-)
+from engine.protocol.names import TRANSACTION_BITS
 from engine.protocol.properties import (
     PROPERTY_CORRELATION_ID,
     PROPERTY_PUSH_REPLY_TIME,
@@ -52,6 +49,8 @@ from engine.protocol.properties import (
 from engine.remoting import Handler, Peer
 from engine.remoting.accounts import Permission, topic_demand
 from engine.remoting.dispatcher import HandlerResult
+from engine.remoting.gate import Gate
+from engine.runtime.clock import Clock
 from engine.store import MessageDraft
 from engine.store.record import MULTI_TAGS
 
@@ -61,9 +60,28 @@ PUSH_TIMEOUT_MS = 10_000
 class ReplyHandlers:
     """Both spellings of a reply."""
 
-    def __init__(self, parts: BrokerParts) -> None:
-        self._parts = parts
-        self._putting = Putting(parts)
+    def __init__(
+        self,
+        *,
+        node: BrokerNode,
+        clock: Clock,
+        queues: TargetQueues,
+        drafts: Drafts,
+        placement: Placement,
+        durability: Durability,
+        producers: ProducerGroups,
+        gate: Gate,
+        questions: Questions,
+    ) -> None:
+        self._node = node
+        self._clock = clock
+        self._queues = queues
+        self._drafts = drafts
+        self._placement = placement
+        self._durability = durability
+        self._producers = producers
+        self._gate = gate
+        self._questions = questions
         self._waiting = Shares(REPLIES_WAITING_BYTES_MAX, ACCOUNT_REPLIES_WAITING_BYTES_MAX)
         """Bytes of replies that wait for their askers, by account or connection."""
 
@@ -85,13 +103,14 @@ class ReplyHandlers:
     async def _reply(
         self, peer: Peer, request: RemotingCommand, header: SendMessageRequestHeader
     ) -> RemotingCommand | None:
-        config = self._topic_for(header)
-        queue_id = self._queue_for(header, config)
+        config = self._queues.reply_topic_for(header)
+        queue_id = self._queues.reply_queue_for(header, config)
         self._check_lengths(request.body, header)
         self._check_asked(request, header)
         refused = await self._push_in_its_share(peer, request, header, queue_id)
-        config = self._topic_for(header)  # Somebody may have changed or deleted it meanwhile.
-        queue_id = self._parts.topics.queue_there(header.topic, queue_id)
+        # Somebody may have changed or deleted it meanwhile.
+        config = self._queues.reply_topic_for(header)
+        queue_id = self._queues.queue_there(header.topic, queue_id)
         draft = MessageDraft(
             topic=header.topic,
             queue_id=queue_id,
@@ -99,47 +118,23 @@ class ReplyHandlers:
             properties=header.properties or "",
             born_timestamp_ms=header.born_timestamp_ms,
             born_host=peer.address,
-            store_host=self._parts.address,
+            store_host=self._node.address,
             flag=header.flag,
             sys_flag=header.sys_flag & ~(TRANSACTION_BITS | MULTI_TAGS),  # They are the broker's.
             reconsume_times=max(0, header.reconsume_times or 0),
         )
         key = decode_properties(header.properties or "").get(PROPERTY_UNIQ_KEY)
-        unique_key = key or self._parts.unique_ids.next(self._parts.now_ms())
-        put = self._putting.put(config, [draft], [unique_key], queue_id=queue_id)
+        unique_key = key or self._drafts.unique_key()
+        put = self._placement.put(config, [draft], [unique_key], queue_id=queue_id)
         fields = SendMessageResponseHeader(
-            msg_id=offset_message_id(self._parts.address, put.puts[0].physical_offset),
+            msg_id=offset_message_id(self._node.address, put.puts[0].physical_offset),
             queue_id=put.queue_id,
             queue_offset=put.puts[0].queue_offset,
         ).encode()
         code = ResponseCode.SUCCESS if refused is None else ResponseCode.SYSTEM_ERROR
         response = request.respond(code, refused, fields)
-        answer = answer_put(self._parts, peer, request, response, end_offset=put.end_offset)
+        answer = self._durability.answer_put(peer, request, response, end_offset=put.end_offset)
         return answer if answer is None or isinstance(answer, RemotingCommand) else await answer
-
-    def _topic_for(self, header: SendMessageRequestHeader) -> TopicConfig:
-        """An existing topic that clients may write. Raises RequestRefused."""
-        check_topic(header.topic)
-        config = self._parts.topics.require(header.topic)
-        if not self._parts.config.broker_permission & PERM_WRITE:
-            raise broker_takes_nothing(self._parts.config)
-        if header.topic in FORBIDDEN_TO_CLIENTS or not config.perm & Perm.WRITE:
-            raise RequestRefused(
-                ResponseCode.NO_PERMISSION, f"sending a reply to topic[{header.topic}] is forbidden"
-            )
-        return config
-
-    def _queue_for(self, header: SendMessageRequestHeader, config: TopicConfig) -> int:
-        """A queue of the topic that replies may go to. Raises RequestRefused."""
-        if header.queue_id < 0:
-            return self._parts.runtime.entropy.below(config.write_queue_nums)
-        if header.queue_id >= config.write_queue_nums:
-            raise RequestRefused(
-                ResponseCode.SYSTEM_ERROR,
-                f"request queueId[{header.queue_id}] is illegal, topic {header.topic} has "
-                f"{config.write_queue_nums} write queues",
-            )
-        return header.queue_id
 
     def _check_asked(self, request: RemotingCommand, header: SendMessageRequestHeader) -> None:
         """Raise RequestRefused unless the client has asked what this account may have read.
@@ -147,13 +142,13 @@ class ReplyHandlers:
         Without accounts everybody may reply to everybody, as in RocketMQ. A question is known at
         the broker it was sent to: a client whose reply another broker refuses tries the next one.
         """
-        gate, properties = self._parts.gate, decode_properties(header.properties or "")
+        gate, properties = self._gate, decode_properties(header.properties or "")
         account = gate.account_of(request)
-        asker = self._parts.producers.find(properties.get(PROPERTY_REPLY_TO_CLIENT, ""))
+        asker = self._producers.find(properties.get(PROPERTY_REPLY_TO_CLIENT, ""))
         if account is None or asker is None:  # Whom nobody knows, nothing is pushed to.
             return
         correlation_id = properties.get(PROPERTY_CORRELATION_ID, "")
-        topic = self._parts.questions.topic_of(
+        topic = self._questions.topic_of(
             asker.channel.account or "", asker.client_id, correlation_id
         )
         if topic is None or not gate.may(account, topic_demand(topic, Permission.SUB)):
@@ -165,7 +160,7 @@ class ReplyHandlers:
             )
 
     def _check_lengths(self, body: object, header: SendMessageRequestHeader) -> None:
-        longest = self._parts.config.store.max_message_bytes
+        longest = self._node.config.store.max_message_bytes
         length = len(body) if isinstance(body, bytes | memoryview) else 0
         if length > longest:
             raise RequestRefused(
@@ -184,7 +179,7 @@ class ReplyHandlers:
         self, peer: Peer, request: RemotingCommand, header: SendMessageRequestHeader, queue_id: int
     ) -> str | None:
         """As `_push`. Raises RequestRefused when too much waits for askers already."""
-        sender = self._parts.gate.account_of(request) or peer.address
+        sender = self._gate.account_of(request) or peer.address
         reply_bytes = REPLY_WAITING_BYTES + len(request.body) + len(header.properties or "")
         if excess := self._waiting.excess(sender, reply_bytes):
             raise RequestRefused(
@@ -202,15 +197,14 @@ class ReplyHandlers:
         self, peer: Peer, request: RemotingCommand, header: SendMessageRequestHeader, queue_id: int
     ) -> str | None:
         """Give the reply to the asker; None when it has taken it, else why not."""
-        parts = self._parts
         properties = decode_properties(header.properties or "")
         asker = properties.get(PROPERTY_REPLY_TO_CLIENT)
         if asker is None:
             return f"reply message properties[{PROPERTY_REPLY_TO_CLIENT}] is null"
-        member = parts.producers.find(asker)
+        member = self._producers.find(asker)
         if member is None:
             return f"push reply message fail, channel of <{asker}> not found."
-        properties[PROPERTY_PUSH_REPLY_TIME] = str(parts.now_ms())
+        properties[PROPERTY_PUSH_REPLY_TIME] = str(self._clock.now_ms())
         pushed = ReplyMessageRequestHeader(
             producer_group=header.producer_group,
             topic=header.topic,
@@ -224,8 +218,8 @@ class ReplyHandlers:
             reconsume_times=header.reconsume_times,
             unit_mode=header.unit_mode,
             born_host=peer.address,
-            store_host=parts.address,
-            store_timestamp_ms=parts.now_ms(),
+            store_host=self._node.address,
+            store_timestamp_ms=self._clock.now_ms(),
         )
         question = RemotingCommand.request(
             RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, pushed.encode(), request.body

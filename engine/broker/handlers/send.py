@@ -1,4 +1,4 @@
-"""Sends: SEND_MESSAGE, SEND_MESSAGE_V2 and SEND_BATCH_MESSAGE.
+"""Send requests: SEND_MESSAGE, SEND_MESSAGE_V2 and SEND_BATCH_MESSAGE.
 
 Place in the walk: between the remoting server and `message_store.put`. The answer leaves when the
 message is as safe as the store's flush mode promises.
@@ -6,8 +6,8 @@ message is as safe as the store's flush mode promises.
 Invariant: a message is stored or refused, and a refusal says which value broke which rule; what is
 not durable in time is answered FLUSH_DISK_TIMEOUT, for it may well be stored.
 Absent on purpose: arbitrary delays, which this broker refuses by RocketMQ's codes; what becomes of
-a half message after it was put (half_queue, handlers/transaction); telling a resend from a new
-message, which `putting` does on topics that ask for it.
+a half message after it was put (half_queue, handlers/transaction); recognising a resend, which
+`sending/placement` does on topics that ask for it.
 """
 
 from __future__ import annotations
@@ -18,54 +18,42 @@ from copy import copy
 from functools import partial
 from typing import NamedTuple
 
-from engine.broker.half_queue import HalfQueue
-from engine.broker.handlers.putting import Put, Putting
-from engine.broker.handlers.retry_sends import TOLD_TOPICS, RetrySends
-from engine.broker.handlers.storing import answer_put, broker_takes_nothing
-from engine.broker.parts import BrokerParts
-from engine.broker.state.traffic import DELAY, FIFO, NORMAL, TRANSACTION
-from engine.broker.work_in_steps import in_steps, stepped
+from engine.broker.bounded_work import in_steps, stepped
+from engine.broker.groups.questions import QuestionNotes
+from engine.broker.node import BrokerNode
+from engine.broker.sending.drafts import REGION, Drafts
+from engine.broker.sending.durability import Durability
+from engine.broker.sending.placement import Placement, Put
+from engine.broker.sending.retry_copies import TOLD_TOPICS, RetryCopies
+from engine.broker.sending.target_queues import TargetQueues
+from engine.broker.stats.broker_stats import DELAY, FIFO, NORMAL, TRANSACTION, BrokerStats
+from engine.broker.transactions.half_queue import HalfQueue
 from engine.delay.waiting_messages import scheduled
 from engine.foundation.errors import RemoteProtocolError, RequestRefused
 from engine.foundation.limits import COPY_ROOM_BYTES, DEDUPLICATED_BATCH_MAX
 from engine.protocol.bodies import TopicConfig
 from engine.protocol.codes import RequestCode, ResponseCode
 from engine.protocol.command import RemotingCommand
-from engine.protocol.copy_room import ROOMY_BYTES, fits_with_copies, room_needed, without_room
+from engine.protocol.copy_room import room_needed
 from engine.protocol.dead_letters import DISCARDS_TOPIC
 from engine.protocol.headers import SendMessageRequestHeader
 from engine.protocol.message_batch import BatchEntry, entries_of
 from engine.protocol.message_ids import offset_message_id
-from engine.protocol.names import (
-    DLQ_PREFIX,
-    FORBIDDEN_TO_CLIENTS,
-    PERM_WRITE,
-    RETRY_PREFIX,
-    TRANSACTION_BITS,
-    check_topic,
-    is_system_topic,
-)
+from engine.protocol.names import DLQ_PREFIX, RETRY_PREFIX, TRANSACTION_BITS, is_system_topic
 from engine.protocol.properties import (
-    PROPERTY_CLUSTER,
-    PROPERTY_CORRELATION_ID,
     PROPERTY_DELAY,
     PROPERTY_MSG_REGION,
     PROPERTY_REPLY_TO_CLIENT,
     PROPERTY_SHARDING_KEY,
     PROPERTY_TRACE_ON,
     PROPERTY_TRANSACTION_PREPARED,
-    PROPERTY_UNIQ_KEY,
     PROPERTY_WAIT,
     decode_properties,
-    encode_properties,
-    whole_number,
 )
 from engine.remoting import Handler, Peer
 from engine.remoting.dispatcher import HandlerResult
-from engine.store import BatchDraft, MessageDraft
-from engine.store.record import MULTI_TAGS
+from engine.store import BatchDraft
 
-REGION = "DefaultRegion"
 STEP_ROOM_BYTES = 512
 """Room in a file, beside that for properties, which further copies of a failed message's copy may
 need: its topic and its hosts may be longer.
@@ -111,20 +99,31 @@ class _Line:
 class SendHandlers:
     """The three ways of sending."""
 
-    def __init__(self, parts: BrokerParts, half_queue: HalfQueue) -> None:
-        self._parts = parts
+    def __init__(
+        self,
+        *,
+        node: BrokerNode,
+        queues: TargetQueues,
+        drafts: Drafts,
+        placement: Placement,
+        durability: Durability,
+        half_queue: HalfQueue,
+        retry_copies: RetryCopies,
+        stats: BrokerStats,
+        questions: QuestionNotes,
+    ) -> None:
+        self._node = node
+        self._queues = queues
+        self._drafts = drafts
+        self._placement = placement
+        self._durability = durability
         self._half_queue = half_queue
-        self._putting = Putting(parts)
-        self._retry_sends = RetrySends(parts)
+        self._retry_copies = retry_copies
+        self._stats = stats
+        self._questions = questions
         self._host_of_ids = ""
         """How the broker's offset message ids begin; they differ in their last 16 digits only."""
-        self._own_properties = {
-            PROPERTY_CLUSTER: parts.config.cluster_name,
-            PROPERTY_MSG_REGION: REGION,
-            PROPERTY_TRACE_ON: "true",
-        }
         """What the broker adds to each message; consumers write no traces without the last two."""
-        self._own_text = encode_properties(self._own_properties)
         self._encoding = asyncio.Lock()
         """Of the long batches that wait to be encoded only one takes memory for it."""
         self._lines: dict[Peer, _Line] = {}
@@ -196,9 +195,9 @@ class SendHandlers:
     def _send_batch(
         self, peer: Peer, request: RemotingCommand, header: SendMessageRequestHeader
     ) -> HandlerResult | _LongBatch:
-        config = self._topic_for(header)
-        queue_id = self._queue_for(header, config)
-        self._check_length("body", len(request.body), self._parts.config.store.max_message_bytes)
+        config = self._queues.topic_for(header)
+        queue_id = self._queues.queue_for(header, config)
+        self._drafts.check_body(len(request.body))
         if header.topic.startswith((RETRY_PREFIX, DLQ_PREFIX)):
             raise RequestRefused(
                 ResponseCode.MESSAGE_ILLEGAL,
@@ -208,7 +207,7 @@ class SendHandlers:
             raise RequestRefused(
                 ResponseCode.MESSAGE_ILLEGAL, "a batch cannot hold messages of a transaction"
             )
-        encoded = self._parts.store.new_batch()
+        encoded = self._placement.new_batch()
         batch = _Batch(peer, request, header, config, queue_id, encoded, [])
         steps = stepped(self._encoded(batch))
         for _ in steps:  # It has more than one.
@@ -223,7 +222,7 @@ class SendHandlers:
         while True:
             async with self._encoding:
                 await in_steps(steps)
-                if self._topic_for(batch.header) is batch.config:
+                if self._queues.topic_for(batch.header) is batch.config:
                     put = self._put_batch(batch)
                     await asyncio.sleep(0)  # An answer that names so many takes as long as the put.
                     return self._answer_batch(batch, put)
@@ -236,21 +235,23 @@ class SendHandlers:
     def _encoded(self, batch: _Batch) -> Iterator[None]:
         """Check and encode the messages, one after the other."""
         header, config = batch.header, batch.config
-        shared = self._draft(batch.peer, header, batch.queue_id, body=b"", properties="")
-        shared.sys_flag |= self._putting.flags_of(config)
+        shared = self._drafts.draft(batch.peer, header, batch.queue_id, body=b"", properties="")
+        shared.sys_flag |= self._placement.flags_of(config)
         for entry in _batch_of(batch.request):
             properties = decode_properties(entry.properties_text)
             if not _MARKS.isdisjoint(properties):
                 self._refuse_in_batch(properties)
             draft = copy(shared)
             draft.flag, draft.body = entry.flag, entry.body
-            draft.properties, key = self._stored_properties(entry.properties_text, properties)
+            draft.properties, key = self._drafts.stored_properties(
+                entry.properties_text, properties, header
+            )
             batch.encoded.add(draft)
             batch.unique_keys.append(key)
             yield
         if not batch.unique_keys:
             raise RequestRefused(ResponseCode.MESSAGE_ILLEGAL, "the batch holds no message")
-        if self._putting.is_once(config) and len(batch.encoded) > DEDUPLICATED_BATCH_MAX:
+        if self._placement.is_once(config) and len(batch.encoded) > DEDUPLICATED_BATCH_MAX:
             raise RequestRefused(
                 ResponseCode.MESSAGE_ILLEGAL,
                 f"the batch holds {len(batch.encoded)} messages; topic {config.topic_name} looks "
@@ -260,12 +261,12 @@ class SendHandlers:
 
     def _put_batch(self, batch: _Batch) -> Put:
         config, keys, queue_id = batch.config, batch.unique_keys, batch.queue_id
-        if self._putting.is_once(config):
-            put = self._putting.put(config, batch.encoded.drafts, keys, queue_id=queue_id)
+        if self._placement.is_once(config):
+            put = self._placement.put(config, batch.encoded.drafts, keys, queue_id=queue_id)
         else:
-            put = self._putting.put_batch(batch.encoded, queue_id=queue_id)
+            put = self._placement.put_batch(batch.encoded, queue_id=queue_id)
         size_bytes = sum([one.size_bytes for one in put.puts])
-        self._parts.traffic.put(config.topic_name, NORMAL, len(put.puts), size_bytes)
+        self._stats.put(config.topic_name, NORMAL, len(put.puts), size_bytes)
         return put
 
     def _answer_batch(self, batch: _Batch, put: Put) -> HandlerResult:
@@ -277,26 +278,28 @@ class SendHandlers:
     def _send(
         self, peer: Peer, request: RemotingCommand, header: SendMessageRequestHeader
     ) -> HandlerResult:
-        config = self._topic_for(header)
-        queue_id = self._queue_for(header, config)
+        config = self._queues.topic_for(header)
+        queue_id = self._queues.queue_for(header, config)
         properties = decode_properties(header.properties or "")
         half, is_marked = False, not _MARKS.isdisjoint(properties)
         if is_marked or header.sys_flag & TRANSACTION_BITS:
             half = self._is_half(header, properties)
             self._check_timers(properties)
-        self._check_length("body", len(request.body), self._parts.config.store.max_message_bytes)
-        text, unique_key = self._stored_properties(header.properties or "", properties)
-        draft = self._draft(peer, header, queue_id, body=request.body, properties=text)
+        self._drafts.check_body(len(request.body))
+        text, unique_key = self._drafts.stored_properties(
+            header.properties or "", properties, header
+        )
+        draft = self._drafts.draft(peer, header, queue_id, body=request.body, properties=text)
         draft.sys_flag &= ~TRANSACTION_BITS
         is_step = header.topic.startswith(TOLD_TOPICS)
         why_buried = None
         if is_step and header.topic != DISCARDS_TOPIC:
-            why_buried = self._retry_sends.why_buried(draft, header, properties)
-        level = self._delay_level(properties) if is_marked and not why_buried else 0
+            why_buried = self._retry_copies.why_buried(draft, header, properties)
+        level = self._drafts.delay_level(properties) if is_marked and not why_buried else 0
         if level:
             draft = scheduled(draft, level)
         put_one = self._half_queue.put_half if half else None
-        put = self._putting.put(
+        put = self._placement.put(
             config,
             [draft],
             [unique_key],
@@ -305,69 +308,16 @@ class SendHandlers:
             room_bytes=STEP_ROOM_BYTES + room_needed(properties) if is_step else COPY_ROOM_BYTES,
         )
         if is_step:
-            self._retry_sends.tell(header, properties, delay_level=level, why_buried=why_buried)
+            self._retry_copies.tell(header, properties, delay_level=level, why_buried=why_buried)
         kind = FIFO if PROPERTY_SHARDING_KEY in properties else NORMAL
         if half or level:
             kind = TRANSACTION if half else DELAY
-        self._parts.traffic.put(config.topic_name, kind, 1, put.puts[0].size_bytes)
+        self._stats.put(config.topic_name, kind, 1, put.puts[0].size_bytes)
         if PROPERTY_REPLY_TO_CLIENT in properties:
-            self._note_question(request, header.topic, properties)
+            self._questions.note(request, header.topic, properties)
         # A step of a failed message has its WAIT from the send-back before it, not from a producer.
         waits = is_step or properties.get(PROPERTY_WAIT) != "false"
         return self._answer(peer, request, put, unique_key=unique_key, waits=waits)
-
-    def _note_question(
-        self, request: RemotingCommand, topic: str, properties: dict[str, str]
-    ) -> None:
-        """Who reads the topic may reply to it."""
-        account = self._parts.gate.account_of(request)
-        if account is not None:
-            asker, name = properties[PROPERTY_REPLY_TO_CLIENT], PROPERTY_CORRELATION_ID
-            self._parts.questions.note(account, asker, properties.get(name, ""), topic)
-
-    def _topic_for(self, header: SendMessageRequestHeader) -> TopicConfig:
-        """The topic, made on demand when that is allowed."""
-        parts, topic = self._parts, header.topic
-        if topic in FORBIDDEN_TO_CLIENTS:
-            raise RequestRefused(
-                ResponseCode.NO_PERMISSION,
-                f"sending message to topic[{topic}] is forbidden: the broker alone writes it",
-            )
-        if not parts.config.broker_permission & PERM_WRITE:
-            raise broker_takes_nothing(parts.config)
-        config = parts.topics.find(topic)
-        if config is None:
-            check_topic(topic)
-            if topic.startswith((RETRY_PREFIX, DLQ_PREFIX)):
-                config, _ = parts.topics.ensure(topic, 1)
-            else:
-                config = parts.topics.create_like_template(
-                    topic, header.default_topic, header.default_topic_queue_nums
-                )
-            if config is None:
-                parts.topics.require(topic)
-            parts.topics_changed()
-        assert config is not None, "require has raised"
-        if not config.perm & PERM_WRITE:
-            raise RequestRefused(
-                ResponseCode.NO_PERMISSION,
-                f"the broker[{parts.config.host}] sending message to topic[{topic}] is forbidden: "
-                f"its perm {config.perm} has no write bit",
-            )
-        return config
-
-    def _queue_for(self, header: SendMessageRequestHeader, config: TopicConfig) -> int:
-        """The queue asked for; any writable one for a negative number (row C1)."""
-        queue_id = header.queue_id
-        if queue_id < 0:
-            return self._parts.runtime.entropy.below(config.write_queue_nums)
-        if queue_id >= max(config.read_queue_nums, config.write_queue_nums):
-            raise RequestRefused(
-                ResponseCode.INVALID_PARAMETER,
-                f"request queueId[{queue_id}] is illegal: topic {config.topic_name} has "
-                f"{config.read_queue_nums} read and {config.write_queue_nums} write queues",
-            )
-        return queue_id
 
     def _is_half(self, header: SendMessageRequestHeader, properties: dict[str, str]) -> bool:
         """Does the send begin a transaction? Raises RequestRefused for one that must not."""
@@ -382,10 +332,10 @@ class SendHandlers:
             return False
         if header.reconsume_times and delayed:
             return False  # Clients before 4.6.1 leave the property in what they send back.
-        if self._parts.config.reject_transaction_message:
+        if self._node.config.reject_transaction_message:
             raise RequestRefused(
                 ResponseCode.NO_PERMISSION,
-                f"the broker[{self._parts.config.host}] sending transaction message is forbidden",
+                f"the broker[{self._node.config.host}] sending transaction message is forbidden",
             )
         if delayed or not TIMERS.isdisjoint(properties):
             raise RequestRefused(
@@ -423,61 +373,6 @@ class SendHandlers:
                 f"property {timer}: accurate timer message is not enabled; use a delay level",
             )
 
-    @staticmethod
-    def _check_length(what: str, length: int, length_max: int) -> None:
-        if length > length_max:
-            raise RequestRefused(
-                ResponseCode.MESSAGE_ILLEGAL,
-                f"the message is illegal: its {what}: {length} bytes, the limit is {length_max}",
-            )
-
-    def _stored_properties(self, text: str, properties: dict[str, str]) -> tuple[str, str]:
-        """The property string as it is stored, with what the broker adds; and the UNIQ_KEY."""
-        added = self._own_text
-        if PROPERTY_MSG_REGION in properties or PROPERTY_TRACE_ON in properties:  # A retried one.
-            added = encode_properties(
-                {name: own for name, own in self._own_properties.items() if name not in properties}
-            )
-        unique_key = properties.get(PROPERTY_UNIQ_KEY)
-        if not unique_key:
-            unique_key = self._parts.unique_ids.next(self._parts.now_ms())
-            added += f"{PROPERTY_UNIQ_KEY}\x01{unique_key}\x02"
-        stored = f"{text}\x02{added}" if text and text[-1] != "\x02" else text + added
-        length = len(stored) if stored.isascii() else len(stored.encode())
-        if length > ROOMY_BYTES and not fits_with_copies(length, decode_properties(stored)):
-            raise RequestRefused(
-                ResponseCode.MESSAGE_ILLEGAL,
-                f"the message is illegal: {without_room(length, decode_properties(stored))}",
-            )
-        return stored, unique_key
-
-    def _draft(
-        self,
-        peer: Peer,
-        header: SendMessageRequestHeader,
-        queue_id: int,
-        *,
-        body: bytes | bytearray | memoryview,
-        properties: str,
-    ) -> MessageDraft:
-        return MessageDraft(
-            topic=header.topic,
-            queue_id=queue_id,
-            body=body,
-            properties=properties,
-            born_timestamp_ms=header.born_timestamp_ms,
-            born_host=peer.address,
-            store_host=self._parts.address,
-            flag=header.flag,
-            sys_flag=header.sys_flag & ~MULTI_TAGS,  # What the topic says counts.
-            reconsume_times=max(0, header.reconsume_times or 0),
-        )
-
-    def _delay_level(self, properties: dict[str, str]) -> int:
-        """The delay level asked for, capped at the highest; 0 for none."""
-        level = whole_number(properties.get(PROPERTY_DELAY, "0"), 0)
-        return min(level, len(self._parts.config.store.delay_levels_ms))
-
     def _answer(
         self,
         peer: Peer,
@@ -488,7 +383,7 @@ class SendHandlers:
         waits: bool,
     ) -> HandlerResult:
         if not self._host_of_ids:
-            self._host_of_ids = offset_message_id(self._parts.address, 0)[:-16]
+            self._host_of_ids = offset_message_id(self._node.address, 0)[:-16]
         host = self._host_of_ids
         first = put.puts[0]
         fields = {  # SendMessageResponseHeader, word for word: building it takes longer.
@@ -501,7 +396,7 @@ class SendHandlers:
         }
         response = request.respond(ResponseCode.SUCCESS, fields=fields)
         end_offset = put.end_offset if waits else None
-        return answer_put(self._parts, peer, request, response, end_offset=end_offset)
+        return self._durability.answer_put(peer, request, response, end_offset=end_offset)
 
 
 def _says_half(properties: dict[str, str]) -> bool:

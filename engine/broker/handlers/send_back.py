@@ -1,4 +1,4 @@
-"""Send-backs: CONSUMER_SEND_MSG_BACK, a consumer failed on a message and wants it later again.
+"""Send-backs (CONSUMER_SEND_MSG_BACK): a consumer failed on a message and returns it.
 
 Place in the walk: the message is read from the log by its physical offset, and put again: into its
 delay level on the way to %RETRY%group, or into %DLQ%group when it has been tried often enough
@@ -15,15 +15,18 @@ from __future__ import annotations
 
 import logging
 
-from engine.broker.handlers.retry_sends import make_dead_letter_topic, retries_failed
-from engine.broker.handlers.storing import answer_put, broker_takes_nothing, stored
-from engine.broker.parts import BrokerParts
-from engine.broker.state.traffic import DELAY, NORMAL
-from engine.broker.stored_messages import is_named_by, no_message, stored_message
+from engine.broker.groups.group_configs import GroupConfigs
+from engine.broker.node import BrokerNode
+from engine.broker.sending.durability import Durability, broker_takes_nothing
+from engine.broker.sending.origins import Origin, Origins
+from engine.broker.sending.retry_copies import DeadLetterTopics, retries_failed
+from engine.broker.sending.target_queues import TargetQueues
+from engine.broker.stats.broker_stats import DELAY, NORMAL, BrokerStats
+from engine.broker.transactions.stored_messages import is_named_by, no_message
 from engine.delay.waiting_messages import scheduled
 from engine.foundation.errors import RequestRefused
 from engine.foundation.limits import MESSAGE_ID_CHARS_MAX, PROPERTIES_BYTES_MAX
-from engine.foundation.observing import RetryStep
+from engine.foundation.observing import Observer, RetryStep
 from engine.protocol.codes import RequestCode, ResponseCode
 from engine.protocol.command import RemotingCommand
 from engine.protocol.copy_room import left_out_in_words, noted_properties
@@ -81,8 +84,26 @@ def is_spent(asked_level: int, reconsume_times: int, times_max: int) -> bool:
 class SendBackHandlers:
     """Takes failed messages back."""
 
-    def __init__(self, parts: BrokerParts) -> None:
-        self._parts = parts
+    def __init__(
+        self,
+        *,
+        node: BrokerNode,
+        group_configs: GroupConfigs,
+        queues: TargetQueues,
+        origins: Origins,
+        dead_letters: DeadLetterTopics,
+        durability: Durability,
+        stats: BrokerStats,
+        observer: Observer,
+    ) -> None:
+        self._node = node
+        self._group_configs = group_configs
+        self._queues = queues
+        self._origins = origins
+        self._dead_letters = dead_letters
+        self._durability = durability
+        self._stats = stats
+        self._observer = observer
 
     def handlers(self) -> dict[int, Handler]:
         """Request code → handler."""
@@ -91,32 +112,30 @@ class SendBackHandlers:
     def send_back(self, peer: Peer, request: RemotingCommand) -> HandlerResult:
         """CONSUMER_SEND_MSG_BACK (36)."""
         header = ConsumerSendMessageBackRequestHeader.decode(request.fields)
-        config = self._parts.group_configs.find(header.group)
+        config = self._group_configs.find(header.group)
         if config is None:
             raise RequestRefused(
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
                 f"subscription group not exist, {header.group}",
             )
-        if not self._parts.config.broker_permission & PERM_WRITE:
-            raise broker_takes_nothing(self._parts.config)
+        if not self._node.config.broker_permission & PERM_WRITE:
+            raise broker_takes_nothing(self._node.config)
         if config.retry_queue_nums <= 0:
             return request.respond(ResponseCode.SUCCESS)
-        self._make_retry_topic(header.group, config.retry_queue_nums)
+        queue_id = self._queues.retry_queue_for(retry_topic(header.group), config.retry_queue_nums)
         message = self._message_at(header.offset)
         _check_named(message, header.origin_msg_id)
         times_max = config.retry_max_times
         if header.max_reconsume_times is not None and header.max_reconsume_times >= 0:
             times_max = header.max_reconsume_times
-        levels_ms = self._parts.config.store.delay_levels_ms
+        levels_ms = self._node.config.store.delay_levels_ms
         step, delay_ms, reason = "DEAD_LETTERED", None, None
         if is_spent(header.delay_level, message.reconsume_times, times_max):
             asked = header.delay_level < 0
             reason = "asked by the consumer" if asked else retries_failed(times_max)
         else:
             level = level_for(header.delay_level, message.reconsume_times, len(levels_ms))
-            draft = self._retry(
-                message, header.group, level=level, queue_nums=config.retry_queue_nums
-            )
+            draft = self._retry(message, header.group, level=level, queue_id=queue_id)
             reason = _why_no_record(draft)
             if reason is None:
                 step, delay_ms = "SCHEDULED", levels_ms[level - 1]
@@ -125,29 +144,16 @@ class SendBackHandlers:
             if left_out:
                 reason = f"{reason}; {left_out_in_words(left_out)}"
                 _log.error("%s sent back by %s: %s", message.message_id, header.group, reason)
-        put = stored(lambda: self._parts.store.put(draft))
-        self._tell(message, header.group, "SENT_BACK")  # Now: what is refused stays where it was.
-        self._tell(message, header.group, step, delay_ms=delay_ms, reason=reason)
+        put = self._durability.put(draft)
+        self._emit(message, header.group, "SENT_BACK")  # Now: what is refused stays where it was.
+        self._emit(message, header.group, step, delay_ms=delay_ms, reason=reason)
         self._count(header.group, message, put.size_bytes, dead=delay_ms is None)
         response = request.respond(ResponseCode.SUCCESS)
-        return answer_put(self._parts, peer, request, response, end_offset=put.end_offset)
-
-    def _make_retry_topic(self, group: str, queue_nums: int) -> None:
-        """Make it when it is missing. Raises RequestRefused when it may not be written."""
-        topic = retry_topic(group)
-        config, made = self._parts.topics.ensure(topic, queue_nums)
-        if made:
-            self._parts.topics_changed()
-        if not config.perm & PERM_WRITE:
-            raise RequestRefused(
-                ResponseCode.NO_PERMISSION,
-                f"the topic[{topic}] sending message is forbidden: its perm {config.perm} has no "
-                "write bit",
-            )
+        return self._durability.answer_put(peer, request, response, end_offset=put.end_offset)
 
     def _count(self, group: str, message: MessageExt, size_bytes: int, *, dead: bool) -> None:
         """As RocketMQ counts it: a message sent to the retry topic, or to the dead letters."""
-        traffic, key = self._parts.traffic, (group, _origin_topic(message))
+        traffic, key = self._stats, (group, _origin_topic(message))
         if dead:
             traffic.put(dlq_topic(group), NORMAL, 1, size_bytes)
             traffic.dead_letters.add(key, 1, size_bytes)
@@ -156,8 +162,7 @@ class SendBackHandlers:
             traffic.send_backs.add(key, 1, size_bytes)
 
     def _message_at(self, physical_offset: int) -> MessageExt:
-        parts = self._parts
-        message = stored_message(parts.store, parts.transactions, physical_offset)
+        message = self._origins.message_at(physical_offset)
         if message is None:
             raise no_message(physical_offset, "look message by offset failed")
         if message.topic in WAITING_TOPICS:
@@ -168,22 +173,19 @@ class SendBackHandlers:
             )
         return message
 
-    def _retry(
-        self, message: MessageExt, group: str, *, level: int, queue_nums: int
-    ) -> MessageDraft:
+    def _retry(self, message: MessageExt, group: str, *, level: int, queue_id: int) -> MessageDraft:
         """The draft of its next try."""
         properties = _kept_properties(message)
         properties[PROPERTY_DELAY] = str(level)
-        queue_id = self._parts.runtime.entropy.below(queue_nums)
         draft = self._draft(message, retry_topic(group), queue_id, properties)
         return scheduled(draft, level)
 
-    def _dead_letter(self, message: MessageExt, group: str) -> tuple[MessageDraft, list[str]]:
-        """The draft of its dead letter, and the properties left out for want of room, of which it
-        has a note.
+    def _dead_letter(self, message: MessageExt, group: str) -> tuple[MessageDraft, dict[str, int]]:
+        """The draft of its dead letter, and the bytes of each property left out for want of room,
+        of which it has a note.
         """
         topic = dlq_topic(group)
-        make_dead_letter_topic(self._parts, group)
+        self._dead_letters.make(group)
         properties = _kept_properties(message)
         properties.pop(PROPERTY_DELAY, None)
         if not is_legal_topic(properties.get(PROPERTY_DLQ_ORIGIN_TOPIC, "")):
@@ -199,11 +201,11 @@ class SendBackHandlers:
         self, message: MessageExt, topic: str, queue_id: int, properties: dict[str, str]
     ) -> MessageDraft:
         draft = redraft(message, topic, queue_id, properties)
-        draft.store_host = self._parts.address
+        draft.store_host = self._node.address
         draft.reconsume_times = min(draft.reconsume_times + 1, INT32_MAX)
         return draft
 
-    def _tell(
+    def _emit(
         self,
         message: MessageExt,
         group: str,
@@ -212,13 +214,15 @@ class SendBackHandlers:
         delay_ms: int | None = None,
         reason: str | None = None,
     ) -> None:
-        first_try = not message.topic.startswith(RETRY_PREFIX)
-        self._parts.observer.observe(
+        origin = Origin(message.queue_id, message.queue_offset)
+        if message.topic.startswith(RETRY_PREFIX):
+            origin = self._origins.origin_of(message.properties)
+        self._observer.observe(
             RetryStep(
                 message_id=message.uniq_key,
                 origin_topic=_origin_topic(message),
-                origin_queue_id=message.queue_id if first_try else None,
-                origin_offset=message.queue_offset if first_try else None,
+                origin_queue_id=origin.queue_id,
+                origin_offset=origin.queue_offset,
                 group=group,
                 reconsume_times=min(message.reconsume_times + 1, INT32_MAX),
                 step=step,

@@ -1,6 +1,6 @@
-"""Statistics by RocketMQ's names: what a topic or a group did in a minute, an hour, a day.
+"""Broker statistics under RocketMQ's names: per topic and group, by minute, hour and day.
 
-Place in the walk: beside it; `state/traffic` has the counts, here they get their names.
+Place in the walk: beside it; `stats/broker_stats` has the counts, here they get their names.
 
 Invariant: a statistic that is not kept, or of a key that never did anything, is answered as
 missing and never as zero. Absent on purpose: latencies of single calls.
@@ -11,10 +11,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from engine.broker.handlers.progress import consume_stats_of
-from engine.broker.parts import BrokerParts
-from engine.broker.state.traffic import Count, Sums
-from engine.broker.work_in_steps import in_steps, stepped
+from engine.broker.bounded_work import in_steps, stepped
+from engine.broker.groups.group_configs import GroupConfigs
+from engine.broker.node import BrokerNode
+from engine.broker.offsets.consumer_offsets import ConsumerOffsets
+from engine.broker.offsets.progress import Progress
+from engine.broker.stats.broker_stats import BrokerStats, Count, Sums
+from engine.broker.topics.topics import Topics
 from engine.foundation.errors import RequestRefused
 from engine.foundation.limits import FRAME_BYTES_MAX
 from engine.foundation.long_lists import sorted_in_steps
@@ -27,6 +30,7 @@ from engine.protocol.headers_admin import (
     ViewBrokerStatsRequestHeader,
 )
 from engine.remoting import Handler, Peer
+from engine.runtime.clock import Clock
 
 SEPARATOR = "@"
 
@@ -54,12 +58,28 @@ class _Totals:
 class StatsHandlers:
     """Requests of tools about traffic."""
 
-    def __init__(self, parts: BrokerParts) -> None:
-        self._parts = parts
+    def __init__(
+        self,
+        *,
+        clock: Clock,
+        group_configs: GroupConfigs,
+        node: BrokerNode,
+        offsets: ConsumerOffsets,
+        progress: Progress,
+        topics: Topics,
+        stats: BrokerStats,
+    ) -> None:
+        self._clock = clock
+        self._group_configs = group_configs
+        self._node = node
+        self._offsets = offsets
+        self._progress = progress
+        self._topics = topics
+        self._stats = stats
         self._names: Mapping[str, tuple[Callable[[str], Sequence[Count]], Callable[[Sums], int]]]
         self._names = {
-            "TOPIC_PUT_NUMS": (parts.traffic.puts_of, _messages),
-            "TOPIC_PUT_SIZE": (parts.traffic.puts_of, _size_bytes),
+            "TOPIC_PUT_NUMS": (self._stats.puts_of, _messages),
+            "TOPIC_PUT_SIZE": (self._stats.puts_of, _size_bytes),
             "GROUP_GET_NUMS": (self._gets_of, _messages),
             "GROUP_GET_SIZE": (self._gets_of, _size_bytes),
             "SNDBCK_PUT_NUMS": (self._send_backs_of, _messages),
@@ -85,7 +105,7 @@ class StatsHandlers:
                 ResponseCode.SYSTEM_ERROR,
                 f"The stats <{header.stats_name}> <{header.stats_key}> not exist",
             )
-        now_ms = self._parts.steady_ms()
+        now_ms = self._clock.steady_ms()
         data = BrokerStatsData(
             stats_minute=_item([count.last_minute(now_ms) for count in counts], column),
             stats_hour=_item([count.last_hour(now_ms) for count in counts], column),
@@ -100,13 +120,13 @@ class StatsHandlers:
         await in_steps(self._sorted_groups(names))
         await in_steps(stepped(self._consume_stats(totals, names, ordered_only=ordered_only)))
         body = b'{"brokerAddr":"%s","consumeStatsList":[%s],"totalDiff":%d,%s%d}' % (
-            *(self._parts.address.encode(), b",".join(totals.listed), totals.lag),
+            *(self._node.address.encode(), b",".join(totals.listed), totals.lag),
             *(b'"totalInflightDiff":', totals.inflight),
         )
         return request.respond(ResponseCode.SUCCESS, body=body)
 
     def _sorted_groups(self, names: list[str]) -> Iterator[None]:
-        names += yield from sorted_in_steps(self._parts.group_configs.names())
+        names += yield from sorted_in_steps(self._group_configs.names())
 
     def _consume_stats(
         self, totals: _Totals, names: list[str], *, ordered_only: bool
@@ -115,15 +135,14 @@ class StatsHandlers:
 
         Raises RequestRefused as soon as no frame can hold the answer.
         """
-        parts = self._parts
         for name in names:
             entries = []
-            for topic in parts.offsets.topics_of(name):
-                config = parts.topics.find(topic)
+            for topic in self._offsets.topics_of(name):
+                config = self._topics.find(topic)
                 if config is None or (ordered_only and not config.order):
                     yield
                     continue
-                stats = consume_stats_of(parts, name, topic)
+                stats = self._progress.consume_stats_of(name, topic)
                 entries.append(stats.encode())
                 for one in stats.rows():
                     totals.lag += max(0, one.broker_offset - one.consumer_offset)
@@ -142,19 +161,19 @@ class StatsHandlers:
             yield
 
     def _gets_of(self, key: str) -> list[Count]:
-        return _of_pair(self._parts.traffic.gets.find, key)
+        return _of_pair(self._stats.gets.find, key)
 
     def _send_backs_of(self, key: str) -> list[Count]:
-        return _of_pair(self._parts.traffic.send_backs.find, key)
+        return _of_pair(self._stats.send_backs.find, key)
 
     def _dead_letters_of(self, key: str) -> list[Count]:
-        return _of_pair(self._parts.traffic.dead_letters.find, key)
+        return _of_pair(self._stats.dead_letters.find, key)
 
     def _put_total_of(self, key: str) -> list[Count]:
-        return [self._parts.traffic.put_total] if key == self._parts.config.cluster_name else []
+        return [self._stats.put_total] if key == self._node.config.cluster_name else []
 
     def _get_total_of(self, key: str) -> list[Count]:
-        return [self._parts.traffic.get_total] if key == self._parts.config.cluster_name else []
+        return [self._stats.get_total] if key == self._node.config.cluster_name else []
 
 
 def _nothing(_key: str) -> list[Count]:

@@ -1,10 +1,11 @@
-"""Ends of transactions: END_TRANSACTION, from the producer itself or as its answer to a question;
-and the way back for those that were given up.
+"""END_TRANSACTION requests: commits and rollbacks, and recovery of those given up.
+
+An end comes from the producer itself or as its answer to a check.
 
 Place in the walk: the half message is read from the log by its physical offset and checked against
 what the producer says of it; then the half queue ends the transaction (row D4). RocketMQ's clients
-send it one-way; who asks for an answer gets one, when what it promises is
-as durable as the flush mode makes it.
+send it one-way; a client that asks for an answer gets one, when what it promises is as durable as
+the flush mode makes it.
 
 Invariant: nothing changes unless group, queue offset, physical offset and message id all fit: in a
 store that stands where another was, the same offsets name other messages. A transaction ends once;
@@ -17,18 +18,15 @@ from __future__ import annotations
 
 import logging
 
-from engine.broker.half_queue import HalfQueue
-from engine.broker.handlers.storing import answer_put, stored
-from engine.broker.parts import BrokerParts
-from engine.broker.state.transactions import immunity_ms, immunity_seconds
-from engine.broker.stored_messages import is_named_by, no_message
+from engine.broker.node import BrokerNode
+from engine.broker.sending.durability import Durability, stored
+from engine.broker.transactions.half_queue import HalfQueue
+from engine.broker.transactions.stored_messages import is_named_by, no_message
+from engine.broker.transactions.transactions import immunity_ms, immunity_seconds
 from engine.foundation.errors import RemoteProtocolError, RequestRefused
 from engine.protocol.codes import RequestCode, ResponseCode
 from engine.protocol.command import RemotingCommand
-from engine.protocol.headers import (
-    EndTransactionRequestHeader,
-    ResumeCheckHalfMessageRequestHeader,
-)
+from engine.protocol.headers import EndTransactionRequestHeader, ResumeCheckHalfMessageRequestHeader
 from engine.protocol.message import MessageExt
 from engine.protocol.message_ids import parse_offset_message_id
 from engine.protocol.names import (
@@ -41,6 +39,8 @@ from engine.protocol.names import (
 from engine.protocol.properties import PROPERTY_CHECK_IMMUNITY_SECONDS, PROPERTY_PRODUCER_GROUP
 from engine.remoting import Handler, Peer
 from engine.remoting.dispatcher import HandlerResult
+from engine.runtime.clock import Clock
+from engine.store import MessageStore
 
 UNKNOWN = 0
 COMMIT = int(SysFlag.TRANSACTION_COMMIT)
@@ -52,8 +52,19 @@ _log = logging.getLogger(__name__)
 class TransactionHandlers:
     """Takes producers' words for how their transactions ended."""
 
-    def __init__(self, parts: BrokerParts, half_queue: HalfQueue) -> None:
-        self._parts = parts
+    def __init__(
+        self,
+        *,
+        clock: Clock,
+        durability: Durability,
+        node: BrokerNode,
+        store: MessageStore,
+        half_queue: HalfQueue,
+    ) -> None:
+        self._clock = clock
+        self._durability = durability
+        self._node = node
+        self._store = store
         self._half_queue = half_queue
 
     def handlers(self) -> dict[int, Handler]:
@@ -84,7 +95,7 @@ class TransactionHandlers:
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, str(error)) from error
         put = stored(lambda: self._half_queue.resume(physical_offset))
         response = request.respond(ResponseCode.SUCCESS)
-        return answer_put(self._parts, peer, request, response, end_offset=put.end_offset)
+        return self._durability.answer_put(peer, request, response, end_offset=put.end_offset)
 
     def _end(
         self, peer: Peer, request: RemotingCommand, header: EndTransactionRequestHeader
@@ -105,9 +116,9 @@ class TransactionHandlers:
         end_offset = stored(lambda: self._half_queue.end(half, commit=said == COMMIT))
         if end_offset is None and not request.is_oneway:
             stored(self._half_queue.write_ops)  # An answered rollback is for good, and so is an end
-            end_offset = self._parts.store.physical_max  # that was written before this request.
+            end_offset = self._store.physical_max  # that was written before this request.
         response = request.respond(ResponseCode.SUCCESS)
-        return answer_put(self._parts, peer, request, response, end_offset=end_offset)
+        return self._durability.answer_put(peer, request, response, end_offset=end_offset)
 
     def _half_message(self, header: EndTransactionRequestHeader) -> MessageExt:
         """What the request is about, in RocketMQ's order of checks. Raises RequestRefused."""
@@ -140,15 +151,26 @@ class TransactionHandlers:
         return half
 
     def _check_topic_stands(self, half: MessageExt, *, commit: bool) -> None:
-        """A deleted topic takes its half messages with it. Raises RequestRefused for a commit."""
+        """A deleted topic takes its half messages with it. Raises RequestRefused for a commit, but
+        for one that was done before the deletion.
+        """
         if not self._half_queue.was_deleted(half):
             return
+        committed = self._half_queue.was_committed(half)
+        if committed:
+            return
+        is_known = committed is False or self._half_queue.is_open(half)
         stored(lambda: self._half_queue.roll_back_deleted(half))
         if commit:
             raise RequestRefused(
                 ResponseCode.TRANSACTION_FAILED,
                 f"the transaction of {half.message_id} has ended before: its topic was deleted "
-                "since it began, and the message with it; send it again",
+                "since it began, "
+                + (
+                    "and the message with it; send it again"
+                    if is_known
+                    else "and whether it was committed before that is not known any more"
+                ),
             )
 
     def _check_in_time(self, half: MessageExt) -> None:
@@ -158,9 +180,9 @@ class TransactionHandlers:
         word = half.properties.get(PROPERTY_CHECK_IMMUNITY_SECONDS)
         if not word:
             return
-        timeout_ms = self._parts.config.transaction_timeout_ms
+        timeout_ms = self._node.config.transaction_timeout_ms
         allowed_ms = max(immunity_ms(immunity_seconds(word), timeout_ms), timeout_ms)
-        age_ms = self._parts.now_ms() - half.born_timestamp_ms
+        age_ms = self._clock.now_ms() - half.born_timestamp_ms
         if age_ms > allowed_ms:
             raise RequestRefused(
                 ResponseCode.ILLEGAL_OPERATION,

@@ -1,4 +1,4 @@
-"""What a Prometheus reads of a broker: families of series, their text form, and the port."""
+"""Prometheus metrics of a broker: metric families, text format and HTTP port."""
 
 from engine.broker.metrics.families import BrokerMetrics
 from engine.broker.metrics.port import MetricsPort

@@ -1,4 +1,4 @@
-"""Prometheus' text format 0.0.4: families of series → bytes.
+"""Writes families of series in Prometheus' text format 0.0.4.
 
     # HELP name what it means
     # TYPE name counter
@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 TURN_SERIES = 256
-"""Series after which the text made so far is handed out, so that others get their turn: told ones,
-those that find no room, and looks that found nothing to tell.
+"""Series after which the text made so far is handed out, so that others get their turn: reported
+ones, those that find no room, and looks that found nothing to report.
 """
 
 
@@ -51,7 +51,7 @@ class LeftOut:
 
 
 def written(families: Iterable[Family], *, series_max: int, left_out: LeftOut) -> Iterator[str]:
-    """The text in pieces of at most TURN_SERIES series; empty ones where nothing was to tell."""
+    """The text in pieces of at most TURN_SERIES series; empty ones where nothing was to report."""
     for family in families:
         lines = [
             f"# HELP {family.name} {_escaped_help(family.help)}",
@@ -77,7 +77,7 @@ def histogram(
 ) -> Iterator[Series]:
     """Series of one histogram: `counts` has one entry for each bound and one beyond the last.
 
-    Bounds are told as RocketMQ tells them, `1.0` and not `1`: boards select by the word.
+    Bounds are reported as RocketMQ reports them, `1.0` and not `1`: boards select by the word.
     """
     assert len(counts) == len(bounds) + 1, "one count for each bucket"
     below = 0

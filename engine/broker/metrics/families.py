@@ -1,26 +1,35 @@
-"""Every metric of a broker, under RocketMQ 5.x's names and labels.
+"""All metrics of a broker, under RocketMQ 5.x's names and labels.
 
-Place in the walk: beside it, once a scrape; counts come from `state/traffic`, marks from the tables
-that handlers move.
+Place in the walk: beside it, once a scrape; counts come from `stats/broker_stats`, marks from the
+tables that handlers move.
 
-Invariant: a series is told only when its value is known: a queue without a consume offset has no
+Invariant: a series is shown only when its value is known: a queue without a consume offset has no
 lag, a broker without half messages no such topic. Counters count from the boot on. What RocketMQ
 measures and this broker has not (timer wheel, thread pools, RocksDB) is absent, not zero.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
-from engine.broker.metrics.exporter_families import exporter_families
+from engine.broker.groups.consumer_groups import ConsumerGroups
+from engine.broker.groups.group_configs import GroupConfigs
+from engine.broker.groups.producer_groups import ProducerGroups
+from engine.broker.metrics.exporter_families import ExporterFamilies
 from engine.broker.metrics.exposition import Family, LeftOut, Series, histogram, written
 from engine.broker.metrics.lags import GroupLag, Lags
 from engine.broker.metrics.latency_families import latency_family
-from engine.broker.metrics.runtime_families import runtime_families
-from engine.broker.parts import BrokerParts
-from engine.broker.state.traffic import FINISH_BOUNDS_S, SIZE_BOUNDS
+from engine.broker.metrics.runtime_families import RuntimeFamilies
+from engine.broker.node import BrokerNode
+from engine.broker.stats.broker_stats import FINISH_BOUNDS_S, SIZE_BOUNDS, BrokerStats
+from engine.broker.stats.client_stats import ClientStats
+from engine.broker.topics.topics import Topics
+from engine.broker.transactions.transactions import Transactions
 from engine.foundation.limits import METRIC_SERIES_MAX
 from engine.protocol.names import RETRY_PREFIX, is_system_topic
+from engine.remoting.latencies import Latencies
+from engine.runtime.clock import Clock
+from engine.store import MessageStore
 
 SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"
 VERSION_4_0_0_SNAPSHOT = 212
@@ -29,10 +38,40 @@ VERSION_4_0_0_SNAPSHOT = 212
 class BrokerMetrics:
     """The families of one broker."""
 
-    def __init__(self, parts: BrokerParts) -> None:
-        self._parts = parts
-        config = parts.config
-        self._node = {
+    def __init__(
+        self,
+        *,
+        client_stats: ClientStats,
+        clock: Clock,
+        group_configs: GroupConfigs,
+        groups: ConsumerGroups,
+        latencies: Latencies,
+        exporter: ExporterFamilies,
+        lags: Callable[[], Lags],
+        node: BrokerNode,
+        producers: ProducerGroups,
+        runtime: RuntimeFamilies,
+        store: MessageStore,
+        topics: Topics,
+        stats: BrokerStats,
+        transactions: Transactions,
+    ) -> None:
+        self._client_stats = client_stats
+        self._clock = clock
+        self._group_configs = group_configs
+        self._groups = groups
+        self._latencies = latencies
+        self._exporter = exporter
+        self._lags = lags
+        self._node = node
+        self._producers = producers
+        self._runtime = runtime
+        self._store = store
+        self._topics = topics
+        self._stats = stats
+        self._transactions = transactions
+        config = self._node.config
+        self._labels = {
             "cluster": config.cluster_name,
             "node_type": "broker",
             "node_id": config.broker_name,
@@ -43,7 +82,7 @@ class BrokerMetrics:
         left_out = LeftOut()
         yield from written(self._families(), series_max=METRIC_SERIES_MAX, left_out=left_out)
         own = [
-            Series(self._node | {"family": name}, count)
+            Series(self._labels | {"family": name}, count)
             for name, count in left_out.by_family.items()
         ]
         family = Family(
@@ -60,57 +99,56 @@ class BrokerMetrics:
         yield from self._transaction_families()
         yield from self._store_families()
         yield from self._connection_families()
-        yield latency_family(self._parts.latencies, self._node)
-        lags = Lags(self._parts)
+        yield latency_family(self._latencies, self._labels)
+        lags = self._lags()
         yield from self._lag_families(lags)
-        yield from exporter_families(self._parts, lags.known)
-        yield from runtime_families(self._parts)
+        yield from self._exporter.exporter_families(lags.known)
+        yield from self._runtime.runtime_families()
 
     def _one(self, name: str, kind: str, meaning: str, value: float | None) -> Family:
-        series = [] if value is None else [Series(self._node, value)]
+        series = [] if value is None else [Series(self._labels, value)]
         return Family(name, kind, meaning, series)
 
     def _broker_families(self) -> Iterator[Family]:
-        parts = self._parts
         yield self._one(
             "rocketmq_broker_permission",
             "gauge",
             "Broker permission: 4 read, 2 write, 6 both",
-            parts.config.broker_permission,
+            self._node.config.broker_permission,
         )
         yield self._one(
-            "rocketmq_topic_number", "gauge", "Topics of this broker", len(parts.topics)
+            "rocketmq_topic_number", "gauge", "Topics of this broker", len(self._topics)
         )
         yield self._one(
             "rocketmq_consumer_group_number",
             "gauge",
             "Consumer groups of this broker",
-            len(parts.group_configs),
+            len(self._group_configs),
         )
         yield self._one(
             "tidemark_traffic_uncounted_messages",
             "gauge",
             "Messages counted under no name, because there were too many topics or groups",
-            parts.traffic.keys_left_out(),
+            self._stats.keys_left_out(),
         )
         yield self._one(
             "tidemark_client_figures_left_out",
             "gauge",
             "Topics of consumers whose own figures are not told, because there were too many",
-            parts.client_figures.left_out,
+            self._client_stats.left_out,
         )
 
     def _traffic_families(self) -> Iterator[Family]:
-        traffic = self._parts.traffic
+        traffic = self._stats
 
         def of_puts(column: str) -> Iterator[Series]:
             for topic, message_type, count in traffic.puts():
                 labels = {"topic": topic, "message_type": message_type, "is_system": _system(topic)}
-                yield Series(self._node | labels, getattr(count, column))
+                yield Series(self._labels | labels, getattr(count, column))
 
         def of_gets(column: str) -> Iterator[Series]:
             for (group, topic), count in traffic.gets.items():
-                yield Series(self._node | _reader(group, topic), getattr(count, column))
+                yield Series(self._labels | _reader(group, topic), getattr(count, column))
 
         for name, of, meaning in (
             ("rocketmq_messages_{}_total", "messages", "Messages"),
@@ -128,27 +166,27 @@ class BrokerMetrics:
             "rocketmq_message_size",
             "histogram",
             "Bytes of a message as it is stored",
-            histogram(self._node, SIZE_BOUNDS, traffic.size_counts(), total.size_bytes),
+            histogram(self._labels, SIZE_BOUNDS, traffic.size_counts(), total.size_bytes),
         )
         yield Family(
             "rocketmq_send_to_dlq_messages_total",
             "counter",
             "Messages that went to a group's dead letters",
             (
-                Series(self._node | _reader(group, topic), count.messages)
+                Series(self._labels | _reader(group, topic), count.messages)
                 for (group, topic), count in traffic.dead_letters.items()
             ),
         )
 
     def _transaction_families(self) -> Iterator[Family]:
-        traffic = self._parts.traffic
+        traffic = self._stats
         for name, ends in (("commit", traffic.commits), ("rollback", traffic.rollbacks)):
             yield Family(
                 f"rocketmq_{name}_messages_total",
                 "counter",
                 f"Transactions that ended by {name}",
                 (
-                    Series(self._node | {"topic": topic}, count.messages)
+                    Series(self._labels | {"topic": topic}, count.messages)
                     for topic, count in ends.items()
                 ),
             )
@@ -158,8 +196,8 @@ class BrokerMetrics:
             "gauge",
             "Half messages of a topic whose transaction is open",
             (
-                Series(self._node | {"topic": topic}, count)
-                for topic, count in (ended | self._parts.transactions.open_by_topic()).items()
+                Series(self._labels | {"topic": topic}, count)
+                for topic, count in (ended | self._transactions.open_by_topic()).items()
             ),
         )
         yield Family(
@@ -170,14 +208,14 @@ class BrokerMetrics:
                 series
                 for topic, times in list(traffic.finish_times.items())
                 for series in histogram(
-                    self._node | {"topic": topic}, FINISH_BOUNDS_S, times.counts, times.total_s
+                    self._labels | {"topic": topic}, FINISH_BOUNDS_S, times.counts, times.total_s
                 )
             ),
         )
 
     def _store_families(self) -> Iterator[Family]:
-        store, stored = self._parts.store, {"storage_type": "local", "storage_medium": "disk"}
-        labels = self._node | stored
+        store, stored = self._store, {"storage_type": "local", "storage_medium": "disk"}
+        labels = self._labels | stored
         for name, meaning, value in (
             (
                 "rocketmq_storage_size_bytes",
@@ -206,9 +244,9 @@ class BrokerMetrics:
             ),
         ):
             yield Family(name, "gauge", meaning, [Series(labels, value)])
-        oldest_ms = self._parts.store.oldest_store_time()
+        oldest_ms = self._store.oldest_store_time()
         age = (
-            [] if oldest_ms is None else [Series(labels, max(0, self._parts.now_ms() - oldest_ms))]
+            [] if oldest_ms is None else [Series(labels, max(0, self._clock.now_ms() - oldest_ms))]
         )
         yield Family(
             "rocketmq_storage_message_reserve_time_milliseconds",
@@ -222,7 +260,7 @@ class BrokerMetrics:
             "rocketmq_producer_connections",
             "gauge",
             "Producers by language and version, once for each of their groups",
-            self._producers(),
+            self._producer_series(),
         )
         yield Family(
             "rocketmq_consumer_connections",
@@ -231,19 +269,19 @@ class BrokerMetrics:
             self._consumers(),
         )
 
-    def _producers(self) -> Iterator[Series | None]:
+    def _producer_series(self) -> Iterator[Series | None]:
         counts: dict[tuple[str, str], int] = {}
-        for name in self._parts.producers.names():
-            for member in self._parts.producers.members(name):
+        for name in self._producers.names():
+            for member in self._producers.members(name):
                 key = (_language(member.channel.language), _version(member.channel.version))
                 counts[key] = counts.get(key, 0) + 1
                 yield None
         for (language, version), count in counts.items():
             labels = {"language": language, "version": version, "protocol_type": "remoting"}
-            yield Series(self._node | labels, count)
+            yield Series(self._labels | labels, count)
 
     def _consumers(self) -> Iterator[Series | None]:
-        for group in list(self._parts.groups.all()):
+        for group in list(self._groups.all()):
             counts: dict[tuple[str, str], int] = {}
             for member_id in group.member_ids():
                 member = group.members.get(member_id)
@@ -261,12 +299,12 @@ class BrokerMetrics:
                     "consume_mode": "push" if group.consume_type == "CONSUME_PASSIVELY" else "pull",
                     "is_system": _word(group.name.startswith(SYSTEM_GROUP_PREFIX)),
                 }
-                yield Series(self._node | labels, count)
+                yield Series(self._labels | labels, count)
 
     # ---- lag --------------------------------------------------------------------------------
 
     def _lag_families(self, lags: Lags) -> Iterator[Family]:
-        now_ms = self._parts.now_ms()
+        now_ms = self._clock.now_ms()
         yield Family(
             "rocketmq_consumer_lag_messages",
             "gauge",
@@ -308,12 +346,12 @@ class BrokerMetrics:
         *,
         now_ms: int | None = None,
     ) -> Iterator[Series]:
-        """One column of the lags; with `now_ms` it is a time, and its age is told."""
+        """One column of the lags; with `now_ms` it is a time, and its age is reported."""
         for lag in lags:
             value = getattr(lag, column)
             if now_ms is not None:
                 value = 0 if value is None else max(0, now_ms - value)
-            yield Series(self._node | _pair(lag.group, lag.topic), value)
+            yield Series(self._labels | _pair(lag.group, lag.topic), value)
 
 
 def _reader(group: str, topic: str) -> dict[str, str]:

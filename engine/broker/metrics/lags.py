@@ -1,17 +1,20 @@
-"""How far every group is behind in every topic, summed over this broker's queues, for one scrape.
+"""Computes every group's lag in every topic for one scrape, summed over the broker's queues.
 
 Invariant: a queue of which the group has no consume offset counts nowhere: its lag is unknown, not
-zero. Messages in queues that nobody may read any more are counted apart. Absent on purpose: names
-of metrics.
+zero. Messages in queues that nobody may read any more are counted apart, and those of a topic that
+the group has left are not its lag. Absent on purpose: names of metrics.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
-from engine.broker.parts import BrokerParts
+from engine.broker.groups.readers import Readers
+from engine.broker.offsets.consumer_offsets import ConsumerOffsets
+from engine.broker.topics.topics import Topics
 from engine.foundation.limits import METRIC_SERIES_MAX
+from engine.store import MessageStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,32 +44,45 @@ class GroupLag:
 class Lags:
     """The lags of one scrape: computed once, one by one, then known."""
 
-    def __init__(self, parts: BrokerParts) -> None:
-        self._parts = parts
+    def __init__(
+        self,
+        *,
+        has_left: Callable[[tuple[str, str]], bool],
+        offsets: ConsumerOffsets,
+        readers: Readers,
+        store: MessageStore,
+        topics: Topics,
+    ) -> None:
+        self._has_left = has_left
+        self._offsets = offsets
+        self._readers = readers
+        self._store = store
+        self._topics = topics
         self.known: list[GroupLag] = []
-        """Those computed so far, as many as one family may tell."""
+        """Those computed so far, as many as one family may report."""
 
     def computed(self) -> Iterator[GroupLag]:
-        """Every group with offsets, topic by topic."""
-        parts = self._parts
+        """Every group with offsets, but for topics that it has left."""
         queues: dict[str, list[int]] = {}
-        for topic, queue_id in parts.store.queues():
+        for topic, queue_id in self._store.queues():
             queues.setdefault(topic, []).append(queue_id)
-        for topic, group in parts.offsets.pairs():
+        for topic, group in self._offsets.pairs():
+            if self._has_left((group, topic)):
+                continue
             lag = self._of(group, topic, queues.get(topic, []))
             if len(self.known) < METRIC_SERIES_MAX:
                 self.known.append(lag)
             yield lag
 
     def _of(self, group: str, topic: str, queue_ids: Iterable[int]) -> GroupLag:
-        parts, store = self._parts, self._parts.store
-        config = parts.topics.find(topic)
+        store = self._store
+        config = self._topics.find(topic)
         readable = 0 if config is None else config.read_queue_nums
         waiting = inflight = ready = unreadable = max_offsets = consume_offsets = 0
         waiting_since: list[int] = []
         ready_since: list[int] = []
         for queue_id in queue_ids:
-            committed = parts.offsets.committed(group, topic, queue_id)
+            committed = self._offsets.committed(group, topic, queue_id)
             if committed is None:
                 continue
             maximum = store.max_offset(topic, queue_id)
@@ -74,7 +90,7 @@ class Lags:
             if queue_id >= readable:
                 unreadable += behind
                 continue
-            reading = parts.readers.of((group, topic, queue_id))
+            reading = self._readers.of((group, topic, queue_id))
             pulled = committed if reading is None else reading.pulled_offset or committed
             pulled = min(max(pulled, committed), max(maximum, committed))
             waiting += behind

@@ -1,4 +1,4 @@
-"""RocketMQ's histogram of how long requests took, by their codes.
+"""RocketMQ's histogram of request latencies by request code.
 
 Place in the walk: one family of `families`, once a scrape.
 

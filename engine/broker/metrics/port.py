@@ -1,4 +1,4 @@
-"""The HTTP port that a Prometheus scrapes: GET /metrics, one request a connection.
+"""HTTP port for Prometheus scrapes: GET /metrics, one request per connection.
 
 Place in the walk: beside it, on an address of its own that is loopback unless the user says
 otherwise.
@@ -76,7 +76,7 @@ class MetricsPort:
 
     @property
     def is_overrun(self) -> bool:
-        """Are there even too many to tell them so?"""
+        """Are there even too many to report them so?"""
         return len(self._open) > 4 * METRICS_CONNECTIONS_MAX
 
     def leave(self, request: _Request) -> None:
@@ -156,7 +156,7 @@ class _Request(asyncio.Protocol):
         self._deadline = asyncio.get_running_loop().call_later(PATIENCE_MS / SECOND_MS, self.cut)
 
     def _act(self, head: bytes) -> None:
-        if not self._has_room:  # Told only now: an answer to what is not read yet may be lost.
+        if not self._has_room:  # Reported only now: an answer to what is not read yet may be lost.
             self._say(503, "too many scrapes at once\n")
             return
         words = head.split(b"\r\n", 1)[0].split(b" ")
@@ -177,7 +177,7 @@ class _Request(asyncio.Protocol):
         elif method == b"GET":
             if self._deadline is not None:
                 self._deadline.cancel()
-            self._answer = asyncio.get_running_loop().create_task(self._tell())
+            self._answer = asyncio.get_running_loop().create_task(self._emit())
         elif method == b"HEAD":
             self._say(200, "", CONTENT_TYPE)
         else:
@@ -188,7 +188,7 @@ class _Request(asyncio.Protocol):
         address = self._transport.get_extra_info("sockname")
         return address[0] if isinstance(address, tuple) else ""
 
-    async def _tell(self) -> None:
+    async def _emit(self) -> None:
         """The whole text, made in turns: between two pieces the broker serves its clients. It is
         written in turns as well: of a hundred megabytes each copy would hold the loop.
         """

@@ -1,20 +1,22 @@
-"""The broker's runtime info as rocketmq-exporter tells it: rocketmq_brokeruntime_*, one gauge each.
+"""The broker's runtime info as rocketmq-exporter's rocketmq_brokeruntime_* gauges.
 
 Place in the walk: behind `exporter_families`, once a scrape.
 
-Invariant: a gauge is the figure that GET_BROKER_RUNTIME_INFO tells of the same moment; bytes are
-plain numbers, where the info has them for people. A figure that is unknown has no series. Absent
-on purpose: figures of its own.
+Invariant: a gauge is the figure that GET_BROKER_RUNTIME_INFO returns at the same moment; bytes are
+plain numbers, where the info has them for people. A figure that is unknown has no series. Absent on
+purpose: figures of its own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from engine.broker.handlers.runtime_info import VERSION_NAME, figures_of
 from engine.broker.metrics.exposition import Family, Series
-from engine.broker.parts import BrokerParts
-from engine.broker.state.put_times import RANGE_NAMES
+from engine.broker.node import BrokerNode
+from engine.broker.stats.put_times import RANGE_NAMES
+from engine.broker.stats.runtime_info import VERSION_NAME, RuntimeInfo
+from engine.runtime import Runtime
+from engine.store import MessageStore
 
 PREFIX = "rocketmq_brokeruntime_"
 VERSION = 513
@@ -76,33 +78,52 @@ PUT_TIMES = (
 assert len(PUT_TIMES) == len(RANGE_NAMES)
 
 
-def runtime_families(parts: BrokerParts) -> Iterator[Family]:
-    """Every gauge, with the figures of now."""
-    labels = {
-        "cluster": parts.config.cluster_name,
-        "brokerIP": parts.address,
-        "brokerHost": "",  # The exporter leaves it empty, too; boards group by the label.
-        "des": VERSION_NAME,
-        "boottime": str(parts.boot_ms),
-        "broker_version": str(VERSION),
-    }
-    for name, value in _gauges(parts):
-        yield Family(PREFIX + name, "gauge", "See the runtime info", [Series(labels, value)])
+class RuntimeFamilies:
+    """Metric families of the process and its store."""
 
+    def __init__(
+        self,
+        *,
+        node: BrokerNode,
+        runtime: Runtime,
+        runtime_info: RuntimeInfo,
+        store: MessageStore,
+    ) -> None:
+        self._node = node
+        self._runtime = runtime
+        self._runtime_info = runtime_info
+        self._store = store
 
-def _gauges(parts: BrokerParts) -> Iterator[tuple[str, float]]:
-    figures = figures_of(parts)
-    for name, figure in PLAIN.items():
-        if figures.get(figure, UNKNOWN) != UNKNOWN:
-            yield name, float(figures[figure])
-    for name, figure in RATES.items():
-        for span, rate in zip(SPANS, figures[figure].split(), strict=True):
-            yield f"{name}_tps{span}", float(rate)
-    ranges = figures["putMessageDistributeTime"].split()
-    for name, told in zip(PUT_TIMES, ranges, strict=True):
-        yield f"pmdt_{name}", float(told.rpartition(":")[2])
-    store, folder = parts.store, parts.config.store.commit_log_folder
-    total_bytes, free_bytes = parts.runtime.disk.space_bytes(folder)
-    yield "commitlogdir_capacity_total", total_bytes
-    yield "commitlogdir_capacity_free", free_bytes
-    yield "remain_howmanydata_toflush", store.physical_committed - store.physical_flushed
+    def runtime_families(
+        self,
+    ) -> Iterator[Family]:
+        """Every gauge, with the figures of now."""
+        labels = {
+            "cluster": self._node.config.cluster_name,
+            "brokerIP": self._node.address,
+            "brokerHost": "",  # The exporter leaves it empty, too; boards group by the label.
+            "des": VERSION_NAME,
+            "boottime": str(self._node.boot_ms),
+            "broker_version": str(VERSION),
+        }
+        for name, value in self._gauges():
+            yield Family(PREFIX + name, "gauge", "See the runtime info", [Series(labels, value)])
+
+    def _gauges(
+        self,
+    ) -> Iterator[tuple[str, float]]:
+        figures = self._runtime_info.figures()
+        for name, figure in PLAIN.items():
+            if figures.get(figure, UNKNOWN) != UNKNOWN:
+                yield name, float(figures[figure])
+        for name, figure in RATES.items():
+            for span, rate in zip(SPANS, figures[figure].split(), strict=True):
+                yield f"{name}_tps{span}", float(rate)
+        ranges = figures["putMessageDistributeTime"].split()
+        for name, told in zip(PUT_TIMES, ranges, strict=True):
+            yield f"pmdt_{name}", float(told.rpartition(":")[2])
+        store, folder = self._store, self._node.config.store.commit_log_folder
+        total_bytes, free_bytes = self._runtime.disk.space_bytes(folder)
+        yield "commitlogdir_capacity_total", total_bytes
+        yield "commitlogdir_capacity_free", free_bytes
+        yield "remain_howmanydata_toflush", store.physical_committed - store.physical_flushed

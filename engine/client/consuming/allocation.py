@@ -1,14 +1,14 @@
-"""Which queues of a topic are mine?
+"""RocketMQ's six strategies by which members of a group share a topic's queues.
 
-The six strategies by which members of a group share queues (rebalance step of the walk).
+Place in the walk: the rebalance step.
 
 Every member computes the same division from the same two sorted lists, so nobody has to coordinate
 it.
 
 Invariant: for equal sorted inputs the answers of all members are disjoint, and together they are
-all queues the strategy shares out (CONFIG alone answers what it was told). Results equal
-RocketMQ's, queue by queue (row B5). Absent on purpose: fetching routes
-and members, and acting on the answer; `rebalance` does both.
+all queues the strategy shares out (CONFIG alone answers what it was given). Results equal
+RocketMQ's, queue by queue (row B5). Absent on purpose: fetching routes and members, and acting on
+the answer; `rebalance` does both.
 """
 
 from __future__ import annotations

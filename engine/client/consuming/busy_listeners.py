@@ -1,7 +1,7 @@
-"""Which listener calls are under way, and the wait for their end when a consumer stops.
+"""Tracks listener calls under way and waits for them when a consumer stops.
 
-Invariant: after `stop` nothing new may begin; whoever begins asks `stopping` first. Absent on
-purpose: cancelling. A listener that outlasts the wait is ended with its task.
+Invariant: after `stop` nothing new may begin; a caller checks `stopping` first. Absent on purpose:
+cancelling. A listener that outlasts the wait is ended with its task.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from engine.client.task_stacks import WORKING_FOR, stack_of, thread_frames
+from engine.client.connection.task_stacks import WORKING_FOR, stack_of, thread_frames
 from engine.protocol.message import MessageExt, MessageQueue
 
 _log = logging.getLogger(__name__)

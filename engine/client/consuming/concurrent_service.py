@@ -1,5 +1,6 @@
-"""Gives pulled messages to the listener, many at once, in no order (between process queue and
-listener in the walk).
+"""Gives pulled messages to the listener, many at once and in no order.
+
+Place in the walk: between process queue and listener.
 
 A finished message leaves its window, which answers the offset that is now safe. A failed one goes
 back to the broker, to come again later through the retry topic; when the broker does not take it,
@@ -17,6 +18,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from engine.client.connection.owned_tasks import OwnedTasks
 from engine.client.consuming.busy_listeners import BusyListeners
 from engine.client.consuming.group_state import GroupState
 from engine.client.consuming.listeners import (
@@ -28,7 +30,6 @@ from engine.client.consuming.listeners import (
     call_traced,
 )
 from engine.client.consuming.process_queue import ProcessQueue
-from engine.client.owned_tasks import OwnedTasks
 from engine.foundation.units import MINUTE_MS
 from engine.protocol.bodies import ListenerPool
 from engine.protocol.message import MessageExt, MessageQueue

@@ -1,6 +1,6 @@
-"""Ways back for a message that its listener did not take (the retry step of the walk).
+"""Sends back messages that a listener failed on (the retry step of the walk).
 
-First the broker is asked to lay it into the group's retry topic by itself, from its own copy. When
+First the broker is asked to put the message into the group's retry topic, from its own copy. When
 that cannot be asked, the consumer sends a copy there as a producer would. Only when both fail does
 the caller have to keep the message.
 

@@ -1,11 +1,12 @@
-"""The first pull of a queue that was just taken up (between rebalance and the long-poll step of the
-walk).
+"""Delays the first pull of a newly assigned queue until the rebalance has settled.
 
-Members that start together share the queues out again with each that comes, and rounds are a second
-apart. Who pulled at once would consume what the next round gives to another member, and that one
+Place in the walk: between rebalance and the long-poll step.
+
+Members that start together divide the queues again with each that joins, and rounds are a second
+apart. A member that pulled at once would consume what the next round gives to another one, which
 would begin where the offset stood before. So a first pull waits a moment, and for the round that
-somebody has asked for since; then it begins where the offset stands by now, which whoever had the
-queue before has reported meanwhile.
+somebody has asked for since; then it begins where the offset stands by now, which the previous
+owner has reported meanwhile.
 
 Invariant: a stored offset wins over what was believed when the queue was taken up; a queue waits
 for one further round at most, however often the group changes. One task serves all queues. Absent
@@ -72,7 +73,7 @@ class FirstPulls:
         self._waiting: deque[_TakenUp] = deque()
         self._arrived = asyncio.Event()
         self._silent: dict[str, int] = {}
-        """Brokers that did not tell an offset, and in which round their queue was taken up."""
+        """Brokers that returned no offset, and in which round their queue was taken up."""
 
     def put(self, queue: MessageQueue, window: ProcessQueue, first_offset: int) -> None:
         """A queue was taken up; `first_offset` is where it begins as far as is known now."""

@@ -1,12 +1,13 @@
-"""What every kind of consumer is: a member of a group that brokers know, with an offset store and a
-share of the queues (beside the second half of the walk).
+"""Common to all kinds of consumers: a group member with an offset store and some queues.
+
+Place in the walk: beside the second half.
 
 The push consumer, the lite pull consumer and the pull consumer differ in who asks for messages and
 who says that they are consumed. Connection, heartbeats, offsets on a timer and the rebalancer are
 the same and live here.
 
-Invariant: brokers hear of a subscription before a rebalance or a pull acts on it. Absent on
-purpose: pulls and listeners.
+Invariant: brokers know a subscription before a rebalance or a pull acts on it. Absent on purpose:
+pulls and listeners.
 """
 
 from __future__ import annotations
@@ -16,10 +17,11 @@ import logging
 from collections.abc import Callable
 
 from engine.client.config import ClientConfig, ConsumerConfig, MessageModel
-from engine.client.connection import ClusterConnection
-from engine.client.consuming.broker_requests import BrokerRequests, ListenerService, ServedConsumer
-from engine.client.consuming.broker_side import BrokerSide
+from engine.client.connection.connection import ClusterConnection
+from engine.client.connection.owned_tasks import OwnedTasks
+from engine.client.consuming.broker_api import BrokerSide
 from engine.client.consuming.group_state import GroupState, Subscription
+from engine.client.consuming.inbound_requests import BrokerRequests, ListenerService, ServedConsumer
 from engine.client.consuming.listeners import MessageListener
 from engine.client.consuming.local_offset_store import LocalOffsetStore
 from engine.client.consuming.offset_store import (
@@ -31,8 +33,7 @@ from engine.client.consuming.offset_store import (
 from engine.client.consuming.queue_locks import QueueLocks
 from engine.client.consuming.rebalance import RebalanceHooks, Rebalancer
 from engine.client.consuming.start_offset import StartOffsetAsk, start_offset
-from engine.client.message_selector import MessageSelector
-from engine.client.owned_tasks import OwnedTasks
+from engine.client.messages.message_selector import MessageSelector
 from engine.foundation.errors import TidemarkError
 from engine.foundation.units import MINUTE_MS
 from engine.protocol.bodies import ConsumerData, HeartbeatData
@@ -59,7 +60,7 @@ class GroupMember:
         consume_type: str,
         on_commit_answered: Callable[[MessageQueue, int], None] | None = None,
     ) -> None:
-        """`consume_type` is what heartbeats tell: CONSUME_PASSIVELY or CONSUME_ACTIVELY."""
+        """`consume_type` is what heartbeats carry: CONSUME_PASSIVELY or CONSUME_ACTIVELY."""
         check_group(group)
         self._runtime = runtime
         self._consumer = consumer

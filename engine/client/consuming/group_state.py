@@ -1,7 +1,6 @@
-"""What all parts of one push consumer share: its group, its subscriptions, its windows and its
-offsets.
+"""State that all parts of a push consumer share: group, subscriptions, windows and offsets.
 
-Invariant: `windows` holds exactly the queues this member reads; whoever removes one marks it
+Invariant: `windows` holds exactly the queues this member reads; one that is removed is marked
 dropped first. Absent on purpose: behaviour. Rebalance decides who is in, pulling fills, the consume
 service empties.
 """
@@ -11,10 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from engine.client.config import ConsumerConfig, MessageModel
+from engine.client.consuming.consume_stats import Speeds
 from engine.client.consuming.listeners import ConsumeTracer, MessageListener
 from engine.client.consuming.offset_store import OffsetStore
 from engine.client.consuming.process_queue import ProcessQueue
-from engine.client.consuming.speeds import Speeds
 from engine.protocol.bodies import SubscriptionData
 from engine.protocol.message import MessageQueue
 
@@ -30,7 +29,7 @@ class Subscription:
     """A topic of the consumer: what is wanted of it, and who takes it."""
 
     data: SubscriptionData
-    """What heartbeats tell; its version also rises when this member reads other queues."""
+    """What heartbeats carry; its version also rises when this member reads other queues."""
     listener: MessageListener | None
     """None for the retry topic: its messages go to the listener of the topic they came from."""
     pull_version: int = field(init=False)
@@ -55,7 +54,7 @@ class GroupState:
     paused: bool = False
     tracer: ConsumeTracer | None = None
     consume_type: str = "CONSUME_PASSIVELY"
-    """What brokers are told: CONSUME_PASSIVELY (push), CONSUME_ACTIVELY (pull)."""
+    """The type in heartbeats: CONSUME_PASSIVELY (push), CONSUME_ACTIVELY (pull)."""
     speeds: Speeds = field(default_factory=Speeds)
     divided: dict[str, tuple[int, int]] = field(default_factory=dict)
     """Topic → among how many members how many queues of all brokers were divided last, as (queues,

@@ -1,5 +1,6 @@
-"""Does the work for a message once, although the message may arrive again (the listener step of
-the walk).
+"""Guards that do the work for a message once although the message may arrive again.
+
+Place in the walk: the listener step.
 
 Whatever a broker does, a message arrives again when its acknowledgement was lost. What makes two
 arrivals the same is a business key that the sender chose, such as a payment's number; the guard
@@ -260,7 +261,7 @@ def once_per_key(
 
 
 def digest_of(content: bytes) -> bytes:
-    """What is kept of a content to tell it from another one."""
+    """What is stored of a content to distinguish it from another."""
     return blake2b(content, digest_size=16).digest()
 
 

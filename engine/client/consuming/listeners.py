@@ -1,4 +1,4 @@
-"""What user code is told and what it answers (the listener step of the walk).
+"""Listeners: their arguments, their answers and the call itself (listener step of the walk).
 
 A listener is an `async def` or a plain function. A plain function runs in the event loop: it must
 not block, or the client misses heartbeats. Blocking work belongs into a coroutine that hands it to
@@ -97,7 +97,7 @@ async def call_traced(
     messages: Sequence[MessageExt],
     context: ConsumeContext,
 ) -> ListenerOutcome:
-    """As `call_listener`, and told to the tracer when there is one."""
+    """As `call_listener`, and traced when there is a tracer."""
     if tracer is None:
         return await call_listener(listener, messages, context)
     begun = tracer.consuming(messages)

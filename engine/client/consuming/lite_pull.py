@@ -1,5 +1,6 @@
-"""The lite pull consumer: messages are pulled ahead in the background, and handed out when polled
-(another second half of the message's walk).
+"""The lite pull consumer: pulls ahead in the background, returns messages when polled.
+
+Place in the walk: another second half.
 
 Queues come in one of two ways, never both: `subscribe` shares a topic with the group's other
 members, `assign` takes queues without asking anybody. A poll hands out what one pull brought and
@@ -22,7 +23,9 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import partial
 
-from engine.client.config import ClientConfig
+from engine.client.config import ClientConfig, LitePullConfig
+from engine.client.connection.owned_tasks import OwnedTasks
+from engine.client.consuming.consume_stats import FlowControl
 from engine.client.consuming.group_member import GroupMember, no_listener_at_work
 from engine.client.consuming.group_state import Subscription
 from engine.client.consuming.offset_store import CommitTrigger, ReadOffset, allowed_offset
@@ -37,10 +40,7 @@ from engine.client.consuming.pulling import (
     with_tags,
 )
 from engine.client.consuming.rebalance import RebalanceHooks
-from engine.client.consuming.speeds import FlowControl
-from engine.client.message_selector import MessageSelector
-from engine.client.owned_tasks import OwnedTasks
-from engine.client.pull_config import LitePullConfig
+from engine.client.messages.message_selector import MessageSelector
 from engine.foundation.errors import ClusterError, ConfigError, TidemarkError
 from engine.protocol.message import MessageExt, MessageQueue
 from engine.runtime import Runtime
@@ -250,8 +250,11 @@ class LitePullConsumer:
         self._restart(queue, await self._member.broker.queue_offsets.min_offset(queue))
 
     async def seek_to_end(self, queue: MessageQueue) -> None:
-        """Go on behind the last message."""
+        """Go on behind the last message. A broker whose store is new takes the end for a choice
+        only of a client that asked for both ends.
+        """
         self._held_of(queue)
+        await self._member.broker.queue_offsets.min_offset(queue)
         self._restart(queue, await self._member.broker.queue_offsets.max_offset(queue))
 
     async def offset_for_timestamp(self, queue: MessageQueue, timestamp_ms: int) -> int:
@@ -272,12 +275,14 @@ class LitePullConsumer:
         of the group waits for the next pull), Unreachable when one was not reported; those are
         reported again on the timer.
         """
-        told = self._positions() if offsets is None else offsets
-        told = {queue: allowed_offset(queue, offset) for queue, offset in told.items()}
-        for queue, offset in told.items():
+        offsets_by_queue = self._positions() if offsets is None else offsets
+        offsets_by_queue = {
+            queue: allowed_offset(queue, offset) for queue, offset in offsets_by_queue.items()
+        }
+        for queue, offset in offsets_by_queue.items():
             self._state.offsets.update(queue, offset, increase_only=False)
         failed: TidemarkError | None = None
-        for queue in told:
+        for queue in offsets_by_queue:
             try:
                 await self._state.offsets.persist(queue, CommitTrigger.UNKNOWN)
             except TidemarkError as error:  # The others are none the worse for it.

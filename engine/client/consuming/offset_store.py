@@ -1,5 +1,6 @@
-"""Where a consumer keeps how far it is: one consume offset per queue, in memory first (after the
-listener in the walk).
+"""The offset store of a consumer: one consume offset per queue, in memory first.
+
+Place in the walk: after the listener.
 
 Clustering groups share their offsets through the broker (`BrokerOffsetStore`); a broadcast consumer
 keeps its own in a file (`local_offset_store`). Both hold the same table of `ControllableOffset`.
@@ -32,7 +33,7 @@ class ReadOffset(Enum):
 
 
 class CommitTrigger(Enum):
-    """Why offsets are written; travels with the report, so that the platform can tell the cases
+    """Why offsets are written; travels with the report, so that the platform can distinguish cases
     apart.
     """
 
@@ -189,7 +190,7 @@ class BrokerOffsetStore(OffsetTable):
         """Nothing: each queue's offset is fetched when the queue is taken up."""
 
     async def read(self, queue: MessageQueue, where: ReadOffset) -> int | None:
-        """See `OffsetStore.read`; what the broker tells is kept in memory."""
+        """See `OffsetStore.read`; what the broker returns is kept in memory."""
         if where is not ReadOffset.READ_FROM_STORE:
             offset = self.in_memory(queue)
             if offset is not None or where is ReadOffset.READ_FROM_MEMORY:

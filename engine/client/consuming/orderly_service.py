@@ -1,5 +1,6 @@
-"""Gives each queue's messages to the listener strictly in order (between process queue and listener
-in the walk).
+"""Gives each queue's messages to the listener strictly in order.
+
+Place in the walk: between process queue and listener.
 
 A queue is consumed in sessions: batch after batch from the front of its window, until the window is
 empty, a batch fails or the queue has to give way to others. In a clustering group the broker's
@@ -17,6 +18,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
+from engine.client.connection.owned_tasks import OwnedTasks
 from engine.client.consuming.busy_listeners import BusyListeners
 from engine.client.consuming.group_state import GroupState
 from engine.client.consuming.listeners import (
@@ -27,7 +29,6 @@ from engine.client.consuming.listeners import (
     call_traced,
 )
 from engine.client.consuming.process_queue import ProcessQueue
-from engine.client.owned_tasks import OwnedTasks
 from engine.foundation.units import SECOND_MS
 from engine.protocol.bodies import ListenerPool
 from engine.protocol.message import MessageExt, MessageQueue

@@ -1,5 +1,6 @@
-"""Sliding window of the messages a consumer holds of one queue (between pull and offset store in
-the walk).
+"""Process queue: a sliding window of the messages a consumer holds of one queue.
+
+Place in the walk: between pull and offset store.
 
 The window answers two questions. Which consume offset may be reported without losing a message? It
 is the lowest offset still held, or one past the highest ever held when the window is empty (row
@@ -19,7 +20,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 
-from engine.client.consuming.speeds import FlowControl
+from engine.client.consuming.consume_stats import FlowControl
 from engine.foundation.limits import CLIENT_LOCK_EXPIRY_MS
 from engine.foundation.units import SECOND_MS
 from engine.protocol.message import MessageExt
@@ -31,7 +32,7 @@ pullMaxIdleTime).
 """
 
 HELD_RANGES_MAX = 32
-"""Ranges told about a window; what lies beyond is covered by stretching the last one."""
+"""Ranges reported of a window; what lies beyond is covered by stretching the last one."""
 
 FINISHED_OFFSETS_MAX = 100_000
 """Finished offsets remembered one by one above an unfinished head; older ones beyond it are only
@@ -40,7 +41,7 @@ counted.
 
 
 LOCAL_RETRIES_MAX = 32
-"""Newest local retries told about a window."""
+"""Newest local retries reported of a window."""
 
 KEYS_LOOKED_AT_MAX = 256
 """Held messages of a window whose keys are counted: enough to see which key most of them have."""

@@ -1,8 +1,9 @@
-"""The pull consumer: the application pulls each queue itself and keeps its offsets (the barest
-second half of the message's walk).
+"""The pull consumer: the application pulls each queue itself and keeps its offsets.
+
+Place in the walk: the barest second half.
 
 A topic may be registered to be shared with the group's other members; then `queues_in_balance`
-tells which queues are this member's. The rebalance of a pull consumer has rules of its own: it
+says which queues are this member's. The rebalance of a pull consumer has rules of its own: it
 begins no queue anywhere (the application says where each pull begins, a queue without an offset
 begins at 0), and a queue that is taken away has its offset persisted, then forgotten.
 
@@ -13,7 +14,7 @@ consumer has. Row B4.
 
 from __future__ import annotations
 
-from engine.client.config import ClientConfig
+from engine.client.config import ClientConfig, LitePullConfig
 from engine.client.consuming.failed_messages import SendBackRequest
 from engine.client.consuming.group_member import GroupMember, no_listener_at_work
 from engine.client.consuming.group_state import Subscription
@@ -22,8 +23,7 @@ from engine.client.consuming.process_queue import ProcessQueue
 from engine.client.consuming.pulling import PullQuestion, PullResult, PullStatus, with_tags
 from engine.client.consuming.rebalance import RebalanceHooks
 from engine.client.consuming.start_offset import StartOffsetAsk
-from engine.client.message_selector import MessageSelector
-from engine.client.pull_config import LitePullConfig
+from engine.client.messages.message_selector import MessageSelector
 from engine.foundation.errors import ClusterError, ConfigError
 from engine.protocol.message import MessageExt, MessageQueue
 from engine.runtime import Runtime

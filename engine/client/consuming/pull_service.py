@@ -1,5 +1,6 @@
-"""The queue of pull requests of one client: who is pulled next, and who rests (long-poll step of
-the walk; RocketMQ's PullMessageService).
+"""Schedules the pull requests of one client: the next to send and those that rest.
+
+Place in the walk: the long-poll step; RocketMQ's PullMessageService.
 
 Every held queue has one pull request, which is in one place at a time: it waits for its turn, it
 rests until a time, or it is under way at a broker, whose answer calls back and puts it in again.

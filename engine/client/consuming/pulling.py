@@ -1,8 +1,10 @@
-"""Pulls messages of all held queues, one pull at a time per queue (long-poll step of the walk).
+"""Pulls messages of all assigned queues, one pull at a time per queue.
+
+Place in the walk: the long-poll step.
 
 A pull carries the consume offset with it, may be held by the broker while there is nothing to
-answer, and tells where the next one begins. Before each pull the window is looked at: a consumer
-that holds too much waits, and so does one that would consume too much again after a crash.
+answer, and its answer says where the next one begins. Before each pull the window is looked at: a
+consumer that holds too much waits, and so does one that would consume too much again after a crash.
 
 Invariant: the next pull begins where the broker said, so filtered messages are passed over, not
 asked for again; a queue that was dropped puts nothing into its window any more. Absent on purpose:
@@ -18,10 +20,10 @@ from enum import Enum
 from functools import partial
 from typing import Protocol
 
+from engine.client.consuming.consume_stats import FlowControl
 from engine.client.consuming.group_state import GroupState, Subscription
 from engine.client.consuming.process_queue import ProcessQueue
 from engine.client.consuming.pull_service import PullMessageService, PullRequest
-from engine.client.consuming.speeds import FlowControl
 from engine.foundation.errors import RequestRefused, TidemarkError
 from engine.foundation.units import SECOND_MS
 from engine.protocol.codes import ResponseCode

@@ -1,5 +1,6 @@
-"""Order locks: a clustering member reads a queue in order only while the broker has given it to
-this member alone.
+"""Takes and renews the broker's order locks, so that only one member reads a queue.
+
+A clustering member reads a queue in order only while the broker has given it to this member alone.
 
 The broker leases a lock for 60 s; the member renews each 20 s and stops trusting a lock after 30 s
 without renewal (row B7), so two members never read a queue in order at
@@ -42,7 +43,7 @@ class BrokerLocks(Protocol):
     async def unlock(self, broker_name: str, queues: Sequence[MessageQueue]) -> None:
         """Let go of locks.
 
-        Raises TidemarkError when the broker cannot be told; the lease ends by itself then.
+        Raises TidemarkError when the broker cannot be reached; the lease then ends by itself.
         """
         ...
 

@@ -1,11 +1,11 @@
-"""Which queues does this member read now?
+"""Rebalances: compares the queues a member should read with those it reads now.
 
-Compares what it should hold with what it holds (rebalance step of the walk).
+Place in the walk: the rebalance step.
 
-Each topic by itself: fetch the queues and the members, sort both, divide, give up what is no longer
-ours (report its offset first, so that the next owner begins there), take up what is new at the
-right offset. Every member does the same with the same lists; while their lists differ, a queue may
-for a moment have two readers or none.
+Each topic is handled by itself: fetch the queues and the members, sort both, divide, give up what
+is no longer ours (report its offset first, so that the next owner begins there), take up what is
+new at the right offset. Every member does the same with the same lists; while their lists differ, a
+queue may for a moment have two readers or none.
 
 Invariant: a queue is dropped before anything else happens to it, and its offset is reported before
 it is forgotten. One topic's failure does not stop the others. Absent on purpose: pulling;
@@ -49,13 +49,13 @@ class GroupView(Protocol):
         ...
 
     async def members(self, topic: str) -> Sequence[str] | None:
-        """Client ids of the group, from a broker of `topic`; None when no broker told."""
+        """Client ids of the group, from a broker of `topic`; None when no broker answered."""
         ...
 
 
 @dataclass(slots=True)
 class RebalanceHooks:
-    """What the consumer wants to be told."""
+    """What the consumer wants to hear of."""
 
     on_taken_up: Callable[[MessageQueue, ProcessQueue, int], None]
     """A new window with the offset of its first pull."""

@@ -1,4 +1,4 @@
-"""What a consumer tells of itself when a broker asks on behalf of the platform (codes 307 and 221).
+"""The running info that a consumer returns to a broker (codes 307 and 221).
 
 The answer has RocketMQ's form, so that its own tools read it; each queue's entry carries more keys,
 which those tools do not look at: finished and held offsets, the head and since when it is in a
@@ -18,6 +18,7 @@ from engine.client.consuming.process_queue import ProcessQueue
 from engine.foundation.units import MIB
 from engine.protocol.bodies import ConsumeStatus
 from engine.protocol.message import MessageQueue
+from engine.protocol.names import CLIENT_CLOCK_PROPERTY
 
 TOP_KEY_CHARS_MAX: Final = 128
 """Of the key that most held messages have; the rest is cut off."""
@@ -82,11 +83,11 @@ def queue_infos(
 
 
 def speeds_of(state: GroupState, *, now_ms: int) -> dict[str, ConsumeStatus]:
-    """What is told of the speed of each topic, with how its queues were divided last."""
-    told = state.speeds.table([] if state.polls else list(state.subscriptions), now_ms=now_ms)
-    for topic, status in told.items():
+    """The reported rates of each topic, with how its queues were divided last."""
+    rates = state.speeds.table([] if state.polls else list(state.subscriptions), now_ms=now_ms)
+    for topic, status in rates.items():
         status.topic_queues, status.group_members = state.divided.get(topic, (None, None))
-    return told
+    return rates
 
 
 def heads(state: GroupState) -> dict[MessageQueue, int]:
@@ -95,8 +96,10 @@ def heads(state: GroupState) -> dict[MessageQueue, int]:
     return {queue: head[0].queue_offset for queue, head in found.items() if head is not None}
 
 
-def properties(state: GroupState, started_ms: int, *, namesrv_addresses: str) -> dict[str, str]:
-    """The settings RocketMQ's tools show of a consumer."""
+def properties(
+    state: GroupState, started_ms: int, *, namesrv_addresses: str, now_ms: int
+) -> dict[str, str]:
+    """The settings RocketMQ's tools show of a consumer, and what its clock shows."""
     config = state.config
     return {
         "PROP_NAMESERVER_ADDR": namesrv_addresses,
@@ -105,6 +108,7 @@ def properties(state: GroupState, started_ms: int, *, namesrv_addresses: str) ->
         "PROP_THREADPOOL_CORE_SIZE": str(config.consume_concurrency),
         "PROP_CONSUMER_START_TIMESTAMP": str(started_ms),
         "PROP_CLIENT_VERSION": "TIDEMARK",
+        CLIENT_CLOCK_PROPERTY: str(now_ms),
         "consumerGroup": state.group,
         "messageModel": config.message_model.value,
         "consumeFromWhere": config.consume_from_where.value,

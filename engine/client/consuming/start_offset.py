@@ -1,9 +1,9 @@
-"""Where does a consumer begin in a queue it has just been given? (computePullFromWhere; rebalance
-step of the walk)
+"""Finds the offset at which a consumer begins in a new queue (computePullFromWhere).
 
-A stored offset always wins. Only when the store says that there is none does the group's setting
-decide, and the retry topic, whose messages all belong to the group, follows rules of its own (row
-A8).
+Place in the walk: the rebalance step.
+
+A stored offset always wins. The group's setting decides only when the store says that there is
+none; the retry topic, whose messages all belong to the group, follows rules of its own (row A8).
 
 Invariant: a store that could not be asked never counts as "no offset": the error passes, the queue
 waits for the next rebalance. Absent on purpose: asking the broker. `ask` does.

@@ -1,4 +1,4 @@
-"""SQL92 selectors over message properties: RocketMQ 5.5's grammar and its three truth values."""
+"""SQL92 selectors over message properties, with RocketMQ 5.5's grammar and semantics."""
 
 from engine.protocol.sql92.selector import SQL92_EXPRESSION, Selector, compile_selector
 

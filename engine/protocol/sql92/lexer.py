@@ -1,4 +1,4 @@
-"""Words of a selector: from text to tokens, one at a time.
+"""Lexer of selectors: from text to tokens, one at a time.
 
     blank | -- comment to the end of its line | /* comment */        passed over
     5  5L  5.5  .5  5E10  'it''s'  name  =  <>  <  <=  >  >=  ( ) , + -

@@ -1,4 +1,4 @@
-"""From tokens to parts: RocketMQ 5.5's grammar, by recursive descent.
+"""Parser of selectors: RocketMQ 5.5's grammar, by recursive descent.
 
     or         := and (OR and)*
     and        := equality (AND equality)*

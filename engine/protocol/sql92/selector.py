@@ -1,4 +1,4 @@
-"""A compiled SQL92 selector: does a message match?
+"""Compiles an SQL92 selector and matches it against messages.
 
 Place in the walk: clients have it checked (CHECK_CLIENT_CONFIG), heartbeats bring it to the
 broker, pulls filter with it.

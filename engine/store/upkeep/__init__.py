@@ -1,1 +1,1 @@
-"""Durability, reboot and deletion of the message store."""
+"""Upkeep of the message store: durability, recovery and retention."""

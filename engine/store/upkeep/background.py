@@ -1,8 +1,8 @@
-"""The store's background tasks: begun with it, owned until it closes.
+"""The store's background tasks: started with it, owned until it closes.
 
 Place in the walk: `MessageStore.start` begins them, `MessageStore.close` ends them.
 
-Invariant: no task of the store outlives it. One that fails has a bug, and `on_failure` hears of it:
+Invariant: no task of the store outlives it. One that fails has a bug, and `on_failure` is called:
 the store stops writing rather than go on without it.
 Absent on purpose: what the tasks do, and how those that flush learn that it is time to stop.
 """
@@ -45,7 +45,7 @@ class BackgroundTasks:
             self._asleep.append(task)
 
     async def end(self) -> None:
-        """Cancel who only sleeps, wait for all others; what failed was told when it did."""
+        """Cancel who only sleeps, wait for all others; what failed was reported when it did."""
         for task in self._asleep:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

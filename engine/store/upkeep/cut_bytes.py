@@ -1,4 +1,4 @@
-"""Bytes that recovery cut off the end of the log, put aside for whoever wants to look.
+"""Keeps the bytes that recovery cut off the end of the log, for later inspection.
 
 Place in the walk: `recovery`, before it wipes what lies behind the log's end.
 
@@ -6,7 +6,7 @@ A file is called `<physical offset of its first byte, 20 digits>.<time of the cu
 the bytes as they were.
 
 Invariant: the folder never holds more than CUT_BYTES_KEPT_MAX; oldest files go first. What cannot
-be kept is said, and keeps nobody from starting.
+be kept is reported, and stops no start.
 """
 
 from __future__ import annotations

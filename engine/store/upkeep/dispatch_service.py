@@ -1,5 +1,6 @@
-"""When dispatch runs: once in each turn of the loop that appended something (RocketMQ's
-ReputMessageService).
+"""Runs dispatch once in each turn of the loop that appended something.
+
+RocketMQ's ReputMessageService.
 
 Place in the walk: between append and arrival; under SYNC_FLUSH between the sync and arrival, so
 that nobody reads what a power cut could still take. What many puts of a turn appended is dispatched
@@ -76,7 +77,7 @@ class DispatchService:
         try:
             more = self._dispatcher.run(self._limit, now_ms=self._clock.now_ms())
         except DiskFull as error:
-            self._flusher.tell_disk_full(error)  # The records stay; tried again each second.
+            self._flusher.report_disk_full(error)  # The records stay; tried again each second.
             return
         except StorageError as error:
             self._flusher.fail(f"dispatch: {error}")
@@ -98,7 +99,7 @@ class DispatchService:
         try:
             more = self._dispatcher.fill_index(now_ms=self._clock.now_ms())
         except DiskFull as error:
-            self._flusher.tell_disk_full(error)
+            self._flusher.report_disk_full(error)
             more, pause_s = True, INDEX_FILL_FULL_DISK_S
         except StorageError as error:
             self._flusher.fail(f"index: {error}")
@@ -118,7 +119,7 @@ class DispatchService:
             while self._dispatcher.run(self._limit, now_ms=self._clock.now_ms()):
                 pass
         except DiskFull as error:
-            self._flusher.tell_disk_full(error)  # The next recovery reads the records from the log.
+            self._flusher.report_disk_full(error)  # The next recovery reads them from the log.
         self._note_dispatched()
 
     @property

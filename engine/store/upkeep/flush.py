@@ -1,4 +1,4 @@
-"""Flushing: moving what was written onto stable storage, and telling who waits for it.
+"""Flushes what was written to stable storage and notifies those who wait for it.
 
 Place in the walk: between append and answer under SYNC_FLUSH (group commit), on a timer under
 ASYNC_FLUSH; consume queues, index and checkpoint follow each second.
@@ -25,7 +25,7 @@ from engine.runtime import Runtime
 from engine.runtime.kernel import UnwrittenPages
 from engine.store.commit_log import CommitLog
 from engine.store.config import FlushDiskType, StoreConfig
-from engine.store.index import Index
+from engine.store.index.index import Index
 from engine.store.mapped_file import OpenFile
 from engine.store.queue_table import QueueTable
 from engine.store.upkeep.checkpoint import CheckpointFile
@@ -35,8 +35,9 @@ from engine.store.upkeep.queue_flush import Flushed, QueueFlush
 from engine.store.upkeep.spare_files import SpareFiles
 
 DISK_FULL_QUIET_MS = 60 * SECOND_MS
-"""A full disk is told again when so long nothing was refused for it: small messages may still find
-room where large ones do not."""
+"""A full disk is reported again when so long nothing was refused for it: small messages may still
+find room where large ones do not.
+"""
 
 
 INDEX_PAGES_AT_ONCE = 256
@@ -78,7 +79,7 @@ class Flusher:
         self.dispatched_store_time_ms = 0
         """Store time of the newest message dispatched; 0 for none."""
         self.on_flushed: Callable[[], None] = lambda: None
-        """Called after `flushed_offset` moved, before the waiters are told."""
+        """Called after `flushed_offset` moved, before the waiters hear of it."""
         self.failed = asyncio.Event()
         """Set together with `failure`."""
         self._disk_full_ms: int | None = None
@@ -245,7 +246,7 @@ class Flusher:
         try:
             self._checkpoint.write()
         except DiskFull as error:
-            self.tell_disk_full(error)
+            self.report_disk_full(error)
         except StorageError as error:
             self.fail(f"checkpoint: {error}")
 
@@ -269,7 +270,7 @@ class Flusher:
             await self._flush_index(cause)
             await self._save_checkpoint()
         except DiskFull as error:
-            self.tell_disk_full(error)
+            self.report_disk_full(error)
         except StorageError as error:
             self.fail(str(error))
 
@@ -363,14 +364,14 @@ class Flusher:
 
     # ---- common -----------------------------------------------------------------------------
 
-    def tell_disk_full(self, error: DiskFull) -> None:
-        """A write was refused for want of room; told once for all that follow soon after."""
+    def report_disk_full(self, error: DiskFull) -> None:
+        """A write was refused for want of room; reported once for all that follow soon after."""
         before_ms, self._disk_full_ms = self._disk_full_ms, self._clock.steady_ms()
         if before_ms is None or self._disk_full_ms - before_ms >= DISK_FULL_QUIET_MS:
             self._observer.observe(LifecycleEvent("DISK_FULL", str(error)))
 
     def fail(self, reason: str) -> None:
-        """A sync failed: stop writing for good, tell the waiters."""
+        """A sync failed: stop writing for good and release the waiters."""
         if self.failure is None:
             self.failure = reason
             self.failed.set()

@@ -1,4 +1,4 @@
-"""One sync that several wait for.
+"""Group commit: one sync that several callers wait for.
 
 Place in the walk: `flush` makes one for those who ask while a sync is under way, and settles it
 when the next one has ended. Whoever waits awaits it or leaves a call.
@@ -42,5 +42,5 @@ class GroupCommit(asyncio.Future[bool]):
                 call(flushed)
             except Exception as error:  # noqa: BLE001 - nobody else's answer may depend on it.
                 self.get_loop().call_exception_handler(
-                    {"message": "telling of a sync failed", "exception": error}
+                    {"message": "a waiter for a sync failed", "exception": error}
                 )

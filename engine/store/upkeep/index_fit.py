@@ -1,10 +1,10 @@
-"""Does the index speak of this log? A file of another store is as well formed as our own.
+"""Checks that the index belongs to this log and not to another store.
 
-Place in the walk: `recovery`, before the scan. A few entries of each file are followed to their
-records: a record that is not there, or has no key of that hash, shows that the file is none of
-ours. Holes apart, which explain a missing record. Invariant: only records that were on stable
-storage are asked for. Absent on purpose: reading every entry, which takes as long as building the
-index again.
+Place in the walk: `recovery`, before the scan. A file of another store is as well formed as our
+own. A few entries of each file are followed to their records: a record that is not there, or has no
+key of that hash, shows that the file is none of ours. Holes apart, which explain a missing record.
+Invariant: only records that were on stable storage are asked for. Absent on purpose: reading every
+entry, which takes as long as building the index again.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from __future__ import annotations
 from engine.protocol.hashes import index_key_hash
 from engine.store.commit_log import CommitLog
 from engine.store.dispatch import message_keys
-from engine.store.index import Index
-from engine.store.index_file import IndexFile
+from engine.store.index.index import Index
+from engine.store.index.index_file import IndexFile
 from engine.store.sound_records import record_at
 
 

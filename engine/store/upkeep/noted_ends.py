@@ -1,4 +1,4 @@
-"""Where consume queues begin and end, noted beside them.
+"""Notes where consume queues begin and end, so that recovery notices lost entries.
 
 Place in the walk: `flush` notes it each time the log has gone on to another file or let one go,
 before the checkpoint vouches for what is noted; `recovery` holds the queues against it after an
@@ -67,8 +67,8 @@ class EndsNote:
     log_begin: int = 0
     """Where the log began."""
     prints: tuple[int, int] = (0, 0)
-    """Of the log's first file and of the one in which what was dispatched ends: they tell it from
-    logs of other stores.
+    """Of the log's first file and of the one in which what was dispatched ends: they
+    distinguish it from logs of other stores.
     """
     ends: dict[QueueKey, NotedEnd] = field(default_factory=dict)
 

@@ -1,4 +1,4 @@
-"""Opening a store: what the last life left is recovered, made durable, and told.
+"""Opens a store: recovers what the last life left, makes it durable and reports it.
 
 Place in the walk: `MessageStore.open`, once the folder is taken and before anything is put or read.
 
@@ -9,8 +9,8 @@ Place in the walk: `MessageStore.open`, once the folder is taken and before anyt
     tombstones                        those beyond the log's end are taken back to it
     what was found                    rows and lines, damage first
 
-Invariant: what is promised from here on starts from synced files; what is missing is told once, not
-at every later start. Absent on purpose: how the end of the log is found (`recovery`).
+Invariant: what is promised from here on starts from synced files; what is missing is reported once,
+not at every later start. Absent on purpose: how the end of the log is found (`recovery`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from engine.store.check import StoreCheck
 from engine.store.commit_log import CommitLog
 from engine.store.config import StoreConfig
 from engine.store.dispatch import Dispatcher
-from engine.store.index import Index
+from engine.store.index.index import Index
 from engine.store.lost_messages import LostMessages
 from engine.store.queue_table import QueueTable
 from engine.store.tombstones import Tombstones
@@ -87,7 +87,7 @@ class Opening:
             self._refuse_damage(next(iter(found.lost), None))
         await self._make_durable(found)
         await self._tombstones.take_back(self._log.end_offset, self._observer)
-        self._tell(found)
+        self._report(found)
 
     def _refuse_what_a_look_finds(self) -> None:
         look = StoreCheck(self._disk, self._config)
@@ -144,7 +144,7 @@ class Opening:
         if not found.clean:
             self._queues.touch_all()
         await flusher.flush_log("RECOVERY")
-        # What is missing is told once, not at every start from now on.
+        # What is missing is reported once, not at every start from now on.
         note.physic_timestamp_ms = min(note.physic_timestamp_ms, there_ms)
         note.logics_timestamp_ms = min(note.logics_timestamp_ms, there_ms)
         note.flushed_offset = log.flushed_offset
@@ -154,7 +154,7 @@ class Opening:
         flusher.dispatched_store_time_ms = flusher.committed_store_time_ms = there_ms
         await flusher.flush_derived("RECOVERY")
 
-    def _tell(self, found: Recovered) -> None:
+    def _report(self, found: Recovered) -> None:
         for event in found.events(self._log.min_offset):
             if event.kind != "RECOVERY" or event.truncated_from is not None or found.dropped_bytes:
                 report(self._observer, _log, event)

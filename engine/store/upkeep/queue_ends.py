@@ -1,4 +1,4 @@
-"""Finding the end of a consume queue behind a damaged unit, after an unclean stop.
+"""Finds the end of a consume queue behind a damaged unit, after an unclean stop.
 
 Place in the walk: `recovery`, before the queues' ends are believed. The end is where units cease to
 follow each other. What a power cut has left unwritten is zeros there, and the log knows it: it is

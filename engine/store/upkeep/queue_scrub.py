@@ -1,14 +1,14 @@
-"""Holding every consume queue against the log once after a start, beside the loop.
+"""Scrubs every consume queue against the log once after a start, beside the loop.
 
 Place in the walk: `MessageStore.start`. A unit has no checksum. One that leads astray is met by the
 pull that follows it; one whose tags code has a flipped bit is met by nobody: it hides its message
-from whoever filters. The log knows what each unit was, so all of it is read, a step at a time.
+from every filter. The log knows what each unit was, so all of it is read, a step at a time.
 
 Invariant: a unit that leads to a sound record of its queue and its place is never written over by
 another record: what a record says of its queue has no checksum either. A step takes a few
 milliseconds of the loop; what it reads is brought into memory beside the loop before.
 Absent on purpose: units that are missing at a queue's end, which recovery adds; what follows from
-damage of the log itself, but for telling it. A stop amid it lets the next start begin anew.
+damage of the log itself, beyond reporting it. A stop amid it lets the next start begin anew.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ from engine.store.sound_records import message_at
 RECORDS_AT_ONCE = 32
 """Between two looks at the clock: half a millisecond."""
 PAUSE_MIN_MS = 1
-TELL_FIRST_MS = 1_000
-"""After something was told: what is mended from then on waits so long, and twice as long each time.
+REPORT_FIRST_MS = 1_000
+"""After a report: what is mended from then on waits so long, and twice as long each time.
 """
 
 _log = logging.getLogger(__name__)
@@ -87,10 +87,10 @@ class QueueScrub:
         self._records = CheckedRecords(log, queues, on_damage=log.note_damage)
         self._warm_to = 0
         self._mended: dict[str, Mended] = {}
-        self._mended_untold = 0
+        self._mended_unreported = 0
         """Units in files beside those."""
-        self._tell_from_ms = 0
-        self._tell_pause_ms = TELL_FIRST_MS
+        self._report_from_ms = 0
+        self._report_pause_ms = REPORT_FIRST_MS
 
     async def run(self, pause: Callable[[int], Awaitable[bool]]) -> None:
         """Hold the queues against what of the log is on stable storage now. `pause` waits so many
@@ -104,14 +104,14 @@ class QueueScrub:
                 await self._warm(end)
                 began_us = self._clock.steady_us()
                 self._step(end, began_us)
-                self._tell()
+                self._report()
                 took_us = self._clock.steady_us() - began_us
                 pause_ms = int(took_us * (1 / QUEUE_SCRUB_SHARE - 1)) // 1000
                 stopped = await pause(max(PAUSE_MIN_MS, pause_ms))
         except StorageError as error:
             words = f"consume queues are not held against the log behind {self._records.position}"
             report(self._observer, _log, LifecycleEvent("DAMAGED_FILE", f"{words}: {error}"))
-        self._tell(at_last=True)
+        self._report(at_last=True)
 
     async def _warm(self, end: int) -> None:
         """Have the next bytes of the log in memory, so that no step waits for the disk."""
@@ -210,22 +210,24 @@ class QueueScrub:
         elif len(self._mended) < QUEUE_SCRUB_FILES_TOLD:
             self._mended[path] = Mended(1, at, at)
         else:
-            self._mended_untold += 1
+            self._mended_unreported += 1
 
-    def _tell(self, *, at_last: bool = False) -> None:
+    def _report(self, *, at_last: bool = False) -> None:
         """One line a file, soon after its first unit was mended, and not often."""
         now_ms = self._clock.steady_ms()
-        if not self._mended or (now_ms < self._tell_from_ms and not at_last):
+        if not self._mended or (now_ms < self._report_from_ms and not at_last):
             return
         sentences = [mended.sentence(path) for path, mended in self._mended.items()]
-        if self._mended_untold:
-            sentences.append(f"consume queues: {self._mended_untold} such entries in further files")
+        if self._mended_unreported:
+            sentences.append(
+                f"consume queues: {self._mended_unreported} such entries in further files"
+            )
         for sentence in sentences:
             report(self._observer, _log, LifecycleEvent("DAMAGED_FILE", sentence))
         self._mended.clear()
-        self._mended_untold = 0
-        self._tell_from_ms = now_ms + self._tell_pause_ms
-        self._tell_pause_ms *= 2
+        self._mended_unreported = 0
+        self._report_from_ms = now_ms + self._report_pause_ms
+        self._report_pause_ms *= 2
 
 
 def _lies_before(queue: ConsumeQueue, request: DispatchRequest) -> bool:

@@ -1,9 +1,8 @@
-"""Recovery: where does the log end, what is damaged before that, and do the derived files say the
-same?
+"""Recovery: finds the end of the log and its damage, and aligns the derived files.
 
 Place in the walk: `MessageStore.open`, before anything is served. After a clean stop the newest
 queue entry shows where to look; after `kill -9` or a power cut the log is read from the last point
-the checkpoint vouches for, and the queues are held against the note of where they ended.
+the checkpoint vouches for, and the queues are compared with the note of where they ended.
 
 Every record from there on is checked and dispatched again by the code that dispatches live. Below
 the synced position (what the checkpoint or a clean stop says was on stable storage) a record that
@@ -27,8 +26,8 @@ from engine.foundation.observing import LifecycleEvent
 from engine.store.commit_log import CommitLog
 from engine.store.consume_queue import FILLER_SIZE, ConsumeQueue, Unit, unit_end
 from engine.store.dispatch import Dispatcher, QueueGap
-from engine.store.index import Index
-from engine.store.index_sums import DamagedIndex
+from engine.store.index.index import Index
+from engine.store.index.index_sums import DamagedIndex
 from engine.store.log_walk import LogWalk
 from engine.store.lost_messages import LostMessages, lost_in
 from engine.store.queue_table import QueueKey, QueueTable
@@ -68,7 +67,7 @@ class Recovered:
     """The synced position: nothing below was cut."""
     lost: list[LostMessages] = field(default_factory=list)
     """What each hole held, as far as queues know; the largest, in the order of the log."""
-    holes_untold: int = 0
+    holes_unlisted: int = 0
     """Holes beyond these."""
     last_store_time_ms: int = 0
     """Store time of the newest message read; 0 when none was."""
@@ -101,9 +100,9 @@ class Recovered:
         damaged = [LifecycleEvent("DAMAGED_FILE", each) for each in self.damaged]
         # Without truncated_from and _to, which say that offsets are given a second time.
         holes = [LifecycleEvent("LOG_HOLE", each.sentence()) for each in self.lost]
-        if self.holes_untold:
+        if self.holes_unlisted:
             holes.append(
-                LifecycleEvent("LOG_HOLE", f"commit log: {self.holes_untold} further holes")
+                LifecycleEvent("LOG_HOLE", f"commit log: {self.holes_unlisted} further holes")
             )
         return [*damaged, *holes, recovery]
 
@@ -188,7 +187,7 @@ class Recovery:
             found.lost.sort(key=lambda each: -each.hole.size_bytes)
             del found.lost[LOG_HOLES_TOLD_MAX:]
             found.lost.sort(key=lambda each: each.hole.start)
-        found.holes_untold = log.holes.count - len(found.lost)
+        found.holes_unlisted = log.holes.count - len(found.lost)
         if found.last_store_time_ms and found.last_store_time_ms < checkpoint.physic_timestamp_ms:
             found.damaged.append(
                 f"the commit log ends at {found.end_offset} ({found.stopped_by}), though messages "

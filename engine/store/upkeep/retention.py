@@ -7,8 +7,8 @@ RocketMQ's rules: aged files go at the hours of deleteWhen, or at any time above
 diskMaxUsedSpaceRatio; above the second ratio the oldest go whatever their age; above the third
 writing stops as well. The hours are those of the machine's local time, and the ratio is that of the
 fullest of the volumes that log, consume queues and index lie on: they may be several. What lies
-`beside` them is measured and told when it is full; no message goes for it. Whether anybody consumed
-the messages does not matter; who hears of what went (`on_purged`) may tell the groups that had not.
+`beside` them is measured and reported when it is full; no message goes for it. Whether anybody
+consumed the messages does not matter; a listener of `on_purged` may report the groups that had not.
 The newest file always stays.
 
 Invariant: files go oldest first, at most `delete_files_batch_max` a round, a pause between two, and
@@ -27,7 +27,7 @@ from engine.foundation.units import HOUR_MS, SECOND_MS
 from engine.runtime import Runtime
 from engine.store.commit_log import CommitLog
 from engine.store.config import StoreConfig
-from engine.store.index import Index
+from engine.store.index.index import Index
 from engine.store.queue_table import QueueKey, QueueTable
 from engine.store.upkeep.checkpoint import CheckpointFile
 
@@ -119,7 +119,7 @@ class Retention:
         checkpoint: CheckpointFile,
         dispatched: Callable[[], int],
     ) -> None:
-        """`dispatched` tells up to which physical offset the log was dispatched."""
+        """`dispatched` returns up to which physical offset the log was dispatched."""
         self._clock = runtime.clock
         self._disk = runtime.disk
         self._config = config
@@ -166,7 +166,7 @@ class Retention:
         verdict = self._judge(now_ms, by_hand=by_hand)
         rounds = [(start,) for start in verdict.delete] if pause_ms else [verdict.delete]
         for starts in rounds:
-            for _ in self._tell_doomed(starts):
+            for _ in self._announce_doomed(starts):
                 await asyncio.sleep(0)
             if self._note_begin(starts):
                 await self._disk.off_loop(self._checkpoint.sync)
@@ -199,7 +199,7 @@ class Retention:
         self.fullest = fullest
         self._switch_writes(stop=verdict.stop_writes, used_ratio=used_ratio)
         if not verdict.stop_writes:
-            self._tell_full_beside()
+            self._report_full_beside()
         dispatched = self._dispatched()
         ended = [start for start in verdict.delete if start + log.file_size_bytes <= dispatched]
         return replace(verdict, delete=tuple(ended))
@@ -208,10 +208,10 @@ class Retention:
         """How full the fullest folder with messages is, and which it is. Raises StorageError."""
         folders = message_folders(self._config)
         there = [one for one in folders if self._disk.exists(one)] or folders[:1]
-        return max(((self._disk.used_ratio(one), one) for one in there), key=lambda told: told[0])
+        return max(((self._disk.used_ratio(one), one) for one in there), key=lambda pair: pair[0])
 
-    def _tell_full_beside(self) -> None:
-        """Tell once of each folder beside the messages whose volume has become too full."""
+    def _report_full_beside(self) -> None:
+        """Report once each folder beside the messages whose volume has become too full."""
         full = {}
         for folder in self.beside:
             try:
@@ -226,8 +226,8 @@ class Retention:
             self._observer.observe(LifecycleEvent("DISK_FULL", detail))
         self._full_beside = frozenset(full)
 
-    def _tell_doomed(self, starts: Sequence[int]) -> Iterable[None]:
-        """Have it told what goes with these files, in steps."""
+    def _announce_doomed(self, starts: Sequence[int]) -> Iterable[None]:
+        """Announce what goes with these files, in steps."""
         doomed = [start for start in starts if self._log.files.has(start)]
         return self.on_doomed(max(doomed) + self._log.file_size_bytes) if doomed else ()
 
@@ -246,7 +246,7 @@ class Retention:
         return True
 
     def _let_go(self, starts: Sequence[int], reason: str) -> Callable[[], None]:
-        """Forget the files, tell it; what is returned deletes them from the disk."""
+        """Forget the files and report it; what is returned deletes them from the disk."""
         log = self._log
         destroy = [log.files.take_out(start) for start in starts if log.files.has(start)]
         if destroy:

@@ -1,12 +1,12 @@
-"""The next commit-log file is made ahead, so that the roll has nothing to wait for (RocketMQ's
-AllocateMappedFileService).
+"""Allocates the next commit-log file ahead, so that a roll has nothing to wait for.
+
+RocketMQ's AllocateMappedFileService.
 
 Place in the walk: beside the flushes. Once the current file is half full, the next one gets its
 room on disk under another name, beside the loop, and its own name when it is whole.
 
 Invariant: a log that has made the file itself meanwhile keeps its own; a file that cannot be made
-ahead is the roll's to make, and to tell of. Absent on purpose: when a file is needed
-(`commit_log`).
+ahead is the roll's to make, and to report. Absent on purpose: when a file is needed (`commit_log`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The synced position: up to where everything was on stable storage once.
+"""The synced position: the log offset up to which everything was once on stable storage.
 
 Place in the walk: `recovery` and `store check` begin with it; below it nothing of the log is cut.
 

@@ -1,5 +1,5 @@
-"""What members of consumer groups say of themselves, as facts, and what of that is news.
+"""Facts about what group members say of themselves, and which of them are news.
 
-Place in the walk: whoever asks clients (a broker, or an observer of one) hands their answers over
-here. Absent on purpose: asking.
+Place in the walk: a broker, or an observer of one, asks clients and hands their answers over here.
+Absent on purpose: asking.
 """

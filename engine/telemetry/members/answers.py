@@ -1,9 +1,10 @@
-"""What a client's answer says of the queues it holds, as facts.
+"""Converts a client's answer about the queues it holds into facts.
 
 Place in the walk: GET_CONSUMER_RUNNING_INFO was answered; each process queue becomes a window.
 
-Invariant: what a client does not tell is null. RocketMQ's own clients tell first and last offset
-and count of what they hold, not which lie between. Absent on purpose: asking, and what is news.
+Invariant: what a client does not report is null. RocketMQ's own clients report first and last
+offset and count of what they hold, not which lie between. Absent on purpose: asking, and what is
+news.
 """
 
 from __future__ import annotations
@@ -13,11 +14,14 @@ from typing import Final
 from engine.foundation.observing import ClientWindow
 from engine.foundation.units import MIB
 from engine.protocol.bodies import ConsumerRunningInfo, ProcessQueueInfo
+from engine.protocol.bodies_client import SUBSCRIBE_ALL
 from engine.protocol.message import MessageQueue
 from engine.telemetry.members.listener_stacks import bounded
 
 _SAY_ORDERLY: Final = ("PROP_CONSUMEORDERLY", "PROP_CONSUME_ORDERLY")
 """Where RocketMQ's clients say whether they consume in order, and where ours do."""
+_CONSUME_TYPE: Final = "PROP_CONSUME_TYPE"
+_PUSH: Final = "CONSUME_PASSIVELY"
 _RESTS: Final = ("COUNT", "BYTES", "SPAN")
 """Why a queue may not be pulled; a client may say what it likes."""
 
@@ -27,12 +31,36 @@ def is_orderly(info: ConsumerRunningInfo) -> bool:
     return all(info.properties.get(name) != "false" for name in _SAY_ORDERLY)
 
 
+def taken_whole(info: ConsumerRunningInfo) -> dict[str, bool]:
+    """Of each topic that a client subscribes to: does it take every message of it?
+
+    A pull consumer goes where its application sends it, whatever lies between. A client that does
+    not say how it consumes says this of no topic.
+    """
+    pushes = info.properties.get(_CONSUME_TYPE)
+    if pushes is None:
+        return {}
+    return {
+        one.topic: pushes == _PUSH and one.is_by_tags and one.sub_string == SUBSCRIBE_ALL
+        for one in info.subscription_set
+    }
+
+
 def window_of(
-    group: str, client_id: str, queue: MessageQueue, told: ProcessQueueInfo, *, orderly: bool
+    group: str,
+    client_id: str,
+    queue: MessageQueue,
+    told: ProcessQueueInfo,
+    *,
+    orderly: bool,
+    takes_all: bool | None = None,
+    ahead_ms: int = 0,
 ) -> ClientWindow:
     """What a client's answer says of a queue it holds, but for stacks.
 
     `orderly`: may it hold locks? RocketMQ's clients call queues locked that they read without.
+    `takes_all` is what `taken_whole` says of the queue's topic; by `ahead_ms` the client's clock is
+    ahead of ours (`ClientClocks`).
     """
     # Messages taken by an orderly listener are held like those that wait.
     firsts, lasts = [], []
@@ -58,17 +86,23 @@ def window_of(
         finished_count=told.finished_count,
         filtered_count=told.filtered_count,
         head_message_id=told.head_message_id,
-        head_since_ms=told.head_since_ms,
+        head_since_ms=_corrected(told.head_since_ms, ahead_ms),
         client_committed=committed if committed is None or committed >= 0 else None,
         locked=told.locked and orderly,
         dropped=told.dropped,
-        last_pull_time_ms=told.last_pull_timestamp_ms or None,
-        last_consume_time_ms=told.last_consume_timestamp_ms or None,
+        last_pull_time_ms=_corrected(told.last_pull_timestamp_ms, ahead_ms),
+        last_consume_time_ms=_corrected(told.last_consume_timestamp_ms, ahead_ms),
         top_key=told.top_key,
         top_key_messages=told.top_key_messages,
         keyed_messages=told.keyed_messages,
         resting=told.resting if told.resting in _RESTS else None,
+        takes_all=takes_all,
     )
+
+
+def _corrected(at_ms: int | None, ahead_ms: int) -> int | None:
+    """A moment of a client by our clock; 0 is a client's word for none."""
+    return max(0, at_ms - ahead_ms) or None if at_ms else None
 
 
 def stack_of(told: ProcessQueueInfo, stacks: str | None) -> str | None:

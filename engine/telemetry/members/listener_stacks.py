@@ -1,8 +1,8 @@
-"""Where the listeners of a client stand, cut out of what the client answers.
+"""Extracts where a client's listeners stand from the stacks that it answers.
 
-Place in the walk: a client whose head does not move is asked for its stacks; what is told of them
-is made here. Our own clients say it per queue. A Java client answers the stacks of all its threads,
-as RocketMQ's `UtilAll.jstack` writes them:
+Place in the walk: a client whose head does not move is asked for its stacks; what is reported of
+them is made here. Our own clients say it per queue. A Java client answers the stacks of all its
+threads, as RocketMQ's `UtilAll.jstack` writes them:
 
     ConsumeMessageThread_orders_3             TID: 61 STATE: TIMED_WAITING
     ConsumeMessageThread_orders_3             java.lang.Thread.sleep(Native Method)
@@ -12,7 +12,7 @@ as RocketMQ's `UtilAll.jstack` writes them:
 of which those of its consume threads count that are in a listener: one that waits for work does not
 hold the head.
 
-Invariant: at most STACK_TOLD_BYTES_MAX are told; bytes from outside are made text. Absent on
+Invariant: at most STACK_TOLD_BYTES_MAX are reported; bytes from outside are made text. Absent on
 purpose: asking.
 """
 
@@ -43,7 +43,7 @@ def consume_threads(jstack: str) -> str | None:
 
 
 def bounded(stack: str) -> str:
-    """As much of it as is told, its beginning."""
+    """As much of it as is reported, its beginning."""
     told = stack.encode("utf-8", "replace")
     if len(told) <= STACK_TOLD_BYTES_MAX:
         return told.decode()

@@ -1,13 +1,14 @@
-"""How members work on their topics, as they say it, and what of that is news.
+"""Picks the consume statistics of members to emit: those that changed or are due.
 
 Place in the walk: `client_windows` asks clients; what an answer says of listeners, their times, the
 rests of pulls and the division of queues becomes a fact here.
 
-Invariant: a member's figures of a topic are told when they differ from what was told last, and no
-more often than each `rest_ms`; unchanged ones when that is `interval_ms` ago, and all when facts
-were lost since. At most `count_max` are remembered; those beyond are told with each answer. Absent
-on purpose: asking, and time (callers bring steady time). A figure that a client does not tell is
-null: RocketMQ's own clients tell how many threads they may use, not how many are at work.
+Invariant: a member's figures of a topic are emitted when they differ from the last ones emitted,
+and no more often than each `rest_ms`; unchanged ones when that is `interval_ms` ago, and all when
+facts were lost since. At most `count_max` are remembered; those beyond are emitted with each
+answer. Absent on purpose: asking, and time (callers bring steady time). A figure that a client does
+not report is null: RocketMQ's own clients report how many threads they may use, not how many are at
+work.
 """
 
 from __future__ import annotations
@@ -22,6 +23,10 @@ from engine.foundation.units import MINUTE_MS, SECOND_MS
 from engine.protocol.bodies import ConsumerRunningInfo, ConsumeStatus
 
 POOL_SIZE: Final = "PROP_THREADPOOL_CORE_SIZE"
+_POOL_OF_GO: Final = "-1"
+"""The pool size that rocketmq-client-go reports. Up to v2.1.2 it returns the mean time of its
+pulls, which wait for messages, as that of its listener calls.
+"""
 _INT_MAX: Final = 2**31 - 1
 
 
@@ -30,11 +35,11 @@ class _Told:
     stats: ConsumeStats
     told_ms: int
     losses: int
-    """Of the observer, when it was told."""
+    """Of the observer, when it was reported."""
 
 
 class ToldStats:
-    """The figures of all members of one broker's groups, as they were told last."""
+    """The figures of all members of one broker's groups, as they were reported last."""
 
     def __init__(
         self, *, rest_ms: int, interval_ms: int, count_max: int = CLIENT_FIGURES_MAX
@@ -46,7 +51,7 @@ class ToldStats:
         self._told: dict[tuple[str, str], dict[str, _Told]] = {}
 
     def is_news(self, stats: ConsumeStats, now_ms: int, *, losses: int) -> bool:
-        """Is this to be told? It counts as told then."""
+        """Is this to be reported? It counts as reported then."""
         topics = self._told.setdefault((stats.group, stats.client_id), {})
         last = topics.get(stats.topic)
         if last is None:
@@ -66,7 +71,7 @@ class ToldStats:
         self._count -= len(self._told.pop((group, client_id), {}))
 
     def __len__(self) -> int:
-        """Topics of members of which is known what was told last."""
+        """Topics of members of which is known what was reported last."""
         return self._count
 
 
@@ -78,6 +83,7 @@ def stats_of(
     pool = info.listener_pool
     size = info.properties.get(POOL_SIZE, "")
     slots = _count(int(size)) if size.isdecimal() and len(size) < 10 else None
+    is_go = size == _POOL_OF_GO
     return [
         ConsumeStats(
             client_id=client_id,
@@ -88,7 +94,7 @@ def stats_of(
             listeners_queued=None if pool is None else _count(pool.queued),
             paused=None if pool is None else pool.paused,
             calls=told.calls,
-            consume_us_mean=_mean_us(told),
+            consume_us_mean=None if is_go and told.consume_rt == told.pull_rt else _mean_us(told),
             consume_ms_p50=told.consume_p50,
             consume_ms_p99=told.consume_p99,
             consumed=_a_minute(told.consume_ok_tps),
@@ -110,7 +116,7 @@ def _count(value: int | None) -> int | None:
 
 
 def _mean_us(told: ConsumeStatus) -> int | None:
-    """Mean length of a call. A client that tells no calls tells 0 when there were none."""
+    """Mean length of a call. A client that reports no calls reports 0 when there were none."""
     mean_ms = told.consume_rt
     if mean_ms is None or not 0 <= mean_ms < _INT_MAX or told.calls == 0:
         return None

@@ -1,14 +1,14 @@
-"""What was told last of each process queue of a client: which answers are news, and since when the
-head of a window stands.
+"""Picks the process-queue windows of clients to emit, and notes since when a head stands.
 
 Place in the walk: `client_windows` asks clients and hands their answers over here; what is news
 becomes a row.
 
-Invariant: a window is told when anything but its times differs from what was told last, when that
-is `interval_ms` ago, and when facts were lost since. So no row means: it is as it was told last.
-What would make that untrue is told: a window that a client holds no more, or whose client is gone,
-once more as dropped; one whose client answers no more, as unanswered; and when the client turns to
-the queue no more, or again. Absent on purpose: asking, time (callers bring steady time).
+Invariant: a window is emitted when anything but its times differs from what was emitted last, when
+that is `interval_ms` ago, and when facts were lost since. So no row means that it is as in its last
+row. What would make that untrue is emitted: a window that a client no longer holds, or whose client
+is gone, once more as dropped; one whose client no longer answers, as unanswered; and when the
+client no longer turns to the queue, or does so again. Absent on purpose: asking, time (callers
+bring steady time).
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ Place = tuple[str, int]
 
 @dataclass(slots=True)
 class ToldWindow:
-    """One window as it was told last."""
+    """One window as it was reported last."""
 
     window: ClientWindow
     told_ms: int
     losses: int
-    """Of the observer, when it was told."""
+    """Of the observer, when it was reported."""
     head_seen_ms: int
     """When its head was first seen there."""
     pull_time_ms: int | None
@@ -58,12 +58,12 @@ class ToldWindows:
         self._told: dict[MemberKey, dict[Place, ToldWindow]] = {}
 
     def __len__(self) -> int:
-        """Windows of which is known what was told last."""
+        """Windows of which is known what was reported last."""
         return self._count
 
     def is_news(self, window: ClientWindow, now_ms: int, *, losses: int) -> bool:
-        """Is this answer to be told? It counts as told then. The stack that is known of its head,
-        and whether its client attends to it, are added to it, whichever it is.
+        """Is this answer to be reported? It counts as reported then. The stack that is known of its
+        head, and whether its client attends to it, are added to it, whichever it is.
         """
         window.answered = True
         window.attended = True if window.last_pull_time_ms is not None else None
@@ -92,13 +92,13 @@ class ToldWindows:
         return True
 
     def knows(self, window: ClientWindow) -> bool:
-        """Was anything told of what this client holds of this queue?"""
+        """Was anything reported of what this client holds of this queue?"""
         windows = self._told.get((window.group, window.client_id), {})
         return (window.topic, window.queue_id) in windows
 
     def unanswered(self, group: str, client_id: str) -> Iterator[ClientWindow | None]:
-        """What to tell of the windows of a client that does not answer any more; None for each of
-        which that was told, or which is dropped.
+        """What to report of the windows of a client that does not answer any more; None for each of
+        which that was reported, or which is dropped.
         """
         for told in list(self._told.get((group, client_id), {}).values()):
             if told.window.answered is False or told.window.dropped:
@@ -110,8 +110,8 @@ class ToldWindows:
     def given_up(
         self, group: str, client_id: str, held: Collection[Place]
     ) -> Iterator[ClientWindow | None]:
-        """What to tell of windows that the client holds no more, which are forgotten; None for each
-        that it does hold.
+        """What to report of windows that the client holds no more, which are forgotten; None for
+        each that it does hold.
         """
         windows = self._told.get((group, client_id), {})
         for place in list(windows):
@@ -138,25 +138,25 @@ class ToldWindows:
         return all(place in windows and windows[place].window.stack for place in places)
 
     def forget_topics(self, topics: Container[str]) -> None:
-        """What was told of their queues holds no more, and the next answers are news."""
+        """What was reported of their queues holds no more, and the next answers are news."""
         for windows in self._told.values():
             for place in [place for place in windows if place[0] in topics]:
                 del windows[place]
                 self._count -= 1
 
     def forget(self, group: str, client_id: str) -> Iterator[ClientWindow | None]:
-        """The client has left the group: what to tell of its windows, as `given_up`."""
+        """The client has left the group: what to report of its windows, as `given_up`."""
         yield from self.given_up(group, client_id, ())
         self._count -= len(self._told.pop((group, client_id), {}))
 
 
 def _head(window: ClientWindow) -> tuple[object, ...]:
-    """What makes it another head: RocketMQ's own clients tell no more than its offset."""
+    """What makes it another head: RocketMQ's own clients report no more than its offset."""
     return window.first_held, window.head_message_id, window.head_since_ms
 
 
 def _is_in_listener(told: ToldWindow) -> bool:
-    """Clients that tell their ranges tell since when the head is in a listener as well."""
+    """Clients that report their ranges report since when the head is in a listener as well."""
     window = told.window
     return window.held_ranges is None or window.head_since_ms is not None
 
@@ -165,12 +165,12 @@ def _without_times(window: ClientWindow) -> ClientWindow:
     return replace(window, last_pull_time_ms=None, last_consume_time_ms=None)
 
 
-def _emptied(window: ClientWindow) -> ClientWindow:
-    """The window of a queue that its client has given away."""
-    return replace(
-        window,
-        first_held=None,
-        last_held=None,
+def holds_nothing(member: MemberKey, place: Place) -> ClientWindow:
+    """That a client which might read a queue does not hold it."""
+    group, client_id = member
+    topic, queue_id = place
+    return ClientWindow(
+        *(client_id, group, topic, queue_id, None, None),
         held_count=0,
         held_bytes=0,
         held_ranges=None,
@@ -181,10 +181,17 @@ def _emptied(window: ClientWindow) -> ClientWindow:
         client_committed=None,
         locked=False,
         dropped=True,
-        stack=None,
-        attended=None,
-        top_key=None,
-        top_key_messages=None,
-        keyed_messages=None,
-        resting=None,
+        last_pull_time_ms=None,
+        last_consume_time_ms=None,
+        answered=True,
+    )
+
+
+def _emptied(window: ClientWindow) -> ClientWindow:
+    """The window of a queue that its client has given away."""
+    return replace(
+        holds_nothing((window.group, window.client_id), (window.topic, window.queue_id)),
+        last_pull_time_ms=window.last_pull_time_ms,
+        last_consume_time_ms=window.last_consume_time_ms,
+        answered=window.answered,
     )

@@ -1,4 +1,4 @@
-"""The declared tables in Arrow's types, and spooled rows as Arrow columns.
+"""Converts declared tables to Arrow schemas and spooled rows to Arrow columns.
 
 Invariant: the schema comes from `engine.telemetry.tables` alone, meanings included, as column
 comments. Timestamps are microseconds with time zone UTC: without a zone Delta would need a table

@@ -1,11 +1,12 @@
-"""Who watches a cluster of that name already, as a lake tells: `python -m
-engine.telemetry.shipper.known_observers LAKE CLUSTER`.
+"""Lists the observers of a cluster that a lake already knows.
+
+Called as `python -m engine.telemetry.shipper.known_observers LAKE CLUSTER`.
 
 Place in the walk: `tidemark observe` asks it, in a process of its own: delta-rs and Arrow take more
 memory than a whole observer. Standard output has one line of JSON, a list of `KnownObserver`.
 
-Invariant: nothing is written. Absent on purpose: emitters that tell of themselves; those that were
-told to be gone; those of an earlier version, which did not tell where they asked.
+Invariant: nothing is written. Absent on purpose: emitters that report on themselves; those that
+were reported gone; those of an earlier version, which did not say where they asked.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ class KnownObserver(msgspec.Struct, frozen=True):
 
 
 def known_observers(lake: str, cluster: str) -> list[KnownObserver]:
-    """Those that told last where they ask. Raises what delta-rs does."""
+    """Those that reported last where they ask. Raises what delta-rs does."""
     options = storage_options(os.environ)
     address = f"{lake}/{BRONZE_FOLDER}/{LIFECYCLE.name}"
     if not DeltaTable.is_deltatable(address, storage_options=options or None):

@@ -1,4 +1,4 @@
-"""The files of a Delta table on a local disk: synced after a commit, and mended after a power cut.
+"""Files of a Delta table on a local disk: synced after a commit, mended after a power cut.
 
 delta-rs puts a commit in place atomically (no two writers get the same version) and syncs nothing.
 So this module syncs what a commit added, bottom up: data files, their folders, log entry, log
@@ -6,7 +6,7 @@ folder, and then notes the version in a file of its own. A power cut can tear on
 that version, and none of it was dropped from a spool.
 
 Invariant: the noted version is never ahead of what is synced. Several shippers may serve one table:
-each syncs from the version noted to its own, whoever wrote what lies between.
+each syncs from the version noted to its own, also what others wrote in between.
 """
 
 from __future__ import annotations

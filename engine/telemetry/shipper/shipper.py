@@ -1,5 +1,6 @@
-"""Carries one broker's spool into the lake: read a run, append it to its tables, state the
-shipment, drop what is done.
+"""Ships one broker's spool into the lake, a run of rows at a time.
+
+It reads a run, appends it to its tables, states the shipment and drops what is done.
 
 Place in the walk: between the spool and the bronze tables. The order is the proof: data tables
 (each synced), then the shipments row, then the shipped mark in the spool, then whole segments are
@@ -28,11 +29,12 @@ from typing import Final
 from deltalake import Transaction
 
 from engine.foundation.errors import ConfigError, LakeError
+from engine.foundation.limits import SHIP_ROWS_MAX
 from engine.foundation.units import MILLISECOND_US
 from engine.runtime import Runtime
 from engine.telemetry.shipped_mark import ShippedMark, read_shipped_mark, write_shipped_mark
 from engine.telemetry.shipper.arrow_schemas import SpooledRow
-from engine.telemetry.shipper.lake import BronzeTable
+from engine.telemetry.shipper.bronze_table import BronzeTable
 from engine.telemetry.shipper.spool_reader import Run, SpoolReader, speaker_of
 from engine.telemetry.tables import BRONZE_FOLDER, SHIPMENTS, TABLES
 
@@ -43,16 +45,13 @@ SHIP_INTERVAL_S: Final = 1.0
 
 SHIP_INTERVAL_MAX_S: Final = 2.5
 """A shipment that took long is followed by a longer pause, but by no longer one than this: what is
-told of the broker must stay fresh."""
+reported of the broker must stay fresh."""
 
 SHIP_CPU_SHARE: Final = 0.03
 """What the shipper may take of one processor, as far as those intervals allow it."""
 
 SHIP_AT_ONCE_ROWS: Final = 5_000
 """A run of so many rows is not followed by a pause."""
-
-SHIP_ROWS_MAX: Final = 50_000
-"""A longer run would not fit the memory of a small machine with comfort."""
 
 IDLE_SHIPMENT_S: Final = 5.0
 """Without rows, a shipments row says at most this often that time went on."""
@@ -97,7 +96,7 @@ class Shipper:
     def ship_all(self) -> int:
         """Ship everything the spool holds now; return how many rows that were.
 
-        What is told meanwhile is left: a spool that somebody writes to never ends.
+        What is reported meanwhile is left: a spool that somebody writes to never ends.
         """
         extent = self._reader.extent()
         last_seq = 0 if extent is None else extent[2]
@@ -215,7 +214,7 @@ class Shipper:
 
     def _refuse_other_spool(self, emitter: str, horizon: int) -> None:
         """A spool without a mark beside a lake with rows: only the life that wrote the last row can
-        tell."""
+        report."""
         life = self._reader.life_of(horizon)
         epoch = self._shipments.newest(_own_emitter(emitter), "broker_epoch")
         if life is not None and epoch is not None and life.broker_epoch != epoch:

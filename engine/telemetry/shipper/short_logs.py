@@ -1,4 +1,4 @@
-"""The log of a Delta table on a disk, kept short by whoever writes to the table.
+"""Keeps the log of a Delta table short, on the writer's side.
 
 delta-rs lists the whole folder `_delta_log` each time it opens a table or follows one, and several
 times for each commit: 0.01 ms of CPU an entry and commit, so that a log of two days (69,000 entries
@@ -6,8 +6,8 @@ at a commit each few seconds) makes an append of 4 ms one of half a second. An o
 listing at the checkpoint, so its logs may be long, if nobody asks for all of them (`HOOKS`).
 
 An entry that nobody needs to open the table any more is moved aside, into a folder beside the log:
-who follows a table entry by entry (`pipelines.tail`) asks for a number and finds it there, as long
-as the table keeps its log. Older ones are removed.
+a reader that follows a table entry by entry (`pipelines.lake.tail`) asks for a number and finds it
+there, as long as the table keeps its log. Older ones are removed.
 
 Rules:
 
@@ -16,8 +16,8 @@ Rules:
     removed   checkpoints below that one, and what was aside for LOG_DAYS
     at once   ENTRIES_AT_ONCE at most; a log of an earlier version is worked off commit by commit
 
-Invariant: what is in the log always tells the whole table; an entry is in the log, or aside, or in
-both; entries go oldest first. A writer that stood still for longer than HELD_S may find its next
+Invariant: what is in the log always describes the whole table; an entry is in the log, or aside, or
+in both; entries go oldest first. A writer that stood still for longer than HELD_S may find its next
 number free that was taken long ago: delta-rs would take it, and its rows were in no table. So
 behind a commit it is asked whether its number is aside: then it was none, and is made again.
 
@@ -248,7 +248,7 @@ def _is_whole(file: Path) -> bool:
 
 
 def _make_sure(log: Path, version: int) -> None:
-    """Put the checkpoint on stable storage: from now on the table is told by it alone."""
+    """Put the checkpoint on stable storage: from now on the table is reported by it alone."""
     for path in (log / f"{version:020d}.checkpoint.parquet", log):
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:

@@ -1,4 +1,4 @@
-"""How a notice looks in each channel, and how it gets there.
+"""Encodes a notice for each kind of channel, and delivers it.
 
 Place in the walk: the outbox hands a notice to the channel of its receiver and hears what came of
 it. A channel is a pure encoder, `(notice, settings) → request`, and a thin sender.

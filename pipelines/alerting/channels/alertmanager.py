@@ -1,10 +1,10 @@
-"""Alertmanager: alerts for its API v2, and its webhook in version 4. Pure encoders.
+"""Pure encoders for Alertmanager: alerts for its API v2, and its webhook in version 4.
 
-An Alertmanager that is told of an alert forgets it after five minutes unless it is told until when
-it holds: firing alerts hold for `valid_for_s`, which is longer than the pause between two notices.
-Told twice, it knows the alert by its labels. A webhook's receiver can tell a second copy by its
-Idempotency-Key, which is the notice's id. Owner and figures go as annotations: as labels they would
-make another alert of it whenever they change.
+An Alertmanager forgets an alert after five minutes unless the alert says until when it holds:
+firing alerts hold for `valid_for_s`, which is longer than the pause between two notices. It knows a
+second copy by the alert's labels. A webhook's receiver can recognise one by its Idempotency-Key,
+which is the notice's id. Owner and figures go as annotations: as labels they would make another
+alert of it whenever they change.
 """
 
 from __future__ import annotations
@@ -16,8 +16,7 @@ from typing import Any, Final
 
 from pipelines.alerting.alerts import Alert, Notice
 from pipelines.alerting.channels.http_request import HttpRequest, json_bytes
-from pipelines.alerting.channels.secret import Secret
-from pipelines.alerting.channels.wording import (
+from pipelines.alerting.channels.notice_text import (
     figures_of,
     is_resolved,
     is_web_address,
@@ -25,6 +24,7 @@ from pipelines.alerting.channels.wording import (
     moment_text,
     status_of,
 )
+from pipelines.base.secrets import Secret
 
 NEVER: Final = "0001-01-01T00:00:00Z"
 """How version 4 says that an alert has no end yet."""

@@ -19,13 +19,9 @@ import httpx
 
 from engine.foundation.errors import ConfigError, ConnectFailed
 from pipelines.alerting.alerts import Notice
-from pipelines.alerting.channels.addresses import Hosts, look_up
-from pipelines.alerting.channels.http_request import (
-    BODY_BYTES_MAX,
-    HttpRequest,
-    outcome_of,
-)
+from pipelines.alerting.channels.http_request import BODY_BYTES_MAX, HttpRequest, outcome_of
 from pipelines.alerting.outbox.outcomes import Delivered, Failed, Outcome, Trouble
+from pipelines.base.outgoing_addresses import Hosts, look_up
 
 ANSWER_BYTES_MAX: Final = 65_536
 ANSWER_S: Final = 1.0

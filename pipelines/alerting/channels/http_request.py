@@ -1,7 +1,7 @@
-"""A request to a channel that speaks HTTP, how it is made to fit, and what its answer means. Pure.
+"""Builds a channel's HTTP request, shortens it to fit, and reads the response. Pure.
 
 No notice is too long for its channel: one that says more than fits names fewer alerts and counts
-the others, or, where each alert is told for itself, is told in parts.
+the others, or, where each alert stands for itself, is sent in parts.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from pipelines.alerting.alerts import Notice
-from pipelines.alerting.channels.secret import Secret, without_secrets
-from pipelines.alerting.channels.wording import one_line
+from pipelines.alerting.channels.notice_text import one_line
 from pipelines.alerting.outbox.outcomes import Delivered, Failed, Outcome, Trouble
+from pipelines.base.secrets import Secret, without_secrets
 
 BODY_BYTES_MAX: Final = 4 * 1024 * 1024
 """No channel takes more; a request that is longer is not sent."""

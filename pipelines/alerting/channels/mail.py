@@ -1,4 +1,4 @@
-"""A mail: text and HTML side by side, in one thread for each alert. Pure.
+"""Encodes a notice as a mail: text and HTML, in one thread per alert. Pure.
 
 Its Message-ID is made of the notice, so a second copy is the same mail for servers and readers that
 look; it refers to an id of each alert that it names, which no mail ever had, and by which readers
@@ -16,7 +16,7 @@ from html import escape
 from typing import Final
 
 from pipelines.alerting.alerts import Alert, Notice
-from pipelines.alerting.channels.wording import (
+from pipelines.alerting.channels.notice_text import (
     EPOCH,
     facts_of,
     headline_of,

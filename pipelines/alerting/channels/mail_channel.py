@@ -20,12 +20,12 @@ from typing import Final
 
 from engine.foundation.errors import ConfigError, ConnectFailed
 from pipelines.alerting.alerts import Notice
-from pipelines.alerting.channels.addresses import Hosts, look_up
 from pipelines.alerting.channels.http_request import ANSWER_CHARS_MAX
 from pipelines.alerting.channels.mail import MailSettings, mail
-from pipelines.alerting.channels.secret import Secret, without_secrets
-from pipelines.alerting.channels.wording import one_line
+from pipelines.alerting.channels.notice_text import one_line
 from pipelines.alerting.outbox.outcomes import Delivered, Failed, Outcome, Trouble
+from pipelines.base.outgoing_addresses import Hosts, look_up
+from pipelines.base.secrets import Secret, without_secrets
 
 ATTACHMENT_BYTES_MAX: Final = 5 * 1024 * 1024
 """Mail servers take some ten megabytes, after base64 has made a third more of them."""

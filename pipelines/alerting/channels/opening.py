@@ -1,4 +1,4 @@
-"""From the receivers' file to channels: secrets are read, hosts are checked, nothing is sent."""
+"""Opens the channels of a receivers' file: reads secrets, checks hosts, sends nothing."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from functools import partial
 from engine.foundation.errors import ConfigError
 from pipelines.alerting.alerts import Notice
 from pipelines.alerting.channels import alertmanager, pagerduty, slack
-from pipelines.alerting.channels.addresses import Hosts, plain_host
 from pipelines.alerting.channels.http_channel import HttpChannel, checked_url
 from pipelines.alerting.channels.http_request import (
     BODY_BYTES_MAX,
@@ -30,8 +29,9 @@ from pipelines.alerting.channels.receivers import (
     Slack,
     Webhook,
 )
-from pipelines.alerting.channels.secret import Secret, secret_from
 from pipelines.alerting.outbox.courier import Channel
+from pipelines.base.outgoing_addresses import Hosts, plain_host
+from pipelines.base.secrets import Secret, secret_from
 
 Environment = Mapping[str, str]
 

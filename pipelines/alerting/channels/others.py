@@ -1,11 +1,11 @@
-"""What we do not speak ourselves goes through apprise: a title and a text.
+"""Sends to all other services through apprise: a title and a text.
 
-It knows neither that an alert is resolved nor that it was told before: a second copy is shown. It
-looks names up and connects by itself; we allow the service by its name, check the host of one that
-has its own, and switch off redirects, templates and files.
+apprise knows neither that an alert is resolved nor that it was sent before: a second copy is shown.
+It looks names up and connects by itself; we allow the service by its name, check the host of one
+that has its own, and switch off redirects, templates and files.
 
 Whether a service reads a text as markup, and calls people whom it names, is its own affair: Discord
-does, whatever format it is told. So nothing that anybody wrote begins a mention, a tag, a link or
+does, whatever format it is given. So nothing that anybody wrote begins a mention, a tag, a link or
 markup of Markdown: a space without width stands behind what would. Links that are ours stay.
 """
 
@@ -20,9 +20,7 @@ from typing import Any, Final
 
 from engine.foundation.errors import ConfigError, ConnectFailed
 from pipelines.alerting.alerts import Notice
-from pipelines.alerting.channels.addresses import Hosts, look_up
-from pipelines.alerting.channels.secret import Secret
-from pipelines.alerting.channels.wording import (
+from pipelines.alerting.channels.notice_text import (
     facts_of,
     headline_of,
     left_out,
@@ -32,6 +30,8 @@ from pipelines.alerting.channels.wording import (
     worst_first,
 )
 from pipelines.alerting.outbox.outcomes import Delivered, Failed, Outcome, Trouble
+from pipelines.base.outgoing_addresses import Hosts, look_up
+from pipelines.base.secrets import Secret
 
 TITLE_CHARS_MAX: Final = 200
 BODY_CHARS_MAX: Final = 8_000

@@ -1,4 +1,4 @@
-"""PagerDuty, Events API v2: one incident a group of alerts. Pure.
+"""Encodes events for PagerDuty's Events API v2: one incident per group of alerts. Pure.
 
 The key of an incident is made of receiver and group, so a second copy of a notice changes nothing,
 and the notice that all is resolved closes the incident.
@@ -12,8 +12,7 @@ from typing import Any, Final
 
 from pipelines.alerting.alerts import Alert, Notice
 from pipelines.alerting.channels.http_request import HttpRequest, json_bytes
-from pipelines.alerting.channels.secret import Secret
-from pipelines.alerting.channels.wording import (
+from pipelines.alerting.channels.notice_text import (
     facts_of,
     headline_of,
     is_resolved,
@@ -25,6 +24,7 @@ from pipelines.alerting.channels.wording import (
     title_of,
     worst_first,
 )
+from pipelines.base.secrets import Secret
 
 EVENT_BYTES_MAX: Final = 512 * 1024
 """PagerDuty refuses a longer event."""

@@ -1,8 +1,8 @@
-"""Slack's incoming webhook: a fallback text, and blocks. Pure.
+"""Encodes a notice for Slack's incoming webhook: blocks and a fallback text. Pure.
 
 All that is somebody else's is in objects of type plain_text, where nothing is markup; the fallback
-text is mrkdwn, so it is escaped, and mrkdwn is switched off besides. Told twice, Slack shows it
-twice.
+text is mrkdwn, so it is escaped, and mrkdwn is switched off besides. A message that is sent twice
+is shown twice.
 """
 
 from __future__ import annotations
@@ -13,8 +13,7 @@ from typing import Any, Final
 
 from pipelines.alerting.alerts import Alert, Notice
 from pipelines.alerting.channels.http_request import HttpRequest, json_bytes
-from pipelines.alerting.channels.secret import Secret
-from pipelines.alerting.channels.wording import (
+from pipelines.alerting.channels.notice_text import (
     facts_of,
     headline_of,
     left_out,
@@ -24,6 +23,7 @@ from pipelines.alerting.channels.wording import (
     title_of,
     worst_first,
 )
+from pipelines.base.secrets import Secret
 
 HEADER_CHARS_MAX: Final = 150
 FIELD_CHARS_MAX: Final = 2_000

@@ -1,4 +1,4 @@
-"""How fast a group uses up the time for which it may be behind, by the objective that it was given.
+"""Burn rates: how fast each group uses up the time its objective lets it be behind.
 
 Place in the walk: gold consumer_lag_rollups of five minutes, and the objectives' file that reports
 read as well → a row a group that an objective is given to.
@@ -7,9 +7,9 @@ read as well → a row a group that an objective is given to.
     behind in 2 of the last 12 slots, 17 % of an hour → it burns 16 times as fast as it may
 
 A slot counts as behind when any queue of the group was, at any moment of it; a queue that was not
-told again holds on, and what waits in it grows older. It is unknown when no queue is known to be
-behind, and of some nothing is known. What is unknown, or when there was no such group, counts as
-not behind: a rate is never told too high.
+reported again stays as it was, and what waits in it grows older. It is unknown when no queue is
+known to be behind, and of some nothing is known. What is unknown, or when there was no such group,
+counts as not behind: a rate is never shown too high.
 
 Invariant: pure but for the one query. Absent on purpose: groups without an objective of their own
 or a default that somebody wrote down, and what rate is too much.
@@ -23,13 +23,13 @@ from typing import Any, Final
 
 import polars as pl
 
-from pipelines.alerting.watched import OBJECTIVE_BURN, no_rows
-from pipelines.microseconds import micros, moment_at
-from pipelines.moment import Moment, sql_time
-from pipelines.reading import LOOK_BACK, Reading
-from pipelines.reports.objectives import Objective, Objectives
-from pipelines.settings import MS_US, SECOND_US
-from pipelines.wording import duration
+from pipelines.alerting.objectives import Objective, Objectives
+from pipelines.alerting.rule_tables import OBJECTIVE_BURN, no_rows
+from pipelines.base.settings import MS_US, SECOND_US
+from pipelines.base.time_units import micros, moment_at
+from pipelines.base.wording import duration
+from pipelines.reading.moment import Moment, sql_time
+from pipelines.reading.reading import LOOK_BACK, Reading
 
 SPAN_S: Final = 300
 SPAN_US: Final = SPAN_S * SECOND_US

@@ -1,6 +1,8 @@
-"""How often messages of a group fail now, and how often they did in the hour before.
+"""Rates of failed and unacknowledged messages per group, now and in the hour before.
 
-Place in the walk: gold retry_flow, whose totals only grow → a row a group with failures lately.
+A message is unacknowledged when it comes back to a POP group because its invisible time ran out.
+
+Place in the walk: gold retry_flow, whose totals only grow → a row a group with either lately.
 
 Invariant: pure but for the one query. A total that is older than a day is taken for the first one
 seen since: at most the ten seconds of that row are counted too little, never too much.
@@ -13,10 +15,10 @@ from typing import Final
 
 import polars as pl
 
-from pipelines.alerting.watched import RETRY_RATES, no_rows
-from pipelines.moment import sql_time
-from pipelines.reading import Reading
-from pipelines.wording import count
+from pipelines.alerting.rule_tables import RETRY_RATES, no_rows
+from pipelines.base.wording import count
+from pipelines.reading.moment import sql_time
+from pipelines.reading.reading import Reading
 
 LATELY: Final = timedelta(minutes=5)
 BEFORE: Final = timedelta(hours=1)
@@ -24,6 +26,9 @@ OLDEST: Final = timedelta(hours=25)
 """Totals are looked for so far back."""
 EACH: Final = timedelta(seconds=10)
 """Gold counts in slots of this length: figures change no sooner."""
+_TOTALS: Final = {"": "sent_back", "came_back_": "came_back"}
+"""Totals of the table, by the prefix of what is asked of each."""
+_NAMES: Final = {"": "failed", "came_back_": "came_back"}
 
 
 def retry_rates(reading: Reading) -> pl.DataFrame:
@@ -32,14 +37,17 @@ def retry_rates(reading: Reading) -> pl.DataFrame:
     if present is None:
         return no_rows(RETRY_RATES.name)
     lately, before = sql_time(present - LATELY), sql_time(present - LATELY - BEFORE)
+    asked: dict[str, str] = {}
+    for prefix, total in _TOTALS.items():
+        asked |= {
+            f"{prefix}first": f"min({total})",
+            f"{prefix}before": f"max(CASE WHEN observed_at <= {before} THEN {total} END)",
+            f"{prefix}lately": f"max(CASE WHEN observed_at <= {lately} THEN {total} END)",
+            f"{prefix}newest": f"max({total})",
+        }
     totals = reading.summed_up(
         "retry_flow",
-        {
-            "first": "min(sent_back)",
-            "before": f"max(CASE WHEN observed_at <= {before} THEN sent_back END)",
-            "lately": f"max(CASE WHEN observed_at <= {lately} THEN sent_back END)",
-            "newest": "max(sent_back)",
-        },
+        asked,
         by=("emitter", "cluster", "group", "origin_topic"),
         since=present - OLDEST,
     )
@@ -51,29 +59,51 @@ def rates_of(totals: pl.DataFrame, present: datetime) -> pl.DataFrame:
     and now; null where there was none yet."""
     if totals.is_empty():
         return no_rows(RETRY_RATES.name)
-    begun = pl.coalesce("lately", "first")
-    each = totals.with_columns(
-        (pl.col("newest") - begun).alias("failed_5m"),
-        (begun - pl.coalesce("before", "first")).alias("failed_hour"),
+    figures = [one for prefix, name in _NAMES.items() for one in _differences(prefix, name)]
+    summed = (
+        totals.with_columns(figures)
+        .group_by("cluster", "group")
+        .agg(pl.col(f"{name}_{span}").sum() for name in _NAMES.values() for span in ("5m", "hour"))
     )
-    summed = each.group_by("cluster", "group").agg(
-        pl.col("failed_5m").sum(), pl.col("failed_hour").sum()
-    )
-    lately = summed.filter((pl.col("failed_5m") > 0) | (pl.col("failed_hour") > 0))
+    is_recent = pl.any_horizontal(pl.col("^(failed|came_back)_(5m|hour)$") > 0)
     rows = [
-        {**row, "observed_at": present, **_usual(row["failed_hour"])}
-        for row in lately.sort("cluster", "group").iter_rows(named=True)
+        {
+            **row,
+            "observed_at": present,
+            "usual_5m": _usual(row["failed_hour"]),
+            "usual_came_back_5m": _usual(row["came_back_hour"]),
+        }
+        for row in summed.filter(is_recent).sort("cluster", "group").iter_rows(named=True)
     ]
     told = [{**row, "evidence": _evidence(row)} for row in rows]
     return pl.DataFrame(told, schema=no_rows(RETRY_RATES.name).schema)
 
 
-def _usual(failed_hour: int) -> dict[str, int]:
-    return {"usual_5m": -(-failed_hour * LATELY // BEFORE)}
+def _differences(prefix: str, name: str) -> tuple[pl.Expr, pl.Expr]:
+    """What a total has gained within the last five minutes, and in the hour before them."""
+    first, before, lately, newest = (
+        pl.col(f"{prefix}{moment}") for moment in ("first", "before", "lately", "newest")
+    )
+    begun = pl.coalesce(lately, first)
+    return (
+        (newest - begun).fill_null(0).alias(f"{name}_5m"),
+        (begun - pl.coalesce(before, first)).fill_null(0).alias(f"{name}_hour"),
+    )
+
+
+def _usual(in_an_hour: int) -> int:
+    return -(-in_an_hour * LATELY // BEFORE)
 
 
 def _evidence(row: dict[str, int]) -> str:
-    return (
-        f"{count(row['failed_5m'])} failures within 5 min; in the hour before there were "
-        f"{count(row['failed_hour'])}, about {count(row['usual_5m'])} each 5 min."
+    """Failures, invisible times that ran out, or both: whatever there were."""
+    kinds = (
+        ("failed_5m", "failed_hour", "usual_5m", "failures"),
+        ("came_back_5m", "came_back_hour", "usual_came_back_5m", "invisible times ran out"),
+    )
+    return " ".join(
+        f"{count(row[lately])} {words} within 5 min; in the hour before there were "
+        f"{count(row[hour])}, about {count(row[usual])} each 5 min."
+        for lately, hour, usual, words in kinds
+        if row[lately] or row[hour]
     )

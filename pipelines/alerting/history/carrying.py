@@ -1,6 +1,6 @@
-"""Carries changes of alerts from the log in SQL into the table, once each.
+"""Moves alert changes from the SQL log to the Delta table, exactly once.
 
-The order is the proof: the table is asked how far it is, what lies beyond is appended with its last
+The order is the proof: the table says how far it is, what lies beyond is appended with its last
 number, the number is marked in SQL, and what it covers is dropped there. Killed between any two of
 these, the next process asks the table and repeats the rest.
 
@@ -16,7 +16,7 @@ from typing import Final, Protocol
 from pipelines.alerting.entries import Entry
 from pipelines.alerting.store import changes
 from pipelines.alerting.store.changes import Waiting
-from pipelines.alerting.store.database import Database
+from pipelines.database.database import Database
 
 ROWS_A_COMMIT: Final = 10_000
 COMMITS_A_TURN: Final = 4

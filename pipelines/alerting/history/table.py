@@ -1,4 +1,4 @@
-"""The Delta table `alerts`, as the one who writes it sees it: asked how far it is, and appended to.
+"""The Delta table `alerts` for its one writer: reads how far it is, and appends.
 
 Invariant: `append` writes through the handle that `taken` has asked. delta-rs refuses a commit when
 another one of the same application came in between: of two processes that would append the same
@@ -12,18 +12,19 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
-from deltalake import CommitProperties, DeltaTable, Schema, Transaction, write_deltalake
+from deltalake import DeltaTable, Schema
 from deltalake.exceptions import DeltaError
 
 from engine.foundation.errors import LakeError
 from pipelines.alerting.entries import Entry
-from pipelines.catalogue import ALERTS
+from pipelines.base.time_units import moment_at
 from pipelines.cycles.plan import PLANS
-from pipelines.evolution import add_declared_columns
-from pipelines.lake import Lake, first_line
-from pipelines.microseconds import moment_at
-from pipelines.schemas import arrow_schema
-from pipelines.table_logs import HOOKS, NoCommit, ShortLog, shorten
+from pipelines.lake.appends import append
+from pipelines.lake.evolution import add_declared_columns
+from pipelines.lake.lake import Lake, first_line
+from pipelines.lake.schemas import arrow_schema
+from pipelines.lake.table_logs import ShortLog, shorten
+from pipelines.reading.catalogue import ALERTS
 
 PARTITION: Final = "observed_date"
 CHECKPOINT_COMMITS: Final = 100
@@ -68,17 +69,16 @@ class HistoryTable:
         last = entries[-1][0]
         version = self._handle.version()
         try:
-            write_deltalake(
+            append(
+                self._lake,
                 self._handle,
                 rows_of(history, entries),
-                mode="append",
-                commit_properties=CommitProperties(
-                    app_transactions=[Transaction(_application(history), last)]
-                ),
-                post_commithook_properties=HOOKS,
+                transaction=(_application(history), last),
+                refusal="takes no changes of alerts",
+                advice=": they wait in the database",
             )
             self._log.committed(version)
-        except NoCommit:
+        except LakeError:
             self._handle = None
             raise
         except (DeltaError, OSError) as error:

@@ -1,4 +1,4 @@
-"""What a Prometheus may ask of the platform itself: `GET /metrics` of `tidemark alerts run`.
+"""Prometheus metrics of the platform itself: `GET /metrics` of `tidemark alerts run`.
 
 Place in the walk: beside alerting, on the same gold and the same database; a scrape reads, and
 changes nothing.

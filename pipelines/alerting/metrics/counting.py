@@ -1,11 +1,10 @@
-"""Changes of members, counted since this process serves metrics: gold tells events, and a counter
-goes up.
+"""Counters of membership changes per group, from gold's events since this process began.
 
 Place in the walk: gold rebalances, cycle by cycle → a number a group and broker.
 
 Invariant: a row counts once, by its emitter's own numbers, however often gold is read, and though a
-run of gold begins anew. What was told before the first look is no part of it: whoever scrapes
-sees a counter that begins at 0, as after each restart. Absent on purpose: how often it is asked.
+run of gold begins anew. What was reported before the first look is no part of it: whoever scrapes
+sees a counter that begins at 0, as after each restart. Absent on purpose: how often it is scraped.
 """
 
 from __future__ import annotations
@@ -16,9 +15,9 @@ from typing import Final
 
 import polars as pl
 
-from pipelines.followed import Followed
 from pipelines.marts.rebalances import MEMBERSHIP
-from pipelines.reading import Reading
+from pipelines.reading.incremental import Followed
+from pipelines.reading.reading import Reading
 
 GROUP_AT: Final = ("cluster", "broker", "group")
 FOLLOWED_FOR: Final = timedelta(minutes=15)

@@ -1,4 +1,4 @@
-"""What is measured: frames of gold, alerts and notices → families.
+"""Builds metric families from frames of gold, alerts and notices.
 
 Place in the walk: `page` reads, this counts, `exposition` writes. Lag, states and stalls are those
 of gold's last complete cycle; ages are held against the clock of this process.
@@ -11,16 +11,18 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 import polars as pl
 
 from pipelines.alerting.alerts import Alert
 from pipelines.alerting.metrics.exposition import Family, Sample
 from pipelines.alerting.metrics.observed import Observed, families_of
-from pipelines.at_risk import at_risk_by
-from pipelines.microseconds import micros
-from pipelines.moment import Moment, cluster_of
-from pipelines.settings import MS_US, SECOND_US
+from pipelines.base.bounds import bound_of
+from pipelines.base.settings import MS_US, SECOND_US
+from pipelines.base.time_units import micros
+from pipelines.reading.at_risk import at_risk_by
+from pipelines.reading.moment import Moment, cluster_of
 
 _PLACE = ("cluster", "broker", "group")
 _QUEUE = (*_PLACE, "topic", "queue_id")
@@ -125,19 +127,25 @@ def _of_process(process: Process) -> Iterator[Family]:
     )
 
 
+_BOUNDS: Final = {name: bound_of(name) for name in ("lag_messages", "time_lag_ms")}
+"""Of a group the lower bounds are served: a series does not end because a queue is unknown."""
+
+
 def _of_lag(gold: Gold) -> Iterator[Family]:
     for kind, frame, place in (("group", gold.groups, _PLACE), ("queue", gold.queues, _QUEUE)):
         if kind == "queue" and frame.is_empty():
             continue
+        bounds = _BOUNDS if kind == "group" else {}
+        least = "; of a group at least, with queues unknown" if bounds else ""
         yield _gauge(
             f"{kind}_lag_messages",
-            f"Messages that a {kind} is behind.",
-            _column(frame, place, "lag_messages"),
+            f"Messages that a {kind} is behind{least}.",
+            _column(frame, place, bounds.get("lag_messages", "lag_messages")),
         )
         yield _gauge(
             f"{kind}_lag_seconds",
             "Age of the message at the consume offset; of a group the greatest of its queues.",
-            _column(frame, place, "time_lag_ms", per=_MS),
+            _column(frame, place, bounds.get("time_lag_ms", "time_lag_ms"), per=_MS),
         )
     yield _gauge(
         "group_state",

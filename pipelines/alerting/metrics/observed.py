@@ -1,5 +1,7 @@
-"""What others' brokers would tell of themselves, of clusters that are observed from outside: under
-the names of rocketmq-exporter and of RocketMQ's own metrics, so that boards made for them work.
+"""Metrics of observed clusters, under the names of rocketmq-exporter and of RocketMQ.
+
+The brokers of such a cluster would serve them themselves; boards that were made for them work with
+these.
 
 Place in the walk: gold, as `page` reads it → families, beside ours. Brokers of our own serve both
 families themselves.
@@ -24,8 +26,8 @@ from typing import Final
 import polars as pl
 
 from pipelines.alerting.metrics.exposition import Family, Sample
-from pipelines.moment import is_observer, sql_time
-from pipelines.reading import LOOK_BACK, Reading
+from pipelines.reading.moment import is_observer, sql_time
+from pipelines.reading.reading import LOOK_BACK, Reading
 
 RETRY, DEAD = "%RETRY%", "%DLQ%"
 MODEL: Final = "CLUSTERING"
@@ -93,14 +95,20 @@ def _whole(name: str) -> pl.Expr:
     return pl.when(column.is_null().any()).then(None).otherwise(column.sum()).alias(name)
 
 
+def _known(name: str) -> pl.Expr:
+    """A sum of what is known, which is a lower bound; unknown when nothing is."""
+    column = pl.col(name)
+    return pl.when(column.is_not_null().any()).then(column.sum()).alias(name)
+
+
 def pairs_of(lag: pl.DataFrame, groups: pl.DataFrame) -> pl.DataFrame:
-    """Rows of consumer_lag, summed over queues; with the members of their groups."""
-    names = ("lag_messages", "inflight_messages", "committed", "pulled", "max_offset")
+    """Rows of consumer_lag, summed over queues, with the members of their groups. Of the lag, where
+    it is unknown of some queues, the lower bound: a series does not end because of them.
+    """
+    names = ("inflight_messages", "committed", "pulled", "max_offset")
     told = lag.filter(pl.col("unknown_reason").ne_missing("BROADCAST"))
-    behind = pl.col("time_lag_ms")
     summed = told.group_by(_PAIR).agg(
-        *(_whole(name) for name in names),
-        pl.when(behind.is_null().any()).then(None).otherwise(behind.max()).alias("time_lag_ms"),
+        *(_whole(name) for name in names), _known("lag_messages"), pl.col("time_lag_ms").max()
     )
     members = groups.group_by("cluster", "group").agg(pl.col("members").max())
     rate = pl.lit(None, pl.Float64).alias("rate")
@@ -250,7 +258,7 @@ def _diffs(pairs: pl.DataFrame) -> list[Sample]:
     members = (
         pl.when(pl.col("members").is_null().any()).then(None).otherwise(pl.col("members").max())
     )
-    summed = pairs.group_by("group", "topic").agg(_whole("lag_messages"), members.alias("members"))
+    summed = pairs.group_by("group", "topic").agg(_known("lag_messages"), members.alias("members"))
     return [
         (
             {

@@ -1,8 +1,8 @@
-"""The page of a scrape: gold and the database are read, and what they say is written.
+"""Builds the page of a Prometheus scrape from gold and the database.
 
 Invariant: gold is read once a cycle, however often somebody scrapes; the number of series is
-bounded. A source that cannot be read is told in a series, and the rest of the page stands. Absent
-on purpose: sockets.
+bounded. A source that cannot be read shows in a series of its own, and the rest of the page stands.
+Absent on purpose: sockets.
 """
 
 from __future__ import annotations
@@ -23,19 +23,13 @@ from pipelines.alerting.metrics.families import Gold, Process, Receiver, familie
 from pipelines.alerting.metrics.observed import Observing
 from pipelines.alerting.outbox import claims
 from pipelines.alerting.store import changes, steps
-from pipelines.alerting.store.database import Database
-from pipelines.check_results import of_each_check, recent_results
-from pipelines.followed import Followed
-from pipelines.lake import Lake
-from pipelines.moment import last_complete
-from pipelines.reading import (
-    OpenTables,
-    Reading,
-    held_to,
-    lag_known,
-    states_at,
-    states_with,
-)
+from pipelines.database.database import Database
+from pipelines.lake.lake import Lake
+from pipelines.reading.check_results import of_each_check, recent_results
+from pipelines.reading.incremental import Followed
+from pipelines.reading.known import held_to, lag_known, states_at, states_with
+from pipelines.reading.moment import last_complete
+from pipelines.reading.reading import OpenTables, Reading
 from pipelines.staging.facts import SHIPPER_SUFFIX
 
 SERIES_MAX: Final = 20_000

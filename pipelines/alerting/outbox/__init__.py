@@ -1,4 +1,4 @@
-"""Tells what was stored: takes what is due, hands it to its channel, notes what came of it.
+"""The outbox: claims stored notices that are due, sends them, and records the outcome.
 
 Place in the walk: the last hop, from the database to a person.
 

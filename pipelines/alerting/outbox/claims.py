@@ -1,4 +1,4 @@
-"""Who sends what: a notice is claimed with its receiver, and settled with what came of it.
+"""Claims a notice and its receiver for one sender, and settles it with the outcome.
 
 Invariant: at most one sender a receiver, for as long as claims last and the clocks of the processes
 agree; within a group the older notice goes first. A claim that is over frees its notice. One who
@@ -27,9 +27,9 @@ from pipelines.alerting.outbox.outcomes import (
     is_due,
 )
 from pipelines.alerting.store.bodies import notice_of
-from pipelines.alerting.store.database import Database
-from pipelines.alerting.store.limits import TEXT_CHARS_MAX
-from pipelines.alerting.store.tables import Kept, notices, receivers
+from pipelines.database.database import Database
+from pipelines.database.limits import TEXT_CHARS_MAX
+from pipelines.database.tables import Kept, notices, receivers
 
 CLAIM_MAX_US: Final = 120_000_000
 """No claim lasts longer: one that seems to was made by a clock that has been set since."""

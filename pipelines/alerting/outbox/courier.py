@@ -1,12 +1,11 @@
-"""Carries notices from the database to their channels, many receivers at a time.
+"""Carries notices from the database to their channels, for many receivers at a time.
 
 Each receiver has a task of its own while something is due for it, so one that hangs or is down
 holds up no other. What blocks (the database, mail, names) runs in threads of the courier's own.
 
 Invariant: a task settles what it claimed before it claims more, however long the database is away
-(told to stop meanwhile, it leaves an outcome that nobody knows).
-Absent on purpose: deciding what follows a failure (outcomes), and what a notice looks like
-(channels).
+(stopped meanwhile, it leaves an unknown outcome). Absent on purpose: deciding what follows a
+failure (outcomes), and what a notice looks like (channels).
 """
 
 from __future__ import annotations
@@ -26,8 +25,8 @@ from pipelines.alerting.alerts import Notice
 from pipelines.alerting.outbox import claims
 from pipelines.alerting.outbox.claims import Claimed
 from pipelines.alerting.outbox.outcomes import Failed, Outcome, Trouble, delay_us
-from pipelines.alerting.store.database import CONNECTIONS_MAX, Database
-from pipelines.alerting.store.errors import StoreUnavailable
+from pipelines.database.database import CONNECTIONS_MAX, Database
+from pipelines.database.errors import StoreUnavailable
 
 LOOK_S: Final = 1.0
 """How often the courier looks for what is due when nobody wakes it."""

@@ -1,4 +1,4 @@
-"""What came of sending a notice, and what follows from it.
+"""Outcomes of sending a notice, and when a failed one is due again.
 
 Invariant: pure; the moment and the chance are arguments. A notice that was not delivered is due
 again, later and later, until it is too old; only one that its channel cannot reach makes the whole
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from pipelines.alerting.store.limits import GIVE_UP_US, SECOND_US, TEXT_CHARS_MAX
+from pipelines.database.limits import GIVE_UP_US, SECOND_US, TEXT_CHARS_MAX
 
 FIRST_DELAY_US: Final = 2 * SECOND_US
 DELAY_MAX_US: Final = 300 * SECOND_US

@@ -1,9 +1,9 @@
-"""What alerting knows and has promised, in SQL: alerts, groups, silences, notices, how far it came.
+"""SQL store of alerting: alerts, groups, silences, notices, and the cycle it has reached.
 
-Place in the walk: between deciding and telling. A step that was decided is stored whole or not at
-all; the outbox tells what is stored here, and nothing else.
+Place in the walk: between deciding and sending. A step that was decided is stored whole or not at
+all; the outbox sends what is stored here, and nothing else.
 
 Invariant: only the leader stores steps, by a fencing token that each transaction checks. Absent on
 purpose: clocks (moments are arguments), history (the Delta table `alerts`), and waiting for a
-database that does not answer: StoreUnavailable says so, and whoever asked tries again.
+database that does not answer: StoreUnavailable says so, and the caller tries again.
 """

@@ -1,4 +1,4 @@
-"""Alerts, their changes and notices as JSON, and back.
+"""Encodes alerts, their changes and notices as JSON, and decodes them.
 
 Invariant: what was written is read as the same value, whatever texts others put into it; hence
 escapes for all that is not ASCII. Absent on purpose: versions. A field that is added gets a default

@@ -1,5 +1,4 @@
-"""The log of changes: what became of alerts, in the order in which it was stored, until the lake
-has it.
+"""The SQL log of alert changes, in the order they were stored, until the lake has them.
 
 Place in the walk: a step, and what people say, write here in their own transaction; `history`
 reads it, appends it to the lake, and says so.
@@ -20,9 +19,9 @@ from sqlalchemy.exc import IntegrityError
 
 from pipelines.alerting.entries import Entry
 from pipelines.alerting.store.bodies import entry_of, entry_text
-from pipelines.alerting.store.database import Database
-from pipelines.alerting.store.limits import CHANGES_WAITING_MAX
-from pipelines.alerting.store.tables import changes, histories
+from pipelines.database.database import Database
+from pipelines.database.limits import CHANGES_WAITING_MAX
+from pipelines.database.tables import changes, histories
 
 _log = logging.getLogger(__name__)
 

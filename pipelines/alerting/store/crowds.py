@@ -1,7 +1,7 @@
-"""What happens when more waits for one receiver than it may: which notice takes over which.
+"""Chooses which notice replaces which when too many wait for one receiver.
 
-Invariant: pure. What only an older notice tells, that an alert is resolved, is in the one that
-takes over; the newest of a group stays, and so does one that a sender has.
+Invariant: pure. An alert that only an older notice shows as resolved is in the one that takes over;
+the newest of a group stays, and so does one that a sender has.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How each rule in force fared when it was judged last, a row a rule.
+"""Stores how each rule in force fared at its last evaluation, one row per rule.
 
 Place in the walk: a step writes here in its own transaction; the page and the commands read, and
 so does a process that begins to lead, so that it survives each restart.
@@ -13,9 +13,9 @@ from typing import Final
 
 import sqlalchemy as sa
 
-from pipelines.alerting.judged import JudgedRule
-from pipelines.alerting.store.database import Database
-from pipelines.alerting.store.tables import judged_rules
+from pipelines.alerting.rule_status import JudgedRule
+from pipelines.database.database import Database
+from pipelines.database.tables import judged_rules
 
 _ROWS_AT_ONCE: Final = 500
 """Of one statement: SQLite takes a bounded number of parameters."""

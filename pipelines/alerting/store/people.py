@@ -1,4 +1,4 @@
-"""What people said of alerts: silences and acknowledgements.
+"""Stores what people say about alerts: silences and acknowledgements.
 
 No lead is needed: pages and commands write here, and the leader reads it with each step.
 """
@@ -14,9 +14,9 @@ from engine.foundation.errors import ConfigError
 from pipelines.alerting.entries import ACKED, entry_of
 from pipelines.alerting.store import changes
 from pipelines.alerting.store.bodies import alert_of
-from pipelines.alerting.store.database import Database
-from pipelines.alerting.store.tables import acks, alerts, silences
-from pipelines.alerting.store.upserts import upsert
+from pipelines.database.database import Database
+from pipelines.database.tables import acks, alerts, silences
+from pipelines.database.upserts import upsert
 
 
 @dataclass(frozen=True, slots=True)

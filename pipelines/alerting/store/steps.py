@@ -1,4 +1,4 @@
-"""A step: what one cycle of gold, or one moment, changed; stored whole or not at all.
+"""Stores a step of alerting, one cycle of gold or one moment, whole or not at all.
 
 Place in the walk: the last thing that deciding does. The outbox begins where it ends.
 
@@ -19,14 +19,15 @@ import sqlalchemy as sa
 
 from pipelines.alerting.alerts import Alert, Notice
 from pipelines.alerting.entries import Entry
-from pipelines.alerting.judged import JudgedRule
-from pipelines.alerting.store import changes, judgings, leads
+from pipelines.alerting.rule_status import JudgedRule
+from pipelines.alerting.store import changes, judgings
 from pipelines.alerting.store.bodies import alert_of, alert_text, notice_of, notice_text
 from pipelines.alerting.store.crowds import Waiting, merged, replacements
-from pipelines.alerting.store.database import Database
-from pipelines.alerting.store.leads import Lead
-from pipelines.alerting.store.limits import ALERTS_PER_NOTICE_MAX, WAITING_MAX
-from pipelines.alerting.store.tables import Kept, alert_groups, alerts, cursors, notices
+from pipelines.database import leads
+from pipelines.database.database import Database
+from pipelines.database.leads import Lead
+from pipelines.database.limits import ALERTS_PER_NOTICE_MAX, WAITING_MAX
+from pipelines.database.tables import Kept, alert_groups, alerts, cursors, notices
 
 _log = logging.getLogger(__name__)
 

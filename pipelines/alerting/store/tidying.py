@@ -1,4 +1,4 @@
-"""What is over is forgotten after a while: resolved alerts, told notices, silences, operations.
+"""Deletes old rows: resolved alerts, sent notices, past silences, ended operations.
 
 Invariant: nothing that is open goes. A call removes at most ROWS_PER_TIDYING alerts and as many
 notices, so that it holds up nobody; it is called often.
@@ -11,8 +11,8 @@ from typing import Any
 import sqlalchemy as sa
 
 from pipelines.alerting.alerts import State
-from pipelines.alerting.store.database import Database
-from pipelines.alerting.store.limits import (
+from pipelines.database.database import Database
+from pipelines.database.limits import (
     NOTICES_KEPT_MAX,
     NOTICES_KEPT_US,
     OPERATIONS_KEPT_US,
@@ -21,7 +21,7 @@ from pipelines.alerting.store.limits import (
     ROWS_PER_TIDYING,
     SILENCES_KEPT_US,
 )
-from pipelines.alerting.store.tables import Kept, acks, alerts, notices, operations, silences
+from pipelines.database.tables import Kept, acks, alerts, notices, operations, silences
 
 _TOLD = (Kept.DELIVERED.value, Kept.REPLACED.value, Kept.GIVEN_UP.value)
 

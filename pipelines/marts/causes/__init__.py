@@ -1,1 +1,1 @@
-"""What the causes of a lag are found from, and how they are named."""
+"""Causes of lag: the figures they are found from, the tests, and their names."""

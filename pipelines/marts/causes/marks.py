@@ -1,4 +1,4 @@
-"""How far queues and groups have come, and how much they were given, slot by slot.
+"""Progress and intake of queues and groups, slot by slot.
 
 Place in the walk: group_watermarks → sums of groups, from which the causes of a lag are named.
 
@@ -19,12 +19,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pipelines.lake.schemas import KEY_TEXT
 from pipelines.marts.judging.packed import UNKNOWN, Flags, numbers
 from pipelines.marts.judging.queue_numbers import NAME as QUEUE_NUMBERS
 from pipelines.marts.judging.queue_numbers import own_numbers, with_rows
 from pipelines.marts.keys import QUEUE_FIELDS, positions_of
 from pipelines.marts.life_cycles import ended
-from pipelines.marts.mart import KEY_TEXT, Given, Positions
+from pipelines.marts.mart import Given, Positions
 
 SLOTS: Final = 10
 """Slots of a group that are remembered: five minutes, with windows of half a minute."""
@@ -41,10 +42,10 @@ _GROUP_FIGURES: Final = (
 GROUPS: Final = pa.schema(
     [*((name, KEY_TEXT) for name in GROUP_KEY), *((name, pa.int64()) for name in _GROUP_FIGURES)]
 )
-"""named: which causes were told last, a bit each; named_us: when."""
+"""named: which causes were reported last, a bit each; named_us: when."""
 _QUEUE_FIGURES: Final = (
     *("group_number", "max_offset", "committed", "lag", "seq"),
-    *("slot", "given", "given_before"),
+    *("slot", "given", "given_before", "is_unknown"),
 )
 QUEUES: Final = pa.schema(
     [
@@ -53,8 +54,8 @@ QUEUES: Final = pa.schema(
         *((name, pa.int64()) for name in _QUEUE_FIGURES),
     ]
 )
-"""By their numbers. UNKNOWN stands for null; lag is 0 where it is unknown, seq is 0 of a queue that
-is not there.
+"""By their numbers. UNKNOWN stands for null; lag is 0 where it is unknown (is_unknown: 1), seq is 0
+of a queue that is not there.
 """
 
 
@@ -72,6 +73,7 @@ class Marks:
             "max_offset": numbers(facts["max_offset"]),
             "committed": numbers(facts["committed"]),
             "lag": np.maximum(numbers(facts["lag_messages"]), 0),
+            "is_unknown": np.asarray(pc.is_null(facts["lag_messages"])).astype(np.int64),
             "members": numbers(facts["members"]),
             "seq": numbers(facts["seq"]),
         }
@@ -84,7 +86,10 @@ class Marks:
         self.group_keys = groups.select(list(GROUP_KEY))
         self.queue_keys = queues.select(QUEUES.names[:4])
         self.groups = {name: np.asarray(groups[name]).copy() for name in _GROUP_FIGURES}
-        self.queues = {name: np.asarray(queues[name]).copy() for name in _QUEUE_FIGURES}
+        # An earlier version did not carry whether a lag is unknown.
+        self.queues = {
+            name: np.asarray(pc.fill_null(queues[name], 0)).copy() for name in _QUEUE_FIGURES
+        }
         self.is_retry = np.array(queues["is_retry"]).astype(bool)
         if not len(first):
             return
@@ -129,7 +134,7 @@ class Marks:
         np.maximum.at(self.groups["seq"], group, now["seq"])
         fresh = queues[(self.queues["seq"][queues] == 0) & ~self.is_retry[queues]]
         np.add.at(self.groups["queues"], self.queues["group_number"][fresh], 1)
-        for name in ("max_offset", "committed", "lag", "seq"):
+        for name in ("max_offset", "committed", "lag", "seq", "is_unknown"):
             self.queues[name][queues] = now[name][is_last]
         by_seq = np.argsort(now["seq"], kind="stable")
         self.groups["members"][group[by_seq]] = now["members"][by_seq]
@@ -153,7 +158,7 @@ class Marks:
         group = self.queues["group_number"][chosen]
         np.add.at(self.groups["queues"], group[~self.is_retry[chosen]], -1)
         np.add.at(self.groups["lag"], group, -self.queues["lag"][chosen])
-        nothing = {"lag": 0, "seq": 0, "max_offset": UNKNOWN, "committed": UNKNOWN}
+        nothing = {"lag": 0, "seq": 0, "is_unknown": 0, "max_offset": UNKNOWN, "committed": UNKNOWN}
         for name, value in nothing.items():
             self.queues[name][chosen] = value
         self.touched_groups[group] = True
@@ -176,6 +181,12 @@ class Marks:
         behind = slot - self.queues["slot"][queues]
         _begin_slot(self.queues, "given", queues, behind)
         self.queues["slot"][queues] = np.maximum(self.queues["slot"][queues], slot)
+
+    def are_in_part(self) -> Flags:
+        """Of each group: is the lag of one of its queues unknown?"""
+        is_part = np.zeros(len(self.groups["lag"]), bool)
+        is_part[self.queues["group_number"][self.queues["is_unknown"] > 0]] = True
+        return is_part
 
     def names_of(self, groups: Positions) -> list[dict[str, str]]:
         """The keys of these groups."""

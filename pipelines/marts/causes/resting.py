@@ -1,4 +1,4 @@
-"""Why pulls of a queue rest, in words: what its lowest unfinished message is, and what lies behind.
+"""Evidence for FLOW_CONTROL_SPAN: the lowest unfinished message of a queue whose pulls rest.
 
 Place in the walk: the newest client_windows of a group whose pulls rest for SPAN → the evidence of
 FLOW_CONTROL_SPAN. A consumer hands out no more than `queue_span_max` messages beyond the lowest
@@ -15,18 +15,18 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from pipelines.marts.mart import KEY_TEXT
-from pipelines.settings import SECOND_US
+from pipelines.base.settings import SECOND_US
+from pipelines.lake.schemas import KEY_TEXT
+from pipelines.sentences.causes import not_pulled
 
 Row = Mapping[str, Any]
 
 FLOW_CONTROL_MS: Final = 1_000
 """Pulls that rested for less of a minute, over all queues, are no cause."""
-WHY_PULLS_REST: Final = {
-    "COUNT": "the clients held too many messages",
-    "BYTES": "the clients held too many bytes",
-    "SPAN": "too much lay beyond an unfinished message",
-}
+KINDS: Final = ("COUNT", "BYTES", "SPAN")
+"""What clients hold too much of when their pulls rest: messages, bytes, or what lies beyond an
+unfinished message.
+"""
 RESTS: Final = pa.schema(
     [
         *((name, KEY_TEXT) for name in ("emitter", "group", "topic", "client_id")),
@@ -49,20 +49,17 @@ def rest_of(window: Row) -> dict[str, Any] | None:
 
 
 def worst_rest(rests: Sequence[Row], *, tick_us: int) -> tuple[int | None, str]:
-    """The queue with the most messages behind its head, and why its pulls rest; nothing of none."""
+    """The queue with the most messages behind its head, and the sentence about it; nothing of
+    none.
+    """
     if not rests:
         return None, ""
     row = max(rests, key=lambda row: (_behind(row), -row["queue_id"]))
-    age_us, head = row["head_age_us"], f"offset {row['first_held']}"
-    if age_us is None:
-        head += " waits for another try"
-    else:
-        seconds = max(0, age_us + tick_us - row["event_us"]) // SECOND_US
-        head += f" has been in a listener of {row['client_id']} for {seconds} s"
-    also = f", and so it is with {len(rests) - 1} more" if len(rests) > 1 else ""
-    return row["queue_id"], (
-        f"queue {row['queue_id']} of {row['topic']}: pulling pauses, {head} and "
-        f"{_behind(row):,} messages behind it are finished or held (queue_span_max){also}; "
+    age_us = row["head_age_us"]
+    if age_us is not None:
+        age_us = max(0, age_us + tick_us - row["event_us"]) // SECOND_US * SECOND_US
+    return row["queue_id"], not_pulled(
+        row, age_us=age_us, behind=_behind(row), others=len(rests) - 1
     )
 
 

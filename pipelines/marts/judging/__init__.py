@@ -1,1 +1,1 @@
-"""The judging of queues: what is seen of each at every tick, the rules, and what they come to."""
+"""The judging of queues: observations at every tick, the rules, and the verdicts."""

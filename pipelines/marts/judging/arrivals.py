@@ -1,4 +1,4 @@
-"""At which tick a row is seen first.
+"""Assigns each row to the tick that sees it first.
 
 Place in the walk: rows of a cut and the ticks of their emitters → per row the tick at which a judge
 learns of it. Rows beyond the last tick wait for the next one.

@@ -1,11 +1,13 @@
-"""The queues that a cycle looks at, moved from tick to tick.
+"""The queues that need judging in a cycle, moved from tick to tick.
 
 Place in the walk: of the state the queues with news, with a window that is not settled, in trouble,
 or due → their verdicts at every tick. All others cost nothing.
 
 A state is shown as bad when its rule fired on two evaluations in a row, and as good on the first
-clean one. Behind a silence, or another stretch of which nothing is known, what was shown before it
-stays until a window is complete again, unless the queue is seen to be well. Invariant: a queue
+clean one; trouble that lasts (`keeping`) is clean when what opened it has gone. Where messages wait
+too long and a rule has fired once, it is too early to say. Behind a silence, or another stretch of
+which nothing is known, what was shown before it stays until a window is complete again, unless the
+queue is seen to be well. Invariant: a queue
 that is not looked at at a tick has a settled window (all its ticks hold what is known now), so its
 window needs no memory. Absent on purpose: tables; arrays in, arrays out.
 """
@@ -18,7 +20,8 @@ from typing import Final
 
 import numpy as np
 
-from pipelines.marts.judging import courses, progress, swings
+from pipelines.base.settings import REPORT_SPAN_US, Evaluation
+from pipelines.marts.judging import courses, keeping, progress, swings
 from pipelines.marts.judging.heads import OF_SAMPLE, Heads, Passed, Usual
 from pipelines.marts.judging.lag_courses import LagCourses, Lags, passages
 from pipelines.marts.judging.news import FIGURES, REWIND_MEMORY_US
@@ -26,8 +29,10 @@ from pipelines.marts.judging.packed import NEVER, UNKNOWN, Flags
 from pipelines.marts.judging.progress import open_messages
 from pipelines.marts.judging.rules import (
     CATCHING_UP,
+    DATA_LOST,
     HEALTHY_MAX,
     OK,
+    SLOW,
     STALLED,
     STOPPED,
     TOO_EARLY,
@@ -37,9 +42,9 @@ from pipelines.marts.judging.rules import (
     Seen,
     judged,
 )
-from pipelines.marts.judging.told import Told
+from pipelines.marts.judging.standing import Looked, Stand, Standing
+from pipelines.marts.judging.tick_verdicts import Told
 from pipelines.marts.mart import Positions
-from pipelines.settings import REPORT_SPAN_US, Evaluation
 
 RING: Final = ("committed", "max_offset", "pulled", "reached", "reports")
 """What is remembered of every tick of the window."""
@@ -47,7 +52,7 @@ FIRINGS: Final = ("FIRES_NOT", "FIRES", "UNSEEN")
 FIRES_NOT, FIRES, UNSEEN = range(3)
 """Did a rule fire on the evaluation before? UNSEEN: the tick before had none."""
 ENDS, HAS_ENDED = 1, 2
-"""Is the queue gone? ENDS: since this tick, and it is to be told."""
+"""Is the queue gone? ENDS: since this tick, and it is to be reported."""
 VERDICT: Final = {
     "rule": 0,
     "kind": 0,
@@ -75,6 +80,10 @@ VERDICT: Final = {
     "growth_us": UNKNOWN,
     "late_us": UNKNOWN,
     "had_members": 0,
+    "based_us": UNKNOWN,
+    "by_pulls": 0,
+    "lost_us": UNKNOWN,
+    "lost_before_us": UNKNOWN,
 }
 """What is remembered of a queue beside its last row, with what it is at the beginning.
 
@@ -87,11 +96,16 @@ how long each stood before it moved last, and usually. commit_held_last, commit_
 the last report of an offset has shown to be pulled and not finished, and the last two. growth,
 growth_us: messages an hour by which it falls behind, and the tick at which that was certain last.
 late_us: since when messages wait for too long. had_members: has the group had any in this life?
+based_us: the tick from which its course is compared, where it began anew. by_pulls: does what was
+pulled count as reached? lost_us, lost_before_us: the last two ticks that saw unread messages
+deleted.
 """
 OF_LIFE: Final = tuple(
     name
     for name in VERDICT
-    if name.startswith(("stood", "commit_", "gap", "cadence", "growth", "late", "had_"))
+    if name.startswith(
+        ("stood", "commit_", "gap", "cadence", "growth", "late", "had_", "based", "by_", "lost")
+    )
 )
 """What ends with a life of the queue."""
 NOTHING_SAMPLED: Final = -1
@@ -133,14 +147,14 @@ class Attention:
         """Row of the samples that is the queue's last one."""
         self.samples: Mapping[str, Positions] = {}
         self.heads: Heads | None = None
-        """None: no client tells what it holds."""
+        """None: no client reports what it holds."""
         self.usual_of: Callable[[Positions, int], Usual] | None = None
         """How the groups of some of the queues usually work, as of a tick."""
         self.tells_snapshots: Flags = np.zeros(0, bool)
-        """Per emitter: does it tell only what changed, and everything in snapshots?"""
+        """Per emitter: does it report only what changed, and everything in snapshots?"""
         self.alive_since_us: Positions = np.zeros(0, np.int64)
         """Per emitter, at the present tick: what was sampled before speaks of another life, or was
-        told before rows were lost.
+        reported before rows were lost.
         """
         self._evaluation = evaluation
         self._steps = evaluation.ticks_per_window
@@ -148,6 +162,9 @@ class Attention:
         self.courses = LagCourses(len(chosen))
         self.ring = {name: np.tile(columns[name], (self._size, 1)) for name in RING}
         """Per tick of the window, by its number modulo the size, the queues' figures."""
+        self._standing = Standing(
+            columns, self.ring, self.courses, slot=self.slot, evaluation=evaluation
+        )
 
     def slot(self, tick_us: int) -> int:
         """The place of a tick in the window."""
@@ -180,7 +197,7 @@ class Attention:
                 self.columns[name][rows] = news[name]
 
     def end(self, rows: Positions, below_seq: int) -> Positions:
-        """What was told of these queues before this seq speaks of nothing any more; returns the
+        """What was reported on these queues before this seq speaks of nothing any more; returns the
         queues that it ends.
         """
         seq = self.columns["seq"][rows]
@@ -205,7 +222,7 @@ class Attention:
         self._forget_ages(rows, moment)
         tick_us = moment.tick_us
         emitter = self.emitter[rows]
-        is_told = self._reach(rows, tick_us)
+        is_told, by_pulls = self._reach(rows, tick_us)
         now, before = self._window_at(rows, tick_us)
         event_us = now["event_us"]
         exists = event_us != UNKNOWN
@@ -216,14 +233,19 @@ class Attention:
         was_evaluated = from_us != UNKNOWN
         from_us = np.where(is_evaluated, np.where(from_us == UNKNOWN, tick_us, from_us), UNKNOWN)
         complete_from = np.maximum(from_us, moment.run_from_us[emitter])
-        seen = self._seen(
-            rows, moment, (now, before), is_told, is_evaluated=is_evaluated, from_us=complete_from
+        turned = self._turn(rows, now, by_pulls, tick_us)
+        is_deleted = turned.is_deleted
+        looked = Looked(
+            *(rows, now, is_told, by_pulls, is_deleted, is_evaluated, tick_us, complete_from)
         )
+        seen = self._seen(looked, moment, before, turned)
         verdict = judged(seen, self._evaluation)
+        keeping.keep_until_gone(verdict, seen, is_evaluated, self._evaluation)
+        keeping.name_losses(verdict, seen, is_evaluated, self._evaluation)
         verdict.rule[~is_evaluated] = 0
         verdict.kind[~is_evaluated] = 0
         in_part = is_evaluated & ~seen.is_complete
-        _keep_trouble(verdict, now, in_part, moment.run_from_us[emitter])
+        keeping.keep_unseen(verdict, now, in_part, moment.run_from_us[emitter])
         had_chance = ~tells & (tick_us - moment.alive_since_us[emitter] > REPORT_SPAN_US)
         is_gone = exists & ~is_evaluated & (is_ended | had_chance)
         is_anew = moment.run_from_us[emitter] == tick_us
@@ -243,27 +265,40 @@ class Attention:
         self.columns["is_gone"][rows[is_ended]] = HAS_ENDED
         return told
 
+    def _turn(
+        self, rows: Positions, now: Mapping[str, Positions], by_pulls: Flags, tick_us: int
+    ) -> keeping.Turned:
+        """Where courses begin anew, into their columns."""
+        slide_us = self._evaluation.slide_us
+        slot = self.slot(tick_us - slide_us)
+        former = {name: self.ring[name][slot][rows] for name in keeping.MARKS}
+        evaluation = self._evaluation
+        turned = keeping.turned(now, former, by_pulls, tick_us=tick_us, evaluation=evaluation)
+        self.columns["based_us"][rows[turned.moves_again]] = tick_us - slide_us
+        self.columns["based_us"][rows[turned.anew | turned.is_other_mark]] = tick_us
+        lost = rows[turned.is_deleted]
+        self.columns["lost_before_us"][lost] = self.columns["lost_us"][lost]
+        self.columns["lost_us"][lost] = tick_us
+        return turned
+
     def _seen(
         self,
-        rows: Positions,
+        looked: Looked,
         moment: Moment,
-        window: tuple[Mapping[str, Positions], Mapping[str, Positions]],
-        is_told: Flags,
-        *,
-        is_evaluated: Flags,
-        from_us: Positions,
+        before: Mapping[str, Positions],
+        turned: keeping.Turned,
     ) -> Seen:
-        """What the rules are given of queues at a tick; `window` is how they are and were."""
-        tick_us = moment.tick_us
-        now, before = window
-        reached = now["reached"]
-        count = open_messages(now["max_offset"], reached)
-        self._note_course(rows, moment, count, window, is_evaluated=is_evaluated)
-        patience_us, stands = self._stand(
-            rows, now, is_told, is_evaluated, tick_us=tick_us, from_us=from_us
+        """What the rules are given of queues at a tick; `before` is how they were a window ago."""
+        tick_us, rows, now = looked.tick_us, looked.rows, looked.now
+        is_evaluated = looked.is_evaluated
+        count = open_messages(now["max_offset"], now["reached"])
+        fell_behind = self.columns["growth"][rows] > 0
+        self._note_course(
+            *(rows, moment, count, (now, before)), turned=turned, is_evaluated=is_evaluated
         )
-        passed = self._passed(rows, is_told, tick_us)
-        patience_us = np.where(passed.is_told, passed.patience_us, patience_us)
+        stand = self._standing.look(looked, self.usual_of)
+        passed = self._passed(rows, looked.is_told, tick_us)
+        patience_us = np.where(passed.is_told, passed.patience_us, stand.patience_us)
         since_us = progress.waiting_since_us(now)
         late = progress.is_late(since_us, tick_us, self._evaluation) & is_evaluated
         late_us = self.columns["late_us"][rows]
@@ -273,20 +308,29 @@ class Attention:
             tick_us,
             now,
             before,
-            is_evaluated & (tick_us - from_us >= self._evaluation.window_us),
+            is_evaluated & (tick_us - looked.from_us >= self._evaluation.window_us),
             count,
             since_us,
-            is_told,
-            late & (begun <= from_us),
-            stands,
+            looked.is_told,
+            looked.by_pulls,
+            late & (begun <= looked.from_us),
+            self._is_silent(looked, stand),
+            stand.stands,
             patience_us,
             swings.periods_us(self.courses.swings, rows),
             swings.deficits(self.courses.swings, rows, count),
+            fell_behind != (self.columns["growth"][rows] > 0),
             passed,
             self.highs(rows, tick_us),
             lambda some: self._sampled(rows[some], tick_us),
             lambda some: self._extremes(rows[some], tick_us),
         )
+
+    def _is_silent(self, looked: Looked, stand: Stand) -> Flags:
+        """Whose client says neither what it holds nor, as far as was seen, how often it reports?"""
+        now = looked.now
+        is_asked = (now["members"] != 0) & (now["committed"] != UNKNOWN)
+        return np.asarray(stand.is_unlearnt & is_asked & ~looked.is_told)
 
     def _told(
         self,
@@ -308,10 +352,13 @@ class Attention:
         fires = is_evaluated & (verdict.rule > HEALTHY_MAX)
         was_bad = now["is_bad"] == 1
         shown = np.where(fired == UNSEEN, was_bad, fired == FIRES)
-        # A passed head was the head at the evaluation before, too.
+        # What was deleted unread is gone, and a passed head was one at the evaluation before, too.
+        shown |= (verdict.rule == DATA_LOST) & (now["lost_us"] != UNKNOWN)
         shown |= seen.passed.is_told & (verdict.rule == STALLED)
         is_bad = np.where(is_counted, fires & shown, was_bad)
         pulled, committed = now["pulled"], now["committed"]
+        is_late = progress.is_late(seen.waiting_since_us, seen.tick_us, self._evaluation)
+        is_early = fires & ~is_bad & is_late
         stands = is_bad & ((verdict.rule == STALLED) | (verdict.rule == STOPPED))
         # Whoever finishes much and reports it rarely is well, and yet a crash would repeat it.
         since = np.maximum(columns["commit_stood_us"][rows], complete_from_us)
@@ -323,6 +370,7 @@ class Attention:
             (verdict.rule != now["rule"])
             | (verdict.kind != now["kind"])
             | (is_exposed != (now["is_exposed"] == 1))
+            | (seen.is_other_course & (verdict.rule == SLOW))
         )
         told = Told(
             rows,
@@ -343,6 +391,10 @@ class Attention:
             seen.patience_us,
             seen.passed,
             is_anew,
+            is_early,
+            seen.is_silent,
+            seen.by_pulls,
+            seen.swing_us != UNKNOWN,
         )
         self._remember(told, seen, fires)
         return told
@@ -355,6 +407,7 @@ class Attention:
         columns["growth"][rows] = np.where(had_course, 0, now["growth"])
         columns["is_exposed"][rows] = told.is_exposed
         columns["rule"][rows] = verdict.rule
+        columns["by_pulls"][rows] = told.by_pulls
         columns["kind"][rows] = verdict.kind
         # One that caught up and does so no more, or of which it was too early to say, was not well.
         firing = fires | (verdict.rule == CATCHING_UP) | (verdict.rule == TOO_EARLY)
@@ -393,8 +446,10 @@ class Attention:
         """The rows; when they are all there are, as a slice, which copies nothing."""
         return slice(None) if len(rows) == len(self.chosen) else rows
 
-    def _reach(self, rows: Positions, tick_us: int) -> Flags:
-        """What each queue has reached, into its column; whose client tells what it holds?"""
+    def _reach(self, rows: Positions, tick_us: int) -> tuple[Flags, Flags]:
+        """What each queue has reached, into its column; whose client reports what it holds, and
+        where does what was pulled count as reached?
+        """
         columns = self.columns
         now = Chosen(columns, self._all_or(rows))
         had = (now["had_members"] == 1) | (now["members"] > 0)
@@ -411,70 +466,14 @@ class Attention:
             place = sample[some]
             puller = now["client"][some]
             is_reader = (puller < 0) | (puller == self.samples["client"][place])
-            is_told[some] = is_reader & (now["members"][some] != 0)
             told[some] = np.maximum(
                 self.samples["client_committed"][place], self.samples["first_held"][place]
             )
-        columns["reached"][rows] = progress.reached(now, told, is_told, self._evaluation)
-        return is_told
-
-    def _stand(
-        self,
-        rows: Positions,
-        now: Mapping[str, Positions],
-        is_told: Flags,
-        is_evaluated: Flags,
-        *,
-        tick_us: int,
-        from_us: Positions,
-    ) -> tuple[Positions, Flags]:
-        """Since when what is reached, and the consume offset, stand, and how often each moves, into
-        their columns; for how long the queue has to stand before that says something, and whether
-        it does.
-        """
-        evaluation = self._evaluation
-        is_unread = (now["committed"] == UNKNOWN) & (now["max_offset"] > now["min_offset"])
-        is_unread &= now["is_broadcast"] == 0
-        open_waits = (now["reached"] != UNKNOWN) & (now["max_offset"] > now["reached"])
-        # Of what is pulled and held nothing is seen until the next report.
-        is_unseen = progress.goes_by_pulls(now, is_told, evaluation)
-        open_waits &= ~is_unseen | (now["max_offset"] > now["pulled"])
-        stood = self._stood(rows, "reached", "", open_waits & is_evaluated, tick_us=tick_us)
-        waits = is_evaluated & ((now["lag"] > 0) | is_unread)
-        commit_stood = self._stood(rows, "committed", "commit_", waits, tick_us=tick_us)
-        is_dead = progress.is_dead(now)
-        rests = swings.usual_rests_ms(self.courses.swings, rows, tick_us)
-        usual = np.where(is_dead, 0, np.maximum(now["cadence_ms"], rests))
-        patience = progress.patience_us(usual, evaluation)
-        usual = np.where(
-            rests > 0, np.maximum(now["commit_cadence_ms"], rests), now["commit_cadence_ms"]
-        )
-        usual = np.where(is_told | is_dead, 0, usual)
-        commit_patience = progress.report_patience_us(now, usual, tick_us, evaluation)
-        stood_us = np.where(stood == UNKNOWN, 0, tick_us - np.maximum(stood, from_us))
-        patience = self._patience_of_calls(
-            rows, is_told & (stood_us >= patience), patience, tick_us
-        )
-        has_stood = (stood != UNKNOWN) & (stood_us >= patience)
-        # Where a client tells what it holds, its reports say nothing more.
-        by_commits = ~is_told | (now["reached"] == UNKNOWN)
-        is_overdue = tick_us - np.maximum(commit_stood, from_us) >= commit_patience
-        is_overdue &= (commit_stood != UNKNOWN) & by_commits
-        by_reports = is_overdue & ~has_stood
-        return np.where(by_reports, commit_patience, patience), has_stood | is_overdue
-
-    def _patience_of_calls(
-        self, rows: Positions, might: Flags, patience: Positions, tick_us: int
-    ) -> Positions:
-        """The same where queues might stand: a call that is usually long is waited for."""
-        some = np.flatnonzero(might)
-        if not len(some) or self.usual_of is None:
-            return patience
-        call_us = self.usual_of(rows[some], tick_us).always_us
-        usual_us = progress.CADENCES * np.where(call_us == UNKNOWN, 0, call_us)
-        patience = patience.copy()
-        patience[some] = np.maximum(patience[some], usual_us)
-        return patience
+            # One that holds nothing, and does not say what it finished, says nothing.
+            is_told[some] = is_reader & (now["members"][some] != 0) & (told[some] != UNKNOWN)
+        by_pulls = progress.goes_by_pulls(now, is_told, self._evaluation)
+        columns["reached"][rows] = progress.reached(now, told, is_told, by_pulls)
+        return is_told, by_pulls
 
     def _passed(self, rows: Positions, is_told: Flags, tick_us: int) -> Passed:
         """The heads that are passed for too long."""
@@ -488,39 +487,6 @@ class Attention:
             rows, told, figures, tick_us=tick_us, usual_of=lambda some: usual_of(some, tick_us)
         )
 
-    def _stood(
-        self, rows: Positions, mark: str, prefix: str, waits: Flags, *, tick_us: int
-    ) -> Positions:
-        """Since which tick a mark stands while messages wait; when it has moved, the time that it
-        stood is learnt.
-        """
-        columns, evaluation = self.columns, self._evaluation
-        here = columns[mark][rows]
-        before = self.ring[mark][self.slot(tick_us - self._evaluation.slide_us)][rows]
-        since = columns[f"{prefix}stood_us"][rows]
-        moved = np.flatnonzero((here > before) & (before != UNKNOWN))
-        if len(moved):
-            stood_us = np.where(since[moved] == UNKNOWN, 0, tick_us - since[moved])
-            gap, cadence = columns[f"{prefix}gap_ms"], columns[f"{prefix}cadence_ms"]
-            at = rows[moved]
-            gap[at], cadence[at] = progress.learnt(gap[at], cadence[at], stood_us)
-            if mark == "reached":
-                past = self.slot(tick_us - evaluation.window_us)
-                window = {name: self.ring[name][past][at] for name in ("max_offset", "reached")}
-                self.courses.note_rests(
-                    at,
-                    stood_us,
-                    Chosen(columns, at),
-                    window,
-                    tick_us=tick_us,
-                    evaluation=evaluation,
-                )
-        if mark == "reached":
-            columns["moved_us"][rows[here != before]] = tick_us
-        stood = progress.stood_since_us(since, tick_us, waits=waits, is_same=here == before)
-        columns[f"{prefix}stood_us"][rows] = stood
-        return stood
-
     def _note_course(
         self,
         rows: Positions,
@@ -528,17 +494,18 @@ class Attention:
         count: Positions,
         window: tuple[Mapping[str, Positions], Mapping[str, Positions]],
         *,
+        turned: keeping.Turned,
         is_evaluated: Flags,
     ) -> None:
         """Into their columns: by how many messages an hour each queue falls further behind."""
         tick_us, slide_us = moment.tick_us, self._evaluation.slide_us
         columns = self.columns
-        is_new = (columns["looked_us"][rows] != tick_us - slide_us) | ~is_evaluated
-        since = np.where(is_new, tick_us, columns["low_from_us"][rows])
+        is_new = (columns["looked_us"][rows] != tick_us - slide_us) | ~is_evaluated | turned.anew
+        since = np.where(is_new | turned.course, tick_us, columns["low_from_us"][rows])
         since = np.maximum(since, moment.run_from_us[self.emitter[rows]])
         columns["looked_us"][rows] = tick_us
         columns["low_from_us"][rows] = since
-        lags = Lags(rows, count, *passages(*window), since, is_new)
+        lags = Lags(rows, count, *passages(*window), since, is_new, turned.course)
         self.courses.note(lags, tick_us=tick_us, slide_us=slide_us)
         growth = columns["growth"][rows]
         growth[since == tick_us] = UNKNOWN
@@ -590,7 +557,7 @@ class Attention:
 
     def _speaking(self, sample: Positions, rows: Positions, tick_us: int) -> Positions:
         """A sample speaks of its queue until another one comes, its client is gone, or its emitter
-        begins anew; of an emitter that tells no snapshots, until it is old.
+        begins anew; of an emitter that reports no snapshots, until it is old.
         """
         has = np.flatnonzero(sample != NOTHING_SAMPLED)
         found = np.full(len(rows), NOTHING_SAMPLED)
@@ -613,23 +580,23 @@ class Attention:
         return made
 
     def _extremes(self, rows: Positions, tick_us: int) -> Extremes:
-        midway_us = tick_us - self._steps // 2 * self._evaluation.slide_us
+        evaluation = self._evaluation
+        slide_us = evaluation.slide_us
+        midway_us = tick_us - self._steps // 2 * slide_us
         end, reached = self.ring["max_offset"], self.ring["reached"]
-        least = np.full(len(rows), NEVER)
-        for slot in range(self._size):
-            count = open_messages(end[slot][rows], reached[slot][rows])
-            np.minimum(least, np.where(count == UNKNOWN, NEVER, count), out=least)
-        return Extremes(least, reached[self.slot(midway_us)][rows])
-
-
-def _keep_trouble(
-    verdict: Judged, now: Mapping[str, Positions], is_unsettled: Flags, run_from_us: Positions
-) -> None:
-    """Behind a stretch of which nothing is known, trouble is not over before that is seen: until
-    its window is complete again a queue keeps the rule and kind it had, unless it is well.
-    """
-    from_us = now["evaluated_from_us"]
-    is_kept = (now["is_bad"] == 1) & is_unsettled & (from_us != UNKNOWN) & (from_us < run_from_us)
-    is_kept &= ~verdict.is_at_rest & (verdict.rule <= HEALTHY_MAX)
-    for name, found in (("rule", verdict.rule), ("kind", verdict.kind)):
-        found[is_kept] = now[name][is_kept]
+        begin_us = np.maximum(self.columns["based_us"][rows], tick_us - evaluation.window_us)
+        first, last = np.full(len(rows), UNKNOWN), np.full(len(rows), UNKNOWN)
+        least, midway = np.full(len(rows), NEVER), np.full(len(rows), UNKNOWN)
+        never_fell = np.ones(len(rows), bool)
+        for at_us in range(tick_us - evaluation.window_us, tick_us + 1, slide_us):
+            slot = self.slot(at_us)
+            mark = reached[slot][rows]
+            count = np.where(at_us >= begin_us, open_messages(end[slot][rows], mark), UNKNOWN)
+            is_known = count != UNKNOWN
+            first = np.where(first == UNKNOWN, count, first)
+            np.minimum(least, np.where(is_known, count, NEVER), out=least)
+            never_fell &= ~is_known | (last == UNKNOWN) | (count >= last)
+            last = np.where(is_known, count, last)
+            midway = np.where((midway == UNKNOWN) & (at_us >= midway_us) & is_known, mark, midway)
+        is_half = begin_us <= midway_us
+        return Extremes(first, least, midway, never_fell & (last > first), is_half)

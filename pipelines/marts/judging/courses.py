@@ -1,4 +1,4 @@
-"""Which way a queue's lag goes: by how many messages an hour it grows or shrinks, if certain.
+"""Trend of a queue's lag: messages per hour by which it grows or shrinks, if certain.
 
 Place in the walk: the lag of a queue at every tick → the least one of each minute and of each ten
 minutes → a rate, from which the rules SLOW and CATCHING_UP follow.
@@ -27,9 +27,9 @@ from typing import Final
 
 import numpy as np
 
+from pipelines.base.settings import HOUR_US, MINUTE_US
 from pipelines.marts.judging.packed import UNKNOWN, Flags
 from pipelines.marts.mart import Positions
-from pipelines.settings import HOUR_US, MINUTE_US
 
 SPANS_US: Final = (MINUTE_US, 10 * MINUTE_US)
 """Lengths of blocks."""

@@ -1,12 +1,12 @@
-"""Queues that are gone: what a complete snapshot leaves out, and deleted groups and topics.
+"""Queues that have ended: left out of a complete snapshot, or their group or topic deleted.
 
 Place in the walk: lifecycle → from which tick on a queue's last row speaks of nothing any more. A
-SNAPSHOT says that every queue that is still there has a row from `seq_from` on; GROUP_GONE and
-TOPIC_GONE that what was told before them has ended. A row after an ending begins another life, with
-which nothing earlier is compared.
+SNAPSHOT says that every queue that is still there has a row from `seq_from` on; GROUP_GONE,
+TOPIC_GONE, TOPIC_LEFT and OFFSETS_DELETED that what was reported before them has ended. A row after
+an ending begins another life, with which nothing earlier is compared.
 
 Invariant: between two rows of a queue nothing of it changed, as far as the horizon of its emitter
-goes, once the emitter has told a snapshot. One that never does (an earlier engine) reports every
+goes, once the emitter has sent a snapshot. One that never does (an earlier engine) reports every
 queue each 30 s, and its queues are gone when it does not.
 """
 
@@ -20,12 +20,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pipelines.lake.schemas import KEY_TEXT
 from pipelines.marts.judging.arrivals import Grid, Shipped, seen_from, ticks_of
 from pipelines.marts.judging.packed import Flags, numbers
-from pipelines.marts.mart import KEY_TEXT
 
 SNAPSHOT: Final = "SNAPSHOT"
-_KINDS: Final = (SNAPSHOT, "GROUP_GONE", "TOPIC_GONE")
+_KINDS: Final = (SNAPSHOT, "GROUP_GONE", "TOPIC_GONE", "TOPIC_LEFT", "OFFSETS_DELETED")
 
 ENDINGS: Final = pa.schema(
     [

@@ -1,14 +1,15 @@
-"""A head that others pass: a message in a listener while its client finishes what lies behind it.
+"""Finds stuck heads: a message in a listener while its client finishes those behind it.
 
 Place in the walk: what clients say of the heads of their windows → since when each head is in its
 listener, and whether it has been passed for so long that no window need be waited for.
 
-A head is told when it was the head at the look before as well, an answer of its client that came
-later confirms it, it is in its listener for nearly two slides, messages behind it were finished
-meanwhile, and it is there for far longer than calls usually take (`service_times`), and for twice
-as long as heads of this queue have lately stood before they moved on. Whose calls take long, or who
-tells less, is judged by the window. A message of 9 s or more among quick ones may so be told once:
-it stands for two slides by then, and a head that is frozen is to be told within three.
+A head is reported when it was the head at the look before as well, an answer of its client that
+came later confirms it, it is in its listener for nearly two slides, messages behind it were
+finished meanwhile, and it is there for far longer than calls usually take (`service_times`), and
+for twice as long as heads of this queue have lately stood before they moved on. A client whose
+calls take long, or that reports less, is judged by the window. A message of 9 s or more among quick
+ones may so be reported once: it stands for two slides by then, and a frozen head has to be reported
+within three.
 
 Times of a client are held against each other alone: its clock may be wrong by any amount. Since
 when a head stands by the broker's clock is the latest moment that its client's answers allow.
@@ -25,9 +26,9 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
+from pipelines.base.settings import SECOND_US, Evaluation
 from pipelines.marts.judging.packed import UNKNOWN, Flags, numbers
 from pipelines.marts.mart import Positions
-from pipelines.settings import SECOND_US, Evaluation
 
 STANDS_SLIDES: Final = 2
 JITTER_US: Final = SECOND_US
@@ -139,8 +140,8 @@ class Heads:
     ) -> Passed:
         """Which heads of these queues are passed for too long?
 
-        told: which of them have a client that tells what it holds; sample: what it told of these.
-        usual_of: how the groups of some queues usually work.
+        reported: which of them have a client that reports what it holds; sample: what it reported
+        on these. usual_of: how the groups of some queues usually work.
         """
         is_silent = np.ones(len(rows), bool)
         is_silent[told] = False
@@ -190,7 +191,7 @@ class Heads:
         age_us = np.where(now["head_age_us"] == UNKNOWN, 0, np.maximum(now["head_age_us"], 0))
         from_us = np.where(in_listener, now["event_us"] - age_us, UNKNOWN)
         from_us = np.where(is_same, np.minimum(from_us, head["from_us"]), from_us)
-        # An answer that is no news is no row: what was told holds until it is told otherwise.
+        # An answer that is no news is no row: what was reported holds until something else is.
         asked_us = tick_us - self._evaluation.slide_us
         until_us = np.where(in_listener, np.maximum(now["event_us"], asked_us), UNKNOWN)
         head["offset"] = np.where(in_listener, now["first_held"], UNKNOWN)

@@ -1,4 +1,4 @@
-"""Judged queues as rows: what the marts behind the judges start from.
+"""Judged queues as rows: the input of the marts behind the judges.
 
 Every queue that was looked at at a tick is a row with its figures. Rows in trouble are those of
 queues shown as bad, or good again, or with messages that a crash would repeat, at ticks at which
@@ -18,20 +18,21 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pipelines.base.settings import SECOND_US, Evaluation
+from pipelines.lake.schemas import KEY_TEXT
 from pipelines.marts.judging.attention import NOTHING_SAMPLED, Attention
 from pipelines.marts.judging.packed import UNKNOWN, Flags, as_column, numbers
 from pipelines.marts.judging.progress import open_messages
-from pipelines.marts.judging.rules import KINDS, RULES, time_lag_us
-from pipelines.marts.judging.told import Told
+from pipelines.marts.judging.rules import KINDS, RULES, TOO_EARLY, time_lag_us
+from pipelines.marts.judging.tick_verdicts import Told
 from pipelines.marts.keys import QUEUE_FIELDS
-from pipelines.marts.mart import KEY_TEXT, Positions
-from pipelines.settings import SECOND_US, Evaluation
+from pipelines.marts.mart import Positions
 
 PERIOD_US: Final = 10 * SECOND_US
-"""Groups, and what is exposed to a crash, are told on a grid of this period."""
+"""Groups, and what is exposed to a crash, are reported on a grid of this period."""
 
 HEAD: Final = ("head_message_id", "head_offset", "head_since_us", "stack")
-"""What a sample tells of the head of a client's window."""
+"""What a sample reports on the head of a client's window."""
 
 _THIN: Final = (
     ("number", pa.int32()),
@@ -51,6 +52,8 @@ _THIN: Final = (
     ("members", pa.int32()),
     ("seq", pa.int64()),
     ("complete_from_us", pa.int64()),
+    ("is_silent", pa.bool_()),
+    ("swings", pa.bool_()),
 )
 _IN_TROUBLE: Final = (
     ("cluster", KEY_TEXT),
@@ -93,10 +96,12 @@ window is complete from this tick and a window on.
 open, open_before: messages that nobody has finished, as far as is known, now and a window ago.
 reached: the first of them; open_since_us: its store time, as waiting_since_us. growth: messages an
 hour by which they become more, below 0: less; 0 when neither is certain, null when it is too early
-to say. retained: messages that the queue keeps before the first open one, where they become more
-and the queue has begun to delete. is_told: the client tells what it holds. patience_us: for how
-long the queue has to stand before that is told. commit_cadence_ms: how often its offset is
-reported, null when that is not learnt.
+to say. swings: the lag swings regularly, so that a growth of 0 is certain. retained: messages that
+the queue keeps before the first open one, where they become more and the queue has begun to delete.
+is_told: the client reports what it holds. patience_us: for how long the queue has to stand before
+that is reported. is_silent: its client says neither what it holds nor, as far as was seen, how
+often it reports its offset. commit_cadence_ms: how often its offset is reported, null when that is
+not learnt.
 """
 
 
@@ -165,7 +170,7 @@ class JudgedRows:
         return pa.table([*thin.columns, *detail.columns], schema=JUDGED)
 
     def _has_new_head(self, rows: Positions, tick_us: int) -> Flags:
-        """Does the sample that the queue has now name another head than the one before, or tell
+        """Does the sample that the queue has now name another head than the one before, or report
         more of it?
         """
         attention = self._attention
@@ -198,16 +203,17 @@ class JudgedRows:
             told.is_bad[some],
             told.was_bad[some],
             told.ends[some],
-            told.judged.rule[some].astype(np.int32),
+            np.where(told.is_early[some], TOO_EARLY, told.judged.rule[some]).astype(np.int32),
             columns["lag"][rows],
-            told.open[some],
-            open_messages(told.before["max_offset"][some], told.before["reached"][some]),
+            *_open(columns, rows, told, some),
             columns["growth"][rows],
             _retained(columns, rows, told, some),
             columns["waiting_since_us"][rows],
             columns["members"][rows],
             columns["seq"][rows],
             told.complete_from_us[some],
+            told.is_silent[some],
+            told.swings[some],
         ]
 
     def _detail(self, tick_us: int, told: Told, some: Positions) -> pa.Table:
@@ -250,6 +256,21 @@ class JudgedRows:
         for name in ("committed", "pulled", "min_offset", "max_offset", "last_pull_us"):
             made[name] = as_column(now[name])
         return pa.table([made[name] for name, _ in _IN_TROUBLE], schema=pa.schema(_IN_TROUBLE))
+
+
+def _open(
+    now: Mapping[str, Positions], rows: Positions, told: Told, some: Positions | slice
+) -> tuple[Positions, Positions]:
+    """Messages that nobody has finished, now and a window ago. Of what was pulled and not reported
+    nobody says that it is; a window ago says nothing where reports are that rare.
+    """
+    before = open_messages(told.before["max_offset"][some], told.before["reached"][some])
+    by_pulls = told.by_pulls[some]
+    unreported = open_messages(now["max_offset"][rows], now["committed"][rows])
+    return (
+        np.where(by_pulls, unreported, told.open[some]),
+        np.where(by_pulls, UNKNOWN, before),
+    )
 
 
 def _retained(

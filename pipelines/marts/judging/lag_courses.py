@@ -1,4 +1,4 @@
-"""The courses of the queues that are looked at, kept from tick to tick.
+"""Lag trends of the queues under judgement, kept from tick to tick.
 
 Place in the walk: open messages of queues at a tick → least lags of blocks (`courses`) and turns
 (`swings`) → by how many messages an hour each queue falls behind, and whether that is a deficit.
@@ -13,11 +13,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from pipelines.base.settings import Evaluation
 from pipelines.marts.judging import courses, swings
 from pipelines.marts.judging.packed import UNKNOWN, Flags
 from pipelines.marts.judging.progress import open_messages
 from pipelines.marts.mart import Positions
-from pipelines.settings import Evaluation
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +35,8 @@ class Lags:
     """Since when the queue is looked at without a break."""
     is_new: Flags
     """Is this the first tick of that?"""
+    is_other_course: Flags
+    """Does its course begin anew, and not its swings?"""
 
 
 def passages(
@@ -61,7 +63,12 @@ class LagCourses:
     def note(self, lags: Lags, *, tick_us: int, slide_us: int) -> None:
         """The lags of a tick."""
         courses.note(
-            self.lows, lags.rows, lags.count, lags.is_new, tick_us=tick_us, slide_us=slide_us
+            self.lows,
+            lags.rows,
+            lags.count,
+            lags.is_new | lags.is_other_course,
+            tick_us=tick_us,
+            slide_us=slide_us,
         )
         moved = np.maximum(lags.produced, lags.finished)
         swings.note(

@@ -1,9 +1,9 @@
-"""What is new of queues, in the columns of the judges: rows, samples, and offsets to regain.
+"""News of queues in the judges' columns: rows, samples, and offsets to regain.
 
 Place in the walk: facts of a cut → per tick one row per queue. Rows beyond the last tick wait, the
 last one per queue and tick.
 
-Invariant: a sample or a fall of a queue that has not been reported yet tells nothing, since nobody
+Invariant: a sample or a fall of a queue that has not been reported yet is left out, since nobody
 could say where it belongs. Absent on purpose: verdicts.
 """
 
@@ -17,13 +17,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pipelines.base.settings import HOUR_US
+from pipelines.lake.schemas import KEY_TEXT
 from pipelines.marts.judging.arrivals import Grid, Shipped, batches, last_of, seen_from, ticks_of
 from pipelines.marts.judging.packed import NEVER, UNKNOWN, Flags, flags, numbers
-from pipelines.marts.judging.rules import EXACT, STATES, UNREADABLE
-from pipelines.marts.keys import QUEUE_KEY, as_text, is_one_of, positions_of
-from pipelines.marts.mart import KEY_TEXT, Positions, coded
+from pipelines.marts.judging.rules import EXACT, NONE, STATES, UNREADABLE
+from pipelines.marts.keys import QUEUE_KEY, as_text, positions_of
+from pipelines.marts.mart import Positions, coded
 from pipelines.marts.offset_violations import EARLIER_LIFE
-from pipelines.settings import HOUR_US
+from pipelines.staging.facts import is_one_of
 
 REWIND_MEMORY_US: Final = HOUR_US
 """A fall of the committed offset is remembered this long, or until it is regained or reset by an
@@ -142,8 +144,10 @@ def figures_of(rows: pa.Table) -> dict[str, Positions]:
     codes = _state_codes(words)
     is_broadcast = flags(rows["is_broadcast"])
     waiting = numbers(rows["time_lag_us"])
-    is_exact = ((codes == EXACT) | (codes == UNREADABLE)) & ~is_broadcast
-    since = np.where(is_exact, numbers(rows["store_us_at_committed"]), NEVER)
+    stored = numbers(rows["store_us_at_committed"])
+    has_begun = (codes == NONE) & (stored != UNKNOWN)
+    is_exact = ((codes == EXACT) | (codes == UNREADABLE) | has_begun) & ~is_broadcast
+    since = np.where(is_exact, stored, NEVER)
     since[(waiting == UNKNOWN)] = UNKNOWN
     plain = {
         name: numbers(rows[name])
@@ -279,8 +283,8 @@ def _behind_head_us(held: pa.Table, *moments: str) -> pa.Array:
 
 
 def _attended_us(held: pa.Table, moments: Positions) -> Positions:
-    """When a client turned to its queue last, by its own account; of one that is told to have done
-    so of late, now, so that its clock does not matter.
+    """When a client turned to its queue last, by its own account; of one that is reported to have
+    done so of late, now, so that its clock does not matter.
     """
     attended = pc.fill_null(held["attended"], False)
     is_told = np.asarray(pc.is_valid(held["attended"]))

@@ -1,4 +1,4 @@
-"""Numbers of a state as plain arrays, in which one number stands for unknown.
+"""Plain arrays for the numbers of a state, with one value that means unknown.
 
 Place in the walk: between Arrow's columns and the arithmetic of the judges. A null costs a mask
 beside every array; inside a state, and only there, UNKNOWN takes its place.

@@ -1,16 +1,18 @@
-"""How far a group is in a queue by what happens, and since when it stands: never by commits alone.
+"""Real progress of a group in a queue, and since when it stands: never by commits alone.
 
-Place in the walk: the last row of a queue and what its client tells it holds → the offset that is
+Place in the walk: the last row of a queue and what its client says it holds → the offset that is
 reached, what is open behind it, and whether it has stood for longer than is usual.
 
-A client that tells what it holds says itself how far it has finished: the offset it would report
-now, or the first one it holds. Of one that tells nothing, reports of offsets are all that is known
-of what it finished; when they come rarely, or have not been seen to come, the pulls tell that it is
-alive, and what is pulled counts as finished. How long it usually takes between two reports is
-learnt, and silence means something only when it is longer than that. A report that comes when the
-message at its offset has already waited for longer than is allowed shows that what was pulled
-behind it was not finished: as much as two reports on end have shown is believed to be held from
-then on. A group that had members and has none is dead at once.
+A client that reports what it holds says itself how far it has finished: the offset it would report
+now, or the first one it holds. Of one that reports nothing of it, reports of offsets are all that
+is known of what it finished: what is pulled is not finished, and the consume offset decides. Only
+where reports are known to come rarely the pulls show that it is alive, and what is pulled counts as
+reached until the next report is overdue. How long it usually takes between two reports is learnt;
+before it has been seen to report twice, it is taken to do so as RocketMQ's clients do
+(PRIOR_CADENCE_MS). Silence means something when it is longer. A report that comes when the message
+at its offset has already waited for longer than is allowed shows that what was pulled behind it was
+not finished: once two reports on end have shown some, as much as the last one did is believed to be
+held. A group that had members and has none is dead at once.
 
 Invariant: the highest finished offset (`processed`) is no progress: behind a message that is stuck
 others are finished. Absent on purpose: rules.
@@ -23,9 +25,9 @@ from typing import Final
 
 import numpy as np
 
+from pipelines.base.settings import MS_US, SECOND_US, Evaluation
 from pipelines.marts.judging.packed import NEVER, UNKNOWN, Flags
 from pipelines.marts.mart import Positions
-from pipelines.settings import MS_US, SECOND_US, Evaluation
 
 HELD_PULL_US: Final = 30 * SECOND_US
 """A pull that finds nothing is held by the broker for as long as this before the client asks
@@ -37,12 +39,12 @@ CADENCES: Final = 2
 """Silence of that many usual gaps says that something is wrong."""
 CADENCE_MS_MAX: Final = 3_600_000
 """Longer gaps are not learnt: a client of which nothing is seen for twice this long stands."""
-UNLEARNT_US: Final = 1_800 * SECOND_US
-"""As long as pulls go on, and it is not known yet how often offsets are reported, their standing
-still says nothing for this long.
+PRIOR_CADENCE_MS: Final = 5_000
+"""How often a client reports its offsets that was not seen to do so twice: RocketMQ's clients do it
+each five seconds, unless somebody has configured them otherwise.
 """
-UNLEARNT_STILL_US: Final = 300 * SECOND_US
-"""The same when the pulls have brought nothing more for so long: nobody seems to work then."""
+STILL_RARE: Final = 1.5
+"""Who reports rarely does so until its usual gap is this much shorter."""
 UNLEARNT: Final = -1
 """In place of a gap or a cadence."""
 DECAY: Final = 8
@@ -62,24 +64,37 @@ def is_pulled(now: Mapping[str, Positions], tick_us: int, evaluation: Evaluation
     return np.asarray(is_known & (lately | is_held))
 
 
+def may_be_pulled(now: Mapping[str, Positions], tick_us: int, evaluation: Evaluation) -> Flags:
+    """Is it pulled, or was it at a moment that nobody reports, by a group that has members?"""
+    is_untimed = (now["last_pull_us"] == UNKNOWN) & (now["pulled"] != UNKNOWN)
+    is_untimed &= now["members"] > 0
+    return np.asarray(is_pulled(now, tick_us, evaluation) | is_untimed)
+
+
 def reached(
-    now: Mapping[str, Positions], told: Positions, is_told: Flags, evaluation: Evaluation
+    now: Mapping[str, Positions], told: Positions, is_told: Flags, is_by_pulls: Flags
 ) -> Positions:
     """The first offset that is not finished, as far as anybody knows; UNKNOWN when nobody does.
 
-    told: what the client says of it, UNKNOWN where it says nothing.
+    reported: what the client says of it, UNKNOWN where it says nothing.
     """
     committed, end = now["committed"], now["max_offset"]
-    by_pulls = np.where(goes_by_pulls(now, is_told, evaluation), _unheld(now), UNKNOWN)
+    by_pulls = np.where(is_by_pulls, _unheld(now), UNKNOWN)
     seen = np.where(is_told, told, by_pulls)
     found = np.maximum(committed, np.minimum(seen, end))
     return np.where(now["is_broadcast"] == 1, UNKNOWN, found)
 
 
 def goes_by_pulls(now: Mapping[str, Positions], is_told: Flags, evaluation: Evaluation) -> Flags:
-    """Nobody tells what is held, and offsets are reported too rarely to say what is finished."""
+    """Nobody reports what is held, and offsets are known to be reported too rarely to say what is
+    finished.
+    """
     usual_us = CADENCES * now["commit_cadence_ms"] * MS_US
-    is_rare = (usual_us < 0) | (usual_us > evaluation.window_us)
+    is_rare = usual_us > evaluation.window_us
+    # A habit is not exact, and every change of the mark would begin its course anew.
+    is_rare |= (now["by_pulls"] == 1) & (STILL_RARE * usual_us > evaluation.window_us)
+    # Of what the last report alone has shown to be held nobody knows how much it was.
+    is_rare &= (now["commit_held_last"] == 0) | (now["commit_held"] > 0)
     return np.asarray(~is_told & is_rare & (now["committed"] != UNKNOWN) & ~is_dead(now))
 
 
@@ -96,9 +111,9 @@ def held_at_report(
     tick_us: int,
     evaluation: Evaluation,
 ) -> tuple[Positions, Positions]:
-    """(at the last report that moved the offset, shown by the last two): messages that were pulled
-    and not finished. None is held where the message at the offset is young, for then it may be at
-    work; `before` is a tick ago, so that what was pulled meanwhile does not count.
+    """(at the last report that moved the offset, the same once two on end have shown any): messages
+    that were pulled and not finished. None is held where the message at the offset is young, for
+    then it may be at work; `before` is a tick ago: what was pulled meanwhile does not count.
     """
     committed, pulled = now["committed"], before["pulled"]
     has_moved = (before["committed"] != UNKNOWN) & (committed > before["committed"])
@@ -107,8 +122,27 @@ def held_at_report(
     is_old = is_waiting & is_late(since_us, tick_us, evaluation) & (pulled != UNKNOWN)
     held = np.where(is_old, np.maximum(pulled - committed, 0), 0)
     last = np.where(has_moved, held, now["commit_held_last"])
-    shown = np.where(has_moved, np.minimum(held, now["commit_held_last"]), now["commit_held"])
+    confirmed = np.where(now["commit_held_last"] > 0, held, 0)
+    shown = np.where(has_moved, confirmed, now["commit_held"])
     return last, shown
+
+
+def was_deleted(now: Mapping[str, Positions], former: Mapping[str, Positions]) -> Flags:
+    """Were messages deleted since the tick before that nobody had finished or pulled by then?"""
+    mark = np.maximum(former["reached"], former["committed"])
+    seen = np.maximum(mark, former["pulled"])
+    is_lost = (mark != UNKNOWN) & (now["min_offset"] > seen)
+    return np.asarray(is_lost & (now["is_broadcast"] == 0))
+
+
+def goes_on_losing(now: Mapping[str, Positions], tick_us: int, evaluation: Evaluation) -> Flags:
+    """Were messages deleted unread within the last window, or as often as they lately were?"""
+    last_us, before_us = now["lost_us"], now["lost_before_us"]
+    is_known = last_us != UNKNOWN
+    gap_us = np.where(before_us == UNKNOWN, 0, last_us - before_us)
+    usual_us = CADENCES * np.minimum(gap_us, CADENCE_MS_MAX * MS_US)
+    ago_us = tick_us - np.where(is_known, last_us, 0)
+    return np.asarray(is_known & (ago_us <= np.maximum(usual_us, evaluation.window_us)))
 
 
 def open_messages(max_offset: Positions, mark: Positions) -> Positions:
@@ -148,10 +182,24 @@ def is_late(since_us: Positions, tick_us: int, evaluation: Evaluation) -> Flags:
     return np.asarray((since_us != UNKNOWN) & (since_us < latest_us))
 
 
-def stood_since_us(since_us: Positions, tick_us: int, *, waits: Flags, is_same: Flags) -> Positions:
-    """The tick since which an offset stands while messages wait; UNKNOWN when it does not."""
-    begun = np.where(is_same & (since_us != UNKNOWN), since_us, tick_us)
-    return np.where(waits, begun, UNKNOWN)
+def is_far_behind(since_us: Positions, tick_us: int, evaluation: Evaluation) -> Flags:
+    """Has the message with this store time waited for a multiple of what is allowed?"""
+    latest_us = tick_us - evaluation.far_times * evaluation.allowed_time_ms * MS_US
+    return np.asarray((since_us != UNKNOWN) & (since_us < latest_us))
+
+
+def stood_since_us(
+    since_us: Positions, tick_us: int, *, waits: Flags, is_same: Flags, came_us: Positions
+) -> Positions:
+    """The moment since which an offset stands while messages wait; UNKNOWN when it does not.
+
+    came_us: since when the message at the offset of a queue waits at which nothing waited before;
+    UNKNOWN: it is this tick.
+    """
+    is_known = (came_us != UNKNOWN) & (came_us != NEVER)
+    came = np.where(is_known, np.minimum(came_us, tick_us), tick_us)
+    begun = np.where(since_us != UNKNOWN, since_us, came)
+    return np.where(waits, np.where(is_same, begun, tick_us), UNKNOWN)
 
 
 def learnt(
@@ -174,12 +222,9 @@ def patience_us(cadence_ms: Positions, evaluation: Evaluation) -> Positions:
     return np.maximum(CADENCES * cadence_ms * MS_US, evaluation.window_us)
 
 
-def report_patience_us(
-    now: Mapping[str, Positions], cadence_ms: Positions, tick_us: int, evaluation: Evaluation
-) -> Positions:
-    """How long a consume offset may stand whose client tells nothing but its reports."""
-    is_asked = (cadence_ms == UNLEARNT) & is_pulled(now, tick_us, evaluation)
-    is_moving = tick_us - now["moved_us"] <= UNLEARNT_STILL_US
-    unlearnt = np.where(is_moving, UNLEARNT_US, UNLEARNT_STILL_US)
-    usual = patience_us(cadence_ms, evaluation)
-    return np.where(is_asked, np.maximum(unlearnt, usual), usual)
+def usual_gap_ms(cadence_ms: Positions, is_read: Flags) -> Positions:
+    """The same, and before it is learnt how often RocketMQ's clients report; nobody reports of a
+    queue that nobody reads, so there the window alone is waited for.
+    """
+    prior = np.where(is_read, PRIOR_CADENCE_MS, 0)
+    return np.where(cadence_ms == UNLEARNT, prior, cadence_ms)

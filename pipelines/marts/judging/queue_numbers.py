@@ -1,4 +1,4 @@
-"""The number of every queue of a group: the row that it has in the states of all judges.
+"""Numbers the queues of groups: a number is the queue's row in the states of all judges.
 
 Place in the walk: group_watermarks → numbers, which consumer_lag, judged_queues and group_state
 share, so that texts are looked up once a cycle.
@@ -14,8 +14,9 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
+from pipelines.lake.schemas import KEY_TEXT
 from pipelines.marts.keys import QUEUE_FIELDS, QUEUE_KEY, as_text, positions_of
-from pipelines.marts.mart import KEY_TEXT, Given, Made, Positions, Step
+from pipelines.marts.mart import Given, Made, Positions, Step
 
 NAME: Final = "queue_numbers"
 NUMBERED: Final = pa.schema([("number", pa.int64()), ("is_first", pa.bool_())])

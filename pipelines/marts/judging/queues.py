@@ -1,4 +1,4 @@
-"""Every queue of every group, judged at every tick at which something about it may be new.
+"""Judges every queue of every group, at each tick at which something may be new.
 
 Place in the walk: group_watermarks, client_windows, falls of offsets and ticks → judged rows, from
 which stalled_windows, group_state and the exposures to duplicates follow.
@@ -20,6 +20,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pipelines.base.settings import REPORT_SPAN_US
+from pipelines.lake.schemas import KEY_TEXT
 from pipelines.marts.judging import ticks as grid
 from pipelines.marts.judging.arrivals import (
     HORIZONS,
@@ -40,13 +42,7 @@ from pipelines.marts.judging.attention import (
     Attention,
     Moment,
 )
-from pipelines.marts.judging.endings import (
-    ENDINGS,
-    SNAPSHOT,
-    Ending,
-    Texts,
-    endings_arrived,
-)
+from pipelines.marts.judging.endings import ENDINGS, SNAPSHOT, Ending, Texts, endings_arrived
 from pipelines.marts.judging.heads import HEADS, Heads, Usual
 from pipelines.marts.judging.heads import OF_SAMPLE as OF_HEAD
 from pipelines.marts.judging.judged_rows import JUDGED, JudgedRows
@@ -67,8 +63,7 @@ from pipelines.marts.judging.queue_numbers import NAME as QUEUE_NUMBERS
 from pipelines.marts.judging.queue_numbers import with_rows
 from pipelines.marts.judging.rules import KINDS, RULES, STATES
 from pipelines.marts.judging.service_times import SERVICES, STATS, ServiceTimes
-from pipelines.marts.mart import KEY_TEXT, Given, Made, Positions, Step, coded, fleeting
-from pipelines.settings import REPORT_SPAN_US
+from pipelines.marts.mart import Given, Made, Positions, Step, coded, fleeting
 
 NAME: Final = "judged_queues"
 
@@ -88,6 +83,7 @@ _NARROW: Final = {
     "commit_gap_ms": pa.int32(),
     "commit_cadence_ms": pa.int32(),
     "had_members": pa.int8(),
+    "by_pulls": pa.int8(),
 }
 """Columns of a queue that need no 64 bits; the others may be UNKNOWN."""
 _NOBODY: Final = -1
@@ -117,7 +113,7 @@ WINDOWS: Final = fleeting(
 EMITTERS: Final = pa.schema(
     [("emitter", pa.string()), ("tick_us", pa.int64()), ("tells_snapshots", pa.bool_())]
 )
-"""The last living tick of each emitter, and whether it has told a snapshot by then."""
+"""The last living tick of each emitter, and whether it has reported a snapshot by then."""
 
 
 @dataclass(slots=True)
@@ -133,7 +129,7 @@ class _Queues:
     emitter: Positions
     """Per queue the number of its emitter."""
     tells_snapshots: dict[str, bool]
-    """Emitters that have told a snapshot before this cycle."""
+    """Emitters that have reported a snapshot before this cycle."""
 
 
 def judged_queues(given: Given) -> Made:
@@ -342,7 +338,7 @@ def _give_heads(
     *,
     given: Given,
 ) -> None:
-    """The heads of windows, where clients tell any, and how long calls of their groups take."""
+    """The heads of windows, where clients report any, and how long calls of their groups take."""
     heads = given.state["heads"]
     if not samples.num_rows and not heads.num_rows:
         return

@@ -1,4 +1,4 @@
-"""The grammar of a queue's state: which rule holds at a tick, and of which kind the trouble is.
+"""Rules of a queue's state: which one holds at a tick, and the kind of the trouble.
 
 Place in the walk: what is seen of queues at a tick → their rules, from which stalled windows and
 group states follow.
@@ -10,13 +10,18 @@ how often a consumer commits. A queue whose window is not complete is judged by 
 none. STALLED is one whose head is passed (`heads`), too: that needs no window.
 
 SLOW is a queue beyond what is allowed that falls behind, however slowly, one whose lag only grew
-over a window while messages wait too long, and one whose messages wait too long while it neither
-falls behind nor gains. One that gains is CATCHING_UP. What is allowed allows no lasting deficit:
-one that has been certain for long is SLOW there, too. Of a lag that swings the course is that from
-one swing to the next.
+over a window while messages wait too long, one whose messages wait too long while it neither falls
+behind nor gains, and one whose messages wait for a multiple of what is allowed, until it is certain
+to gain. One that gains is CATCHING_UP. What is allowed allows no lasting deficit: one that has been
+certain for long is SLOW there, too. Of a lag that swings the course is that from one swing to the
+next. It is too early to say while messages wait too long and nothing else is certain: of a client
+that says nothing of them, and where what waits has only become more.
 
-Invariant: a paused consumer is told as paused, whatever else is true of its queue: its client works
-on the queue by its own account, holds nothing of it and asks for nothing. Absent on purpose:
+DATA_LOST is also a queue of which unread messages were deleted lately, until that goes on no more:
+it is neither well nor only slow (`keeping`).
+
+Invariant: a paused consumer is shown as paused, whatever else is true of its queue: its client
+works on the queue by its own account, holds nothing of it and asks for nothing. Absent on purpose:
 memory; a rule sees one tick and its window.
 """
 
@@ -28,11 +33,11 @@ from typing import Final
 
 import numpy as np
 
+from pipelines.base.settings import SECOND_US, Evaluation
 from pipelines.marts.judging import progress
 from pipelines.marts.judging.heads import Passed
 from pipelines.marts.judging.packed import UNKNOWN, Flags, truncated
 from pipelines.marts.mart import Positions
-from pipelines.settings import SECOND_US, Evaluation
 
 PRODUCE_ALLOWANCE_US: Final = 5 * SECOND_US
 """A lag of what is produced in this time is normal: clients report their offsets each five
@@ -40,8 +45,8 @@ seconds.
 """
 
 LATE_US: Final = 420 * SECOND_US
-"""Messages that wait for too long without a break for so long are told even if the queue neither
-falls behind nor gains: a course that six minutes show has been found by then.
+"""Messages that wait for too long without a break for so long are reported even if the queue
+neither falls behind nor gains: a course that six minutes show has been found by then.
 """
 LATE_SWINGS: Final = 2
 """Where the lag swings, for so many swings more: one that comes back to what is allowed in each of
@@ -127,9 +132,13 @@ class Seen:
     waiting_since_us: Positions
     """Store time of the message at the offset that is reached; NEVER when nothing waits."""
     is_told: Flags
-    """Does its client tell what it holds?"""
+    """Does its client report what it holds?"""
+    by_pulls: Flags
+    """Does what was pulled count as reached, since it reports too rarely?"""
     is_late_from_first: Flags
     """Have messages waited for too long at every look so far?"""
+    is_silent: Flags
+    """Does its client say neither what it holds nor, as far as was seen, how often it reports?"""
     stands: Flags
     """Did what is reached stand, while messages wait, for longer than is usual?"""
     patience_us: Positions
@@ -137,7 +146,9 @@ class Seen:
     swing_us: Positions
     """How long each swing of its lag takes; UNKNOWN when it has no regular one."""
     is_deficit: Flags
-    """Has it fallen behind for so long that this is told even of what is allowed?"""
+    """Has it fallen behind for so long that this is reported even of what is allowed?"""
+    is_other_course: Flags
+    """Has it become certain at this tick that it falls behind, or uncertain?"""
     passed: Passed
     """Heads that stand while what lies behind them is finished: they need no window."""
     high: Positions
@@ -152,10 +163,16 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Extremes:
-    """Over the ticks of the window: fewest open messages known, and the offset reached midway."""
+    """Over the ticks of the window, or since the course of a queue began anew within it."""
 
+    open_first: Positions
+    """Open messages at its beginning; UNKNOWN when they were never known."""
     open_least: Positions
     reached_midway: Positions
+    only_grew: Flags
+    """Did open messages become more, and never fewer from one tick to the next?"""
+    is_half: Flags
+    """Is that half of the window at least?"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,7 +244,7 @@ def _is_within_allowance(seen: Seen, evaluation: Evaluation) -> Flags:
 
 
 def _may_rest(seen: Seen, evaluation: Evaluation) -> Flags:
-    """A client that tells nothing and has not reported what it pulled is waited for."""
+    """A client that reports nothing and has not reported what it pulled is waited for."""
     now = seen.now
     few = allowed_lag(now["max_offset"], seen.before["max_offset"], evaluation)
     is_late = progress.is_late(now["waiting_since_us"], seen.tick_us, evaluation)
@@ -243,12 +260,16 @@ def _judge_rest(seen: Seen, evaluation: Evaluation, rest: Positions, rule: Posit
     last_report = np.where(
         now["last_commit_us"] == UNKNOWN, now["broker_epoch"], now["last_commit_us"]
     )
-    # As of the row itself: reports that changed nothing are told with a delay.
+    # As of the row itself: reports that changed nothing are reported with a delay.
     has_no_report = now["event_us"] - last_report >= seen.patience_us[rest]
-    is_left = ~_is_pulled(seen, evaluation, rest) | progress.is_dead(now)
+    is_left = ~_may_be_pulled(seen, evaluation, rest) | progress.is_dead(now)
     is_stopped = stands & has_no_report & is_left & ~seen.is_told[rest]
     is_rewound = (high != UNKNOWN) & (now["committed"] != UNKNOWN) & (now["committed"] < high)
-    is_slow, is_catching_up = _courses(seen, evaluation, rest, now)
+    is_slow, is_catching_up, only_grew = _courses(seen, evaluation, rest, now)
+    is_late = progress.is_late(seen.waiting_since_us[rest], seen.tick_us, evaluation)
+    # Who usually rests for longer than a window is well while it does.
+    only_grew &= seen.patience_us[rest] <= evaluation.window_us
+    is_early = seen.is_late_from_first[rest] | (is_late & (only_grew | seen.is_silent[rest]))
     found = np.select(
         [
             is_stopped,
@@ -256,7 +277,7 @@ def _judge_rest(seen: Seen, evaluation: Evaluation, rest: Positions, rule: Posit
             stands | seen.passed.is_told[rest],
             complete & is_slow,
             complete & is_catching_up,
-            seen.is_late_from_first[rest],
+            is_early,
         ],
         [STOPPED, REWOUND, STALLED, SLOW, CATCHING_UP, TOO_EARLY],
         OK,
@@ -267,35 +288,58 @@ def _judge_rest(seen: Seen, evaluation: Evaluation, rest: Positions, rule: Posit
 
 def _courses(
     seen: Seen, evaluation: Evaluation, rest: Positions, now: Mapping[str, Positions]
-) -> tuple[Flags, Flags]:
-    """Which of the queues are slow, and which catch up?"""
+) -> tuple[Flags, Flags, Flags]:
+    """Which of the queues are slow, which catch up, and which only became more?"""
     count, window = seen.open[rest], seen.extremes(rest)
-    is_late = progress.is_late(seen.waiting_since_us[rest], seen.tick_us, evaluation)
-    max_before, mark_before = seen.before["max_offset"][rest], seen.before["reached"][rest]
-    has_before = (max_before != UNKNOWN) & (mark_before != UNKNOWN)
-    before = np.where(has_before, max_before - mark_before, count)
-    allowed = allowed_lag(now["max_offset"], max_before, evaluation)
+    since_us = seen.waiting_since_us[rest]
+    is_late = progress.is_late(since_us, seen.tick_us, evaluation)
+    before = np.where(window.open_first == UNKNOWN, count, window.open_first)
+    allowed = allowed_lag(now["max_offset"], seen.before["max_offset"][rest], evaluation)
     growth, swing_us = now["growth"], seen.swing_us[rest]
     swings = swing_us != UNKNOWN
+    gains = (growth != UNKNOWN) & (growth < 0)
     # A queue that has just stood still is not slow: it is about to be STALLED.
     advances = (window.reached_midway != UNKNOWN) & (now["reached"] > window.reached_midway)
     # In a swing a window says nothing of the course.
     only_grew = ~swings & (count - before > allowed) & (window.open_least == before)
     only_fell = ~swings & (before - count > allowed) & (window.open_least == count)
+    # What ends trouble must last.
+    only_fell &= (window.is_half | (now["is_bad"] == 0)) & ~_is_guessed(seen, rest, now)
+    only_grew |= ~swings & window.only_grew
+    only_grew &= ~gains
     falls_behind = (growth != UNKNOWN) & (growth > 0) & ~only_fell
     since = now["late_us"]
     long_us = LATE_US + LATE_SWINGS * np.where(swings, swing_us, 0)
     is_long = (since != UNKNOWN) & (seen.tick_us - np.maximum(since, 0) >= long_us)
     holds = is_late & is_long & (growth == 0)
-    gains = (growth != UNKNOWN) & (growth < 0)
+    advances &= window.is_half
     is_slow = falls_behind | (is_late & only_grew & advances & ~gains) | (holds & ~only_fell)
+    # One that swings comes back to what is allowed, or is judged from turn to turn.
+    is_far = progress.is_far_behind(since_us, seen.tick_us, evaluation) & ~swings
+    is_slow |= is_far & ~gains & ~only_fell
     # Where waiting begins to be allowed again, samples make it swing.
-    is_far = is_late | ((now["rule"] == CATCHING_UP) & (count > allowed))
-    return is_slow, is_far & (gains | only_fell)
+    is_behind = is_late | ((now["rule"] == CATCHING_UP) & (count > allowed))
+    return is_slow, is_behind & (gains | only_fell), only_grew
+
+
+def _is_guessed(seen: Seen, rest: Positions, now: Mapping[str, Positions]) -> Flags:
+    """Of a client that reports rarely and holds much what it holds is believed by its last reports:
+    a fall of that is none unless its reports show one.
+    """
+    before = {name: seen.before[name][rest] for name in ("max_offset", "committed")}
+    former = progress.open_messages(before["max_offset"], before["committed"])
+    unreported = progress.open_messages(now["max_offset"], now["committed"])
+    has_fallen = (former != UNKNOWN) & (unreported != UNKNOWN) & (unreported < former)
+    return np.asarray(seen.by_pulls[rest] & (now["commit_held"] > 0) & ~has_fallen)
 
 
 def _is_pulled(seen: Seen, evaluation: Evaluation, chosen: Positions) -> Flags:
     return progress.is_pulled(Chosen(seen.now, chosen), seen.tick_us, evaluation)
+
+
+def _may_be_pulled(seen: Seen, evaluation: Evaluation, chosen: Positions) -> Flags:
+    now = Chosen(seen.now, chosen)
+    return progress.may_be_pulled(now, seen.tick_us, evaluation)
 
 
 def _is_paused(seen: Seen, evaluation: Evaluation, chosen: Positions) -> Flags:
@@ -308,19 +352,20 @@ def _is_paused(seen: Seen, evaluation: Evaluation, chosen: Positions) -> Flags:
 
 
 def _kinds(seen: Seen, evaluation: Evaluation, chosen: Positions) -> Positions:
-    """The kind of trouble of queues that stand."""
+    """The kind of trouble of queues that stand; a head is frozen where its client says it holds
+    one.
+    """
     pulled, committed = seen.now["pulled"][chosen], seen.now["committed"][chosen]
     in_flight = (pulled != UNKNOWN) & (committed != UNKNOWN) & (pulled > committed)
     sample = seen.sample(chosen)
     holds = sample["held_count"] > 0
     locked = (sample["locked"] == 1) | (seen.now["is_locked"][chosen] == 1)
-    is_pulled = _is_pulled(seen, evaluation, chosen)
     return np.select(
         [
             seen.now["members"][chosen] == 0,
             locked & (in_flight | holds),
-            holds | (in_flight & is_pulled),
-            ~is_pulled,
+            holds,
+            ~_may_be_pulled(seen, evaluation, chosen) & (seen.now["members"][chosen] != UNKNOWN),
         ],
         [DEAD_CONSUMER, BLOCKED_ORDERLY, FROZEN_HEAD, DEAD_QUEUE],
         UNDETERMINED,

@@ -1,16 +1,16 @@
-"""How long listener calls of a group usually take on a topic: learnt from what its members tell.
+"""Usual length of a group's listener calls on a topic, learnt from its members' reports.
 
 Place in the walk: consume_stats → per group and topic the length that calls hardly ever exceed,
 at their slowest and at their fastest of the last ten to twenty minutes, by which the heads of
 windows are judged.
 
 What is hardly ever exceeded is the 99th percentile, but no more than ten times the median: one call
-of an hour that ended at last teaches nothing. Of a client that tells a mean alone it is twice
+of an hour that ended at last teaches nothing. Of a client that reports a mean alone it is twice
 that. A minute without calls says nothing, and what was learnt before it stays.
 
 Invariant: what is known at a tick follows from the rows that it has seen; what no member confirms
-any more is forgotten when every key has been told anew. Absent on purpose: members. A group works
-as its slowest member does, and as its fastest one.
+any more is forgotten when every key has been reported anew. Absent on purpose: members. A group
+works as its slowest member does, and as its fastest one.
 """
 
 from __future__ import annotations
@@ -21,12 +21,13 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
+from pipelines.base.settings import LOOK_BACK_US, MS_US, SECOND_US
+from pipelines.lake.schemas import KEY_TEXT
 from pipelines.marts.judging.arrivals import Grid, Shipped, batches, seen_from, ticks_of
 from pipelines.marts.judging.heads import Usual
 from pipelines.marts.judging.packed import NEVER, UNKNOWN, numbers
 from pipelines.marts.keys import as_text, overlaid, positions_of
-from pipelines.marts.mart import KEY_TEXT, Positions
-from pipelines.settings import LOOK_BACK_US, MS_US, SECOND_US
+from pipelines.marts.mart import Positions
 
 SPAN_US: Final = 600 * SECOND_US
 """What was usual is known of the present span of this length and of the one before."""
@@ -42,7 +43,7 @@ _LEARNT: Final = (
     *("most_us", "most_before_us", "least_us", "least_before_us"),
 )
 SERVICES: Final = pa.schema([*_KEYS, *((name, pa.int64()) for name in _LEARNT)])
-"""A row per group and topic; UNKNOWN stands for null. told_us: when a member told it last."""
+"""A row per group and topic; UNKNOWN stands for null. told_us: when a member reported it last."""
 _FIGURES: Final = ("seen_us", "usual_us", "listeners")
 STATS: Final = pa.schema([*_KEYS, *((name, pa.int64()) for name in _FIGURES)])
 """What no tick has seen yet."""
@@ -80,7 +81,7 @@ class ServiceTimes:
         self.is_changed = bool(rows.num_rows)
 
     def take(self, tick_us: int) -> None:
-        """What members tell by this tick."""
+        """What members report by this tick."""
         rows = self._by_tick.get(tick_us)
         if rows is None:
             return
@@ -94,7 +95,7 @@ class ServiceTimes:
             of[name][keys[is_old]] = UNKNOWN
         of["told_us"][keys] = tick_us
         listeners, usual = self._rows["listeners"][rows], self._rows["usual_us"][rows]
-        # The most that any member tells now.
+        # The most that any member reports now.
         of["listeners"][keys] = UNKNOWN
         np.maximum.at(of["listeners"], number, listeners)
         some = np.flatnonzero(usual != UNKNOWN)

@@ -1,13 +1,13 @@
-"""Which way a lag goes that swings: work and rest in turn, batches, bursts; and what is usual then.
+"""Trend of a lag that swings (work and rest, batches, bursts), and its usual rests.
 
 Place in the walk: the open messages of a queue at every tick → the last two peaks and troughs →
 the period of the swing, and the rate that remains when the swing is left out; from how long the
 queue stood each time → for how long it usually rests.
 
-Between two turns of a regular swing the lag of a minute says nothing of an hour. What is true is
-told by peaks and troughs: when both rise the queue falls behind, when both sink it gains, and by
-how much is their distance. A swing is over when the present leg is longer, or higher, than the one
-before it in the same direction allows.
+Between two turns of a regular swing the lag of a minute says nothing of an hour. Peaks and troughs
+show the truth: when both rise the queue falls behind, when both sink it gains, and by how much is
+their distance. A swing is over when the present leg is longer, or higher, than the one before it in
+the same direction allows.
 
 Invariant: what is remembered changes only at ticks that look at the queue, and begins anew when one
 did not. Absent on purpose: names of states, and lines through blocks (`courses`).
@@ -21,9 +21,9 @@ from typing import Final
 
 import numpy as np
 
+from pipelines.base.settings import HOUR_US, SECOND_US, Evaluation
 from pipelines.marts.judging.packed import NEVER, UNKNOWN, Flags
 from pipelines.marts.mart import Positions
-from pipelines.settings import HOUR_US, SECOND_US, Evaluation
 
 _TURNS: Final = (
     *("peak", "peak_us", "peak_before", "peak_before_us"),
@@ -77,7 +77,7 @@ that it has ended.
 FORGOTTEN: Final = 2
 """A rest that was usual is so no more when it has not come for so many times its period."""
 CONFIRM_US: Final = 1_500 * SECOND_US
-"""A deficit within what is allowed is told when its course has been certain for so long: chance
+"""A deficit within what is allowed is reported when its course has been certain for so long: chance
 would have to show it three times, ten minutes apart.
 """
 WAIT_GROWTH: Final = 1.2
@@ -355,7 +355,7 @@ class Course:
     """Where queues go."""
 
     per_hour: Positions
-    """Messages, as `courses` tells them now."""
+    """Messages, as `courses` reports them now."""
     was_certain: Flags
     """Was one of the two ways certain lately?"""
     lag: Positions

@@ -1,4 +1,4 @@
-"""The grid of evaluation: at which moments each emitter can be judged.
+"""The evaluation grid: the moments at which each emitter can be judged.
 
 Place in the walk: shipped horizons, boots and losses → ticks, at which queues are judged. Ticks are
 multiples of the slide in data time; those of a shipment lie between the horizon before it and its
@@ -9,8 +9,9 @@ one life, however far apart they are (a shipper may have stood still, its emitte
 can be concluded, and no tick is alive,
 - between the last horizon of a life and the boot of the next one, when that took longer than the
   emitter may be silent (`silence_us`): EMITTER_SILENT;
+- between two looks of an observer that lie further apart than that, as it says: LOOKS_MISSED;
 - from a loss of rows to the end of the first snapshot that began after it: SPOOL_LOSS. An emitter
-  that tells no snapshots reports every queue within REPORT_SPAN_US;
+  that reports no snapshots reports every queue within REPORT_SPAN_US;
 - while its clock is not the time: CLOCK_STEPPED. One that was set forward has passed over a span,
   one that was set back makes the span up, at half speed, in this life. Behind it the age of what
   was stored before its end is unknown (`stepped_us`).
@@ -29,21 +30,24 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from pipelines.marts.keys import is_one_of
+from pipelines.base.settings import CLOCK_STEP_ALLOWED_US, MS_US, REPORT_SPAN_US, silence_us
+from pipelines.lake.schemas import KEY_TEXT
 from pipelines.marts.loss_events import BOOT, SPOOL_LOSS
-from pipelines.marts.mart import KEY_TEXT, Given, Made, Positions, Step
-from pipelines.settings import CLOCK_STEP_ALLOWED_US, MS_US, REPORT_SPAN_US, silence_us
+from pipelines.marts.mart import Given, Made, Positions, Step
+from pipelines.staging.facts import is_one_of
 
 NAME: Final = "ticks"
 EMITTER_SILENT: Final = "EMITTER_SILENT"
 CLOCK_STEPPED: Final = "CLOCK_STEPPED"
+LOOKS_MISSED: Final = "LOOKS_MISSED"
 WORDS: Final = {
     EMITTER_SILENT: "the broker reported nothing more, and was started again later",
-    SPOOL_LOSS: "the broker lost reports; its next snapshot tells how it stands",
-    CLOCK_STEPPED: "the broker's clock was set, so its times are not the time",
+    SPOOL_LOSS: "the broker lost reports; its next snapshot shows how it stands",
+    CLOCK_STEPPED: "the broker's clock was set, so its times are wrong",
+    LOOKS_MISSED: "the broker did not answer its observer for a while",
 }
 """Why nothing is known of any queue of an emitter."""
-_KINDS: Final = (BOOT, "SNAPSHOT", SPOOL_LOSS, CLOCK_STEPPED, "OBSERVED")
+_KINDS: Final = (BOOT, "SNAPSHOT", SPOOL_LOSS, CLOCK_STEPPED, "OBSERVED", LOOKS_MISSED)
 
 TICKS: Final = pa.schema(
     [
@@ -88,7 +92,7 @@ class Emitter:
     why_unknown: str | None = None
     """Why its last tick was not alive; None when it was."""
     lost_seq: int | None = None
-    """The row that told of a loss that no snapshot has made good yet."""
+    """The row that reported on a loss that no snapshot has made good yet."""
     lost_us: int | None = None
     tells_snapshots: bool = False
     stepped_us: int = 0
@@ -109,6 +113,8 @@ class Mark:
     step_us: int = 0
     """By how much the clock was set."""
     report_each_ms: int | None = None
+    since_us: int | None = None
+    """The look before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,6 +188,7 @@ def _marks(lifecycle: pa.Table) -> dict[str, list[Mark]]:
         mark = Mark(
             *(row["seq"], row["kind"], row["event_us"], row.get("seq_from"), step_us),
             report_each_ms=row.get("report_each_ms"),
+            since_us=row.get("time_from_us") if row["kind"] == LOOKS_MISSED else None,
         )
         marks.setdefault(row["emitter"], []).append(mark)
     return marks
@@ -193,8 +200,8 @@ def is_set_by(step_us: int) -> bool:
 
 
 def is_made_good(lost_seq: int, seq_from: int | None) -> bool:
-    """Does a snapshot whose rows begin at `seq_from` tell all that was lost by the row `lost_seq`?
-    One that began before it may have lost rows itself.
+    """Does a snapshot whose rows begin at `seq_from` report all that was lost by the row
+    `lost_seq`? One that began before it may have lost rows itself.
     """
     return seq_from is None or seq_from > lost_seq
 
@@ -227,9 +234,19 @@ def _stretches(
         if mark.step_us > 0:
             yield from _until(known, moment_us - mark.step_us, None, slide_us)
             why = CLOCK_STEPPED
+        if _is_gap(known, mark):
+            yield from _until(known, mark.since_us or 0, None, slide_us)
+            why = LOOKS_MISSED
         yield from _until(known, moment_us - 1, why, slide_us)
         _pass(known, mark, moment_us)
     yield from _until(known, end_us, None, slide_us)
+
+
+def _is_gap(known: Emitter, mark: Mark) -> bool:
+    """Did no look show anything for longer than an emitter may be silent?"""
+    if mark.since_us is None:
+        return False
+    return mark.moment_us - mark.since_us > silence_us(known.report_each_ms)
 
 
 def _pass(known: Emitter, mark: Mark, moment_us: int) -> None:
@@ -249,6 +266,9 @@ def _pass(known: Emitter, mark: Mark, moment_us: int) -> None:
             known.stepped_us = max(known.stepped_us, made_up_us)
         case "OBSERVED":
             known.report_each_ms = mark.report_each_ms
+        case "LOOKS_MISSED":
+            if _is_gap(known, mark):
+                known.alive_since_us = moment_us
         case _:
             known.lost_seq, known.lost_us = mark.seq, moment_us
             known.alive_since_us = moment_us

@@ -1,1 +1,1 @@
-"""Queues of topics that were made again: where groups began in the new life."""
+"""Queues of recreated topics: where groups began to read the new life."""

@@ -1,4 +1,4 @@
-"""One queue of a group whose topic was made again: what shows where the group began in it.
+"""Finds where a group began in one queue of a recreated topic, from what its offsets show.
 
 Place in the walk: positions of a group in the new life, one after the other → a verdict. Pure.
 
@@ -6,7 +6,8 @@ What a member remembers outlives the topic: a running client goes on where it wa
 life, and a RocketMQ that is asked for an offset beyond the end of a queue sends it to that end. So
 what lies before either was passed over. Nobody says so; these say it:
 
-NEW_LIFE      the broker placed the group: exact.
+PULL          where the group begins to pull, as the broker says that placed it (NEW_LIFE), and each
+              time it goes on beyond all that it has pulled: exact.
 beyond the end  an offset of the earlier life. It counts until the queue has grown up to it (the
               group goes on there), or until it is lower (the group was sent to the end; to the
               beginning, when the queue was empty).
@@ -15,7 +16,8 @@ anything else, while the member that read the queue then was there all the time:
               went on. That is unknown, and no 0.
 anything else: whoever came asked the broker, and began at the beginning.
 
-Invariant: a verdict is given once. Absent on purpose: tables, and which rows are handed over.
+Invariant: where a group began is found once; what it skips later is added to it. Absent on
+purpose: tables, which rows are handed over, sentences (`pipelines/sentences/new_lives`).
 """
 
 from __future__ import annotations
@@ -24,17 +26,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from pipelines.marts.sentences import clock, messages
-from pipelines.settings import SECOND_US
+from pipelines.base.settings import SECOND_US
 
 READ: Final = "READ"
 PASSED_OVER: Final = "PASSED_OVER"
 UNKNOWN: Final = "UNKNOWN"
+SET: Final = "SET"
+"""Somebody chose where the group begins."""
 PLACED: Final = "NEW_LIFE"
 """Path of an offset that a broker has set since the topic was made again."""
+PULLED: Final = "PULL"
+"""Path of one from which a member pulls."""
 
 SAME_LOOK_US: Final = SECOND_US
-"""Rows of one look are told within less."""
+"""Rows of one look are reported within less."""
 
 Row = Mapping[str, Any]
 
@@ -73,6 +78,10 @@ class Case:
     """Has the broker stored it, so that any other one was stored after it?"""
     end: int | None = None
     """Where the queue ended when it had it last."""
+    is_placed: bool = False
+    """Did the broker set an offset? It shows where the group begins to pull, too."""
+    is_settled: bool = False
+    """Is it known where the group began?"""
 
     def left(self, client_id: str | None, event_us: int) -> None:
         """A member has left, or is no reader of the queue any more. One that is missed at the look
@@ -86,14 +95,28 @@ class Case:
         """An accepted report of an offset."""
         self._begins(row["min_offset"])
         if row["path"] == PLACED:
-            how = f"the broker placed it at offset {row['offset']}"
-            return self._passed(row["offset"], None, how)
+            self.is_placed = True
+            return None
         if row["path"] != "RESET":
             return self._at(row["offset"], row["max_offset"])
         # Whoever sets an offset knows what is passed over by it.
         if self.carried is None:
-            return self._read()
+            return self._set(row["offset"])
         return self._of_carried(self.carried, min(self.carried, row["offset"]))
+
+    def pulled(self, row: Row) -> Verdict | None:
+        """A member pulls from an offset: the first of its group, or beyond all that it pulled."""
+        self._begins(row["min_offset"])
+        offset, before = row["offset"], row["previous_offset"]
+        if before is not None:
+            begin = max(before, row["min_offset"])
+            how = f"a member went on at offset {offset}, and the group had pulled up to {before}"
+            return Verdict(PASSED_OVER, begin, offset, offset - begin, None, how)
+        if self.is_settled:
+            return None
+        if offset <= row["min_offset"]:
+            return self._read()
+        return self._passed(offset, None, f"its first pull began at offset {offset}")
 
     def lived(self, row: Row) -> Verdict | None:
         """A member was seen to go on where it was in the earlier life, and nobody has stored it."""
@@ -106,6 +129,8 @@ class Case:
     def answered(self, row: Row) -> Verdict | None:
         """Somebody asked where to go on, and forgets where it was."""
         self.left(row["client_id"], self.made_us)
+        if self.is_placed:
+            return None
         if row["told_offset"] is None or row["told_offset"] <= self._first:
             return self._read()
         self.carried = row["told_offset"]
@@ -144,6 +169,9 @@ class Case:
             self.carried, self.end = max(offset, self.carried or 0), max(end, self.end or 0)
             self.is_stored = True
             return None
+        if self.is_placed:  # No pull was shown: the broker may have lost its marks in a crash.
+            how = f"nobody saw where a member began, and it is at offset {offset}"
+            return None if offset <= self._first else self._unseen(offset, how)
         if offset <= self._first and self.is_polled and not self.is_stored:
             # Of a foreign broker it is the word for "none" as well.
             may_be_none = self.reader is not None or self.has_left or self.carried is not None
@@ -168,13 +196,23 @@ class Case:
         return self._passed(passed, offset - passed, how)
 
     def _unknown(self, to_offset: int) -> Verdict:
-        how = "its reader lived through it, and nobody saw where it went on"
+        return self._unseen(
+            to_offset, "its reader lived through it, and nobody saw where it went on"
+        )
+
+    def _unseen(self, to_offset: int, how: str) -> Verdict:
         return Verdict(UNKNOWN, self._first, to_offset, None, None, how)
 
     def _went_on(self, reached: int, seen: int) -> Verdict:
         """The group was seen at an offset at which it went on, or behind it."""
         how = f"it went on at offset {reached}, where it was in the earlier life"
         return self._passed(reached, seen - reached if self.is_polled else None, how)
+
+    def _set(self, offset: int) -> Verdict:
+        """Somebody set the group's offset."""
+        if offset <= self._first:
+            return self._read()
+        return Verdict(SET, self._first, offset, None, None, f"it was set to offset {offset}")
 
     def _passed(self, to_offset: int, error: int | None, how: str) -> Verdict:
         if to_offset <= self._first:
@@ -185,19 +223,3 @@ class Case:
 
     def _read(self) -> Verdict:
         return Verdict(READ, self._first, self._first, 0, None, f"it began at {self._first}")
-
-
-def sentence(row: Row, made_us: int, verdict: Verdict) -> str:
-    """What became of the new life's first messages, in words."""
-    told = f"topic {row['topic']} made again at {clock(made_us)}; "
-    group, queue = f"group {row['group']}", f"queue {row['queue_id']}"
-    if verdict.outcome == READ:
-        return f"{told}{group} reads all of {queue}: {verdict.how}"
-    if verdict.messages is None:
-        most = messages(verdict.to_offset - verdict.from_offset)
-        return f"{told}{group} may have passed over up to {most} of {queue}: {verdict.how}"
-    verb = "was" if verdict.messages == 1 else "were"
-    return (
-        f"{told}{messages(verdict.messages)} of its new life {verb} passed over by {group} in "
-        f"{queue}: {verdict.how}"
-    )

@@ -1,1 +1,1 @@
-"""The risk of consuming messages twice: what opens it, what confirms it, what ends it."""
+"""The risk of double consumption: events that open, confirm and end it."""

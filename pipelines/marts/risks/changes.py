@@ -1,12 +1,12 @@
-"""How an event changes a window of risk. Pure.
+"""Applies an event to a window of risk. Pure.
 
 Place in the walk: `fold` decides which change an event is, this module carries it out.
 
-Two readers. A reader that was told where to begin may read beside the one before it for a while:
-both pull each new message, so all of them come twice, however many. That is what
+Two readers. A reader that was answered where to begin may read beside the one before it for a
+while: both pull each new message, so all of them come twice, however many. That is what
 `all_from_offset` says. It ends when messages have been there for a second or more and came to one
 reader only: one that stops pulling for longer than the samples are apart, and goes on, is taken for
-gone meanwhile.
+gone meanwhile. A reader that has left, or says that it does not hold the queue, is none any more.
 
 Invariant: a change leaves what was seen as it is. Absent on purpose: revisions and their numbers.
 """
@@ -16,18 +16,22 @@ from __future__ import annotations
 from dataclasses import dataclass, fields, replace
 from typing import Final
 
-from pipelines.marts.risks.events import Awaited, Event, Progress
+from pipelines.base.settings import SECOND_US
+from pipelines.marts.risks.events import Awaited, Event, NotReading, Progress
 from pipelines.marts.risks.holdings import Range, size, united, within
-from pipelines.settings import SECOND_US
 
 ANSWER_SPAN_US: Final = 20 * SECOND_US
-"""A reader that was told where to begin has pulled by then: members divide the queues each 20 s.
-Until then commits of the reader before it end nothing; nor do those of readers that live on when
+"""A reader that was answered where to begin has pulled by then: members divide the queues each 20
+s. Until then commits of the reader before it end nothing; nor do those of readers that live on when
 the broker dies: until the broker knows them all, somebody else may take their queues.
 """
 PULLS_WITHIN_US: Final = 5 * SECOND_US
-"""Who was told where to begin has pulled by then, or has given the queue back; while the broker is
-away the time stands still.
+"""Who was answered where to begin has pulled by then, or has given the queue back; while the broker
+is away the time stands still.
+"""
+HELD_AFTER_US: Final = 1 * SECOND_US
+"""Who was answered where to begin, and says so much later that it does not hold the queue, gave it
+back; before, it may not have taken it up.
 """
 SECOND_READER_US: Final = 1 * SECOND_US
 """After so long each of two readers has pulled what the other has."""
@@ -35,7 +39,7 @@ SECOND_READER_US: Final = 1 * SECOND_US
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """An interval in which messages of a queue were at risk, as its newest revision tells it."""
+    """An interval in which messages of a queue were at risk, as its newest revision reports it."""
 
     opened_us: int
     revision: int
@@ -52,15 +56,21 @@ class Window:
     redelivered: int
     all_from_offset: int | None = None
     finished: tuple[Range, ...] | None = None
-    """Known to be finished when it opened, in the range or below it; None: not told."""
+    """Known to be finished when it opened, in the range or below it; None: not reported."""
     reader_is_gone: bool = False
     """`client_id` does not read the queue any more."""
     awaited: tuple[Awaited, ...] = ()
-    """Readers that were told where to begin and have not been seen to pull."""
+    """Readers that were answered where to begin and have not been seen to pull."""
     first_from_offset: int | None = None
     """`from_offset` when it opened; None: an earlier version opened it."""
     reached_us: int | None = None
     """Of one with two readers: since when `to_offset` is known to be pulled."""
+    others: tuple[str | None, ...] = ()
+    """Of one with two readers: who may pull in turn with the last one, which may be among them;
+    None: somebody unknown.
+    """
+    has_left: bool = False
+    """`client_id` has left, whoever else may read the queue."""
 
     @property
     def end(self) -> int:
@@ -113,7 +123,10 @@ class Window:
 
 
 WINDOW_FIELDS: Final = tuple(one.name for one in fields(Window))
-_FOR_THE_FOLD: Final = ("finished", "reader_is_gone", "awaited", "reached_us")
+_FOR_THE_FOLD: Final = (
+    *("finished", "reader_is_gone", "awaited", "reached_us"),
+    *("others", "has_left"),
+)
 TOLD_FIELDS: Final = (
     *(name for name in WINDOW_FIELDS if name not in _FOR_THE_FOLD),
     "certain_ranges",
@@ -129,6 +142,10 @@ def opened(event: Event) -> Window:
     uncertain = event.uncertain
     if uncertain is None and certain is not None:
         uncertain = span - certain
+    all_from = _read_by_two(event) if is_answer else event.all_from_offset
+    others = event.others
+    if others is None:
+        others = () if all_from is None else (event.client_id,)
     return Window(
         opened_us=event.event_us,
         revision=1,
@@ -143,40 +160,45 @@ def opened(event: Event) -> Window:
         redelivered_from=event.from_offset if is_again else None,
         redelivered_to=event.to_offset if is_again else None,
         redelivered=event.messages,
-        all_from_offset=_read_by_two(event) if is_answer else event.all_from_offset,
+        all_from_offset=all_from,
         finished=event.finished,
         reader_is_gone=event.reader_is_gone,
         first_from_offset=event.from_offset,
         awaited=_awaited_with((), event) if is_answer else event.awaited,
+        others=others,
+        has_left=event.has_left or event.reader_is_gone,
     )
 
 
 def widened(event: Event, window: Window | None) -> Event:
     """An opening, with what is still to come of the window that it takes over: a reader that was
-    told where to begin may begin there, one that has gone does not live on, and of two readers the
-    one behind pulls what the other has.
+    answered where to begin may begin there, one that has gone does not live on, and of two readers
+    the one behind pulls what the other has.
     """
-    is_loss = event.basis == "RESTART" and event.kept_offset is not None
-    if window is None or window.basis == "REDELIVERY":
+    if window is None or window.basis == "REDELIVERY" or not goes_on_in(event):
         return event
-    if not is_loss and event.basis != "DEPARTURE":
-        return event
+    is_loss = event.basis == "RESTART"
+    left = event.client_id if event.reader_is_gone and not is_loss else None
+    others = _others_without(window.others, left)
+    awaited = _awaited_without(window.awaited, left)
+    if is_loss:  # Nobody could pull meanwhile.
+        awaited = tuple(one._replace(told_us=event.event_us) for one in awaited)
+    awaited = _still_awaited(awaited, event.event_us)
+    is_read_by_two = window.all_from_offset is not None and bool(others)
     is_early = event.event_us < window.opened_us + ANSWER_SPAN_US
     is_the_reader = not is_loss and window.client_id == event.client_id
-    is_read_by_two = window.all_from_offset is not None
     is_unknown = window.lives_on and (not is_the_reader or is_read_by_two)
+    event = replace(event, has_left=event.reader_is_gone)
     if is_unknown and event.reader_is_gone and (is_loss or is_early):
         # The broker has not heard of all its readers; whom it does not know may read on.
         all_from = None if is_loss else event.to_offset
         event = replace(event, certain=0, uncertain=None)
         event = replace(event, reader_is_gone=False, all_from_offset=all_from)
+        others = (*others, None)
     elif is_read_by_two and event.reader_is_gone:  # The other one may read on behind all of it.
         event = replace(event, certain=0, uncertain=None, reader_is_gone=False)
-    gone = event.client_id if event.reader_is_gone and not is_loss else None
-    awaited = _awaited_without(window.awaited, gone)
-    if is_loss:  # Nobody could pull meanwhile.
-        awaited = tuple(one._replace(told_us=event.event_us) for one in awaited)
-    awaited = _still_awaited(awaited, event.event_us)
+    elif awaited and left is not None and event.finished is not None:
+        event = _certain_for(event, awaited)
     # Whoever has pulled since may live on: what it has finished does not come again by itself.
     was_last = window.reader_is_gone and not window.redelivered
     was_last = was_last and event.to_offset <= window.to_offset
@@ -187,13 +209,29 @@ def widened(event: Event, window: Window | None) -> Event:
     if awaited:
         begin = min(one.from_offset for one in awaited)
         event = replace(_as_wide(event, window, begin), awaited=awaited)
-    if window.all_from_offset is not None:
+    if is_read_by_two:
+        assert window.all_from_offset is not None, "one that two read says from where on"
         seen_twice_to = max(window.all_from_offset, window.redelivered_to or 0)
         begin = min(event.from_offset, seen_twice_to)
         goes_on = is_loss or window.redelivered or event.all_from_offset is not None
-        all_from = event.to_offset if goes_on else None
+        all_from = event.to_offset if is_loss else min(event.to_offset, seen_twice_to)
+        all_from = all_from if goes_on else None
         event = replace(event, from_offset=begin, all_from_offset=all_from, uncertain=None)
+    if event.all_from_offset is not None:
+        loser = () if event.reader_is_gone or event.has_left else (event.client_id,)
+        event = replace(event, others=tuple(dict.fromkeys((*others, *loser))))
     return event
+
+
+def _certain_for(event: Event, awaited: tuple[Awaited, ...]) -> Event:
+    """A departure while somebody may begin that was answered where: what lies below may come to
+    nobody, since commits of others have gone beyond it.
+    """
+    finished = within(
+        event.finished or (), max(one.from_offset for one in awaited), event.to_offset
+    )
+    certain = size(within(finished, event.from_offset, event.to_offset))
+    return replace(event, finished=finished, certain=certain, uncertain=None)
 
 
 def _as_wide(event: Event, window: Window, begin: int) -> Event:
@@ -215,25 +253,29 @@ def _certain_with(event: Event, window: Window) -> Event:
 
 
 def answered(window: Window, event: Event) -> Window:
-    """The window when a reader was told where to begin: there, or further back where another may
-    begin that was told before.
+    """The window when a reader was answered where to begin: there, or further back where another
+    may begin that was reported before.
     """
     end = max(window.to_offset, event.to_offset)
     awaited = _awaited_with(window.awaited, event)
     begin = min(end, *(one.from_offset for one in awaited))
     if window.redelivered:
         begin = min(begin, window.from_offset)
-    all_from = window.all_from_offset
+    all_from, others = window.all_from_offset, _others_without(window.others, event.next_client_id)
+    overdue = _overdue(_awaited_without(window.awaited, event.next_client_id), event.event_us)
+    others = tuple(dict.fromkeys((*others, *overdue)))
     before_may_read = window.lives_on or _read_by_two(event) is not None
     before_may_read = before_may_read and not _has_gone(window, event)
     if before_may_read or len(awaited) > 1:
         all_from = event.to_offset
+    if before_may_read:
+        others = (*others, *_may_read(window, event))
     certain, finished = window.certain, window.finished
     if finished is not None:
         if window.basis == "DEPARTURE":
             finished = united((begin, window.from_offset), *finished)
         is_sure = _gets_all(window, event)
-        if is_sure:  # Any of those who were told may be the one to begin.
+        if is_sure:  # Any of those who were reported may be the one to begin.
             finished = within(finished, max(one.from_offset for one in awaited), end)
         certain = size(within(finished, begin, end)) if is_sure else 0
     elif certain is not None:
@@ -249,7 +291,53 @@ def answered(window: Window, event: Event) -> Window:
         all_from_offset=all_from,
         awaited=awaited,
         reached_us=event.event_us,
+        others=others,
     )
+
+
+def is_through(window: Window) -> bool:
+    """Has all come again that was at risk when it was first reported?"""
+    end = window.to_offset if window.all_from_offset is None else window.all_from_offset
+    seen = window.redelivered_to
+    return window.basis != "REDELIVERY" and seen is not None and seen >= end
+
+
+def asked_anew(window: Window, event: Event) -> Window:
+    """The window of an answer behind one of which all has come again: from where it reported, or,
+    if another may read in turn, from where that one may be.
+    """
+    begun = replace(window, redelivered=0, certain=None, finished=None, basis=event.basis)
+    told = answered(begun, event)
+    begin, seen = told.from_offset, window.redelivered_to
+    assert seen is not None, "of a window that is through something was seen"
+    in_turn = _others_without(told.others, event.client_id)
+    if window.all_from_offset is not None and in_turn:
+        begin = min(begin, seen)
+    return replace(
+        told,
+        opened_us=event.event_us,
+        revision=1,
+        cause=event.cause,
+        client_id=event.client_id,
+        from_offset=begin,
+        first_from_offset=begin,
+        certain=None,
+        uncertain=None,
+        redelivered_from=None,
+        redelivered_to=None,
+        reader_is_gone=False,
+        has_left=False,
+    )
+
+
+def _may_read(window: Window, answer: Event) -> tuple[str | None, ...]:
+    """Who may read the queue beside the one that was answered where to begin."""
+    before = answer.client_id
+    is_known_gone = window.has_left and window.client_id == before
+    named = () if _read_by_two(answer) is None or is_known_gone else (before,)
+    unknown = (None,) if window.lives_on else ()
+    known = _others_without(window.others, answer.next_client_id)
+    return tuple(one for one in (*named, *unknown) if one not in known)
 
 
 def _has_gone(window: Window, answer: Event) -> bool:
@@ -259,7 +347,7 @@ def _has_gone(window: Window, answer: Event) -> bool:
 
 def _gets_all(window: Window, answer: Event) -> bool:
     """Does somebody get all that the reader before had finished? Not for certain while another one
-    reads on: whoever asks then may be told otherwise, or may give the queue back.
+    reads on: whoever asks then may be reported otherwise, or may give the queue back.
     """
     has_gone = _has_gone(window, answer)
     if not has_gone and answer.client_id != answer.next_client_id:
@@ -267,7 +355,7 @@ def _gets_all(window: Window, answer: Event) -> bool:
     if window.next_client_id is None:
         return window.all_from_offset is None
     if has_gone and not window.redelivered:
-        return True  # Nobody has pulled since, whoever was told.
+        return True  # Nobody has pulled since, whoever was reported.
     return window.next_client_id == answer.next_client_id and bool(window.certain)
 
 
@@ -279,8 +367,12 @@ def confirmed(window: Window, event: Event) -> Window:
     grows = window.basis == "REDELIVERY"
     before, behind = window.redelivered_from, window.redelivered_to
     all_from = window.all_from_offset
-    if not grows and end > window.to_offset and (all_from is None or end < all_from):
+    is_behind_another = not grows and end > window.to_offset
+    if is_behind_another and (all_from is None or end < all_from):
         all_from = end
+    others = window.others
+    if all_from is not None:  # Each of them may pull on, the one that pulls now as well.
+        others = tuple(dict.fromkeys((*others, event.client_id, event.next_client_id)))
     return replace(
         window,
         next_client_id=event.next_client_id,
@@ -291,7 +383,85 @@ def confirmed(window: Window, event: Event) -> Window:
         redelivered=window.redelivered + event.messages,
         all_from_offset=all_from,
         awaited=_awaited_without(window.awaited, event.next_client_id),
+        others=others,
     )
+
+
+def without_reader(window: Window, gone: NotReading) -> Window:
+    """The window when a client is known not to read the queue. Who says that it does not hold it
+    may have been answered where to begin since: then it will.
+    """
+    awaited = tuple(
+        one
+        for one in window.awaited
+        if one.client_id != gone.client_id
+        or not (gone.has_left or one.told_us + HELD_AFTER_US <= gone.event_us)
+    )
+    others = _others_without(window.others, gone.client_id)
+    left = replace(window, awaited=awaited, others=others)
+    if window.others and not others and window.has_left and not window.redelivered:
+        return _read_by_nobody(left)
+    if window.awaited and not awaited and _reads_on(left):
+        return _withdrawn(left)
+    return left
+
+
+def _reads_on(window: Window) -> bool:
+    """Is the reader that was there before the only one that may read the queue?"""
+    is_alive = window.basis == "OFFSET_ANSWER" or window.lives_on
+    is_alone = set(window.others) <= {window.client_id, None}
+    return is_alive and is_alone and not window.redelivered and not window.has_left
+
+
+def _withdrawn(window: Window) -> Window:
+    """Who was answered where to begin will not: what the reader before has pulled it does not
+    repeat, and whoever else comes asks again.
+    """
+    is_known = None not in window.others
+    return replace(
+        window,
+        from_offset=window.to_offset,
+        certain=None if window.certain is None else 0,
+        uncertain=None if window.certain is None else 0,
+        all_from_offset=None if is_known else window.all_from_offset,
+        others=() if is_known else window.others,
+    )
+
+
+def _read_by_nobody(window: Window) -> Window:
+    """Its reader has left, and so has the one beside it: whoever comes next gets all of it."""
+    begin = max((one.from_offset for one in window.awaited), default=window.from_offset)
+    certain, finished = window.certain, window.finished
+    if finished is not None:
+        finished = within(finished, begin, window.to_offset)
+        certain = size(within(finished, window.from_offset, window.to_offset))
+    span = window.to_offset - window.from_offset
+    return replace(
+        window,
+        certain=certain,
+        uncertain=None if certain is None else span - certain,
+        finished=finished,
+        reader_is_gone=True,
+        all_from_offset=None,
+    )
+
+
+def goes_on_in(event: Event) -> bool:
+    """Does the window that this opening makes carry on what is at risk in the one before it?"""
+    is_loss = event.basis == "RESTART" and event.kept_offset is not None
+    return is_loss or event.basis == "DEPARTURE"
+
+
+def handed_on(window: Window) -> Window:
+    """A window with two readers that a later event takes over: what only one of them has pulled,
+    and the other one may pull, is at risk in the later one.
+    """
+    if window.all_from_offset is None or not window.redelivered:
+        return window
+    seen_twice_to = max(window.all_from_offset, window.redelivered_to or 0)
+    if window.to_offset <= seen_twice_to:
+        return window
+    return _read_by_one(window, max(window.from_offset, seen_twice_to))
 
 
 def moved_on(window: Window, progress: Progress) -> Window:
@@ -302,7 +472,12 @@ def moved_on(window: Window, progress: Progress) -> Window:
     assert all_from is not None
     if progress.pulled is None:
         return window
-    awaited = _awaited_without(window.awaited, progress.last_puller)
+    # Of who had pulled last already when it was reported, that it pulled last says nothing.
+    begun = None if progress.last_puller == window.client_id else progress.last_puller
+    awaited = _awaited_without(window.awaited, begun)
+    overdue = _overdue(awaited, progress.event_us)
+    others = tuple(dict.fromkeys((*window.others, *overdue)))
+    window = replace(window, others=others)
     window = replace(window, awaited=_still_awaited(awaited, progress.event_us))
     is_due = progress.event_us >= window.opened_us + ANSWER_SPAN_US
     is_awaited = window.awaits_reader(progress.event_us)
@@ -334,6 +509,7 @@ def _read_by_one(window: Window, end: int) -> Window:
         certain=None if certain is None else min(certain, span),
         all_from_offset=None,
         reached_us=None,
+        others=(),
     )
 
 
@@ -351,6 +527,18 @@ def _awaited_with(awaited: tuple[Awaited, ...], answer: Event) -> tuple[Awaited,
 
 def _awaited_without(awaited: tuple[Awaited, ...], client_id: str | None) -> tuple[Awaited, ...]:
     return tuple(one for one in awaited if client_id is None or one.client_id != client_id)
+
+
+def _others_without(
+    others: tuple[str | None, ...], client_id: str | None
+) -> tuple[str | None, ...]:
+    return tuple(one for one in others if client_id is None or one != client_id)
+
+
+def _overdue(awaited: tuple[Awaited, ...], now_us: int) -> tuple[str | None, ...]:
+    """Who is awaited no more, and has not said that it gave the queue back."""
+    still = _still_awaited(awaited, now_us)
+    return tuple(one.client_id for one in awaited if one not in still)
 
 
 def _still_awaited(awaited: tuple[Awaited, ...], now_us: int) -> tuple[Awaited, ...]:

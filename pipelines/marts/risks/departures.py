@@ -1,9 +1,9 @@
-"""A reader left, expired or lost a queue while more was pulled than committed.
+"""Risks from readers that left, expired or lost a queue with uncommitted pulls.
 
 Place in the walk: rebalance_events and client_windows → openings. Carried: who last lost each
 queue, as long as a change back means two owners.
 
-Invariant: what a client held is told by its last sample before the departure; without one it is
+Invariant: what a client held is known from its last sample before the departure; without one it is
 unknown. Absent on purpose: what comes of the risk.
 """
 
@@ -16,12 +16,13 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from pipelines.marts.keys import QUEUE_FIELDS, is_one_of
-from pipelines.marts.mart import KEY_TEXT
+from pipelines.lake.schemas import KEY_TEXT
+from pipelines.marts.keys import QUEUE_FIELDS
 from pipelines.marts.risks.events import Event, Place
 from pipelines.marts.risks.holdings import finished_ranges, finished_within
 from pipelines.marts.risks.samples import Held, Holding
 from pipelines.marts.violations.moves import LOSSES, MOVE_SPAN_US, OVERLAP_US
+from pipelines.staging.facts import is_one_of
 
 LOSERS: Final = pa.schema(
     [
@@ -77,10 +78,15 @@ class _Departure:
 
 
 def departures(
-    events: pa.Table, samples: pa.Table, losers: pa.Table, ends: Sequence[Row] = ()
+    events: pa.Table,
+    samples: pa.Table,
+    losers: pa.Table,
+    *,
+    ends: Sequence[Row] = (),
+    falls: Sequence[Event] = (),
 ) -> Departures:
     """`samples` are those carried and the new ones, in order; `losers` are those carried; `ends`
-    are new rows of lifecycle by which something is gone.
+    are new rows of lifecycle by which something is gone, `falls` new ones of consume offsets.
     """
     gone = events.filter(is_one_of(events["kind"], *LOSSES))
     if not gone.num_rows:
@@ -103,7 +109,7 @@ def departures(
             # With two owners what one of them pulls next is pulled by the other as well.
             if begin is not None and end is not None and (begin < end or since_us is not None):
                 at_risk.append(_Departure(event, queue, since_us))
-    held = Held(samples, (one.holding for one in at_risk), ends)
+    held = Held(samples, (one.holding for one in at_risk), ends, falls)
     return Departures([_opening(one, held) for one in at_risk], _still_recent(last, events))
 
 

@@ -1,9 +1,10 @@
-"""What opens, confirms and ends a risk of consuming a queue's messages twice, as events of a queue.
+"""Events that open, confirm and end the risk of consuming a queue's messages twice.
 
 Place in the walk: facts → events, which `fold` makes windows of. OPENING (a client departed, the
-broker died, an offset fell), ANSWER (a reader was told to begin below what was pulled), REDELIVERY
-(a pull brought messages again), Progress (the group's marks on the queue, which end a window), and
-End (the queue, its topic or its group is gone).
+broker died, an offset fell), ANSWER (a reader was reported to begin below what was pulled),
+REDELIVERY (a pull brought messages again), Progress (the group's marks on the queue, which end a
+window), NotReading (a client left, or does not hold the queue), and End (the queue, its topic or
+its group is gone).
 
 Invariant: an event carries only what was known when it was reported. Absent on purpose: progress of
 queues on which nothing is at risk; almost all queues, almost always.
@@ -35,7 +36,7 @@ class Place(NamedTuple):
 
 
 class Awaited(NamedTuple):
-    """A reader that was told where to begin and has not been seen to pull."""
+    """A reader that was answered where to begin and has not been seen to pull."""
 
     client_id: str | None
     from_offset: int
@@ -53,7 +54,7 @@ class Event:
     basis: str
     cause: str
     from_offset: int
-    """Of an ANSWER: the offset it told, which may lie beyond `to_offset`: then nothing comes
+    """Of an ANSWER: the offset it reported, which may lie beyond `to_offset`: then nothing comes
     again.
     """
     to_offset: int
@@ -66,13 +67,17 @@ class Event:
     certain: int | None = None
     uncertain: int | None = None
     finished: tuple[Range, ...] | None = None
-    """Offsets that were finished at that instant, in the range or below it; None: not told."""
+    """Offsets that were finished at that instant, in the range or below it; None: not reported."""
     reader_is_gone: bool = False
     """`client_id` does not read the queue any more: whoever comes next asks where to begin."""
     all_from_offset: int | None = None
     """Two members read the queue: what either pulls from here on comes again as well."""
     awaited: tuple[Awaited, ...] = ()
     """Of an opening that takes a window over: whom that one was still waiting for."""
+    others: tuple[str | None, ...] | None = None
+    """Of one that two read: who may pull in turn with the reader; None: whoever read before."""
+    has_left: bool = False
+    """`client_id` has left, whoever else may read the queue."""
     known_seq: int | None = None
     """The row that showed it, when that is a later one than `seq`."""
 
@@ -90,6 +95,20 @@ class Progress(NamedTuple):
     committed: int | None
     pulled: int | None
     last_puller: str | None = None
+
+    @property
+    def order(self) -> tuple[int, int]:
+        """Place among the events of its queue."""
+        return self.seq, 1
+
+
+class NotReading(NamedTuple):
+    """A client does not read the queue: it left, or says that it does not hold it."""
+
+    seq: int
+    event_us: int
+    client_id: str
+    has_left: bool
 
     @property
     def order(self) -> tuple[int, int]:

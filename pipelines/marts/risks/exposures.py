@@ -1,4 +1,6 @@
-"""What a crash would repeat as long as commits stand still: [committed, pulled), judged on ticks.
+"""Messages that a crash would redeliver while commits stand still: [committed, pulled).
+
+They are judged on ticks.
 
 Place in the walk: judged rows in trouble → revisions with the basis EXPOSURE, which
 duplicate_risk_windows words. An exposure opens at the first tick that shows it, is revised when its

@@ -1,4 +1,4 @@
-"""A queue's risk of double consumption as a state machine: one step per event.
+"""State machine of a queue's risk of double consumption: one step per event.
 
 Place in the walk: events → revisions of windows. At most one window is open per queue: a later
 opening takes over from an earlier one, a redelivery belongs to the window that is open, and opens
@@ -6,9 +6,11 @@ one when none is.
 
     (none) --OPENING--> open --REDELIVERY--> open, CONFIRMED --progress past the range--> closed
     (none) --REDELIVERY--> open, CONFIRMED          open --OPENING--> closed, and a new one is open
-    open --End--> closed                            open --ANSWER--> open, from where it told
+    open --End--> closed                            open --ANSWER--> open, from where it reported
+    all of it seen again --ANSWER--> closed, and a new one is open from where it reported
     (none) --ANSWER--> open, and an OPENING that takes it over is as wide as both say
     open, read by two --progress that brought no message again--> open, read by one
+    open, read by two --NotReading, and its reader has left--> open, read by nobody
 
 Invariant: the fold of a list of events equals the fold of its two halves, the open window carried
 from one to the other: so revisions do not depend on where a cycle was cut. Absent on purpose: how
@@ -23,22 +25,22 @@ from typing import Any
 
 from pipelines.marts.risks import changes
 from pipelines.marts.risks.changes import TOLD_FIELDS, Window
-from pipelines.marts.risks.events import End, Event, Place, Progress
+from pipelines.marts.risks.events import End, Event, NotReading, Place, Progress
 
 Revision = dict[str, Any]
-Happening = Event | Progress | End
+Happening = Event | Progress | NotReading | End
 
 
 @dataclass(slots=True)
 class Fold:
-    """One queue: its open window, and the revisions told so far."""
+    """One queue: its open window, and the revisions reported so far."""
 
     place: Place
     window: Window | None = None
     revisions: list[Revision] = field(default_factory=list)
-    """told_by of revisions: OPENED, ANSWERED (a reader was told where to begin), AGAIN
-    (redelivered), ALONE (of two readers one is left), PASSED (the group went past the range),
-    TAKEN_OVER (by a later opening), or the kind of End.
+    """told_by of revisions: OPENED, ANSWERED (a reader was answered where to begin), AGAIN
+    (redelivered), ALONE (of two readers one is left, or none), PASSED (the group went past the
+    range), TAKEN_OVER (by a later opening), or the kind of End.
     """
 
     def take(self, events: Iterable[Happening]) -> None:
@@ -49,14 +51,20 @@ class Fold:
             elif isinstance(event, End):
                 if self.window is not None:
                     self._close(event, event.kind)
+            elif isinstance(event, NotReading):
+                self._not_reading(event)
             elif event.type == "OPENING":
                 wide = changes.widened(event, self.window)
                 if self.window is not None:
+                    if changes.goes_on_in(event):
+                        self.window = changes.handed_on(self.window)
                     self._close(event, "TAKEN_OVER")
                 self._open(wide)
             elif self.window is None:
                 if event.from_offset < event.to_offset:
                     self._open(event)
+            elif event.type == "ANSWER" and changes.is_through(self.window):
+                self._ask_anew(self.window, event)
             elif event.type == "ANSWER":
                 self._change(changes.answered(self.window, event), event, "ANSWERED")
             else:
@@ -73,6 +81,26 @@ class Fold:
                 self._change(moved, progress, "ALONE")
             else:
                 self.window = moved
+
+    def _ask_anew(self, window: Window, event: Event) -> None:
+        """What comes again from now on is at risk by the answer."""
+        anew = changes.asked_anew(window, event)
+        self.window = changes.handed_on(window)
+        self._close(event, "TAKEN_OVER")
+        self.window = anew
+        self._tell(anew, event, "OPEN", "OPENED")
+
+    def _not_reading(self, gone: NotReading) -> None:
+        if self.window is None:
+            return
+        left = changes.without_reader(self.window, gone)
+        was, now = (
+            (one.from_offset, one.certain, one.all_from_offset) for one in (self.window, left)
+        )
+        if was == now:
+            self.window = left
+        else:
+            self._change(left, gone, "ALONE")
 
     def _open(self, event: Event) -> None:
         self.window = changes.opened(event)

@@ -1,13 +1,17 @@
-"""What a client had finished of a queue, offset by offset, as its last sample tells.
+"""Offsets of a queue that a client had finished, according to its last sample.
 
 Place in the walk: client_windows → how much of a departure's range comes again for certain.
 
 A sample names the consume offset that the client would report (`client_committed`), the ranges that
 it holds and has not finished, and how many offsets it has finished from the consume offset on.
-Finished is what lies between the ranges, and as many offsets behind them as are left of the count.
+Finished is what lies between the ranges, as many offsets behind them as are left of the count, and
+all between the offset that the broker knows and the client's own: it has finished them and not
+reported it yet. That counts only for a client that takes every message (`takes_all`): below the
+offset of another one lie messages that its filter or its application has passed over.
+
 Invariant: what is called finished was finished at the sample; what was committed since is not
-counted again. Absent on purpose: guesses. Without ranges the least number is told, without an
-offset none.
+counted again. Absent on purpose: guesses. Without ranges the result is the least number, without an
+offset there is none.
 """
 
 from __future__ import annotations
@@ -21,31 +25,49 @@ Range = tuple[int, int]
 
 
 def finished_within(sample: Mapping[str, Any], begin: int, end: int) -> int | None:
-    """How many offsets of [begin, end) the client had finished; null when it is not told."""
+    """How many offsets of [begin, end) the client had finished; null when it is not reported."""
     count: int | None = sample["finished_count"]
     base: int | None = sample["client_committed"]
-    if count is None or base is None:
+    if base is None:
         return None
+    unreported = size(within([_unreported(sample, begin, base)], begin, end))
+    if count is None:  # RocketMQ's clients: what they finished beyond their offset is not reported.
+        return unreported or None
     if sample["held_ranges"] is None:
         committed_since = max(0, begin - base)
-        return min(max(0, count - committed_since), max(0, end - begin))
+        return unreported + min(max(0, count - committed_since), max(0, end - max(begin, base)))
     finished = _finished(sample, base, count)
     inside = sum(_overlap(one, (begin, end)) for one in finished)
     committed_since = sum(_overlap(one, (base, begin)) for one in finished)
     # A tag filter leaves holes that nobody finished.
-    return min(inside, max(0, count - committed_since))
+    return unreported + min(inside, max(0, count - committed_since))
 
 
 def finished_ranges(sample: Mapping[str, Any], begin: int, end: int) -> tuple[Range, ...] | None:
-    """Which offsets of [begin, end) the client had finished; null when it is not told, or when a
-    tag filter may have left holes among them.
+    """Which offsets of [begin, end) the client had finished; null when it is not reported, or when
+    a tag filter may have left holes among them.
     """
-    count = finished_within(sample, begin, end)
-    if count is None or sample["held_ranges"] is None:
+    total, base, count = (
+        finished_within(sample, begin, end),
+        sample["client_committed"],
+        sample["finished_count"],
+    )
+    if total is None:
         return None
-    finished = _finished(sample, sample["client_committed"], sample["finished_count"])
-    inside = within(finished, begin, end)
-    return inside if size(inside) == count else None
+    is_beyond_known = count is not None and sample["held_ranges"] is not None
+    beyond = _finished(sample, base, count) if is_beyond_known else []
+    inside = united(*within([_unreported(sample, begin, base), *beyond], begin, end))
+    return inside if size(inside) == total else None
+
+
+def _unreported(sample: Mapping[str, Any], begin: int, base: int) -> Range:
+    """Finished from `begin` on, the offset that the broker knows, and not reported: all below the
+    client's own offset, but for what the broker's offset has fallen by since.
+    """
+    if not sample["takes_all"]:
+        return begin, begin
+    fell_from: int | None = sample["fell_from"]
+    return (begin if fell_from is None else max(begin, fell_from)), base
 
 
 def within(ranges: Iterable[Range], begin: int, end: int) -> tuple[Range, ...]:

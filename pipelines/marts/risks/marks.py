@@ -1,4 +1,4 @@
-"""The last marks of every queue of a group, and those of the broker's life before.
+"""The last watermarks of every queue of a group, and those of the broker's previous life.
 
 Place in the walk: group_watermarks → what a restart puts at risk. A restart asks what was known at
 the end of the life before it, so its marks are kept until the new life has booted.
@@ -17,8 +17,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pipelines.lake.schemas import KEY_TEXT
 from pipelines.marts.keys import QUEUE_FIELDS, QUEUE_KEY, positions_of
-from pipelines.marts.mart import KEY_TEXT, Positions
+from pipelines.marts.mart import Positions
 
 MARKS: Final = pa.schema(
     [
@@ -100,7 +101,7 @@ class Marks:
         self._before[self._of_emitter(emitter)] = _UNKNOWN
 
     def forget(self, emitter: str, is_gone: Callable[[pa.Table], Truths]) -> None:
-        """Keys of the emitter are gone, as their last rows tell."""
+        """Keys of the emitter are gone, as their last rows report."""
         of_emitter = self._of_emitter(emitter)
         last = self._all.take(pa.array(self._now[of_emitter]))
         gone = of_emitter[is_gone(last)]

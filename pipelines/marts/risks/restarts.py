@@ -1,5 +1,6 @@
-"""What a restart of the broker puts at risk: offsets that its disk did not know, and messages that
-its log lost. And what is not there any more.
+"""Risks from a broker's restart: offsets its disk did not have, messages its log lost.
+
+It also finds the queues that are not there any more.
 
 Place in the walk: lifecycle and the marks of queues → openings and ends. Carried: cuts of the log
 by lives that have not booted yet.
@@ -8,14 +9,14 @@ A reader that lives on does not ask again where to begin: it goes on where it wa
 again. So of a queue whose group had members when the broker died nothing is at risk until somebody
 asks; of one without, all that is lost is.
 
-Invariant: only marks told before the loss count. The broker tells the marks of queues that its log
-lost between its recovery and its boot; what they put at risk is known at the boot. Absent on
+Invariant: only marks reported before the loss count. Between its recovery and its boot the broker
+reports the marks of queues that its log lost; what they put at risk is known at the boot. Absent on
 purpose: what comes of the risk.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -23,14 +24,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.marts.keys import is_one_of
+from pipelines.lake.schemas import KEY_TEXT
 from pipelines.marts.life_cycles import GONE, ended
 from pipelines.marts.loss_events import broker_died, log_cut, offsets_lost
-from pipelines.marts.mart import KEY_TEXT
 from pipelines.marts.risks.events import Event, Place
 from pipelines.marts.risks.holdings import Range, finished_ranges, size, united
 from pipelines.marts.risks.marks import Marks
 from pipelines.marts.risks.samples import Held, Holding
+from pipelines.staging.facts import is_one_of
 
 CUTS: Final = pa.schema(
     [
@@ -40,7 +41,7 @@ CUTS: Final = pa.schema(
         ("event_us", pa.int64()),
     ]
 )
-"""Logs that were cut by a recovery whose boot has not been told."""
+"""Logs that were cut by a recovery whose boot has not been reported."""
 
 _NAMING: Final = ("group", "topic", "queue_id_from", "seq_from")
 Row = Mapping[str, Any]
@@ -65,9 +66,16 @@ class Restarts:
     cuts: pa.Table
 
 
-def restarts(lifecycle: pa.Table, cuts: pa.Table, marks: Marks, samples: pa.Table) -> Restarts:
+def restarts(
+    lifecycle: pa.Table,
+    cuts: pa.Table,
+    marks: Marks,
+    samples: pa.Table,
+    *,
+    fallen: Sequence[Event] = (),
+) -> Restarts:
     """Takes the marks up to each event of the broker's life, as it judges it; `samples` of what
-    clients hold, those carried and the new ones, in order.
+    clients hold, those carried and the new ones, in order; `fallen` are new falls of offsets.
     """
     flags = {
         "is_boot": is_one_of(lifecycle["kind"], "BOOT"),
@@ -93,7 +101,7 @@ def restarts(lifecycle: pa.Table, cuts: pa.Table, marks: Marks, samples: pa.Tabl
         if event["is_boot"] and life in pending:
             openings.extend(_replays(pending.pop(life), event, marks))
         if event["is_death"] or event["is_damage"]:
-            openings.extend(_losses(event, marks, samples))
+            openings.extend(_losses(event, marks, samples, fallen))
         if event["is_boot"]:
             marks.forget_before(event["emitter"])
         if event["kind"] in GONE or event["kind"] == "SNAPSHOT":
@@ -112,7 +120,7 @@ def _gone(event: Row, marks: Marks) -> Gone:
     return Gone(event, marks.keys(event["emitter"]))
 
 
-def _losses(loss: Row, marks: Marks, samples: pa.Table) -> Iterator[Event]:
+def _losses(loss: Row, marks: Marks, samples: pa.Table, fallen: Sequence[Event]) -> Iterator[Event]:
     """What the broker's memory knew beyond its disk comes again to whoever asks."""
     _, last = marks.before(loss["emitter"], loss["broker_epoch"])
     kept = last["min_offset"]
@@ -120,7 +128,7 @@ def _losses(loss: Row, marks: Marks, samples: pa.Table) -> Iterator[Event]:
         kept = pc.coalesce(last["persisted"], kept)
     cause = "BROKER_CRASH" if loss["is_death"] else "OFFSET_STORE_LOST"
     rows = _at_risk(last, kept)
-    held = Held(samples, (_holding(row) for row in rows))
+    held = Held(samples, (_holding(row) for row in rows), falls=fallen)
     for row in rows:
         begin, end = row["kept"], row["reached"]
         lives_on, is_gone = bool(row["members"]), row["members"] == 0

@@ -1,22 +1,31 @@
-"""What was seen: offsets that fell, pulls that brought messages again, and messages that were
-delivered once more from another place.
+"""Observed duplicates: offsets that fell, pulls that repeated messages, second deliveries.
+
+A second delivery comes from another place than the first.
 
 Place in the walk: offset_violations, redeliveries and retry_dlq_flow → events and revisions.
 Invariant: an observed re-delivery comes from the broker's own redeliveries, never from a
-prediction. Absent on purpose: anything carried; each row tells its own.
+prediction. Absent on purpose: anything carried; each row says all it needs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.marts.keys import is_one_of
 from pipelines.marts.offset_violations import UNACCOUNTED
 from pipelines.marts.risks.events import Event, Place
 from pipelines.marts.risks.fold import Revision
+from pipelines.staging.facts import is_one_of
+
+_CAUSES: Final = {
+    "DELIVERED": "SEND_BACK",
+    "SENT_AGAIN": "SEND_RETRY",
+    "INVISIBLE_TIME_EXPIRED": "INVISIBLE_TIME_EXPIRED",
+}
+"""Of steps that deliver a message once more."""
 
 
 def falls(violations: pa.Table) -> Iterator[Event]:
@@ -67,16 +76,17 @@ def delivered_once_more(steps: pa.Table) -> Iterator[Revision]:
     """A message that was delivered once more from another place, opened and closed at once: surely
     a duplicate.
 
-    Because it failed (SEND_BACK), or because its producer sent it again and both copies are stored
-    (SEND_RETRY). The window lies where a failed message was first, and where the copy is that was
-    sent again.
+    Because it failed (SEND_BACK), because a POP group did not acknowledge it within its invisible
+    time (INVISIBLE_TIME_EXPIRED), or because its producer sent it again and both copies are stored
+    (SEND_RETRY). The window lies where the message was first, and where the copy is that was sent
+    again.
     """
     is_known = pc.is_valid(steps["origin_topic"])
     for name in ("origin_queue_id", "origin_offset"):
         is_known = pc.and_(is_known, pc.is_valid(steps[name]))
-    again = steps.filter(pc.and_(is_known, is_one_of(steps["step"], "DELIVERED", "SENT_AGAIN")))
+    again = steps.filter(pc.and_(is_known, is_one_of(steps["step"], *_CAUSES)))
     for row in again.to_pylist():
-        cause = "SEND_BACK" if row["step"] == "DELIVERED" else "SEND_RETRY"
+        cause = _CAUSES[row["step"]]
         begin, end = row["origin_offset"], row["origin_offset"] + 1
         place = Place.of({**row, "topic": row["origin_topic"], "queue_id": row["origin_queue_id"]})
         yield {

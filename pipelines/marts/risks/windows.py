@@ -1,4 +1,4 @@
-"""Open windows of risk, and the events of a cycle folded into them.
+"""Folds the events of a cycle into the open windows of risk.
 
 Place in the walk: events and the marks of queues → revisions. Carried: the open windows, at most
 one a queue.
@@ -17,14 +17,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.marts.keys import QUEUE_FIELDS, QUEUE_KEY, are_among, is_one_of, positions_of
+from pipelines.lake.schemas import KEY_TEXT
+from pipelines.marts.keys import QUEUE_FIELDS, QUEUE_KEY, are_among, positions_of
 from pipelines.marts.life_cycles import ended
-from pipelines.marts.mart import KEY_TEXT, Positions
+from pipelines.marts.mart import Positions
 from pipelines.marts.risks.changes import ANSWER_SPAN_US, WINDOW_FIELDS, Window
-from pipelines.marts.risks.events import Awaited, End, Event, Place, Progress
+from pipelines.marts.risks.events import Awaited, End, Event, NotReading, Place, Progress
 from pipelines.marts.risks.fold import Fold, Happening, Revision
 from pipelines.marts.risks.holdings import Range
 from pipelines.marts.risks.restarts import Gone
+from pipelines.staging.facts import is_one_of
 
 AWAITED: Final = pa.struct(
     [("client_id", pa.string()), ("from_offset", pa.int64()), ("told_us", pa.int64())]
@@ -58,6 +60,8 @@ WINDOWS: Final = pa.schema(
         ("reader_is_gone", pa.bool_()),
         ("awaited", pa.list_(AWAITED)),
         ("reached_us", pa.int64()),
+        ("others", pa.list_(pa.string())),
+        ("has_left", pa.bool_()),
     ]
 )
 """Windows that are open."""
@@ -67,12 +71,21 @@ _BEFORE_ALL: Final = -1
 
 
 def folded(
-    windows: pa.Table, events: Iterable[Event], marks: pa.Table, gone: Sequence[Gone] = ()
+    windows: pa.Table,
+    events: Iterable[Event],
+    marks: pa.Table,
+    gone: Sequence[Gone] = (),
+    *,
+    absent: Iterable[tuple[Place, NotReading]] = (),
 ) -> tuple[pa.Table, list[Revision]]:
-    """The windows open at the end, and the revisions told; `marks` are the new group_watermarks."""
+    """The windows open at the end, and the revisions reported; `marks` are the new
+    group_watermarks, `absent` clients that are known not to read a queue.
+    """
     of_queue: defaultdict[Place, list[Happening]] = defaultdict(list)
     for event in events:
         of_queue[event.place].append(event)
+    for place, client in absent:
+        of_queue[place].append(client)
     for place in _read_by_two(windows) if marks.num_rows else ():
         of_queue[place].extend(())
     for end in gone:
@@ -167,7 +180,7 @@ def _has_basis(windows: pa.Table, basis: str) -> np.ndarray[Any, np.dtype[np.boo
 
 
 def _awaited_until_us(windows: pa.Table) -> Positions:
-    """Until when somebody who was told where to begin may do so; 0: nobody is awaited."""
+    """Until when somebody who was answered where to begin may do so; 0: nobody is awaited."""
     until_us = np.zeros(windows.num_rows, np.int64)
     lists = windows["awaited"].combine_chunks()
     told = pc.list_flatten(lists)
@@ -203,10 +216,15 @@ def _as_window(row: Mapping[str, Any]) -> Window:
     told = {name: row[name] for name in WINDOW_FIELDS}
     finished = told.pop("finished")
     awaited = tuple(Awaited(**one) for one in told.pop("awaited") or ())
+    others, has_left = told.pop("others"), told.pop("has_left")
+    if others is None:  # Of an earlier version, which did not know who else may read.
+        others = () if told["all_from_offset"] is None else (None,)
     return Window(
         **told,
         finished=None if finished is None else _as_ranges(finished),
         awaited=awaited,
+        others=tuple(others),
+        has_left=bool(has_left),
     )
 
 

@@ -1,1 +1,1 @@
-"""What accounts for an offset report that broke a law."""
+"""Facts that explain an offset report which broke a law."""

@@ -1,4 +1,4 @@
-"""How queues changed hands: which reader lost each, which gained it, and was it a change back?
+"""Moves of queues between readers: the loser, the gainer, and whether it moved back.
 
 Place in the walk: rebalance_events → what accounts for falls of offsets. Carried: the last move of
 each queue, for MOVE_KEPT_US.
@@ -16,10 +16,11 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from pipelines.marts.keys import QUEUE_FIELDS, QUEUE_KEY, is_one_of
+from pipelines.base.settings import SECOND_US
+from pipelines.lake.schemas import KEY_TEXT
+from pipelines.marts.keys import QUEUE_FIELDS, QUEUE_KEY
 from pipelines.marts.life_cycles import is_of_another_life, without_ended
-from pipelines.marts.mart import KEY_TEXT
-from pipelines.settings import SECOND_US
+from pipelines.staging.facts import is_one_of
 
 MOVE_SPAN_US: Final = 20 * SECOND_US
 """Both readers have reported by then: members divide the queues anew each 20 s."""
@@ -57,7 +58,7 @@ class Move:
 
     loser: str | None
     gainer: str | None
-    """Null until it is told."""
+    """Null until it is reported."""
     seq: int
     event_us: int
     lost_us: int | None
@@ -134,7 +135,7 @@ def _key(row: Row) -> Key:
 
 
 def _moved(before: Move | None, event: Row) -> Move:
-    """The move that an event begins or completes: loss and gain may be told in either order."""
+    """The move that an event begins or completes: loss and gain may be reported in either order."""
     client, now_us = event["client_id"], event["event_us"]
     told = {"seq": event["seq"], "event_us": now_us}
     is_recent = before is not None and now_us - before.event_us <= MOVE_SPAN_US

@@ -1,4 +1,4 @@
-"""Who reported offsets of a queue last, and whether two writers take turns on it.
+"""The last writer of each queue's offsets, and whether two writers take turns on it.
 
 Place in the walk: consume_offsets → what accounts for falls of offsets. Carried: the last writer of
 each queue and its last fall, for TURN_SPAN_US.
@@ -18,11 +18,11 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from pipelines.base.settings import MINUTE_US
+from pipelines.lake.schemas import KEY_TEXT
 from pipelines.marts.forgetting import recent
 from pipelines.marts.keys import QUEUE_FIELDS, QUEUE_KEY, are_among, newest_of_each
 from pipelines.marts.life_cycles import is_of_another_life, without_ended
-from pipelines.marts.mart import KEY_TEXT
-from pipelines.settings import MINUTE_US
 
 TURN_SPAN_US: Final = MINUTE_US
 """Clients report each 5 s; one that has not for so long takes no turn any more."""

@@ -1,4 +1,4 @@
-"""Burrow's evaluator, exactly: storage of commits, rules in the order of its code, its notifier.
+"""A faithful port of Burrow's evaluator: its storage, its rules in order, its notifier.
 
-Rules as of Burrow at ced55ba9; docs/burrow.md tells them, in order, and where ours differ.
+Rules as of Burrow at ced55ba9; docs/burrow.md lists them, in order, and where ours differ.
 """

@@ -1,4 +1,4 @@
-"""Answers of Burrow's evaluator as its callers get them: at most `expire_cache_s` old.
+"""Caches answers of Burrow's evaluator for `expire_cache_s`, as its callers get them.
 
 Place in the walk: between `storage` and whoever asks. Asking a group that has expired makes storage
 forget it, so when somebody asks is part of the state.

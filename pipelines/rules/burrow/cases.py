@@ -1,7 +1,7 @@
-"""Cases of Burrow's rules as data: what went in, what it must answer, and what we answer.
+"""Cases of Burrow's rules as data: the input, Burrow's answer, and ours.
 
 Place in the walk: `tidemark evaluate --rules burrow FILE`, and the tests. A file is one object;
-each key but `source` and `conventions` is a kind of case, told in docs/burrow.md.
+each key but `source` and `conventions` is a kind of case, described in docs/burrow.md.
 
 Invariant: every field below a case's `expected` is compared (`note` aside), or the file is refused.
 Absent on purpose: files, and a second evaluator: cases go through the same storage, rules and

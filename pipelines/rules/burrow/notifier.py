@@ -1,10 +1,10 @@
-"""When Burrow tells somebody: incidents of groups, and what each of its notifier modules sends.
+"""Burrow's notifier: incidents of groups, and what each of its modules sends.
 
 Place in the walk: after `evaluator`. A group is evaluated once per shortest `interval_s` of all
 modules; an incident runs from its first status that is not OK to its first OK, and has an id.
 
 Invariant: its faults are kept. `send_once` hides WARN → ERR, and without `send_close` the group is
-never told of again; one OK ends an incident; a group that is gone never ends one. A close is sent
+never reported again; one OK ends an incident; a group that is gone never ends one. A close is sent
 even by a module whose threshold the incident never reached. Absent on purpose: clocks, randomness
 (`new_id` is handed in), senders, the lock by which several Burrows agree who evaluates.
 """
@@ -20,7 +20,7 @@ from engine.foundation.errors import ConfigError
 from pipelines.rules.burrow.evaluator import Status
 
 NO_MODULE_INTERVAL_S: Final = 310_536_000
-"""How seldom groups are evaluated when nobody wants to be told."""
+"""How seldom groups are evaluated when nobody wants to be notified."""
 
 GroupKey = tuple[str, str]
 """Cluster and group."""
@@ -31,9 +31,9 @@ class Sending(Enum):
 
     NOTHING = "nothing"
     OPEN = "open"
-    """It tells of the status, for the first time or again."""
+    """It reports on the status, for the first time or again."""
     CLOSE = "close"
-    """It tells that the incident has ended."""
+    """It reports that the incident has ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,15 +42,15 @@ class ModuleSettings:
 
     name: str
     threshold: Status = Status.WARN
-    """Statuses from this one on are told."""
+    """Statuses from this one on are reported."""
     interval_s: int = 60
     """How often it wants groups evaluated."""
     send_interval_s: int | None = None
-    """Time that must have gone since it last told of a group; null: `interval_s`."""
+    """Time that must have gone since it last reported on a group; null: `interval_s`."""
     send_close: bool = False
-    """Does it tell when an incident ends?"""
+    """Does it report when an incident ends?"""
     send_once: bool = False
-    """Does it tell of an incident only once?"""
+    """Does it report on an incident only once?"""
 
     def __post_init__(self) -> None:
         if self.interval_s < 0 or (self.send_interval_s or 0) < 0:
@@ -72,7 +72,7 @@ class Notice:
     group: GroupKey
     status: Status
     incident_id: str | None
-    """Null: the module tells of a group without an incident (threshold OK)."""
+    """Null: the module reports on a group without an incident (threshold OK)."""
     started_ms: int | None
     sending: Sending
     """OPEN or CLOSE."""
@@ -103,7 +103,7 @@ class Notifier:
     def refresh(self, groups: Iterable[GroupKey], *, last_evaluated_ms: int) -> None:
         """Watch these groups and no others. New ones count as evaluated at `last_evaluated_ms`:
         Burrow takes a random moment of the interval that has just gone, to spread the work.
-        An incident of a group that is gone is forgotten, and nobody is told.
+        An incident of a group that is gone is forgotten, and nobody is notified.
         """
         listed = list(groups)
         self._watched = {key: self._watched.get(key, _Watched(last_evaluated_ms)) for key in listed}
@@ -173,8 +173,8 @@ def decide(
 ) -> Sending:
     """What a module sends of a group with this status, an incident open or just opened or not.
 
-    `notified_ms` is when it last told of the group, null when it never did or has told of an end
-    since. The end of an incident is told whatever the threshold.
+    `notified_ms` is when it last reported on the group, null when it never did or has reported on
+    an end since. The end of an incident is reported whatever the threshold.
     """
     if has_incident and status is Status.OK and module.send_close:
         return Sending.CLOSE

@@ -1,4 +1,4 @@
-"""What Burrow keeps of one cluster: ends of the logs, and the last commits of every group.
+"""Burrow's storage of one cluster: log end offsets, and the last commits of every group.
 
 Place in the walk: before `evaluator`. These rules shape the window that is judged:
 
@@ -26,7 +26,7 @@ from engine.foundation.errors import ConfigError
 from pipelines.rules.burrow.evaluator import Commit, Partition
 
 INTERVALS: Final = 10
-"""Commits that a ring keeps, and polls of the log's end, unless told otherwise."""
+"""Commits that a ring keeps, and polls of the log's end, unless set otherwise."""
 EXPIRE_GROUP_S: Final = 604_800
 
 
@@ -125,7 +125,7 @@ class Storage:
     def set_owner(
         self, group: str, topic: str, partition: int, *, owner: str, client_id: str
     ) -> None:
-        """Tell who holds a partition; its ring exists from then on, if the topic is known."""
+        """Report who holds a partition; its ring exists from then on, if the topic is known."""
         known = self._groups.setdefault(group, _Group())
         if self._end_offset(topic, partition) is None:
             return
@@ -138,7 +138,7 @@ class Storage:
             self._groups[group].owners.clear()
 
     def owner(self, group: str, topic: str, partition: int) -> tuple[str, str] | None:
-        """Owner and client id of a partition, if told."""
+        """Owner and client id of a partition, if reported."""
         known = self._groups.get(group)
         found = known.owners.get(topic, {}).get(partition) if known else None
         return (found.name, found.client_id) if found else None

@@ -1,4 +1,4 @@
-"""What a centre asks of executors, as it wants to know it; and the same over the wire.
+"""The centre's calls to executors, with outcomes it can act on, and their HTTP version.
 
 Invariant: an outcome says what is known. ConnectFailed means that nothing was sent, so the run is
 refused; whatever else goes wrong on the way leaves it unknown.

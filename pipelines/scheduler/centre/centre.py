@@ -1,4 +1,4 @@
-"""The loops of a centre: plan, send what is due, write how calls ended, ask about what is unclear.
+"""The centre's loops: plan, send due runs, record how calls ended, resolve doubtful runs.
 
 Place in the walk: the process `tidemark scheduler run`, or one of several in a simulation, which
 runs this code on virtual time.
@@ -22,8 +22,8 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
-from pipelines.alerting.store.database import Database
-from pipelines.alerting.store.errors import StoreUnavailable
+from pipelines.database.database import Database
+from pipelines.database.errors import StoreUnavailable
 from pipelines.scheduler.centre.calls import Executors, Outcome
 from pipelines.scheduler.centre.doubts import Doubts
 from pipelines.scheduler.centre.pools import Pool, Slowness

@@ -1,4 +1,4 @@
-"""What is to be said of a run that was sent, and of which nothing is known, or too little.
+"""Resolves sent runs of which too little is known, by asking their executors.
 
 Place in the walk: `store.results` gives out doubtful runs, their executors are asked here, and what
 was found is stored. A centre comes here each ten seconds.

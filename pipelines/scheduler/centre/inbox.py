@@ -1,10 +1,10 @@
-"""Results on their way into the database: those that come while others are stored go together.
+"""Batches results on their way into the database: all that wait share a transaction.
 
 A transaction costs about the same for one result as for hundreds. So whoever comes while one is
 under way waits in line, and the next transaction takes the line; a storm of callbacks becomes a few
 transactions, and holds up planning no longer than one of them.
 
-Invariant: `tell` comes back once its results are stored. What a failed transaction had is told
+Invariant: `tell` comes back once its results are stored. What a failed transaction had is reported
 again by the executors, as ever. Absent on purpose: threads and the database, which are handed in.
 """
 

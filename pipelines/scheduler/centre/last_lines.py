@@ -1,7 +1,8 @@
-"""The last lines of the logs of runs that failed, for who is told of them.
+"""Fetches the last log lines of failed runs, for the alerts about them.
 
 Place in the walk: `store.troubles` → their executors are asked, as far as they are there → rows
-that alert rules are about. An executor that does not answer leaves what it had told as the result.
+that alert rules are about. An executor that does not answer leaves what it had reported as the
+result.
 
 Invariant: bounded. A run is asked about once, ASKED_MAX at a look, and an address that failed no
 more in that look: each question may take the wire's time-out.
@@ -14,7 +15,7 @@ from dataclasses import replace
 from typing import Final
 
 from engine.foundation.errors import TidemarkError
-from pipelines.alerting.store.database import Database
+from pipelines.database.database import Database
 from pipelines.scheduler.centre.run_requests import RunLog, log_of_run
 from pipelines.scheduler.store.troubles import LAST_LINES, TROUBLES_MAX, Trouble
 from pipelines.scheduler.wire.fields import INT_MAX, Malformed

@@ -1,4 +1,4 @@
-"""The fast and the slow pool: a job whose executors answer slowly does not hold up the others.
+"""Fast and slow pools of calls: a job with slow executors does not hold up the others.
 
 Invariant: a pool has `size` calls at most under way; claims beyond it wait in order, QUEUE_MAX at
 most. One that finds the queue full is dropped: its claim ends and the run is claimed again, so

@@ -1,4 +1,4 @@
-"""What people ask about one run: that it ends, and what its log says. For commands and pages.
+"""Requests about one run, from commands and pages: kill it, or read its log.
 
 Place in the walk: beside the centre, which has no part in it: who asks reaches the database and the
 executors.
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from engine.foundation.errors import ConnectFailed, RequestRefused
-from pipelines.alerting.store.database import Database
+from pipelines.database.database import Database
 from pipelines.scheduler.run_life import ENDED, RunState
 from pipelines.scheduler.store import groups, registry, results
 from pipelines.scheduler.store.audit import Change

@@ -1,11 +1,11 @@
-"""The process of a centre: its loops, and the calls by which executors and programs speak to it.
+"""The centre's process: its loops, and the HTTP calls of executors and programs.
 
 Place in the walk: `tidemark scheduler run`. Calls are let in by an access token; without one only
 this machine is listened to.
 
 Invariant: an executor registers an address that may be asked (`wire.addresses`), and speaks for
-itself alone when its token is its own: in registering and in telling results. A result is stored
-before its executor is told that it was heard.
+itself alone when its token is its own: in registering and in reporting results. A result is stored
+before its executor gets the answer that it was received.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from contextlib import AsyncExitStack, contextmanager
 from functools import partial
 from typing import Any, Final, TypeAlias
 
-from pipelines.alerting.store.database import CONNECTIONS_MAX, Database
+from pipelines.database.clock import SharedClock, database_ms, machine_ms
+from pipelines.database.database import CONNECTIONS_MAX, Database
 from pipelines.scheduler.centre.calls import WiredExecutors
 from pipelines.scheduler.centre.centre import DATABASE_CALLS_MAX, Centre, Doors
 from pipelines.scheduler.centre.inbox import Inbox
 from pipelines.scheduler.centre.token_book import TokenBook
 from pipelines.scheduler.open_api import open_calls
 from pipelines.scheduler.store import registry, results
-from pipelines.scheduler.store.clock import SharedClock, database_ms, machine_ms
 from pipelines.scheduler.store.upkeep import LOG_DAYS
 from pipelines.scheduler.wire.addresses import Address
 from pipelines.scheduler.wire.client import TIMEOUT_S, opened_caller

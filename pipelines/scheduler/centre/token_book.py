@@ -1,4 +1,4 @@
-"""Which token a centre shows to which executor, and which it is shown: as the database has it.
+"""The access tokens that a centre exchanges with executors, as the database has them.
 
 Tokens of groups change while centres run. Each reads them anew every RENEW_S, so that a change
 holds everywhere after that.
@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from engine.foundation.errors import ConfigError, ConnectFailed
-from pipelines.alerting.store.database import Database
-from pipelines.alerting.store.errors import StoreUnavailable
+from pipelines.database.database import Database
+from pipelines.database.errors import StoreUnavailable
 from pipelines.scheduler.store import groups, registry
 from pipelines.scheduler.wire.tokens import Tokens
 

@@ -1,4 +1,4 @@
-"""The executor: it runs handlers when a centre asks, and tells how they ended.
+"""The executor: runs handlers when a centre asks, and reports how they ended.
 
 A module with handlers needs no more than this:
 

@@ -1,4 +1,6 @@
-"""The process in which the handlers of one job run: one run after the other, until told to end.
+"""The child process that runs the handlers of one job, one run after the other.
+
+It runs until it is asked to end.
 
     python -m pipelines.scheduler.executor.child CONTROL MODULE PARENT
 
@@ -31,11 +33,10 @@ from typing import Any, Final, NoReturn
 import orjson
 
 from pipelines.scheduler.executor.handlers import Handler, JobContext, RunStopped, handlers_in
+from pipelines.scheduler.result_words import failure_of, head_and_tail
 from pipelines.scheduler.wire.messages import Code
 
 PR_SET_PDEATHSIG: Final = 1
-MESSAGE_CHARS_MAX: Final = 15_000
-"""Of a result; of a traceback its end, which says what was raised."""
 CODE_MAX: Final = 2**31 - 1
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -93,15 +94,14 @@ def _run(order: dict[str, Any], handlers: dict[str, Handler]) -> tuple[int, str]
     try:
         handlers[order["handler"]](context)
         return _told(context)
-    except (Exception, SystemExit):  # noqa: BLE001 - whatever it raises, the run has failed
-        told = traceback.format_exc()
-        context.log(told.rstrip())
-        return 500, told[-MESSAGE_CHARS_MAX:]
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever it raises, the run has failed
+        context.log(traceback.format_exc().rstrip())
+        return 500, failure_of(error)
 
 
 def _told(context: JobContext) -> tuple[int, str]:
     """What the handler has said of its run, as far as an admin can read it."""
-    code, message = context.code, str(context.message)[:MESSAGE_CHARS_MAX]
+    code, message = context.code, head_and_tail(str(context.message))
     if type(code) is not Code and (type(code) is not int or not 0 < code <= CODE_MAX):
         return 500, f"the handler has set the code {str(code)[:100]!r}, which is none; {message}"
     return int(code), message

@@ -1,4 +1,7 @@
-"""`tidemark executor`: handlers of one module, run when a centre asks. Absent on purpose: work."""
+"""`tidemark executor`: runs the handlers of one module when a centre asks.
+
+Absent on purpose: work.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from typing import Annotated
 import typer
 
 from engine.foundation.errors import ConfigError
-from pipelines.scheduler.for_commands import ConfigOption, settings_from_xxl
+from pipelines.scheduler.commands.context import ConfigOption, settings_from_xxl
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -60,8 +63,8 @@ def executor(
     import logging
     import os
 
-    from pipelines.alerting.channels.secret import secret_from
-    from pipelines.alerting.state import home_folder
+    from pipelines.base.secrets import secret_from
+    from pipelines.database.state import home_folder
     from pipelines.scheduler.executor.serving import TOKEN_VARIABLE, Settings, serve_in_foreground
     from pipelines.scheduler.wire.messages import Dialect
     from pipelines.scheduler.xxl_settings import EXECUTOR

@@ -1,4 +1,4 @@
-"""What a handler has started, found again by a mark in its environment.
+"""Finds the processes that a handler has started, by a mark in their environment.
 
 A process group is left by whoever begins a session of his own, and a parent is left by ending it.
 The environment is inherited by all, and Linux shows it.

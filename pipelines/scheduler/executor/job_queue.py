@@ -1,4 +1,4 @@
-"""One job on one executor: what is at work, what waits, and what becomes of both. Pure.
+"""Queue of one job on one executor: the run at work, those that wait, their ends. Pure.
 
              offer                   the one before has ended
     (centre) ──────▶ waiting ──────────────────────────────▶ at work ──▶ ended: one result
@@ -112,11 +112,6 @@ class JobQueue:
     def due_ms(self) -> int | None:
         """When `overdue` has something to say; None: nothing that is known of."""
         return None if self._stopped_for else self._due_ms
-
-    @property
-    def is_stopping(self) -> bool:
-        """Is the run at work to end?"""
-        return self._stopped_for is not None
 
     def held(self) -> Iterator[RunRequest]:
         """What is at work, then what waits."""

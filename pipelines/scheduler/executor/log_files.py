@@ -1,4 +1,4 @@
-"""Logs of runs: `logs/yyyy-MM-dd/<logId>.log`, as XXL-Job lays them out; days are those of UTC.
+"""Log files of runs, as XXL-Job lays them out: `logs/yyyy-MM-dd/<logId>.log`, UTC days.
 
 A log is bounded: what a handler prints beyond LOG_BYTES_MAX is read and dropped, and one line says
 so. A day's folder is removed when it is old enough.

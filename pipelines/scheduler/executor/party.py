@@ -1,8 +1,8 @@
-"""One executor: what a centre asks is done, and how it ended is told.
+"""One executor: does what a centre asks, and reports how it ended.
 
 The decisions are those of `job_queue` (runs of a job) and `reports` (results on their way); here
 they meet processes, files and the clock. A run is written down before it is accepted and before it
-starts; its result before it is told.
+starts; its result before it is reported.
 """
 
 from __future__ import annotations

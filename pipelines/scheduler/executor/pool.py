@@ -1,4 +1,4 @@
-"""The children of one executor: one for each run at work, kept a while for the next.
+"""The executor's pool of child processes: one per run at work, kept a while for the next.
 
 A run takes the child that had its job last, else any that is idle, else a new one: all have the
 same module, and a start costs more than what a handler keeps. Whoever would be one too many waits;

@@ -1,4 +1,6 @@
-"""Results on their way to an admin: tried until one takes them. Pure; `run_files` keeps them.
+"""Results on their way to an admin: retried until one accepts them. Pure.
+
+`run_files` stores them.
 
 A call carries up to BATCH_MAX results. Nobody reached: all wait, 1 s at first and up to 30 s, as in
 XXL-Job. Refused: one of them may be what the admin cannot take, so that fewer go together next

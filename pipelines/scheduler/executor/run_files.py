@@ -1,10 +1,10 @@
-"""Runs in hand, on disk: a small file for each, from before it is accepted to its delivery.
+"""Files of runs in hand: one small file per run, from acceptance until its delivery.
 
     runs/<logDateTime>-<logId>.json    {"state": "ACCEPTED" | "STARTED" | "FINISHED", …}
 
-Each change is a new file moved over the old one. What is here when an executor starts was left
-by one that died: a result that was finished is delivered now, and a run that was not has ended in a
-way that is told, so that the centre need not wait and guess.
+Each change is a new file moved over the old one. What is here when an executor starts was left by
+one that died: a result that was finished is delivered now, and a run that was not is reported as
+ended so, and the centre need not wait and guess.
 
 Invariant: after kill -9 between any two lines a file is whole or as before. A power cut may lose
 the last seconds: then the centre finds the result lost, as when the whole machine is gone.

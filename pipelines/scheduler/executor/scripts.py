@@ -1,4 +1,4 @@
-"""Source that a centre keeps, run as a script: who interprets it. Pure.
+"""Script languages: the interpreter for source that a centre stores. Pure.
 
 Whoever may edit a job at the centre may run anything here: an executor does so only when its
 administrator has said so at its start. Groovy is for the Java executor alone.

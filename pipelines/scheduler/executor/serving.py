@@ -2,7 +2,7 @@
 
 Place in the walk: the entry point; it brings the party, its server, the admins and the clock
 together. Three things go on beside the calls: a beat each 30 s says that the executor is there,
-results are told until an admin has them, and old logs are removed.
+results are sent until an admin has them, and old logs are removed.
 """
 
 from __future__ import annotations

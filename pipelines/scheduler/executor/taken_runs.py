@@ -1,4 +1,4 @@
-"""The runs that an executor has taken, on disk: none is taken twice, however often it is sent.
+"""The book of runs that an executor has accepted, on disk: none is accepted twice.
 
     taken    since <ms> boot <id>
              + <logId> <moment> <logDateTime>        a run was taken
@@ -10,8 +10,8 @@ of ours sends along. A centre that begins with an empty database gives the same 
 other moments; one that sends a run again gives it another logDateTime. Of a centre of XXL-Job,
 which sends no run twice, the moment is the logDateTime.
 
-Who was told that a run was not taken may send it again, elsewhere too. So what was sent by then is
-not taken any more: a centre that stood still before it wrote to the socket comes too late.
+A centre that got the answer "not taken" may send the run again, elsewhere too. So what was sent by
+then is not taken any more: a centre that stood still before it wrote to the socket comes too late.
 
 Lines are added before a run is accepted. A kill leaves them; a power cut may lose the last of them,
 so that after another start of the machine the book is sure of nothing before. TAKEN_MAX runs are

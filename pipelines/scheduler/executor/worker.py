@@ -1,8 +1,8 @@
-"""The executor's side of one child: started, given one run at a time, stopped, killed.
+"""Controls one child process: starts it, gives it one run at a time, stops or kills it.
 
 A stop is SIGTERM to the child, which writes its stack into the log and raises RunStopped in the
-handler; after STOP_GRACE_S it is killed, with its process group and all else that it has started.
-A child that was told to stop is never used again.
+handler; after STOP_GRACE_S it is killed, with its process group and all else that it has started. A
+child that was stopped is never used again.
 
 Each order has a word of its own, which its answer repeats: what a fork or a handler writes into the
 socket is no other run's result. The end of the process ends its run, whoever else holds the socket.

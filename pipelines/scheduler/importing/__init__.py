@@ -1,4 +1,4 @@
-"""What an XXL-Job database holds, taken over: read from a dump or a server, planned, then stored.
+"""Imports an XXL-Job database: reads a dump or a server, plans, then stores.
 
 Invariant: nothing is taken over in silence: what is not, or is read differently, has its reason.
 """

@@ -1,4 +1,4 @@
-"""Rows of tables from a MySQL or MariaDB that runs, as one moment has them.
+"""Reads tables of a running MySQL or MariaDB in one consistent snapshot.
 
 Nothing is written there: the transaction is READ ONLY. Values come as the texts that a dump has.
 """

@@ -1,4 +1,4 @@
-r"""Rows of tables from the text that mysqldump writes. Pure.
+r"""Reads rows of tables from the text that mysqldump writes. Pure.
 
 Only three statements matter: CREATE TABLE says the order of columns, INSERT and REPLACE bring rows,
 with or without the names of columns. All else (SET, LOCK, comments, conditional comments) is passed

@@ -1,4 +1,4 @@
-"""What of an XXL-Job database becomes what here, and what does not, with its reason. Pure.
+"""Maps an XXL-Job database to our values, with a reason for all that is left out. Pure.
 
 Versions 2.2 to 3.5 differ in a few names of columns: both are read. Numbers of groups and jobs are
 theirs until they are stored: `take_over` gives ours.
@@ -13,6 +13,7 @@ from typing import Any, Final
 from zoneinfo import ZoneInfo
 
 from engine.foundation.errors import ConfigError
+from pipelines.scheduler.circles import path_in_words, without_circles
 from pipelines.scheduler.importing.mysql_dump import Row
 from pipelines.scheduler.job_settings import BEAN, JobSettings
 from pipelines.scheduler.run_life import OK, RunState
@@ -129,6 +130,7 @@ def taking(tables: Mapping[str, Sequence[Row]], zone: ZoneInfo) -> Taking:
         if gone:
             remarks.append(Remark(f"job {job.their_id}", f"without children that are not: {gone}"))
         kept.append(replace(job, children=tuple(c for c in job.children if c in known)))
+    kept = _without_circles(kept, remarks)
     users = [
         user
         for row in tables.get("xxl_job_user", ())
@@ -143,6 +145,15 @@ def taking(tables: Mapping[str, Sequence[Row]], zone: ZoneInfo) -> Taking:
             )
         )
     return Taking(tuple(groups), tuple(kept), tuple(users), tuple(remarks))
+
+
+def _without_circles(jobs: Sequence[TakenJob], remarks: list[Remark]) -> list[TakenJob]:
+    """The jobs without children that would begin them again."""
+    children, circles = without_circles({job.their_id: job.children for job in jobs})
+    for circle in circles:
+        told = f"without child {circle[1]}, which begins it again: {path_in_words(circle)}"
+        remarks.append(Remark(f"job {circle[0]}", told))
+    return [replace(job, children=children[job.their_id]) for job in jobs]
 
 
 def _group(row: Row, remarks: list[Remark]) -> TakenGroup:

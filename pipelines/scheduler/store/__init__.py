@@ -1,4 +1,4 @@
-"""Jobs, executors and runs in SQL, in the database that alerting keeps too.
+"""SQL store of the scheduler: jobs, executors and runs, in alerting's database.
 
 Place in the walk: below the centre and the commands. Several centres share these tables and nothing
 else: passes of planning take turns by a lock on one row, and runs move as `run_life` allows, under

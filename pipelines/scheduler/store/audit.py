@@ -1,4 +1,4 @@
-"""Who changed what, and how: a row in the transaction of the change."""
+"""The audit: who changed what, in a row stored with the change itself."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final
 
 import sqlalchemy as sa
 
-from pipelines.alerting.store.database import Database
+from pipelines.database.database import Database
 from pipelines.scheduler.changes import Changes
 from pipelines.scheduler.store.tables import AnyRow, job_audit
 

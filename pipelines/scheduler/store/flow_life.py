@@ -1,4 +1,4 @@
-"""Runs of workflows begin when they are due, and are stopped by hand.
+"""Begins runs of workflows when they are due, and stops them by hand.
 
 Place in the walk: `sending` comes here with a run whose job is a workflow, instead of sending it.
 
@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
-from engine.foundation.errors import ConfigError
-from pipelines.alerting.store.database import Database
+from engine.foundation.errors import RuleBroken
+from pipelines.database.database import Database
 from pipelines.scheduler.job_settings import JobSettings
 from pipelines.scheduler.run_life import FAILED, OK, RunEvent, RunState
 from pipelines.scheduler.store.audit import Change, note
@@ -74,7 +74,8 @@ def stop_by_hand(database: Database, log_id: int, change: Change) -> bool:
     with database.writing() as connection:
         begun = sa.select(flow_runs.c.log_id).where(flow_runs.c.log_id == log_id)
         if connection.scalar(begun) is None:
-            raise ConfigError("run", log_id, "a run of a workflow that has begun")
+            told = f"run {log_id} is no run of a workflow that has begun"
+            raise RuleBroken("run", log_id, told)
         is_stopped = stop(connection, log_id, f"stopped by {change.author}", now_ms=change.now_ms)
         if is_stopped:
             note(connection, change, "stop", f"run:{log_id}")

@@ -1,4 +1,4 @@
-"""Runs of workflows: how far each has come, which may begin, and which are stopped.
+"""Progress of workflow runs: how far each has come, which may begin, which are stopped.
 
 Place in the walk: below `run_rows`, which begins steps and ends runs by what is said here.
 
@@ -15,9 +15,9 @@ from typing import Final
 
 import sqlalchemy as sa
 
-from engine.foundation.errors import ConfigError
-from pipelines.alerting.store.database import Database
-from pipelines.alerting.store.upserts import upsert
+from engine.foundation.errors import ConfigError, RuleBroken
+from pipelines.database.database import Database
+from pipelines.database.upserts import upsert
 from pipelines.scheduler.run_life import RunState
 from pipelines.scheduler.store.tables import AnyRow, flow_runs, jobs, runs
 from pipelines.scheduler.workflows import (
@@ -182,7 +182,8 @@ def steps_of(database: Database, log_id: int) -> list[StepShown]:
             sa.select(flow_runs.c.definition).where(flow_runs.c.log_id == log_id)
         )
         if text is None:
-            raise ConfigError("run", log_id, "a run of a workflow that has begun")
+            told = f"run {log_id} is no run of a workflow that has begun"
+            raise RuleBroken("run", log_id, told)
         flow_state = connection.scalar(sa.select(runs.c.state).where(runs.c.log_id == log_id))
         ends = _ends(connection, [log_id]).get(log_id, [])
         numbers: dict[str, list[int]] = {}

@@ -1,4 +1,4 @@
-"""Sources that jobs had: kept with each change, the last thirty of them, as in XXL-Job.
+"""Versions of a job's source: one per change, the last thirty of them, as in XXL-Job.
 
 Invariant: the newest version is what the job has. Going back to an old one is a change like any
 other: it becomes the newest.
@@ -12,8 +12,10 @@ from typing import Final
 import sqlalchemy as sa
 
 from engine.foundation.errors import ConfigError
-from pipelines.alerting.store.database import Database
+from pipelines.database.database import Database
 from pipelines.scheduler.job_settings import BEAN, JobSettings
+from pipelines.scheduler.refusals import no_such
+from pipelines.scheduler.sources import runnable
 from pipelines.scheduler.store.audit import Change
 from pipelines.scheduler.store.tables import glue_versions
 
@@ -35,6 +37,10 @@ class GlueVersion:
     """What its author says of the change."""
     glue_type: str
     source: str
+    """As it runs: a shell's that was stored before carriage returns were removed has none here."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "source", runnable(self.glue_type, self.source))
 
 
 def glue_of(database: Database, job_id: int) -> list[GlueVersion]:
@@ -53,7 +59,7 @@ def glue_version(database: Database, job_id: int, glue_id: int) -> GlueVersion:
     for version in glue_of(database, job_id):
         if version.glue_id == glue_id:
             return version
-    raise ConfigError("version", glue_id, f"one that job {job_id} has")
+    raise no_such("version", glue_id, where=f"job {job_id}")
 
 
 def keep_glue(

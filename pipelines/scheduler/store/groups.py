@@ -1,4 +1,4 @@
-"""Groups: executors that run the same handlers, where they are and what token they show.
+"""Stores groups of executors that run the same handlers: their addresses and tokens.
 
 Invariant: an application has one group, and a token belongs to one. Tokens are given to nobody but
 the centre that sends them: what is shown of a group says only whether it has one.
@@ -14,9 +14,10 @@ from typing import Any, Final
 import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
-from engine.foundation.errors import ConfigError
-from pipelines.alerting.store.database import Database
+from engine.foundation.errors import ConfigError, RuleBroken
+from pipelines.database.database import Database
 from pipelines.scheduler.changes import brief, changes, detail_of
+from pipelines.scheduler.refusals import exists_already, group_with_jobs, no_such, nothing_changed
 from pipelines.scheduler.store.audit import Change, note
 from pipelines.scheduler.store.registry import addresses_in
 from pipelines.scheduler.store.tables import AnyRow, job_groups, job_users, jobs
@@ -62,7 +63,7 @@ def add_group(
                 token=token,
             )
     except IntegrityError as error:
-        raise ConfigError("app_name", app_name, "one that no group has yet") from error
+        raise exists_already("group", app_name, key="app_name") from error
 
 
 def insert_group(
@@ -104,7 +105,7 @@ def edit_group(
         before = _told_of(_locked(connection, group_id))
         made = changes(before, _told(values))
         if not made:
-            raise ConfigError("settings", "as they are", "at least one that is another than now")
+            raise nothing_changed()
         connection.execute(
             sa.update(job_groups)
             .where(job_groups.c.group_id == group_id)
@@ -132,8 +133,8 @@ def remove_group(database: Database, group_id: int, change: Change) -> None:
     with database.writing() as connection:
         row = _locked(connection, group_id)
         there = sa.select(sa.func.count()).select_from(jobs).where(jobs.c.group_id == group_id)
-        if connection.scalar(there):
-            raise ConfigError("group", group_id, "one without jobs")
+        if job_count := connection.scalar(there):
+            raise group_with_jobs(row.app_name, job_count)
         for user in connection.execute(sa.select(job_users).with_for_update()).all():
             listed = json.loads(user.group_ids)
             if group_id in listed:
@@ -162,7 +163,7 @@ def group_of(database: Database, group_id: int) -> Group:
             sa.select(job_groups).where(job_groups.c.group_id == group_id)
         ).one_or_none()
     if row is None:
-        raise ConfigError("group", group_id, "a group that there is")
+        raise no_such("group", group_id)
     return _group(row)
 
 
@@ -213,7 +214,7 @@ def _locked(connection: sa.Connection, group_id: int) -> AnyRow:
         sa.select(job_groups).where(job_groups.c.group_id == group_id).with_for_update()
     ).one_or_none()
     if row is None:
-        raise ConfigError("group", group_id, "a group that there is")
+        raise no_such("group", group_id)
     return row
 
 
@@ -241,4 +242,5 @@ def _check_token(connection: sa.Connection, token: str | None, group_id: int | N
         )
     )
     if any(row.access_token == token and row.group_id != group_id for row in others):
-        raise ConfigError("access token", "***", "one that no other group has")
+        told = "another group has this access token: give each group its own"
+        raise RuleBroken("access token", "***", told)

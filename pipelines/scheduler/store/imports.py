@@ -1,4 +1,4 @@
-"""What was read of another database is stored: once, however often it is asked for.
+"""Stores what an import has read; a repeated import adds only what is new.
 
 Place in the walk: after `importing`, which says what becomes of their rows.
 
@@ -20,8 +20,8 @@ from typing import Any, Final
 import sqlalchemy as sa
 
 from engine.foundation.errors import ConfigError
-from pipelines.alerting.store.database import Database
-from pipelines.alerting.store.upserts import insert_missing, upsert
+from pipelines.database.database import Database
+from pipelines.database.upserts import insert_missing, upsert
 from pipelines.scheduler.changes import changes, detail_of
 from pipelines.scheduler.importing.xxl_job import (
     Remark,
@@ -32,11 +32,12 @@ from pipelines.scheduler.importing.xxl_job import (
     Taking,
 )
 from pipelines.scheduler.passwords import NO_PASSWORD
+from pipelines.scheduler.result_words import head_and_tail
 from pipelines.scheduler.store.audit import Change, note
 from pipelines.scheduler.store.glue import GLUE_VERSIONS_MAX, forget_glue, keep_glue
 from pipelines.scheduler.store.groups import insert_group
 from pipelines.scheduler.store.jobs import insert_job, start_job
-from pipelines.scheduler.store.run_rows import MESSAGE_CHARS_MAX, planned_row
+from pipelines.scheduler.store.run_rows import planned_row
 from pipelines.scheduler.store.tables import (
     glue_versions,
     job_groups,
@@ -312,9 +313,9 @@ def _store_history(
             sent_ms=run.planned_ms,
             ended_ms=run.ended_ms,
             trigger_code=run.trigger_code,
-            trigger_message=run.trigger_message[:MESSAGE_CHARS_MAX],
+            trigger_message=head_and_tail(run.trigger_message),
             result_code=run.result_code,
-            result_message=(run.result_message or "")[:MESSAGE_CHARS_MAX] or None,
+            result_message=head_and_tail(run.result_message or "") or None,
         )
         for run in batch
     ]

@@ -1,10 +1,10 @@
-"""Many rows in one transaction, and in smaller ones when a row breaks it: the row fails alone.
+"""Writes many rows in one transaction, and splits it so that a bad row fails alone.
 
 Place in the walk: around what the store does for many runs or jobs at once. A row that other hands
 have changed, or that a later version has written, may be one that nothing here foresees; what was
 to be done with the others is done.
 
-Invariant: a database that is away is told to the caller, who waits; whatever else goes wrong ends
+Invariant: a database that is away is raised to the caller, who waits; whatever else goes wrong ends
 with the rows that it is about. Absent on purpose: what is to become of those.
 """
 
@@ -14,7 +14,7 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from pipelines.alerting.store.errors import StoreUnavailable
+from pipelines.database.errors import StoreUnavailable
 
 _log = logging.getLogger(__name__)
 

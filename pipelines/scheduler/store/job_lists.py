@@ -1,4 +1,4 @@
-"""Jobs and runs as pages list them: found, sorted and cut by the database, never all of them.
+"""Queries of jobs and runs for pages: filtered, sorted and cut by the database.
 
 Invariant: each question is bounded, with a hundred thousand jobs and a million runs of one: by the
 rows of one page, by RUNS_LOOKED_AT of a job, or by one pass over the jobs' short columns. Absent on
@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import sqlalchemy as sa
 
-from pipelines.alerting.store.database import Database
+from pipelines.database.database import Database
 from pipelines.scheduler.run_life import OPEN, OUTSIDE, RunState
 from pipelines.scheduler.store.jobs import CANCELLABLE, Job, job_from
 from pipelines.scheduler.store.results import RUN_COLUMNS, Run, run_from

@@ -1,4 +1,4 @@
-"""Jobs: made, copied, changed, started, paused, removed; each change is in the audit.
+"""Stores jobs: added, edited, started, paused, removed; each change is in the audit.
 
 Invariant: a job that is not active has no next time, and no run that waits to be sent but that of
 its last time. Who pauses it, removes it or gives it another schedule cancels what was planned.
@@ -14,22 +14,18 @@ from typing import Any, Final
 
 import sqlalchemy as sa
 
-from engine.foundation.errors import ConfigError, TidemarkError
-from pipelines.alerting.store.database import Database
-from pipelines.scheduler.changes import (
-    Changes,
-    brief,
-    changes,
-    detail_of,
-    has_other_times,
-    told_of,
-)
+from engine.foundation.errors import ConfigError, RuleBroken, TidemarkError
+from pipelines.database.database import Database
+from pipelines.scheduler.changes import Changes, brief, changes, detail_of, has_other_times, told_of
+from pipelines.scheduler.circles import circle_by, path_in_words
 from pipelines.scheduler.job_settings import JobSettings
+from pipelines.scheduler.refusals import is_a_step, no_such, nothing_changed
 from pipelines.scheduler.run_life import MOVES, RunEvent, RunState
 from pipelines.scheduler.store.audit import Change, note
+from pipelines.scheduler.store.begun import begins_in, children_of, steps_of
 from pipelines.scheduler.store.flows import workflows_with
 from pipelines.scheduler.store.glue import forget_glue, keep_glue
-from pipelines.scheduler.store.tables import AnyRow, job_groups, jobs, runs
+from pipelines.scheduler.store.tables import AnyRow, job_groups, jobs, runs, schedule_locks
 from pipelines.scheduler.workflows import WORKFLOW, workflow_of
 
 JOBS_SHOWN_MAX: Final = 1_000
@@ -110,6 +106,7 @@ def insert_job(
         )
         .returning(jobs.c.job_id)
     ).scalar_one()
+    refuse_a_circle(connection, job_id, settings)  # A child of before may have had its number.
     keep_glue(connection, job_id, settings, change)
     made = changes({}, told_of(settings, group=group, is_active=False))
     note(connection, change, "add", f"job:{job_id}", detail=detail_of(made))
@@ -142,13 +139,16 @@ def edit_job(
     Raises ConfigError when it is so already: an edit that changes nothing is a slip.
     """
     with database.writing() as connection:
+        if settings.children or settings.is_workflow:  # Two at once would close a circle unseen.
+            connection.execute(sa.select(schedule_locks).with_for_update())
         before = _locked(connection, job_id, change)
         is_same = settings == before.settings and group_id in {None, before.group_id}
         if is_same and before.wrong_because is None:
-            raise ConfigError("settings", "as they are", "at least one that is another than now")
+            raise nothing_changed()
         _check_named(connection, settings, before.settings.children)
         if settings.is_workflow:
-            _refuse_a_step(connection, job_id, "a job: a step is no workflow")
+            _refuse_a_step(connection, job_id, "become a workflow")
+        refuse_a_circle(connection, job_id, settings, before.settings)
         cancelled: tuple[int, ...] = ()
         is_new_glue = (before.settings.glue_type, before.settings.glue_source) != (
             settings.glue_type,
@@ -199,7 +199,7 @@ def remove_job(database: Database, job_id: int, change: Change) -> Changed:
     """
     with database.writing() as connection:
         job = _locked(connection, job_id, change)
-        _refuse_a_step(connection, job_id, "one that no workflow has as a step")
+        _refuse_a_step(connection, job_id, "be removed")
         cancelled = cancel_waiting(connection, job_id, change)
         connection.execute(sa.delete(jobs).where(jobs.c.job_id == job_id))
         forget_glue(connection, job_id)
@@ -264,7 +264,7 @@ def _app_name(connection: sa.Connection, group_id: int) -> str:
     there = sa.select(job_groups.c.app_name).where(job_groups.c.group_id == group_id)
     app_name: str | None = connection.scalar(there)
     if app_name is None:
-        raise ConfigError("group", group_id, "a group that there is")
+        raise no_such("group", group_id)
     return app_name
 
 
@@ -281,15 +281,35 @@ def _check_named(connection: sa.Connection, settings: JobSettings, known: Collec
     )
     there = {row.job_id: row.glue_type == WORKFLOW for row in rows}
     if unknown := sorted(new - set(there)):
-        raise ConfigError("children", unknown[0], "a job that there is")
+        raise no_such("job", unknown[0], key="children", where="children")
     if settings.is_workflow:
         workflow_of(settings.glue_source).check_jobs(there)
 
 
-def _refuse_a_step(connection: sa.Connection, job_id: int, allowed: str) -> None:
+def refuse_a_circle(
+    connection: sa.Connection, job_id: int, settings: JobSettings, before: JobSettings | None = None
+) -> None:
+    """Raise RuleBroken for a job that would begin itself again by what it begins, but for what it
+    has begun before: who changes its title need not mend what somebody else has stored.
+    """
+    known = set() if before is None else _begun_by(before)
+    if circle := circle_by(job_id, _begun_by(settings) - known, begins_in(connection)):
+        path = path_in_words(circle)
+        raise RuleBroken(
+            "children" if circle[1] in settings.children else "steps",
+            path,
+            f"these jobs begin each other in a circle and would run without end: {path}; leave out "
+            f"job {circle[1]}, or a later one of them",
+        )
+
+
+def _begun_by(settings: JobSettings) -> set[int]:
+    return {*settings.children, *steps_of(settings.glue_type, settings.glue_source)}
+
+
+def _refuse_a_step(connection: sa.Connection, job_id: int, so_it_cannot: str) -> None:
     if theirs := workflows_with(connection, job_id):
-        told = f"{job_id}, a step of {', '.join(map(str, theirs[:5]))}"
-        raise ConfigError("job", told, allowed)
+        raise is_a_step(job_id, theirs, so_it_cannot)
 
 
 def cancel_waiting(connection: sa.Connection, job_id: int, change: Change) -> tuple[int, ...]:
@@ -316,24 +336,13 @@ def settings_of(row: AnyRow) -> JobSettings:
         raise ConfigError("job", row.job_id, f"settings that can be read ({error})") from error
 
 
-def children_of(text: str) -> tuple[int, ...]:
-    """The jobs of a stored list; raises ConfigError when it is none."""
-    try:
-        found = json.loads(text)
-    except ValueError:
-        found = None
-    if not isinstance(found, list) or not all(type(one) is int for one in found):
-        raise ConfigError("children", text[:64], "a list of numbers of jobs")
-    return tuple(found)
-
-
 def _stored(row: AnyRow) -> dict[str, Any]:
     return {name: getattr(row, name) for name in _SETTINGS if name != "children"}
 
 
 def _job(row: AnyRow | None, job_id: int) -> Job:
     if row is None:
-        raise ConfigError("job", job_id, "a job that there is")
+        raise no_such("job", job_id)
     return job_from(row)
 
 
@@ -376,5 +385,6 @@ def _row(settings: JobSettings) -> dict[str, Any]:
 def _first_ms(settings: JobSettings, change: Change) -> int:
     next_ms = settings.schedule.next_ms(change.now_ms)
     if next_ms is None:
-        raise ConfigError("schedule", settings.schedule_text, "one that has a time to come")
+        text = settings.schedule_text
+        raise RuleBroken("schedule", text, f"schedule {text!r} has no time to come")
     return next_ms

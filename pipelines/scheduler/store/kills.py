@@ -1,4 +1,4 @@
-"""A run that somebody wants to end, as far as the database is concerned.
+"""The database side of killing a run.
 
 Place in the walk: before `centre.run_requests`, which asks the executor.
 
@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 import sqlalchemy as sa
 
-from engine.foundation.errors import ConfigError
-from pipelines.alerting.store.database import Database
+from pipelines.database.database import Database
+from pipelines.scheduler.refusals import no_such
 from pipelines.scheduler.run_life import ENDED, FAILED, RunEvent, RunState
 from pipelines.scheduler.store.audit import Change, note
 from pipelines.scheduler.store.flow_life import stop
@@ -42,7 +42,7 @@ def begin_kill(database: Database, log_id: int, change: Change) -> Kill:
     with database.writing() as connection:
         row = next(iter(locked(connection, [log_id])), None)
         if row is None:
-            raise ConfigError("run", log_id, "a run that there is")
+            raise no_such("run", log_id)
         state = RunState(row.state)
         if state in ENDED:
             return Kill(log_id, row.job_id, state, None)

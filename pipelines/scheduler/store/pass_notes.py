@@ -1,7 +1,7 @@
-"""What a pass leaves behind of jobs that it stops, and of times that it was too late for.
+"""Notes which jobs a planning pass stopped, and which times it was too late for.
 
 Place in the walk: `passes` calls, in the transaction of the pass; the audit has it, and `troubles`
-tells it from there for an hour.
+reports it from there for an hour.
 
 Invariant: a pass notes each job that it stops. Of misfires it notes MISFIRES_NOTED_MAX one by one,
 and the rest in one entry: after a day without a centre every job has missed something.
@@ -16,12 +16,12 @@ from typing import Final
 
 import sqlalchemy as sa
 
-from pipelines.microseconds import moment_at, utc_text
+from pipelines.base.settings import MS_US
+from pipelines.base.time_units import moment_at, utc_text
 from pipelines.scheduler.changes import detail_of
 from pipelines.scheduler.planning import Plan
 from pipelines.scheduler.store.audit import Change, note_all
 from pipelines.scheduler.store.tables import AnyRow, jobs
-from pipelines.settings import MS_US
 
 SCHEDULER: Final = "the scheduler"
 """Who does it, as the audit names him."""

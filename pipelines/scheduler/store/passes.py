@@ -1,4 +1,4 @@
-"""Passes of planning: under the schedule lock, what is due becomes runs and next times move on.
+"""Planning passes: under the schedule lock, due jobs become runs and next times move on.
 
 Place in the walk: called by a centre each second; what it gives back goes into the centre's ring.
 
@@ -19,8 +19,8 @@ from typing import Any, Final
 import sqlalchemy as sa
 
 from engine.foundation.errors import ConfigError
-from pipelines.alerting.store.database import Database
-from pipelines.alerting.store.upserts import insert_missing
+from pipelines.database.database import Database
+from pipelines.database.upserts import insert_missing
 from pipelines.scheduler.planning import WINDOW_MS, Plan, plan
 from pipelines.scheduler.run_life import CLAIM_MS, RunState
 from pipelines.scheduler.schedules import MisfirePolicy, Schedule, ScheduleKind, schedule_of

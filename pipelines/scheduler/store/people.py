@@ -1,4 +1,4 @@
-"""Users: who may do what, and how their passwords are kept; each change is in the audit.
+"""Stores users, their rights and password hashes; each change is in the audit.
 
 Invariant: once there is an administrator, there is always one: the last cannot be removed.
 """
@@ -12,11 +12,12 @@ from typing import Final, TypeAlias
 
 import sqlalchemy as sa
 
-from engine.foundation.errors import ConfigError
-from pipelines.alerting.store.database import Database
-from pipelines.alerting.store.upserts import insert_missing
+from engine.foundation.errors import ConfigError, RuleBroken
+from pipelines.database.database import Database
+from pipelines.database.upserts import insert_missing
 from pipelines.scheduler.changes import brief, changes, detail_of
 from pipelines.scheduler.passwords import NO_PASSWORD, password_hash
+from pipelines.scheduler.refusals import exists_already, no_such, nothing_changed
 from pipelines.scheduler.roles import Actor
 from pipelines.scheduler.store.audit import Change, note
 from pipelines.scheduler.store.tables import AnyRow, job_groups, job_users
@@ -91,15 +92,18 @@ def add_user(
     kept = NO_PASSWORD if password is None else password_hash(password)
     with database.writing() as connection:
         there = connection.execute(sa.select(job_users.c.name)).scalars().all()
-        if name in there or len(there) >= USERS_MAX:
-            raise ConfigError("user", name, f"one that is not there yet, of {USERS_MAX:,} at most")
+        if name in there:
+            raise exists_already("user", name)
+        if len(there) >= USERS_MAX:
+            told = f"there are {USERS_MAX:,} users, and no more may be: remove one first"
+            raise RuleBroken("user", name, told)
         listed = _checked(connection, group_ids)
         new = {"name": name, "password_hash": kept, "is_admin": is_admin}
         made = connection.execute(
             insert_missing(connection, job_users).values(group_ids=json.dumps(listed), **new)
         )
         if not made.rowcount:  # Somebody else was quicker.
-            raise ConfigError("user", name, "one that is not there yet")
+            raise exists_already("user", name)
         note(connection, change, "add", f"user:{name}", detail=_told(None, (is_admin, listed)))
 
 
@@ -118,7 +122,7 @@ def edit_user(
         becomes = row.is_admin if is_admin is None else is_admin
         listed = list(_groups(row)) if group_ids is None else _checked(connection, group_ids)
         if (becomes, listed) == (row.is_admin, sorted(_groups(row))):
-            raise ConfigError("rights", "as they are", "others than now")
+            raise nothing_changed("rights")
         if row.is_admin and not becomes:
             _keep_one(connection, name)
         connection.execute(
@@ -159,13 +163,14 @@ def _locked(connection: sa.Connection, name: str) -> AnyRow:
     ).all()
     found = next((row for row in rows if row.name == name), None)
     if found is None:
-        raise ConfigError("user", name, "a user that there is")
+        raise no_such("user", name)
     return found
 
 
 def _keep_one(connection: sa.Connection, name: str) -> None:
     if _admin_count(connection) == 1:
-        raise ConfigError("user", name, "not the last administrator")
+        told = f"user {name!r} is the last administrator: make another one first"
+        raise RuleBroken("user", name, told)
 
 
 def _admin_count(connection: sa.Connection) -> int:
@@ -180,7 +185,7 @@ def _checked(connection: sa.Connection, group_ids: Iterable[int]) -> list[int]:
     ).all()
     unknown = [one for one in wanted if one not in there]
     if unknown:
-        raise ConfigError("group", unknown[0], "a group that there is")
+        raise no_such("group", unknown[0])
     return wanted
 
 

@@ -1,4 +1,4 @@
-"""Which executors are there: they say so each 30 s, and are gone when they have not for 90 s.
+"""The registry of executors: each beats every 30 s, and is dropped after 90 s of silence.
 
 Invariant: what was said last counts; a clock of another centre that runs ahead makes an executor
 live longer, never shorter. Absent on purpose: requests to them, and whether one may be asked.
@@ -14,8 +14,8 @@ from typing import Final
 import sqlalchemy as sa
 
 from engine.foundation.errors import ConfigError
-from pipelines.alerting.store.database import Database
-from pipelines.alerting.store.upserts import upsert
+from pipelines.database.database import Database
+from pipelines.database.upserts import upsert
 from pipelines.scheduler.run_life import OUTSIDE
 from pipelines.scheduler.store.tables import executors, job_groups, jobs, runs
 

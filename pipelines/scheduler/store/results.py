@@ -1,10 +1,10 @@
-"""What came of runs: results that executors tell, and runs whose executors must be asked.
+"""Stores results that executors report, and finds runs to ask executors about.
 
-Place in the walk: after `sending`. A result is stored before its executor is told that it was
-heard; one that is told again changes nothing.
+Place in the walk: after `sending`. A result is stored before its executor gets the answer that it
+was received; one that is reported again changes nothing.
 
 Invariant: a result that comes for a run which counts as lost is noted beside it, with its moment:
-late is told apart from lost. Absent on purpose: requests. `doubtful` says which runs to ask about.
+late is distinct from lost. Absent on purpose: requests. `doubtful` says which runs to ask about.
 """
 
 from __future__ import annotations
@@ -17,27 +17,16 @@ import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
 from engine.foundation.errors import ConfigError, TidemarkError
-from pipelines.alerting.store.database import Database
-from pipelines.alerting.store.upserts import upsert
+from pipelines.database.database import Database
+from pipelines.database.upserts import upsert
 from pipelines.scheduler.job_settings import PARAMETERS_CHARS_MAX
+from pipelines.scheduler.refusals import no_such
+from pipelines.scheduler.result_words import head_and_tail
 from pipelines.scheduler.run_life import FAILED, OK, OUTSIDE, QUIET_MS, RunEvent, RunState
 from pipelines.scheduler.store.audit import Change, note
 from pipelines.scheduler.store.in_parts import in_parts
-from pipelines.scheduler.store.run_rows import (
-    MESSAGE_CHARS_MAX,
-    Ending,
-    end_all,
-    locked,
-    planned_row,
-)
-from pipelines.scheduler.store.tables import (
-    AnyRow,
-    flow_runs,
-    job_groups,
-    jobs,
-    run_reports,
-    runs,
-)
+from pipelines.scheduler.store.run_rows import Ending, end_all, locked, planned_row
+from pipelines.scheduler.store.tables import AnyRow, flow_runs, job_groups, jobs, run_reports, runs
 
 UNHEARD_MS: Final = 30_000
 """So long after it was sent an executor is asked about a run that it took."""
@@ -218,7 +207,7 @@ def _end_alone(database: Database, result: Result, *, now_ms: int) -> None:
             .values(
                 state=(RunState.DONE if result.code == OK else RunState.FAILED).value,
                 result_code=result.code,
-                result_message=result.message[:MESSAGE_CHARS_MAX],
+                result_message=head_and_tail(result.message),
                 ended_ms=now_ms,
             )
         )
@@ -313,7 +302,7 @@ def run_by_hand(
         with database.writing() as connection:
             retries = connection.scalar(sa.select(jobs.c.retries).where(jobs.c.job_id == job_id))
             if retries is None:
-                raise ConfigError("job", job_id, "a job that there is")
+                raise no_such("job", job_id)
             new = planned_row(
                 job_id, cause, now_ms=change.now_ms, retries_left=retries, parameters=parameters
             )
@@ -354,13 +343,8 @@ def run_of(database: Database, log_id: int) -> Run:
             sa.select(*RUN_COLUMNS).where(runs.c.log_id == log_id)
         ).one_or_none()
     if row is None:
-        raise ConfigError("run", log_id, "a run that there is")
+        raise no_such("run", log_id)
     return run_from(row)
-
-
-def open_runs(database: Database, job_id: int) -> list[Run]:
-    """The runs of a job that an executor has or may have."""
-    return [run for run in runs_of(database, job_id) if run.state in OUTSIDE]
 
 
 def report(database: Database, day: str, *, from_ms: int, to_ms: int) -> tuple[int, int, int]:

@@ -1,11 +1,12 @@
-"""Rows of runs under lock, moved as `run_life` allows, and what follows from an end.
+"""Moves rows of runs under lock, as `run_life` allows, and applies what an end entails.
 
 Place in the walk: below `sending` and `results`, which say what happened.
 
 What follows, in the same transaction: an unsuccessful run is tried again while it has retries, with
-the same shard; a success begins the job's children; the end of a job with a fixed delay sets its
-next time; the end of a workflow's step begins those that waited for it. Each is a row with a cause
-of its own, so that it cannot be stored twice.
+the same shard; a success begins the job's children, but for one that would begin the job again: a
+circle that a database has stops there, with its job, and the audit says why; the end of a job with
+a fixed delay sets its next time; the end of a workflow's step begins those that waited for it. Each
+is a row with a cause of its own, so that it cannot be stored twice.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ from typing import Any, Final
 import sqlalchemy as sa
 
 from engine.foundation.errors import ConfigError
-from pipelines.alerting.store.upserts import insert_missing
+from pipelines.database.upserts import insert_missing
+from pipelines.scheduler.circles import circle_by, path_in_words
+from pipelines.scheduler.result_words import head_and_tail
 from pipelines.scheduler.run_life import (
     ENDED,
     FAILED,
@@ -29,13 +32,11 @@ from pipelines.scheduler.run_life import (
     moved,
 )
 from pipelines.scheduler.schedules import ScheduleKind, schedule_of
+from pipelines.scheduler.store.begun import begins_in, children_of
 from pipelines.scheduler.store.flows import look_again, progressed
-from pipelines.scheduler.store.jobs import children_of
+from pipelines.scheduler.store.pass_notes import Stopped, stop_jobs
 from pipelines.scheduler.store.tables import AnyRow, jobs, runs
 from pipelines.scheduler.workflows import WORKFLOW
-
-MESSAGE_CHARS_MAX: Final = 15_000
-"""Of what is kept of an answer or a result, as in XXL-Job."""
 
 _RESULTS: Final = (
     RunEvent.SUCCEED, RunEvent.FAIL, RunEvent.MISS, RunEvent.BEREAVE, RunEvent.GIVE_UP,
@@ -87,7 +88,7 @@ def end_all(
                 "of": ending.row.log_id,
                 "now": state.value,
                 "code": ending.code,
-                "told": ending.message[:MESSAGE_CHARS_MAX],
+                "told": head_and_tail(ending.message),
                 "at": now_ms if state in ENDED else None,
                 "due": now_ms if state is RunState.PLANNED else ending.row.due_ms,
             }
@@ -149,7 +150,7 @@ def _follow(
         for row in connection.execute(
             sa.select(
                 jobs.c.job_id, jobs.c.children, jobs.c.schedule_kind, jobs.c.schedule_text,
-                jobs.c.is_active, jobs.c.glue_type,
+                jobs.c.is_active, jobs.c.glue_type, jobs.c.stopped_because,
             ).where(jobs.c.job_id.in_(sorted({row.job_id for row, _ in ended})))
         )
     }  # fmt: skip
@@ -248,6 +249,7 @@ def _children(
         named = [child for child in children_of(job.children) if child != row.job_id]
     except ConfigError:
         return []  # `jobs list` tells of it; the result of the run is stored all the same.
+    named = _without_a_circle(connection, job, named, now_ms)
     if not named:
         return []
     return [
@@ -260,3 +262,22 @@ def _children(
         )
         for child, retries in _retries(connection, named).items()
     ]
+
+
+def _without_a_circle(
+    connection: sa.Connection, job: AnyRow, named: list[int], now_ms: int
+) -> list[int]:
+    """The children that do not begin the job again. A job with others is stopped, and the audit
+    has why: nobody here has let it be stored.
+    """
+    begins = begins_in(connection)
+    circle = circle_by(job.job_id, named, begins)
+    if not circle:
+        return named
+    because = (
+        f"jobs begin each other in a circle: {path_in_words(circle)}. Job {circle[1]} was not "
+        f"begun: leave it out of the children of job {job.job_id}, then start that"
+    )
+    if job.stopped_because != because:
+        stop_jobs(connection, [Stopped(job.job_id, because)], now_ms=now_ms)
+    return [child for child in named if not circle_by(job.job_id, [child], begins)]

@@ -1,4 +1,4 @@
-"""Runs on their way to executors: routed, written as SENT, and what was answered.
+"""Routes runs to executors, writes them as SENT, and stores the responses.
 
 Place in the walk: what the ring gives out comes here in batches, before anything is sent and after.
 
@@ -18,10 +18,11 @@ from typing import Any, Final
 import sqlalchemy as sa
 
 from engine.foundation.errors import ConfigError
-from pipelines.alerting.store.database import Database
-from pipelines.alerting.store.errors import StoreUnavailable
-from pipelines.alerting.store.upserts import insert_missing
+from pipelines.database.database import Database
+from pipelines.database.errors import StoreUnavailable
+from pipelines.database.upserts import insert_missing
 from pipelines.scheduler.job_settings import JobSettings
+from pipelines.scheduler.result_words import head_and_tail
 from pipelines.scheduler.routing import Counters, Route, RouteStrategy, route
 from pipelines.scheduler.run_life import CLAIM_MS, FAILED, RunEvent, RunState
 from pipelines.scheduler.store import flow_life, flows
@@ -29,7 +30,7 @@ from pipelines.scheduler.store.in_parts import in_parts
 from pipelines.scheduler.store.jobs import settings_of
 from pipelines.scheduler.store.passes import Claim
 from pipelines.scheduler.store.registry import addresses_of
-from pipelines.scheduler.store.run_rows import MESSAGE_CHARS_MAX, Ending, end_all, locked
+from pipelines.scheduler.store.run_rows import Ending, end_all, locked
 from pipelines.scheduler.store.tables import AnyRow, jobs, runs
 
 _log = logging.getLogger(__name__)
@@ -331,7 +332,7 @@ def _refuse_alone(database: Database, claim: Claim, why: str, *, now_ms: int) ->
                 .values(
                     state=RunState.REFUSED.value,
                     trigger_code=FAILED,
-                    trigger_message=why[:MESSAGE_CHARS_MAX],
+                    trigger_message=head_and_tail(why),
                     ended_ms=now_ms,
                 )
             )

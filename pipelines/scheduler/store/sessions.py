@@ -1,7 +1,7 @@
-"""Sessions: who has signed in to pages, by a token that only his browser has.
+"""Sessions of people signed in to pages, by a token that only the browser has.
 
 A token is 256 random bits; the database has its SHA-256. Who reads the database signs in as nobody,
-and a look-up by a digest tells nothing by the time that it takes.
+and a look-up by a digest reveals nothing by the time that it takes.
 
 Invariant: rights are never kept here. A session is over when it was not used for IDLE_MS, at the
 latest after LIFE_MS, at a sign-out, and as soon as anything about its user is another than it was:
@@ -17,7 +17,7 @@ from typing import Final
 
 import sqlalchemy as sa
 
-from pipelines.alerting.store.database import Database
+from pipelines.database.database import Database
 from pipelines.scheduler.passwords import NO_PASSWORD
 from pipelines.scheduler.roles import Actor
 from pipelines.scheduler.store.audit import Change, note

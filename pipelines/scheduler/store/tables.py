@@ -1,4 +1,6 @@
-"""The tables of the scheduler. Moments are ms since 1970 UTC, by the centres' clocks.
+"""Table definitions of the scheduler.
+
+Moments are ms since 1970 UTC, by the centres' clocks.
 
 Texts of other people are kept as JSON strings in ASCII, like those of alerting.
 """
@@ -21,7 +23,7 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
-from pipelines.alerting.store.tables import Escaped
+from pipelines.database.tables import Escaped
 
 metadata = MetaData()
 

@@ -1,18 +1,17 @@
-"""Runs of which somebody should hear: those that failed for good, were lost, or are late; and that
-none is planned.
+"""Finds runs to alert on: failed for good, lost or late; and jobs that nobody plans.
 
-Place in the walk: the scheduler's rows → the table `job_runs` of alerting, whose rules tell each
-run once.
+Place in the walk: the scheduler's rows → the table `job_runs` of alerting, whose rules alert on
+each run once.
 
-What is lost is told apart from what is late. LOST: an executor had the run, or may have had it, and
-nothing is heard any more. RESULT_LATE: it counted as lost, and its result came yet. LATE: it should
-have begun long ago, and no executor has it. A run that is tried again is not told of, its last try
-is; one that was left out under DISCARD_LATER is not told of at all.
+Lost and late are distinct. LOST: an executor had the run, or may have had it, and nothing is heard
+any more. RESULT_LATE: it counted as lost, and its result came yet. LATE: it should have begun long
+ago, and no executor has it. A run that is tried again is not reported, its last try is; one that
+was left out under DISCARD_LATER is not reported at all.
 
-NOT_PLANNED tells of no run: jobs are overdue, and nobody has planned them. For all of them there is
+NOT_PLANNED is about no run: jobs are overdue, and nobody has planned them. For all of them there is
 one, of the job that is overdue longest: when no centre lives, a thousand alerts say no more.
-STOPPED tells of a job that a pass has stopped, and nobody has started since; MISSED of one of which
-planned times had no run of their own.
+STOPPED is about a job that a pass has stopped, and nobody has started since; MISSED about one of
+which planned times had no run of their own.
 
 Invariant: reads alone; bounded; the newest first.
 """
@@ -25,13 +24,13 @@ from typing import Final
 
 import sqlalchemy as sa
 
-from pipelines.alerting.store.database import Database
-from pipelines.microseconds import moment_at, utc_text
+from pipelines.base.settings import MS_US
+from pipelines.base.time_units import moment_at, utc_text
+from pipelines.database.database import Database
 from pipelines.scheduler.run_life import OK, RunState
 from pipelines.scheduler.store.pass_notes import MISFIRE, SCHEDULER, STOP
 from pipelines.scheduler.store.tables import AnyRow, job_audit, job_groups, jobs, runs
 from pipelines.scheduler.wire.messages import DISCARDED
-from pipelines.settings import MS_US
 
 TOLD_FOR_MS: Final = 3_600_000
 """So long after it ended a run is told of: alerting may have stood still meanwhile."""

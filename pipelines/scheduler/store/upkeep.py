@@ -1,4 +1,4 @@
-"""Upkeep of the log: days are counted, and what is old goes.
+"""Upkeep of the run log: counts its days and deletes old runs.
 
 Place in the walk: called by each centre; two that do it at once do it twice, and nothing is wrong.
 Counting reads beside the writers; a batch that goes holds them up for some ms.
@@ -12,7 +12,7 @@ from typing import Final
 
 import sqlalchemy as sa
 
-from pipelines.alerting.store.database import Database
+from pipelines.database.database import Database
 from pipelines.scheduler.store.results import FORGET_BATCH, forget, report
 from pipelines.scheduler.store.tables import run_reports
 

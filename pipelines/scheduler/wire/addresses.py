@@ -1,4 +1,4 @@
-"""Where an executor says it is, and whether a request may go there.
+"""Parses executors' addresses, and refuses those that no request may go to.
 
 Whoever has a token may register an address, and the centre will send requests to it. So an address
 is read strictly, and those are refused behind which no executor can be but something else may:
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from urllib.parse import SplitResult, urlsplit
 
 from engine.foundation.errors import ConfigError
-from pipelines.alerting.channels.addresses import is_allowed
+from pipelines.base.outgoing_addresses import is_allowed
 from pipelines.scheduler.wire.messages import ADDRESS_CHARS_MAX
 
 

@@ -1,4 +1,4 @@
-"""The side of the wire that asks: one pool of connections, and the calls of both parties over it.
+"""HTTP client of the wire: one connection pool, and the calls of centre and executor.
 
 No redirects, no cookies, no proxies from the environment. A call goes once; who calls decides
 whether it goes again, by the error:
@@ -29,7 +29,7 @@ from engine.foundation.errors import (
     RequestRefused,
     RequestTimedOut,
 )
-from pipelines.alerting.channels.addresses import look_up
+from pipelines.base.outgoing_addresses import look_up
 from pipelines.scheduler.wire.addresses import Address
 from pipelines.scheduler.wire.connections import Connections, Place
 from pipelines.scheduler.wire.messages import (

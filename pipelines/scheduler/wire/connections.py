@@ -1,4 +1,4 @@
-"""Connections to executors and admins, kept open between calls: HTTP/1.1, one call at a time each.
+"""Kept-alive HTTP/1.1 connections to executors and admins, one call at a time on each.
 
 httpx's pool looks at all its connections and all waiting calls whenever one begins or ends: with
 300 calls under way a call took 30 ms of CPU. Here idle connections wait by place, the last used is

@@ -1,4 +1,4 @@
-"""JSON that a stranger has sent, read field by field. Pure.
+"""Reads untrusted JSON field by field. Pure.
 
 Unknown fields are left alone: each version of XXL-Job adds some. What is known must have its type
 and fit its bounds; the error names the field and never repeats a value at length. A field that is

@@ -1,4 +1,4 @@
-"""What a centre and an executor say to each other, as values. Pure: bytes in, values out.
+"""Messages between a centre and an executor. Pure: bytes in, values out.
 
 | call         | asked by | body                                                  | answer holds |
 |--------------|----------|-------------------------------------------------------|--------------|
@@ -26,6 +26,7 @@ from dataclasses import dataclass
 from enum import Enum, IntEnum, StrEnum
 from typing import Any, Final
 
+from pipelines.scheduler.result_words import MESSAGE_CHARS_MAX, head_and_tail
 from pipelines.scheduler.wire.fields import (
     INT_MAX,
     LONG_MAX,
@@ -42,8 +43,6 @@ APP_CHARS_MAX: Final = 64
 ADDRESS_CHARS_MAX: Final = 255
 PARAMETERS_CHARS_MAX: Final = 65_535
 SOURCE_CHARS_MAX: Final = 4 * 1024 * 1024
-MESSAGE_CHARS_MAX: Final = 15_000
-"""Of what a result says: a centre keeps no more."""
 LOG_PAGE_CHARS_MAX: Final = 4 * 1024 * 1024
 RESULTS_MAX: Final = 5_000
 """In one callback."""
@@ -107,7 +106,7 @@ class Answer:
         """The payload goes out under both names, so that either version finds it."""
         told: dict[str, Any] = {"code": int(self.code)}
         if self.message:
-            told["msg"] = plain(self.message, MESSAGE_CHARS_MAX)
+            told["msg"] = plain(head_and_tail(self.message), MESSAGE_CHARS_MAX)
         if self.content is not None:
             told |= {"content": self.content, "data": self.content}
         return written(told)
@@ -118,7 +117,7 @@ class Answer:
         told = Fields.of(parsed(body))
         return cls(
             told.integer("code", low=-INT_MAX),
-            told.text("msg", chars_max=len(body), default="")[:MESSAGE_CHARS_MAX],
+            head_and_tail(told.text("msg", chars_max=len(body), default="")),
             told.value("data", "content"),
         )
 
@@ -298,7 +297,7 @@ def encode_results(results: Sequence[RunResult], dialect: Dialect) -> bytes:
             "handleCode": int(result.code),
         }
         if result.message:
-            one["handleMsg"] = plain(result.message, MESSAGE_CHARS_MAX)
+            one["handleMsg"] = plain(head_and_tail(result.message), MESSAGE_CHARS_MAX)
         told.append(one)
     return written(told if dialect is Dialect.UP_TO_3_4 else {"callbackList": told})
 
@@ -385,7 +384,7 @@ def _result(told: Fields) -> RunResult:
         _log_id(told),
         _log_time_ms(told),
         told.integer("handleCode", low=1),
-        message[:MESSAGE_CHARS_MAX],
+        head_and_tail(message),
     )
 
 

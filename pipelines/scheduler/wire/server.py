@@ -1,4 +1,4 @@
-"""The side of the wire that is asked: an ASGI application over a table of calls, and its server.
+"""HTTP server of the wire: an ASGI application over a table of calls.
 
 Every answer has HTTP status 200 and says in its body what came of it, as XXL-Job's do. The token is
 looked at before the body is read: a stranger makes us hold nothing of what he sends. A party that

@@ -1,4 +1,4 @@
-"""Who may speak: access tokens, compared in a time that tells nothing of them. Pure.
+"""Checks access tokens, in a time that reveals nothing about them. Pure.
 
 Up to XXL-Job 3.4 one token is everybody's. From 3.5 each executor has its own, and says in a second
 header who it is. Here both hold: an executor that has a token of its own is let in by that alone,

@@ -21,11 +21,11 @@ from pipelines.alerting.channels.opening import channels_of
 from pipelines.alerting.channels.receivers import read_receivers
 from pipelines.alerting.outbox.claims import is_empty
 from pipelines.alerting.outbox.courier import Chances, Courier
-from pipelines.alerting.store import leads
-from pipelines.alerting.store.database import Database
-from pipelines.alerting.store.errors import LeadHeld, LeadLost, StoreUnavailable
-from pipelines.alerting.store.leads import Lead, Sight
 from pipelines.alerting.store.steps import Cursor, GroupAt, Step, load, take
+from pipelines.database import leads
+from pipelines.database.database import Database
+from pipelines.database.errors import LeadHeld, LeadLost, StoreUnavailable
+from pipelines.database.leads import Lead, Sight
 from tests.integration.alerting.stores import LAKE, NOW_US, a_notice, an_alert
 
 RECEIVERS = ("alpha", "beta", "gamma", "delta", "epsilon", "zeta")

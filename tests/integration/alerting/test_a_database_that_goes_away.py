@@ -20,8 +20,8 @@ import psycopg
 import pytest
 
 from pipelines.alerting.outbox.claims import is_empty
-from pipelines.alerting.store.database import Database
-from pipelines.lake import Lake
+from pipelines.database.database import Database
+from pipelines.lake.lake import Lake
 from tests.integration.alerting.receiving_server import OK, Answer, Ledger, receiving
 from tests.integration.alerting.stores import address_of
 from tests.integration.alerting.test_alerting_process import RULES, TELLING

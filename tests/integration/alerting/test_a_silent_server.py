@@ -8,9 +8,9 @@ from collections.abc import Iterator
 import pytest
 import sqlalchemy as sa
 
-from pipelines.alerting.store import bounded_server
-from pipelines.alerting.store.database import SILENCE_WAIT_S, STATEMENT_WAIT_S, Database
-from pipelines.alerting.store.errors import StoreUnavailable
+from pipelines.database import bounded_server
+from pipelines.database.database import SILENCE_WAIT_S, STATEMENT_WAIT_S, Database
+from pipelines.database.errors import StoreUnavailable
 from tests.integration.alerting.stores import address_of
 from tests.integration.client.database_servers import Stoppable, stoppable_postgresql
 

@@ -17,20 +17,21 @@ from pathlib import Path
 import pytest
 
 from pipelines.alerting.alerts import State
+from pipelines.alerting.gold_view import Gold
 from pipelines.alerting.history.carrying import Carrier
 from pipelines.alerting.history.table import HistoryTable
-from pipelines.alerting.kept_silences import kept_silence
-from pipelines.alerting.looking import Gold
 from pipelines.alerting.matchers import matcher_of
+from pipelines.alerting.notification_settings import TellingFile
 from pipelines.alerting.outbox.courier import Chances, Courier
+from pipelines.alerting.runner import Alerting
+from pipelines.alerting.silence_rows import kept_silence
 from pipelines.alerting.silences import Silence
-from pipelines.alerting.store import judgings, leads, people, steps
-from pipelines.alerting.store.database import Database
-from pipelines.alerting.telling import TellingFile
-from pipelines.alerting.watching import Alerting
-from pipelines.lake import Lake
-from pipelines.moment import Moment
-from pipelines.settings import Evaluation
+from pipelines.alerting.store import judgings, people, steps
+from pipelines.base.settings import Evaluation
+from pipelines.database import leads
+from pipelines.database.database import Database
+from pipelines.lake.lake import Lake
+from pipelines.reading.moment import Moment
 from tests.integration.alerting.alert_process import is_empty
 from tests.integration.alerting.receiving_server import Ledger, receiving
 from tests.integration.client.cluster_users import eventually

@@ -25,9 +25,9 @@ from pipelines.alerting.alerts import Alert, Notice, State
 from pipelines.alerting.channels.alertmanager import WebhookSettings, webhook
 from pipelines.alerting.channels.opening import channels_of
 from pipelines.alerting.channels.receivers import receivers_of
-from pipelines.alerting.channels.secret import Secret
 from pipelines.alerting.outbox.courier import tried
 from pipelines.alerting.outbox.outcomes import Delivered, Outcome
+from pipelines.base.secrets import Secret
 from provision import servers
 from tests.integration.alerting.receiving_server import Ledger, receiving
 from tests.integration.alerting.stores import SECOND_US, a_notice, an_alert

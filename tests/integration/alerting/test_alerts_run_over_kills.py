@@ -26,9 +26,9 @@ import pytest
 from pipelines.alerting.alerts import State
 from pipelines.alerting.outbox.claims import is_empty
 from pipelines.alerting.store import steps
-from pipelines.alerting.store.database import Database
-from pipelines.lake import Lake
-from pipelines.settings import Evaluation
+from pipelines.base.settings import Evaluation
+from pipelines.database.database import Database
+from pipelines.lake.lake import Lake
 from tests.integration.alerting.receiving_server import Answer, Ledger, receiving
 from tests.integration.alerting.test_alerting_process import RULES, TELLING
 from tests.integration.alerting.test_outbox_over_kills import Failing

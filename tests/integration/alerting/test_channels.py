@@ -25,14 +25,14 @@ from demo.ports import free_port_block
 from engine.foundation.errors import ConfigError
 from pipelines.alerting.alerts import Notice
 from pipelines.alerting.channels import others
-from pipelines.alerting.channels.addresses import Hosts
 from pipelines.alerting.channels.http_channel import HttpChannel
 from pipelines.alerting.channels.http_request import HttpRequest
 from pipelines.alerting.channels.opening import channels_of
 from pipelines.alerting.channels.receivers import receivers_of
-from pipelines.alerting.channels.secret import Secret
 from pipelines.alerting.outbox.courier import tried
 from pipelines.alerting.outbox.outcomes import Delivered, Failed, Outcome, Trouble
+from pipelines.base.outgoing_addresses import Hosts
+from pipelines.base.secrets import Secret
 from tests.certificates import authority
 from tests.integration.alerting.receiving_server import Answer, receiving
 from tests.integration.alerting.stores import a_notice, an_alert, resolved

@@ -12,16 +12,17 @@ import pytest
 from deltalake import DeltaTable
 
 from engine.foundation.errors import LakeError
-from pipelines.alert_history import open_alerts
 from pipelines.alerting.alerts import State
 from pipelines.alerting.entries import Entry, entry_of
 from pipelines.alerting.history.carrying import Carrier
 from pipelines.alerting.history.table import HistoryTable
-from pipelines.alerting.store import changes, leads, people
-from pipelines.alerting.store.database import Database
+from pipelines.alerting.store import changes, people
 from pipelines.alerting.store.steps import Step, take
 from pipelines.cycles.plan import PLANS
-from pipelines.lake import Lake
+from pipelines.database import leads
+from pipelines.database.database import Database
+from pipelines.lake.lake import Lake
+from pipelines.reading.alert_history import open_alerts
 from pipelines.upkeep.plan import Writer
 from pipelines.upkeep.settings import Upkeep
 from pipelines.upkeep.table_facts import look, tables_of
@@ -121,9 +122,9 @@ KILLS = """
 import os, signal, sys
 from pipelines.alerting.history import carrying
 from pipelines.alerting.history.table import HistoryTable
-from pipelines.alerting.store.database import Database
+from pipelines.database.database import Database
 from pipelines.cycles.plan import PLANS
-from pipelines.lake import Lake
+from pipelines.lake.lake import Lake
 
 class Table(HistoryTable):
     def append(self, history, entries):

@@ -16,12 +16,12 @@ from pipelines.alerting.entries import entry_of
 from pipelines.alerting.metrics.families import Process
 from pipelines.alerting.metrics.page import Page
 from pipelines.alerting.metrics.port import serving
-from pipelines.alerting.store import leads
-from pipelines.alerting.store.database import Database
 from pipelines.alerting.store.steps import Step, take
-from pipelines.lake import Lake
-from pipelines.microseconds import micros, moment_at
-from pipelines.retirements import retire
+from pipelines.base.time_units import micros, moment_at
+from pipelines.database import leads
+from pipelines.database.database import Database
+from pipelines.lake.lake import Lake
+from pipelines.reading.retirements import retire
 from tests.gold_lake import END, write_gold_lake
 from tests.integration.alerting.stores import SECOND_US, a_notice, an_alert, sqlite_address
 from tests.pipelines.bronze_lake import BronzeWriter

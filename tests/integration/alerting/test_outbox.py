@@ -17,11 +17,11 @@ from pipelines.alerting.outbox import claims
 from pipelines.alerting.outbox.claims import Claimed, claim_next, settle, states_of
 from pipelines.alerting.outbox.courier import Chances, Channel, Courier
 from pipelines.alerting.outbox.outcomes import DELAY_MAX_US, Delivered, Failed, Outcome, Trouble
-from pipelines.alerting.store import leads
-from pipelines.alerting.store.database import Database
-from pipelines.alerting.store.limits import GIVE_UP_US
 from pipelines.alerting.store.steps import Step, take
-from pipelines.alerting.store.tables import Kept, notices
+from pipelines.database import leads
+from pipelines.database.database import Database
+from pipelines.database.limits import GIVE_UP_US
+from pipelines.database.tables import Kept, notices
 from tests.integration.alerting.stores import (
     LAKE,
     NOW_US,

@@ -19,8 +19,8 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.alerting.store.database import Database
 from pipelines.alerting.store.steps import Cursor, load
+from pipelines.database.database import Database
 from tests.integration.alerting.alert_process import RECEIVERS, notices_of
 from tests.integration.alerting.receiving_server import Answer, Ledger, receiving
 from tests.integration.alerting.stores import LAKE, postgresql_address, sqlite_address

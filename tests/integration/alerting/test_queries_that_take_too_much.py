@@ -8,9 +8,9 @@ import signal
 import polars as pl
 import pytest
 
-from pipelines.alerting.answering import answered
 from pipelines.alerting.evaluating import EvalError, Looked, Signals, evaluate
 from pipelines.alerting.queries import REST_S, Queries, TooDear
+from pipelines.alerting.sql import answered
 from tests.alert_stories import NOON_US, behind, rows, rule
 
 MIB = 1 << 20

@@ -13,14 +13,14 @@ from typing import Any
 import sqlalchemy as sa
 
 from pipelines.alerting.files import SHIPPED
+from pipelines.alerting.gold_view import Gold
 from pipelines.alerting.job_rows import job_rows
-from pipelines.alerting.looking import Gold
+from pipelines.alerting.notification_settings import TellingFile
 from pipelines.alerting.outbox.claims import is_empty
 from pipelines.alerting.outbox.courier import Chances, Courier
-from pipelines.alerting.store.database import Database
-from pipelines.alerting.telling import TellingFile
-from pipelines.alerting.watching import Alerting
-from pipelines.lake import Lake
+from pipelines.alerting.runner import Alerting
+from pipelines.database.database import Database
+from pipelines.lake.lake import Lake
 from pipelines.scheduler.job_settings import JobSettings
 from pipelines.scheduler.store.audit import Change, audit_of
 from pipelines.scheduler.store.groups import add_group
@@ -156,7 +156,8 @@ async def test_each_run_is_told_once_with_job_executor_and_what_was_said(tmp_pat
             ("JobResultLost", str(lost)),
         ]
         texts = {run: annotations for _, run, annotations in told}
-        assert texts[str(failed)]["summary"].startswith(f"lag report: run {failed}, planned for 20")
+        said = f"Run {failed} of job lag report, planned for 20"
+        assert texts[str(failed)]["summary"].startswith(said)
         assert "LakeError: no" in texts[str(failed)]["description"]
         assert AT in texts[str(failed)]["first_step"]
         assert "success" in texts[str(late)]["description"]

@@ -16,20 +16,21 @@ import sqlalchemy as sa
 from engine.foundation.errors import ConfigError
 from pipelines.alerting.alerts import State
 from pipelines.alerting.entries import entry_of
-from pipelines.alerting.store import changes, leads, operations, people
-from pipelines.alerting.store import database as opening
-from pipelines.alerting.store.database import Database
-from pipelines.alerting.store.errors import LeadHeld, LeadLost, StoreTooNew, StoreUnavailable
-from pipelines.alerting.store.leads import Lead
-from pipelines.alerting.store.limits import (
+from pipelines.alerting.store import changes, people
+from pipelines.alerting.store.steps import Cursor, GroupAt, Step, load, take
+from pipelines.alerting.store.tidying import tidy
+from pipelines.database import database as opening
+from pipelines.database import leads, operations
+from pipelines.database.database import Database
+from pipelines.database.errors import LeadHeld, LeadLost, StoreTooNew, StoreUnavailable
+from pipelines.database.leads import Lead
+from pipelines.database.limits import (
     NOTICES_KEPT_US,
     RESOLVED_KEPT_US,
     SILENCES_KEPT_US,
     WAITING_MAX,
 )
-from pipelines.alerting.store.steps import Cursor, GroupAt, Step, load, take
-from pipelines.alerting.store.tables import Ended, Kept, metadata, notices
-from pipelines.alerting.store.tidying import tidy
+from pipelines.database.tables import Ended, Kept, metadata, notices
 from pipelines.scheduler.store import tables as scheduler_tables
 from tests.integration.alerting.stores import (
     LAKE,

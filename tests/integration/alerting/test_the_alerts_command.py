@@ -19,7 +19,7 @@ import httpx
 import pytest
 from deltalake import DeltaTable
 
-from pipelines.lake import Lake
+from pipelines.lake.lake import Lake
 from tests.integration.alerting.receiving_server import Ledger, receiving
 from tests.integration.alerting.test_alerting_process import RULES, TELLING, two_groups
 from tests.pipelines.told_in_steps import Story

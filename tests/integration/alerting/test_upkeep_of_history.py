@@ -18,9 +18,9 @@ from pipelines.alerting.entries import entry_of
 from pipelines.alerting.history.carrying import Carrier
 from pipelines.alerting.history.table import HistoryTable
 from pipelines.alerting.store import changes
-from pipelines.alerting.store.database import Database
-from pipelines.lake import Lake
-from pipelines.settings import DAY_US
+from pipelines.base.settings import DAY_US
+from pipelines.database.database import Database
+from pipelines.lake.lake import Lake
 from pipelines.upkeep.maintainer import Maintainer
 from pipelines.upkeep.settings import Upkeep
 from pipelines.upkeep.table_facts import LOG_RETENTION

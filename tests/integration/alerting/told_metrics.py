@@ -11,7 +11,7 @@ from pipelines.alerting.alerts import State
 from pipelines.alerting.metrics.exposition import LEFT_OUT
 from pipelines.alerting.metrics.families import Gold, Process, Receiver, families
 from pipelines.alerting.metrics.observed import Observed, pairs_of, topics_of
-from pipelines.moment import Moment, Reached
+from pipelines.reading.moment import Moment, Reached
 from tests.alert_stories import NOON, NOON_US, rows
 from tests.integration.alerting.stores import an_alert
 

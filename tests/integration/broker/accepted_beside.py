@@ -9,15 +9,15 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from dashboards.cluster import story_of
-from dashboards.traces import copy_steps, fault_of, in_order, traced_steps
-from dashboards.words import instant, visible
-from engine.client.admin import Admin
+from dashboards.formatting import instant, visible
+from dashboards.models.message_path import copy_steps, fault_of, in_order, traced_steps
+from dashboards.reads.cluster import story_of
+from engine.admin import Admin
 from engine.client.config import ClientConfig
-from engine.client.connection import ClusterConnection
+from engine.client.connection.connection import ClusterConnection
 from engine.client.consuming.listeners import ConsumeConcurrentlyStatus, ListenerOutcome
-from engine.client.stored_bodies import inflate_bodies
-from engine.client.trace import Tracer
+from engine.client.messages.stored_bodies import inflate_bodies
+from engine.client.sending.trace import Tracer
 from engine.protocol.codes import RequestCode, ResponseCode
 from engine.protocol.headers import ReplyMessageRequestHeader
 from engine.protocol.message import MessageExt

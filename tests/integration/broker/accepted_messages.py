@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from engine.client.admin import Admin
+from engine.admin import Admin
 from engine.client.config import ClientConfig
 from engine.foundation.limits import PROPERTIES_BYTES_MAX
 from engine.protocol.codes import RequestCode, ResponseCode

@@ -12,7 +12,10 @@ from typing import Any
 
 from engine.broker.broker import Broker
 from engine.broker.config import BrokerConfig
-from engine.broker.state.topic_lives import NEW_STORE_MS
+from engine.broker.offsets.topic_lives import NEW_STORE_MS
+from engine.broker.reporting.watermarks import Watermarks
+from engine.broker.service_groups import offset_services, reporters
+from engine.broker.state import BrokerState
 from engine.namesrv import NameServer, NameServerConfig
 from engine.protocol.codes import RequestCode, ResponseCode
 from engine.protocol.command import RemotingCommand
@@ -219,6 +222,7 @@ class RawClient:
         version: int = 1,
         model: str = "CLUSTERING",
         kind: str = "TAG",
+        consume_type: str = "CONSUME_PASSIVELY",
     ) -> RemotingCommand:
         """HEART_BEAT of a consumer; `kind` of its expression: TAG, SQL92."""
         subscriptions = [
@@ -239,7 +243,7 @@ class RawClient:
             "consumerDataSet": [
                 {
                     "groupName": group,
-                    "consumeType": "CONSUME_PASSIVELY",
+                    "consumeType": consume_type,
                     "messageModel": model,
                     "consumeFromWhere": "CONSUME_FROM_FIRST_OFFSET",
                     "subscriptionDataSet": subscriptions,
@@ -315,7 +319,7 @@ async def cluster(
     try:
         await broker.start()
         if not is_new:
-            broker.parts.lives.grow_older(broker.parts.steady_ms() + NEW_STORE_MS)
+            broker.state.lives.grow_older(broker.state.clock.steady_ms() + NEW_STORE_MS)
         try:
             yield running
         finally:
@@ -335,3 +339,8 @@ async def eventually(
     while not await condition():
         assert loop.time() < deadline, f"not within {within_s} s: {what}"
         await asyncio.sleep(0.02)
+
+
+def watermarks_of(state: BrokerState) -> Watermarks:
+    """Watermarks over a broker's tables, made once more: a test samples them by hand."""
+    return reporters(state, offset_services(state, None)).watermarks

@@ -17,8 +17,9 @@ from random import Random
 
 import pytest
 
-from engine.client import Admin, ConsumeContext, ConsumeOrderlyStatus
-from engine.client.admin.dead_letters import DeadLetterQuery
+from engine.admin import Admin
+from engine.admin.api.dead_letters import DeadLetterQuery
+from engine.client import ConsumeContext, ConsumeOrderlyStatus
 from engine.client.consuming.listeners import ListenerAnswer
 from engine.protocol.codes import ResponseCode
 from engine.protocol.message import MessageExt

@@ -39,7 +39,7 @@ WATCHER = {
     *(Code.GET_BROKER_CLUSTER_INFO, Code.GET_BROKER_RUNTIME_INFO, Code.GET_BROKER_CONFIG),
     *(Code.GET_BROKER_CONSUME_STATS, Code.GET_ALL_TOPIC_CONFIG, Code.GET_TOPIC_STATS_INFO),
     *(Code.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, Code.GET_CONSUMER_CONNECTION_LIST),
-    *(Code.GET_CONSUMER_RUNNING_INFO, Code.QUERY_CONSUME_TIME_SPAN),
+    *(Code.GET_CONSUMER_RUNNING_INFO, Code.QUERY_CONSUME_TIME_SPAN, Code.QUERY_DATA_VERSION),
 }
 """All of them read; nothing is changed by any."""
 ADMIN = set(Code) - TOPIC - GROUP - TOPIC_AND_GROUP - STORED - ANY_ACCOUNT
@@ -161,7 +161,7 @@ async def test_long_messages_of_another_topic_with_the_same_hash_cost_little(
 ) -> None:
     """Of 64 such records of four megabytes each question would read them all."""
     async with cluster(broker_config(tmp_path)) as running:
-        client, store = running.client(), running.broker.parts.store
+        client, store = running.client(), running.broker.state.store
         await client.send(b"of Aa", topic="Aa", KEYS="k")
         long = bytes(900_000)
         for _ in range(40):

@@ -214,6 +214,8 @@ async def test_a_pull_that_waits_is_answered_when_its_account_goes(tmp_path: Pat
         message |= {**place, "sysFlag": 0, "bornTimestamp": 1, "flag": 0}
         sent = await root.ask(RequestCode.SEND_MESSAGE, b"the shop's", **message)
         assert sent.code == ResponseCode.SUCCESS
+        first = await shop.ask(RequestCode.PULL_MESSAGE, **HELD_PULL, queueOffset=0)
+        assert first.code == ResponseCode.SUCCESS
         pull = shop.ask(RequestCode.PULL_MESSAGE, **HELD_PULL, queueOffset=1)
         held = asyncio.create_task(pull)
 

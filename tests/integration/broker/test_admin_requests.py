@@ -218,7 +218,7 @@ async def test_cleaning_by_hand_keeps_what_is_in_use_and_where_queues_stand(tmp_
         client = running.client()
         await client.send(b"kept")
         await client.send(b"orphan", topic="gone")
-        topics = running.broker.parts.topics
+        topics = running.broker.state.topics
         topics.delete("gone")  # Its queue stays, as after a crash between the two.
         for code in (
             RequestCode.CLEAN_UNUSED_TOPIC,
@@ -227,7 +227,7 @@ async def test_cleaning_by_hand_keeps_what_is_in_use_and_where_queues_stand(tmp_
         ):
             assert (await client.ask(code)).code == ResponseCode.SUCCESS
         assert bodies(await client.pull(0)) == [b"kept"]
-        stored = {topic for topic, _ in running.broker.parts.store.queues()}
+        stored = {topic for topic, _ in running.broker.state.store.queues()}
         assert stored == {TOPIC}
     async with cluster(config) as running:
         assert bodies(await running.client().pull(0)) == [b"kept"]
@@ -305,4 +305,4 @@ async def test_a_reply_is_stored_by_the_rules_of_any_send(tmp_path: Path) -> Non
         )
         assert refused.code == ResponseCode.NO_PERMISSION
         assert "brokerPermission 4 has no write bit" in str(refused.remark)
-        assert running.broker.parts.store.max_offset(REPLIES, 0) == 1, "nothing was stored"
+        assert running.broker.state.store.max_offset(REPLIES, 0) == 1, "nothing was stored"

@@ -21,12 +21,8 @@ from typing import Any
 import pytest
 
 from engine.broker import handlers as handlers_folder
-from engine.broker.half_queue import HalfQueue
-from engine.broker.half_records import given_up
 from engine.broker.handler_table import handler_table
-from engine.broker.handlers.retry_sends import make_dead_letter_topic
-from engine.broker.membership import Membership
-from engine.delay import DelayService
+from engine.broker.transactions.half_records import given_up
 from engine.protocol.codes import RequestCode as Code
 from engine.protocol.codes import ResponseCode
 from engine.protocol.command import RemotingCommand
@@ -35,14 +31,9 @@ from engine.protocol.message_record import decode_record
 from engine.remoting import Handler, Peer, RpcClient
 from engine.runtime import system_runtime
 from engine.store import FlushDiskType
-from engine.store.table_file import TableFile
 from tests.failing_disk import FailingDisk
 from tests.integration.broker.cluster import GROUP, TOPIC, Cluster, broker_config, cluster
-from tests.integration.broker.test_access_by_code import (
-    batch_of_one,
-    request_body,
-    request_fields,
-)
+from tests.integration.broker.test_access_by_code import batch_of_one, request_body, request_fields
 from tests.integration.broker.transactor import COMMIT, ROLLBACK, Half, Transactor
 
 ONCE = "stored-once"
@@ -168,14 +159,14 @@ async def scene(tmp_path: Path) -> AsyncIterator[Scene]:
                 Code.CONSUMER_SEND_MSG_BACK, group=GROUP, offset=first_offset, delayLevel=level
             )
             assert back.code == ResponseCode.SUCCESS, back.remark
-        transactor, parts = Transactor(client), running.broker.parts
+        transactor, state = Transactor(client), running.broker.state
         halves = [await transactor.begin(key) for key in ("committed", "rolled back", "given up")]
-        record = parts.store.record_at(halves[-1].physical_offset)
+        record = state.store.record_at(halves[-1].physical_offset)
         assert record is not None
-        kept = parts.store.put(given_up(decode_record(record)))
-        given_up_id = offset_message_id(parts.address, kept.physical_offset)
+        kept = state.store.put(given_up(decode_record(record)))
+        given_up_id = offset_message_id(state.node.address, kept.physical_offset)
         assert (await client.send(b"all before is synced")).code == ResponseCode.SUCCESS
-        await parts.settings_saved()
+        await running.broker.services.persistence.save_settings()
         try:
             yield Scene(running, disk, first_offset, halves[:2], given_up_id)
         finally:
@@ -186,7 +177,7 @@ async def scene(tmp_path: Path) -> AsyncIterator[Scene]:
 async def test_no_request_that_stores_is_answered_success_before_the_sync(tmp_path: Path) -> None:
     async with scene(tmp_path) as held:
         held.disk.hold_syncs = asyncio.Event()
-        held.running.broker.parts.store.put(  # Its sync is under way, and held.
+        held.running.broker.state.store.put(  # Its sync is under way, and held.
             given_up(decode_record(await record_of(held)))
         )
         waiting: dict[str, asyncio.Task[RemotingCommand]] = {}
@@ -206,14 +197,14 @@ async def test_no_request_that_stores_is_answered_success_before_the_sync(tmp_pa
 
 
 async def record_of(held: Scene) -> bytes:
-    record = held.running.broker.parts.store.record_at(held.halves[0].physical_offset)
+    record = held.running.broker.state.store.record_at(held.halves[0].physical_offset)
     assert record is not None
     return bytes(record)
 
 
 async def test_no_other_request_stores_anything(tmp_path: Path) -> None:
     async with scene(tmp_path) as open_scene:
-        client, store = open_scene.running.client(), open_scene.running.broker.parts.store
+        client, store = open_scene.running.client(), open_scene.running.broker.state.store
         fields: dict[str, Any] = request_fields(TOPIC, GROUP, open_scene.first_offset)
         storing = []
         for code in sorted(set(Code) - STORING):
@@ -226,19 +217,10 @@ async def test_no_other_request_stores_anything(tmp_path: Path) -> None:
 
 def whole_table(running: Cluster) -> dict[int, Handler]:
     """The handlers of a broker, made once more."""
-    parts = running.broker.parts
-    delay = DelayService(
-        parts.runtime,
-        parts.store,
-        levels_ms=(1000,),
-        cursor_file=TableFile(parts.runtime, f"{parts.config.config_folder}/none.json"),
-        observer=parts.observer,
-        make_dead_letter_topic=lambda group: make_dead_letter_topic(parts, group),
-    )
-    return handler_table(parts, Membership(parts), delay, HalfQueue(parts))
+    return handler_table(running.broker.state, running.broker.services)
 
 
-PUTTING = re.compile(r"(store|putting)\.put(_batch)?|half_queue\.\w+")
+PUTTING = re.compile(r"(store|placement|durability)\.put(_batch)?|half_queue\.\w+")
 """Calls that may bring something into the log."""
 
 

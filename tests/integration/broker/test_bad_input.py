@@ -54,7 +54,7 @@ REFUSALS: list[tuple[str, Ask, ResponseCode, str]] = [
         "properties that are too long",
         lambda client: client.send(KEYS="k" * 32_767),
         ResponseCode.MESSAGE_ILLEGAL,
-        "retries, dead letter and re-drive; the limit is 32767",
+        "dead letter and re-drive add, 35408 in all; the limit is 32767",
     ),
     (
         "a queue id out of range",

@@ -52,7 +52,7 @@ async def test_a_damaged_note_of_ends_is_passed_over_and_told(tmp_path: Path) ->
         open_half = await producer.begin("half 0")
         half = await producer.begin("half 1")
         assert (await producer.end(half, COMMIT)).code == ResponseCode.SUCCESS
-        store = running.broker.parts.store
+        store = running.broker.state.store
 
         async def noted() -> bool:
             return store.max_offset(OP_TOPIC, 0) > 0

@@ -11,12 +11,14 @@ from pathlib import Path
 
 import pytest
 
+from engine.admin import Admin
+from engine.admin.api.dead_letters import DeadLetter, DeadLetterQuery
 from engine.broker.broker import Broker
 from engine.broker.config import BrokerConfig
-from engine.client import Admin, PushConsumer
-from engine.client.admin.dead_letters import DeadLetter, DeadLetterQuery
+from engine.client import PushConsumer
 from engine.foundation.errors import ConfigError, RequestRefused
 from engine.protocol.codes import RequestCode, ResponseCode
+from engine.protocol.compression import CompressionType, compress, decompress
 from engine.protocol.dead_letters import DISCARDS_TOPIC
 from engine.protocol.message import MessageExt
 from engine.runtime import system_runtime
@@ -164,6 +166,26 @@ async def test_a_dead_letter_is_redriven_dies_again_and_is_discarded_and_all_of_
     ]
     steps = balance(tmp_path)
     assert steps["DEAD_LETTERED"] == steps["REDRIVEN"] + steps["DISCARDED"], "nothing is left"
+
+
+@pytest.mark.parametrize("kind", CompressionType)
+async def test_a_compressed_dead_letter_that_inflates_beyond_a_brokers_limit_is_redriven(
+    tmp_path: Path, kind: CompressionType
+) -> None:
+    long = b"order" * 1_000_000
+    packed, sys_flag = compress(long, level=1, kind=kind)
+    config = broker_config(tmp_path)
+    assert len(packed) < config.store.max_message_bytes < len(long)
+    async with cluster(config) as running, admin_of(running) as admin:
+        client = running.client()
+        await client.heartbeat()
+        await client.send(packed, UNIQ_KEY="U1", sysFlag=sys_flag)
+        await fail(client, await next_of(client, TOPIC, 0), times_max=0)
+        (letter,) = await waiting(admin, 1)
+        assert letter.message.body == long
+        await admin.dead_letters.redrive(letter, who=WHO, why=WHY)
+        again = await next_of(client, RETRY, 0)
+        assert decompress(bytes(again.body), again.sys_flag) == long
 
 
 async def test_the_sums_close_whichever_way_messages_fail(tmp_path: Path) -> None:
@@ -324,7 +346,7 @@ async def test_a_dead_letter_topic_of_perm_2_is_read_after_somebody_allowed_it(
         await known(admin, 6)
         await waiting(admin, 1)
         await kill_message(client, "b")
-        topic = running.broker.parts.topics.find(DLQ)
+        topic = running.broker.state.topics.find(DLQ)
         assert topic is not None
         assert (topic.perm, topic.read_queue_nums) == (6, 1), "as the operator left it"
 
@@ -363,7 +385,7 @@ async def test_what_retention_takes_undecided_is_told_as_expired_and_the_sums_cl
         for path in (tmp_path / "store" / "commitlog").iterdir():
             os.utime(path, (1, 1))
         await client.ask(RequestCode.DELETE_EXPIRED_COMMITLOG)
-        assert running.broker.parts.store.min_offset(DLQ, 0) == 3
+        assert running.broker.state.store.min_offset(DLQ, 0) == 3
         assert await letters_of(admin) == ["young"]
     flow = spooled(tmp_path / "store", "retry_dlq_flow")
     assert [row["message_id"] for row in flow if row["step"] == "EXPIRED"] == ["forgotten"]
@@ -383,7 +405,7 @@ async def test_a_group_does_not_consume_its_own_dead_letters_and_another_one_may
         refused = await client.heartbeat(topics=(TOPIC, DLQ), version=2)
         assert refused.code == ResponseCode.NO_PERMISSION
         assert f"group {GROUP} does not consume its own dead letters" in str(refused.remark)
-        group = running.broker.parts.groups.of(GROUP)
+        group = running.broker.state.groups.of(GROUP)
         assert group is not None
         assert DLQ not in group.subscriptions, "what is refused is not in force"
         assert TOPIC in group.subscriptions, "all else of the heartbeat is"

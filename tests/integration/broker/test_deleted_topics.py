@@ -51,7 +51,7 @@ async def fill(running: Cluster) -> RawClient:
     await client.commit(len(OLD))
     running_tables = running.broker._running
     assert running_tables is not None
-    await running_tables.tables.save_offsets("TIMER")
+    await running_tables.services.persistence.save_offsets("TIMER")
     return client
 
 
@@ -73,11 +73,11 @@ async def by_key(client: RawClient, key: str) -> list[MessageExt]:
 
 
 def assert_gone(running: Cluster) -> None:
-    parts = running.broker.parts
-    assert parts.topics.find(TOPIC) is None
-    assert [topic for topic, _ in parts.store.queues() if topic == TOPIC] == []
-    assert parts.offsets.groups_of(TOPIC) == []
-    assert parts.store.max_offset("other", 0) == 2, "another topic's messages stay"
+    state = running.broker.state
+    assert state.topics.find(TOPIC) is None
+    assert [topic for topic, _ in state.store.queues() if topic == TOPIC] == []
+    assert state.offsets.groups_of(TOPIC) == []
+    assert state.store.max_offset("other", 0) == 2, "another topic's messages stay"
 
 
 def assert_nothing_damaged(config: BrokerConfig) -> None:
@@ -106,7 +106,7 @@ async def test_a_topic_made_again_begins_at_0_and_shows_nothing_of_before(
 ) -> None:
     async def check(running: Cluster, ids: list[int]) -> None:
         client = running.client()
-        store = running.broker.parts.store
+        store = running.broker.state.store
         assert bodies(await client.pull(0)) == NEW
         assert (store.min_offset(TOPIC, 0), store.max_offset(TOPIC, 0)) == (0, len(NEW))
         assert store.offset_at_time(TOPIC, 0, 0) == 0
@@ -169,7 +169,7 @@ async def test_deletions_are_kept_apart_over_the_loss_of_their_own_table(tmp_pat
         client = running.client()
         await client.send(b"again")
         await delete(client)
-        assert running.broker.parts.store.tombstones.deletions == 2, "numbers are not reused"
+        assert running.broker.state.store.tombstones.deletions == 2, "numbers are not reused"
     (told,) = [
         row["detail"]
         for row in spooled(Path(config.store.root), "lifecycle")
@@ -190,7 +190,7 @@ async def test_a_topic_that_topics_json_lost_is_made_again_from_its_queues_and_t
     del document["topicConfigTable"][TOPIC]
     path.write_text(json.dumps(document))
     async with cluster(config) as running:
-        made = running.broker.parts.topics.find(TOPIC)
+        made = running.broker.state.topics.find(TOPIC)
         assert made is not None
         assert (made.read_queue_nums, made.write_queue_nums, made.perm) == (3, 3, 6)
         assert bodies(await running.client().pull(0)) == OLD

@@ -13,10 +13,8 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
+from engine.broker.bounded_work import in_steps
 from engine.broker.config import BrokerConfig
-from engine.broker.deletions import delete_group, delete_topic
-from engine.broker.sampling import Watermarks
-from engine.broker.work_in_steps import in_steps
 from engine.foundation.errors import RequestRefused
 from engine.foundation.limits import DELETIONS_MAX, WATERMARKS_PER_SAMPLE_MAX
 from engine.foundation.observing import GroupWatermark
@@ -32,6 +30,7 @@ from tests.integration.broker.cluster import (
     broker_config,
     cluster,
     eventually,
+    watermarks_of,
 )
 from tests.integration.broker.spooled import spooled
 from tests.store_support import Listener
@@ -53,22 +52,22 @@ def quiet(folder: Path, **settings: object) -> BrokerConfig:
 
 def with_groups(running: Cluster, topic: str = TOPIC, count: int = GROUPS) -> None:
     """Groups with an offset on the topic, and their settings."""
-    parts = running.broker.parts
-    parts.topics.ensure(topic, 4)
+    state = running.broker.state
+    state.topics.ensure(topic, 4)
     for number in range(count):
-        parts.group_configs.find(f"g{number}")
-        parts.offsets.commit(f"g{number}", topic, 0, 1, now_ms=parts.now_ms())
-        parts.readers.arrived((f"g{number}", topic, 0), "c", now_ms=1)
-        parts.traffic.got(f"g{number}", topic, 1, 100)
+        state.group_configs.find(f"g{number}")
+        state.offsets.commit(f"g{number}", topic, 0, 1, now_ms=state.clock.now_ms())
+        state.readers.arrived((f"g{number}", topic, 0), "c", now_ms=1)
+        state.stats.got(f"g{number}", topic, 1, 100)
 
 
 def with_topics(running: Cluster, count: int = GROUPS) -> None:
     """Topics on which GROUP has an offset."""
-    parts = running.broker.parts
-    parts.group_configs.find(GROUP)
+    state = running.broker.state
+    state.group_configs.find(GROUP)
     for number in range(count):
-        parts.topics.put(TopicConfig(f"t{number}", 1, 1, 6))
-        parts.offsets.commit(GROUP, f"t{number}", 0, 1, now_ms=parts.now_ms())
+        state.topics.put(TopicConfig(f"t{number}", 1, 1, 6))
+        state.offsets.commit(GROUP, f"t{number}", 0, 1, now_ms=state.clock.now_ms())
 
 
 async def deletion(client: RawClient, topic: str = TOPIC) -> RemotingCommand:
@@ -88,8 +87,8 @@ async def creation(client: RawClient, topic: str = TOPIC) -> RemotingCommand:
 
 def under_way(running: Cluster, topic: str = TOPIC) -> bool:
     """Is the topic gone, and not yet all that was kept of it?"""
-    parts = running.broker.parts
-    return parts.topics.find(topic) is None and topic in parts.topics.being_deleted
+    state = running.broker.state
+    return state.topics.find(topic) is None and topic in state.topics.being_deleted
 
 
 async def until(holds: Callable[[], bool]) -> None:
@@ -114,7 +113,7 @@ async def amid_deletion(running: Cluster, topic: str = TOPIC) -> AsyncIterator[N
 
 @asynccontextmanager
 async def amid_group_deletion(running: Cluster) -> AsyncIterator[None]:
-    being_deleted = running.broker.parts.group_configs.being_deleted
+    being_deleted = running.broker.state.group_configs.being_deleted
     task = asyncio.create_task(group_deletion(running.client()))
     await until(lambda: GROUP in being_deleted)
     yield
@@ -125,13 +124,13 @@ async def amid_group_deletion(running: Cluster) -> AsyncIterator[None]:
 
 def nothing_left(running: Cluster, topic: str = TOPIC) -> bool:
     """Is no offset, reader or count of the topic there?"""
-    parts = running.broker.parts
+    state = running.broker.state
     return (
-        parts.offsets.groups_on(topic) == []
-        and not any(key[1] == topic for key in parts.readers._readings)
-        and not any(key[1] == topic for key in parts.traffic.gets.by_key)
-        and parts.traffic.puts_of(topic) == []
-        and not any(key[1] == topic for key in parts.offsets._reported)
+        state.offsets.groups_on(topic) == []
+        and not any(key[1] == topic for key in state.readers._readings)
+        and not any(key[1] == topic for key in state.stats.gets.by_key)
+        and state.stats.puts_of(topic) == []
+        and not any(key[1] == topic for key in state.offsets._reported)
     )
 
 
@@ -147,7 +146,7 @@ async def test_an_offset_reported_between_two_steps_is_refused_and_none_is_told(
         async with amid_deletion(running):
             refused = await client.commit(7)
             told = await client.committed(group=late)
-            assert running.broker.parts.offsets.committed(late, TOPIC, 0) == 1, "not its turn yet"
+            assert running.broker.state.offsets.committed(late, TOPIC, 0) == 1, "not its turn yet"
             ends = await client.ask(RequestCode.GET_MAX_OFFSET, topic=TOPIC, queueId=0)
         assert refused.code == ResponseCode.TOPIC_NOT_EXIST
         assert told.code == ResponseCode.QUERY_NOT_FOUND
@@ -157,7 +156,9 @@ async def test_an_offset_reported_between_two_steps_is_refused_and_none_is_told(
         begin = await client.committed()
         assert begin.fields["offset"] == "0", "it may have read the topic: there were many groups"
         assert (await client.commit(0)).code == ResponseCode.SUCCESS
-        assert running.broker.parts.offsets.groups_of(TOPIC) == [GROUP]
+        offsets = running.broker.state.offsets
+        placed = {offsets.committed(group, TOPIC, 0) for group in offsets.groups_of(TOPIC)}
+        assert placed == {0}, "groups that read it begin its new life at the beginning"
 
 
 async def test_a_topic_is_not_made_again_between_two_steps(tmp_path: Path) -> None:
@@ -177,7 +178,7 @@ async def test_a_topic_is_not_made_again_between_two_steps(tmp_path: Path) -> No
         for refused in refusals:
             assert refused.code == ResponseCode.SERVICE_NOT_AVAILABLE
             assert f"topic {TOPIC} is being deleted" in (refused.remark or "")
-        assert running.broker.parts.topics.find(OTHER) is None, "none of them when one is refused"
+        assert running.broker.state.topics.find(OTHER) is None, "none of them when one is refused"
         assert nothing_left(running)
         assert (await client.send(b"new")).code == ResponseCode.SUCCESS
         assert bodies(await client.pull(0)) == [b"new"]
@@ -194,7 +195,7 @@ async def test_a_pull_and_one_that_was_held_leave_nothing_of_a_deleted_topic(
         held = asyncio.create_task(client.pull(1, wait_ms=300, timeout_ms=20_000))
 
         async def is_held() -> bool:
-            return running.broker.parts.holds.count == 1
+            return running.broker.state.holds.count == 1
 
         await eventually(is_held, "the pull is held")
         async with amid_deletion(running):
@@ -215,14 +216,14 @@ async def test_a_heartbeat_between_two_steps_counts_and_the_next_makes_the_retry
         async with amid_deletion(running, retries):
             heard = await client.heartbeat(GROUP)
         assert heard.code == ResponseCode.SUCCESS, heard.remark
-        parts = running.broker.parts
-        members = parts.groups.of(GROUP)
+        state = running.broker.state
+        members = state.groups.of(GROUP)
         assert members is not None
         assert list(members.members) == [client.client_id]
-        assert parts.topics.find(retries) is None
+        assert state.topics.find(retries) is None
         assert nothing_left(running, retries)
         await client.heartbeat(GROUP)
-        assert parts.topics.find(retries) is not None
+        assert state.topics.find(retries) is not None
 
 
 async def test_a_message_sent_back_between_two_steps_is_refused_and_stays_where_it_was(
@@ -233,7 +234,7 @@ async def test_a_message_sent_back_between_two_steps_is_refused_and_stays_where_
         client = running.client()
         await client.send(b"failed")
         with_groups(running, retries)
-        running.broker.parts.group_configs.find(GROUP)
+        running.broker.state.group_configs.find(GROUP)
         back = {"offset": 0, "group": GROUP, "delayLevel": 0}
         async with amid_deletion(running, retries):
             refused = await client.ask(RequestCode.CONSUMER_SEND_MSG_BACK, **back)
@@ -249,21 +250,21 @@ async def test_two_who_delete_a_topic_at_once_have_one_deletion_and_other_topics
     async with cluster(quiet(tmp_path)) as running:
         with_groups(running)
         with_groups(running, OTHER, 1000)
-        client, parts = running.client(), running.broker.parts
+        client, state = running.client(), running.broker.state
         for topic in (TOPIC, OTHER):
             await client.send(b"old", topic=topic)
-        deletions = parts.store.tombstones.deletions
+        deletions = state.store.tombstones.deletions
         async with amid_deletion(running):
             others = [asyncio.create_task(deletion(client)) for _ in range(3)]
             other = asyncio.create_task(deletion(client, OTHER))
-            await until(lambda: OTHER in parts.topics.being_deleted)
+            await until(lambda: OTHER in state.topics.being_deleted)
         for answer in await asyncio.gather(*others, other):
             assert answer.code == ResponseCode.SUCCESS, answer.remark
-        assert parts.store.tombstones.deletions == deletions + 2
+        assert state.store.tombstones.deletions == deletions + 2
         assert nothing_left(running)
         assert nothing_left(running, OTHER)
-        assert not parts.deletions
-        assert not parts.topics.being_deleted
+        assert not running.broker.services.deletions._under_way
+        assert not state.topics.being_deleted
         assert (await creation(client)).code == ResponseCode.SUCCESS
 
 
@@ -271,22 +272,21 @@ async def test_a_topic_and_a_group_of_it_are_deleted_at_the_same_time(tmp_path: 
     async with cluster(quiet(tmp_path)) as running:
         with_topics(running, 3000)
         with_groups(running, "t2999", 3000)
-        client, parts = running.client(), running.broker.parts
+        client, state = running.client(), running.broker.state
         answers = await asyncio.gather(
             *(deletion(client, f"t{number}") for number in range(2990, 3000)),
             group_deletion(client),
         )
         assert {answer.code for answer in answers} == {ResponseCode.SUCCESS}
-        assert parts.offsets.pairs() == []
-        assert parts.offsets._count == 0
+        assert state.offsets.pairs() == []
+        assert state.offsets._count == 0
         assert nothing_left(running, "t2999")
 
 
 async def test_a_caller_that_goes_away_does_not_end_a_deletion(tmp_path: Path) -> None:
     async with cluster(quiet(tmp_path)) as running:
         with_groups(running)
-        parts = running.broker.parts
-        asked = asyncio.create_task(delete_topic(parts, TOPIC))
+        asked = asyncio.create_task(running.broker.services.deletions.delete_topic(TOPIC))
         await until(lambda: under_way(running))
         asked.cancel()
         await asyncio.gather(asked, return_exceptions=True)
@@ -303,20 +303,18 @@ async def test_offsets_written_amid_a_deletion_bring_nothing_back_after_a_kill(
         with_groups(running)
         with_groups(running, OTHER, 10)
         await running.client().send(b"old")
-        tables = running.broker._running
-        assert tables is not None
-        asked = asyncio.create_task(delete_topic(running.broker.parts, TOPIC))
+        asked = asyncio.create_task(running.broker.services.deletions.delete_topic(TOPIC))
         await until(lambda: under_way(running))
-        await tables.tables.save_offsets("TIMER")
+        await running.broker.services.persistence.save_offsets("TIMER")
         next_life = quiet(tmp_path / "second")
         shutil.copytree(config.store.root, next_life.store.root)
         await asked
     written = json.loads((Path(next_life.config_folder) / "consumerOffset.json").read_text())
     assert not [pair for pair in written["offsetTable"] if pair.startswith(f"{TOPIC}@")]
     async with cluster(next_life) as running:
-        assert running.broker.parts.topics.find(TOPIC) is None
-        assert running.broker.parts.offsets.groups_on(TOPIC) == []
-        assert len(running.broker.parts.offsets.groups_on(OTHER)) == 10
+        assert running.broker.state.topics.find(TOPIC) is None
+        assert running.broker.state.offsets.groups_on(TOPIC) == []
+        assert len(running.broker.state.offsets.groups_on(OTHER)) == 10
     kinds = {row["kind"] for row in spooled(Path(next_life.store.root), "lifecycle")}
     assert "OFFSETS_TAKEN_BACK" not in kinds
 
@@ -324,7 +322,7 @@ async def test_offsets_written_amid_a_deletion_bring_nothing_back_after_a_kill(
 async def test_a_group_is_not_made_again_between_two_steps(tmp_path: Path) -> None:
     async with cluster(quiet(tmp_path)) as running:
         with_topics(running)
-        client, parts = running.client(), running.broker.parts
+        client, state = running.client(), running.broker.state
         made = json.dumps({"groupName": GROUP}).encode()
         makes = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP
         async with amid_group_deletion(running):
@@ -340,31 +338,34 @@ async def test_a_group_is_not_made_again_between_two_steps(tmp_path: Path) -> No
             assert f"group {GROUP} is being deleted" in (refused.remark or "")
         assert told.code == ResponseCode.QUERY_NOT_FOUND
         assert heard.code == ResponseCode.SUCCESS
-        assert parts.offsets.topics_of(GROUP) == []
-        assert not any(key[0] == GROUP for key in parts.readers._readings)
-        assert not parts.group_configs.known(GROUP)
-        members = parts.groups.of(GROUP)
+        assert state.offsets.topics_of(GROUP) == []
+        assert not any(key[0] == GROUP for key in state.readers._readings)
+        assert not state.group_configs.known(GROUP)
+        members = state.groups.of(GROUP)
         assert members is not None
         assert list(members.members) == [client.client_id], "who reads it is not cut off"
         assert (await client.commit(0, topic="t0")).code == ResponseCode.SUCCESS
-        assert parts.offsets.topics_of(GROUP) == ["t0"]
+        assert state.offsets.topics_of(GROUP) == ["t0"]
 
 
 async def test_who_asks_twice_for_a_groups_deletion_has_it_once(tmp_path: Path) -> None:
     async with cluster(quiet(tmp_path)) as running:
         with_topics(running)
-        parts = running.broker.parts
-        await asyncio.gather(*(delete_group(parts, GROUP) for _ in range(3)))
-        assert parts.offsets.pairs() == []
-        assert not parts.group_configs.being_deleted
-        assert not parts.deletions
+        state = running.broker.state
+        await asyncio.gather(
+            *(running.broker.services.deletions.delete_group(GROUP) for _ in range(3))
+        )
+        assert state.offsets.pairs() == []
+        assert not state.group_configs.being_deleted
+        assert not running.broker.services.deletions._under_way
 
 
 async def test_of_too_many_deletions_at_once_some_are_refused(tmp_path: Path) -> None:
     async with cluster(quiet(tmp_path)) as running:
-        parts = running.broker.parts
         names = [f"t{number}" for number in range(DELETIONS_MAX + 2)]
-        asked = [delete_topic(parts, name) for name in [*names, names[0]]]
+        asked = [
+            running.broker.services.deletions.delete_topic(name) for name in [*names, names[0]]
+        ]
         outcomes = await asyncio.gather(*asked, return_exceptions=True)
         *done, first_refused, second_refused, joined = outcomes
         assert [*done, joined] == [None] * (DELETIONS_MAX + 1)
@@ -372,27 +373,27 @@ async def test_of_too_many_deletions_at_once_some_are_refused(tmp_path: Path) ->
             assert isinstance(refused, RequestRefused)
             assert refused.code == ResponseCode.SYSTEM_BUSY
         assert f"topic {names[-1]} is not deleted: {DELETIONS_MAX} deletions" in str(second_refused)
-        await delete_topic(parts, names[-1])
-        assert not parts.deletions
+        await running.broker.services.deletions.delete_topic(names[-1])
+        assert not running.broker.services.deletions._under_way
 
 
 async def test_a_held_pull_of_a_deleted_group_is_handed_nothing_and_leaves_nothing(
     tmp_path: Path,
 ) -> None:
     async with cluster(quiet(tmp_path)) as running:
-        client, parts = running.client(), running.broker.parts
+        client, state = running.client(), running.broker.state
         await client.send(b"first")
         held = asyncio.create_task(client.pull(1, wait_ms=15_000))
 
         async def is_held() -> bool:
-            return parts.holds.count == 1
+            return state.holds.count == 1
 
         await eventually(is_held, "the pull is held")
         assert (await group_deletion(client)).code == ResponseCode.SUCCESS
         await client.send(b"second")
         assert (await held).code == ResponseCode.PULL_NOT_FOUND
-        assert not any(key[0] == GROUP for key in parts.readers._readings)
-        assert not any(key[0] == GROUP for key in parts.traffic.gets.by_key)
+        assert not any(key[0] == GROUP for key in state.readers._readings)
+        assert not any(key[0] == GROUP for key in state.stats.gets.by_key)
         assert bodies(await client.pull(1)) == [b"second"]
 
 
@@ -400,14 +401,14 @@ async def test_amid_a_deletion_no_mark_of_what_goes_is_told_nor_afterwards(tmp_p
     async with cluster(quiet(tmp_path)) as running:
         with_groups(running)
         listener = Listener()
-        parts = replace(running.broker.parts, observer=listener)
-        watermarks = Watermarks(parts)
+        state = replace(running.broker.state, observer=listener)
+        watermarks = watermarks_of(state)
         async with amid_deletion(running):
-            for _ in watermarks.sample(parts.steady_ms()):
+            for _ in watermarks.sample(state.clock.steady_ms()):
                 pass
             assert watermarks.waiting_count > 0, "they are looked at when it has ended"
         for _ in range(GROUPS // WATERMARKS_PER_SAMPLE_MAX + 1):
-            await in_steps(watermarks.sample(parts.steady_ms()))
+            await in_steps(watermarks.sample(state.clock.steady_ms()))
         assert watermarks.waiting_count == 0
     assert [fact for fact in listener.facts if isinstance(fact, GroupWatermark)] == []
 
@@ -417,13 +418,13 @@ async def test_amid_a_groups_deletion_no_mark_of_it_is_told_nor_afterwards(tmp_p
         with_topics(running)
         for number in range(0, GROUPS, 7):
             key = (GROUP, f"t{number}", 0)
-            running.broker.parts.readers.arrived(key, "c", now_ms=1)
+            running.broker.state.readers.arrived(key, "c", now_ms=1)
         listener = Listener()
-        parts = replace(running.broker.parts, observer=listener)
-        watermarks = Watermarks(parts)
+        state = replace(running.broker.state, observer=listener)
+        watermarks = watermarks_of(state)
         async with amid_group_deletion(running):
-            for _ in watermarks.sample(parts.steady_ms()):
+            for _ in watermarks.sample(state.clock.steady_ms()):
                 pass
         for _ in range(GROUPS // WATERMARKS_PER_SAMPLE_MAX + 1):
-            await in_steps(watermarks.sample(parts.steady_ms()))
+            await in_steps(watermarks.sample(state.clock.steady_ms()))
     assert [fact for fact in listener.facts if isinstance(fact, GroupWatermark)] == []

@@ -10,7 +10,7 @@ from pathlib import Path
 from deltalake import DeltaTable
 
 from engine.protocol.codes import ResponseCode
-from pipelines.lake import whole_table
+from pipelines.lake.lake import whole_table
 from tests.integration.broker.cluster import GROUP, RawClient
 from tests.integration.broker.test_restarts import engine, send_ten, talk
 
@@ -40,6 +40,7 @@ def test_everything_told_is_in_the_lake_after_a_clean_stop_even_when_the_shipper
     async def commit_twice(client: RawClient) -> None:
         await send_ten(client)
         await client.heartbeat()
+        await client.pull(0)
         assert (await client.commit(4)).code == ResponseCode.SUCCESS
         assert (await client.commit(9)).code == ResponseCode.SUCCESS
 

@@ -111,7 +111,7 @@ async def test_however_slow_a_sync_is_nobody_else_waits_for_it(
     async with cluster(config, replace(system_runtime(), disk=disk)) as running:
         disk.held_the_loop.clear()
         disk.log.clear()
-        client, offsets = running.client(), running.broker.parts.offsets
+        client, offsets = running.client(), running.broker.state.offsets
         for number in range(60):  # Several commit-log files, new topics, delayed messages.
             topic = f"{TOPIC}-{number % 5}"
             answer = await client.send(bytes(4096), topic=topic, DELAY=number % 2)
@@ -183,7 +183,7 @@ async def test_offsets_that_could_not_be_persisted_are_persisted_when_the_disk_l
     async with cluster(
         broker_config(tmp_path, telemetry=False), replace(system_runtime(), disk=disk)
     ) as running:
-        client, offsets = running.client(), running.broker.parts.offsets
+        client, offsets = running.client(), running.broker.state.offsets
         await client.send()
         disk.fail_syncs = "/config/"
         await client.commit(1)

@@ -68,7 +68,7 @@ class Scene:
 
     async def plant(self, topic: str, **forged: Any) -> int:
         """The shop sends a body that is a record; returns the physical offset of that record."""
-        place = self.running.broker.parts.store.physical_max + HEAD_BYTES
+        place = self.running.broker.state.store.physical_max + HEAD_BYTES
         bytes_of_record = encode_record(a_record(topic, place, **forged))
         sent = await self.send(SHOP, "orders", bytes(bytes_of_record))
         assert int(sent.fields["msgId"][16:], 16) + HEAD_BYTES == place
@@ -229,10 +229,10 @@ def test_each_field_that_may_lead_to_a_stored_message_is_known_and_attacked() ->
 
 
 TRUSTED_PLACES: Mapping[str, str] = {
-    "engine/broker/stored_messages.py": "checked there against the open transactions",
-    "engine/broker/expired_dead_letters.py": "places of queue units and of the index",
-    "engine/broker/stored_resends.py": "places of queue units and of the index",
-    "engine/broker/handlers/putting.py": "places of queue units",
+    "engine/broker/transactions/stored_messages.py": "checked there against the open transactions",
+    "engine/broker/reporting/expired_dead_letters.py": "places of queue units and of the index",
+    "engine/broker/sending/resends.py": "places of queue units and of the index",
+    "engine/broker/sending/placement.py": "places of queue units",
     "engine/broker/handlers/query.py": "places of the index",
 }
 """Who reads records without asking whether they are messages, and where the places come from."""
@@ -260,7 +260,7 @@ async def test_a_half_message_that_is_not_dispatched_yet_can_be_ended(tmp_path: 
     in one piece of the stream, so that nothing runs between them.
     """
     async with a_scene(tmp_path) as scene:
-        store, shop = scene.running.broker.parts.store, scene.caller(SHOP)
+        store, shop = scene.running.broker.state.store, scene.caller(SHOP)
         await shop.ask(Code.GET_MAX_OFFSET, topic="orders", queueId=0)  # Connected, known.
         fields = ending("orders", 0, store.physical_max)
         _, ended = await asyncio.gather(

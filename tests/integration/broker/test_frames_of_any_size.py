@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from engine.broker.parts import BrokerParts
+from engine.broker.state import BrokerState
 from engine.foundation.errors import ConnectionLost
 from engine.foundation.limits import (
     BODY_ADMIN_ENTRIES_MAX,
@@ -93,17 +93,17 @@ async def test_a_heartbeat_that_says_too_much_costs_next_to_nothing(
             ResponseCode.SUBSCRIPTION_PARSE_FAILED,
         )
         assert "at most" in (answer.remark or "")
-        assert running.broker.parts.groups.member_count == 0, "nothing of it counts"
+        assert running.broker.state.groups.member_count == 0, "nothing of it counts"
         assert cost_s < 0.5, "to send and to receive it, above all"
 
 
 async def test_what_heartbeats_of_many_connections_keep_is_bounded(tmp_path: Path) -> None:
     async with cluster(broker_config(tmp_path)) as running:
-        groups = running.broker.parts.groups
+        groups = running.broker.state.groups
         body: dict[str, Any] = json.loads(heartbeat(1, 25, "x||" * 5000))
         tracemalloc.start()
         clients = [
-            RawClient(running.broker.parts.address, f"client {number}") for number in range(12)
+            RawClient(running.broker.state.node.address, f"client {number}") for number in range(12)
         ]
         running.clients.extend(clients)
         for number, client in enumerate(clients):
@@ -141,7 +141,7 @@ async def test_a_heartbeat_that_asks_for_too_much_memory_changes_nothing(tmp_pat
             RequestCode.HEART_BEAT, json.dumps(asked, separators=(",", ":")).encode()
         )
         assert refused.code == ResponseCode.INVALID_PARAMETER, refused.remark
-        group = running.broker.parts.groups.of("held")
+        group = running.broker.state.groups.of("held")
         assert group is not None, "the client that was there is there"
         assert group.member_ids() == ["member"]
 
@@ -153,47 +153,47 @@ def lowered(table: object, limit: str, most: int) -> None:
 @pytest.mark.parametrize(
     "lower",
     [
-        pytest.param(lambda parts: lowered(parts.groups._memberships, "_all_max", 3), id="members"),
-        pytest.param(lambda parts: lowered(parts.groups._names, "_all_max", 3), id="groups"),
+        pytest.param(lambda state: lowered(state.groups._memberships, "_all_max", 3), id="members"),
+        pytest.param(lambda state: lowered(state.groups._names, "_all_max", 3), id="groups"),
         pytest.param(
-            lambda parts: lowered(
-                parts.groups._bytes, "_all_max", parts.groups.subscription_bytes + 1000
+            lambda state: lowered(
+                state.groups._bytes, "_all_max", state.groups.subscription_bytes + 1000
             ),
             id="memory of all groups",
         ),
         pytest.param(
-            lambda parts: lowered(parts.producers._memberships, "_all_max", 2), id="producers"
+            lambda state: lowered(state.producers._memberships, "_all_max", 2), id="producers"
         ),
         pytest.param(
-            lambda parts: lowered(
-                parts.group_configs, "_count_max", len(parts.group_configs.names()) + 2
+            lambda state: lowered(
+                state.group_configs, "_count_max", len(state.group_configs.names()) + 2
             ),
             id="settings of groups",
         ),
         pytest.param(
-            lambda parts: lowered(parts.topics, "_count_max", len(parts.topics._topics) + 2),
+            lambda state: lowered(state.topics, "_count_max", len(state.topics._topics) + 2),
             id="retry topics",
         ),
     ],
 )
 async def test_a_heartbeat_for_which_a_broker_has_no_room_changes_nothing(
-    tmp_path: Path, lower: Callable[[BrokerParts], None]
+    tmp_path: Path, lower: Callable[[BrokerState], None]
 ) -> None:
     async with cluster(broker_config(tmp_path)) as running:
-        parts = running.broker.parts
+        state = running.broker.state
         await running.client("member").heartbeat("held")
 
         def known() -> tuple[object, ...]:
-            groups, settings, topics = parts.groups, parts.group_configs, parts.topics
+            groups, settings, topics = state.groups, state.group_configs, state.topics
             return (
-                *(groups.member_count, groups.subscription_bytes, parts.producers.member_count),
+                *(groups.member_count, groups.subscription_bytes, state.producers.member_count),
                 *(sorted(settings.names()), sorted(topics._topics)),
                 *(settings.counter, topics.counter, groups.take_moved()),
             )
 
-        parts.groups.take_moved()
+        state.groups.take_moved()
         before = known()
-        lower(parts)
+        lower(state)
         asked = json.loads(heartbeat(4, 3))
         asked["producerDataSet"] = [{"groupName": f"p{number}"} for number in range(4)]
         other = running.client("c")
@@ -292,7 +292,7 @@ async def test_what_a_tool_tells_of_a_group_has_an_end(tmp_path: Path) -> None:
             some = json.dumps({"groupConfigList": [{"groupName": "good"}, config]}).encode()
             code = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST
             assert (await client.ask(code, some)).code == ResponseCode.INVALID_PARAMETER
-            assert not running.broker.parts.group_configs.known("good")
+            assert not running.broker.state.group_configs.known("good")
 
 
 @pytest.mark.parametrize("compressed", [False, True])

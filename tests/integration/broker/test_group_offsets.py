@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from engine.client import Admin, PushConsumer
+from engine.admin import Admin
+from engine.client import PushConsumer
 from engine.protocol.codes import RequestCode, ResponseCode
 from engine.protocol.command import RemotingCommand
 from engine.protocol.fastjson import loads
@@ -26,12 +27,7 @@ from tests.integration.broker.cluster import (
     eventually,
 )
 from tests.integration.broker.spooled import picked, spooled
-from tests.integration.client.cluster_users import (
-    Seen,
-    client_config,
-    consumer_config,
-    consuming,
-)
+from tests.integration.client.cluster_users import Seen, client_config, consumer_config, consuming
 from tests.integration.client.cluster_users import eventually as until
 
 OTHER = "auditors"
@@ -178,7 +174,7 @@ async def consumed_by(running: Cluster, consumer: PushConsumer, seen: Seen, coun
     await until(lambda: len(consumer.windows) >= 5, "all queues taken up")
     await until(lambda: len(seen.messages) >= count, f"{count} messages consumed")
     await until(
-        lambda: sum(running.broker.parts.offsets.queues(GROUP, TOPIC).values()) == 8, "reported"
+        lambda: sum(running.broker.state.offsets.queues(GROUP, TOPIC).values()) == 8, "reported"
     )
 
 
@@ -244,11 +240,11 @@ async def test_a_clients_reset_by_the_broker_ends_exactly_where_it_was_told(tmp_
 
             async def told() -> bool:
                 await send(client, 1, 0)  # Wakes the pull that is held.
-                return not running.broker.parts.offsets.reset_pending(GROUP, TOPIC, 0)
+                return not running.broker.state.offsets.reset_pending(GROUP, TOPIC, 0)
 
             await eventually(told, "the held pull of queue 0 is told of its reset")
-            end = running.broker.parts.store.max_offset(TOPIC, 0)
-            committed = running.broker.parts.offsets.committed
+            end = running.broker.state.store.max_offset(TOPIC, 0)
+            committed = running.broker.state.offsets.committed
             await until(lambda: committed(GROUP, TOPIC, 0) == end, "it goes on from there")
         rows = spooled(tmp_path / "store", "consume_offsets")
         falls = [row for row in rows if row["accepted"] and row["previous_offset"] is not None

@@ -101,6 +101,6 @@ async def test_a_heartbeat_with_a_number_beyond_64_bits_is_refused_and_the_broke
             assert "64 bits" in (refused.remark or "")
         asked = await client.ask(RequestCode.GET_CONSUMER_CONNECTION_LIST, consumerGroup=GROUP)
         assert asked.code != ResponseCode.SUCCESS, "nothing of it counts"
-        running.broker.parts.filters_changed()
-        await running.broker.parts.settings_saved()
+        running.broker.state.changes.of_settings()
+        await running.broker.services.persistence.save_settings()
         assert (await client.send(b"alive")).code == ResponseCode.SUCCESS

@@ -96,7 +96,7 @@ def load_of(running: Cluster) -> int:
 
 
 async def parked(running: Cluster, count: int) -> None:
-    holds = running.broker.parts.holds
+    holds = running.broker.state.holds
 
     async def there() -> bool:
         return holds.count == count
@@ -146,7 +146,7 @@ async def test_a_parked_pull_keeps_little_of_what_it_said(
     async with cluster(broker_config(tmp_path, **settings)) as running:
         client = running.client()
         await client.send(b"first")
-        holds = running.broker.parts.holds
+        holds = running.broker.state.holds
         holds._filter_bytes_max = 4 * MIB
         greedy = Greedy(running)
         tracemalloc.start()

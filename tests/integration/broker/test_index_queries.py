@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.client.admin import Admin
+from engine.admin import Admin
 from engine.protocol.codes import RequestCode, ResponseCode
 from engine.protocol.message import MessageExt
 from engine.runtime import system_runtime

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.broker.state.topic_attributes import DEDUPLICATION
+from engine.broker.topics.attributes import DEDUPLICATION
 from engine.foundation.limits import (
     BATCH_MESSAGES_MAX,
     DEDUPLICATED_BATCH_MAX,
@@ -49,10 +49,10 @@ async def send_batch(client: RawClient, sent: list[Message]) -> RemotingCommand:
 
 async def dispatched(running: Cluster, count: int) -> None:
     async def all_are() -> bool:
-        return running.broker.parts.store.max_offset(TOPIC, 0) >= count
+        return running.broker.state.store.max_offset(TOPIC, 0) >= count
 
     await eventually(all_are, f"{count} messages can be pulled")
-    assert running.broker.parts.store.max_offset(TOPIC, 0) == count
+    assert running.broker.state.store.max_offset(TOPIC, 0) == count
 
 
 class Added:
@@ -105,7 +105,7 @@ async def test_it_is_encoded_in_steps_and_lies_in_one_piece(
         assert added.count == 2 * LONG
         assert added.most_in_a_pass <= 2 * LOOP_STEP_ENTRIES_MAX, "the first step of one, and one"
         await dispatched(running, 2 * LONG + 3)
-        store = running.broker.parts.store
+        store = running.broker.state.store
         for answer in answers[:2]:
             first, ids = int(answer.fields["queueOffset"]), answer.fields["msgId"].split(",")
             units = store.queue_units(TOPIC, 0, first, LONG)
@@ -127,7 +127,7 @@ async def test_of_the_longest_batch_each_message_is_found(
         refused = await send_batch(client, messages(BATCH_MESSAGES_MAX + 1))
         assert refused.code == ResponseCode.MESSAGE_ILLEGAL
         assert str(BATCH_MESSAGES_MAX) in (refused.remark or "")
-        assert not running.broker.parts.store.queue_units(TOPIC, 0, BATCH_MESSAGES_MAX, 1)
+        assert not running.broker.state.store.queue_units(TOPIC, 0, BATCH_MESSAGES_MAX, 1)
 
 
 async def test_what_its_producer_sends_behind_it_is_stored_behind_it(
@@ -176,30 +176,30 @@ async def test_what_is_taken_from_its_topic_meanwhile_counts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with watched(tmp_path, monkeypatch) as (running, client, added):
-        parts = running.broker.parts
+        state = running.broker.state
         sending = asyncio.create_task(send_batch(client, messages(LONG)))
         await added.begun.wait()
         assert added.count < LONG
-        read_only = copy(parts.topics.require(TOPIC))
+        read_only = copy(state.topics.require(TOPIC))
         read_only.perm = 4
-        parts.topics.put(read_only)
+        state.topics.put(read_only)
         answer = await sending
         assert answer.code == ResponseCode.NO_PERMISSION
-        assert parts.store.max_offset(TOPIC, 0) == 0
+        assert state.store.max_offset(TOPIC, 0) == 0
 
 
 async def test_a_topic_that_looks_for_each_message_takes_shorter_ones(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with watched(tmp_path, monkeypatch) as (running, client, _):
-        parts = running.broker.parts
-        once = copy(parts.topics.require(TOPIC))
+        state = running.broker.state
+        once = copy(state.topics.require(TOPIC))
         once.attributes = {DEDUPLICATION: "true"}
-        parts.topics.put(once)
+        state.topics.put(once)
         refused = await send_batch(client, messages(DEDUPLICATED_BATCH_MAX + 1))
         assert refused.code == ResponseCode.MESSAGE_ILLEGAL
         assert f"{DEDUPLICATED_BATCH_MAX} at once: send it in parts" in (refused.remark or "")
-        assert parts.store.max_offset(TOPIC, 0) == 0
+        assert state.store.max_offset(TOPIC, 0) == 0
         first = await send_batch(client, messages(DEDUPLICATED_BATCH_MAX))
         again = await send_batch(client, messages(DEDUPLICATED_BATCH_MAX))
         assert first.fields == again.fields, "it is stored once"

@@ -5,19 +5,21 @@ not looked at. Counted in rows, messages and instructions, never in time.
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from engine.broker.bounded_work import BoundedWork, in_steps
 from engine.broker.config import BrokerConfig
-from engine.broker.membership import Membership
-from engine.broker.parts import BrokerParts
-from engine.broker.sampling import Reads, Watermarks
-from engine.broker.state.members import ClientChannel
-from engine.broker.state.offsets import Reported
-from engine.broker.state.readers import QueueKey
-from engine.broker.work_in_steps import WorkInSteps, in_steps
+from engine.broker.groups.members import ClientChannel
+from engine.broker.groups.membership import Membership
+from engine.broker.groups.readers import QueueKey
+from engine.broker.offsets.consumer_offsets import Reported
+from engine.broker.reporting.mark_reader import MarkReader, Reads
+from engine.broker.service_groups import offset_services, reporters
+from engine.broker.services import membership_of
+from engine.broker.state import BrokerState
 from engine.foundation.limits import (
     LOOP_STEP_ENTRIES_MAX,
     MEMBER_NOTICES_AT_ONCE,
@@ -32,8 +34,8 @@ from engine.protocol.bodies import (
     SubscriptionData,
 )
 from engine.protocol.codes import RequestCode, ResponseCode
-from engine.protocol.command import RemotingCommand
 from engine.protocol.message import MessageQueue
+from tests.connection_end import End
 from tests.integration.broker.cluster import (
     GROUP,
     TOPIC,
@@ -41,6 +43,7 @@ from tests.integration.broker.cluster import (
     broker_config,
     cluster,
     eventually,
+    watermarks_of,
 )
 from tests.steps import STEP_INSTRUCTIONS_MAX, instructions_by_step
 from tests.store_support import Listener
@@ -50,22 +53,6 @@ PAIRS = WATERMARKS_PER_SAMPLE_MAX
 CROWD = 400
 
 
-@dataclass(eq=False)
-class End:
-    """A connection of a member that only counts what it is told."""
-
-    told: list[RemotingCommand] = field(default_factory=list)
-    closed: bool = False
-    address: str = "10.0.0.1:1"
-    attachment: object = None
-
-    def send(self, command: RemotingCommand) -> None:
-        self.told.append(command)
-
-    def close(self, reason: str) -> None:
-        self.closed = True
-
-
 def quiet(folder: Path) -> BrokerConfig:
     """A broker whose own timers do not come in between."""
     return broker_config(
@@ -73,12 +60,12 @@ def quiet(folder: Path) -> BrokerConfig:
     )
 
 
-def watched(running: Cluster) -> tuple[BrokerParts, Listener]:
+def watched(running: Cluster) -> tuple[BrokerState, Listener]:
     listener = Listener()
     observed = replace(
-        running.broker.parts,
+        running.broker.state,
         observer=listener,  # type: ignore[arg-type]
-        work=WorkInSteps(),
+        work=BoundedWork(),
     )
     return observed, listener
 
@@ -91,33 +78,34 @@ async def test_a_sample_reads_so_many_marks_a_step_and_none_that_stand_still(
     tmp_path: Path,
 ) -> None:
     async with cluster(quiet(tmp_path)) as running:
-        parts, listener = watched(running)
-        watermarks = Watermarks(parts)
+        state, listener = watched(running)
+        watermarks = watermarks_of(state)
         for number in range(PAIRS):
-            parts.offsets.commit(f"g{number}", TOPIC, 0, 1, now_ms=parts.steady_ms())
+            state.offsets.commit(f"g{number}", TOPIC, 0, 1, now_ms=state.clock.steady_ms())
         before = 0
-        for _ in watermarks.sample(parts.steady_ms()):
+        for _ in watermarks.sample(state.clock.steady_ms()):
             assert len(listener.facts) - before <= LOOP_STEP_ENTRIES_MAX
             before = len(listener.facts)
         assert {row.group for row in rows(listener)} == {f"g{n}" for n in range(PAIRS)}
         listener.facts.clear()
-        still = instructions_by_step(watermarks.sample(parts.steady_ms()))
+        list(watermarks.sample(state.clock.steady_ms()))  # Looks once which topics new groups read.
+        still = instructions_by_step(watermarks.sample(state.clock.steady_ms()))
         assert sum(still) < 2 * PAIRS, "hardly an instruction for each that stands still"
         assert listener.facts == []
-        parts.offsets.commit("g7", TOPIC, 0, 2, now_ms=parts.steady_ms())
-        one = instructions_by_step(watermarks.sample(parts.steady_ms()))
+        state.offsets.commit("g7", TOPIC, 0, 2, now_ms=state.clock.steady_ms())
+        one = instructions_by_step(watermarks.sample(state.clock.steady_ms()))
         assert sum(one) < 4 * PAIRS
         assert [row.group for row in rows(listener)] == ["g7"]
-        parts.offsets.commit("g7", TOPIC, 0, 2, now_ms=parts.steady_ms())
-        await in_steps(watermarks.sample(parts.steady_ms()))
+        state.offsets.commit("g7", TOPIC, 0, 2, now_ms=state.clock.steady_ms())
+        await in_steps(watermarks.sample(state.clock.steady_ms()))
         assert rows(listener)[1:] == [], "nothing waits for it: that it reported again says nothing"
-        parts.offsets.commit("g7", TOPIC, 0, 3, now_ms=parts.steady_ms())
-        await in_steps(watermarks.sample(parts.steady_ms()))
+        state.offsets.commit("g7", TOPIC, 0, 3, now_ms=state.clock.steady_ms())
+        await in_steps(watermarks.sample(state.clock.steady_ms()))
         again = rows(listener)[1:]
         assert [(row.group, row.reports) for row in again] == [("g7", 2)], "they are counted"
 
 
-class CountingWatermarks(Watermarks):
+class CountingReader(MarkReader):
     """Counts the pairs whose marks it reads."""
 
     count = 0
@@ -135,38 +123,47 @@ async def test_a_sample_looks_at_the_pairs_that_moved_however_many_exist(
 ) -> None:
     async with cluster(quiet(tmp_path)) as running:
         await running.client().send()
-        parts, _ = watched(running)
-        watermarks = CountingWatermarks(parts)
+        state, _ = watched(running)
+        watermarks = watermarks_of(state)
+        reader = watermarks._marks
+        reader.__class__ = CountingReader
+        assert isinstance(reader, CountingReader)
         for number in range(pairs):
-            parts.offsets.commit(f"g{number}", TOPIC, 0, 1, now_ms=1)
+            state.offsets.commit(f"g{number}", TOPIC, 0, 1, now_ms=1)
         for _ in range(2):
             await in_steps(watermarks.sample(1))
 
         async def looked_at() -> int:
-            watermarks.count = 0
+            reader.count = 0
             await in_steps(watermarks.sample(1))
-            return watermarks.count
+            return reader.count
 
         assert await looked_at() == 0
         for number in range(20):
-            parts.offsets.commit(f"g{number}", TOPIC, 0, 0, now_ms=1)
+            state.offsets.commit(f"g{number}", TOPIC, 0, 0, now_ms=1)
         assert await looked_at() == 20
         for number in range(20):
-            parts.readers.arrived((f"g{number}", TOPIC, 0), "c", now_ms=2)
+            state.readers.arrived((f"g{number}", TOPIC, 0), "c", now_ms=2)
         assert await looked_at() == 20, "each has a reader now"
         for number in range(pairs):
-            parts.offsets.commit(f"g{number}", TOPIC, 0, int(number >= 20), now_ms=3)
+            state.offsets.commit(f"g{number}", TOPIC, 0, int(number >= 20), now_ms=3)
         assert await looked_at() == 20, "reports of those that are at the end say nothing"
 
 
 async def test_steps_of_a_sample_are_as_long_with_ten_times_the_groups(tmp_path: Path) -> None:
     async with cluster(quiet(tmp_path)) as running:
-        parts, _ = watched(running)
+        state, _ = watched(running)
         assert WATERMARKS_PER_SAMPLE_MAX >= 2 * LOOP_STEP_ENTRIES_MAX
         for number in range(2 * LOOP_STEP_ENTRIES_MAX):
-            parts.offsets.commit(f"g{number}", TOPIC, 0, 1, now_ms=parts.steady_ms())
-        steps = instructions_by_step(Watermarks(parts).sample(parts.steady_ms()))
+            state.offsets.commit(f"g{number}", TOPIC, 0, 1, now_ms=state.clock.steady_ms())
+        steps = instructions_by_step(watermarks_of(state).sample(state.clock.steady_ms()))
         assert max(steps) <= STEP_INSTRUCTIONS_MAX
+
+
+def membership_in(state: BrokerState) -> Membership:
+    """The membership of a broker, made once more."""
+    offsets = offset_services(state, None)
+    return membership_of(state, offsets, reporters(state, offsets).watermarks)
 
 
 def join(membership: Membership, number: int, group: str = GROUP) -> End:
@@ -182,22 +179,22 @@ def join(membership: Membership, number: int, group: str = GROUP) -> End:
 
 async def test_a_crowd_that_leaves_at_once_is_not_told_of_each_one(tmp_path: Path) -> None:
     async with cluster(quiet(tmp_path)) as running:
-        parts, listener = watched(running)
-        membership = Membership(parts)
+        state, listener = watched(running)
+        membership = membership_in(state)
         notices = asyncio.create_task(membership.notices.run())
-        work = asyncio.create_task(parts.work.run())
+        work = asyncio.create_task(state.work.run())
         ends = [join(membership, number) for number in range(CROWD)]
 
         async def newest_is_told() -> bool:
-            return all(end.told for end in ends)
+            return all(end.sent for end in ends)
 
         await eventually(newest_is_told, "all hear that the group has changed, once it rests")
-        told = sum(len(end.told) for end in ends)
+        told = sum(len(end.sent) for end in ends)
         at_once = MEMBER_NOTICES_AT_ONCE * (MEMBER_NOTICES_AT_ONCE + 1) // 2
         assert told < at_once + 5 * CROWD, f"{CROWD} joined, {told} notices"
         for end in ends[:-1]:
             membership.lost(end)  # type: ignore[arg-type]
-        gone = sum(len(end.told) for end in ends) - told
+        gone = sum(len(end.sent) for end in ends) - told
         assert gone < at_once + 5 * CROWD, f"{CROWD} left, {gone} notices"
         left = [one for one in listener.facts if isinstance(one, RebalanceEvent)]
         assert [one.kind for one in left].count("LEFT") == CROWD - 1, "each is a fact"
@@ -209,8 +206,8 @@ async def test_of_a_group_too_large_to_list_the_facts_name_who_came_and_who_left
     tmp_path: Path,
 ) -> None:
     async with cluster(quiet(tmp_path)) as running:
-        parts, listener = watched(running)
-        membership = Membership(parts)
+        state, listener = watched(running)
+        membership = membership_in(state)
         ends = [join(membership, number) for number in range(MEMBERS_LISTED_MAX + 1)]
         membership.lost(ends[0])  # type: ignore[arg-type]
         changes = [one for one in listener.facts if isinstance(one, RebalanceEvent)]
@@ -243,4 +240,4 @@ async def test_only_what_is_here_can_be_locked(tmp_path: Path) -> None:
         ]
         assert await locked(GROUP, here, *invented) == [here]
         assert await locked("no-such-group", here) == []
-        assert len(running.broker.parts.locks) == 1
+        assert len(running.broker.state.locks) == 1

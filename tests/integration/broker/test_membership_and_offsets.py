@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from engine.broker.client_windows import READS_FOR_MS
-from engine.broker.state.queue_locks import QueueLocks
-from engine.client import Admin, PullConsumer
+from engine.admin import Admin
+from engine.broker.reporting.client_windows import READS_FOR_MS
+from engine.client import PullConsumer
 from engine.foundation.errors import RequestRefused
 from engine.protocol.codes import RequestCode, ResponseCode
 from engine.protocol.message import MessageQueue
@@ -38,7 +38,7 @@ async def members(client: RawClient) -> list[str]:
 
 async def until_members(running: Cluster, *expected: str) -> None:
     async def as_expected() -> bool:
-        group = running.broker.parts.groups.of(GROUP)
+        group = running.broker.state.groups.of(GROUP)
         return tuple(group.member_ids() if group else ()) == expected
 
     await eventually(as_expected, f"the members of {GROUP} are {expected}")
@@ -69,7 +69,7 @@ async def test_members_come_and_go_and_the_others_are_notified(tmp_path: Path) -
 async def test_a_heartbeat_makes_the_retry_topic_of_its_group(tmp_path: Path) -> None:
     async with cluster(broker_config(tmp_path)) as running:
         await running.client("c1").heartbeat()
-        retry = running.broker.parts.topics.find(RETRY)
+        retry = running.broker.state.topics.find(RETRY)
         assert retry is not None
         assert (retry.read_queue_nums, retry.perm) == (1, 6)
 
@@ -220,7 +220,7 @@ async def test_order_locks_are_granted_to_one_client_and_told_in_the_watermarks(
         queue = QUEUE
         assert await lock(first) == [queue]
         assert await lock(second) == []
-        running.broker.parts.watermarks_wanted([(GROUP, TOPIC, 0)])
+        running.broker.services.reporters.watermarks.emit([(GROUP, TOPIC, 0)])
         await lock(first, RequestCode.UNLOCK_BATCH_MQ)
         assert await lock(second) == [queue]
     marks = spooled(tmp_path / "store", "group_watermarks")
@@ -230,8 +230,8 @@ async def test_order_locks_are_granted_to_one_client_and_told_in_the_watermarks(
 async def test_who_lost_its_order_lock_moves_the_offset_no_more(tmp_path: Path) -> None:
     """It was paused for longer than its lease, and reports what it consumed before."""
     async with cluster(broker_config(tmp_path)) as running:
-        parts = running.broker.parts
-        parts.locks = QueueLocks(lease_ms=300)
+        state = running.broker.state
+        state.locks._lease_ms = 300
         late, owner, stranger = (running.client(name) for name in ("late", "owner", "none"))
         for _ in range(8):
             await late.send()
@@ -245,10 +245,10 @@ async def test_who_lost_its_order_lock_moves_the_offset_no_more(tmp_path: Path) 
         assert (await owner.commit(7)).remark is None
         for client in (late, stranger):
             refused = await client.commit(5)
-            assert refused.code == ResponseCode.SUCCESS, "as RocketMQ answers what it ignores"
+            assert refused.code == ResponseCode.INVALID_PARAMETER, "it waits for the answer"
             assert "client owner holds the order lock" in str(refused.remark)
         await late.pull(5, commitOffset=8, sysFlag=1 | 4)
-        assert parts.offsets.committed(GROUP, TOPIC, 0) == 7
+        assert state.offsets.committed(GROUP, TOPIC, 0) == 7
         await lock(owner, RequestCode.UNLOCK_BATCH_MQ)
         refused = await late.commit(6)
         assert "client late held the order lock of queue 0" in str(refused.remark)
@@ -385,6 +385,30 @@ async def test_a_consumer_is_asked_once_more_when_it_has_begun_to_read(tmp_path:
         await eventually(asked_again, "it is asked a second after it began")
 
 
+async def test_who_was_told_where_to_begin_and_gave_the_queue_back_is_soon_known_not_to_hold_it(
+    tmp_path: Path,
+) -> None:
+    """Until then all that its reader pulls may come to it as well."""
+    async with cluster(broker_config(tmp_path, window_sample_interval_ms=60_000)) as running:
+        reader, passer_by = running.client("reader"), running.client("passer-by")
+        await reader.heartbeat()
+        await passer_by.heartbeat()
+        await reader.send()
+        await reader.pull(0)
+        await passer_by.ask(
+            RequestCode.QUERY_CONSUMER_OFFSET, consumerGroup=GROUP, topic=TOPIC, queueId=0
+        )
+
+        def given_back() -> list[tuple[str, bool]]:
+            rows = spooled(tmp_path / "store", "client_windows")
+            return [picked(row, "client_id", "dropped") for row in rows if row["topic"] == TOPIC]
+
+        async def told() -> bool:
+            return ("passer-by", True) in given_back()
+
+        await eventually(told, "it says that it does not hold the queue")
+
+
 async def test_a_consumer_tells_each_broker_of_its_own_queues_only(tmp_path: Path) -> None:
     """It names the queues of all brokers to each: as told by two, one retry would be two, and one
     broker's window would be another's.
@@ -410,7 +434,7 @@ async def test_a_consumer_tells_each_broker_of_its_own_queues_only(tmp_path: Pat
             return client.asked_count >= 3
 
         await eventually(asked_again, "the client is asked what it holds")
-        reading = running.broker.parts.readers.of((GROUP, TOPIC, 0))
+        reading = running.broker.state.readers.of((GROUP, TOPIC, 0))
         assert reading is not None
         assert reading.processed_offset == 1
     windows = spooled(tmp_path / "store", "client_windows")

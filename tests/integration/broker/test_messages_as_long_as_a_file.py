@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.broker.half_records import make_half
+from engine.broker.transactions.half_records import make_half
 from engine.delay.waiting_messages import scheduled
 from engine.foundation.errors import RecordTooLarge
 from engine.foundation.limits import COPY_ROOM_BYTES
@@ -98,9 +98,9 @@ async def test_the_longest_message_can_be_sent_back(tmp_path: Path, level: int) 
 
 async def test_a_batch_of_messages_is_refused_for_the_one_that_is_too_long(tmp_path: Path) -> None:
     async with cluster(broker_config(tmp_path, log_bytes=FILE_BYTES)) as running:
-        store = running.broker.parts.store
+        store = running.broker.state.store
         drafts = [draft(b"x" * length) for length in (10, FILE_BYTES - 1000)]
-        with pytest.raises(RecordTooLarge, match="and 4096 more in further copies"):
+        with pytest.raises(RecordTooLarge, match="and 4096 reserved for its further copies"):
             store.put_batch(drafts, room_bytes=COPY_ROOM_BYTES)
         assert store.max_offset("TopicA", 0) == 0
         assert (await running.client().send(b"on", topic=TOPIC)).code == ResponseCode.SUCCESS
@@ -112,7 +112,7 @@ async def test_what_another_broker_took_in_too_long_stands_in_nobodys_way(
     """Nothing can hold its further copies: it is told, and everybody behind it goes on."""
     config = broker_config(tmp_path, log_bytes=FILE_BYTES, **QUICK)
     async with cluster(config) as running:
-        store, client = running.broker.parts.store, running.client()
+        store, client = running.broker.state.store, running.client()
         assert (await client.send(b"first", topic=LONG_TOPIC)).code == ResponseCode.SUCCESS
         born_ms = client.runtime.clock.now_ms()
         for make in (make_half, lambda one: scheduled(one, 1)):

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from engine.client import Admin
+from engine.admin import Admin
 from engine.protocol.codes import RequestCode
 from engine.protocol.command import RemotingCommand
 from engine.protocol.message import MessageExt
@@ -158,7 +158,7 @@ async def test_open_transactions_and_the_age_of_committed_ones_are_told_over_a_r
         assert (name, "orders", "") not in await values(of(running))
         open_half, *others = [await producer.begin(key) for key in "abcd"]
         assert (await values(of(running)))[name, "orders", ""] == 4
-        born_ms = running.broker.parts.now_ms()
+        born_ms = running.broker.state.clock.now_ms()
         for ago_ms in (61_500, -600_000):  # The second one's clock is ahead.
             others.append(await producer.begin("e", bornTimestamp=born_ms - ago_ms))
         for half, how in zip(others, (COMMIT, ROLLBACK, UNKNOWN, COMMIT, COMMIT), strict=True):

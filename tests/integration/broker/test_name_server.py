@@ -192,10 +192,10 @@ async def test_a_broker_with_very_many_topics_registers_in_parts_and_only_where_
 ) -> None:
     async with cluster(broker_config(tmp_path, register_interval_ms=300)) as running:
         names, count = running.of_name_server(), 3 * REGISTRATION_TOPICS_MAX + 5
-        topics = running.broker.parts.topics
+        topics = running.broker.state.topics
         for number in range(count):
             topics.put(TopicConfig(name(number), 1, 1, 6))
-        running.broker.parts.topics_changed()
+        running.broker.state.changes.of_topics()
         first, last = name(0), name(count - 1)
 
         async def perm(topic: str) -> int | None:
@@ -215,16 +215,16 @@ async def test_a_broker_with_very_many_topics_registers_in_parts_and_only_where_
             nonlocal heard
             await asyncio.sleep(0.5)
             before, heard = heard, running.name_server.routes.data_version(address)
-            return before == heard == running.broker.parts.data_version(topics.counter)
+            return before == heard == running.broker.state.node.data_version(topics.counter)
 
-        address = running.broker.parts.address
+        address = running.broker.state.node.address
         await eventually(settled, "the version heard is that of the table", within_s=30)
-        broker_name = running.broker.parts.config.broker_name
+        broker_name = running.broker.state.node.config.broker_name
         await names.ask(RequestCode.WIPE_WRITE_PERM_OF_BROKER, brokerName=broker_name)
         await asyncio.sleep(1.2)  # Some rounds, that tell nothing new.
         assert await perm(first) == await perm(last) == 4, "what was wiped stays wiped"
         topics.put(TopicConfig("another", 1, 1, 6))
-        running.broker.parts.topics_changed()
+        running.broker.state.changes.of_topics()
 
         async def one_known() -> bool:
             return await perm("another") == 6

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from engine.foundation.limits import TOMBSTONE_READERS_MAX
+from engine.broker.state import BrokerState
 from engine.protocol.codes import RequestCode, ResponseCode
 from engine.protocol.command import RemotingCommand
 from engine.protocol.message import MessageQueue
@@ -30,7 +30,7 @@ from tests.integration.broker.cluster import (
     cluster,
     eventually,
 )
-from tests.integration.broker.spooled import spooled
+from tests.integration.broker.spooled import picked, spooled
 from tests.integration.broker.transactor import COMMIT, Transactor, kept
 
 CONSUMED = 10
@@ -63,7 +63,7 @@ async def report(client: RawClient, offset: int) -> None:
 
 def committed(running: Cluster) -> int | None:
     """Where the group is."""
-    return running.broker.parts.offsets.committed(GROUP, TOPIC, 0)
+    return running.broker.state.offsets.committed(GROUP, TOPIC, 0)
 
 
 def where_to(answer: RemotingCommand) -> int:
@@ -107,7 +107,7 @@ async def held_pull(running: Cluster, member: RawClient) -> asyncio.Task[Remotin
     held = asyncio.create_task(member.pull(CONSUMED, wait_ms=15_000))
 
     async def is_held() -> bool:
-        return running.broker.parts.holds.count == 1
+        return running.broker.state.holds.count == 1
 
     await eventually(is_held, "the pull is held")
     return held
@@ -129,6 +129,21 @@ async def test_a_member_that_keeps_running_gets_every_message_of_the_new_life(
         assert bodies(await member.pull(0)) == sent
         await report(member, sent_count)
         assert committed(running) == sent_count
+
+
+async def test_a_report_that_is_refused_again_and_again_has_one_row_in_each_life(
+    tmp_path: Path,
+) -> None:
+    async with consumed(tmp_path) as (running, member):
+        for _ in range(2):
+            await make_again(member)
+            await fill(member, 14)
+            for _ in range(5):
+                await report(member, CONSUMED)
+            assert committed(running) == 0
+    rows = spooled(tmp_path / "store", "consume_offsets")
+    refused = [(row["offset"], row["held_back"]) for row in rows if not row["accepted"]]
+    assert refused == [(CONSUMED, 0), (CONSUMED, 0)]
 
 
 async def test_a_report_that_a_pull_carries_does_not_count_either(tmp_path: Path) -> None:
@@ -274,6 +289,30 @@ async def test_who_asks_where_to_begin_begins_there(tmp_path: Path) -> None:
         assert len(bodies(await newcomer.pull(begin, group="newcomers"))) == 2
 
 
+async def test_where_a_group_begins_and_what_a_member_skips_later_is_shown(tmp_path: Path) -> None:
+    async with consumed(tmp_path) as (running, member):
+        await make_again(member)
+        sent = await fill(member, 14)
+        assert where_to(await member.pull(CONSUMED)) == 0
+        for _ in range(2):
+            assert bodies(await member.pull(0, maxMsgNums=8)) == sent[:8]
+        await report(member, 8)
+        await member.pull(8, maxMsgNums=0)
+        seeker = running.client("127.0.0.1@seeker")
+        await seeker.heartbeat(consume_type="CONSUME_ACTIVELY")
+        end = await seeker.ask(
+            RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, topic=TOPIC, queueId=0, timestamp=1 << 60
+        )
+        await seeker.pull(int(end.fields["offset"]))
+    rows = spooled(tmp_path / "store", "consume_offsets")
+    shown = [
+        picked(row, "offset", "previous_offset", "accepted")
+        for row in rows
+        if row["path"] == "PULL"
+    ]
+    assert shown == [(0, None, False), (14, 8, False)]
+
+
 async def test_a_member_that_connects_anew_goes_on_once_it_has_said_who_it_is(
     tmp_path: Path,
 ) -> None:
@@ -317,10 +356,11 @@ async def test_a_pull_that_is_held_ends_with_its_group(tmp_path: Path) -> None:
 async def test_who_asks_where_a_queue_ends_has_not_read_its_present_life(
     tmp_path: Path, code: int
 ) -> None:
-    """A gauge of the lag in the consumer's own process asks all the time."""
+    """A gauge of the lag in the consumer's own process asks all the time, for both ends maybe."""
     async with consumed(tmp_path) as (_, member):
         await make_again(member)
         sent = await fill(member, CONSUMED)
+        await member.ask(RequestCode.GET_MIN_OFFSET, topic=TOPIC, queueId=0)
         end = await member.ask(RequestCode.GET_MAX_OFFSET, topic=TOPIC, queueId=0)
         assert end.fields["offset"] == str(CONSUMED), "by chance where it was before"
         pull = {**QUEUE, "queueOffset": CONSUMED, "maxMsgNums": 32, "sysFlag": 4}
@@ -350,38 +390,56 @@ async def test_a_poller_that_lived_through_a_deletion_and_a_restart_is_sent_back
         assert len(bodies(await stranger.pull(CONSUMED, group="strangers"))) == 4
 
 
-async def test_readers_of_a_topic_that_had_too_many_are_not_forgotten_by_its_next_deletion(
+async def test_every_group_that_read_the_topic_is_behind_by_all_of_its_new_life_at_once(
+    tmp_path: Path,
+) -> None:
+    """However many they are, and though none has a member; the broker dies before it persists their
+    places.
+    """
+    groups = [f"g{number:03}" for number in range(300)]
+    settings = {"flush_consumer_offset_interval_ms": 60_000}
+    async with consumed(tmp_path, **settings) as (running, member):
+        state = running.broker.state
+        for group in groups:
+            state.group_configs.find(group)
+            state.offsets.place(group, TOPIC, 0, 3)
+        await make_again(member)
+        await member.close()
+        await fill(running.client(), 6)
+        await eventually(lambda: are_at(state, groups, 0), "all are placed")
+        shutil.copytree(tmp_path / "store", tmp_path / "killed" / "store")
+    async with cluster(broker_config(tmp_path / "killed")) as running:
+        state = running.broker.state
+        await eventually(lambda: are_at(state, [GROUP, *groups], 0), "all are placed again")
+        tool = running.client("127.0.0.1@tool")
+        for group in (groups[0], groups[-1]):
+            stats = await tool.ask(RequestCode.GET_CONSUME_STATS, consumerGroup=group, topic=TOPIC)
+            assert b'"brokerOffset":6,"consumerOffset":0' in stats.body
+
+
+async def are_at(state: BrokerState, groups: list[str], offset: int) -> bool:
+    """Is each of the groups there?"""
+    return all(state.offsets.committed(group, TOPIC, 0) == offset for group in groups)
+
+
+async def test_readers_that_no_life_has_placed_yet_are_named_by_the_next_deletion(
     tmp_path: Path,
 ) -> None:
     async with consumed(tmp_path) as (running, member):
-        parts = running.broker.parts
-        for number in range(TOMBSTONE_READERS_MAX + 1):
-            parts.offsets.place(f"g{number}", TOPIC, 0, 3)
+        state, waits = running.broker.state, True
+
+        def other_work() -> Iterator[None]:
+            while waits:
+                yield
+
+        state.group_configs.find("away")
+        state.offsets.place("away", TOPIC, 0, 3)
+        state.work.add(other_work())
         for _ in range(2):
             await make_again(member)
-            tombstone = parts.store.tombstones.of(TOPIC)
-            assert tombstone is not None
-            assert tombstone.was_read_by(GROUP)
-
-
-@pytest.mark.parametrize("model", ["CLUSTERING", "BROADCASTING"])
-async def test_whoever_keeps_offsets_itself_chooses_its_own_but_a_witness_does_not(
-    tmp_path: Path, model: str
-) -> None:
-    async with cluster(broker_config(tmp_path)) as running:
-        witness = running.client("127.0.0.1@witness")
-        await witness.make_topic(TOPIC)
-        await witness.heartbeat(model=model)
-        await make_again(witness)
-        sent = await fill(witness, 14)
-        other = running.client("127.0.0.1@other")
-        if model == "BROADCASTING":
-            await other.heartbeat(model=model)
-        group = GROUP if model == "BROADCASTING" else "another"
-        assert bodies(await other.pull(10, group=group)) == sent[10:]
-        assert where_to(await witness.pull(10)) == 0
-        assert bodies(await witness.pull(0)) == sent
-        assert bodies(await witness.pull(10)) == sent[10:], "it knows the new life by now"
+            assert state.offsets.committed("away", TOPIC, 0) is None
+        waits = False
+        await eventually(lambda: are_at(state, ["away"], 0), "it is placed")
 
 
 async def test_no_report_counts_beyond_the_end_whoever_makes_it(tmp_path: Path) -> None:
@@ -397,8 +455,8 @@ async def test_no_report_counts_beyond_the_end_whoever_makes_it(tmp_path: Path) 
 
 async def test_an_order_lock_of_the_earlier_life_holds_nobody_up(tmp_path: Path) -> None:
     async with consumed(tmp_path) as (running, member):
-        queue = MessageQueue(TOPIC, running.broker.parts.config.broker_name, 0)
-        locks, now_ms = running.broker.parts.locks, running.broker.parts.steady_ms()
+        queue = MessageQueue(TOPIC, running.broker.state.node.config.broker_name, 0)
+        locks, now_ms = running.broker.state.locks, running.broker.state.clock.steady_ms()
         assert locks.lock(GROUP, member.client_id, [queue], now_ms=now_ms) == [queue]
         await make_again(member)
         assert locks.lock(GROUP, "another", [queue], now_ms=now_ms) == [queue]
@@ -407,13 +465,13 @@ async def test_an_order_lock_of_the_earlier_life_holds_nobody_up(tmp_path: Path)
 
 async def test_a_reset_that_waits_moves_nobody_in_the_new_life(tmp_path: Path) -> None:
     async with consumed(tmp_path) as (running, member):
-        parts = running.broker.parts
-        parts.offsets.reset(GROUP, TOPIC, 0, 7)
-        parts.offsets.expect_reset(GROUP, TOPIC, 0, 7)
+        state = running.broker.state
+        state.offsets.reset(GROUP, TOPIC, 0, 7)
+        state.offsets.expect_reset(GROUP, TOPIC, 0, 7)
         await make_again(member)
         sent = await fill(member, 14)
         assert bodies(await member.pull(0)) == sent
-        assert not parts.offsets.is_expected_reset(GROUP, TOPIC, 0, 7)
+        assert not state.offsets.is_expected_reset(GROUP, TOPIC, 0, 7)
 
 
 @pytest.mark.parametrize("is_new", [False, True], ids=["an old store", "a new store"])
@@ -452,6 +510,20 @@ async def test_a_transaction_of_the_earlier_life_never_appears_in_the_new_one(
         assert await kept(client) == []
         assert (await producer.end(await producer.begin("new"), COMMIT)).code == 0
         assert [message.body for message in await kept(client)] == [b"new"]
+
+
+async def test_a_commit_that_was_done_before_the_deletion_is_done_when_it_is_said_again(
+    tmp_path: Path,
+) -> None:
+    async with cluster(broker_config(tmp_path)) as running:
+        client = running.client()
+        await client.make_topic(TOPIC)
+        producer = Transactor(client)
+        half = await producer.begin("old")
+        assert (await producer.end(half, COMMIT)).code == 0
+        await make_again(client)
+        assert (await producer.end(half, COMMIT)).code == 0, "who sends it again sends it twice"
+        assert await kept(client) == []
 
 
 async def test_a_send_back_never_takes_the_message_of_another_store(tmp_path: Path) -> None:
@@ -507,7 +579,7 @@ async def test_what_a_member_still_holds_of_the_earlier_life_is_not_reported_of_
     async with consumed(tmp_path, **settings) as (running, member):
         await make_again(member)
         await fill(member, 3)
-        broker = running.broker.parts.config.broker_name
+        broker = running.broker.state.node.config.broker_name
         queue = f'{{"brokerName":"{broker}","queueId":0,"topic":"{TOPIC}"}}'
         held = {"cachedMsgCount": 2, "cachedMsgMinOffset": 8, "cachedMsgMaxOffset": 9}
         member.running_info = {queue: held}

@@ -59,7 +59,7 @@ async def test_a_reset_that_waits_is_what_is_told(tmp_path: Path) -> None:
             await client.send()
         await client.heartbeat()
         await client.commit(5)
-        running.broker.parts.offsets.reset(GROUP, TOPIC, 0, 1)
+        running.broker.state.offsets.reset(GROUP, TOPIC, 0, 1)
         await ask(client)
     assert answers(tmp_path) == [("c1", 1, 1, None, None)]
 

@@ -13,12 +13,19 @@ from typing import Any
 
 import pytest
 
-from engine.broker.sampling import Watermarks, are_waiting
-from engine.broker.work_in_steps import in_steps
+from engine.broker.bounded_work import in_steps
+from engine.broker.reporting.mark_reader import are_waiting
 from engine.foundation.limits import WATERMARKS_PER_SAMPLE_MAX
 from engine.foundation.observing import GroupWatermark, QueueWatermark
 from engine.protocol.codes import RequestCode, ResponseCode
-from tests.integration.broker.cluster import GROUP, TOPIC, broker_config, cluster, eventually
+from tests.integration.broker.cluster import (
+    GROUP,
+    TOPIC,
+    broker_config,
+    cluster,
+    eventually,
+    watermarks_of,
+)
 from tests.integration.broker.spooled import picked, spooled
 from tests.store_support import Listener, draft
 
@@ -113,17 +120,17 @@ async def test_of_very_many_that_move_those_told_longest_ago_come_first(tmp_path
     told_queues: list[int] = []
     async with cluster(config) as running:
         listener = Listener()
-        parts = replace(running.broker.parts, observer=listener)
-        watermarks = Watermarks(parts)
+        state = replace(running.broker.state, observer=listener)
+        watermarks = watermarks_of(state)
         for queue_id in range(count):
-            parts.store.put(draft(b"x", topic=TOPIC, queue_id=queue_id))
+            state.store.put(draft(b"x", topic=TOPIC, queue_id=queue_id))
 
         async def all_are_visible() -> bool:
-            return parts.store.dispatch_behind_bytes == 0
+            return state.store.dispatch_behind_bytes == 0
 
         await eventually(all_are_visible, "all is dispatched")
         for _ in range(2):
-            await in_steps(watermarks.sample(parts.now_ms()))
+            await in_steps(watermarks.sample(state.clock.now_ms()))
         rows = [fact for fact in listener.facts if isinstance(fact, QueueWatermark)]
         told_queues.extend(row.queue_id for row in rows)
     first = told_queues[:WATERMARKS_PER_SAMPLE_MAX]
@@ -143,18 +150,18 @@ async def test_of_very_many_queues_of_groups_each_has_its_turn(tmp_path: Path) -
         return [row.queue_id for row in rows]
 
     async with cluster(config) as running:
-        parts = replace(running.broker.parts, observer=listener)
-        watermarks = Watermarks(parts)
+        state = replace(running.broker.state, observer=listener)
+        watermarks = watermarks_of(state)
         for queue_id in range(count):
-            parts.offsets.commit(GROUP, TOPIC, queue_id, 1, now_ms=parts.now_ms())
-        await in_steps(watermarks.sample(parts.now_ms()))
+            state.offsets.commit(GROUP, TOPIC, queue_id, 1, now_ms=state.clock.now_ms())
+        await in_steps(watermarks.sample(state.clock.now_ms()))
         assert len(told_queues()) == WATERMARKS_PER_SAMPLE_MAX, "one sample tells no more"
-        await in_steps(watermarks.sample(parts.now_ms()))
+        await in_steps(watermarks.sample(state.clock.now_ms()))
         assert set(told_queues()) == set(range(count)), "the next one goes on from there"
         told_before = len(told_queues())
-        parts.offsets.commit(GROUP, TOPIC, 7, 2, now_ms=parts.now_ms())
-        await in_steps(watermarks.sample(parts.now_ms()))
-        await in_steps(watermarks.sample(parts.now_ms()))
+        state.offsets.commit(GROUP, TOPIC, 7, 2, now_ms=state.clock.now_ms())
+        await in_steps(watermarks.sample(state.clock.now_ms()))
+        await in_steps(watermarks.sample(state.clock.now_ms()))
         assert told_queues()[told_before:].count(7) == 1, "who moved is told when its turn comes"
 
 
@@ -228,6 +235,58 @@ async def test_a_group_at_the_end_of_its_queue_that_pulls_and_reports_is_told_no
             return len(spooled(tmp_path / "store", "group_watermarks")) > rows_before
 
         await eventually(is_heard, "while it is behind, each report is news")
+
+
+async def test_a_broadcasting_group_stays_one_when_its_members_have_left(tmp_path: Path) -> None:
+    config = broker_config(tmp_path, sample_interval_ms=50, full_sample_interval_ms=HOUR_MS)
+    names = ("message_model", "members")
+    async with cluster(config) as running:
+        client = running.client("c1")
+        await client.send()
+        await client.pull(0)  # Before its first heartbeat nobody knows that it broadcasts.
+
+        async def is_known() -> bool:
+            return marks_of_group(tmp_path, *names)[-1:] == [(None, 0)]
+
+        await eventually(is_known, "that it reads is reported")
+        await client.heartbeat(model="BROADCASTING")
+
+        async def broadcasts() -> bool:
+            return marks_of_group(tmp_path, *names)[-1] == ("BROADCASTING", 1)
+
+        await eventually(broadcasts, "that it broadcasts is reported")
+        await client.ask(RequestCode.UNREGISTER_CLIENT, clientID="c1", consumerGroup=GROUP)
+
+        async def has_left() -> bool:
+            return marks_of_group(tmp_path, *names)[-1] == ("BROADCASTING", 0)
+
+        await eventually(has_left, "without members it is the same group")
+
+
+async def test_where_a_group_without_an_offset_began_is_reported_until_it_has_one(
+    tmp_path: Path,
+) -> None:
+    config = broker_config(tmp_path, sample_interval_ms=50, full_sample_interval_ms=HOUR_MS)
+    names = ("committed", "began", "pulled", "max_offset")
+    async with cluster(config) as running:
+        client = running.client("c1")
+        await client.heartbeat()
+        await client.send()
+        await client.send()
+        await client.pull(1)
+
+        async def has_begun() -> bool:
+            return marks_of_group(tmp_path, *names)[-1:] == [(None, 1, 2, 2)]
+
+        await eventually(has_begun, "that it began at 1 is reported")
+        stored = spooled(tmp_path / "store", "group_watermarks")[-1]["store_time_at_committed"]
+        assert stored is not None
+        await client.commit(2)
+
+        async def has_offset() -> bool:
+            return marks_of_group(tmp_path, *names)[-1] == (2, None, 2, 2)
+
+        await eventually(has_offset, "from then on its consume offset says where it is")
 
 
 @pytest.mark.parametrize(

@@ -52,21 +52,21 @@ class Shop:
 
     def state(self) -> dict[str, object]:
         """All that is the shop's."""
-        parts = self.running.broker.parts
-        store, group = parts.store, parts.groups.of(GROUP)
+        state = self.running.broker.state
+        store, group = state.store, state.groups.of(GROUP)
         return {
             "queues": {
                 (topic, queue_id): store.max_offset(topic, queue_id)
                 for topic in ("orders", f"%RETRY%{GROUP}", f"%DLQ%{GROUP}")
                 for queue_id in range(4)
             },
-            "is open": parts.transactions.find(self.half_offset) is not None,
-            "offsets": [parts.offsets.committed(GROUP, "orders", queue) for queue in range(4)],
+            "is open": state.transactions.find(self.half_offset) is not None,
+            "offsets": [state.offsets.committed(GROUP, "orders", queue) for queue in range(4)],
             "members": None if group is None else group.member_ids(),
             "subscription": None if group is None else group.spelled_subscription(),
-            "producers": parts.producers.member("sellers", CLIENT) is not None,
-            "locked": parts.locks.is_held(GROUP, now_ms=parts.now_ms()),
-            "account": parts.client_ids.accounts(CLIENT),
+            "producers": state.producers.member("sellers", CLIENT) is not None,
+            "locked": state.locks.is_held(GROUP, now_ms=state.clock.now_ms()),
+            "account": state.client_ids.accounts(CLIENT),
         }
 
 
@@ -96,6 +96,7 @@ async def a_shop(running: Cluster) -> Shop:
         sent = await shop.ask(Code.SEND_MESSAGE, CANARY, **plain | more)
         shop.places.append(int(sent.fields["msgId"][16:], 16))
     shop.half_offset = int(sent.fields["queueOffset"])
+    await shop.ask(Code.SEND_MESSAGE, CANARY, **plain | {"queueId": 1})
     for queue_id in (0, 1):  # One of them is locked, which keeps others away by itself.
         told = {"queueId": queue_id, "commitOffset": 1}
         await shop.ask(Code.UPDATE_CONSUMER_OFFSET, **plain | told)

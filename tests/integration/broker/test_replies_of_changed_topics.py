@@ -66,7 +66,7 @@ async def make(running: Cluster, queue_nums: int, perm: int = 6) -> None:
 
 
 def queues_of_replies(running: Cluster) -> list[int]:
-    return [number for topic, number in running.broker.parts.store.queues() if topic == REPLIES]
+    return [number for topic, number in running.broker.state.store.queues() if topic == REPLIES]
 
 
 async def test_a_reply_brings_no_deleted_topic_back(tmp_path: Path) -> None:
@@ -103,4 +103,4 @@ async def test_what_is_refused_for_the_brokers_permission_makes_no_topic(tmp_pat
     async with cluster(config) as running:
         refused = await running.client().send(topic="never-made")
         assert refused.code == ResponseCode.NO_PERMISSION, refused.remark
-        assert running.broker.parts.topics.find("never-made") is None
+        assert running.broker.state.topics.find("never-made") is None

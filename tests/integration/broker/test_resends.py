@@ -15,8 +15,9 @@ from typing import Any
 
 import pytest
 
-from engine.broker.state.topic_attributes import DEDUPLICATION
-from engine.client import Admin, Producer, ProducerConfig
+from engine.admin import Admin
+from engine.broker.topics.attributes import DEDUPLICATION
+from engine.client import Producer, ProducerConfig
 from engine.foundation.errors import RequestTimedOut
 from engine.protocol.bodies import TopicConfig
 from engine.protocol.codes import RequestCode, ResponseCode
@@ -26,13 +27,7 @@ from engine.protocol.message_batch import encode_batch
 from engine.protocol.names import DEDUPLICATION_FLAG
 from engine.runtime import system_runtime
 from tests.asynchronous import run_by
-from tests.integration.broker.cluster import (
-    Cluster,
-    RawClient,
-    bodies,
-    broker_config,
-    cluster,
-)
+from tests.integration.broker.cluster import Cluster, RawClient, bodies, broker_config, cluster
 from tests.integration.broker.spooled import spooled
 from tests.integration.client.cluster_users import client_config, eventually
 from tests.integration.client.lossy_link import lossy_link
@@ -236,14 +231,14 @@ async def test_reading_the_window_back_takes_no_memory_for_bodies(tmp_path: Path
             await story(running)
 
     async def send_many(running: Cluster) -> None:
-        running.broker.parts.topics.put(TopicConfig(TOPIC, attributes={DEDUPLICATION: "true"}))
+        running.broker.state.topics.put(TopicConfig(TOPIC, attributes={DEDUPLICATION: "true"}))
         client = running.client()
         for number in range(400):
             await client.send(body, topic=TOPIC, UNIQ_KEY=f"K{number}")
 
     async def send_again(running: Cluster) -> None:
         assert tracemalloc.get_traced_memory()[1] < 10 << 20, "of 25 MiB of bodies"
-        assert len(running.broker.parts.deduplication) == 400
+        assert len(running.broker.state.deduplication) == 400
         answer = await running.client().send(body, topic=TOPIC, UNIQ_KEY="K0")
         assert answer.fields["queueOffset"] == "0"
 

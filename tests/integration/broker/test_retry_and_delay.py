@@ -6,12 +6,14 @@ import json
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from engine.protocol.codes import RequestCode, ResponseCode
 from engine.protocol.command import RemotingCommand
 from engine.protocol.header_fields import INT32_MAX
 from engine.protocol.message import MessageExt
 from engine.runtime import system_runtime
+from pipelines.marts.duplicate_risk_windows import MART as RISKS
 from tests.failing_disk import FailingDisk
 from tests.integration.broker.cluster import (
     GROUP,
@@ -22,6 +24,7 @@ from tests.integration.broker.cluster import (
     messages,
 )
 from tests.integration.broker.spooled import picked, spooled
+from tests.pipelines.marts.literal_facts import computed, facts, only
 
 RETRY, DLQ = f"%RETRY%{GROUP}", f"%DLQ%{GROUP}"
 
@@ -90,8 +93,9 @@ async def test_a_message_that_failed_too_often_ends_in_the_dead_letters_and_ever
     async with cluster(broker_config(tmp_path)) as running:
         client = running.client()
         await client.heartbeat()
+        await client.send(b"fine")
         await client.send(b"poison", UNIQ_KEY="U1")
-        first = await next_of(client, TOPIC, 0)
+        first = await next_of(client, TOPIC, 1)
         await send_back(client, first, times_max=1)
         second = await next_of(client, RETRY, 0)
         await send_back(client, second, times_max=1)
@@ -105,16 +109,46 @@ async def test_a_message_that_failed_too_often_ends_in_the_dead_letters_and_ever
         "delay_ms",
         "message_id",
         "origin_topic",
+        "origin_queue_id",
         "origin_offset",
     )
     assert [picked(row, *columns) for row in flow] == [
-        ("SENT_BACK", 1, None, "U1", TOPIC, 0),
-        ("SCHEDULED", 1, 600, "U1", TOPIC, 0),
-        ("DELIVERED", 1, 600, "U1", TOPIC, None),
-        ("SENT_BACK", 2, None, "U1", TOPIC, None),
-        ("DEAD_LETTERED", 2, None, "U1", TOPIC, None),
+        ("SENT_BACK", 1, None, "U1", TOPIC, 0, 1),
+        ("SCHEDULED", 1, 600, "U1", TOPIC, 0, 1),
+        ("DELIVERED", 1, 600, "U1", TOPIC, 0, 1),
+        ("SENT_BACK", 2, None, "U1", TOPIC, 0, 1),
+        ("DEAD_LETTERED", 2, None, "U1", TOPIC, 0, 1),
     ]
     assert flow[-1]["reason"] == "1 retry failed"
+    risks, _ = computed(RISKS, {"retry_dlq_flow": facts("retry_dlq_flow", *map(as_told, flow))})
+    columns = ("cause", "outcome", "topic", "queue_id", "from_offset", "to_offset", "message_id")
+    assert only(risks, *columns) == [("SEND_BACK", "CONFIRMED", TOPIC, 0, 1, 2, "U1")]
+
+
+def as_told(row: dict[str, Any]) -> dict[str, Any]:
+    """A row of the spool as a literal fact, without what only the spool's own order says."""
+    return {name: value for name, value in row.items() if value is not None}
+
+
+async def test_an_origin_that_is_gone_or_another_message_is_unknown(tmp_path: Path) -> None:
+    """A client may name any record, and write any topic and key into its copy."""
+    async with cluster(broker_config(tmp_path)) as running:
+        client = running.client()
+        await client.heartbeat()
+        await client.send(b"first", UNIQ_KEY="U1")
+        await client.send(b"second", UNIQ_KEY="U2")
+        first, second = [await next_of(client, TOPIC, at) for at in range(2)]
+        names_another = {"ORIGIN_MESSAGE_ID": second.offset_message_id, "RETRY_TOPIC": TOPIC}
+        elsewhere = {"ORIGIN_MESSAGE_ID": first.offset_message_id, "RETRY_TOPIC": "elsewhere"}
+        key_alone = {"ORIGIN_MESSAGE_ID": "U1", "RETRY_TOPIC": TOPIC}
+        here = {"ORIGIN_MESSAGE_ID": first.offset_message_id, "RETRY_TOPIC": TOPIC}
+        origin_of = running.broker.services.sending.origins.origin_of
+        for told in (names_another, elsewhere, key_alone):
+            assert origin_of({"UNIQ_KEY": "U1", **told}) == (None, None), told
+        assert origin_of({"UNIQ_KEY": "U1", **here}) == (0, 0)
+        assert origin_of(here) == origin_of({}) == (None, None)
+        await running.client().ask(RequestCode.DELETE_TOPIC_IN_BROKER, topic=TOPIC)
+        assert origin_of({"UNIQ_KEY": "U1", **here}) == (None, None)
 
 
 async def test_a_negative_level_buries_a_message_at_once(tmp_path: Path) -> None:
@@ -192,7 +226,7 @@ async def test_what_a_broker_may_not_write_is_refused_and_no_step_of_a_message(
         await client.heartbeat()
         await client.send(b"hard")
         message = await next_of(client, TOPIC, 0)
-        retry = running.broker.parts.topics.find(RETRY)
+        retry = running.broker.state.topics.find(RETRY)
         assert retry is not None
         retry.perm = 4
         for times_max in (16, 0):

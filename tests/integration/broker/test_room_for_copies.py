@@ -7,13 +7,14 @@ What an older version accepted without that room becomes a dead letter that says
 from __future__ import annotations
 
 import logging
+import re
 from pathlib import Path
 from random import Random
 
 import pytest
 
-from engine.client import Admin
-from engine.client.admin.dead_letters import DeadLetterQuery
+from engine.admin import Admin
+from engine.admin.api.dead_letters import DeadLetterQuery
 from engine.foundation.errors import ConfigError, RequestRefused
 from engine.foundation.limits import PROPERTIES_BYTES_MAX
 from engine.protocol.codes import RequestCode, ResponseCode
@@ -37,8 +38,15 @@ from tests.integration.broker.spooled import spooled
 from tests.integration.broker.transactor import COMMIT, Half, Transactor
 from tests.integration.client.cluster_users import client_config
 
+REFUSAL = (
+    r"its properties: (\d+) bytes of the sender, (?:(\d+) that the broker adds, )?and (\d+) "
+    r"reserved for what its retries, dead letter and re-drive add, (\d+) in all; the limit is "
+    r"32767: shorten them by (\d+) bytes"
+)
 RETRY, DLQ = f"%RETRY%{GROUP}", f"%DLQ%{GROUP}"
 LOG_BYTES = 16 << 20
+BIG_BYTES = 32_700 - len("UNIQ_KEY\x01U1\x02SMALL\x01kept\x02")
+"""Of the long property, with its name, in properties of 32,700 bytes."""
 OWN_BYTES = 102
 """Of CLUSTER, MSG_REGION and TRACE_ON with DefaultCluster, which the broker adds to each send."""
 
@@ -147,13 +155,15 @@ async def test_whatever_is_accepted_keeps_its_properties_over_retries_death_and_
         are_whole(await moved(paths, set(told), DLQ, 2))
 
 
-async def redrive_all(running: Cluster, **words: str) -> None:
+async def redrive_all(running: Cluster, *, leave_out: bool = False, **words: str) -> None:
     """Give all dead letters to their group once more."""
     decision = {"who": "ä" * 64, "why": "w" * 512} | words
     admin = Admin(system_runtime(), client_config(running.name_server_address))
     try:
         letters = await admin.dead_letters.find(GROUP, DeadLetterQuery())
-        await admin.dead_letters.redrive_all(letters, per_second=1000, **decision)
+        await admin.dead_letters.redrive_all(
+            letters, per_second=1000, leave_out=leave_out, **decision
+        )
     finally:
         await admin.close()
 
@@ -184,8 +194,12 @@ async def test_what_leaves_no_room_is_refused_by_every_way_of_sending(tmp_path: 
         }
         for way, answer in answers.items():
             assert answer.code == ResponseCode.MESSAGE_ILLEGAL, f"{way}: {answer.remark}"
-            assert "more in its retries, dead letter and re-drive" in str(answer.remark), way
-            assert "the limit is 32767" in str(answer.remark), way
+            told = re.search(REFUSAL, str(answer.remark))
+            assert told, f"{way}: {answer.remark}"
+            figures = [int(figure or 0) for figure in told.groups()]
+            assert sum(figures[:3]) == figures[3] == PROPERTIES_BYTES_MAX + figures[4], way
+            if way in {"plain", "own copy", "reply"}:
+                assert figures[0] == PROPERTIES_BYTES_MAX - OWN_BYTES, "what the sender has sent"
         assert not await Paths(client).all_of(TOPIC), "nothing of the batch either"
         longest = await client.send(properties=filled(most))
         assert longest.code == ResponseCode.SUCCESS, longest.remark
@@ -207,7 +221,7 @@ async def test_a_message_of_before_without_room_for_its_retry_is_a_dead_letter_t
         client = running.client()
         await client.heartbeat()
         await client.send(b"makes the topic")
-        store = running.broker.parts.store
+        store = running.broker.state.store
         paths, ids = Paths(client), {}
         for body, length in ((b"full", 32_700), (b"nearly", 31_500)):
             properties = filled(length, "SMALL\x01kept\x02")
@@ -223,7 +237,7 @@ async def test_a_message_of_before_without_room_for_its_retry_is_a_dead_letter_t
                 ids[message.body] = message.offset_message_id
                 await send_back(client, message, 1)
         (full,) = await moved(paths, {b"full"}, DLQ, 1)
-        note = f"no room for properties 'BIG'; message {ids[b'full']} has them"
+        note = f"no room for properties 'BIG' ({BIG_BYTES} bytes); message {ids[b'full']} has them"
         assert full.properties[PROPERTY_LEFT_OUT] == note
         assert (full.properties["SMALL"], full.properties["DLQ_ORIGIN_TOPIC"]) == ("kept", TOPIC)
         assert "no room for properties 'BIG'" in caplog.text
@@ -231,13 +245,53 @@ async def test_a_message_of_before_without_room_for_its_retry_is_a_dead_letter_t
         await send_back(client, nearly, -1)
         (dead,) = await moved(paths, {b"nearly"}, DLQ, 2)
         assert len(dead.properties["BIG"]) > 31_000, "what fits is whole"
-        with pytest.raises(RequestRefused, match="1 are re-driven, 1 stay dead letters") as stuck:
-            await redrive_all(running)
-        assert "send its body anew with fewer properties" in str(stuck.value)
-        assert set(await paths.all_of(RETRY)) == {b"full", b"nearly"}
-        assert (await paths.all_of(RETRY))[b"nearly"].reconsume_times == 1, "it stays where it is"
         with pytest.raises(ConfigError, match="at most 512 bytes"):
             await redrive_all(running, why="ü" * 257)
+        with pytest.raises(RequestRefused, match="1 are re-driven, 1 stay dead letters") as stuck:
+            await redrive_all(running, who="ann", why="mended")
+        assert f"cannot be re-driven whole: it lacks what its message had ({note})" in str(
+            stuck.value
+        )
+        (redriven,) = await moved(paths, {b"nearly"}, RETRY, 0)
+        assert redriven.properties["BIG"] == dead.properties["BIG"], "what fits a record goes whole"
+        assert PROPERTY_LEFT_OUT not in redriven.properties
+        await redrive_all(running, leave_out=True, who="ann", why="without BIG")
+        (lacking,) = await moved(paths, {b"full"}, RETRY, 0)
+        assert lacking.properties[PROPERTY_LEFT_OUT] == note, "not in silence"
     steps = [row for row in spooled(tmp_path / "store", "retry_dlq_flow") if row["reason"]]
     why = "the properties of its retry are 32831 bytes, the limit is 32767; no room for properties"
-    assert (steps[0]["step"], steps[0]["reason"]) == ("DEAD_LETTERED", f"{why} 'BIG'")
+    assert (steps[0]["step"], steps[0]["reason"]) == (
+        "DEAD_LETTERED",
+        f"{why} 'BIG' ({BIG_BYTES} bytes)",
+    )
+
+
+async def test_a_dead_letter_that_fills_its_record_goes_as_far_as_the_decision_leaves_room(
+    tmp_path: Path,
+) -> None:
+    async with cluster(broker_config(tmp_path, log_bytes=LOG_BYTES)) as running:
+        client = running.client()
+        await client.heartbeat()
+        paths = Paths(client)
+        await client.send(b"first")
+        (first,) = await moved(paths, {b"first"}, TOPIC, 0)
+        await send_back(client, first, -1)  # Makes the topic of dead letters.
+        await moved(paths, {b"first"}, DLQ, 1)
+        await redrive_all(running)
+        brim = filled(
+            PROPERTIES_BYTES_MAX - 200,
+            *(f"RETRY_TOPIC\x01{TOPIC}\x02", "CLUSTER\x01DefaultCluster\x02"),
+            *("MSG_REGION\x01DefaultRegion\x02", "TRACE_ON\x01true\x02"),
+        )
+        host = running.broker.address
+        draft = MessageDraft(DLQ, 0, b"brim", brim, 1, "127.0.0.1:1", host, reconsume_times=2)
+        running.broker.state.store.put(draft)
+        (dead,) = await moved(paths, {b"brim"}, DLQ, 2)
+        with pytest.raises(RequestRefused, match="1 stay dead letters") as stuck:
+            await redrive_all(running, who="ann", why="w" * 400)
+        told = str(stuck.value)
+        assert "its properties have 32567 bytes, a re-drive adds 486 for" in told, told
+        assert f"the longest is 'BIG' with {len(dead.properties['BIG']) + 5} bytes" in told
+        await redrive_all(running, who="ann", why="w")
+        (whole,) = await moved(paths, {b"brim"}, RETRY, 0)
+        assert whole.properties["BIG"] == dead.properties["BIG"]

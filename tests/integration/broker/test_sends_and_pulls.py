@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.client.admin import Admin
+from engine.admin import Admin
 from engine.protocol.codes import RequestCode, ResponseCode
 from engine.protocol.command import RemotingCommand, SerializeType
 from engine.protocol.message import Message, MessageQueue
@@ -125,7 +125,7 @@ async def test_a_waiting_pull_by_sql92_is_woken_by_what_its_selector_matches(
         waiting = asyncio.create_task(client.pull(1, wait_ms=15_000, **asked))
 
         async def held() -> bool:
-            return running.broker.parts.holds.count == 1
+            return running.broker.state.holds.count == 1
 
         await eventually(held, "the pull is held")
         await producer.send(b"not wanted", N="1")
@@ -155,7 +155,7 @@ async def test_a_stopping_broker_answers_those_who_wait(tmp_path: Path) -> None:
         waiting = asyncio.create_task(client.pull(1, wait_ms=60_000))
 
         async def held() -> bool:
-            return running.broker.parts.holds.count == 1
+            return running.broker.state.holds.count == 1
 
         await eventually(held, "the pull is held")
         await running.broker.stop()
@@ -231,7 +231,7 @@ async def test_queue_ends_and_times_are_told(tmp_path: Path) -> None:
             assert answer.fields["timestamp"] == "-1", "RocketMQ's word for no message"
         async with Admin(system_runtime(), client_config(running.name_server_address)) as admin:
             for queue_id, expected in ((0, stored_ms[0]), (1, None)):
-                place = MessageQueue(TOPIC, running.broker.parts.config.broker_name, queue_id)
+                place = MessageQueue(TOPIC, running.broker.state.node.config.broker_name, queue_id)
                 assert await admin.offsets.earliest_store_time(place) == expected
 
 
@@ -243,8 +243,8 @@ async def test_a_topic_made_by_its_first_message_has_the_queues_the_producer_wis
         await client.send(topic="few", defaultTopicQueueNums=2)
         await client.send(topic="many", defaultTopicQueueNums=64)
         few, many = (
-            running.broker.parts.topics.find("few"),
-            running.broker.parts.topics.find("many"),
+            running.broker.state.topics.find("few"),
+            running.broker.state.topics.find("many"),
         )
         assert few is not None
         assert many is not None

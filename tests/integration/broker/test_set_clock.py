@@ -66,7 +66,7 @@ async def test_a_step_of_the_clock_takes_nothing_from_anybody(tmp_path: Path, st
         await asyncio.sleep(1.5)  # Longer than the rhythm of every check.
         assert not poll.done(), "a long poll waits its own time"
         assert await locked(rival, "rival") == 0, "the lease is the holder's"
-        members = running.broker.parts.groups.of(GROUP)
+        members = running.broker.state.groups.of(GROUP)
         assert members is not None
         assert len(members.members) == 1, "its heartbeat is as fresh as before"
         assert (await holder.send(b"behind")).code == ResponseCode.SUCCESS

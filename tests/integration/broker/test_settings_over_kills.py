@@ -97,6 +97,37 @@ def test_what_was_deleted_stays_deleted_after_a_kill_right_after_the_answer(
         assert "payers" not in talk(started.address, groups)
 
 
+def test_a_group_deleted_with_its_offsets_has_none_after_a_kill_right_after_the_answer(
+    tmp_path: Path,
+) -> None:
+    async def read(client: RawClient) -> None:
+        await client.send()
+        await client.heartbeat()
+        await client.pull(0)
+        answer = await client.commit(1)
+        assert answer.code == ResponseCode.SUCCESS, answer.remark
+
+    async def delete(client: RawClient) -> None:
+        deleted = await client.ask(
+            RequestCode.DELETE_SUBSCRIPTIONGROUP, groupName=GROUP, cleanOffset=True
+        )
+        assert deleted.code == ResponseCode.SUCCESS
+
+    async def offset(client: RawClient) -> str | None:
+        return (await client.committed()).fields.get("offset")
+
+    with broker(tmp_path) as started:
+        talk(started.address, read)
+        started.stop()
+    with broker(tmp_path) as started:
+        assert talk(started.address, offset) == "1"
+        talk(started.address, delete)
+        started.kill()
+    with broker(tmp_path) as started:
+        assert talk(started.address, offset) is None
+        assert GROUP not in talk(started.address, groups)
+
+
 def test_a_topic_made_by_its_first_send_survives_a_kill_right_after_the_answer(
     tmp_path: Path,
 ) -> None:
@@ -148,7 +179,7 @@ async def test_a_send_back_that_makes_a_topic_is_answered_when_the_topic_is_on_d
         client = running.client()
         await client.heartbeat()
         sent = await client.send()
-        await running.broker.parts.settings_saved()
+        await running.broker.services.persistence.save_settings()
         disk.hold_syncs = asyncio.Event()
         back = asyncio.ensure_future(
             client.ask(

@@ -9,9 +9,10 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from engine.broker.parts import BrokerParts
-from engine.broker.sampling import SNAPSHOT_TURNS_MIN, Watermarks
-from engine.broker.work_in_steps import in_steps
+from engine.broker.bounded_work import in_steps
+from engine.broker.node import BrokerNode
+from engine.broker.reporting.watermarks import SNAPSHOT_TURNS_MIN, Watermarks
+from engine.broker.state import BrokerState
 from engine.foundation.observing import Fact, GroupWatermark, LifecycleEvent, QueueWatermark
 from tests.integration.broker.cluster import (
     GROUP,
@@ -20,6 +21,7 @@ from tests.integration.broker.cluster import (
     broker_config,
     cluster,
     eventually,
+    watermarks_of,
 )
 from tests.integration.broker.spooled import picked, spooled, spooled_in_order
 from tests.store_support import Listener
@@ -33,7 +35,7 @@ class Sampled:
     """The watermarks of a broker, sampled by hand; time is what the test says."""
 
     running: Cluster
-    parts: BrokerParts
+    state: BrokerState
     listener: Listener
     watermarks: Watermarks
     now_ms: int = 0
@@ -46,7 +48,7 @@ class Sampled:
         return self.listener.facts[begin:]
 
     def commit(self, group: str, offset: int, queue_id: int = 0) -> None:
-        self.parts.offsets.commit(group, TOPIC, queue_id, offset, now_ms=self.now_ms)
+        self.state.offsets.commit(group, TOPIC, queue_id, offset, now_ms=self.now_ms)
 
 
 @asynccontextmanager
@@ -64,9 +66,11 @@ async def sampled(folder: Path, *, snapshot_ms: int = INTERVAL_MS) -> AsyncItera
             await client.send(queue_id=queue_id)
         listener = Listener()
         by_hand = replace(config, sample_interval_ms=1000, full_sample_interval_ms=snapshot_ms)
-        parts = replace(running.broker.parts, observer=listener, config=by_hand)
-        await parts.store.flush()
-        yield Sampled(running, parts, listener, Watermarks(parts))
+        state = replace(
+            running.broker.state, observer=listener, node=BrokerNode(by_hand, boot_ms=0)
+        )
+        await state.store.flush()
+        yield Sampled(running, state, listener, watermarks_of(state))
 
 
 def snapshots(facts: list[Fact]) -> list[LifecycleEvent]:
@@ -139,7 +143,7 @@ async def test_what_went_has_no_row_in_the_next_snapshot(tmp_path: Path) -> None
         broker.commit("g", 1)
         broker.commit("h", 1)
         await broker.sample()
-        for _ in broker.parts.offsets.forget_group("g"):
+        for _ in broker.state.offsets.forget_group("g"):
             pass
         facts = await broker.sample(after_ms=INTERVAL_MS)
     assert keys(facts) == ["0", "1", "2", "3", "h:0"]

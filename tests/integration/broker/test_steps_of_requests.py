@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from engine.broker.client_windows import ClientWindows
-from engine.broker.state.deduplication import FirstCopy
-from engine.broker.state.members import ClientChannel
+from engine.broker.groups.members import ClientChannel
+from engine.broker.sending.deduplication import FirstCopy
+from engine.broker.service_groups import offset_services, reporters
 from engine.foundation.limits import (
     DISPATCH_BATCH_MAX,
     LOOP_STEP_ANSWERS_MAX,
@@ -83,10 +83,10 @@ async def asked(running: Cluster, code: int, *, directory: bool = False, **field
 
 
 def with_offsets(running: Cluster, count: int, offset: int = 0) -> None:
-    parts = running.broker.parts
+    state = running.broker.state
     for number in range(count):
-        parts.group_configs.find(f"g{number}")
-        parts.offsets.commit(f"g{number}", TOPIC, 0, offset, now_ms=parts.steady_ms())
+        state.group_configs.find(f"g{number}")
+        state.offsets.commit(f"g{number}", TOPIC, 0, offset, now_ms=state.clock.steady_ms())
 
 
 async def consume_statistics(running: Cluster, count: int) -> Awaitable[object]:
@@ -101,7 +101,7 @@ async def lowest_offsets(running: Cluster, count: int) -> Awaitable[object]:
 
 
 async def groups_of_a_topic(running: Cluster, count: int) -> Awaitable[object]:
-    groups = running.broker.parts.groups
+    groups = running.broker.state.groups
     for number in range(10 * count):
         data = ConsumerData(
             group_name=f"g{number}",
@@ -113,7 +113,7 @@ async def groups_of_a_topic(running: Cluster, count: int) -> Awaitable[object]:
 
 async def all_producers(running: Cluster, count: int) -> Awaitable[object]:
     for number in range(count):
-        running.broker.parts.producers.register(f"p{number}", channel(number), now_ms=0)
+        running.broker.state.producers.register(f"p{number}", channel(number), now_ms=0)
     return asked(running, RequestCode.GET_ALL_PRODUCER_INFO)
 
 
@@ -121,7 +121,7 @@ async def offsets_held_back(running: Cluster, count: int) -> Awaitable[object]:
     """Beyond what the log holds: each is lowered on disk, and noted as that."""
     with_offsets(running, 8 * count, offset=1_000_000)
     assert running.broker._running is not None
-    return running.broker._running.tables.save_offsets("TIMER")
+    return running.broker._running.services.persistence.save_offsets("TIMER")
 
 
 async def repeated_messages(running: Cluster, count: int) -> Awaitable[object]:
@@ -130,7 +130,7 @@ async def repeated_messages(running: Cluster, count: int) -> Awaitable[object]:
     body = bytes(encode_batch([same] * (1 + count)))
     fields = {"a": "p", "b": TOPIC, "c": "TBW102", "d": 4, "e": 0, "f": 0, "h": 0, "i": ""}
     fields |= {"g": 1_700_000_000_000, "j": 0, "k": "false", "m": "true"}
-    store = running.broker.parts.store
+    store = running.broker.state.store
 
     async def all_can_be_pulled() -> bool:
         return store.max_offset(TOPIC, 0) == 2 + count
@@ -151,27 +151,27 @@ async def shrinking_topic(running: Cluster, count: int) -> Awaitable[object]:
 
 
 def with_readers(running: Cluster, keys: list[tuple[str, str, int]]) -> None:
-    parts = running.broker.parts
+    state = running.broker.state
     for key in keys:
-        parts.group_configs.find(key[0])
-        parts.offsets.commit(*key, 0, now_ms=parts.steady_ms())
-        parts.readers.arrived(key, f"c-{key[0]}", now_ms=1)
-        parts.traffic.got(*key[:2], 1, 100)
+        state.group_configs.find(key[0])
+        state.offsets.commit(*key, 0, now_ms=state.clock.steady_ms())
+        state.readers.arrived(key, f"c-{key[0]}", now_ms=1)
+        state.stats.got(*key[:2], 1, 100)
 
 
 async def deleted_topic(running: Cluster, count: int) -> Awaitable[object]:
     """Read by many groups; and another one, that stays, by as many."""
     with_readers(running, [(f"g{one}", topic, 0) for one in range(count) for topic in (TOPIC, "T")])
-    copy = FirstCopy(b"", 0, PutResult(0, 0, 0, running.broker.parts.now_ms(), 0))
+    copy = FirstCopy(b"", 0, PutResult(0, 0, 0, running.broker.state.clock.now_ms(), 0))
     for number in range(count):
-        running.broker.parts.deduplication.remember(TOPIC, f"{number}", copy)
+        running.broker.state.deduplication.remember(TOPIC, f"{number}", copy)
     return asked(running, RequestCode.DELETE_TOPIC_IN_BROKER, topic=TOPIC)
 
 
 async def deleted_dead_letters(running: Cluster, count: int) -> Awaitable[object]:
     """Each is told, when nobody has decided about it."""
-    store, topic = running.broker.parts.store, f"%DLQ%{GROUP}"
-    running.broker.parts.topics.put(TopicConfig(topic, read_queue_nums=1, write_queue_nums=1))
+    store, topic = running.broker.state.store, f"%DLQ%{GROUP}"
+    running.broker.state.topics.put(TopicConfig(topic, read_queue_nums=1, write_queue_nums=1))
     for number in range(count):
         store.put(draft(b"%d is dead" % number, topic=topic, properties=""))
     await until(lambda: store.max_offset(topic, 0) == count)
@@ -181,7 +181,7 @@ async def deleted_dead_letters(running: Cluster, count: int) -> Awaitable[object
 async def statistics_of_a_group(running: Cluster, count: int) -> Awaitable[object]:
     with_readers(running, [("g", f"T{number}", 0) for number in range(count)])
     for number in range(count):
-        running.broker.parts.topics.put(
+        running.broker.state.topics.put(
             TopicConfig(f"T{number}", read_queue_nums=1, write_queue_nums=1)
         )
     return asked(running, RequestCode.GET_CONSUME_STATS, consumerGroup="g")
@@ -195,10 +195,11 @@ async def deleted_group(running: Cluster, count: int) -> Awaitable[object]:
 async def test_queues_that_were_pulled_are_noted_some_at_a_time(tmp_path: Path) -> None:
     pulled = 4 * LOOP_STEP_ENTRIES_MAX
     async with cluster(broker_config(tmp_path)) as running:
-        readers = running.broker.parts.readers
+        readers = running.broker.state.readers
         for number in range(pulled):
             readers.arrived((f"g{number}", TOPIC, 0), f"c{number}", now_ms=1)
-        windows = ClientWindows(running.broker.parts)
+        state = running.broker.state
+        windows = reporters(state, offset_services(state, None)).client_windows
         steps = instructions_by_step(windows.due(HOUR_MS))
         assert len(steps) == 1 + 1 + 2 * pulled // LOOP_STEP_ENTRIES_MAX, "noted, then looked at"
         assert max(steps) <= STEP_INSTRUCTIONS_MAX
@@ -237,7 +238,7 @@ async def test_a_topic_of_many_queues_is_deleted_some_of_them_at_a_time(tmp_path
     async with cluster(replace(config, store=store)) as running:
         folder = Path(store.root) / "consumequeue" / TOPIC
         for queue_id in range(queues):
-            running.broker.parts.store.put(draft(b"x", topic=TOPIC, queue_id=queue_id))
+            running.broker.state.store.put(draft(b"x", topic=TOPIC, queue_id=queue_id))
 
         async def all_are_written() -> bool:
             return folder.exists() and len(list(folder.glob("*/*"))) == queues
@@ -295,10 +296,10 @@ async def test_a_broker_of_many_topics_encodes_them_part_by_part(
     encoded_in: list[int] = []
     async with cluster(broker_config(tmp_path)) as running, passes_counted() as passes:
         for number in range(2 * REGISTRATION_TOPICS_MAX):
-            running.broker.parts.topics.put(TopicConfig(f"T{number}"))
+            running.broker.state.topics.put(TopicConfig(f"T{number}"))
         assert running.broker._running is not None
         heard(monkeypatch, RegisterBrokerBody, "encode", lambda body: encoded_in.append(passes()))
-        await running.broker._running.registration.register()
+        await running.broker._running.services.registration.register()
         served = running.name_server.routes.route(f"T{2 * REGISTRATION_TOPICS_MAX - 1}")
         assert served is not None, "all of them are told"
     assert len(encoded_in) == len(set(encoded_in)) == 3

@@ -12,14 +12,7 @@ import pytest
 
 from engine.protocol.codes import RequestCode, ResponseCode
 from engine.protocol.command import RemotingCommand
-from tests.integration.broker.cluster import (
-    GROUP,
-    TOPIC,
-    RawClient,
-    bodies,
-    broker_config,
-    cluster,
-)
+from tests.integration.broker.cluster import GROUP, TOPIC, RawClient, bodies, broker_config, cluster
 from tests.integration.broker.spooled import picked, spooled
 
 PLAIN = {"sysFlag": 0, "subVersion": 1}
@@ -102,14 +95,14 @@ async def test_an_unregistered_group_is_refused_when_groups_are_not_made_by_them
         client = running.client("c1")
         await client.send()
         assert (await client.heartbeat()).code == ResponseCode.SUCCESS, "as RocketMQ answers"
-        assert running.broker.parts.groups.of(GROUP) is None
-        assert running.broker.parts.topics.find(f"%RETRY%{GROUP}") is None
+        assert running.broker.state.groups.of(GROUP) is None
+        assert running.broker.state.topics.find(f"%RETRY%{GROUP}") is None
         for refused in (await client.pull(0), await client.commit(0)):
             assert refused.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
         await create_group(client, retryQueueNums=3)
         await client.heartbeat()
-        assert running.broker.parts.groups.of(GROUP) is not None
-        retry = running.broker.parts.topics.find(f"%RETRY%{GROUP}")
+        assert running.broker.state.groups.of(GROUP) is not None
+        retry = running.broker.state.topics.find(f"%RETRY%{GROUP}")
         assert retry is not None
         assert retry.read_queue_nums == 3
         assert len(bodies(await client.pull(0))) == 1

@@ -37,7 +37,7 @@ async def test_a_clean_stop_persists_how_far_transactions_are_settled(tmp_path: 
     )
     async with cluster(config) as running:
         producer = Transactor(running.client())
-        store = running.broker.parts.store
+        store = running.broker.state.store
         for number in range(4):
             half = await producer.begin(f"K{number}")
             ended = await producer.end(half, COMMIT if number % 2 else ROLLBACK)
@@ -72,14 +72,14 @@ async def test_offsets_are_persisted_together_with_the_log_before_them(tmp_path:
         for _ in range(5):
             await client.send()
         await client.commit(5)
-        await broker._running.tables.save_offsets("TIMER")
-        assert broker.parts.offsets.persisted(GROUP, TOPIC, 0) == 5, "no sync's timer is over"
-        assert broker.parts.store.synced_offset(TOPIC, 0) == 5
+        await broker._running.services.persistence.save_offsets("TIMER")
+        assert broker.state.offsets.persisted(GROUP, TOPIC, 0) == 5, "no sync's timer is over"
+        assert broker.state.store.synced_offset(TOPIC, 0) == 5
 
 
 def stand_at(running: Cluster, offset: int) -> None:
     """The group stands there, as a table of another broker may say: no report does."""
-    running.broker.parts.offsets.place(GROUP, TOPIC, 0, offset)
+    running.broker.state.offsets.place(GROUP, TOPIC, 0, offset)
 
 
 async def test_a_report_that_is_held_back_another_time_is_told_again(tmp_path: Path) -> None:
@@ -91,9 +91,9 @@ async def test_a_report_that_is_held_back_another_time_is_told_again(tmp_path: P
         for offset in (2, 1, 3):
             await client.send()
             stand_at(running, offset)
-            await tables.tables.save_offsets("TIMER")
+            await tables.services.persistence.save_offsets("TIMER")
         stand_at(running, 9)
-        await tables.tables.save_offsets("TIMER")
+        await tables.services.persistence.save_offsets("TIMER")
     told = [
         row["detail"]
         for row in spooled(Path(config.store.root), "lifecycle")
@@ -120,10 +120,10 @@ async def test_a_report_of_messages_that_are_not_there_is_held_back_and_told_onc
             await client.send()
         stand_at(running, 9)
         for _ in range(2):
-            await tables.tables.save_offsets("TIMER")
-            running.broker.parts.offsets.changed = True
-        assert running.broker.parts.offsets.committed(GROUP, TOPIC, 0) == 9, "as reported"
-        assert running.broker.parts.offsets.persisted(GROUP, TOPIC, 0) == 5, "as on disk"
+            await tables.services.persistence.save_offsets("TIMER")
+            running.broker.state.offsets.changed = True
+        assert running.broker.state.offsets.committed(GROUP, TOPIC, 0) == 9, "as reported"
+        assert running.broker.state.offsets.persisted(GROUP, TOPIC, 0) == 5, "as on disk"
     assert offsets_in(config.config_folder)[f"{TOPIC}@{GROUP}"] == {"0": 5}
     (told,) = [
         row["detail"]

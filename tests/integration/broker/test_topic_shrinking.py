@@ -11,11 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.broker.topic_shrinking import (
-    STRANDED_TOLD_MAX,
-    check_shrinking,
-    look_before_shrinking,
-)
+from engine.broker.removing.shrinking import STRANDED_TOLD_MAX
 from engine.foundation.errors import RequestRefused
 from engine.foundation.limits import LOOP_STEP_ENTRIES_MAX
 from engine.protocol.bodies import TopicConfig
@@ -202,11 +198,11 @@ async def test_what_comes_late_for_a_queue_that_was_taken_away_goes_where_it_can
 
 
 async def _goes_back(running: Cluster) -> None:
-    running.broker.parts.offsets.place("g7", TOPIC, 3, 0)
+    running.broker.state.offsets.place("g7", TOPIC, 3, 0)
 
 
 async def _is_deleted_and_reads_on(running: Cluster) -> None:
-    list(running.broker.parts.offsets.forget_group("g7"))
+    list(running.broker.state.offsets.forget_group("g7"))
     await running.client("newcomer").heartbeat("g7", (TOPIC,))
 
 
@@ -215,7 +211,7 @@ async def _comes(running: Cluster) -> None:
 
 
 async def _is_behind_a_new_message(running: Cluster) -> None:
-    store = running.broker.parts.store
+    store = running.broker.state.store
     await fill(running.client(), [3])
     assert store.max_offset(TOPIC, 3) == 2
 
@@ -227,22 +223,23 @@ async def test_what_happens_to_a_group_while_all_are_looked_at_counts(
     tmp_path: Path, happens: Callable[[Cluster], Awaitable[None]]
 ) -> None:
     async with cluster(broker_config(tmp_path)) as running:
-        client, parts = running.client(), running.broker.parts
+        client, state = running.client(), running.broker.state
+        shrinking = running.broker.services.shrinking
         assert (await put(client, 4, 4)).code == ResponseCode.SUCCESS
         await fill(client, [3])
         for number in range(GROUPS_LOOKED_AT):
-            parts.offsets.commit(f"g{number}", TOPIC, 3, 1, now_ms=parts.steady_ms())
-        assert parts.topics.find(TOPIC) is not None
+            state.offsets.commit(f"g{number}", TOPIC, 3, 1, now_ms=state.clock.steady_ms())
+        assert state.topics.find(TOPIC) is not None
         fewer = TopicConfig(TOPIC, 2, 4, 6)
-        looking = asyncio.ensure_future(look_before_shrinking(parts, fewer))
+        looking = asyncio.ensure_future(shrinking.look_before(fewer))
         await asyncio.sleep(0)
         assert not looking.done(), "others have their turn meanwhile"
         look = await looking
-        assert check_shrinking(parts, look, TopicConfig(TOPIC, 2, 2, 6), forced=False) == ""
+        assert shrinking.check(look, TopicConfig(TOPIC, 2, 2, 6), forced=False) == ""
         await happens(running)
         with pytest.raises(RequestRefused, match="would strand messages"):
-            check_shrinking(parts, look, TopicConfig(TOPIC, 2, 2, 6), forced=False)
-        look = await look_before_shrinking(parts, fewer)
+            shrinking.check(look, TopicConfig(TOPIC, 2, 2, 6), forced=False)
+        look = await shrinking.look_before(fewer)
         with pytest.raises(RequestRefused, match="would strand messages"):
-            check_shrinking(parts, look, TopicConfig(TOPIC, 2, 2, 6), forced=False)
+            shrinking.check(look, TopicConfig(TOPIC, 2, 2, 6), forced=False)
         assert (await put(client, 2, 2)).code == ResponseCode.INVALID_PARAMETER

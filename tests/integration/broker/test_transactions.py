@@ -46,7 +46,7 @@ QUICK = {
 
 def progress(running: Cluster) -> tuple[int | None, int | None]:
     """Consume offsets of the internal group."""
-    offsets = running.broker.parts.offsets
+    offsets = running.broker.state.offsets
     half = offsets.committed(INTERNAL_GROUP, HALF_TOPIC, 0)
     return half, offsets.committed(INTERNAL_GROUP, OP_TOPIC, 0)
 
@@ -78,12 +78,12 @@ async def test_ending_it_again_costs_little_however_many_long_messages_have_its_
         assert (await producer.end(half, COMMIT)).code == ResponseCode.SUCCESS
         for _ in range(40):
             await producer.client.send(bytes(900_000), UNIQ_KEY="key")
-        store, read = running.broker.parts.store, list[int]()
+        store, read = running.broker.state.store, list[int]()
         record_at = store.record_at
         store.record_at = lambda at: read.append(at) or record_at(at)  # type: ignore[func-returns-value,method-assign,assignment]
 
         async def forgotten() -> bool:
-            return running.broker.parts.transactions.was_committed(half.queue_offset) is None
+            return running.broker.state.transactions.was_committed(half.queue_offset) is None
 
         await eventually(forgotten, "how it ended is only in the log")
         assert (await producer.end(half, COMMIT)).code == ResponseCode.SUCCESS
@@ -120,7 +120,7 @@ async def test_a_transaction_that_ended_is_not_asked_about_and_its_message_comes
             nonlocal answered
             answered = await answer()
             half, op = progress(running)
-            return half == running.broker.parts.store.max_offset(HALF_TOPIC, 0) and bool(op)
+            return half == running.broker.state.store.max_offset(HALF_TOPIC, 0) and bool(op)
 
         await eventually(settled, "progress over all")
         assert [one.body.decode() for one in await kept(producer.client)] == keys
@@ -202,14 +202,14 @@ async def test_waiting_costs_the_log_nothing_until_settled_ones_wait_behind_it(
 ) -> None:
     """A copy in each round would fill a disk with a few messages of 4 MB."""
     async with cluster(broker_config(tmp_path, **QUICK)) as running:
-        producer, store = Transactor(running.client()), running.broker.parts.store
+        producer, store = Transactor(running.client()), running.broker.state.store
         patient = await producer.begin("patient", CHECK_IMMUNITY_TIME_IN_SECONDS=3600)
         before = store.physical_max
         await asyncio.sleep(12 * QUICK["transaction_check_interval_ms"] / 1000)
         assert store.physical_max == before
         for number in range(8):
             await producer.end(await producer.begin(f"quick {number}"), ROLLBACK)
-        running.broker.parts.transactions._renewed_held = 8  # No round makes its copy amid them.
+        running.broker.state.transactions._renewed_held = 8  # No round makes its copy amid them.
 
         async def passed() -> bool:
             return progress(running)[0] == 9
@@ -313,7 +313,7 @@ async def test_what_cannot_be_half_of_a_transaction_is_refused(
     async with cluster(broker_config(tmp_path)) as running:
         answer = await Transactor(running.client()).try_begin("half", **wrong)
         assert (answer.code, sentence in str(answer.remark)) == (code, True), answer.remark
-        assert running.broker.parts.store.max_offset(HALF_TOPIC, 0) == 0
+        assert running.broker.state.store.max_offset(HALF_TOPIC, 0) == 0
 
 
 async def test_transactions_can_be_rejected_while_the_broker_runs(

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from engine.client import ClientConfig, TransactionProducer
-from engine.client.transaction_end import TransactionState
+from engine.client.transactions.transaction_end import TransactionState
 from engine.foundation.units import KIB, MIB
 from engine.protocol.codes import RequestCode as Code
 from engine.protocol.codes import ResponseCode
@@ -188,7 +188,7 @@ async def test_a_right_that_was_taken_away_ends_the_questions(tmp_path: Path) ->
 
         await eventually(asked, "the writer is asked")
         left = [each for each in ACCESS.accounts if each.credentials is not WRITER]
-        running.broker.parts.gate.take(Accounts(left))
+        running.broker.state.gate.take(Accounts(left))
         before = len(writer.pushed)
         await asyncio.sleep(0.6)
         assert len(writer.pushed) == before
@@ -241,7 +241,7 @@ async def test_replies_that_nobody_takes_have_a_share(tmp_path: Path) -> None:
 
 async def test_a_woken_pull_gets_nothing_once_the_accounts_have_changed(tmp_path: Path) -> None:
     async with cluster(broker_config(tmp_path, access=ACCESS)) as running:
-        parts, clients = running.broker.parts, Clients(running.broker.address)
+        state, clients = running.broker.state, Clients(running.broker.address)
         reader = clients.of(READER, "reader@1")
         await clients.of(ROOT, "root@1").send("orders", b"first")
         waits = {"consumerGroup": "orders-group", "topic": "orders", "maxMsgNums": 9, "sysFlag": 6}
@@ -256,7 +256,7 @@ async def test_a_woken_pull_gets_nothing_once_the_accounts_have_changed(tmp_path
         ]
 
         async def both_wait() -> bool:
-            return parts.holds.count == 2
+            return state.holds.count == 2
 
         await eventually(both_wait, "both pulls wait")
         left = [each for each in ACCESS.accounts if each.credentials is not READER]
@@ -267,13 +267,13 @@ async def test_a_woken_pull_gets_nothing_once_the_accounts_have_changed(tmp_path
 
         def change(_arrived: object) -> None:
             """One pull is woken by now and the other waits."""
-            if not parts.gate.changes:
-                assert parts.holds.count == 1
-                parts.gate.take(Accounts(left))
-                asyncio.get_running_loop().call_soon(parts.store.put, drafts[1])
+            if not state.gate.changes:
+                assert state.holds.count == 1
+                state.gate.take(Accounts(left))
+                asyncio.get_running_loop().call_soon(state.store.put, drafts[1])
 
-        parts.store.on_arrival(change)
-        parts.store.put(drafts[0])
+        state.store.on_arrival(change)
+        state.store.put(drafts[0])
         for answer in await asyncio.gather(*pulls):
             assert answer.code == ResponseCode.PULL_NOT_FOUND
             assert not answer.body
@@ -478,7 +478,7 @@ async def test_a_reply_is_no_half_message_and_no_committed_one(tmp_path: Path) -
                 Code.SEND_REPLY_MESSAGE, b"x", **fields, sysFlag=sys_flag, flag=0
             )
             assert stored.fields["queueOffset"] == str(number), "each has its place"
-            record = running.broker.parts.store.record_at(int(stored.fields["msgId"][16:], 16))
+            record = running.broker.state.store.record_at(int(stored.fields["msgId"][16:], 16))
             assert record is not None
             assert decode_record(record).sys_flag & 0xE == 0
         await client.rpc.close()

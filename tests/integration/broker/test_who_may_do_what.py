@@ -302,7 +302,7 @@ async def set_the_scene(running: Cluster, shop: Voice) -> Places:
             (Code.SEND_MESSAGE, half, b"half"),
         ]
     )
-    place = running.broker.parts.store.physical_max + HEAD_BYTES
+    place = running.broker.state.store.physical_max + HEAD_BYTES
     forged = a_record("RMQ_SYS_TRANS_HALF_TOPIC", place)
     body = bytes(encode_record(forged))
     [planted] = await shop.ask([(Code.SEND_MESSAGE, plain, body)])
@@ -319,18 +319,18 @@ async def set_the_scene(running: Cluster, shop: Voice) -> Places:
 
 def state_of(running: Cluster) -> dict[str, object]:
     """What a refused request must leave as it is."""
-    parts = running.broker.parts
+    state = running.broker.state
     return {
-        "log": parts.store.physical_max,
-        "topics": sorted(config.topic_name for config in parts.topics.all()),
-        "members": [(group.name, group.member_ids()) for group in parts.groups.all()],
+        "log": state.store.physical_max,
+        "topics": sorted(config.topic_name for config in state.topics.all()),
+        "members": [(group.name, group.member_ids()) for group in state.groups.all()],
         "producers": [
-            (name, [member.client_id for member in parts.producers.members(name)])
-            for name in parts.producers.names()
+            (name, [member.client_id for member in state.producers.members(name)])
+            for name in state.producers.names()
             if name != "p"  # Anybody may join it, which is worth nothing.
         ],
-        "offset": parts.offsets.committed("orders-group", "orders", 0),
-        "locks": parts.locks.lock("orders-group", SHOPS_CLIENT, [], now_ms=0),
+        "offset": state.offsets.committed("orders-group", "orders", 0),
+        "locks": state.locks.lock("orders-group", SHOPS_CLIENT, [], now_ms=0),
     }
 
 

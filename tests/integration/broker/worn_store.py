@@ -19,13 +19,13 @@ from typing import Any
 
 from engine.broker.broker import Broker
 from engine.broker.config import BrokerConfig
+from engine.broker.groups.group_configs import group_to_document
 from engine.broker.rocketmq_settings import (
     ROOT,
     read_start,
     rocketmq_values,
     with_rocketmq_settings,
 )
-from engine.broker.state.group_configs import group_to_document
 from engine.foundation.config_layers import from_flags
 from engine.foundation.errors import ProtocolError, TidemarkError
 from engine.protocol.codes import RequestCode, ResponseCode
@@ -92,11 +92,11 @@ async def fill(broker: Broker, client: RawClient, name: str, topic: str) -> None
     assert running is not None
 
     async def persist() -> None:
-        await running.tables.save_offsets("TIMER")
-        await running.delay.persist("TIMER")
-        await running.tables.save_settings()
-        await running.parts.store._flusher.flush_log("TIMER")
-        await running.parts.store._flusher.flush_derived("TIMER")
+        await running.services.persistence.save_offsets("TIMER")
+        await running.services.delay.persist("TIMER")
+        await running.services.persistence.save_settings()
+        await running.state.store._flusher.flush_log("TIMER")
+        await running.state.store._flusher.flush_derived("TIMER")
 
     for part in range(3):
         await _ask(
@@ -132,7 +132,7 @@ async def fill(broker: Broker, client: RawClient, name: str, topic: str) -> None
             await client.send(b"delayed", topic="later", DELAY=level)
         await client.send(b"to be deleted", topic=f"{GONE}-{part}", UNIQ_KEY=f"{GONE}{part}")
         await _ask(client, RequestCode.DELETE_TOPIC_IN_BROKER, topic=f"{GONE}-{part}")
-        store = broker.parts.store
+        store = broker.state.store
         for queue_id in (0, 1):
             consumed = store.max_offset(topic, queue_id) - 2
             assert (
@@ -140,7 +140,7 @@ async def fill(broker: Broker, client: RawClient, name: str, topic: str) -> None
             ).code == ResponseCode.SUCCESS
             await client.commit(consumed, topic=topic, queue_id=queue_id)
         await asyncio.sleep(0.3)  # What waits at the short level is due.
-        await running.delay.deliver_due()
+        await running.services.delay.deliver_due()
         settings = "".join(f"{key}={least + part}\n" for key, least in LIVE.items())
         await _ask(client, RequestCode.UPDATE_BROKER_CONFIG, settings.encode())
         await persist()
@@ -201,8 +201,8 @@ async def _prepare(folder: Path, name: str, topic: str, *, clean: bool) -> Path:
 
 def inventory_of(broker: Broker) -> Inventory:
     """Everything a broker has of earlier lives."""
-    parts = broker.parts
-    store, found = parts.store, Inventory()
+    state = broker.state
+    store, found = state.store, Inventory()
     for topic, queue_id in store.queues():
         offset = store.min_offset(topic, queue_id)
         while offset < store.max_offset(topic, queue_id):
@@ -220,27 +220,27 @@ def inventory_of(broker: Broker) -> Inventory:
                         found["key", topic, queue_id, offset] = True
             offset = max(offset + 1, got.next_begin_offset)
     found |= messages_by_tag(store)
-    for config in parts.topics.all():
+    for config in state.topics.all():
         found["topic", config.topic_name] = (config.write_queue_nums, config.perm)
-    for group_config in parts.group_configs.all():
+    for group_config in state.group_configs.all():
         settings = json.dumps(group_to_document(group_config), sort_keys=True)
         found["group", group_config.group_name] = settings
-    filters = parts.filters.to_document()
+    filters = state.filters.to_document()
     for topic, entry in dict(filters.get("filterDataByTopic", {})).items():  # type: ignore[call-overload]
         for group in entry.get("groupFilterData", {}):
             found["filter", topic, group] = True
-    for group, topic, queue_id in list(parts.offsets.keys()):
-        found["offset", group, topic, queue_id] = parts.offsets.committed(group, topic, queue_id)
+    for group, topic, queue_id in list(state.offsets.keys()):
+        found["offset", group, topic, queue_id] = state.offsets.committed(group, topic, queue_id)
     running = broker._running
     assert running is not None
-    for level, cursor in running.delay.cursors().items():
+    for level, cursor in running.services.delay.cursors().items():
         found["cursor", level] = cursor
-    for group, topic, queue_id in list(parts.readers._readings):
-        reading = parts.readers.of((group, topic, queue_id))
+    for group, topic, queue_id in list(state.readers._readings):
+        reading = state.readers.of((group, topic, queue_id))
         found["pulled", group, topic, queue_id] = None if reading is None else reading.pulled_offset
     for topic in store.tombstones.ends:
         found["deleted", topic] = True
-    values = rocketmq_values(parts.config)
+    values = rocketmq_values(state.node.config)
     found |= {("setting", key): values[key] for key in LIVE}
     return found
 
@@ -328,8 +328,8 @@ async def all_is_looked_at(broker: Broker) -> None:
     """Wait until every file of the index and every consume queue was looked at, and the keys of the
     index are there again.
     """
-    store = broker.parts.store
-    scrubs = [task for task in store._tasks if task.get_name().endswith("scrub")]
+    store = broker.state.store
+    scrubs = [task for task in store._life.tasks if task.get_name().endswith("scrub")]
     assert len(scrubs) == 2
     await asyncio.wait(scrubs, timeout=30)
     await until(lambda: store._index is None or not store._index.is_behind)

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from engine.client import Admin
-from engine.client.queue_selectors import select_by_index
+from engine.admin import Admin
+from engine.client.sending.queue_choice import select_by_index
 from engine.protocol.message_ids import parse_offset_message_id
 from engine.runtime import system_runtime
 from tests.integration.broker.spooled import spooled

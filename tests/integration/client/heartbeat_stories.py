@@ -40,7 +40,7 @@ class Said(logging.Handler):
 @contextmanager
 def what_heartbeats_say() -> Iterator[Said]:
     """Listen to the log of the clients of this process."""
-    said, log = Said(), logging.getLogger("engine.client.connection")
+    said, log = Said(), logging.getLogger("engine.client.connection.connection")
     level = log.level
     log.addHandler(said)
     log.setLevel(logging.DEBUG)

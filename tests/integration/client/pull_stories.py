@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from engine.client import Admin, ConsumeFromWhere, LitePullConfig, LitePullConsumer, PullConsumer
+from engine.admin import Admin
+from engine.client import ConsumeFromWhere, LitePullConfig, LitePullConsumer, PullConsumer
 from engine.client.consuming.pulling import PullStatus
 from engine.foundation.errors import ConfigError
 from engine.protocol.message import MessageQueue

@@ -12,8 +12,9 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Protocol
 
+from engine.admin import Admin
+from engine.admin.api.dead_letters import DeadLetter, DeadLetterQuery
 from engine.client import (
-    Admin,
     ConsumeContext,
     ConsumeOrderlyStatus,
     MessageModel,
@@ -23,8 +24,7 @@ from engine.client import (
     TransactionProducer,
     TransactionState,
 )
-from engine.client.admin.dead_letters import DeadLetter, DeadLetterQuery
-from engine.client.queue_selectors import select_by_hash
+from engine.client.sending.queue_choice import select_by_hash
 from engine.foundation.errors import TidemarkError
 from engine.protocol.message import Message, MessageExt, MessageQueue
 from engine.runtime import system_runtime

@@ -13,7 +13,8 @@ from dataclasses import replace
 
 import pytest
 
-from engine.client import Admin, Producer
+from engine.admin import Admin
+from engine.client import Producer
 from engine.protocol.message import MessageQueue
 from engine.runtime import system_runtime
 from tests.integration.client.cluster_users import (
@@ -153,6 +154,23 @@ def test_a_group_goes_on_where_another_one_is(engine: OurEngine) -> None:
     assert "group nobody has no offset in any queue" in refused(
         engine, "offset", "clone", "nobody", "copied", TOPIC
     )
+
+
+def test_offsets_of_one_topic_are_previewed_and_deleted(engine: OurEngine) -> None:
+    assert tidemark(engine, "group", "create", "once").exit_code == 0
+    done = tidemark(engine, "offset", "clone", GROUP, "once", TOPIC)
+    assert done.exit_code == 0, done.output
+    expected = [
+        {"broker": "broker-a", "queue": queue_id, "offset": 3, "unread": 0} for queue_id in (0, 1)
+    ]
+    assert told(engine, "offset", "delete", "once", TOPIC, "--dry-run") == expected
+    assert len(told(engine, "group", "progress", "once")) == 2, "a preview deletes nothing"
+    asked = tidemark(engine, "offset", "delete", "once", TOPIC)
+    assert (asked.exit_code, "Delete the offsets of group once" in asked.stdout) == (1, True)
+    done = tidemark(engine, "offset", "delete", "once", TOPIC, "--yes")
+    assert done.stdout == f"the offsets of group once on {TOPIC} are deleted, in 2 queues\n"
+    assert told(engine, "group", "progress", "once") == []
+    assert "nothing to delete" in refused(engine, "offset", "delete", "once", TOPIC, "--yes")
 
 
 def test_what_comes_in_and_goes_out_is_counted(engine: OurEngine) -> None:

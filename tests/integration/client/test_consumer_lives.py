@@ -23,7 +23,7 @@ from engine.client import (
     PushConsumer,
 )
 from engine.client.consuming.listeners import ListenerAnswer
-from engine.client.queue_selectors import select_by_index
+from engine.client.sending.queue_choice import select_by_index
 from engine.foundation.errors import ConfigError
 from engine.protocol.message import MessageExt, MessageQueue
 from tests.asynchronous import run_by
@@ -203,7 +203,7 @@ async def test_the_consumer_goes_on_after_its_broker_was_killed_and_restarted(
 @run_by(on_virtual_cluster)
 async def test_an_offset_beyond_the_end_is_corrected_to_the_end(cluster: VirtualCluster) -> None:
     await send(cluster, *range(4), queue_id=0)
-    cluster.broker.parts.offsets.place(GROUP, TOPIC, 0, 1000)  # As a store of RocketMQ may say.
+    cluster.broker.state.offsets.place(GROUP, TOPIC, 0, 1000)  # As a store of RocketMQ may say.
     seen = Seen()
     await cluster.consume(ONE, seen, config())
     await asyncio.sleep(30)
@@ -367,8 +367,8 @@ async def test_start_needs_a_subscription_and_both_start_and_stop_may_be_repeate
     await cluster.world.node(ONE).run(consumer.stop())
     await cluster.world.node(ONE).run(consumer.stop())
     assert not consumer.windows
-    assert cluster.broker.parts.groups.of(GROUP) is None or not (
-        cluster.broker.parts.groups.of(GROUP).members  # type: ignore[union-attr]
+    assert cluster.broker.state.groups.of(GROUP) is None or not (
+        cluster.broker.state.groups.of(GROUP).members  # type: ignore[union-attr]
     )
     never = PushConsumer(cluster.world.node(ONE).runtime, cluster.client(), GROUP)
     await never.stop()
@@ -381,7 +381,7 @@ async def test_a_queue_whose_offset_the_broker_corrects_goes_on_there_within_sec
     cluster: VirtualCluster,
 ) -> None:
     await send(cluster, *range(3), queue_id=0)
-    cluster.broker.parts.offsets.place(GROUP, TOPIC, 0, 50)
+    cluster.broker.state.offsets.place(GROUP, TOPIC, 0, 50)
     seen = Seen()
     one = await cluster.consume(ONE, seen, config(rebalance_ms=60_000))
     await cluster.world.until("corrected", lambda: cluster.committed().get(0) == 3, within_s=5)

@@ -46,7 +46,7 @@ async def test_every_message_of_each_life_arrives(tmp_path: Path, *, orderly: bo
                 for body in sent:
                     await producer.send(Message(TOPIC, body.encode()))
                 await eventually(lambda: set(sent) <= set(seen.bodies), f"life {life}: {sent}")  # noqa: B023
-                committed = running.broker.parts.offsets.committed
+                committed = running.broker.state.offsets.committed
 
                 await eventually(
                     lambda: committed(GROUP, TOPIC, 0) == count,  # noqa: B023

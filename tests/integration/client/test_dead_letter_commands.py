@@ -8,8 +8,8 @@ from typing import Any
 
 from typer.testing import CliRunner
 
-from engine.client import Admin
-from engine.client.admin.dead_letters import DeadLetterQuery
+from engine.admin import Admin
+from engine.admin.api.dead_letters import DeadLetterQuery
 from engine.protocol.codes import RequestCode
 from engine.runtime import system_runtime
 from tests.integration.broker.cluster import RawClient, messages

@@ -13,7 +13,8 @@ from typing import NamedTuple
 
 import pytest
 
-from engine.client import Admin, MessageSelector, PullConsumer
+from engine.admin import Admin
+from engine.client import MessageSelector, PullConsumer
 from engine.foundation.errors import RequestRefused
 from engine.protocol.message import MessageQueue
 from engine.protocol.tag_bits import tag_test, tags_word
@@ -92,7 +93,8 @@ async def test_row_d3_a_consumer_gets_exactly_the_messages_that_carry_a_wanted_t
             def told() -> bool:
                 rows = spooled(tmp_path / "store", "client_windows")
                 mine = [row for row in rows if row["topic"] == TOPIC]
-                return bool(mine) and picked(mine[-1], "filtered_count", "held_count") == (1, 0)
+                columns = ("filtered_count", "held_count", "takes_all")
+                return bool(mine) and picked(mine[-1], *columns) == (1, 0, False)
 
             await eventually(told, "the broker tells what was filtered")
 
@@ -134,5 +136,5 @@ async def test_row_d3_a_consumer_whose_broker_evaluates_no_selectors_does_not_st
                 expression=MessageSelector.by_sql("n > 5"),
             ):
                 pass
-        groups = running.broker.parts.groups
+        groups = running.broker.state.groups
         await eventually(lambda: groups.of(GROUP) is None, "it is no member")

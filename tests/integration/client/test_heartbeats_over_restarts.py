@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 from pathlib import Path
 
-from engine.client.connection import ClusterConnection
+from engine.client.connection.connection import ClusterConnection
 from engine.protocol.bodies import ConsumerData, HeartbeatData, SubscriptionData
 from engine.runtime import system_runtime
 from tests.integration.broker.cluster import broker_config, cluster
@@ -87,7 +87,7 @@ async def test_a_broker_that_restarts_between_two_heartbeats_is_told_all_by_the_
         async with cluster(config) as running:
             await connection.heartbeat()
             assert said.forms()[3:] == [FULL]
-            group = running.broker.parts.groups.of("orders-group")
+            group = running.broker.state.groups.of("orders-group")
             assert group is not None
             assert list(group.subscriptions) == ["orders"]
             await connection.heartbeat()

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 
 from engine.client import ConsumeFromWhere, ConsumerConfig, LitePullConfig, LitePullConsumer
-from engine.client.queue_selectors import select_by_index
+from engine.client.sending.queue_choice import select_by_index
 from engine.runtime import Runtime
 from tests.asynchronous import run_by
 from tests.integration.client.cluster_users import Seen, text
@@ -36,7 +36,7 @@ async def send_to(cluster: VirtualCluster, *queue_ids: int) -> None:
 
 
 def held_pulls(cluster: VirtualCluster) -> int:
-    return cluster.broker.parts.holds.count
+    return cluster.broker.state.holds.count
 
 
 async def polling(cluster: VirtualCluster, **settings: int) -> LitePullConsumer:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from engine.admin.api.dead_letters import DeadLetterQuery
 from engine.client import (
     ConsumeConcurrentlyStatus,
     ConsumeContext,
@@ -18,7 +19,6 @@ from engine.client import (
     ConsumeOrderlyStatus,
     PushConsumer,
 )
-from engine.client.admin.dead_letters import DeadLetterQuery
 from engine.client.config import MessageModel
 from engine.foundation.errors import ConfigError, CorruptRecord
 from engine.foundation.observing import FlushDone, OffsetReport, RebalanceEvent, RetryStep
@@ -267,7 +267,7 @@ async def test_the_broker_persists_offsets_each_five_seconds_and_only_changes(
 ) -> None:
     booted_s = cluster.world.loop.time()
     await send(cluster, 1, 2, 3, queue_id=0)
-    offsets = cluster.broker.parts.offsets
+    offsets = cluster.broker.state.offsets
 
     async def persisted(offset: int) -> float:
         await cluster.admin.offsets.commit(GROUP, Q0, offset)

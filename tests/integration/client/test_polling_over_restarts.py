@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 from pathlib import Path
 
-from engine.client import Admin
+from engine.admin import Admin
 from engine.protocol.message import MessageQueue
 from engine.runtime import system_runtime
 from tests.integration.client.cluster_users import client_config

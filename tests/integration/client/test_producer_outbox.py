@@ -21,11 +21,11 @@ import psycopg
 import pytest
 
 from engine.client import Producer, SendResult
-from engine.client.outbox import OutboxTable
-from engine.client.outbox_sending import OutboxRun, send_outbox
+from engine.client.outbox.outbox_table import OutboxTable
+from engine.client.outbox.sending import OutboxRun, send_outbox
 from engine.client.sql import SqlConnection, SqlDialect
 from engine.foundation.errors import ConfigError
-from engine.foundation.limits import BODY_BYTES_MAX
+from engine.foundation.limits import BODY_BYTES_MAX, OUTBOX_REFUSALS_MAX
 from engine.protocol.message import Message, MessageExt
 from engine.runtime import system_runtime
 from pipelines.scheduler.executor import JobContext
@@ -306,6 +306,37 @@ async def test_a_row_that_no_broker_takes_is_told_and_holds_up_only_its_own_key(
         b"behind it",
     ]
     assert table.forget_before(1 << 50) == 3
+
+
+async def test_rows_of_before_that_no_broker_gives_to_consumers_are_poison_and_are_not_sent(
+    shop: Shop, engine: OurEngine
+) -> None:
+    topic = f"before-{shop.dialect.name}".lower()
+    await make_topic(engine, topic, queues=1)
+    table = shop.table(Life())
+    wrong = {"system": "SCHEDULE_TOPIC_XXXX", "illegal": "or/ders", "half": topic}
+    with closing(shop.connect()) as connection:
+        cursor = connection.cursor()
+        for key in (*wrong, "right"):
+            table.write(cursor, Message(topic, b"x", {"KEYS": key}))
+        for key, of in wrong.items():
+            half = json.dumps({"KEYS": key} | ({"TRAN_MSG": "true"} if key == "half" else {}))
+            row = (of, half, key)
+            mark = "?" if shop.dialect is SqlDialect.SQLITE else "%s"
+            change = f"topic = {mark}, properties = {mark} WHERE business_key = {mark}"
+            cursor.execute(f"UPDATE outbox_messages SET {change}", row)
+        connection.commit()
+    sent = 0
+    async with producing(engine.name_server, "shop") as producer:
+        for _ in range(OUTBOX_REFUSALS_MAX):
+            run = await once(shop, producer, Life())
+            sent += run.sent
+            shop.leases_end()
+    assert (sent, run.standing.waiting, run.standing.poison) == (1, 0, 3)
+    errors = {held.business_key: held.error for held in table.poison()}
+    assert "brokers alone write this" in errors["system"]
+    assert "half message" in errors["half"]
+    assert [message.keys for message in await read_back(engine, topic, 1)] == ["right"]
 
 
 async def test_rows_outlast_a_cluster_that_is_gone_and_a_run_has_an_end(

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from typer.testing import CliRunner
 
-from engine.client import Admin
-from engine.client.admin.scaling import Stranded, stranded_of
+from engine.admin import Admin
+from engine.admin.api.topic_scaling import Stranded, stranded_of
 from engine.protocol.codes import ResponseCode
 from engine.protocol.message import MessageExt, MessageQueue
 from engine.runtime import system_runtime

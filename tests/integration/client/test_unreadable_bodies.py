@@ -4,7 +4,7 @@ no trace hides no other from a tool.
 
 from __future__ import annotations
 
-from engine.client import Admin
+from engine.admin import Admin
 from engine.runtime import system_runtime
 from tests.integration.broker.cluster import RawClient
 from tests.integration.client.cluster_users import Seen, client_config, consuming, eventually

@@ -7,9 +7,10 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
+from engine.admin import Admin
 from engine.broker.broker import Broker
 from engine.broker.config import BrokerConfig
-from engine.client import Admin, ClientConfig, ConsumerConfig, Producer, PushConsumer
+from engine.client import ClientConfig, ConsumerConfig, Producer, PushConsumer
 from engine.client.consuming.listeners import MessageListener
 from engine.foundation.observing import Fact, HandedTail, OffsetReport, ToldUpTo
 from engine.namesrv.config import NameServerConfig
@@ -108,12 +109,12 @@ class VirtualCluster:
         )
 
         async def boot(runtime: Runtime) -> Broker:
-            broker = Broker(runtime, config)
+            broker = Broker(runtime, config, observer=self.facts)
             await broker.start()
             return broker
 
         self.broker = await self.world.node(BROKER).boot(boot)
-        self.broker.parts.observer = self.facts
+        self.facts.facts.clear()  # Those of its start.
 
     def client(self, **settings: object) -> ClientConfig:
         return ClientConfig(
@@ -154,7 +155,7 @@ class VirtualCluster:
 
     def committed(self) -> dict[int, int]:
         """Consume offsets of the group in the broker's memory, by queue id."""
-        return dict(self.broker.parts.offsets.queues(GROUP, TOPIC))
+        return dict(self.broker.state.offsets.queues(GROUP, TOPIC))
 
 
 def on_virtual_cluster(

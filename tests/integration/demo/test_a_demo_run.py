@@ -20,7 +20,7 @@ from deltalake import DeltaTable
 
 from demo.plan import LEDGER, ORDERS, OWN_INCIDENTS, PAYMENTS, Incident, make_plan
 from experiment.score import PREDICTING
-from pipelines.lake import whole_table
+from pipelines.lake.lake import whole_table
 from tests.integration.demo.conftest import DURATION_S, RUN_TIMEOUT_S, SEED, Stage
 from tests.integration.demo.process_list import demo_in, processes_of
 

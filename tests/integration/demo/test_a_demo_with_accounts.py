@@ -49,7 +49,7 @@ def test_the_clients_of_a_demo_with_accounts_are_let_in_and_a_stranger_is_not(
         for actor in (cast.name_server, cast.broker, cast.producer):
             begin(actor, "ready")
         begin(consumer, "ready")
-        cast.producer.tell('{"topic": "payments", "queue_id": 0, "key": "by-order"}')
+        cast.producer.send_line('{"topic": "payments", "queue_id": 0, "key": "by-order"}')
         cast.producer.wait_for_line("sent by-order", within_s=PATIENCE_S)
         known = admin(roles, "--credentials", str(accounts.admin))
         assert "payments" in known.stdout, known.stderr

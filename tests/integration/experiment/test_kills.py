@@ -18,7 +18,7 @@ from experiment import table
 from experiment.kills import Outcome, run_kills, to_the_end
 from experiment.plan import Flush, Listener, Victim, make_plan
 from pipelines.backtest.truths import planted
-from pipelines.lake import Lake
+from pipelines.lake.lake import Lake
 from tests.pipelines.in_process import SHORT, driver_of
 
 KILLS = 6
@@ -37,7 +37,7 @@ def outcome(lake: Lake) -> Outcome:
     def compute(target: Lake) -> None:
         to_the_end(driver_of(Path(target.root), evaluation=SHORT))
 
-    return run_kills(plan, Path(lake.root).parent / "home", lake, compute=compute, tell=print)
+    return run_kills(plan, Path(lake.root).parent / "home", lake, compute=compute, report=print)
 
 
 def test_every_message_that_a_kill_repeats_lies_in_a_range_recorded_before(
@@ -100,7 +100,7 @@ def test_a_kill_is_told_with_its_victims_and_the_broker_s_next_flush_mode(
 
 @pytest.mark.slow
 @pytest.mark.timeout(3_600)
-def test_of_a_hundred_kills_half_have_a_certain_part_and_half_of_what_is_foreseen_comes(
+def test_of_a_hundred_kills_half_have_a_certain_part_and_four_fifths_of_what_is_foreseen_come(
     tmp_path: Path,
 ) -> None:
     """As the command judges it, with gold computed by Spark."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from engine.client.admin import Admin
+from engine.admin import Admin
 from engine.client.config import ClientConfig
 from engine.observer.broker_watch import Watched
 from engine.observer.cluster_watch import GONE_AFTER_MS, ClusterWatch
@@ -45,7 +45,8 @@ from engine.protocol.message_record import encode_record
 from engine.remoting import Handler, Peer, RpcServer
 from engine.runtime import system_runtime
 from engine.telemetry.frames import decode_frames
-from tests.integration.broker.spooled import spooled
+from tests.integration.broker.cluster import eventually
+from tests.integration.broker.spooled import picked, spooled
 
 BORN_MS = 1_700_000_000_000
 """When the brokers began."""
@@ -78,6 +79,10 @@ class PlayedBroker:
         self.jstack: str | None = None
         """The stacks of every member's threads."""
         self.messages: dict[Place, list[MessageExt]] = {}
+        self.topics_version = 1
+        """Of its topic table, as the name server has it."""
+        self.first_ms: dict[Place, int] = {}
+        """When the first message of a queue was stored, unless it is when the broker began."""
         self.answers: dict[int, Handler] = {}
         """Other answers than the usual ones."""
         self.asked: Counter[int] = Counter()
@@ -94,7 +99,9 @@ class PlayedBroker:
             Code.GET_CONSUMER_CONNECTION_LIST: self._connections,
             Code.GET_CONSUMER_RUNNING_INFO: self._running,
             Code.PULL_MESSAGE: self._read,
+            Code.QUERY_MESSAGE: self._query,
             Code.QUERY_CONSUME_TIME_SPAN: self._spans,
+            Code.GET_EARLIEST_MSG_STORETIME: self._first,
         }
         self._server = RpcServer(system_runtime(), dict.fromkeys(self.usual, self._answer))
 
@@ -159,6 +166,10 @@ class PlayedBroker:
         found = {self._queue(at): ends for at, ends in self.queues.items() if at[0] == topic}
         return ok(request, TopicStatsTable(found).encode())
 
+    def _first(self, _peer: Peer, request: RemotingCommand) -> RemotingCommand:
+        place = request.fields["topic"], int(request.fields["queueId"])
+        return ok(request, timestamp=str(self.first_ms.get(place, BORN_MS)))
+
     def _connections(self, _peer: Peer, request: RemotingCommand) -> RemotingCommand:
         group = request.fields["consumerGroup"]
         members = self.members.get(group, {})
@@ -195,6 +206,15 @@ class PlayedBroker:
         if not found:
             return request.respond(ResponseCode.PULL_NOT_FOUND, "nothing there")
         return ok(request, b"".join(bytes(encode_record(message)) for message in found))
+
+    def _query(self, _peer: Peer, request: RemotingCommand) -> RemotingCommand:
+        topic, key = request.fields["topic"], request.fields["key"]
+        stored = [one for place, kept in self.messages.items() if place[0] == topic for one in kept]
+        found = [one for one in stored if one.uniq_key == key]
+        if not found:
+            return request.respond(ResponseCode.QUERY_NOT_FOUND, "nothing there")
+        body = b"".join(bytes(encode_record(message)) for message in found)
+        return ok(request, body, indexLastUpdateTimestamp="0", indexLastUpdatePhyoffset="0")
 
 
 @dataclass
@@ -236,6 +256,13 @@ class PlayedCluster:
             {cluster: list(of) for cluster, of in told.items()},
         )
 
+    def topics_version(self, _peer: Peer, request: RemotingCommand) -> RemotingCommand:
+        """Of a broker's topic table; a version that is equal would be taken for a sign of life."""
+        address = request.fields["brokerAddr"]
+        (version,) = [one.topics_version for one in self.brokers if one.address == address]
+        assert DataVersion.decode(request.body).counter != version
+        return ok(request, DataVersion(counter=version).encode(), changed="true")
+
     def route(self) -> TopicRouteData:
         """The way to any topic."""
         return TopicRouteData(
@@ -247,6 +274,26 @@ class PlayedCluster:
         """Rows of a broker's observer so far, oldest first."""
         home = self.folder / broker.cluster / broker.name / "observer"
         return spooled(home, table) if (home / "spool").exists() else []
+
+    async def says_at_last(
+        self,
+        broker: PlayedBroker,
+        table: str,
+        *names: str,
+        wanted: tuple[Any, ...],
+        **where: object,
+    ) -> None:
+        """Wait until the newest row of a table, of those with such values, says this."""
+
+        def newest() -> tuple[Any, ...]:
+            rows = self.told(broker, table)
+            rows = [row for row in rows if all(row[one] == value for one, value in where.items())]
+            return picked(rows[-1], *names) if rows else ()
+
+        async def is_said() -> bool:
+            return newest() == wanted
+
+        await eventually(is_said, f"{wanted}, not {newest()}")
 
     def horizon_us(self, broker: PlayedBroker) -> int:
         """Up to when its observer says that all was told."""
@@ -264,6 +311,7 @@ async def played_cluster(folder: Path, *brokers: PlayedBroker) -> AsyncIterator[
         {
             Code.GET_BROKER_CLUSTER_INFO: lambda _, ask: ok(ask, cluster.info().encode()),
             Code.GET_ROUTEINFO_BY_TOPIC: lambda _, ask: ok(ask, cluster.route().encode()),
+            Code.QUERY_DATA_VERSION: cluster.topics_version,
         },
     )
     cluster.namesrv = f"127.0.0.1:{await name_server.start('127.0.0.1', 0)}"

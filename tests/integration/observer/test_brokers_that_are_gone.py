@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from engine.client.admin import Admin
+from engine.admin import Admin
 from engine.client.config import ClientConfig
 from engine.foundation.errors import ConfigError
 from engine.observer.homes import noted_in, take_home
@@ -16,8 +16,8 @@ from engine.observer.retiring import retire, retired_brokers
 from engine.runtime import SystemDisk, system_runtime
 from engine.telemetry.shipper.shipper import Shipper
 from engine.telemetry.telemetry import SPOOL_DIRECTORY
+from pipelines.base.settings import Evaluation
 from pipelines.marts.declared import steps
-from pipelines.settings import Evaluation
 from tests.integration.broker.cluster import eventually
 from tests.integration.observer.played_cluster import (
     PlayedBroker,
@@ -116,6 +116,8 @@ async def test_one_that_went_while_no_observer_ran_is_told_by_the_next(tmp_path:
             await told_gone(cluster, goes)
         assert kinds(cluster, goes).count("BROKER_GONE") == 1
         assert kinds(cluster, goes).count("BOOT") == 1, "it is said of the life that was seen"
+        told = [one for one in cluster.told(goes, "lifecycle") if one["kind"] == "BOOT"]
+        assert [(one["first_seen"], one["detail"]) for one in told] == [(True, "seen from outside")]
         heard = len(cluster.heard)
         async with observing(cluster, gone_after_ms=SOON_MS):
             count = cluster.listed_count

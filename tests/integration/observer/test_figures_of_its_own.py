@@ -6,8 +6,8 @@ from pathlib import Path
 
 from engine.runtime import system_runtime
 from engine.telemetry.shipper.shipper import Shipper
+from pipelines.base.settings import Evaluation
 from pipelines.marts.declared import needed_for
-from pipelines.settings import Evaluation
 from tests.integration.broker.cluster import eventually
 from tests.integration.observer.played_cluster import PlayedBroker, observing, played_cluster
 from tests.pipelines.partition import bronze_of, run

@@ -16,7 +16,7 @@ from engine.runtime import SystemDisk, system_runtime
 from engine.telemetry.shipper.known_observers import known_observers
 from engine.telemetry.shipper.shipper import Shipper
 from engine.telemetry.telemetry import SPOOL_DIRECTORY, EmitterIdentity, Telemetry
-from pipelines.lake import Lake
+from pipelines.lake.lake import Lake
 from tests.integration.broker.cluster import eventually
 from tests.integration.broker.spooled import spooled
 from tests.integration.observer.played_cluster import (

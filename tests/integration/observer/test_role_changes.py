@@ -10,13 +10,13 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from dashboards.data import LakeData
-from dashboards.desk import Desk
+from dashboards.page_context import PageContext
 from dashboards.pages import group, overview
+from dashboards.reads.lake_data import LakeData
 from engine.runtime import system_runtime
 from engine.telemetry.shipper.shipper import Shipper
 from engine.telemetry.telemetry import SPOOL_DIRECTORY
-from pipelines.lake import Lake
+from pipelines.lake.lake import Lake
 from tests.integration.broker.cluster import eventually
 from tests.integration.observer.played_cluster import (
     BORN_MS,
@@ -73,6 +73,8 @@ async def test_a_slave_that_becomes_the_master_is_told_once_in_the_life_that_beg
         kinds = [one["kind"] for one in cluster.told(first, "lifecycle")]
         life = [kind for kind in kinds if kind in {"BOOT", "OBSERVED", "ROLE_CHANGE"}]
         assert life[-3:] == ["BOOT", "OBSERVED", "ROLE_CHANGE"]
+        boot = [one for one in cluster.told(first, "lifecycle") if one["kind"] == "BOOT"][-1]
+        assert (boot["first_seen"], boot["detail"]) == (False, "seen from outside")
 
 
 async def test_a_master_that_steps_down_and_has_no_successor_is_told_with_its_next_answer(
@@ -135,7 +137,9 @@ async def test_it_is_in_the_feed_and_a_line_on_the_axes_of_time(tmp_path: Path) 
         f"broker-a: role change ({second.address} is master, was slave 1; "
         f"{first.address} is slave 1, was master)"
     )
-    desk = Desk(LakeData(Lake.at(str(lake))), lambda: datetime.now(UTC) + timedelta(seconds=1))
+    desk = PageContext(
+        LakeData(Lake.at(str(lake))), lambda: datetime.now(UTC) + timedelta(seconds=1)
+    )
     of_all = overview.content(desk, "", "dark")
     assert said in plain(of_all[7]), "the feed"
     assert "broker: restart, role, silence" in plain(of_all)

@@ -6,17 +6,19 @@ import asyncio
 import re
 import sys
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from engine.observer.cluster_watch import ClusterWatch
 from engine.observer.look_metrics import pages_of
 from engine.observer.look_times import LookTimes
 from engine.protocol.codes import RequestCode as Code
 from tests.integration.broker.cluster import eventually
 from tests.integration.observer.played_cluster import PlayedBroker, observing, played_cluster
-from tests.integration.observer.test_brokers_that_misbehave import late_by
+from tests.integration.observer.test_brokers_that_misbehave import late_by, saying
 
 PERIOD_MS = 1_000
 LATE_S = 1.2
@@ -109,3 +111,41 @@ def test_of_a_broker_that_was_never_looked_at_no_time_is_told() -> None:
     assert figures["look_seconds", "gone"] == 5
     assert figures["failed_looks_total", "gone"] == 1
     assert figures["looks_total", "new"] == 0
+
+
+async def is_known(watch: ClusterWatch) -> bool:
+    """Is the broker watched?"""
+    return ("c1", "one") in watch.times
+
+
+async def has_looked(times: LookTimes, *, failed: int) -> bool:
+    """Were there looks, and so many that failed?"""
+    return times.looks > 0 and times.failed >= failed
+
+
+async def test_looks_that_nobody_answered_leave_a_gap_that_is_reported_over_restarts_too(
+    tmp_path: Path,
+) -> None:
+    broker = PlayedBroker("one")
+
+    def missed() -> list[dict[str, Any]]:
+        rows = cluster.told(broker, "lifecycle")
+        return [row for row in rows if row["kind"] == "LOOKS_MISSED"]
+
+    async def is_told(count: int) -> bool:
+        return len(missed()) == count
+
+    async with played_cluster(tmp_path, broker) as cluster:
+        async with observing(cluster, period_ms=200) as watch:
+            await eventually(lambda: is_known(watch), "the broker is watched")
+            times = watch.times["c1", "one"]
+            await eventually(lambda: has_looked(times, failed=0), "a look")
+            broker.answers[Code.GET_BROKER_RUNTIME_INFO] = saying(b"nonsense")
+            await eventually(lambda: has_looked(times, failed=3), "looks that fail")
+            broker.answers.clear()
+            await eventually(lambda: is_told(1), "a gap", within_s=20)
+        await asyncio.sleep(1.0)
+        async with observing(cluster, period_ms=200):
+            await eventually(lambda: is_told(2), "the gap between two observers", within_s=20)
+    first, second = missed()
+    assert first["time_from"] < second["time_from"]

@@ -16,14 +16,14 @@ import pytest
 from typer.testing import CliRunner
 
 from engine.foundation.errors import ConfigError
-from pipelines.alerting.store import operations
-from pipelines.alerting.store.database import Database
-from pipelines.alerting.store.operations import RUNNING_MAX, SILENT_US, Operation
-from pipelines.alerting.store.tables import Ended
-from pipelines.operations import asking
-from pipelines.operations.asking import found, stop, told_of
+from pipelines.database import operations
+from pipelines.database.clock import database_ms
+from pipelines.database.database import Database
+from pipelines.database.operations import RUNNING_MAX, SILENT_US, Operation
+from pipelines.database.tables import Ended
+from pipelines.operations import service
 from pipelines.operations.processes import identity
-from pipelines.scheduler.store.clock import database_ms
+from pipelines.operations.service import found, stop, told_of
 from tests.integration.alerting.stores import sqlite_address
 from tidemark import app
 
@@ -82,7 +82,7 @@ def begun(database: Database, address: str, *, lasts_us: int = HOUR_US) -> tuple
     )
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("TIDEMARK_DATABASE", address)
-        asking.launch("lasts", address)
+        service.launch("lasts", address)
     one = until(database, "lasts", lambda one: "ready" in one.said)
     assert one.pid is not None
     children = Path(f"/proc/{one.pid}/task/{one.pid}/children").read_text().split()
@@ -111,7 +111,7 @@ def test_it_answers_at_once_and_its_end_is_known_after_who_asked_is_gone(
     assert "FAILED" in asked(address, "list")
     assert not (tmp_path / "no-lake").exists()
     assert "one that begins with" in asked(address, "run", "--", "broker", code=1)
-    assert "one that there is" in asked(address, "show", "another", code=1)
+    assert "there is no operation 'another'" in asked(address, "show", "another", code=1)
 
 
 def test_the_same_id_is_the_same_operation(tmp_path: Path, address: str) -> None:
@@ -195,7 +195,7 @@ def test_one_whose_process_is_silent_is_lost_for_good(database: Database) -> Non
     assert not operations.end(database, "far", Ended.DONE, result="{}", now_us=moment)
     assert operations.running(database, "report", now_us=moment) == ()
     with pytest.raises(ConfigError, match="kept at elsewhere"):
-        asking.ask_to_end(just)
+        service.ask_to_end(just)
 
 
 def test_only_the_process_that_was_seen_dead_loses_it(database: Database) -> None:

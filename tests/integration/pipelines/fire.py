@@ -22,11 +22,11 @@ import pyarrow.dataset as ds
 from deltalake.exceptions import DeltaError
 
 from engine.telemetry.shipper.arrow_schemas import Speaker, SpooledRow
-from engine.telemetry.shipper.lake import BronzeTable
+from engine.telemetry.shipper.bronze_table import BronzeTable
 from engine.telemetry.tables import LIFECYCLE
-from pipelines.lake import Lake
-from pipelines.read_places import note_places
-from pipelines.tail import AddedFile, LogTruncated, Place, read_tail, snapshot
+from pipelines.lake.lake import Lake
+from pipelines.lake.read_places import note_places
+from pipelines.lake.tail import AddedFile, LogTruncated, Place, read_tail, snapshot
 from pipelines.upkeep.maintainer import Maintainer
 from pipelines.upkeep.settings import Upkeep
 from pipelines.upkeep.work import vacuum

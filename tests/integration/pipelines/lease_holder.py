@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import sys
 
-from pipelines.lake import Lake
-from pipelines.lease import LeaseHeld, acquire
+from pipelines.lake.lake import Lake
+from pipelines.lake.lease import LeaseHeld, acquire
 
 
 def say(text: object) -> None:

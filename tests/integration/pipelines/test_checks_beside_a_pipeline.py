@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.lake import Lake
+from pipelines.lake.lake import Lake
 from tests.gold_lake import write_gold_lake
 
 ROOT = Path(__file__).parents[3]

@@ -15,9 +15,9 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from pipelines.lake import Lake
-from pipelines.lease import Holder, acquire, holder_of
-from pipelines.read_places import note_places
+from pipelines.lake.lake import Lake
+from pipelines.lake.lease import Holder, acquire, holder_of
+from pipelines.lake.read_places import note_places
 from pipelines.upkeep.maintainer import ROLE
 
 ROOT = Path(__file__).parents[3]

@@ -16,9 +16,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from engine.telemetry.tables import BY_NAME, CONSUME_OFFSETS
-from pipelines.lake import Lake
-from pipelines.small_files import SmallFiles
-from pipelines.tail import AddedFile, Place, newest_place, read_tail, snapshot
+from pipelines.lake.lake import Lake
+from pipelines.lake.small_files import SmallFiles
+from pipelines.lake.tail import AddedFile, Place, newest_place, read_tail, snapshot
 from tests.integration.pipelines.s3_server import BUCKET, ROOT, s3_server
 from tests.racing_drivers import opened, recorded_at_once
 
@@ -106,7 +106,7 @@ def tend_until_merged(lake: Lake) -> None:
     """By a process that is told that this day is over: merges wait for many files otherwise."""
     script = (
         "import sys; from datetime import UTC, datetime, timedelta;"
-        "from pipelines.lake import Lake; from pipelines.upkeep.maintainer import Maintainer;"
+        "from pipelines.lake.lake import Lake; from pipelines.upkeep.maintainer import Maintainer;"
         "from pipelines.upkeep.settings import Upkeep;"
         "Maintainer(Lake.at(sys.argv[1]), Upkeep(), print)"
         ".round(datetime.now(UTC) + timedelta(days=2))"

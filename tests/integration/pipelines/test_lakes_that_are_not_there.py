@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from engine.foundation.errors import LakeError
 from pipelines.alerting.history.table import HistoryTable
-from pipelines.lake import Lake
+from pipelines.lake.lake import Lake
 from tidemark import COMMANDS, app, load
 
 COMMAND = Path(sys.prefix) / "bin" / "tidemark"

@@ -16,9 +16,9 @@ from pathlib import Path
 import pytest
 
 from engine.foundation.errors import LakeError
-from pipelines.lake import Lake
-from pipelines.lease import LEASES, Holder, LeaseHeld, acquire, holder_of
-from pipelines.small_files import SmallFiles
+from pipelines.lake.lake import Lake
+from pipelines.lake.lease import LEASES, Holder, LeaseHeld, acquire, holder_of
+from pipelines.lake.small_files import SmallFiles
 from tests.integration.pipelines.s3_server import BUCKET, ROOT, s3_server
 
 HEARTBEAT_S = 0.3

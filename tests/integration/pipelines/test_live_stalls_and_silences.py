@@ -15,15 +15,10 @@ import pyarrow.compute as pc
 from engine.foundation.observing import OffsetReport
 from engine.runtime import system_runtime
 from engine.telemetry.shipper.shipper import IDLE_SHIPMENT_S, Shipper
-from pipelines.settings import Evaluation
+from pipelines.base.settings import Evaluation
 from tests.integration.broker.cluster import TOPIC, RawClient, broker_config, cluster
 from tests.integration.broker.spooled import picked, spooled, spooled_in_order
-from tests.integration.client.cluster_users import (
-    SUCCESS,
-    Seen,
-    consuming,
-    eventually,
-)
+from tests.integration.client.cluster_users import SUCCESS, Seen, consuming, eventually
 from tests.integration.client.test_stacks_of_frozen_heads import Freezer
 from tests.pipelines.marts.judges import JUDGES
 from tests.pipelines.partition import bronze_of, run
@@ -148,7 +143,7 @@ async def test_after_a_loss_all_is_known_again_within_seconds(tmp_path: Path) ->
         impossible = OffsetReport(
             "g", TOPIC, 0, 2**70, None, "COMMIT_RPC", "TIMER", "c", True, 0, 1
         )
-        running.broker.parts.observer.observe(impossible)
+        running.broker.state.observer.observe(impossible)
         await asyncio.sleep(10)
         await asyncio.to_thread(shipped(tmp_path).ship_all)
         bronze = bronze_of(tmp_path / "lake")

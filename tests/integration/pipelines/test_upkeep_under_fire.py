@@ -18,7 +18,7 @@ import pyarrow as pa
 import pytest
 
 from engine.telemetry.tables import LIFECYCLE
-from pipelines.lake import Lake, whole_table
+from pipelines.lake.lake import Lake, whole_table
 from tests.amounts import kills
 
 ROOT = Path(__file__).parents[3]

@@ -18,12 +18,12 @@ from pathlib import Path
 from typing import Any
 
 from demo.ports import free_port_block
-from pipelines.alerting.store.database import Database
+from pipelines.database.clock import machine_ms
+from pipelines.database.database import Database
 from pipelines.scheduler.run_life import ENDED, RunState
 from pipelines.scheduler.schedules import schedule_of
 from pipelines.scheduler.store import groups, jobs, results
 from pipelines.scheduler.store.audit import Change
-from pipelines.scheduler.store.clock import machine_ms
 from tests.integration.scheduler.parties import CONTEXT, is_alive, until
 from tests.integration.scheduler.processes import ROOT
 from tests.integration.scheduler.stores import APP, settings

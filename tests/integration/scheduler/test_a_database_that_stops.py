@@ -14,13 +14,13 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.alerting.store.database import LOCK_WAIT_S, Database
+from pipelines.database.clock import machine_ms
+from pipelines.database.database import LOCK_WAIT_S, Database
 from pipelines.scheduler.planning import WINDOW_MS
 from pipelines.scheduler.run_life import ENDED, RunState
 from pipelines.scheduler.schedules import Schedule, schedule_of
 from pipelines.scheduler.store import groups, jobs, results
 from pipelines.scheduler.store.audit import Change
-from pipelines.scheduler.store.clock import machine_ms
 from tests.integration.alerting.stores import address_of, sqlite_address
 from tests.integration.client.database_servers import stoppable_postgresql
 from tests.integration.scheduler.parties import executor_here, until

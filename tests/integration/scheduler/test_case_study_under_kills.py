@@ -21,13 +21,13 @@ import sqlalchemy as sa
 from obstore.store import S3Store
 
 from demo.ports import free_port_block
-from pipelines.alerting.store.database import Database
+from pipelines.database.clock import machine_ms
+from pipelines.database.database import Database
 from pipelines.scheduler.centre.serving import serve
 from pipelines.scheduler.executor.serving import TOKEN_VARIABLE
 from pipelines.scheduler.job_settings import JobSettings
 from pipelines.scheduler.store import groups, jobs, registry
 from pipelines.scheduler.store.audit import Change
-from pipelines.scheduler.store.clock import machine_ms
 from tests.amounts import kills as kill_so_many
 from tests.integration.alerting.stores import postgresql_address, sqlite_address
 from tests.integration.pipelines.s3_server import BUCKET, s3_server

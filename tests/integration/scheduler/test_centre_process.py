@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 
 from engine.foundation.errors import ConfigError, ConnectFailed
-from pipelines.alerting.store.database import Database
+from pipelines.database.clock import machine_ms
+from pipelines.database.database import Database
 from pipelines.scheduler.centre.serving import serve
 from pipelines.scheduler.centre.token_book import TokenBook
 from pipelines.scheduler.job_settings import GLUE_TYPES
 from pipelines.scheduler.run_life import ENDED, RunState
 from pipelines.scheduler.store import groups, jobs, registry, results
 from pipelines.scheduler.store.audit import Change
-from pipelines.scheduler.store.clock import machine_ms
 from pipelines.scheduler.wire.addresses import Address
 from pipelines.scheduler.wire.client import AdminClient, Caller, opened_caller
 from pipelines.scheduler.wire.messages import Answer, Registration, RunRequest, RunResult, refused

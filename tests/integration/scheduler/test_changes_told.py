@@ -13,15 +13,15 @@ import typer
 from typer.testing import CliRunner
 
 from engine.foundation.errors import ConfigError
-from pipelines.alerting.store.database import Database
-from pipelines.scheduler.commands import app
-from pipelines.scheduler.desk import Desk
+from pipelines.database.clock import database_ms
+from pipelines.database.database import Database
+from pipelines.own_jobs.commands import app
 from pipelines.scheduler.importing.xxl_job import taken_run, taking
 from pipelines.scheduler.roles import Actor
 from pipelines.scheduler.run_life import RunState
 from pipelines.scheduler.schedules import zone_of
+from pipelines.scheduler.service import Desk
 from pipelines.scheduler.store import passes, registry, results, upkeep
-from pipelines.scheduler.store.clock import database_ms
 from pipelines.scheduler.store.tables import metadata
 from tests.integration.alerting.stores import sqlite_address
 from tests.integration.scheduler.stores import (
@@ -233,10 +233,10 @@ def test_a_preview_is_refused_where_the_change_is(tmp_path: Path) -> None:
     address = sqlite_address(tmp_path)
     a_shop(address)
     for words, told in (
-        (("edit", "1", "retries=0"), "another than now"),
-        (("edit", "1", "children=99"), "a job that there is"),
-        (("remove", "2"), "no workflow has as a step"),
-        (("run", "99"), "a job that there is"),
+        (("edit", "1", "retries=0"), "nothing changed"),
+        (("edit", "1", "children=99"), "there is no job 99"),
+        (("remove", "2"), "so it cannot be removed"),
+        (("run", "99"), "there is no job 99"),
     ):
         done = CliRunner().invoke(app, ["jobs", *words, "--preview", "--database", address])
         assert done.exit_code == 1
@@ -308,10 +308,10 @@ def test_what_would_be_made_is_previewed_refused_as_it_would_be_and_leaves_no_tr
     ("words", "told"),
     [
         (("jobs", "add", "--group", "other", "title="), "a name that people know it by"),
-        (("jobs", "copy", "99"), "a job that there is"),
-        (("scheduler", "groups", "add", "other"), "one that no group has yet"),
-        (("scheduler", "groups", "remove", APP), "one without jobs"),
-        (("scheduler", "users", "remove", "nobody"), "a user that there is"),
+        (("jobs", "copy", "99"), "there is no job 99"),
+        (("scheduler", "groups", "add", "other"), "group 'other' exists already"),
+        (("scheduler", "groups", "remove", APP), f"group {APP!r} has 3 jobs"),
+        (("scheduler", "users", "remove", "nobody"), "there is no user 'nobody'"),
     ],
 )
 def test_a_preview_of_what_is_made_is_refused_where_making_is(
@@ -349,7 +349,7 @@ def test_a_rehearsal_is_undone_also_by_other_eyes_and_when_it_fails(database: Da
         tried = Desk(rehearsed, Actor("root", is_admin=True), lambda: NOW_MS)
         job_id = tried.add_job("rehearsed", settings())
         assert tried.start_job(job_id).job is not None
-        with pytest.raises(ConfigError, match="one that no group has yet"):
+        with pytest.raises(ConfigError, match="exists already"):
             tried.add_group("rehearsed")
         assert tried.job(job_id).is_active
         assert rehearsed.is_trial

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from engine.foundation.errors import ConfigError
-from pipelines.alerting.store.database import Database
+from pipelines.database.database import Database
 from pipelines.scheduler.centre.calls import Sight, WiredExecutors
 from pipelines.scheduler.centre.token_book import TokenBook
 from pipelines.scheduler.executor.worker import Worker

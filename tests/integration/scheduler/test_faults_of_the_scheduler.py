@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from pipelines.alerting.store.database import Database
+from pipelines.database.clock import machine_ms
+from pipelines.database.database import Database
 from pipelines.scheduler.centre.calls import WiredExecutors
 from pipelines.scheduler.centre.token_book import TokenBook
 from pipelines.scheduler.run_life import OK, RunEvent, RunState
 from pipelines.scheduler.store import groups, jobs, passes, registry, results, tables
-from pipelines.scheduler.store.clock import machine_ms
 from pipelines.scheduler.store.run_rows import planned_row
 from pipelines.scheduler.store.sending import Sending
 from pipelines.scheduler.wire.client import AdminClient, opened_caller

@@ -12,9 +12,9 @@ import pymysql
 import pytest
 from typer.testing import CliRunner
 
-from pipelines.alerting.store.database import Database
-from pipelines.scheduler.commands import app
-from pipelines.scheduler.for_commands import user_name
+from pipelines.base.command_options import user_name
+from pipelines.database.database import Database
+from pipelines.scheduler.commands.app import app
 from pipelines.scheduler.run_life import RunState
 from pipelines.scheduler.store import glue, jobs, people, results
 from provision import servers

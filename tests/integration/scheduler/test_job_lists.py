@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from pipelines.alerting.store.database import Database
+from pipelines.database.database import Database
 from pipelines.scheduler.run_life import RunState
 from pipelines.scheduler.store import groups, job_lists, jobs
 from pipelines.scheduler.store.job_lists import (

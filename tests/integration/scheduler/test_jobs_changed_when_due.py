@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 
-from pipelines.alerting.store.database import Database
+from pipelines.database.database import Database
 from pipelines.scheduler.run_life import OK, RunState
 from pipelines.scheduler.store import jobs, kills, passes, results
 from tests.integration.scheduler.stores import (

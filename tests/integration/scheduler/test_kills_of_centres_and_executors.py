@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from pipelines.database.clock import machine_ms
 from pipelines.scheduler.planning import WINDOW_MS
 from pipelines.scheduler.store import results
-from pipelines.scheduler.store.clock import machine_ms
 from tests.amounts import kills
 from tests.integration.alerting.stores import postgresql_address, sqlite_address
 from tests.integration.scheduler.kill_story import CENTRES, killed_at_random, playing, settled

@@ -11,13 +11,13 @@ import pytest
 from typer.testing import CliRunner
 
 from engine.foundation.errors import ConnectFailed
-from pipelines.alerting.store.database import Database
+from pipelines.database.clock import machine_ms
+from pipelines.database.database import Database
 from pipelines.scheduler.centre.last_lines import LastLines
 from pipelines.scheduler.centre.run_requests import kill_run, log_of_run
-from pipelines.scheduler.commands import app
+from pipelines.scheduler.commands.app import app
 from pipelines.scheduler.run_life import RunEvent, RunState
 from pipelines.scheduler.store import groups, jobs, passes, registry, results
-from pipelines.scheduler.store.clock import machine_ms
 from pipelines.scheduler.store.troubles import troubles
 from pipelines.scheduler.wire.client import opened_caller
 from tests.integration.alerting.stores import sqlite_address

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from pipelines.alerting.store.database import Database
+from pipelines.database.clock import machine_ms
+from pipelines.database.database import Database
 from pipelines.scheduler.open_api import DEEDS, ELSEWHERE, OWN_TOKEN
 from pipelines.scheduler.store import audit, groups, jobs, results
 from pipelines.scheduler.store.audit import Change
-from pipelines.scheduler.store.clock import machine_ms
 from pipelines.scheduler.wire.addresses import Address
 from pipelines.scheduler.wire.client import Caller, headers_of, opened_caller
 from pipelines.scheduler.wire.messages import Answer

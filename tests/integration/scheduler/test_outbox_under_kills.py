@@ -20,11 +20,11 @@ import pytest
 
 from demo.ports import free_port_block
 from engine.protocol.message import MessageExt
-from pipelines.alerting.store.database import Database
+from pipelines.database.clock import machine_ms
+from pipelines.database.database import Database
 from pipelines.scheduler.executor.serving import TOKEN_VARIABLE
 from pipelines.scheduler.store import groups, jobs, results
 from pipelines.scheduler.store.audit import Change
-from pipelines.scheduler.store.clock import machine_ms
 from tests.amounts import kills
 from tests.integration.alerting.stores import sqlite_address
 from tests.integration.client.cluster_users import Seen, consuming, eventually

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 import sqlalchemy as sa
 
-from pipelines.alerting.store.database import Database
+from pipelines.database.database import Database
 from pipelines.scheduler.passwords import NO_PASSWORD
 from pipelines.scheduler.roles import Actor, Deed, may
 from pipelines.scheduler.store import groups, people, sessions

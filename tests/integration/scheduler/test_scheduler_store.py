@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import sqlalchemy as sa
 
-from pipelines.alerting.store.database import Database
+from pipelines.database.clock import database_ms, machine_ms
+from pipelines.database.database import Database
 from pipelines.scheduler.run_life import CLAIM_MS, FAILED, OK, QUIET_MS, RunEvent, RunState
 from pipelines.scheduler.store import glue, jobs, passes, registry, results, tables, upkeep
-from pipelines.scheduler.store.clock import database_ms, machine_ms
 from tests.integration.scheduler.stores import (
     ADDRESSES,
     APP,

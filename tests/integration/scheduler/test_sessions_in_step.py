@@ -18,7 +18,7 @@ import pipelines.alerting
 import pipelines.scheduler
 from engine.foundation.errors import ConfigError
 from pipelines.alerting.store import people as alert_people
-from pipelines.alerting.store.database import Database
+from pipelines.database.database import Database
 from pipelines.scheduler.importing.xxl_job import TakenGroup, Taking
 from pipelines.scheduler.run_life import OK, RunState
 from pipelines.scheduler.store import (

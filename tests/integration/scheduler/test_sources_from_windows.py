@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from pipelines.alerting.store.database import Database
+from pipelines.database.database import Database
 from pipelines.scheduler.store import glue, jobs, tables
 from tests.integration.alerting.stores import sqlite_address
 from tests.integration.scheduler.parties import executor_here, receiving_admin
@@ -75,4 +75,25 @@ def test_it_is_stored_without_them_by_the_command_and_read_so_from_an_older_stor
     with database.writing() as connection:
         connection.execute(tables.jobs.update().values(glue_source=WINDOWS))
     assert jobs.job_of(database, 1).settings.glue_source == UNIX
+    database.close()
+
+
+def test_a_version_of_an_older_store_is_shown_and_given_back_as_it_runs(tmp_path: Path) -> None:
+    add = ("jobs", "add", "--group", "g", "title=a", "glueType=GLUE_SHELL", "glueSource=echo 1")
+    asked(tmp_path, *add)
+    asked(tmp_path, "jobs", "glue", "edit", "1", "-", told="echo 2")
+    database = Database.at(sqlite_address(tmp_path))
+    versions = tables.glue_versions
+    with database.writing() as connection:
+        older = versions.update().where(versions.c.glue_id == 1)
+        connection.execute(older.values(source=WINDOWS))
+    assert asked(tmp_path, "jobs", "glue", "show", "1", "1") == UNIX.strip()
+    shown = json.loads(asked(tmp_path, "jobs", "glue", "show", "1", "1", "--json"))
+    assert shown["source"] == UNIX
+    asked(tmp_path, "jobs", "glue", "back", "1", "1")
+    assert jobs.job_of(database, 1).settings.glue_source == UNIX
+    with database.writing() as connection:
+        connection.execute(older.values(source="1\r\n2", glue_type="GLUE_PYTHON"))
+    shown = json.loads(asked(tmp_path, "jobs", "glue", "show", "1", "1", "--json"))
+    assert shown["source"] == "1\r\n2", "other languages are as stored"
     database.close()

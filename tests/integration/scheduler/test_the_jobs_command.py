@@ -7,8 +7,10 @@ from pathlib import Path
 
 from typer.testing import CliRunner
 
-from pipelines.scheduler.commands import app
-from pipelines.scheduler.for_commands import user_name
+from pipelines.base.command_options import user_name
+from pipelines.database.database import Database
+from pipelines.scheduler.commands.app import app
+from pipelines.scheduler.store import tables
 from tests.integration.alerting.stores import sqlite_address
 
 
@@ -30,9 +32,9 @@ def test_a_job_is_added_started_changed_run_and_shown(tmp_path: Path) -> None:
     assert ask("list") == "1  the lag report  CRON 0 0 8 * * ?  paused"
     assert ask("start", "1").endswith("Z")
     assert len(json.loads(ask("next", "1", "--count", "3", "--json"))) == 3
-    ask("edit", "1", "schedule_text=0 0 9 * * ?", "children=1")
-    assert "another than now" in ask("edit", "1", "retries=2", code=1)
-    assert "another than now" in ask("edit", "1", code=1)
+    ask("edit", "1", "schedule_text=0 0 9 * * ?", "parameters=x")
+    assert "nothing changed: every value is as it was" in ask("edit", "1", "retries=2", code=1)
+    assert "nothing changed: every value is as it was" in ask("edit", "1", code=1)
     assert "a day that its months have" in ask("edit", "1", "schedule_text=0 0 0 30 2 ?", code=1)
     assert "NAME=VALUE" in ask("edit", "1", "scheduled=daily", code=1)
     shown = json.loads(ask("show", "1", "--json"))
@@ -42,7 +44,42 @@ def test_a_job_is_added_started_changed_run_and_shown(tmp_path: Path) -> None:
     assert (run["state"], run["cause"][:5]) == ("PLANNED", "hand:")
     ask("pause", "1")
     ask("remove", "1")
-    assert "a job that there is" in ask("show", "1", code=1)
+    assert "there is no job 1" in ask("show", "1", code=1)
+
+
+def test_a_change_that_is_done_says_what_became_another(tmp_path: Path) -> None:
+    def ask(*words: str) -> str:
+        return asked(tmp_path, *words)
+
+    ask("jobs", "add", "--group", "g", "title=a", "handler=h", "retries=1")
+    edited = ask("jobs", "edit", "1", "title=b", "retries=2")
+    assert edited == "title: 'a' → 'b'\nretries: 1 → 2\nnext, once it is started (UTC): none"
+    source = ask("jobs", "edit", "1", "glue_type=GLUE_SHELL", "glue_source=echo 1", "handler=")
+    assert "glue_type: 'BEAN' → 'GLUE_SHELL'" in source
+    assert "+echo 2" in asked(tmp_path, "jobs", "glue", "edit", "1", "-", told="echo 2")
+    ask("jobs", "edit", "1", "schedule_kind=FIX_RATE", "schedule_text=60")
+    ask("jobs", "start", "1")
+    assert ask("jobs", "pause", "1").startswith("is_active: True → False")
+    assert ask("jobs", "pause", "1").startswith("job 1: as it was")
+    assert ask("jobs", "remove", "1") == "job 1 is removed"
+    ask("scheduler", "users", "add", "ann")
+    assert ask("scheduler", "users", "edit", "ann", "--admin").startswith("edit user:ann\n")
+    assert "title: " in ask("scheduler", "groups", "edit", "g", "--title", "the group")
+
+
+def test_a_line_of_history_is_one_run_and_the_whole_is_in_json(tmp_path: Path) -> None:
+    asked(tmp_path, "jobs", "add", "--group", "g", "title=a", "handler=h")
+    asked(tmp_path, "jobs", "run", "1")
+    database = Database.at(sqlite_address(tmp_path))
+    told = 'Traceback (most recent call last):\n  File "a", line 1\nValueError: no\x1b[2J\nmore'
+    with database.writing() as connection:
+        connection.execute(tables.runs.update().values(result_message=told, state="FAILED"))
+    database.close()
+    line = asked(tmp_path, "jobs", "history", "1")
+    assert line.endswith("  FAILED  0/1  ValueError: no\\x1b[2J"), line
+    assert len(line.splitlines()) == 1
+    [run] = json.loads(asked(tmp_path, "jobs", "history", "1", "--json"))
+    assert run["result_message"] == told
 
 
 def test_settings_go_by_the_names_of_xxl_job_too_and_jobs_are_copied(tmp_path: Path) -> None:
@@ -58,7 +95,7 @@ def test_settings_go_by_the_names_of_xxl_job_too_and_jobs_are_copied(tmp_path: P
 def test_a_workflow_is_made_of_a_file_and_its_steps_are_shown(tmp_path: Path) -> None:
     flow = tmp_path / "nightly.toml"
     flow.write_text("[steps.b]\njob = 1\nafter = ['a']\n[steps.a]\njob = 1\n")
-    assert "a job that there is" in asked(
+    assert "there is no job 1" in asked(
         tmp_path, "jobs", "workflow", "add", "--group", "g", str(flow), code=1
     )
     asked(tmp_path, "jobs", "add", "--group", "g", "title=a", "handler=a")

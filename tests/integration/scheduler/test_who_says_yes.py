@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from demo.ports import free_port_block
-from pipelines.alerting.store.database import Database
+from pipelines.database.clock import machine_ms
+from pipelines.database.database import Database
 from pipelines.scheduler.run_life import RunState
 from pipelines.scheduler.store import groups, jobs, results
 from pipelines.scheduler.store.audit import Change
-from pipelines.scheduler.store.clock import machine_ms
 from pipelines.scheduler.wire.client import opened_caller
 from tests.integration.alerting.stores import sqlite_address
 from tests.integration.scheduler.parties import TOKEN, Party, executor_here, until

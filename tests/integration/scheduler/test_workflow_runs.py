@@ -9,7 +9,7 @@ import pytest
 import sqlalchemy as sa
 
 from engine.foundation.errors import ConfigError
-from pipelines.alerting.store.database import Database
+from pipelines.database.database import Database
 from pipelines.scheduler.job_settings import JobSettings
 from pipelines.scheduler.run_life import CLAIM_MS, FAILED, OK, RunEvent, RunState
 from pipelines.scheduler.store import flow_life, flows, jobs, passes, results
@@ -176,7 +176,7 @@ def test_what_is_stopped_begins_nothing_more(database: Database) -> None:
     assert (run.state, run.result_message) == (RunState.FAILED, "stopped by bob")
     assert passes.claim_due(database, "one", now_ms=DUE_MS + CLAIM_MS + 4) == ()
     assert begin_kill(database, flow_id, by()).message == "", "it is over"
-    with pytest.raises(ConfigError, match="a run of a workflow"):
+    with pytest.raises(ConfigError, match="is no run of a workflow"):
         flow_life.stop_by_hand(database, first["extract"], by())
 
 
@@ -207,11 +207,11 @@ def test_one_run_of_a_workflow_is_under_way(database: Database, blocking: str) -
 def test_a_run_goes_on_by_the_workflow_as_it_was_when_it_began(database: Database) -> None:
     flow_id, first = begun(database, job_id := a_workflow(database))
     steps = flows.steps_of(database, flow_id)
-    with pytest.raises(ConfigError, match="no workflow has as a step"):
+    with pytest.raises(ConfigError, match="so it cannot be removed"):
         jobs.remove_job(database, steps[0].job_id, by())
-    with pytest.raises(ConfigError, match="a job that there is"):
+    with pytest.raises(ConfigError, match="there is no job"):
         jobs.edit_job(database, job_id, a_flow("[steps.a]\njob = 99999"), by())
-    with pytest.raises(ConfigError, match="no workflow"):
+    with pytest.raises(ConfigError, match="is a workflow, and a step is a job"):
         jobs.edit_job(database, job_id, a_flow(f"[steps.a]\njob = {job_id}"), by())
     jobs.edit_job(database, job_id, a_flow(f"[steps.only]\njob = {steps[0].job_id}"), by())
     jobs.remove_job(database, steps[3].job_id, by())

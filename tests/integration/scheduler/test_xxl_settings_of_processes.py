@@ -6,9 +6,9 @@ import asyncio
 import os
 from pathlib import Path
 
-from pipelines.alerting.store.database import Database
+from pipelines.database.clock import database_ms
+from pipelines.database.database import Database
 from pipelines.scheduler.store import registry
-from pipelines.scheduler.store.clock import database_ms
 from tests.integration.alerting.stores import sqlite_address
 from tests.integration.scheduler.parties import MODULE, PATIENCE_S
 from tests.integration.scheduler.processes import COMMAND, ROOT

@@ -13,16 +13,8 @@ from engine.foundation.limits import INDEX_FILL_RECORDS
 from engine.store import MessageStore, PutResult
 from engine.store.commands import app
 from engine.store.draft_record import DraftRecord
-from engine.store.index_file import HEADER, IndexShape
-from tests.store_support import (
-    Listener,
-    abandon,
-    draft,
-    open_store,
-    small_config,
-    turn,
-    until,
-)
+from engine.store.index.layout import HEADER, IndexShape
+from tests.store_support import Listener, abandon, draft, open_store, small_config, turn, until
 
 SHAPE = IndexShape(50, 40)
 COUNT = 100
@@ -95,7 +87,7 @@ async def test_a_flipped_bit_is_told_and_every_key_is_found_again(
     if missing(store, put):
         assert listener.lifecycle("DAMAGED_FILE"), "keys are missing, and nobody was told"
     store.start()
-    scrub = next(task for task in store._tasks if task.get_name() == "store index scrub")
+    scrub = next(task for task in store._life.tasks if task.get_name() == "store index scrub")
     await asyncio.wait([scrub])
     assert listener.lifecycle("DAMAGED_FILE"), "nobody was told"
     more = store.put(draft(b"live", properties=f"UNIQ_KEY\x01{len(put)}\x02"))

@@ -208,7 +208,7 @@ async def test_no_queue_loses_its_sync_to_another_that_finds_no_room_meanwhile(
     await flush
     disk.free_bytes = None
     await store._flusher.flush_derived("TIMER")
-    assert store._checkpoint.value.logics_timestamp_ms > 0
+    assert store._life.checkpoint.value.logics_timestamp_ms > 0
     assert f"sync 0/{0:020d}" in disk.log, "what the checkpoint vouches for was synced"
     await store.close()
 

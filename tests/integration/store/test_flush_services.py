@@ -134,7 +134,9 @@ async def test_recovery_counts_what_the_last_note_said_was_written(tmp_path: Pat
     store = await open_store(small_config(tmp_path))
     ends = [store.put(draft(b"%d" % number + bytes(300))).end_offset for number in range(9)]
     await store._flusher.flush_log("TIMER")
-    store._checkpoint.value.flushed_offset = ends[4]  # As when the others came during the sync.
+    store._life.checkpoint.value.flushed_offset = ends[
+        4
+    ]  # As when the others came during the sync.
     await store._flusher.flush_derived("TIMER")
     await abandon(store)
     log = tmp_path / "commitlog" / f"{0:020d}"
@@ -277,7 +279,7 @@ async def test_of_many_queues_those_with_little_to_lose_wait_and_the_checkpoint_
         tmp_path, flush_consume_queues_at_once=3, flush_consume_queue_least_bytes=2 * 20
     )
     store = await open_store(config, runtime=runtime_on(clock=clock))
-    begun_ms = store._checkpoint.value.logics_timestamp_ms
+    begun_ms = store._life.checkpoint.value.logics_timestamp_ms
 
     async def put(*queue_ids: int) -> int:
         clock.value_ms += 10
@@ -288,12 +290,12 @@ async def test_of_many_queues_those_with_little_to_lose_wait_and_the_checkpoint_
 
     await put(0, 0, 1, 2, 3)
     assert list(store._queues.dirty) == [("TopicA", 1), ("TopicA", 2), ("TopicA", 3)]
-    assert store._checkpoint.value.logics_timestamp_ms == begun_ms
+    assert store._life.checkpoint.value.logics_timestamp_ms == begun_ms
     clock.value_ms += config.flush_consume_queue_thorough_interval_ms
     for queue_ids in ((0, 1, 2, 3), (1, 2, 3)):
         stored_ms = await put(*queue_ids)
         assert not store._queues.dirty, f"all due, or few: {queue_ids}"
-        assert store._checkpoint.value.logics_timestamp_ms == stored_ms
+        assert store._life.checkpoint.value.logics_timestamp_ms == stored_ms
     await store.close()
 
 

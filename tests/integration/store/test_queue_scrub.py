@@ -84,7 +84,7 @@ def flip(root: Path, queue: str, unit: int, bit: int) -> None:
 
 async def scrubbed(store: MessageStore) -> None:
     store.start()
-    (scrub,) = [task for task in store._tasks if task.get_name() == "store queue scrub"]
+    (scrub,) = [task for task in store._life.tasks if task.get_name() == "store queue scrub"]
     await until(scrub.done)
 
 

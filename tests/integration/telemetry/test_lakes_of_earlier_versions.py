@@ -12,9 +12,9 @@ import pytest
 
 from engine.foundation.observing import LifecycleEvent, OffsetAnswer
 from engine.telemetry.shipper.arrow_schemas import Speaker, SpooledRow
-from engine.telemetry.shipper.lake import BronzeTable
+from engine.telemetry.shipper.bronze_table import BronzeTable
 from engine.telemetry.tables import LIFECYCLE, OFFSET_ANSWERS, SHIPMENTS, TABLES, Table
-from pipelines.lake import Lake
+from pipelines.lake.lake import Lake
 from tests.integration.telemetry.bronze_rows import read_bronze
 from tests.integration.telemetry.shipping import Setting, event
 
@@ -98,6 +98,8 @@ def test_every_table_stands_where_an_earlier_spool_has_it() -> None:
         "cold_reads",
         "reused_offsets",
         "delay_levels",
+        "unread_deletions",
+        "pop_watermarks",
     ]
 
 

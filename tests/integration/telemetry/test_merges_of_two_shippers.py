@@ -10,7 +10,7 @@ from collections import Counter
 from pathlib import Path
 
 from engine.telemetry.shipper.arrow_schemas import Speaker, SpooledRow
-from engine.telemetry.shipper.lake import BronzeTable
+from engine.telemetry.shipper.bronze_table import BronzeTable
 from engine.telemetry.tables import LIFECYCLE
 
 COMPACT_COMMITS = 4

@@ -22,7 +22,7 @@ from engine.runtime import SystemClock, system_runtime
 from engine.telemetry import EmitterIdentity, Telemetry
 from engine.telemetry.segments import segment_name
 from engine.telemetry.shipped_mark import read_shipped_mark
-from engine.telemetry.shipper.lake import (
+from engine.telemetry.shipper.bronze_table import (
     COMPACT_TARGET_BYTES,
     LARGE_TARGET_BYTES,
     BronzeTable,
@@ -31,14 +31,7 @@ from engine.telemetry.shipper.shipper import Shipper, interval_after
 from engine.telemetry.shipper.spool_reader import SpoolReader
 from engine.telemetry.tables import BY_NAME, TABLES, ColumnType
 from tests.integration.telemetry.bronze_rows import assert_exactly_once, read_all, read_bronze
-from tests.integration.telemetry.shipping import (
-    MASTER,
-    ROOT,
-    Setting,
-    event,
-    report,
-    texts,
-)
+from tests.integration.telemetry.shipping import MASTER, ROOT, Setting, event, report, texts
 
 
 @pytest.fixture

@@ -13,22 +13,14 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from engine.foundation.errors import ConfigError, LakeError
-from engine.foundation.observing import (
-    LifecycleEvent,
-)
+from engine.foundation.observing import LifecycleEvent
 from engine.runtime import system_runtime
-from engine.telemetry.shipper.lake import BronzeTable
+from engine.telemetry.shipper.bronze_table import BronzeTable
 from engine.telemetry.shipper.shipper import sole_shipper
 from engine.telemetry.shipper.spool_reader import SpoolReader
 from engine.telemetry.tables import BY_NAME, TABLES
 from tests.integration.telemetry.bronze_rows import assert_exactly_once, read_all
-from tests.integration.telemetry.shipping import (
-    MASTER,
-    Setting,
-    event,
-    run_shipper,
-    texts,
-)
+from tests.integration.telemetry.shipping import MASTER, Setting, event, run_shipper, texts
 
 
 @pytest.fixture

@@ -2,8 +2,9 @@
 //
 //	ledger NAMESRV GROUP TOPIC concurrently|orderly LAST|FIRST LEDGER
 //
-// Concurrently, it fails the first time, and writes nothing, where a body ends with `!`. It has the
-// client's own defaults but for the start policy, and leaves its group on SIGTERM.
+// Concurrently, it fails the first time, and writes nothing, where a body ends with `!`; where one
+// ends with `#`, its listener never returns. It has the client's own defaults but for the start
+// policy, and leaves its group on SIGTERM.
 package main
 
 import (
@@ -57,6 +58,9 @@ func main() {
 	must(member.Subscribe(args[2], consumer.MessageSelector{}, func(_ context.Context, messages ...*primitive.MessageExt) (consumer.ConsumeResult, error) {
 		if first := messages[0]; args[3] == "concurrently" && first.ReconsumeTimes == 0 && strings.HasSuffix(string(first.Body), "!") {
 			return consumer.ConsumeRetryLater, nil
+		}
+		if strings.HasSuffix(string(messages[0].Body), "#") {
+			select {}
 		}
 		alone.Lock()
 		defer alone.Unlock()

@@ -280,6 +280,11 @@ PLANTED: dict[str, tuple[Plant, set[str], str]] = {
         {"redelivered_ranges_possible"},
         "to_offset=9",
     ),
+    "more messages deleted unread than were deleted": (
+        fact("unread_deletions", from_offset=4, to_offset=9, unread=6),
+        {"unread_deletions_possible"},
+        "unread=6",
+    ),
     "an offset given again before its queue ended": (
         fact("reused_offsets", offset=8, queue_end=9),
         {"reused_offsets_behind_the_end"},
@@ -305,6 +310,19 @@ PLANTED: dict[str, tuple[Plant, set[str], str]] = {
         {"states_add_up"},
         "queues_known=3",
     ),
+    "a sum of some queues that is told as the lag of a group": (
+        answer(
+            "group_state",
+            state="OK",
+            queues=4,
+            queues_known=3,
+            lag_messages=5,
+            lag_at_least_messages=5,
+            unknown_reason="NO_OFFSET",
+        ),
+        {"a_sum_of_some_queues_is_no_lag"},
+        "lag_messages=5",
+    ),
     "violations that do not add up": (
         answer("offset_health", reports=1, violations=2, monotonic=1),
         {"violations_add_up"},
@@ -319,6 +337,33 @@ PLANTED: dict[str, tuple[Plant, set[str], str]] = {
         answer("retry_flow", sent_back=3, scheduled=3, delivered=1, delayed=1, retried=1),
         {"retry_sheet_adds_up"},
         "delayed=1",
+    ),
+    "a group that is named after its retry topic": (
+        answer("retry_flow", group="billing+orders"),
+        {"no_group_is_named_after_its_retry_topic"},
+        "group=billing+orders",
+    ),
+    "a message that comes back again before it came back": (
+        answer("retry_flow", came_back=1, came_back_again=2, retried=-1),
+        {"retry_sheet_adds_up"},
+        "came_back=1",
+    ),
+    "more that is handed out than ever was": (
+        fact("pop_watermarks", popped=5, max_offset=9, unacknowledged=6),
+        {"handed_out_at_most_what_is_there"},
+        "unacknowledged=6",
+    ),
+    "nothing known of what is handed out, for no reason": (
+        fact("pop_watermarks", popped=5, max_offset=9, unacknowledged=None, unknown_reason=None),
+        {"handed_out_at_most_what_is_there"},
+        "popped=5",
+    ),
+    "more acknowledged than handed out": (
+        answer(
+            "pop_progress", popped=5, max_offset=9, waiting=4, unacknowledged=1, acknowledged_max=6
+        ),
+        {"acknowledged_at_most_popped"},
+        "acknowledged_max=6",
     ),
     "delays that do not add up": (
         answer("delayed_retries", scheduled=3, released=1, waiting=1),

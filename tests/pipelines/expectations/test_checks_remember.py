@@ -26,9 +26,8 @@ from expectations.memory import Memory, begun_for
 from expectations.results import keep
 from expectations.rounds import Wishes, check_round
 from expectations.work import Order
-from pipelines.catalogue import DATA_DOCS_FOLDER
-from pipelines.lake import Lake
-from pipelines.settings import LOOK_BACK_US
+from pipelines.base.settings import LOOK_BACK_US
+from pipelines.lake.lake import DATA_DOCS_FOLDER, Lake
 from tests.checked_lake import CheckedLake, broken, checked_rows, in_this_process, rows_of
 from tests.gold_lake import END, write_gold_lake
 from tests.lake_story import EMITTER

@@ -158,7 +158,8 @@ class Broker:
             held_count=amount % 5,
             held_bytes=0,
             finished_count=amount % 3 or None,
-            client_committed=queue.committed,
+            client_committed=queue.committed + amount % 4,
+            takes_all=(True, False, None)[amount % 3],
             held_ranges=(
                 [
                     {
@@ -224,7 +225,8 @@ class Broker:
 
     def fail(self, queue: Queue, _: str, amount: int) -> None:
         """A step of a failed message."""
-        steps = ("SENT_BACK", "DELIVERED", "DEAD_LETTERED", "SENT_AGAIN", "SCHEDULED")
+        failed = ("SENT_BACK", "DELIVERED", "DEAD_LETTERED", "SENT_AGAIN", "SCHEDULED")
+        steps = (*failed, "INVISIBLE_TIME_EXPIRED")
         self.writer.report(
             "retry_dlq_flow",
             message_id=f"MESSAGE-{amount % 2}" if amount % 7 else None,

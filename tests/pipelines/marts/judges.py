@@ -8,7 +8,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.catalogue import OFFSET_VIOLATIONS
 from pipelines.marts.consumer_lag import MART as CONSUMER_LAG
 from pipelines.marts.declared import in_order, needed_for
 from pipelines.marts.declaring import as_declared
@@ -17,6 +16,7 @@ from pipelines.marts.group_state import MART as GROUP_STATE
 from pipelines.marts.mart import Given, Made, Mart, Step, mart
 from pipelines.marts.risks.exposures import STEP as EXPOSURES
 from pipelines.marts.stalled_windows import MART as STALLED_WINDOWS
+from pipelines.reading.catalogue import OFFSET_VIOLATIONS
 
 
 def falls(given: Given) -> Made:

@@ -8,12 +8,12 @@ from typing import Any
 import pyarrow as pa
 
 from engine.telemetry.tables import BY_NAME
+from pipelines.base.settings import Evaluation
 from pipelines.marts.computing import beginning
 from pipelines.marts.mart import ROW_NUMBERS, Given, Mart, Step
 from pipelines.marts.offset_violations import MART as OFFSET_VIOLATIONS
 from pipelines.marts.polled import STEP as POLLED
 from pipelines.marts.risks.windows import WINDOWS
-from pipelines.settings import Evaluation
 from pipelines.staging.facts import NUMBERS, as_facts, no_facts
 from tests.pipelines.bronze_lake import bronze_table
 

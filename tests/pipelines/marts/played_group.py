@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from pipelines.base.settings import Evaluation
 from pipelines.marts.computing import compute
-from pipelines.settings import Evaluation
 from tests.pipelines.bronze_lake import SECOND, START_US
 from tests.pipelines.marts.judges import JUDGES
 from tests.pipelines.marts.told_story import Emitter, Rows, bronze, second
@@ -33,7 +33,11 @@ class Work:
     held_max: int = 1000
     tells: bool = True
     """Does its client say what it holds?"""
+    holds_nothing: bool = False
+    """Does it answer that it holds nothing, whatever it does, as Go clients do?"""
     min_offset: int = 500
+    first_kept: Callable[[float], int] | None = None
+    """In place of min_offset, where messages are deleted meanwhile."""
     asks_again: bool = False
     """Does a client ask again and again that has got all there is?"""
     dies_at: float | None = None
@@ -55,9 +59,9 @@ def steady(*, produced: float, consumed: float, behind: int = 0, **options: Any)
     return Work(end, finished, stored=stored, **options)
 
 
-def played(work: Work) -> Gold:
+def played(work: Work, evaluation: Evaluation | None = None) -> Gold:
     """Gold of the judges."""
-    return run(JUDGES, bronze(told(work)), Evaluation())
+    return run(JUDGES, bronze(told(work)), evaluation or Evaluation())
 
 
 def played_beside(works: Sequence[Work]) -> list[Gold]:
@@ -128,7 +132,7 @@ def _tell(broker: Emitter, work: Work, at: int, *, group: str) -> None:
         committed=committed,
         pulled=pulled,
         max_offset=end,
-        min_offset=work.min_offset,
+        min_offset=work.min_offset if work.first_kept is None else work.first_kept(at),
         committed_state="EXACT" if waits else "AT_END",
         store_time_at_committed=_moment(work.stored(committed)) if waits else None,
         last_store_time=_moment(work.stored(end - 1)),
@@ -137,7 +141,9 @@ def _tell(broker: Emitter, work: Work, at: int, *, group: str) -> None:
         reports=int(alive_at == at and at % max(EVERY_S, work.commit_s) < EVERY_S),
         members=int(is_member),
     )
-    if work.tells and alive_at == at:
+    if work.holds_nothing:
+        broker.sample(group=group, topic=f"topic of {group}", last_pull_time=_moment(pulls_at))
+    elif work.tells and alive_at == at:
         holds = pulled > finished
         broker.sample(
             group=group,

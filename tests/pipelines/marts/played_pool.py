@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from pipelines.settings import Evaluation
+from pipelines.base.settings import Evaluation
 from tests.pipelines.bronze_lake import SECOND, START_US
 from tests.pipelines.marts.judges import JUDGES
 from tests.pipelines.marts.told_story import Emitter, Rows, bronze, second

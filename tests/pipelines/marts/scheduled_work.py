@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from pipelines.base.settings import SECOND_US, Evaluation
 from pipelines.marts.judging.swings import TURN_LEAST, TURN_SHARE
-from pipelines.settings import SECOND_US, Evaluation
 from tests.pipelines.marts.played_group import FIRST, Work
 
 WINDOW_S = Evaluation().window_us / SECOND_US

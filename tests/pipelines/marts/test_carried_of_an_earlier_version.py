@@ -8,11 +8,11 @@ import pyarrow as pa
 import pytest
 
 from engine.foundation.errors import LakeError
+from pipelines.base.settings import Evaluation
 from pipelines.marts.computing import Computed, beginning, compute, means_the_same
 from pipelines.marts.duplicate_risk_windows import MART
 from pipelines.marts.judging.rules import RULES
 from pipelines.marts.mart import coded, words_of
-from pipelines.settings import Evaluation
 from tests.pipelines.gold_lake import SHORT
 from tests.pipelines.marts.judges import JUDGES
 from tests.pipelines.marts.literal_facts import EXPOSURES, facts

@@ -8,10 +8,19 @@ from typing import Any
 import pytest
 
 from pipelines.marts.duplicate_risk_windows import MART
-from pipelines.marts.risks.events import Event, Place, Progress
-from pipelines.marts.risks.evidence import evidence
+from pipelines.marts.risks.events import Event, Progress
 from pipelines.marts.risks.fold import Fold
 from tests.pipelines.marts.literal_facts import NOON, SECOND, Row, State, computed, facts, only
+from tests.pipelines.marts.risk_events import (
+    PLACE,
+    again,
+    answer,
+    begun_anew,
+    certainty,
+    death,
+    departure,
+    progress,
+)
 
 NEXT_LIFE = NOON + 60 * SECOND
 QUEUE = {"topic": "t", "queue_id": 0, "committed": 80, "pulled": 90}
@@ -207,81 +216,34 @@ def test_messages_delivered_once_more_from_another_place_are_surely_duplicates()
             {**place, "step": "SENT_AGAIN", "message_id": None, "origin_offset": 8},
             {**place, "step": "DELIVERED", "message_id": "n"},
             {**place, "step": "SENT_BACK", "message_id": "n", "origin_offset": 9},
+            {**place, "step": "INVISIBLE_TIME_EXPIRED", "message_id": "p", "origin_offset": 9},
+            {**place, "step": "INVISIBLE_TIME_EXPIRED", "message_id": "q"},
         ]
     )
     assert only(rows, "seq", "basis", "from_offset", "to_offset", "outcome") == [
         (1, "SEND_BACK", 7, 8, "CONFIRMED"),
         (2, "SEND_RETRY", 8, 9, "CONFIRMED"),
+        (5, "INVISIBLE_TIME_EXPIRED", 9, 10, "CONFIRMED"),
     ]
-    failed, sent_again = (row["evidence"] for row in rows)
-    assert failed == "message m failed and was delivered again"
+    failed, sent_again, expired = (row["evidence"] for row in rows)
+    assert expired == (
+        "Group g got message p of queue 2 of t on b again at 12:00:00 UTC: it was not acknowledged "
+        "within its invisible time. See why its listener is slower than its invisible time."
+    )
+    assert failed == (
+        "Group g got message m of queue 2 of t on b again at 12:00:00 UTC: it had failed. See why "
+        "its listener fails."
+    )
     assert sent_again == (
-        "message ? was sent again by its producer and stored twice: the second copy, at offset 8, "
-        "was delivered too"
+        "Group g got a message of queue 2 of t on b again at 12:00:00 UTC: its producer sent it "
+        "again, and the second copy, at offset 8, was delivered too. See why the producer had no "
+        "answer."
     )
-
-
-PLACE = Place("c", "b", "c/b/0", "g", "t", 0)
-
-
-def event(seq: int, begin: int, end: int, **what: Any) -> Event:
-    """Something of client c1 about [begin, end), `seq` seconds in."""
-    return Event(
-        place=PLACE,
-        seq=seq,
-        event_us=seq * SECOND,
-        client_id="c1",
-        from_offset=begin,
-        to_offset=end,
-        **what,
-    )
-
-
-def answer(seq: int, begin: int, end: int) -> Event:
-    """Client c2 was told to begin at `begin` when c1 had pulled up to `end`."""
-    told = {"type": "ANSWER", "basis": "OFFSET_ANSWER", "cause": "HAND_OVER"}
-    return event(seq, begin, end, **told, next_client_id="c2")
-
-
-def departure(seq: int, begin: int, end: int) -> Event:
-    """Client c1 was lost with [begin, end) pulled and not committed."""
-    told = {"type": "OPENING", "basis": "DEPARTURE", "cause": "CONSUMER_CRASH"}
-    return event(seq, begin, end, **told, reader_is_gone=True)
-
-
-def again(seq: int, begin: int, end: int) -> Event:
-    """Client c2 pulled [begin, end) once more."""
-    told = {"type": "REDELIVERY", "basis": "REDELIVERY", "cause": "HAND_OVER"}
-    return event(seq, begin, end, **told, next_client_id="c2", messages=end - begin)
-
-
-def progress(seq: int, committed: int, pulled: int) -> Progress:
-    """The group's marks on the queue."""
-    return Progress(seq, seq * SECOND, committed, pulled)
-
-
-def death(seq: int, kept: int, committed: int, end: int) -> Event:
-    """The broker died; client c1 read the queue and may live on. Its disk knew `kept`."""
-    told = {"type": "OPENING", "basis": "RESTART", "cause": "BROKER_CRASH"}
-    finished = ((kept, committed),)
-    return event(seq, end, end, **told, kept_offset=kept, certain=0, finished=finished)
-
-
-def certainty(*happened: Event | Progress) -> list[tuple[int | None, Any]]:
-    """(certain messages, their ranges) of each revision."""
-    fold = Fold(PLACE)
-    fold.take(happened)
-    return [(one["certain"], one["certain_ranges"]) for one in fold.revisions]
 
 
 def test_what_is_handed_out_again_while_its_reader_may_live_on_is_never_certain() -> None:
     """Who got it may give the queue back before a listener has seen it."""
     assert certainty(death(1, 70, 80, 90), answer(2, 70, 90), again(3, 70, 75)) == [(0, ())] * 3
-
-
-def begun_anew(answer: Event, name: str) -> Event:
-    """The answer to a client that read the queue before."""
-    return replace(answer, client_id=name, next_client_id=name)
 
 
 def test_who_died_with_the_broker_and_asks_anew_gets_for_certain_what_it_had_finished() -> None:
@@ -482,77 +444,3 @@ def test_folding_two_halves_gives_what_folding_the_whole_gives(story: str) -> No
         second = Fold(PLACE, first.window)
         second.take(events[cut:])
         assert first.revisions + second.revisions == whole.revisions
-
-
-AGAIN_BY_C2 = "55 messages of [100, 155) were delivered again to c2"
-
-
-@pytest.mark.parametrize(
-    ("redelivered_to", "ending"),
-    [
-        (140, "40 messages of [100, 140) were delivered again to c2"),
-        (155, f"{AGAIN_BY_C2}; those from 140 on had been pulled after the event"),
-    ],
-)
-def test_a_risk_says_why_more_came_again_than_was_predicted(
-    redelivered_to: int, ending: str
-) -> None:
-    window = {
-        "basis": "RESTART",
-        "cause": "BROKER_CRASH",
-        "client_id": "c1",
-        "next_client_id": "c2",
-        "from_offset": 100,
-        "to_offset": 140,
-        "message_id": "m",
-        "state": "OPEN",
-        "redelivered_from": 100,
-        "redelivered_to": redelivered_to,
-        "told_by": "AGAIN",
-        "redelivered": redelivered_to - 100,
-        "emitter": "c/b/0",
-    }
-    assert evidence(window) == (
-        f"the broker died when the group was at 140; who asks where to begin is told 100; {ending}"
-    )
-
-
-@pytest.mark.parametrize(
-    ("emitter", "outcome", "again", "end"),
-    [
-        ("c/b/0", "PASSED", (0, None), "; nothing came again"),
-        (
-            "c/b/observer",
-            "POSSIBLE",
-            (None, "OBSERVED"),
-            "; whether anything came again is unknown: an observer sees only what members hold",
-        ),
-    ],
-    ids=["our broker", "observed"],
-)
-def test_that_nothing_came_again_is_said_only_where_redeliveries_are_told(
-    emitter: str, outcome: str, again: tuple[int | None, str | None], end: str
-) -> None:
-    rows, _ = risks(
-        rebalance_events=[gone(1, "a", "LEFT", emitter=emitter)],
-        group_watermarks=[
-            watermark(2, emitter=emitter, seq=2, pulled=95, committed=95, last_puller="b")
-        ],
-    )
-    assert only(rows, "state", "outcome") == [("OPEN", "POSSIBLE"), ("CLOSED", outcome)]
-    assert only(rows, "redelivered_messages", "redelivered_unknown_reason") == [again, again]
-    assert rows[-1]["evidence"].endswith(end)
-
-
-def test_what_an_observer_saw_come_again_is_the_least_that_did() -> None:
-    watched = {"emitter": "c/b/observer"}
-    again = {"at": 5, "seq": 6, "from_offset": 80, "to_offset": 84, **watched}
-    told = {"client_id": "b", "previous_client_id": "a", "broker_epoch_before": 1}
-    rows, _ = risks(
-        rebalance_events=[gone(1, "a", "EXPIRED", **watched)], redeliveries=[{**again, **told}]
-    )
-    assert only(rows, "outcome", "redelivered_messages", "redelivered_unknown_reason") == [
-        ("POSSIBLE", None, "OBSERVED"),
-        ("CONFIRMED", 4, "OBSERVED"),
-    ]
-    assert "; at least 4 messages of [80, 84) were delivered again to b" in rows[-1]["evidence"]

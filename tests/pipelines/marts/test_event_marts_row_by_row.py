@@ -7,23 +7,16 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from pipelines.base.settings import FAILING_MESSAGES_MAX
 from pipelines.marts.dead_letters import MART as DEAD_LETTERS
 from pipelines.marts.emitter_health import MART as EMITTER_HEALTH
+from pipelines.marts.lost_unread_messages import MART as LOST_UNREAD_MESSAGES
 from pipelines.marts.mart import ROW_NUMBERS
 from pipelines.marts.offset_violations import MART as OFFSET_VIOLATIONS
 from pipelines.marts.ownership import MART as OWNERSHIP
 from pipelines.marts.rebalances import MART as REBALANCES
 from pipelines.marts.replaced_messages import MART as REPLACED_MESSAGES
-from pipelines.settings import FAILING_MESSAGES_MAX
-from tests.pipelines.marts.literal_facts import (
-    NOON,
-    SECOND,
-    Row,
-    computed,
-    facts,
-    numbers,
-    only,
-)
+from tests.pipelines.marts.literal_facts import NOON, SECOND, Row, computed, facts, numbers, only
 
 HOUR = 3600
 
@@ -66,6 +59,10 @@ def test_a_conflict_of_subscriptions_of_which_nothing_is_left_is_its_end() -> No
     ]
 
 
+UNKNOWN = "sent it again is unknown"
+ASK = " See whether it was processed."
+
+
 def test_a_message_that_was_lost_is_named_beside_the_one_that_has_its_offset() -> None:
     place = {"group": "g", "topic": "t", "queue_id": 2, "offset": 41, "queue_end": 40}
     both = {"message_id_before": "OLD", "client_id": "c@1"}
@@ -76,13 +73,19 @@ def test_a_message_that_was_lost_is_named_beside_the_one_that_has_its_offset() -
         {**place, "message_id_before": None, "message_id": "NEW", "client_id": None},
     )
     rows, _ = computed(REPLACED_MESSAGES, {"reused_offsets": reused})
-    said = "at offset 41 of t queue 2, and the broker lost it; {}. Given again are all offsets "
-    assert only(rows, "outcome", "reused_offsets", "evidence") == [
-        (outcome, 2, f"{who} {said.format(now)}from 40 on")
-        for outcome, who, now in (
-            ("LOST", "c@1 had pulled OLD", "NEW has its offset now"),
-            ("SENT_AGAIN", "c@1 had pulled OLD", "its producer sent it again, to the same offset"),
-            ("UNKNOWN", "a client had pulled a message", "NEW is there now"),
+    assert only(rows, "outcome", "reused_offsets") == [
+        ("LOST", 2),
+        ("SENT_AGAIN", 2),
+        ("UNKNOWN", 2),
+    ]
+    assert [row["evidence"] for row in rows] == [
+        f"Group g had pulled {lost} at offset 41 of queue 2 of t on b when the broker lost it. "
+        f"It had been pulled by {whose}; {now}. All offsets from 40 on are given to other "
+        f"messages.{advice}"
+        for lost, whose, now, advice in (
+            ("message OLD", "c@1", "message NEW has its offset now", ASK),
+            ("message OLD", "c@1", "its producer sent it again, to the same offset", ""),
+            ("a message", "an unknown client", f"whether its producer {UNKNOWN}", ASK),
         )
     ]
 
@@ -319,3 +322,28 @@ def test_reports_that_break_no_law_are_no_rows() -> None:
     many = pa.concat_tables([one] * 1000)
     rows, _ = computed(OFFSET_VIOLATIONS, {"consume_offsets": many})
     assert rows == []
+
+
+def test_a_loss_of_unread_messages_is_a_range_whatever_falls_between_two_evaluations() -> None:
+    place = {"group": "g", "topic": "t", "queue_id": 2, "from_offset": 24_950}
+    deletions = facts(
+        "unread_deletions",
+        {**place, "to_offset": 36_000, "unread": 11_050},
+        {**place, "to_offset": 24_951, "unread": 1},
+        {**place, "to_offset": 24_970, "unread": 15},
+        {**place, "to_offset": 24_970, "unread": 0},
+    )
+    rows, _ = computed(LOST_UNREAD_MESSAGES, {"unread_deletions": deletions})
+    said = [
+        (count, error, evidence.partition(" unread at ")[0], evidence.partition("offsets ")[2][:14])
+        for count, error, evidence in only(rows, "messages", "error_messages", "evidence")
+    ]
+    assert said == [
+        (count, error, f"Group g lost {how_many}", begin)
+        for count, error, how_many, begin in (
+            (11_050, 0, "11,050 messages", "[24950, 36000)"),
+            (1, 0, "1 message", "[24950, 24951)"),
+            (20, 5, "15 to 20 messages", "[24950, 24970)"),
+            (20, 20, "up to 20 messages", "[24950, 24970)"),
+        )
+    ]

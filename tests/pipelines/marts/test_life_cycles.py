@@ -53,12 +53,19 @@ def test_a_killed_broker_has_ended_ownership_at_its_boot() -> None:
         (event(9, "TOPIC_GONE", topic="t"), {("g", "t", 0), ("g", "t", 1), ("h", "t", 0)}),
         (event(9, "QUEUES_REMOVED", topic="t", queue_id_from=1), {("g", "t", 1)}),
         (event(9, "GROUP_GONE", group="g"), {("g", "t", 0), ("g", "t", 1), ("g", "u", 0)}),
+        (event(9, "TOPIC_LEFT", group="g", topic="t"), {("g", "t", 0), ("g", "t", 1)}),
+        (event(9, "OFFSETS_DELETED", group="h", topic="t"), {("h", "t", 0)}),
         (event(9, "GROUP_DELETED", group="g"), set()),
         (event(9, "TOPIC_GONE", topic="t", emitter="c/a/0"), set()),
     ],
-    ids=["topic", "queues", "group", "settings of a group", "topic of another broker"],
+    ids=[
+        *("topic", "queues", "group", "a topic that was left", "offsets on a topic"),
+        *("settings of a group", "topic of another broker"),
+    ],
 )
-def test_what_is_deleted_is_owned_by_nobody(gone: Row, ended: set[tuple[str, str, int]]) -> None:
+def test_what_is_deleted_or_left_is_owned_by_nobody(
+    gone: Row, ended: set[tuple[str, str, int]]
+) -> None:
     events = facts(
         "rebalance_events",
         assigned(("t", 0), ("t", 1), ("u", 0)),
@@ -93,9 +100,9 @@ DEATH = event(50, "BOOT", clean=False, broker_epoch=NOON + 50 * SECOND)
 @pytest.mark.parametrize(
     ("gone", "words"),
     [
-        (event(9, "TOPIC_GONE", topic="t"), "the topic was deleted"),
-        (event(9, "QUEUES_REMOVED", topic="t", queue_id_from=0), "nobody reads the queue any more"),
-        (event(9, "SNAPSHOT", seq_from=4), "the queue is not there any more"),
+        (event(9, "TOPIC_GONE", topic="t"), "The topic was deleted"),
+        (event(9, "QUEUES_REMOVED", topic="t", queue_id_from=0), "Nobody reads the queue any more"),
+        (event(9, "SNAPSHOT", seq_from=4), "The queue is not there any more"),
     ],
     ids=["topic", "queues", "snapshot"],
 )
@@ -109,7 +116,7 @@ def test_a_risk_ends_with_its_queue_and_an_earlier_life_is_compared_with_nothing
     _, state = computed(RISKS, before)
     rows, state = computed(RISKS, {"lifecycle": facts("lifecycle", gone)}, state)
     assert only(rows, "topic", "state", "outcome") == [("t", "CLOSED", "PASSED")]
-    assert rows[0]["evidence"].endswith(f"; {words}")
+    assert rows[0]["evidence"].endswith(f" {words}.")
     assert state["windows"]["topic"].to_pylist() == ["u"]
     rows, _ = computed(RISKS, {"lifecycle": facts("lifecycle", DEATH)}, state)
     opened = [row for row in rows if row["revision"] == 1]

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from engine.telemetry.tables import BY_NAME
+from pipelines.base.settings import Evaluation
 from pipelines.marts.computing import compute
 from pipelines.marts.declared import in_order
 from pipelines.marts.duplicate_risk_windows import MART as RISKS
@@ -17,17 +18,8 @@ from pipelines.marts.offset_violations import MART as OFFSET_VIOLATIONS
 from pipelines.marts.passed_over_messages import MART as PASSED_OVER
 from pipelines.marts.passed_over_messages import REMEMBERED_US
 from pipelines.marts.topic_lives import MART as TOPIC_LIVES
-from pipelines.settings import Evaluation
 from pipelines.staging.facts import no_facts
-from tests.pipelines.marts.literal_facts import (
-    EXPOSURES,
-    NOON,
-    SECOND,
-    Row,
-    computed,
-    facts,
-    only,
-)
+from tests.pipelines.marts.literal_facts import EXPOSURES, NOON, SECOND, Row, computed, facts, only
 
 COLUMNS = ("outcome", "from_offset", "to_offset", "messages", "error_messages", "provenance")
 
@@ -62,6 +54,14 @@ def goes_on(seq: int, offset: int, end: int) -> tuple[str, Row]:
     return commit(seq, offset, end, path="OBSERVED", accepted=False)
 
 
+def pulls(seq: int, offset: int, end: int, group_is_at: int | None = None) -> tuple[str, Row]:
+    """A broker shows that a member pulls from an offset: the first of its group, or further than
+    its group is.
+    """
+    told = {"path": "PULL", "accepted": False, "previous_offset": group_is_at}
+    return commit(seq, offset, end, **told)
+
+
 def window(seq: int, first: int | None, committed: int | None = None) -> tuple[str, Row]:
     """What the member one holds of the queue."""
     held = {"held_count": 0 if first is None else 1, "held_bytes": 0, "first_held": first}
@@ -92,12 +92,45 @@ def tables(*told: tuple[str, Row]) -> dict[str, Any]:
 
 
 TOLD = [mark(1, 10, 10), gone(5), again(7)]
+PLACED = [*TOLD, commit(8, 0, 0, path="NEW_LIFE")]
 SEEN = [mark(1, 10, 10), gone(5, time_from=NOON + SECOND), again(7, polled=True)]
 AWAY = [mark(1, 10, 10, last_puller=None, members=0), *SEEN[1:]]
 
 STORIES: dict[str, tuple[list[tuple[str, Row]], list[tuple[Any, ...]]]] = {
-    "the broker places the group at the beginning": (
-        [*TOLD, commit(8, 0, 0, path="NEW_LIFE"), commit(9, 6, 6)],
+    "the broker places the group at the beginning, and it pulls from there": (
+        [*PLACED, pulls(9, 0, 6), commit(10, 6, 6)],
+        [("READ", 0, 0, 0, None, "EXACT")],
+    ),
+    "it is placed at the beginning, and nobody has pulled yet": (
+        [*PLACED, asked(9, 0), mark(10, 0, 6), commit(11, 0, 6)],
+        [],
+    ),
+    "it is placed at the beginning, and a member pulls from its offset of old": (
+        [*PLACED, asked(9, 0), pulls(10, 10, 14), commit(11, 14, 14)],
+        [("PASSED_OVER", 0, 10, 10, None, "EXACT")],
+    ),
+    "it is placed at the beginning, and is further without a pull": (
+        [*PLACED, commit(9, 6, 14), commit(10, 14, 14)],
+        [("UNKNOWN", 0, 6, None, None, "EXACT")],
+    ),
+    "it is placed at the beginning, and an operator sets it further": (
+        [*PLACED, commit(9, 6, 14, path="RESET"), pulls(10, 6, 14), commit(11, 14, 14)],
+        [("SET", 0, 6, None, None, "EXACT")],
+    ),
+    "one member begins at the beginning, and another skips what is behind it": (
+        [*PLACED, pulls(9, 0, 6), commit(10, 6, 6), pulls(11, 10, 14, group_is_at=6)],
+        [("READ", 0, 0, 0, None, "EXACT"), ("PASSED_OVER", 6, 10, 4, None, "EXACT")],
+    ),
+    "what it skipped was deleted in part": (
+        [
+            *PLACED,
+            pulls(9, 0, 6),
+            ("consume_offsets", {**pulls(10, 10, 14, group_is_at=6)[1], "min_offset": 8}),
+        ],
+        [("READ", 0, 0, 0, None, "EXACT"), ("PASSED_OVER", 8, 10, 2, None, "EXACT")],
+    ),
+    "its first messages were deleted before it came": (
+        [*PLACED, ("consume_offsets", {**pulls(9, 4, 6)[1], "min_offset": 4})],
         [("READ", 0, 0, 0, None, "EXACT")],
     ),
     "an offset that the broker refuses is none": (
@@ -180,6 +213,45 @@ STORIES: dict[str, tuple[list[tuple[str, Row]], list[tuple[Any, ...]]]] = {
         [*AWAY, mark(8, 10, 14, last_puller=None, members=0), mark(9, 12, 14)],
         [("PASSED_OVER", 0, 10, 10, 0, "OBSERVED")],
     ),
+    "members were there, and nobody knows which of them read it": (
+        [mark(1, 10, 10, last_puller=None), *SEEN[1:], mark(8, 14, 14, last_puller=None)],
+        [("UNKNOWN", 0, 10, None, None, "OBSERVED")],
+    ),
+    "nobody knows whether members were there": (
+        [
+            *(mark(1, 10, 10, last_puller=None, members=None), *SEEN[1:]),
+            mark(8, 14, 14, last_puller=None, members=None),
+        ],
+        [("UNKNOWN", 0, 10, None, None, "OBSERVED")],
+    ),
+    "it read the earlier life between two marks, and no mark says so": (
+        [commit(3, 10, 10), *PLACED[1:], pulls(9, 10, 14), commit(10, 14, 14)],
+        [("PASSED_OVER", 0, 10, 10, None, "EXACT")],
+    ),
+    "it read the earlier life behind its last mark": (
+        [mark(1, 0, 10), commit(3, 10, 10), *TOLD[1:], mark(8, 14, 14)],
+        [("PASSED_OVER", 0, 10, 10, None, "EXACT")],
+    ),
+    "an offset that was refused, and one that the broker has set, are no reading": (
+        [commit(3, 10, 6, accepted=False), commit(4, 2, 6, path="NEW_LIFE"), *PLACED[1:]],
+        [],
+    ),
+    "it is made again twice at once": (
+        [*PLACED, gone(9), again(10), commit(11, 0, 0, path="NEW_LIFE"), pulls(12, 10, 14)],
+        [("PASSED_OVER", 0, 10, 10, None, "EXACT")],
+    ),
+    "it is made again twice, and its group was placed in between": (
+        [*PLACED, mark(9, 0, 6), gone(10), again(11), mark(12, 14, 14)],
+        [("PASSED_OVER", 0, 10, 10, None, "EXACT")],
+    ),
+    "it is made again twice between looks, and the member was away": (
+        [*AWAY, gone(8, time_from=NOON + SECOND), again(9, polled=True), mark(10, 14, 14)],
+        [("READ", 0, 0, 0, None, "OBSERVED")],
+    ),
+    "it is made again twice, and the group had gone on in between": (
+        [*PLACED, pulls(9, 0, 6), mark(10, 6, 6), gone(11), again(12), mark(13, 14, 14)],
+        [("READ", 0, 0, 0, None, "EXACT"), ("PASSED_OVER", 0, 6, 6, None, "EXACT")],
+    ),
     "an observed 0 is no offset yet": (
         [*SEEN, mark(8, 0, 6), mark(9, 10, 6)],
         [],
@@ -209,23 +281,29 @@ def test_where_a_group_began_in_a_new_life_is_told_however_cycles_are_cut(name: 
         made, carried = computed(PASSED_OVER, tables(told), carried)
         parts += made
     assert parts == rows
-    for table in ("positions", "earlier", "cases"):
+    for table in ("positions", "commits", "earlier", "cases"):
         assert carried is not None
         assert carried[table].to_pylist() == state[table].to_pylist(), table
 
 
-def test_what_was_passed_over_is_one_sentence() -> None:
+def test_what_was_passed_over_is_said_in_sentences() -> None:
+    made = "the topic was made again at 12:00:07 UTC."
     for name, words in {
         "six are sent: the committed offset lies beyond the end, and then at it": (
-            "topic t made again at 12:00:07; 6 messages of its new life were passed over by group g"
-            " in queue 0: its offset, 10, lay beyond the end and was set to the end"
+            f"Group g passed over 6 messages of queue 0 of t on b, [0, 6): {made} Its offset, 10, "
+            "lay beyond the end and was set to the end. Set its offset to 0 if they must be read."
         ),
         "nobody saw where it went on": (
-            "topic t made again at 12:00:07; group g may have passed over up to 6 messages of "
-            "queue 0: its reader lived through it, and nobody saw where it went on"
+            f"Group g may have passed over up to 6 messages of queue 0 of t on b, [0, 6): {made} "
+            "Its reader lived through it, and nobody saw where it went on. See whether they were "
+            "processed, and set its offset to 0 if not."
         ),
-        "the broker places the group at the beginning": (
-            "topic t made again at 12:00:07; group g reads all of queue 0: it began at 0"
+        "it is placed at the beginning, and a member pulls from its offset of old": (
+            f"Group g passed over 10 messages of queue 0 of t on b, [0, 10): {made} Its first pull "
+            "began at offset 10. Set its offset to 0 if they must be read."
+        ),
+        "the broker places the group at the beginning, and it pulls from there": (
+            f"Group g reads all of queue 0 of t on b: {made} It began at 0."
         ),
     }.items():
         ((row,), _) = computed(PASSED_OVER, tables(*STORIES[name][0]))

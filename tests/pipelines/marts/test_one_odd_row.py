@@ -12,9 +12,9 @@ import pytest
 from deltalake import write_deltalake
 
 from engine.telemetry.tables import BY_NAME, TABLES, Column, ColumnType
-from pipelines.lake import Lake, whole_table
+from pipelines.base.settings import Evaluation
+from pipelines.lake.lake import Lake, whole_table
 from pipelines.marts.declared import steps
-from pipelines.settings import Evaluation
 from pipelines.staging.soundness import BELOW, NULL, UNKNOWN_WORD, WORDS, Odd, sound
 from tests.pipelines.bronze_lake import SECOND, START_US, BronzeWriter, bronze_table
 from tests.pipelines.in_process import SHORT, driver_of
@@ -100,6 +100,14 @@ WHOLE: Final[dict[str, dict[str, Any]]] = {
     "offset_answers": {**QUEUE, "client_id": "c", "told_offset": 3, "committed": 5, "pulled": 9},
     "consume_stats": {"group": "odd", "client_id": "c", "topic": "t", "queues_held": 1},
     "reused_offsets": {**QUEUE, "offset": 50, "queue_end": 45, "message_id_before": "m"},
+    "unread_deletions": {**QUEUE, "from_offset": 40, "to_offset": 45, "unread": 5},
+    "pop_watermarks": {
+        **QUEUE,
+        "popped": 40,
+        "max_offset": 50,
+        "acknowledged": 3,
+        "expired": 0,
+    },
     "delay_levels": {
         "group": "*",
         "level": 3,

@@ -6,10 +6,16 @@ from __future__ import annotations
 
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
+from pipelines.base.settings import Evaluation
+from pipelines.marts.computing import beginning
 from pipelines.marts.duplicate_risk_windows import MART
+from pipelines.marts.mart import Given
+from pipelines.marts.offset_violations import MART as VIOLATIONS
 from pipelines.marts.risks.holdings import finished_within
+from pipelines.staging.facts import no_facts
 from tests.pipelines.marts.literal_facts import NOON, SECOND, Row, State, computed, facts, only
 
 
@@ -19,12 +25,18 @@ def risks(state: State | None = None, **tables: list[Row]) -> tuple[list[Row], S
     return computed(MART, given, state)
 
 
-def held(*ranges: tuple[int, int], finished: int | None, base: int | None = 80) -> Row:
+def held(
+    *ranges: tuple[int, int],
+    finished: int | None,
+    base: int | None = 80,
+    takes_all: bool | None = None,
+) -> Row:
     """A sample: these ranges held, so many finished at or above the consume offset."""
     told = [{"from_offset": begin, "to_offset": end} for begin, end in ranges]
     count = sum(end - begin for begin, end in ranges)
     known = {"client_id": "a", "held_ranges": told, "held_count": count, "dropped": False}
-    return {**known, "finished_count": finished, "client_committed": base}
+    marks = {"finished_count": finished, "client_committed": base}
+    return {**known, **marks, "takes_all": takes_all}
 
 
 @pytest.mark.parametrize(
@@ -41,18 +53,81 @@ def held(*ranges: tuple[int, int], finished: int | None, base: int | None = 80) 
         ({**held(finished=9, base=75), "held_ranges": None}, 4),  # Five may be committed by now.
         ({**held(finished=3, base=None), "held_ranges": None}, None),
         (held((80, 84), finished=None), None),
+        (held((88, 90), finished=0, base=88, takes_all=True), 8),  # Finished, not reported yet.
+        (held((86, 88), finished=2, base=86, takes_all=True), 8),  # 88 and 89 as well.
+        (held(finished=0, base=95, takes_all=True), 10),
+        (held((75, 78), (80, 84), finished=8, base=75, takes_all=True), 6),
+        (held((86, 88), finished=2, base=86, takes_all=False), 2),  # Its filter passed over some.
+        (held((86, 88), finished=2, base=86), 2),  # Who knows?
+        ({**held((86, 88), finished=2, base=86, takes_all=True), "held_ranges": None}, 8),
+        ({**held(finished=None, base=86, takes_all=True), "held_ranges": None}, 6),  # A Java client
+        ({**held(finished=None, base=80, takes_all=True), "held_ranges": None}, None),
     ],
 )
 def test_certain_is_only_what_was_finished_at_that_instant(
     sample: Row, certain: int | None
 ) -> None:
-    assert finished_within(sample, 80, 90) == certain
+    assert finished_within({**sample, "fell_from": None}, 80, 90) == certain
     _, state = risks(client_windows=[{"at": 0, **sample}])
     rows, _ = risks(state, rebalance_events=[lost(3)])
     uncertain = None if certain is None else 10 - certain
     assert only(rows, "cause", "at_risk_messages", "certain_messages", "uncertain_messages") == [
         ("CONSUMER_CRASH", 10, certain, uncertain)
     ]
+
+
+@pytest.mark.parametrize(
+    ("sample", "ranges"),
+    [
+        (held((86, 88), finished=2, base=86, takes_all=True), [(80, 86), (88, 90)]),
+        ({**held(finished=None, base=86, takes_all=True), "held_ranges": None}, [(80, 86)]),
+        (held((86, 88), finished=2, base=86), [(88, 90)]),
+    ],
+)
+def test_what_a_client_finished_and_has_not_reported_is_certain_offset_by_offset(
+    sample: Row, ranges: list[tuple[int, int]]
+) -> None:
+    _, state = risks(client_windows=[{"at": 0, **sample}])
+    rows, _ = risks(state, rebalance_events=[lost(3)])
+    assert [[*one.values()] for one in rows[0]["certain_ranges"]] == [[*one] for one in ranges]
+
+
+def fallen(at: float, previous: int, offset: int) -> Row:
+    """A report set the committed offset back, and nothing accounts for it."""
+    known = {"client_id": "tool", "offset": offset, "previous_offset": previous, "path": "REQUEST"}
+    bounds = {"min_offset": 0, "max_offset": 100, "accepted": True}
+    return {"at": at, "seq": 5, **known, **bounds}
+
+
+@pytest.mark.parametrize("is_cut", [False, True], ids=["in one cycle", "in three"])
+@pytest.mark.parametrize(
+    ("sampled", "previous", "certain"),
+    [(2, 85, 3), (2, 95, 0), (6, 85, 8)],
+    ids=["partly", "all of it", "not what was finished after"],
+)
+def test_below_where_the_committed_offset_fell_from_nothing_is_certain(
+    sampled: int, previous: int, certain: int, is_cut: bool
+) -> None:
+    """A group that began at its end may be set back to what it never read."""
+    sample = held((88, 90), finished=0, base=88, takes_all=True)
+    seen = {"client_windows": [{"at": 0, "seq": sampled, **sample}]}
+    fell = {"offset_violations": violations(fallen(1, previous, 80))}
+    gone = {"rebalance_events": facts("rebalance_events", lost(3))}
+    given = [{name: facts(name, *rows) for name, rows in seen.items()}, fell, gone]
+    given = given if sampled < 5 else [fell, given[0], gone]
+    state: State | None = None
+    for part in given if is_cut else [{**given[0], **given[1], **given[2]}]:
+        rows, state = computed(MART, part, state)
+    assert only([row for row in rows if row["basis"] == "DEPARTURE"], "certain_messages") == [
+        (certain,)
+    ]
+
+
+def violations(*reports: Row) -> pa.Table:
+    """What the reports broke, as the mart of violations says it."""
+    given = {name: no_facts(name) for name in ("rebalance_events", "redeliveries", "lifecycle")}
+    given["consume_offsets"] = facts("consume_offsets", *reports)
+    return VIOLATIONS.compute(Given(given, beginning(VIOLATIONS), Evaluation())).rows
 
 
 def test_a_sample_from_before_rows_were_lost_says_nothing_of_what_is_finished() -> None:
@@ -121,8 +196,10 @@ def test_a_hand_over_from_a_stale_offset_is_predicted_down_to_that_offset() -> N
     ]
     assert told[0]["all_from_offset"] == 85
     assert told[0]["evidence"] == (
-        "b was told to begin at 60 when a had pulled up to 85; two members may read the queue: "
-        "what one pulls from 85 on, both do"
+        "Group g risks a second delivery of 25 messages of queue 0 of t on b, [60, 85), since "
+        "12:00:01 UTC: b was given 60 to begin at when a had pulled up to 85. Two members may read "
+        "the queue: what one pulls from 85 on, both do. See whether its listeners take a message "
+        "twice without harm."
     )
     revoked = lost(5, kind="REVOKED", reason=None)
     rows, _ = risks(state, rebalance_events=[revoked], redeliveries=[again(10, 60, 90)])
@@ -158,7 +235,8 @@ def test_readers_that_live_on_when_the_broker_dies_put_nothing_at_risk() -> None
     rows, state = risks(group_watermarks=[mark(2)], lifecycle=[DIED])
     assert only(rows, "cause", *FIGURES) == [("BROKER_CRASH", 90, 90, 0, 0)]
     assert rows[0]["evidence"] == (
-        "the broker died when the group was at 90; who reads on there repeats nothing"
+        "Group g risks no second delivery of queue 0 of t on b since 12:00:09 UTC: the broker died "
+        "when the group was at 90, and who reads on there repeats nothing."
     )
     after = {**mark(1), "at": 12, "seq": 3, "committed": 93, "pulled": 94, "broker_epoch": NOON}
     late = {**after, "at": 40, "seq": 4}

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from pipelines.base.settings import Evaluation
 from pipelines.marts.computing import beginning
 from pipelines.marts.duplicate_risk_windows import MART as RISKS
 from pipelines.marts.mart import Given
 from pipelines.marts.offset_violations import MART
-from pipelines.settings import Evaluation
 from pipelines.staging.facts import no_facts
 from tests.pipelines.marts.literal_facts import Row, computed, facts, only
 

@@ -8,8 +8,8 @@ from typing import Any
 from hypothesis import example, given, note, settings
 from hypothesis import strategies as st
 
+from pipelines.base.settings import Evaluation
 from pipelines.marts.judging.progress import CADENCES
-from pipelines.settings import Evaluation
 from tests.pipelines.marts.judges import JUDGES
 from tests.pipelines.marts.played_group import (
     FIRST,
@@ -102,7 +102,7 @@ def test_a_deficit_within_what_is_allowed_is_shown_when_it_is_certain_and_told_w
         deficit = (produced - consumed) * HOUR_S
         assert abs(last["lag_change_per_hour"] - deficit) <= deficit / 20
         assert last["unfinished_messages"] < 5 * produced
-        assert "falling behind by" in last["reason"]
+        assert "falls behind on" in last["reason"]
         assert last["retained_until"] is not None
 
 
@@ -127,7 +127,7 @@ def test_who_keeps_up_with_more_and_more_is_well_though_more_is_on_its_way() -> 
     assert states(gold) == [(10, "OK")]
 
 
-SAWTOOTH = Schedule(100, 120, 900, 300, behind=30_000)
+SAWTOOTH = Schedule(100, 120, 450, 150, behind=30_000)
 SHORT_TEETH = Schedule(100, 115, 240, 60, behind=30_000)
 SCHEDULES = st.builds(
     lambda produced, work_s, rest_s, share, behind_s, tells: Schedule(
@@ -139,28 +139,32 @@ SCHEDULES = st.builds(
         tells=tells,
     ),
     produced=st.sampled_from([10, 50, 200, 2000]),
-    work_s=st.sampled_from([120, 240, 600]),
-    rest_s=st.sampled_from([60, 100, 120]),
+    work_s=st.sampled_from([120, 240, 400]),
+    rest_s=st.sampled_from([60, 80, 100]),
     share=st.sampled_from([0.85, 0.95, 1.1, 1.3]),
     behind_s=st.just(2400),
     tells=st.booleans(),
 )
 
 
-@settings(max_examples=2, deadline=None)
-@given(st.lists(SCHEDULES, min_size=5, max_size=5, unique=True))
+@settings(max_examples=1, deadline=None)
+@given(st.lists(SCHEDULES, min_size=8, max_size=8, unique=True))
 @example(
     [
         SAWTOOTH,
         SHORT_TEETH,
         Schedule(5000, 5000 * 7 / 3 * 0.9, 30, 40, behind=300_000),
-        Schedule(10, 9.78, 900, 200, behind=600),
-        Schedule(10, 10.2, 600, 120, behind=24_000),
+        Schedule(10, 9.78, 450, 100, behind=600),
+        Schedule(10, 10.2, 300, 60, behind=24_000),
     ]
 )
 def test_the_verdict_is_what_an_hour_comes_to(schedules: list[Schedule]) -> None:
     begins = [seen_from(one) for one in schedules]
-    works = [one.work(begin + HOUR_S // 2) for one, begin in zip(schedules, begins, strict=True)]
+    # A world costs by its ticks, not by its groups: two periods more of each, and many beside.
+    lasts = [
+        begin + max(2 * one.period_s, 600) for one, begin in zip(schedules, begins, strict=True)
+    ]
+    works = [one.work(seconds) for one, seconds in zip(schedules, lasts, strict=True)]
     for schedule, begin, gold in zip(schedules, begins, played_beside(works), strict=True):
         note(str(schedule))
         check_balance(schedule, [r for r in rows_from(gold, begin) if r["unfinished_messages"] > 0])
@@ -174,7 +178,8 @@ def seen_from(schedule: Schedule) -> int:
 
 
 def check_balance(schedule: Schedule, rows: list[dict[str, Any]]) -> None:
-    """Rows in which something is to do tell what the schedule comes to."""
+    """Rows in which something is to do show what the schedule comes to."""
+    assert rows
     for row in rows:
         rate = row["lag_change_per_hour"] / HOUR_S
         assert abs(rate - schedule.balance) <= 0.2 * abs(schedule.balance)

@@ -75,8 +75,8 @@ def test_columns_say_what_rows_say(
     assert isinstance(outcome, Signals)
     expected: dict[tuple[str, ...], list[int]] = {}
     for row in told:
-        is_seen = row["emitter"] not in silent and row["state"] != "UNKNOWN"
-        if is_seen and CONDITIONS[text](row):
+        is_known = row["state"] != "UNKNOWN" or row["time_lag_ms"] is not None
+        if is_known and row["emitter"] not in silent and CONDITIONS[text](row):
             key = tuple({"cluster": "c", **row}[name] for name in labels)
             lag = row["time_lag_ms"]
             expected.setdefault(key, []).append(-1 if lag is None else lag)

@@ -14,7 +14,7 @@ from pipelines.alerting.grouping import Group, step
 from pipelines.alerting.matchers import matchers_of
 from pipelines.alerting.routing import Inhibition, Route, Routing
 from pipelines.alerting.silences import Silence
-from pipelines.settings import HOUR_US, SECOND_US
+from pipelines.base.settings import HOUR_US, SECOND_US
 from tests.alert_stories import NOON_US
 
 NAMES = ("a", "b", "dead")

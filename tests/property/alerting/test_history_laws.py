@@ -6,18 +6,18 @@ import polars as pl
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.alert_history import open_alerts, present_alerts
 from pipelines.alerting.alerts import Alert
-from pipelines.alerting.deciding import Known, judge, tell
 from pipelines.alerting.entries import Entry
 from pipelines.alerting.evaluating import Looked
 from pipelines.alerting.history.table import rows_of
-from pipelines.alerting.kept import step_of
 from pipelines.alerting.matchers import matcher_of
 from pipelines.alerting.routing import routing_of
 from pipelines.alerting.silences import Silence
-from pipelines.microseconds import moment_at
-from pipelines.settings import MINUTE_US, SECOND_US
+from pipelines.alerting.state_rows import step_of
+from pipelines.alerting.step import Known, judge, tell
+from pipelines.base.settings import MINUTE_US, SECOND_US
+from pipelines.base.time_units import moment_at
+from pipelines.reading.alert_history import open_alerts, present_alerts
 from tests.alert_stories import NOON_US, behind, rows, rule
 
 RULES = (

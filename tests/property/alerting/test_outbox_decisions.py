@@ -15,7 +15,7 @@ from pipelines.alerting.outbox.outcomes import (
     is_due,
 )
 from pipelines.alerting.store.crowds import Waiting, merged, replacements
-from pipelines.alerting.store.limits import GIVE_UP_US
+from pipelines.database.limits import GIVE_UP_US
 from tests.integration.alerting.stores import NOW_US, a_notice, an_alert, resolved
 
 chances = st.floats(0, 1, exclude_max=True)

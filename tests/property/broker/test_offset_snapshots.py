@@ -13,9 +13,14 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from engine.broker.state import offsets as offsets_module
-from engine.broker.state.offsets import ConsumerOffsets, Table, encoded_table, from_document
-from engine.broker.state.readers import QueueKey
+from engine.broker.groups.readers import QueueKey
+from engine.broker.offsets import consumer_offsets as offsets_module
+from engine.broker.offsets.consumer_offsets import (
+    ConsumerOffsets,
+    Table,
+    encoded_table,
+    from_document,
+)
 from engine.foundation.errors import RequestRefused
 from engine.protocol.fastjson import loads
 

@@ -15,7 +15,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from engine.broker.state.transactions import HalfMessage, Transactions
+from engine.broker.transactions.transactions import HalfMessage, Transactions
 
 RENEWED_HELD = 4
 choices = st.integers(min_value=0, max_value=1_000_000)

@@ -13,6 +13,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from engine.client.config import ConsumerConfig
+from engine.client.consuming.consume_stats import FlowControl
 from engine.client.consuming.process_queue import ProcessQueue
 from engine.client.consuming.pulling import (
     OnPulled,
@@ -22,7 +23,6 @@ from engine.client.consuming.pulling import (
     PullResult,
     PullStatus,
 )
-from engine.client.consuming.speeds import FlowControl
 from engine.protocol.message import MessageExt, MessageQueue
 from engine.runtime import Runtime
 from tests.amounts import examples

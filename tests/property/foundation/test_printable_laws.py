@@ -9,7 +9,7 @@ import sys
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from engine.client.commands.showing import json_text, shown, shown_record
+from engine.admin.commands.output import json_text, shown, shown_record
 from engine.foundation.log_lines import LOG_FORMAT, TRACEBACK_MARK, LogLines
 from engine.foundation.printable import printable, printable_json, printable_lines
 from engine.protocol.command import RemotingCommand

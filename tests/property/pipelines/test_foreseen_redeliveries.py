@@ -15,7 +15,7 @@ import pyarrow as pa
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from pipelines.marts.risks.events import Event, Place, Progress
+from pipelines.marts.risks.events import Event, NotReading, Place, Progress
 from pipelines.marts.risks.fold import Fold, Happening
 from pipelines.marts.risks.windows import WINDOWS, folded
 
@@ -172,6 +172,20 @@ class Broker:
                 finished=((self.committed, self.pulled),),
                 reader_is_gone=True,
             )
+        self.is_away(name, has_left=True)
+
+    def gives_back(self, name: str) -> None:
+        """A client that was told where to begin leaves the queue to others."""
+        self.told.pop(name, None)
+
+    def says_what_it_holds(self, name: str) -> None:
+        """A member answers the broker's question."""
+        if name in self.members and name not in self.readers and name not in self.told:
+            self.is_away(name, has_left=False)
+
+    def is_away(self, name: str, *, has_left: bool) -> None:
+        self.seq += 1
+        self.tell(NotReading(self.seq, self.at_us, name, has_left))
 
     def broker_dies(self) -> None:
         """What only memory knew is lost; who reads goes on, and who was told begins there."""
@@ -212,6 +226,7 @@ DOINGS = st.one_of(
     st.tuples(st.sampled_from(["second", "produce"]), st.integers(1, 3)),
     st.tuples(st.just("pull_alone"), st.sampled_from(NAMES)),
     st.tuples(st.sampled_from(["dies", "heartbeat"]), st.sampled_from(NAMES)),
+    st.tuples(st.sampled_from(["gives_back", "says_what_it_holds"]), st.sampled_from(NAMES)),
     st.tuples(st.sampled_from(["broker_dies", "persist", "commit"]), st.none()),
 )
 STORIES = st.lists(DOINGS, min_size=5, max_size=25).map(lambda doings: BEGINNING + doings)
@@ -271,6 +286,9 @@ def test_risks_do_not_depend_on_where_their_events_were_cut(
         part = broker.happened[begin:end]
         marks = [{**PLACE._asdict(), **one._asdict()} for one in part if isinstance(one, Progress)]
         events = [one for one in part if isinstance(one, Event)]
-        windows, told_now = folded(windows, events, pa.Table.from_pylist(marks, MARKS))
+        absent = [(PLACE, one) for one in part if isinstance(one, NotReading)]
+        windows, told_now = folded(
+            windows, events, pa.Table.from_pylist(marks, MARKS), absent=absent
+        )
         revisions += told_now
     assert revisions == broker.fold.revisions

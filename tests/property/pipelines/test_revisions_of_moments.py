@@ -15,12 +15,12 @@ from deltalake import write_deltalake
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pipelines.base.settings import SECOND_US, SILENCE_US
 from pipelines.cycles.cuts import Cut
 from pipelines.cycles.plan import DONE, PLANNED, PLANS
-from pipelines.lake import Lake
-from pipelines.moment import Moment, cycle_moment, last_complete
-from pipelines.revisions import Revision, revision_after, revision_of
-from pipelines.settings import SECOND_US, SILENCE_US
+from pipelines.lake.lake import Lake
+from pipelines.reading.moment import Moment, cycle_moment, last_complete
+from pipelines.reading.revisions import Revision, revision_after, revision_of
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 NOON_US = int(NOON.timestamp()) * 1_000_000

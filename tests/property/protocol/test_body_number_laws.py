@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from msgspec import inspect
 
-import engine.broker.state.consumer_filters
+import engine.broker.groups.consumer_filters
 import engine.protocol.bodies_admin
 import engine.protocol.bodies_broker
 import engine.protocol.bodies_client  # noqa: F401 - all kinds of bodies are known.

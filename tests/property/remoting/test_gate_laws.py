@@ -15,8 +15,8 @@ from engine.protocol.codes import RequestCode as Code
 from engine.protocol.command import RemotingCommand
 from engine.remoting.access import Access
 from engine.remoting.accounts import Account, Demand, Permission, topic_demand
-from engine.remoting.demands import DEMANDS, Need
 from engine.remoting.gate import Gate
+from engine.remoting.permissions import DEMANDS, Need
 from engine.remoting.signing import Credentials
 
 ROOT, BARE = Credentials("root", "secret-of-root"), Credentials("bare", "secret-of-bare")

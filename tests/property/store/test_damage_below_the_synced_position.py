@@ -277,14 +277,14 @@ async def check(case: Played, tree: Tree, lost: set[str], *, is_told: bool = Tru
                 if n % QUEUES == queue_id and n <= SYNCED_COUNT // 2
             ]
             assert given_out[queue_id] > max(synced), "an offset would be given twice"
-    store._release()
+    store._life.release()
     settled = disk.tree()
     for name, data in below(tree, case.synced_to).items():
         assert below(settled, case.synced_to)[name] == data, f"{name} was cut"
     again = Listener()
     store = await MessageStore.open(runtime_on(disk, clock), CONFIG, again)
     assert again.recovery.truncated_from is None, again.recovery
-    store._release()
+    store._life.release()
     noted = {"/store/checkpoint"} if "checkpoint" in lost else set()
     changed = {name for name, data in disk.tree().items() if settled.get(name) != data}
     assert changed <= noted, "a second recovery changes something"

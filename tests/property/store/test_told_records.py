@@ -33,7 +33,7 @@ def test_whatever_puts_told_every_record_is_dispatched_once_and_as_it_was_put(
         disk, pool = SystemDisk(), FilePool()
         log = CommitLog(disk, f"{root}/commitlog", FILE_BYTES, pool)
         queues = QueueTable(disk, f"{root}/consumequeue", 20 * 100, pool)
-        dispatcher = Dispatcher(log, queues, None, (), told_max=told_max)
+        dispatcher = Dispatcher(log, queues, None, (), queued_max=told_max)
         dispatched: list[DispatchRequest] = []
         dispatcher.arrivals.append(dispatched.extend)
         put: list[DispatchRequest] = []
@@ -43,7 +43,7 @@ def test_whatever_puts_told_every_record_is_dispatched_once_and_as_it_was_put(
             log.append(record.encode(number, place, 1))
             put.append(record.request(number, place, 1, ()))
             if tells:
-                dispatcher.tell(put[-1])
+                dispatcher.enqueue(put[-1])
             if runs:
                 assert not dispatcher.run(log.end_offset, now_ms=0)
                 assert dispatched == put

@@ -1,6 +1,7 @@
-"""Every legal state of the disk after a power cut, and what recovery must make of it (ALICE's way).
+"""Every legal state of the disk after a power cut, and the check of recovery from it.
 
-`recording` is a disk that keeps what was asked of it in order; `states` enumerates what a power cut
-may leave; `workloads` are short lives of one part of the engine with what they had promised at each
-moment.
+The method is that of ALICE.
+
+`recording` is a disk that keeps every change in order; `states` enumerates what a power cut may
+leave; `workloads` are short lives of one part of the engine with their promises at each moment.
 """

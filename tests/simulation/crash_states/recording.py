@@ -1,7 +1,7 @@
-"""A disk in memory that keeps every change in order, for `states` to cut anywhere.
+"""A disk in memory that keeps every change in order, so that `states` can cut anywhere.
 
-It implements the `Disk` port. Work "beside the loop" runs at once: what may interleave is the
-business of the other simulator; here the order of changes is what counts.
+It implements the `Disk` port. Work "beside the loop" runs at once: interleavings are the business
+of the other simulator; here only the order of changes counts.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a power cut may leave, at every point of a recording.
+"""Enumerates the disk states that a power cut may leave at every point of a recording.
 
 Persistence model: of each file, what was synced is there; of the writes since then any subset of
 512-byte sectors is, and any subset of the changes of its length. A folder's entries (made, renamed,

@@ -1,4 +1,4 @@
-"""Short lives of one part of the engine on a recording disk, and what each had promised when.
+"""Short lives of one part of the engine on a recording disk, with their promises.
 
 `record` plays the life, its sizes and rhythm drawn by seed; `check` opens what a power cut left,
 holds it against the last promise made before, opens it once more (which must change nothing), and
@@ -300,13 +300,13 @@ async def check_damaged(life: Life, tree: Tree, left: tuple[int, ...]) -> None:
     for number in found:
         key = store.query_by_key("TopicA", str(number), max_count=9, begin_ms=0, end_ms=1 << 60)
         assert story.put[number][2].physical_offset in key.physical_offsets
-    store._release()
+    store._life.release()
     settled = disk.tree()
     for path, data in life.disk.start.items():
         if path.startswith("/store/commitlog/") and data is not None and data.strip(b"\0"):
             assert settled[path] == data, f"{path} has changed"
     store = await MessageStore.open(runtime_on(disk, clock), config, Listener())
-    store._release()
+    store._life.release()
     assert disk.tree() == settled, "a second recovery changes something"
 
 
@@ -341,13 +341,13 @@ async def check_store(life: Life, tree: Tree, promise: StorePromise) -> None:
         "TopicA", gone, max_count=9, begin_ms=0, end_ms=1 << 60
     ).physical_offsets, "a key of a message that is gone"
     offsets = [store.max_offset("TopicA", queue_id) for queue_id in (0, 1)]
-    store._release()
+    store._life.release()
     settled = disk.tree()
     again = Listener()
     store = await MessageStore.open(runtime_on(disk, clock), config, again)
     assert again.recovery.truncated_from is None, again.recovery
     assert not again.lifecycle("DAMAGED_FILE"), again.lifecycle("DAMAGED_FILE")
-    store._release()
+    store._life.release()
     assert disk.tree() == settled, "a second recovery changes something"
     store = await MessageStore.open(runtime_on(disk, clock), config, again)
     assert store.put(draft(b"goes on", queue_id=1)).queue_offset == offsets[1]
@@ -391,7 +391,7 @@ async def check_nothing_forged(life: Life, tree: Tree) -> None:
         key = store.query_by_key(topic, FORGED_KEY, max_count=9, begin_ms=0, end_ms=1 << 60)
         assert not key.physical_offsets, "a forged record is found by its key"
     assert not [at for at in forged_at if store.known_record_at(at) is not None]
-    store._release()
+    store._life.release()
 
 
 # ---- a table in JSON -----------------------------------------------------------------------

@@ -1,5 +1,4 @@
-"""A world in one process: virtual time, a virtual network and virtual disks that run the
-production engine.
+"""A world in one process: virtual time, network and disks under the production engine.
 
 One seed decides every delay, fault and interleaving, so the same seed is the same run, byte for
 byte (`World.trace`).

@@ -1,4 +1,4 @@
-"""A virtual disk per node that remembers what was synced and what was only written.
+"""A virtual disk per node that knows what was synced and what was only written.
 
 Persistence model (after ALICE): a process crash keeps everything that was written; a power cut
 keeps all that was synced, then a random prefix of the unsynced writes of each file, the last of

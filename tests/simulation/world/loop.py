@@ -1,4 +1,4 @@
-"""An asyncio event loop on virtual time: when nothing is ready, time jumps to the next timer.
+"""An asyncio event loop on virtual time that jumps to the next timer when it is idle.
 
 It is asyncio's own SelectorEventLoop over a selector that has no sockets: `select(timeout)` adds
 the timeout to the virtual time. Ready callbacks are shuffled by seed before each turn, which

@@ -1,4 +1,4 @@
-"""A virtual network of named hosts: delay, loss, partitions, resets, and crashes of hosts.
+"""A virtual network of named hosts with delay, loss, partitions, resets and crashes.
 
 It carries byte streams as TCP does: in order and once, or the connection is lost. A lost segment
 is therefore a delay (the retransmission), a partition holds bytes back and, when it lasts, resets

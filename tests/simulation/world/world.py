@@ -1,8 +1,8 @@
-"""The world of one run: hosts, faults, time, and the trace whose hash tells two runs apart.
+"""The world of one run: hosts, faults, time, and a trace whose hash tells runs apart.
 
 A node is a host with a disk and at most one life at a time. Its code runs as tasks of the one
-virtual loop; a crash takes its doors away (nothing it still does has an effect), ends its
-connections and cancels its tasks.
+virtual loop; a crash closes its doors (nothing it still does has an effect), ends its connections
+and cancels its tasks.
 
 Invariant: nothing here asks the real clock, the real disk or a random source that does not come
 from the seed.

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from engine.foundation.errors import ConfigError
-from pipelines.alerting.channels.addresses import Hosts, is_allowed
 from pipelines.alerting.channels.opening import channels_of
 from pipelines.alerting.channels.receivers import RECEIVERS_MAX, read_receivers, receivers_of
-from pipelines.alerting.channels.secret import Secret, secret_from, without_secrets
+from pipelines.base.outgoing_addresses import Hosts, is_allowed
+from pipelines.base.secrets import Secret, secret_from, without_secrets
 
 SLACK = 'allow_hosts = ["hooks.slack.com"]\n[[receivers]]\nname = "a"\nkind = "slack"\n'
 MAIL = (

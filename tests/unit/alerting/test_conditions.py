@@ -7,14 +7,8 @@ from datetime import UTC, datetime, timedelta
 import polars as pl
 import pytest
 
-from pipelines.alerting.conditions import (
-    DEPTH_MAX,
-    NOW,
-    ConditionFault,
-    read_condition,
-    span_us,
-)
-from pipelines.alerting.watched import watched
+from pipelines.alerting.conditions import DEPTH_MAX, NOW, ConditionFault, read_condition, span_us
+from pipelines.alerting.rule_tables import watched
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 STATES = watched()["group_state"].table.columns
@@ -25,7 +19,7 @@ def judged(text: str, **row: object) -> bool | None:
     told = {"observed_at": NOON, NOW: NOON, **row}
     none = watched()["group_state"].none()
     types = {**none.schema, NOW: pl.Datetime("us", "UTC")}
-    frame = pl.DataFrame([told], schema={name: types[name] for name in told})
+    frame = pl.DataFrame([told], schema=types)
     condition = read_condition(text, STATES)
     answer = frame.select(condition.expression.alias("is")).item()
     assert answer is None or isinstance(answer, bool)

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines.alerting.metrics.counting import Rebalances
-from pipelines.followed import Followed
-from pipelines.moment import Moment, Reached
-from pipelines.reading import Reading
+from pipelines.reading.incremental import Followed
+from pipelines.reading.moment import Moment, Reached
+from pipelines.reading.reading import Reading
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 PLACE = {"cluster": "c", "broker": "b"}

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from pipelines.alerting.alerts import Alert, Course, State, fingerprint_of
-from pipelines.alerting.crowding import Bounded, bounded
 from pipelines.alerting.life_cycle import Change, ChangeKind
+from pipelines.alerting.open_limit import Bounded, bounded
 
 
 def alert(

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pipelines.alerting.deciding import Known, judge, tell
 from pipelines.alerting.evaluating import Looked
 from pipelines.alerting.files import read_rules, shipped_files
 from pipelines.alerting.routing import Route, Routing
 from pipelines.alerting.steady import Steady
-from pipelines.settings import SECOND_US
+from pipelines.alerting.step import Known, judge, tell
+from pipelines.base.settings import SECOND_US
 from tests.alert_stories import NOON_US, behind, rows, rule
 
 BEHIND = rule()

@@ -12,10 +12,10 @@ import pytest
 from pipelines.alerting.derived.objective_burn import SPAN_US, burn_of
 from pipelines.alerting.derived.retry_rates import rates_of
 from pipelines.alerting.files import read_rules, shipped_files
-from pipelines.alerting.looking import Gold
+from pipelines.alerting.gold_view import Gold
+from pipelines.alerting.objectives import Objectives, objectives_of
 from pipelines.alerting.objectives_file import ObjectivesFile
-from pipelines.lake import Lake
-from pipelines.reports.objectives import Objectives, objectives_of
+from pipelines.lake.lake import Lake
 from tests.alert_stories import NOON, NOON_US
 from tests.pipelines.told_in_steps import Story, keeps_up, stands
 
@@ -27,7 +27,8 @@ def totals(**figures: int | None) -> pl.DataFrame:
     """Totals of one origin: first seen, an hour before, five minutes before, and now."""
     names = ("first", "before", "lately", "newest")
     row = {"emitter": "c/b/0", "cluster": "c", "group": "g", "origin_topic": "t"}
-    return pl.DataFrame([row | {name: figures.get(name) for name in names}])
+    came = {f"came_back_{name}": None for name in names}
+    return pl.DataFrame([row | {name: figures.get(name) for name in names} | came])
 
 
 @pytest.mark.parametrize(
@@ -61,6 +62,18 @@ def test_a_group_without_failures_lately_has_no_row_and_origins_are_one_group() 
         ]
     )
     assert rates_of(both, NOON)["failed_5m"].to_list() == [7]
+
+
+def test_what_comes_back_to_a_pop_group_is_counted_beside_failures_and_is_none() -> None:
+    came = {f"came_back_{name}": pl.lit(value) for name, value in {"first": 0, "before": 0,
+            "lately": 24, "newest": 114}.items()}  # fmt: skip
+    (row,) = rates_of(totals(first=0, newest=0).with_columns(**came), NOON).to_dicts()
+    figures = [row[name] for name in ("failed_5m", "came_back_5m", "usual_came_back_5m")]
+    assert figures == [0, 90, 2]
+    assert row["evidence"] == (
+        "90 invisible times ran out within 5 min; in the hour before there were 24, about 2 each "
+        "5 min."
+    )
 
 
 def slots(*told: tuple[int, int | None, int | None], **where: Any) -> pl.DataFrame:

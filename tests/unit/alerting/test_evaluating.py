@@ -6,8 +6,8 @@ from datetime import timedelta
 
 from pipelines.alerting.evaluating import EvalError, Looked, NoData, Signals, Withheld, evaluate
 from pipelines.alerting.rules import Rule
-from pipelines.trust import Trust
-from pipelines.trust import Withheld as Failure
+from pipelines.reading.trust import Trust
+from pipelines.reading.trust import Withheld as Failure
 from tests.alert_stories import NOON, NOON_US, Story, behind, moment, rows, rule
 
 

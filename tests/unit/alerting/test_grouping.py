@@ -14,7 +14,7 @@ from pipelines.alerting.grouping import GROUPS_MAX, Group, Grouped, step
 from pipelines.alerting.matchers import matchers_of
 from pipelines.alerting.routing import Inhibition, Route, Routing, routing_of
 from pipelines.alerting.silences import Silence
-from pipelines.settings import HOUR_US, MINUTE_US, SECOND_US
+from pipelines.base.settings import HOUR_US, MINUTE_US, SECOND_US
 from tests.alert_stories import NOON_US, rule
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pipelines.alerting.evaluating import EvalError, NoData, Outcome, Signals, Withheld
-from pipelines.alerting.judged import REASON_MAX, JudgedRule, judged_rules
+from pipelines.alerting.rule_status import REASON_MAX, JudgedRule, judged_rules
 
 SECOND_US = 1_000_000
 NOON_US = 1_772_366_400 * SECOND_US

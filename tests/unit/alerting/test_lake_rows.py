@@ -8,7 +8,7 @@ from datetime import timedelta
 from pipelines.alerting.files import read_rules, shipped_files
 from pipelines.alerting.lake_rows import gone, rows_of_lake
 from pipelines.alerting.life_cycle import with_texts
-from pipelines.moment import Moment, Reached
+from pipelines.reading.moment import Moment, Reached
 from tests.alert_stories import NOON, NOON_US, Story, behind, rows
 
 
@@ -68,7 +68,7 @@ def test_where_nothing_comes_from_anybody_who_is_silent_is_named_and_the_right_p
     assert (late.state, silent.state) == ("FIRING", "FIRING")
     assert silent.alerts[0].labels == {"cluster": "c", "broker": "a"}
     texts = text_of(late)
-    assert texts["summary"].startswith("no emitter reports anything, for ")
+    assert texts["summary"].startswith("No emitter reports anything, for ")
     assert "brokers and observers" in texts["first_step"]
 
 
@@ -81,7 +81,7 @@ def test_a_pipeline_that_is_gone_is_told_as_such_though_nothing_came_before() ->
     for _ in range(3):
         late.look(told, after_s=60)
     assert "tidemark pipeline run" in text_of(late)["first_step"]
-    assert text_of(late)["summary"].startswith("gold is 3 min 20 s old")
+    assert text_of(late)["summary"].startswith("Gold is 3 min 20 s old")
 
 
 def test_an_emitter_that_reports_seldom_does_not_make_gold_late() -> None:

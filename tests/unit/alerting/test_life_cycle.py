@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
+
 from pipelines.alerting.alerts import State
 from pipelines.alerting.evaluating import Looked
 from pipelines.alerting.life_cycle import Now, without_rule
+from pipelines.reading.known import began_at
 from tests.alert_stories import NOON_US, Story, behind, moment, rows, rule
 
 BAD = rows("group_state", behind(90))
@@ -35,6 +40,54 @@ def test_what_gold_knows_to_last_already_fires_at_once() -> None:
     story = Story(made).look(rows("stalled_windows", window))
     assert story.state == "FIRING"
     assert story.alerts[0].active_at_us == NOON_US - 120_000_000
+
+
+HEAD: dict[str, Any] = {"rule": "STALLED", "topic": "t", "queue_id": 3, "opened_at": moment(-20)}
+
+
+def test_an_alert_is_so_since_the_earliest_beginning_that_is_proven_and_waits_from_the_window() -> (
+    None
+):
+    made = rule(table="stalled_windows", when="rule = 'STALLED'", **{"for": "1m"})
+    window = {**HEAD, "head_since": moment(-90)}
+    story = Story(made).look(rows("stalled_windows", window))
+    assert story.state == "PENDING", "the window has been open for 25 s"
+    assert story.alerts[0].active_at_us == NOON_US - 90_000_000
+    assert began_at(window) == moment(-90), "as on the pages"
+
+
+def test_a_beginning_that_is_proven_later_is_that_of_an_alert_until_it_fires() -> None:
+    """What somebody says of an alert is kept by its beginning."""
+    made = rule(table="stalled_windows", when="rule = 'STALLED'", **{"for": "1m"})
+    story = Story(made).look(rows("stalled_windows", HEAD))
+    assert story.alerts[0].active_at_us == NOON_US - 20_000_000
+    story.look(rows("stalled_windows", {**HEAD, "head_since": moment(-90)}))
+    assert (story.state, story.alerts[0].active_at_us) == ("PENDING", NOON_US - 90_000_000)
+    assert story.kinds == ["NOTED"]
+    for head_since in (-5, *[-200] * 8):
+        story.look(rows("stalled_windows", {**HEAD, "head_since": moment(head_since)}))
+    assert story.state == "FIRING"
+    assert story.alerts[0].active_at_us == NOON_US - 200_000_000
+    story.look(rows("stalled_windows", {**HEAD, "head_since": moment(-300)}))
+    assert story.alerts[0].active_at_us == NOON_US - 200_000_000
+
+
+@pytest.mark.parametrize(
+    ("window", "since_us"),
+    [
+        ({**HEAD, "opened_at": moment(14), "head_since": moment(12)}, NOON_US + 12_000_000),
+        (HEAD, NOON_US + 15_000_000),
+    ],
+    ids=["another window", "the window of before"],
+)
+def test_an_alert_that_comes_again_is_so_since_its_new_window_began(
+    window: dict[str, Any], since_us: int
+) -> None:
+    made = rule(table="stalled_windows", when="rule = 'STALLED'")
+    story = Story(made).look(rows("stalled_windows", HEAD)).look(rows("stalled_windows"))
+    assert (story.state, story.alerts[0].resolved_at_us) == ("RESOLVED", NOON_US + 10_000_000)
+    story.look(rows("stalled_windows", window))
+    assert story.alerts[0].active_at_us == since_us
 
 
 def test_it_fires_on_for_as_long_as_the_rule_says() -> None:

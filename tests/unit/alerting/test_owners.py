@@ -13,15 +13,15 @@ from pipelines.alerting.alerts import Notice
 from pipelines.alerting.channels.others import title_and_text
 from pipelines.alerting.channels.receivers import receivers_of
 from pipelines.alerting.commands import app
-from pipelines.alerting.deciding import Known, judge, tell
 from pipelines.alerting.evaluating import Looked
 from pipelines.alerting.files import read_rules, shipped_files
 from pipelines.alerting.matchers import matcher_of
+from pipelines.alerting.notification_settings import owners_in
 from pipelines.alerting.owners import OWNERS_MAX, Owned, owner_of, owners_of
 from pipelines.alerting.routing import Route, Routing
 from pipelines.alerting.rules import Rule
-from pipelines.alerting.telling import owners_in
-from pipelines.settings import SECOND_US
+from pipelines.alerting.step import Known, judge, tell
+from pipelines.base.settings import SECOND_US
 from tests.alert_stories import NOON_US, behind, rows, rule
 
 PAYMENTS = Owned("payments team", (matcher_of('group=~"pay.*"'),))

@@ -8,16 +8,16 @@ from email.message import EmailMessage
 
 import pytest
 
+from pipelines.alerting.alert_queries import Told
 from pipelines.alerting.alerts import OBSERVED, Alert
-from pipelines.alerting.asking import Told
 from pipelines.alerting.channels import alertmanager, mail, others, pagerduty, slack
-from pipelines.alerting.channels.secret import Secret
-from pipelines.alerting.deciding import Known, judge, tell
 from pipelines.alerting.evaluating import Looked
-from pipelines.alerting.in_words import alert_in_words
 from pipelines.alerting.polled_facts import PolledFacts
 from pipelines.alerting.routing import Route, Routing
-from pipelines.moment import Reached
+from pipelines.alerting.step import Known, judge, tell
+from pipelines.alerting.terminal import alert_in_words
+from pipelines.base.secrets import Secret
+from pipelines.reading.moment import Reached
 from tests.alert_stories import NOON, NOON_US, behind, rows, rule
 from tests.integration.alerting.stores import a_notice, an_alert
 

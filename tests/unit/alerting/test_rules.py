@@ -29,7 +29,7 @@ def test_a_rule_says_little_when_it_means_what_is_usual() -> None:
     made = rule(**GOOD)
     assert made.label_columns == ("cluster", "broker", "group")
     assert made.severity is Severity.WARNING
-    assert (made.evidence, made.worst, made.since) == ("reason", "time_lag_ms", None)
+    assert (made.evidence, made.worst, made.since) == ("reason", "time_lag_at_least_ms", None)
     assert made.unknown is not None
     assert "UNKNOWN" in made.unknown.text
     assert (made.for_us, made.keep_firing_for_us) == (0, 0)

@@ -9,8 +9,8 @@ import pytest
 
 from engine.foundation.errors import ConfigError
 from pipelines.alerting.channels.receivers import receivers_of
+from pipelines.alerting.notification_settings import TellingFile, routing_in
 from pipelines.alerting.routing import Routing
-from pipelines.alerting.telling import TellingFile, routing_in
 
 RECEIVER = """
 [[receivers]]

@@ -13,11 +13,11 @@ import pytest
 from typer.testing import CliRunner
 
 from pipelines.alerting.commands import app
-from pipelines.alerting.kept_silences import kept_silence, silences_of
 from pipelines.alerting.matchers import MatcherFault, all_match, matcher_of, matchers_of
+from pipelines.alerting.silence_rows import kept_silence, silences_of
 from pipelines.alerting.silences import Recurring, Silence, active, silenced_by
-from pipelines.microseconds import micros
-from pipelines.settings import DAY_US, HOUR_US, MINUTE_US
+from pipelines.base.settings import DAY_US, HOUR_US, MINUTE_US
+from pipelines.base.time_units import micros
 
 
 def at(text: str, zone: str = "UTC") -> int:

@@ -22,8 +22,11 @@ def test_offsets_never_fall_nor_pass_the_end_and_stored_times_lie_in_the_past() 
 
 def test_five_days_have_one_incident_of_each_kind_and_a_month_two() -> None:
     kinds = sorted(one.kind for one in FIVE_DAYS.incidents)
-    assert kinds == ["DEAD_CONSUMER", "FLAPPING", "FROZEN_HEAD", "SLOW"]
-    assert len(Month(30).incidents) == 8
+    assert kinds == [
+        *("DEAD_CONSUMER", "FLAPPING", "FROZEN_HEAD", "NOT_ACKNOWLEDGED"),
+        *("SILENT_HEAD", "SLOW"),
+    ]
+    assert len(Month(30).incidents) == 12
 
 
 def test_a_group_falls_behind_in_its_incident_and_is_well_before_it() -> None:
@@ -37,4 +40,9 @@ def test_a_group_falls_behind_in_its_incident_and_is_well_before_it() -> None:
         begin, end = ((at - BEGIN_US) // MINUTE_US for at in (incident.begin_us, incident.end_us))
         behind = marks.end - marks.committed
         assert behind[begin - 1] == 0
-        assert behind[begin:end].max() > 1_000
+        if incident.kind == "NOT_ACKNOWLEDGED":
+            handing = FIVE_DAYS.handing_of(habit)
+            assert not handing.acknowledged[begin:end].any()
+            assert handing.expired[begin:end].sum() > 1_000
+            continue
+        assert behind[begin:end].max() > (15 if incident.kind == "SILENT_HEAD" else 1_000)

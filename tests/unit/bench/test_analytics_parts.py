@@ -21,7 +21,7 @@ from bench.analytics.reading_browser import main_thread_tasks_ms
 from bench.analytics.sightings import Sightings
 from bench.bars import at_least, at_most
 from pipelines.cycles.driver import Progress
-from pipelines.lake import Lake
+from pipelines.lake.lake import Lake
 
 
 def test_a_figure_is_held_on_the_good_side_of_its_bar_and_unknown_without_a_value() -> None:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from engine.broker.state.client_figures import ClientFigures
+from engine.broker.stats.client_stats import ClientStats
 from engine.protocol.bodies import ConsumerRunningInfo, ConsumeStatus
 
 FAST = ConsumeStatus(pull_tps=9.0)
 
 
 def test_figures_beyond_the_limit_are_counted_and_told_when_there_is_room() -> None:
-    figures = ClientFigures(count_max=2)
+    figures = ClientStats(count_max=2)
     figures.take("g", "a", {"T": FAST})
     figures.take("g", "b", {"T": FAST, "U": FAST})
     assert (figures.of("g", "b"), figures.left_out) == ({}, 2)
@@ -21,7 +21,7 @@ def test_figures_beyond_the_limit_are_counted_and_told_when_there_is_room() -> N
 
 
 def test_figures_end_with_their_member() -> None:
-    figures = ClientFigures(count_max=1)
+    figures = ClientStats(count_max=1)
     figures.take("g", "a", {"T": FAST})
     figures.take("g", "b", {"T": FAST})
     figures.forget("g", "a")

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from engine.broker.state.consumer_filters import (
+from engine.broker.groups.consumer_filters import (
     DEAD_BEFORE_BOOT_MS,
     FILTER_KEPT_MS,
     ConsumerFilters,
 )
 from engine.foundation.errors import CorruptRecord
 from engine.protocol.bodies import SubscriptionData
+from tests.selectors import REFUSED, Row, known_rows
 
 NOW_MS = 1_700_000_000_000
 WRITTEN_BY_ROCKETMQ = {
@@ -82,9 +83,25 @@ def test_what_is_ignored_behind_a_selector_is_told() -> None:
 
 def test_a_selector_that_selects_less_than_it_seems_to_is_in_force_with_a_remark() -> None:
     filters = ConsumerFilters()
-    (fault,) = filters.register("g", [wants("TRUE = a")], now_ms=NOW_MS)
-    assert "'TRUE = a': a condition on the left of property a is an error" in fault
+    (sentence,) = filters.register("g", [wants("TRUE = a")], now_ms=NOW_MS)
+    assert sentence == (
+        "group g, topic paint: selector 'TRUE = a' is in force as it stands: a condition on the "
+        "left of property a is an error for every message that has the property, as in RocketMQ, "
+        "and the message does not match; write the property first, as in `a = TRUE`"
+    )
     assert in_force(filters) == ("TRUE = a", 1)
+
+
+@pytest.mark.parametrize(("expression", "selected"), known_rows().items())
+def test_a_sentence_says_in_force_where_a_real_broker_accepts_the_selector(
+    expression: str, selected: Row
+) -> None:
+    filters = ConsumerFilters()
+    sentences = filters.register("g", [wants(expression)], now_ms=NOW_MS)
+    is_refused = selected == REFUSED
+    assert (in_force(filters) is None) == is_refused
+    assert all((" is not in force: " in one) == is_refused for one in sentences), sentences
+    assert all((" is in force" in one) != is_refused for one in sentences), sentences
 
 
 def test_a_topic_left_out_and_a_group_that_left_keep_their_selectors_for_a_day() -> None:

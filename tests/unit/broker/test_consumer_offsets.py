@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from engine.broker.state.offsets import (
+from engine.broker.offsets.consumer_offsets import (
     ConsumerOffsets,
     Reported,
     Table,

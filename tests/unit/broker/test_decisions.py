@@ -12,10 +12,10 @@ from engine.broker.rocketmq_settings import with_rocketmq_settings
 from engine.foundation.config import read_spans_ms, split_settings
 from engine.foundation.errors import ConfigError
 from engine.foundation.observing import committed_state
-from engine.protocol.bodies import ConsumerRunningInfo, ProcessQueueInfo
+from engine.protocol.bodies import ConsumerRunningInfo, ProcessQueueInfo, SubscriptionData
 from engine.protocol.message import MessageQueue
 from engine.store import FlushDiskType, StoreConfig
-from engine.telemetry.members.answers import is_orderly, window_of
+from engine.telemetry.members.answers import is_orderly, taken_whole, window_of
 
 
 @pytest.mark.parametrize(
@@ -86,6 +86,28 @@ def test_why_pulls_rest_is_one_of_three_words_whatever_a_client_says(
     queue = MessageQueue("orders", "broker-a", 2)
     window = window_of("g", "c1", queue, ProcessQueueInfo(resting=told), orderly=False)
     assert window.resting == resting
+
+
+@pytest.mark.parametrize(
+    ("consume_type", "subscription", "takes_all"),
+    [
+        ("CONSUME_PASSIVELY", SubscriptionData.build("orders", "*"), {"orders": True}),
+        ("CONSUME_PASSIVELY", SubscriptionData.build("orders", "paid"), {"orders": False}),
+        (
+            "CONSUME_PASSIVELY",
+            SubscriptionData.by_selector("orders", "*", "SQL92"),
+            {"orders": False},
+        ),
+        ("CONSUME_ACTIVELY", SubscriptionData.build("orders", "*"), {"orders": False}),
+        (None, SubscriptionData.build("orders", "*"), {}),
+    ],
+    ids=["all", "some", "by a selector", "where the application seeks", "it does not say"],
+)
+def test_a_client_takes_every_message_if_nothing_is_passed_over(
+    consume_type: str | None, subscription: SubscriptionData, takes_all: dict[str, bool]
+) -> None:
+    properties = {} if consume_type is None else {"PROP_CONSUME_TYPE": consume_type}
+    assert taken_whole(ConsumerRunningInfo(properties, [subscription])) == takes_all
 
 
 def test_an_empty_window_holds_nothing_rather_than_offset_zero() -> None:

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.broker.state.deduplication import Deduplication, FirstCopy, body_digest, name_of
+from engine.broker.sending.deduplication import Deduplication, FirstCopy, body_digest, name_of
 from engine.foundation.errors import RequestRefused
 from engine.protocol.codes import ResponseCode
 from engine.store import PutResult

@@ -16,7 +16,7 @@ from engine.broker.metrics.exposition import (
     histogram,
     written,
 )
-from engine.broker.state.traffic import SIZE_BOUNDS, Traffic
+from engine.broker.stats.broker_stats import SIZE_BOUNDS, BrokerStats
 
 # The parser under test's control splits lines as Python does, at more ends than the format has.
 names = st.text(st.characters(exclude_categories=["Cs", "Cc", "Zl", "Zp"]), max_size=20)
@@ -49,7 +49,7 @@ def test_what_finds_no_room_is_counted_and_what_is_long_comes_in_pieces() -> Non
 
 
 def test_sizes_fall_into_rocketmqs_buckets() -> None:
-    traffic = Traffic(lambda: 0)
+    traffic = BrokerStats(lambda: 0)
     for size_bytes in (1, 1024, 1025, 4096, 4097, 5 << 20):
         traffic.put("t", 0, 1, size_bytes)
     traffic.put("t", 0, 3, 300)

@@ -4,19 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from engine.broker.state.groups import ConsumerGroups
-from engine.broker.state.members import ClientChannel
-from engine.broker.state.producer_groups import ProducerGroups
+from engine.broker.groups.consumer_groups import ConsumerGroups
+from engine.broker.groups.members import ClientChannel
+from engine.broker.groups.producer_groups import ProducerGroups
 from engine.foundation.errors import RequestRefused
 from engine.foundation.limits import DISAGREEING_MEMBERS_TOLD_MAX
 from engine.protocol.bodies import ConsumerData, SubscriptionData
-
-
-class End:
-    """One end of a connection; its identity counts here, and that it is open."""
-
-    closed = False
-    address = "10.0.0.1:1"
+from tests.connection_end import End
 
 
 def channel(client_id: str, end: End | None = None) -> ClientChannel:

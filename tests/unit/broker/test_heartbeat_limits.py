@@ -8,10 +8,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from engine.broker.heartbeat_limits import check_heartbeat, give_back, keep
-from engine.broker.state.groups import ConsumerGroups
-from engine.broker.state.members import ClientChannel
-from engine.broker.state.producer_groups import ProducerGroups
+from engine.broker.groups.consumer_groups import ConsumerGroups
+from engine.broker.groups.heartbeat_limits import check_heartbeat, give_back, keep
+from engine.broker.groups.members import ClientChannel
+from engine.broker.groups.producer_groups import ProducerGroups
 from engine.foundation.errors import RequestRefused
 from engine.foundation.limits import (
     ACCOUNT_GROUPS_MAX,
@@ -24,12 +24,7 @@ from engine.foundation.limits import (
     SUBSCRIPTION_TAGS_MAX,
 )
 from engine.protocol.bodies import ConsumerData, HeartbeatData, ProducerData, SubscriptionData
-
-
-class End:
-    """One end of a connection; its identity counts here, and that it is open."""
-
-    closed = False
+from tests.connection_end import End
 
 
 def channel(client_id: str = "c", account: str | None = None) -> ClientChannel:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from engine.broker.long_poll import HeldPull, HeldPulls
+from engine.broker.pulling.long_poll import HeldPull, HeldPulls
 from engine.store.record import DispatchRequest
 
 

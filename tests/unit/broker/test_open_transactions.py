@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from engine.broker.state.transactions import (
+from engine.broker.transactions.transactions import (
     CheckRules,
     HalfMessage,
     Transactions,

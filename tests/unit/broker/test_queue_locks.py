@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from engine.broker.state.queue_locks import QueueLocks
+from engine.broker.groups.queue_locks import QueueLocks
 from engine.protocol.message import MessageQueue
 
 Q0, Q1 = MessageQueue("t", "broker-a", 0), MessageQueue("t", "broker-a", 1)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from engine.broker.state.readers import Readers
+from engine.broker.groups.readers import Readers
 from engine.foundation.errors import RequestRefused
 from engine.foundation.observing import Redelivery
 
@@ -168,3 +168,22 @@ def test_queues_that_changed_hands_go_with_the_reader_that_has_them_now() -> Non
     assert readers.release("g", "c1") == [("g", "T", 0), ("g", "T", 2)]
     assert readers.release("g", "c1") == []
     assert readers.release("g", "c2") == [("g", "T", 1)]
+
+
+def test_where_a_group_began_is_the_first_pull_that_counted() -> None:
+    readers = Readers(broker_epoch=2)
+    readers.arrived(KEY, "c1", now_ms=10, from_offset=90, is_sent_back=True)
+    readers.arrived(KEY, "c1", now_ms=20, from_offset=7)
+    readers.arrived(KEY, "c1", now_ms=30, from_offset=9)
+    reading = readers.of(KEY)
+    assert reading is not None
+    assert reading.began_offset == 7
+
+
+def test_where_a_group_began_is_unknown_when_it_read_in_an_earlier_life_of_the_broker() -> None:
+    readers = Readers(broker_epoch=2)
+    readers.restore(KEY, pulled_offset=7, max_offset=9, client_id="c1", broker_epoch=1)
+    readers.arrived(KEY, "c1", now_ms=10, from_offset=7)
+    reading = readers.of(KEY)
+    assert reading is not None
+    assert reading.began_offset is None

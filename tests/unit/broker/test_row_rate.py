@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from engine.broker.state.row_rate import RowsPerSecond
+from engine.broker.reporting.rate_limit import RowsPerSecond
 
 
 def test_each_second_has_its_own_room() -> None:

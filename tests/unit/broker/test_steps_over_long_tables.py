@@ -9,18 +9,18 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from engine.broker.long_poll import HeldPull, HeldPulls
-from engine.broker.state.consumer_filters import ConsumerFilters
-from engine.broker.state.group_configs import GroupConfigs
-from engine.broker.state.groups import ConsumerGroups
-from engine.broker.state.members import ClientChannel
-from engine.broker.state.offsets import ConsumerOffsets, Table, encoded_table
-from engine.broker.state.producer_groups import ProducerGroups
-from engine.broker.state.queue_locks import QueueLocks
-from engine.broker.state.readers import Readers
-from engine.broker.state.topics import Topics
-from engine.broker.state.traffic import NORMAL, Traffic
-from engine.broker.work_in_steps import counted, stepped
+from engine.broker.bounded_work import counted, stepped
+from engine.broker.groups.consumer_filters import ConsumerFilters
+from engine.broker.groups.consumer_groups import ConsumerGroups
+from engine.broker.groups.group_configs import GroupConfigs
+from engine.broker.groups.members import ClientChannel
+from engine.broker.groups.producer_groups import ProducerGroups
+from engine.broker.groups.queue_locks import QueueLocks
+from engine.broker.groups.readers import Readers
+from engine.broker.offsets.consumer_offsets import ConsumerOffsets, Table, encoded_table
+from engine.broker.pulling.long_poll import HeldPull, HeldPulls
+from engine.broker.stats.broker_stats import NORMAL, BrokerStats
+from engine.broker.topics.topics import Topics
 from engine.foundation.limits import (
     LOOP_STEP_ANSWERS_MAX,
     LOOP_STEP_ENTRIES_MAX,
@@ -206,7 +206,7 @@ def groups_encoded(count: int) -> Iterator[None]:
 
 
 def counts_sampled(count: int) -> Iterator[None]:
-    traffic = Traffic(lambda: 0)
+    traffic = BrokerStats(lambda: 0)
     for number in range(count):
         traffic.put(f"T{number}", NORMAL, 1, 1)
         traffic.got(f"g{number}", "T", 1, 1)

@@ -6,19 +6,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.broker.told_marks import ToldMarks
+from engine.broker.reporting.dirty_marks import EmittedMarks
 
 TURNS = 3
 
 
-def told_of(keys: str) -> ToldMarks[str, int]:
-    told: ToldMarks[str, int] = ToldMarks()
+def told_of(keys: str) -> EmittedMarks[str, int]:
+    told: EmittedMarks[str, int] = EmittedMarks()
     for key in keys:
         told.told(key, 0)
     return told
 
 
-def sample(told: ToldMarks[str, int], *, moved: int | None = None) -> list[str]:
+def sample(told: EmittedMarks[str, int], *, moved: int | None = None) -> list[str]:
     """One sample that finds every moved key changed: what it tells."""
     due = told.due(turns=TURNS, moved=moved)
     for key in due:
@@ -65,7 +65,7 @@ def test_those_told_longest_ago_come_first() -> None:
 
 
 def test_what_had_moved_before_a_round_is_looked_at_before_the_round_is_over() -> None:
-    told: ToldMarks[str, int] = ToldMarks()
+    told: EmittedMarks[str, int] = EmittedMarks()
     for key in "abcd":
         told.moved(key)
     told.begin_round()
@@ -108,7 +108,7 @@ def test_a_round_does_not_begin_before_the_one_before_is_over() -> None:
 def test_at_the_end_of_a_round_all_that_was_there_at_its_begin_was_told_or_went(
     steps: list[tuple[str, str]],
 ) -> None:
-    told: ToldMarks[str, int] = ToldMarks()
+    told: EmittedMarks[str, int] = EmittedMarks()
     owed: set[str] = set()
     for what, key in steps:
         if what == "moved":

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from engine.broker.state.group_configs import (
+from engine.broker.groups.group_configs import (
     GroupConfigs,
     SubscriptionGroupConfig,
     group_from_document,
     group_to_document,
 )
-from engine.broker.state.topics import Topics
+from engine.broker.topics.topics import Topics
 from engine.foundation.errors import CorruptRecord, RequestRefused
 from engine.protocol.bodies import DataVersion, TopicConfig
 from engine.protocol.codes import ResponseCode

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from engine.broker.state.traffic import FIFO, NORMAL, Counts, Traffic
+from engine.broker.stats.broker_stats import FIFO, NORMAL, BrokerStats, Counts
 
 DAY_MS, HOUR_MS, MINUTE_MS = 86_400_000, 3_600_000, 60_000
 
@@ -17,7 +17,7 @@ class Clock:
         return self.now_ms
 
 
-def run(traffic: Traffic, clock: Clock, seconds: int) -> None:
+def run(traffic: BrokerStats, clock: Clock, seconds: int) -> None:
     for _ in range(seconds):
         clock.now_ms += 1000
         for _ in traffic.sample(clock.now_ms, wall_ms=clock.now_ms):
@@ -26,7 +26,7 @@ def run(traffic: Traffic, clock: Clock, seconds: int) -> None:
 
 def test_a_minute_an_hour_and_a_day_forget_at_their_own_pace() -> None:
     clock = Clock()
-    traffic = Traffic(clock)
+    traffic = BrokerStats(clock)
     traffic.put("t", NORMAL, 10, 1000)
     (count,) = traffic.puts_of("t")
 
@@ -48,7 +48,7 @@ def test_a_minute_an_hour_and_a_day_forget_at_their_own_pace() -> None:
 
 def test_a_key_that_wakes_up_has_the_rate_of_its_last_minute() -> None:
     clock = Clock()
-    traffic = Traffic(clock)
+    traffic = BrokerStats(clock)
     traffic.put("t", NORMAL, 1, 1)
     run(traffic, clock, 3600)
     traffic.put("t", NORMAL, 30, 1)
@@ -59,7 +59,7 @@ def test_a_key_that_wakes_up_has_the_rate_of_its_last_minute() -> None:
 
 def test_a_new_key_has_the_rate_of_the_last_minute_not_of_the_instant_it_exists() -> None:
     clock = Clock()
-    traffic = Traffic(clock)
+    traffic = BrokerStats(clock)
     run(traffic, clock, 20)
     traffic.put("early", NORMAL, 10, 1)
     (early,) = traffic.puts_of("early")
@@ -75,7 +75,7 @@ def test_a_new_key_has_the_rate_of_the_last_minute_not_of_the_instant_it_exists(
 
 def test_rates_look_back_ten_seconds_a_minute_and_ten_minutes() -> None:
     clock = Clock()
-    traffic = Traffic(clock)
+    traffic = BrokerStats(clock)
     assert traffic.rates(1, clock.now_ms) == (0.0, 0.0, 0.0)
     for _ in range(700):
         traffic.put("t", NORMAL, 5, 1)
@@ -88,7 +88,7 @@ def test_rates_look_back_ten_seconds_a_minute_and_ten_minutes() -> None:
 
 def test_the_days_totals_turn_at_midnight() -> None:
     clock = Clock()
-    traffic = Traffic(clock)
+    traffic = BrokerStats(clock)
     traffic.put("t", FIFO, 3, 1)
     run(traffic, clock, 24 * 3600)
     traffic.put("t", FIFO, 4, 1)

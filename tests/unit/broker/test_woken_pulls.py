@@ -6,8 +6,8 @@ import asyncio
 from functools import partial
 from itertools import pairwise
 
-from engine.broker.long_poll import HeldPull, HeldPulls
-from engine.broker.woken_pulls import WokenPulls
+from engine.broker.pulling.long_poll import HeldPull, HeldPulls
+from engine.broker.pulling.wake_ups import WakeUps
 from engine.foundation.limits import LOOP_STEP_ANSWERS_MAX
 
 COUNT = 5 * LOOP_STEP_ANSWERS_MAX + 7
@@ -35,7 +35,7 @@ def holding(count: int, answered: list[int]) -> HeldPulls:
 async def test_when_all_are_woken_a_step_of_the_loop_answers_some() -> None:
     answered: list[int] = []
     holds = holding(COUNT, answered)
-    WokenPulls(holds).wake_all()
+    WakeUps(holds).wake_all()
     assert not answered, "whoever woke them goes on first"
     assert holds.count == 0, "and no message can reach them any more"
     steps = [0]
@@ -49,7 +49,7 @@ async def test_when_all_are_woken_a_step_of_the_loop_answers_some() -> None:
 async def test_a_broker_that_stops_has_answered_everybody() -> None:
     answered: list[int] = []
     holds = holding(COUNT, answered)
-    woken = WokenPulls(holds)
+    woken = WakeUps(holds)
     await woken.finish()
     assert sorted(answered) == list(range(COUNT))
     await woken.finish()

@@ -6,10 +6,10 @@ import json
 
 import pytest
 
-from engine.client.commands.asking import sentence
-from engine.client.commands.offsets import LATEST, read_time
-from engine.client.commands.showing import moment, perm_text, shown, shown_record
-from engine.client.commands.topics import read_perm
+from engine.admin.commands.offsets import LATEST, read_time
+from engine.admin.commands.output import moment, perm_text, shown, shown_record
+from engine.admin.commands.session import sentence
+from engine.admin.commands.topics import read_perm
 from engine.foundation.errors import ConfigError, ConnectFailed, RequestRefused
 from engine.protocol.names import Perm
 

@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from engine.client.config import ConsumerConfig, MessageModel
+from engine.client.connection.owned_tasks import OwnedTasks
 from engine.client.consuming.concurrent_service import ConcurrentService
 from engine.client.consuming.listeners import (
     ConsumeConcurrentlyStatus,
@@ -16,18 +17,11 @@ from engine.client.consuming.listeners import (
     ListenerAnswer,
 )
 from engine.client.consuming.process_queue import ProcessQueue
-from engine.client.owned_tasks import OwnedTasks
 from engine.protocol.message import MessageExt, MessageQueue
 from engine.runtime import Runtime
 from tests.asynchronous import run_by
 from tests.simulation.world import World
-from tests.unit.client.consuming_parts import (
-    Q0,
-    Broker,
-    group_state,
-    in_virtual_time,
-    window_of,
-)
+from tests.unit.client.consuming_parts import Q0, Broker, group_state, in_virtual_time, window_of
 from tests.unit.client.messages import message_at
 
 SUCCESS = ConsumeConcurrentlyStatus.CONSUME_SUCCESS

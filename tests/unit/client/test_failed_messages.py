@@ -103,5 +103,5 @@ async def test_a_copy_without_room_for_all_properties_is_a_dead_letter_that_says
     whole, noted = (copy.properties for copy in ways.copies)
     assert (len(whole["BIG"]), whole["MAX_RECONSUME_TIMES"]) == (29_500, "16")
     assert "BIG" not in noted
-    assert noted["PROPERTIES_LEFT_OUT"].startswith("no room for properties 'BIG'; message ")
+    assert noted["PROPERTIES_LEFT_OUT"].startswith("no room for properties 'BIG' (")
     assert (noted["TAGS"], noted["MAX_RECONSUME_TIMES"], noted["RECONSUME_TIME"]) == ("A", "0", "3")

@@ -6,7 +6,12 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from engine.client.heartbeats import Beat, ToldSubscriptions, first_version, second_version
+from engine.client.connection.heartbeats import (
+    Beat,
+    SentSubscriptions,
+    first_version,
+    second_version,
+)
 from engine.protocol.bodies import ConsumerData, HeartbeatData, ProducerData, SubscriptionData
 from engine.protocol.headers import HeartbeatResponseHeader
 
@@ -47,7 +52,7 @@ def test_members_that_subscribe_alike_have_one_fingerprint() -> None:
 
 
 def test_a_broker_that_knows_no_version_2_is_told_all_each_time() -> None:
-    subscriptions = ToldSubscriptions()
+    subscriptions = SentSubscriptions()
     beat = second_version(data("orders"))
     subscriptions.answered("old:10911", beat, HeartbeatResponseHeader.decode({}))
     assert subscriptions.form_for("old:10911", beat) == beat.full
@@ -80,7 +85,7 @@ class Heartbeats(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.client = ToldSubscriptions()
+        self.client = SentSubscriptions()
         self.topics = ["orders"]
         self.version = 1
         self.brokers = {address: RealBroker() for address in BROKERS}

@@ -9,15 +9,11 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from engine.client.config import ConsumerConfig
-from engine.client.consuming.listeners import (
-    ConsumeContext,
-    ConsumeOrderlyStatus,
-    ListenerAnswer,
-)
+from engine.client.connection.owned_tasks import OwnedTasks
+from engine.client.consuming.listeners import ConsumeContext, ConsumeOrderlyStatus, ListenerAnswer
 from engine.client.consuming.orderly_service import OrderlyService
 from engine.client.consuming.process_queue import ProcessQueue
 from engine.client.consuming.queue_locks import QueueLocks
-from engine.client.owned_tasks import OwnedTasks
 from engine.protocol.message import MessageExt
 from engine.runtime import Runtime
 from tests.asynchronous import run_by

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from engine.client.outbox import OutboxRow, RowState
-from engine.client.outbox_sending import outcome_of
+from engine.client.outbox.outbox_table import OutboxRow, RowState
+from engine.client.outbox.sending import outcome_of
 from engine.foundation.errors import (
     ConnectFailed,
     LocalProtocolError,
@@ -18,9 +18,9 @@ from engine.protocol.codes import ResponseCode
 from engine.protocol.message import Message
 
 
-def state_after(error: TidemarkError, *, times: int, topic: str = "orders") -> RowState:
+def state_after(error: TidemarkError, *, times: int) -> RowState:
     """Of a row whose sends all end like this."""
-    row = OutboxRow(1, Message(topic, b"x", {"KEYS": "k"}), 0, 0)
+    row = OutboxRow(1, Message("orders", b"x", {"KEYS": "k"}), 0, 0)
     for _ in range(times):
         outcome = outcome_of(row, error, now_ms=0)
         row = OutboxRow(1, row.message, outcome.failures, outcome.refusals)
@@ -34,11 +34,6 @@ def state_after(error: TidemarkError, *, times: int, topic: str = "orders") -> R
 def test_what_brokers_refuse_for_what_it_is_is_poison_the_third_time(error: TidemarkError) -> None:
     assert state_after(error, times=OUTBOX_REFUSALS_MAX - 1) is RowState.WAITING
     assert state_after(error, times=OUTBOX_REFUSALS_MAX) is RowState.POISON
-
-
-def test_a_topic_that_no_broker_could_have_is_poison() -> None:
-    error = RequestRefused(ResponseCode.INVALID_PARAMETER, "illegal characters")
-    assert state_after(error, times=OUTBOX_REFUSALS_MAX, topic="or/ders") is RowState.POISON
 
 
 @pytest.mark.parametrize(

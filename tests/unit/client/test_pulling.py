@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 
 from engine.client.config import ConsumerConfig
+from engine.client.consuming.consume_stats import FlowControl
 from engine.client.consuming.group_state import Subscription
 from engine.client.consuming.process_queue import ProcessQueue
 from engine.client.consuming.pulling import (
@@ -20,7 +21,6 @@ from engine.client.consuming.pulling import (
     PullResult,
     PullStatus,
 )
-from engine.client.consuming.speeds import FlowControl
 from engine.foundation.errors import RequestRefused, RequestTimedOut, TidemarkError
 from engine.protocol.codes import ResponseCode
 from engine.protocol.message import MessageExt, MessageQueue

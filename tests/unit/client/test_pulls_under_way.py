@@ -8,8 +8,8 @@ from __future__ import annotations
 import asyncio
 
 from engine.client.config import ClientConfig, ConsumerConfig
-from engine.client.connection import ClusterConnection
-from engine.client.consuming.broker_side import BrokerSide
+from engine.client.connection.connection import ClusterConnection
+from engine.client.consuming.broker_api import BrokerSide
 from engine.client.consuming.group_state import Subscription
 from engine.client.consuming.pulling import PullQuestion, PullResult
 from engine.foundation.errors import ConnectFailed, RequestRefused, TidemarkError, Unreachable

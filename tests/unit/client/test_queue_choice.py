@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from engine.client.queue_selectors import SelectRandomly, select_by_hash, select_by_index
+from engine.client.sending.queue_choice import SelectRandomly, select_by_hash, select_by_index
 from engine.foundation.errors import ConfigError
 from engine.protocol.message import Message, MessageQueue
 from engine.runtime import SystemEntropy

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from engine.client.config import ClientConfig
-from engine.client.connection import ClusterConnection
+from engine.client.connection.connection import ClusterConnection
 from engine.foundation.errors import Unreachable
 from engine.protocol.message import MessageQueue
 from engine.runtime import Runtime

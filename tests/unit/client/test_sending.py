@@ -14,8 +14,8 @@ import pytest
 
 from engine.client.config import ProducerConfig
 from engine.client.producer import Producer
-from engine.client.queue_selectors import select_by_hash
-from engine.client.send_result import SendResult, SendStatus
+from engine.client.sending.queue_choice import select_by_hash
+from engine.client.sending.send_result import SendResult, SendStatus
 from engine.foundation.errors import (
     ClusterError,
     ConfigError,

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 import pytest
 
 from engine.client.producer import Producer
-from engine.client.queue_selectors import select_by_index
-from engine.client.send_result import SendResult, SendStatus
+from engine.client.sending.queue_choice import select_by_index
+from engine.client.sending.send_result import SendResult, SendStatus
 from engine.foundation.errors import (
     ClusterError,
     ConnectionLost,

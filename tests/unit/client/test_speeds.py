@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from engine.client.consuming.speeds import LENGTHS_MAX, FlowControl, Speeds
+from engine.client.consuming.consume_stats import LENGTHS_MAX, FlowControl, Speeds
 
 BEGIN_MS = 1_700_000_000_000 // 60_000 * 60_000
 

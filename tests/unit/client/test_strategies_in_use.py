@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from engine.client.config import ConsumerConfig
+from engine.client.config import ConsumerConfig, LitePullConfig
 from engine.client.consuming.allocation import (
     AllocationStrategy,
     Averagely,
@@ -22,7 +22,6 @@ from engine.client.consuming.allocation import (
 )
 from engine.client.consuming.group_state import Subscription
 from engine.client.consuming.process_queue import PULL_EXPIRY_MS
-from engine.client.pull_config import LitePullConfig
 from engine.protocol.message import MessageQueue
 from engine.runtime import Runtime
 from tests.asynchronous import run_by

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from engine.client.admin.messages import step_of
+from engine.admin.api.messages import step_of
 from tests.unit.protocol.test_traces import TRACES
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 
 from engine.client.producer import Producer
-from engine.client.trace import FLUSH_MS
+from engine.client.sending.trace import FLUSH_MS
 from engine.foundation.limits import TRACE_KEYS_BYTES_MAX, TRACES_WAITING_MAX
 from engine.protocol.compression import decompress
 from engine.protocol.message import Message

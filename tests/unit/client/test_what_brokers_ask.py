@@ -11,8 +11,10 @@ from typing import Any
 import pytest
 
 from engine.client.config import ConsumerConfig
-from engine.client.consuming.broker_requests import BrokerRequests, ServedConsumer
+from engine.client.connection.owned_tasks import OwnedTasks
 from engine.client.consuming.concurrent_service import ConcurrentService
+from engine.client.consuming.consume_stats import FlowControl
+from engine.client.consuming.inbound_requests import BrokerRequests, ServedConsumer
 from engine.client.consuming.listeners import (
     ConsumeConcurrentlyStatus,
     ConsumeContext,
@@ -20,9 +22,7 @@ from engine.client.consuming.listeners import (
 )
 from engine.client.consuming.queue_locks import QueueLocks
 from engine.client.consuming.rebalance import RebalanceHooks, Rebalancer
-from engine.client.consuming.speeds import FlowControl
 from engine.client.consuming.start_offset import StartOffsetAsk
-from engine.client.owned_tasks import OwnedTasks
 from engine.foundation.errors import RequestRefused
 from engine.protocol.bodies import ConsumerRunningInfo, decode_offset_table, encode_object_keyed
 from engine.protocol.codes import RequestCode, ResponseCode
@@ -145,6 +145,7 @@ async def test_a_consumer_shows_its_windows_as_rocketmq_reads_them_and_more(
     assert (shown.processed_offset, shown.client_committed) == (8, 5)
     assert shown.held_bytes == 3000
     assert info.properties["PROP_NAMESERVER_ADDR"] == "ns:9876"
+    assert info.properties["PROP_CLIENT_CLOCK"] == str(runtime.clock.now_ms())
     assert [data.topic for data in info.subscription_set] == ["T"]
 
 

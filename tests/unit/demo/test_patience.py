@@ -44,7 +44,7 @@ def test_a_process_that_does_nothing_is_given_up(tmp_path: Path) -> None:
     actor.start()
     with pytest.raises(StageError, match="did not end within 0 s"):
         actor.await_end(within_s=0.2)
-    actor.tell("")
+    actor.send_line("")
     actor.finish()
 
 

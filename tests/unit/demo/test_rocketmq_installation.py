@@ -22,7 +22,8 @@ def test_missing_jars_are_named_with_what_brings_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(JARS_VARIABLE, str(tmp_path))
-    with pytest.raises(ConfigError, match=f"RocketMQ {VERSION}: run `make setup`") as refusal:
+    words = f"RocketMQ {VERSION}: run `tidemark setup --rocketmq`"
+    with pytest.raises(ConfigError, match=words) as refusal:
         find_installation()
     assert str(tmp_path) in str(refusal.value)
 

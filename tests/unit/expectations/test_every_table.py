@@ -17,10 +17,10 @@ from expectations.suites.across import SET_LAWS
 from expectations.suites.every_table import TOLD_AGAIN, Suite, suites
 from expectations.suites.rows import ROW_LAWS
 from expectations.violations import judge_repeats, judge_rows, judge_sound
-from pipelines.catalogue import COMPUTED_TABLES
-from pipelines.lake import Lake
-from pipelines.schemas import arrow_schema
-from pipelines.settings import LOOK_BACK_US, SECOND_US
+from pipelines.base.settings import LOOK_BACK_US, SECOND_US
+from pipelines.lake.lake import Lake
+from pipelines.lake.schemas import arrow_schema
+from pipelines.reading.catalogue import COMPUTED_TABLES
 from pipelines.staging.soundness import WORDS
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)

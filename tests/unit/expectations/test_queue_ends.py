@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from expectations.suites import queue_ends
 from expectations.suites.queue_ends import KEPT, NEW_LIVES, TOPIC_GONE, falls, newest
-from pipelines.schemas import arrow_schema
+from pipelines.lake.schemas import arrow_schema
 
 NAMES: Final = {"cluster": "c", "broker": "b", "emitter": "e", "queue_id": 0, "broker_epoch": 7}
 NOTHING: Final = pl.DataFrame(pl.from_arrow(arrow_schema(KEPT).empty_table()))

@@ -7,6 +7,7 @@ from typing import Any
 
 from experiment.ledger import Delivery
 from experiment.plan import Flush, Kill, Listener, Victim
+from experiment.report import rest_in_words
 from experiment.score import KillRow, score, verdict
 from experiment.stage import Killed, Played
 
@@ -118,13 +119,30 @@ def test_certain_is_what_was_told_before_the_first_message_came_again() -> None:
     assert not verdict([row], 1).holds
 
 
-def test_the_prediction_holds_only_if_certain_parts_are_told_for_half_of_the_kills() -> None:
+def test_the_prediction_holds_if_four_fifths_come_and_half_of_the_kills_have_certain_parts() -> (
+    None
+):
     certain = [{"from_offset": 80, "to_offset": 81}]
-    row = scored([*BEFORE, *delivered(12, 80)], revision(11, 80, 82, certain_ranges=certain))
+    came = [*BEFORE, *delivered(12, 80, 81, 82, 83)]
+    row = scored(came, revision(11, 80, 85, certain_ranges=certain))
     assert verdict([row], 2).holds
     assert not verdict([row], 3).holds
-    other = replace(row, predicted=((80, 83),))
-    assert not verdict([other], 1).holds  # One of three came.
+    other = replace(row, predicted=((80, 86),))
+    assert not verdict([other], 1).holds  # Four of six came.
+
+
+def test_what_was_predicted_and_did_not_come_is_named_by_kind_of_kill_and_window() -> None:
+    told = [revision(11, 80, 90), revision(11, 50, 53, window_id="x", cause="HAND_OVER")]
+    row = scored([*BEFORE, *delivered(12, *range(80, 88))], *told)
+    assert row.rest == {
+        "CONSUMER_CRASH, beside what came": 2,
+        "HAND_OVER, nothing of it came": 3,
+    }
+    assert rest_in_words(Victim.CONSUMER, [row]) == (
+        "kills of CONSUMER: 5 predicted messages did not come: 3 HAND_OVER, nothing of it came; "
+        "2 CONSUMER_CRASH, beside what came"
+    )
+    assert rest_in_words(Victim.BROKER, []) == "kills of BROKER: all that was predicted came"
 
 
 def test_another_cluster_in_the_lake_is_left_alone() -> None:

@@ -9,7 +9,7 @@ import pytest
 from engine.foundation.errors import LakeError
 from experiment.kills import run_kills
 from experiment.plan import Flush, Listener, make_plan
-from pipelines.lake import Lake
+from pipelines.lake.lake import Lake
 
 
 @pytest.mark.timeout(20)  # A kill alone takes longer.
@@ -24,7 +24,7 @@ def test_no_process_is_begun_for_a_lake_that_cannot_be_written(tmp_path: Path) -
             tmp_path / "home",
             Lake.at(str(tmp_path / "file" / "lake")),
             compute=lambda _: None,
-            tell=said.append,
+            report=said.append,
         )
 
     assert said == []

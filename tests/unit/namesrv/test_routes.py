@@ -226,3 +226,14 @@ def test_no_more_brokers_are_kept_than_one_answer_can_name() -> None:
     routes.check_room(MASTER.address)  # Who is known registers again.
     with pytest.raises(RequestRefused, match=r"10\.0\.0\.3:10911 is one too many"):
         routes.check_room(OTHER.address)
+
+
+@pytest.mark.parametrize(("by", "is_kept"), [("connection", True), ("another", False)])
+def test_a_question_that_others_may_ask_is_a_sign_of_life_on_the_broker_s_connection_alone(
+    by: str, is_kept: bool
+) -> None:
+    routes = Routes()
+    register(routes)
+    routes.touch(MASTER.address, 100_000, by=by)
+    routes.expire(150_000)
+    assert bool(addresses(routes)) is is_kept

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from engine.client.admin.groups import QueueProgress
+from engine.admin.api.groups import QueueProgress
 from engine.foundation.observing import (
     ClientWindow,
     GroupWatermark,
@@ -13,8 +13,10 @@ from engine.foundation.observing import (
     QueueWatermark,
     RebalanceEvent,
     Redelivery,
+    UnreadDeletion,
 )
 from engine.observer.facts import (
+    SNAPSHOT_EACH_MS,
     STACKS_A_LOOK,
     STACKS_EACH_MS,
     STANDS_AFTER_MS,
@@ -70,7 +72,7 @@ def played(*looks: Look, snapshot_from_ms: int | None = None) -> list[list[Any]]
     return [list(facts.of(one, snapshot_from_ms=snapshot_from_ms)) for one in looks]
 
 
-def of(kind: type, facts: list[Any]) -> list[Any]:
+def of(kind: type | tuple[type, ...], facts: list[Any]) -> list[Any]:
     """The facts of a kind."""
     return [one for one in facts if isinstance(one, kind)]
 
@@ -123,6 +125,20 @@ def test_an_offset_of_0_is_one_as_long_as_the_first_message_is_there() -> None:
     assert (only_mark(kept).committed, only_mark(kept).committed_state) == (0, "EXACT")
     (gone,) = played(look(0, committed=0, ends={PLACE: TopicOffset(5, 20, STORED_MS)}))
     assert (only_mark(gone).committed, only_mark(gone).committed_state) == (None, "NONE")
+
+
+def test_of_a_queue_without_an_offset_its_member_says_where_the_group_is() -> None:
+    gone = {"ends": {PLACE: TopicOffset(5, 20, STORED_MS)}, "connections": connected("a")}
+    held = {"cached_msg_count": 3, "cached_msg_min_offset": 10, "cached_msg_max_offset": 12}
+    for said, began in (
+        ({"commit_offset": 8}, 8),
+        ({"commit_offset": -1, **held}, 10),
+        ({"commit_offset": -1}, None),
+    ):
+        (facts,) = played(look(0, committed=0, running=holding("a", **said), **gone))
+        assert (only_mark(facts).committed, only_mark(facts).began) == (None, began)
+    (known,) = played(look(0, **gone, running=holding("a", commit_offset=8)))
+    assert (only_mark(known).committed, only_mark(known).began) == (10, None)
 
 
 def test_the_store_time_is_that_of_the_message_at_the_offset_or_unknown() -> None:
@@ -351,6 +367,34 @@ def test_a_member_whose_head_stands_is_asked_for_its_stacks_rarely_and_they_are_
     assert stacks == [THREAD]
 
 
+def test_a_push_consumer_of_all_takes_every_message_of_its_queue() -> None:
+    """What it has finished and not reported is certain to come again, without holes."""
+    held = holding("a", **STANDS)
+    held["g", "a"].properties = {"PROP_CONSUME_TYPE": "CONSUME_PASSIVELY"}
+    held["g", "a"].subscription_set = [SubscriptionData.build("orders", "*")]
+    silent = holding("a", **STANDS)
+    for running, takes_all in ((held, True), (silent, None)):
+        (told,) = played(look(0, connections=connected("a"), running=running))
+        assert [one.takes_all for one in of(ClientWindow, told)] == [takes_all]
+
+
+def test_moments_of_a_member_whose_clock_is_off_are_by_the_observer_s() -> None:
+    """It pulls each second, and its clock is an hour behind: so it shows from look to look."""
+    hour_ms = 3_600_000
+
+    def pulled(at_ms: int) -> dict[str, Any]:
+        said_ms = at_ms - 1_000
+        return {"running": holding("c", cached_msg_count=1, last_pull_timestamp_ms=said_ms)}
+
+    told = played(
+        look(2 * hour_ms, connections=connected("c"), **pulled(hour_ms)),
+        look(2 * hour_ms + 10_000, end=21, **pulled(hour_ms + 10_000)),
+    )
+    second_ms = only_mark(told[1]).last_pull_time_ms
+    assert second_ms is not None
+    assert abs(second_ms - (2 * hour_ms + 9_000)) <= 12_000
+
+
 def test_what_members_hold_is_told_again_when_told_rows_were_lost() -> None:
     facts, told = Facts("observer", 10_000, "broker-a"), list[int]()
     for at_ms, losses in ((0, 0), (10_000, 0), (20_000, -1), (30_000, 1), (40_000, 1)):
@@ -375,7 +419,7 @@ def test_no_more_than_a_few_members_are_asked_for_stacks_in_one_look() -> None:
     ]
 
 
-def test_a_broadcast_group_is_told_to_be_one_and_never_to_be_behind() -> None:
+def test_a_broadcast_group_is_one_and_never_behind_also_when_its_members_have_left() -> None:
     subscribed = ConsumerConnection(
         [ClientConnection("a", "127.0.0.1:1", "JAVA", 1)],
         {topic: SubscriptionData(topic, "*") for topic in ("orders", "%RETRY%b")},
@@ -391,7 +435,7 @@ def test_a_broadcast_group_is_told_to_be_one_and_never_to_be_behind() -> None:
         [(one.topic, one.max_offset) for one in of(GroupWatermark, facts) if one.group == "b"]
         for facts in told
     ]
-    assert marks == [[("orders", 20)], [], [("orders", 25)], []]
+    assert marks == [[("orders", 20)], [], [("orders", 25)], [("orders", 26)]]
     (mark,) = [one for one in of(GroupWatermark, told[0]) if one.group == "b"]
     assert (mark.committed, mark.committed_state, mark.message_model, mark.members) == (
         *(None, "NONE", "BROADCASTING"),
@@ -409,3 +453,163 @@ def test_a_group_that_was_never_listed_is_gone_when_the_next_list_lacks_it() -> 
     )[-1]
     assert [(one.kind, one.group) for one in of(LifecycleEvent, facts)] == [("GROUP_GONE", "g")]
     assert [one.kind for one in of(RebalanceEvent, facts)] == ["LEFT"]
+
+
+def looks_that_delete(committed: int, kept_from: int) -> list[Any]:
+    """What is reported when a group at offset 10 of a queue that keeps all is at `committed` at the
+    next look, and the queue keeps what is from `kept_from` on.
+    """
+    ends = {PLACE: TopicOffset(kept_from, 90, STORED_MS)}
+    _, second, third = played(
+        look(0, end=90),
+        look(10_000, committed=committed, end=90, ends=ends),
+        look(20_000, committed=committed, end=90, ends=ends),
+    )
+    assert of(UnreadDeletion, third) == [], "once"
+    return of(UnreadDeletion, second)
+
+
+def test_messages_that_were_deleted_before_the_group_read_them_are_a_range() -> None:
+    assert looks_that_delete(committed=10, kept_from=30) == [
+        UnreadDeletion("g", *PLACE, from_offset=10, to_offset=30, unread=20)
+    ]
+    assert looks_that_delete(committed=12, kept_from=30) == [
+        UnreadDeletion("g", *PLACE, from_offset=10, to_offset=30, unread=18)
+    ]
+
+
+def test_of_a_group_that_was_moved_behind_the_deleted_ones_it_may_have_read_some() -> None:
+    assert looks_that_delete(committed=30, kept_from=30) == [
+        UnreadDeletion("g", *PLACE, from_offset=10, to_offset=30, unread=0)
+    ]
+    assert looks_that_delete(committed=30, kept_from=10) == []
+
+
+def test_what_a_member_holds_is_emitted_again_behind_the_first_mark_of_its_queue() -> None:
+    """The group has no offset when its member first answers: nobody can place that window yet."""
+    members = {"connections": connected("c"), "running": holding("c", cached_msg_count=1)}
+    told = played(
+        look(0, progress={}, **members),
+        look(10_000, progress={}),
+        look(20_000, **members),
+        look(30_000, committed=12, **members),
+    )
+    assert [of((GroupWatermark, ClientWindow), facts) for facts in told[:2]] == [
+        of(ClientWindow, told[0]),
+        [],
+    ]
+    kinds = [type(one) for one in of((GroupWatermark, ClientWindow), told[2])]
+    assert kinds == [GroupWatermark, ClientWindow]
+    assert of(ClientWindow, told[2]) == of(ClientWindow, told[0])
+    assert of(ClientWindow, told[3]) == []
+
+
+def test_a_window_that_a_member_gave_up_before_the_first_mark_does_not_come_back() -> None:
+    held = {"connections": connected("c"), "running": holding("c", cached_msg_count=1)}
+    nothing = {**held, "running": {("g", "c"): ConsumerRunningInfo(mq_table={})}}
+    told = played(look(0, progress={}, **held), look(10_000, progress={}, **nothing), look(20_000))
+    assert [one.dropped for one in of(ClientWindow, told[1])] == [True]
+    assert of(ClientWindow, told[2]) == []
+
+
+def test_members_that_answer_with_nothing_are_reported_once_per_kind_and_period() -> None:
+    silent = {("g", client): ConsumerRunningInfo(says_nothing=True) for client in ("a", "b")}
+    told = played(
+        look(0, connections=connected("a", "b"), running=silent),
+        look(10_000, running=silent),
+        look(SNAPSHOT_EACH_MS, running=silent),
+    )
+    said = [
+        [(one.kind, one.group, one.detail) for one in of(LifecycleEvent, facts) if one.group]
+        for facts in told
+    ]
+    words = ("SAYS_NOTHING", "g", "a client in JAVA 1 says nothing of what it holds")
+    assert said == [[words], [], [words]]
+    assert of(ClientWindow, told[0]) == []
+
+
+def test_a_broadcasting_group_stays_one_in_snapshots_when_its_members_have_left() -> None:
+    group = connected("a")
+    group["g"].message_model = "BROADCASTING"
+    group["g"].subscription_table = {"orders": SubscriptionData("orders", "*")}
+    facts = Facts("observer", 10_000, "broker-a")
+    looks = (
+        look(0, progress={}, connections=group),
+        look(10_000, progress={}, connections={"g": None}),
+        look(20_000, progress={}),
+    )
+    told = [list(facts.of(one, snapshot_from_ms=one.at_ms)) for one in looks]
+    marks = [(only_mark(one).message_model, only_mark(one).members) for one in told]
+    assert marks == [("BROADCASTING", 1), ("BROADCASTING", 0), ("BROADCASTING", 0)]
+
+
+def saying(**topics: tuple[str, ...]) -> dict[tuple[str, str], ConsumerRunningInfo]:
+    """What each member subscribes to."""
+    return {
+        ("g", client): ConsumerRunningInfo(
+            subscription_set=[SubscriptionData(topic, "*") for topic in named]
+        )
+        for client, named in topics.items()
+    }
+
+
+def left(facts: list[Any]) -> list[tuple[str | None, str | None]]:
+    return [(one.topic, one.detail) for one in of(LifecycleEvent, facts) if one.group]
+
+
+def test_a_topic_that_no_member_names_any_more_is_left_after_a_minute_and_no_lag() -> None:
+    both, other = ("orders", "other"), ("other",)
+    members = connected("a")
+    told = played(
+        look(0, connections=members, running=saying(a=both)),
+        *(look(at_ms, running=saying(a=other)) for at_ms in (10_000, 40_000, 70_000)),
+        look(80_000, end=30, running=saying(a=other)),
+        look(90_000, end=31, running=saying(a=both)),
+    )
+    assert [left(facts) for facts in told] == [
+        *[[]] * 3,
+        [("orders", "10 messages unread")],
+        [],
+        [],
+    ]
+    marks = [[one.max_offset for one in of(GroupWatermark, facts)] for facts in told[4:]]
+    assert marks == [[], [31]]
+
+
+def test_who_reads_a_topic_again_that_its_group_had_left_is_a_new_owner_of_its_queues() -> None:
+    both, other = saying(a=("orders", "other")), saying(a=("other",))
+    both["g", "a"].mq_table = holding(
+        "a", cached_msg_min_offset=20, cached_msg_max_offset=24, cached_msg_count=5
+    )["g", "a"].mq_table
+    told = played(
+        look(0, connections=connected("a"), running=both),
+        *(look(at_ms, running=other) for at_ms in (10_000, 40_000, 70_000)),
+        look(80_000, running=both),
+        look(90_000, running=both),
+    )
+    assigned = [
+        [one.client_id for one in of(RebalanceEvent, facts) if one.kind == "ASSIGNED"]
+        for facts in told
+    ]
+    assert assigned == [["a"], [], [], [], ["a"], []]
+
+
+def test_a_topic_is_not_left_while_one_member_names_it_or_does_not_say() -> None:
+    members = connected("a", "b")
+    one_names = saying(a=("other",), b=("orders",))
+    one_is_silent = saying(a=("other",))
+    for running in (one_names, one_is_silent):
+        told = played(
+            look(0, connections=members, running=running),
+            *(look(at_ms, running=running) for at_ms in (10_000, 80_000, 150_000)),
+        )
+        assert [left(facts) for facts in told] == [[]] * 4
+
+
+def test_a_topic_is_not_left_while_members_may_be_connected_where_nobody_can_ask() -> None:
+    running, why = saying(a=("other",)), {"g": "a proxy at 10.0.0.9 serves this cluster"}
+    told = played(
+        look(0, connections=connected("a"), running=running),
+        *(look(at_ms, running=running, members_unknown=why) for at_ms in (10_000, 80_000, 150_000)),
+    )
+    assert [left(facts) for facts in told] == [[]] * 4

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.client.admin.groups import QueueProgress
+from engine.admin.api.groups import QueueProgress
 from engine.observer.polled_ends import ENDS_REMEMBERED_MAX, PolledEnds
 from engine.observer.time_spans import Estimate
 

@@ -84,6 +84,64 @@ def test_one_that_was_never_missed_is_another_when_a_queue_goes_back(
     assert lives(told) == (both if is_another else [])
 
 
+@pytest.mark.parametrize(
+    ("now", "first_ms", "is_another"),
+    [
+        ((0, 34), 501, True),
+        ((0, 20), 501, True),
+        ((0, 34), 500, False),
+        ((0, 34), 3, False),
+    ],
+    ids=["it grew beyond", "it is as long", "at the same time as its last", "long before"],
+)
+def test_one_whose_first_message_is_younger_than_the_last_one_of_before_is_another(
+    now: tuple[int, int], first_ms: int, is_another: bool
+) -> None:
+    anew = look(10_000, end=now[1], **ends(*now), first_stored_ms={PLACE: first_ms})
+    _, told = played(look(0, end=20, **ends(0, 20)), anew)
+    both = [("TOPIC_GONE", 0), ("TOPIC_MADE_AGAIN", 0)]
+    assert lives(told) == (both if is_another else [])
+    assert (of(GroupWatermark, told) == []) is is_another  # It was asked before that is known.
+
+
+@pytest.mark.parametrize(
+    ("first_ms", "is_another"), [(700, False), (701, True), (90, True)], ids=str
+)
+def test_a_first_message_that_was_asked_before_is_compared_with_itself(
+    first_ms: int, is_another: bool
+) -> None:
+    """The broker's clock was set back, so that its last message seems older than its first."""
+    told = played(
+        look(0, ends={PLACE: TopicOffset(0, 20, 800)}),
+        look(10_000, ends={PLACE: TopicOffset(0, 20, 500)}, first_stored_ms={PLACE: 700}),
+        look(20_000, ends={PLACE: TopicOffset(0, 34, 900)}, first_stored_ms={PLACE: first_ms}),
+    )
+    assert lives(told[1]) == []
+    assert (lives(told[2]) != []) is is_another
+
+
+def test_of_too_many_first_messages_the_one_asked_longest_ago_is_forgotten() -> None:
+    seen, other = TopicsSeen(firsts_max=1), ("other", 0)
+    before = {PLACE: TopicOffset(0, 20, 800), other: TopicOffset(0, 20, 800)}
+    first = look(0, ends=before, first_stored_ms={PLACE: 700, other: 700})
+    assert list(seen.changes(first, before)) == []
+    then = look(10_000, ends=before, first_stored_ms={PLACE: 600, other: 600})
+    assert {one.topic for one in seen.changes(then, before)} == {"other"}
+
+
+def test_a_member_goes_on_in_a_new_life_that_grew_beyond_the_end_of_the_earlier_one() -> None:
+    members = {"connections": connected("a")}
+    held, further = BUILT | {"commit_offset": 10}, BUILT | {"commit_offset": 14}
+    first = {"first_stored_ms": {PLACE: 501}}
+    _, anew, later = played(
+        look(0, 10, 10, running=holding("a", **held), **members),
+        look(10_000, 14, 14, running=holding("a", **further), **members, **first),
+        look(20_000, 14, 14, running=holding("a", **further), **members),
+    )
+    assert [(one.offset, one.max_offset) for one in of(OffsetReport, anew)] == [(10, 14)]
+    assert only_mark(later).committed == 14
+
+
 def test_how_far_groups_are_shows_it_before_the_topic_was_asked() -> None:
     _, told, later = played(
         look(0),
@@ -191,8 +249,15 @@ def after_a_boot(before: Look, *looks: Look) -> list[list[Any]]:
         (look(10_000, committed=3, end=6, **LISTED), ["TOPIC_GONE", "TOPIC_MADE_AGAIN"]),
         (look(10_000, committed=10, end=18, **ends(8, 18), **LISTED), []),
         (look(10_000, **AWAY), ["TOPIC_GONE"]),
+        (
+            look(10_000, end=30, **ends(0, 30), first_stored_ms={PLACE: 501}, **LISTED),
+            ["TOPIC_GONE", "TOPIC_MADE_AGAIN"],
+        ),
     ],
-    ids=["an empty queue", "it ends before it had begun", "a log that was cut", "no topic"],
+    ids=[
+        *("an empty queue", "it ends before it had begun", "a log that was cut", "no topic"),
+        "a first message that is younger",
+    ],
 )
 def test_a_store_that_was_emptied_is_another_life_and_a_log_that_was_cut_is_not(
     now: Look, expected: list[str]

@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 from engine.foundation.errors import ConfigError
-from pipelines.alerting.store.database import Database
+from pipelines.database.database import Database
 from pipelines.own_jobs import handlers
 from pipelines.own_jobs.commands_of import JOBS, command_of
 from pipelines.own_jobs.installing import APP, install
 from pipelines.own_jobs.settings import Settings, read_settings
-from pipelines.scheduler.desk import Desk
+from pipelines.scheduler.commands.context import acting
 from pipelines.scheduler.executor.handlers import handlers_in
-from pipelines.scheduler.for_commands import acting
+from pipelines.scheduler.service import Desk
 from pipelines.scheduler.store.jobs import edit_job, job_of
 
 FIRE = datetime(2026, 3, 2, 0, 20, tzinfo=UTC)

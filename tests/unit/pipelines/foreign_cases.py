@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-FILES = ("burrow_cases.json", "kafka_lag_exporter_cases.json")
+FILES = ("burrow_cases.json",)
 _BESIDE = Path(__file__).resolve().parents[4] / "shared" / "cases"
 
 

@@ -10,11 +10,11 @@ import pytest
 
 from bench.analytics.bronze import BronzeAtScale
 from engine.foundation.errors import LakeError
-from pipelines.catalogue import CONSUMER_LAG
 from pipelines.cycles.driver import READER
 from pipelines.cycles.plan import last_done
-from pipelines.lake import Lake
-from pipelines.read_places import noted_places
+from pipelines.lake.lake import Lake
+from pipelines.lake.read_places import noted_places
+from pipelines.reading.catalogue import CONSUMER_LAG
 from tests.checked_lake import rows_of
 from tests.pipelines.in_process import SHORT, driver_of
 

@@ -8,11 +8,11 @@ import pytest
 from deltalake import write_deltalake
 
 from engine.foundation.errors import LakeError
+from pipelines.base.settings import Evaluation
 from pipelines.cycles.cuts import Cut
 from pipelines.cycles.driver import Driver
 from pipelines.cycles.plan import PLANS, Plans
-from pipelines.lake import Lake
-from pipelines.settings import Evaluation
+from pipelines.lake.lake import Lake
 from tests.lake_story import SETTINGS
 from tests.pipelines.bronze_lake import BronzeWriter
 from tests.pipelines.in_process import driver_of

@@ -10,7 +10,7 @@ import pytest
 
 from pipelines import tm
 from pipelines.cycles.plan import Plans
-from pipelines.lake import Lake
+from pipelines.lake.lake import Lake
 from tests.gold_lake import write_gold_lake
 from tests.lake_story import SETTINGS
 

@@ -9,7 +9,7 @@ import polars as pl
 from pipelines.alerting.routing import Routing, routing_of
 from pipelines.backtest.playing import AlertRules, Player, ticks_of
 from pipelines.backtest.scoring import Heard
-from pipelines.settings import MINUTE_US, SECOND_US
+from pipelines.base.settings import MINUTE_US, SECOND_US
 from tests.alert_stories import NOON_US, behind, moment, rows, rule
 
 

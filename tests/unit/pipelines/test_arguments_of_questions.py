@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from engine.foundation.errors import ConfigError, LakeError
 from pipelines import tm
-from pipelines.tm.asking import the_moment, the_number
+from pipelines.tm.arguments import the_moment, the_number
 from tests.gold_lake import END, write_gold_lake
 
 Ask = Callable[[tm.LakeHandle, Any], object]

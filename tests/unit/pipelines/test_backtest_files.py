@@ -9,20 +9,14 @@ import pytest
 
 from engine.foundation.errors import ConfigError
 from pipelines.backtest.tried import Tried, tried_of
-from pipelines.backtest.truths import (
-    Incident,
-    append_incidents,
-    from_file,
-    incident_of,
-    planted,
-)
-from pipelines.lake import Lake
+from pipelines.backtest.truths import Incident, append_incidents, from_file, incident_of, planted
+from pipelines.base.settings import Evaluation
+from pipelines.lake.lake import Lake
 from pipelines.rules.burrow.caching import EvaluatorSettings
 from pipelines.rules.burrow.evaluator import Status
 from pipelines.rules.burrow.over_time import BurrowRules
 from pipelines.rules.burrow.storage import StorageSettings
 from pipelines.rules.thresholds import Thresholds
-from pipelines.settings import Evaluation
 
 NOON_US = 1_772_366_400_000_000
 """2026-03-01 12:00:00 UTC."""

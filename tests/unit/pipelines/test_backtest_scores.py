@@ -11,7 +11,7 @@ from pipelines.backtest.report import as_json, as_table
 from pipelines.backtest.scoring import Heard, Range, Score, Told, add_alerts, add_group
 from pipelines.backtest.truths import Incident
 from pipelines.backtest.trying import Outcome
-from pipelines.settings import DAY_US
+from pipelines.base.settings import DAY_US
 
 S = 1_000_000
 HOUR = Range(0, 3600 * S, grace_us=60 * S)

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
+from pipelines.base.settings import MINUTE_US, SECOND_US
 from pipelines.marts.judging import courses
 from pipelines.marts.judging.packed import UNKNOWN
-from pipelines.settings import MINUTE_US, SECOND_US
 
 QUEUES = 2_000
 SLIDE_S = 5

@@ -13,13 +13,13 @@ from deltalake import DeltaTable, write_deltalake
 
 from engine.foundation.errors import LakeError
 from engine.telemetry.shipper.arrow_schemas import Speaker, SpooledRow
-from engine.telemetry.shipper.lake import BronzeTable
+from engine.telemetry.shipper.bronze_table import BronzeTable
 from engine.telemetry.tables import LIFECYCLE, ColumnType, Table
 from pipelines import tm
-from pipelines.catalogue import BY_NAME, COMPUTED_TABLES, CONSUMER_LAG, DQ_FAILURES
-from pipelines.evolution import add_declared_columns
-from pipelines.lake import Lake
-from pipelines.schemas import arrow_schema
+from pipelines.lake.evolution import add_declared_columns
+from pipelines.lake.lake import Lake
+from pipelines.lake.schemas import arrow_schema
+from pipelines.reading.catalogue import BY_NAME, COMPUTED_TABLES, CONSUMER_LAG, DQ_FAILURES
 from pipelines.upkeep.maintainer import Maintainer
 from pipelines.upkeep.settings import Upkeep
 from tests.gold_lake import write_gold_lake

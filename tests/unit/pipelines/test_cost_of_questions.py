@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from pipelines.lake import Lake
+from pipelines.lake.lake import Lake
 from tests.lake_of_days import Size, write_lake_of_days
 
 ASK = """

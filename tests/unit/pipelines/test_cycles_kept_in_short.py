@@ -18,19 +18,11 @@ from deltalake import CommitProperties, Transaction, write_deltalake
 from engine.foundation.errors import ConfigError
 from pipelines.cycles.cuts import Cut
 from pipelines.cycles.kept_cycles import CYCLES, keep_day
-from pipelines.cycles.plan import (
-    DONE,
-    PLANNED,
-    PLANS,
-    Plan,
-    cycles_kept,
-    oldest_kept,
-    plans_among,
-)
+from pipelines.cycles.plan import DONE, PLANNED, PLANS, Plan, cycles_kept, oldest_kept, plans_among
 from pipelines.cycles.replaying import cuts_of_cycle
-from pipelines.lake import Lake
-from pipelines.moment import Moment, cycle_moment, last_complete
-from pipelines.revisions import Revision, revision_after, revision_of
+from pipelines.lake.lake import Lake
+from pipelines.reading.moment import Moment, cycle_moment, last_complete
+from pipelines.reading.revisions import Revision, revision_after, revision_of
 from pipelines.tm import sentences
 from pipelines.upkeep.maintainer import Maintainer
 from pipelines.upkeep.settings import CYCLES_TABLE, PLANS_TABLE, Upkeep

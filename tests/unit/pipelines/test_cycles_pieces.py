@@ -16,24 +16,24 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.foundation.errors import LakeError
-from pipelines.catalogue import CONSUMER_LAG, REBALANCES
 from pipelines.cycles.buckets import bucket_of, packed, split, unpacked, within
 from pipelines.cycles.commit import GoldTables
 from pipelines.cycles.comparing import Difference, compare
 from pipelines.cycles.cuts import Cut, Shipment, next_cuts, until, until_cuts
-from pipelines.cycles.files import DataFiles
 from pipelines.cycles.gold_files import NewFile, write_rows
 from pipelines.cycles.kept_states import KeptState, keep, kept, kept_before, still_kept
 from pipelines.cycles.keyed_state import CHAIN_MAX, StateFiles
 from pipelines.cycles.plan import Plans, last_done, settings_of
 from pipelines.cycles.replaying import judged_part
-from pipelines.lake import Lake, whole_table
+from pipelines.lake.data_files import DataFiles
+from pipelines.lake.lake import Lake, whole_table
+from pipelines.lake.schemas import KEY_TEXT, arrow_schema
+from pipelines.lake.tail import Place
 from pipelines.marts.computing import Computed
 from pipelines.marts.keys import overlaid
-from pipelines.marts.mart import KEY_TEXT, coded, fleeting, words_of
-from pipelines.schemas import arrow_schema
+from pipelines.marts.mart import coded, fleeting, words_of
+from pipelines.reading.catalogue import CONSUMER_LAG, REBALANCES
 from pipelines.staging.facts import Reach
-from pipelines.tail import Place
 
 SETTINGS = '{"slide": 5}'
 NAMES = st.sampled_from(["a", "b", "group", "group-2", ""])

@@ -10,12 +10,11 @@ from pathlib import Path
 import pytest
 
 from engine.foundation.errors import LakeError
-from pipelines import told_failures
-from pipelines.cycles import job
+from pipelines.base.settings import Evaluation
+from pipelines.cycles import job, task_failures
 from pipelines.cycles.driver import Driver
 from pipelines.cycles.work import BucketDone, WorkOrder
-from pipelines.lake import first_line
-from pipelines.settings import Evaluation
+from pipelines.lake.lake import first_line
 from tests.pipelines.bronze_lake import BronzeWriter
 from tests.pipelines.in_process import driver_of
 
@@ -74,7 +73,7 @@ def as_executors_do(order: WorkOrder) -> list[BucketDone]:
     told: list[str] = []
     for bucket in range(order.buckets):
         told += job._judge(order, [part for part in parts if part[0] == bucket])
-    return [BucketDone.from_json(text) for text in told_failures.done(told)]
+    return [BucketDone.from_json(text) for text in task_failures.done(told)]
 
 
 @pytest.mark.parametrize("files", ["bronze/lifecycle", "state/keyed"])

@@ -11,7 +11,7 @@ import pytest
 
 from engine.foundation.errors import LakeError
 from pipelines import tm
-from pipelines.settings import Evaluation
+from pipelines.base.settings import Evaluation
 from tests.pipelines.bronze_lake import BronzeWriter
 from tests.pipelines.in_process import driver_of
 

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from demo.commands import demo
-from pipelines.lab import JUPYTER, ROOT, lab_command, lab_environment
-from pipelines.lake import Lake
+from pipelines.lab.lab import lab_command, lab_environment
+from pipelines.lake.lake import Lake
+from provision.places import JUPYTER, ROOT
 
 
 def test_a_lab_tells_its_kernels_the_lake_and_keeps_what_was_set_before(

@@ -14,9 +14,9 @@ from deltalake import write_deltalake
 
 from engine.foundation.errors import ConfigError, LakeError
 from engine.telemetry.tables import Column, ColumnType, must
+from pipelines.base.settings import Evaluation
 from pipelines.cycles.live import await_first_shipment
-from pipelines.lake import Lake, declared_rows, first_line
-from pipelines.settings import Evaluation
+from pipelines.lake.lake import Lake, declared_rows, first_line
 
 TIDEMARK = str(Path(sys.executable).parent / "tidemark")
 
@@ -107,7 +107,7 @@ def test_without_java_the_command_says_what_to_do(tmp_path: Path) -> None:
     script = (
         "import sys\n"
         "from engine.foundation.errors import TidemarkError\n"
-        "from pipelines.session import open_session\n"
+        "from pipelines.lake.session import open_session\n"
         "try:\n    open_session()\nexcept TidemarkError as error:\n    sys.exit(f'{error}')\n"
     )
     done = subprocess.run(
@@ -118,7 +118,7 @@ def test_without_java_the_command_says_what_to_do(tmp_path: Path) -> None:
         check=False,
     )
     assert done.returncode == 1
-    assert "run `make setup`" in done.stderr
+    assert "set JAVA_HOME to it, then run make again" in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
 
 

@@ -7,9 +7,9 @@ import time
 from pathlib import Path
 from typing import Final, cast
 
-from pipelines.lake import Lake
-from pipelines.lease import Holder, Lease, _StoredLease
-from pipelines.small_files import SmallFiles
+from pipelines.lake.lake import Lake
+from pipelines.lake.lease import Holder, Lease, _StoredLease
+from pipelines.lake.small_files import SmallFiles
 
 HEARTBEAT_S: Final = 0.1
 STALE_AFTER_S: Final = 0.6

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines import tm
-from pipelines.at_risk import at_risk, at_risk_by
-from pipelines.catalogue import DUPLICATE_RISK_WINDOWS
+from pipelines.reading.at_risk import at_risk, at_risk_by
+from pipelines.reading.catalogue import DUPLICATE_RISK_WINDOWS
 from tests.gold_lake import write_gold_lake
 from tests.lake_story import append_rows
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.foundation.errors import ConfigError
-from pipelines.microseconds import given_us, micros, moment_at, utc_text
+from pipelines.base.time_units import given_us, micros, moment_at, utc_text
 
 ZONES = st.integers(-14 * 60, 14 * 60).map(lambda minutes: timezone(timedelta(minutes=minutes)))
 INSIDE = {"min_value": datetime(1, 1, 2), "max_value": datetime(9999, 12, 30)}  # noqa: DTZ001

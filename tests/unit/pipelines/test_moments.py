@@ -12,14 +12,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.telemetry.tables import LIFECYCLE
-from pipelines.catalogue import COMPUTED_TABLES, CONSUMER_LAG
+from pipelines.base.settings import silence_us
 from pipelines.cycles.cuts import Cut
 from pipelines.cycles.plan import PLANS, Plan, Plans
-from pipelines.lake import Lake
-from pipelines.lease import DRIVER, Holder, acquire
-from pipelines.moment import Moment, Reached, cycle_moment, last_complete
-from pipelines.reading import LOOK_BACK, OpenTables, Reading, held_to
-from pipelines.settings import silence_us
+from pipelines.lake.lake import Lake
+from pipelines.lake.lease import DRIVER, Holder, acquire
+from pipelines.reading.catalogue import COMPUTED_TABLES, CONSUMER_LAG
+from pipelines.reading.known import held_to
+from pipelines.reading.moment import Moment, Reached, cycle_moment, last_complete
+from pipelines.reading.reading import LOOK_BACK, OpenTables, Reading
 from tests.lake_story import append_rows
 from tests.pipelines.bronze_lake import BronzeWriter
 

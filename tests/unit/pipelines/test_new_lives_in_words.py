@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from pipelines.new_lives import new_lives
+from pipelines.sentences.new_lives import new_lives
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
-AT = "topic t made again at 12:00:05"
-PERHAPS = "group h may have passed over up to 3 messages of its new life"
+AT = "Topic t was made again at 12:00:05 UTC."
+PERHAPS = "Group h may have passed over up to 3 messages of its new life."
 Row = dict[str, Any]
 
 
@@ -36,28 +36,31 @@ def passed(at_s: float, outcome: str, to_offset: int, **more: Any) -> Row:
             [made(5), made(6, broker="b")],
             [passed(5, "PASSED_OVER", 6), passed(6, "PASSED_OVER", 4, broker="b")],
             [
-                f"{AT}; 10 messages of its new life were passed over by group g",
+                f"{AT} Group g passed over 10 messages of its new life.",
             ],
         ),
         (
             [],
             [passed(5, "PASSED_OVER", 1), passed(5, "UNKNOWN", 3, group="h")],
             [
-                f"{AT}; 1 message of its new life was passed over by group g; {PERHAPS}",
+                f"{AT} Group g passed over 1 message of its new life. {PERHAPS}",
             ],
         ),
         (
             [made(5), made(300), made(6, topic="u"), made(7, cluster="d")],
             [],
             [
-                *(AT, "topic u made again at 12:00:06"),
-                *("topic t made again at 12:00:07", "topic t made again at 12:05:00"),
+                *(AT, "Topic u was made again at 12:00:06 UTC."),
+                *(
+                    "Topic t was made again at 12:00:07 UTC.",
+                    "Topic t was made again at 12:05:00 UTC.",
+                ),
             ],
         ),
     ],
     ids=["a mark", "all was read", "two brokers", "of a life before the range", "several"],
 )
-def test_each_new_life_is_one_sentence(lives: list[Row], rows: list[Row], said: list[str]) -> None:
+def test_each_new_life_is_said_once(lives: list[Row], rows: list[Row], said: list[str]) -> None:
     assert [one.text for one in new_lives(lives, rows)] == said
 
 

@@ -11,12 +11,12 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from pipelines.catalogue import BY_NAME, GOLD_TABLES
-from pipelines.lake import Lake
-from pipelines.moment import Moment, Reached
-from pipelines.reading import OpenTables, Reading
-from pipelines.schemas import arrow_schema
-from pipelines.tail import Place, read_tail
+from pipelines.lake.lake import Lake
+from pipelines.lake.schemas import arrow_schema
+from pipelines.lake.tail import Place, read_tail
+from pipelines.reading.catalogue import BY_NAME, GOLD_TABLES
+from pipelines.reading.moment import Moment, Reached
+from pipelines.reading.reading import OpenTables, Reading
 from pipelines.upkeep.maintainer import Maintainer
 from pipelines.upkeep.settings import Upkeep
 from tests.lake_story import BROKER, CLUSTER, EMITTER, append_rows

@@ -11,13 +11,13 @@ import pytest
 
 from engine.foundation.errors import ConfigError
 from pipelines.alerting.lake_rows import rows_of_lake
-from pipelines.catalogue import GROUP_STATE, STALLED_WINDOWS
-from pipelines.lake import Lake
-from pipelines.microseconds import micros
-from pipelines.moment import Moment, Reached, with_own_silences
-from pipelines.reading import OpenTables, Reading, closed_with_brokers
-from pipelines.retirements import retire, retirements
-from pipelines.schemas import arrow_schema
+from pipelines.base.time_units import micros
+from pipelines.lake.lake import Lake
+from pipelines.lake.schemas import arrow_schema
+from pipelines.reading.catalogue import GROUP_STATE, STALLED_WINDOWS
+from pipelines.reading.moment import Moment, Reached, with_own_silences
+from pipelines.reading.reading import OpenTables, Reading, closed_with_brokers
+from pipelines.reading.retirements import retire, retirements
 from tests.pipelines.bronze_lake import BronzeWriter
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -108,5 +108,5 @@ def test_nothing_of_it_is_shown_as_there_or_open(tmp_path: Path) -> None:
     both = pl.concat([windows, pl.DataFrame(opened)], how="diagonal_relaxed")
     closed, open_still = closed_with_brokers(both, moment).to_dicts()
     assert (closed["state"], closed["closed_at"]) == ("CLOSED", at(5))
-    assert closed["evidence"] == "its broker was taken out; before: it stands"
+    assert closed["evidence"] == "Its broker was taken out. Before: it stands"
     assert (open_still["state"], open_still["closed_at"]) == ("OPEN", None)

@@ -9,11 +9,10 @@ import pyarrow as pa
 import pytest
 
 from engine.telemetry.tables import BY_NAME
+from pipelines.lake.schemas import arrow_schema
 from pipelines.rules.burrow.over_time import BurrowRules
 from pipelines.rules.from_bronze import UNCHANGED_MAX, burrow_statuses, observations_of
 from pipelines.rules.observations import Kind, Observation, Queue, Ticks
-from pipelines.rules.observed_lag import observed_time_lags
-from pipelines.schemas import arrow_schema
 
 S = 1_000_000
 T0 = 1_700_000_000 * S
@@ -216,7 +215,3 @@ def test_rows_are_taken_as_bronze_tables_have_them() -> None:
     found = observations_of(offsets, ends, groups)
     assert commits(found[QUEUE]) == [(12, 50), (25, 50)]
     assert [one.at_us - T0 for one in found[QUEUE] if one.kind is Kind.END] == [0, 11 * S, 30 * S]
-    assert [row["unknown_reason"] for row in observed_time_lags(ends, groups)] == [
-        "BEFORE_FIRST_POLL",
-        "BEFORE_FIRST_POLL",
-    ]

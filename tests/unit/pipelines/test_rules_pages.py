@@ -1,9 +1,8 @@
-"""docs/burrow.md and docs/time-lag.md say what the code does: each example of them is played."""
+"""docs/burrow.md says what the code does: each of its examples is played."""
 
 from __future__ import annotations
 
 import json
-import math
 import re
 from dataclasses import fields
 from pathlib import Path
@@ -18,12 +17,9 @@ from pipelines.rules.burrow.notifier import ModuleSettings
 from pipelines.rules.burrow.over_time import BurrowRules
 from pipelines.rules.burrow.storage import StorageSettings
 from pipelines.rules.case_fields import parse
-from pipelines.rules.lag_exporter import LookUpTable, Point, time_lag_s
-from pipelines.rules.time_lag import POINTS_MAX, PolledEnds, Provenance, Reason
 
 ROOT = Path(__file__).parents[3]
 BURROW = (ROOT / "docs" / "burrow.md").read_text(encoding="utf-8")
-TIME_LAG = (ROOT / "docs" / "time-lag.md").read_text(encoding="utf-8")
 OWN = ROOT / "tests" / "cases" / "burrow_rules.json"
 CASES: dict[str, Any] = json.loads(OWN.read_text(encoding="utf-8"))
 
@@ -92,50 +88,3 @@ def test_the_file_of_the_page_runs_and_prints_what_the_page_prints() -> None:
     file, printed = re.findall(r"```(?:json|text)\n(.*?)```", BURROW, re.DOTALL)
     results = list(run_cases(parse(file.encode(), name="mine.json")))
     assert [str(one) for one in results] == printed.splitlines()
-
-
-def polled(text: str) -> list[tuple[int, int]]:
-    """`100@0 200@10` as (end offset, ms)."""
-    pairs = (pair.split("@") for pair in text.strip("`").split(" ") if pair)
-    return [(int(offset), round(float(second) * 1000)) for offset, second in pairs]
-
-
-def seconds(value_ms: float) -> str:
-    return f"{value_ms / 1000:g} s"
-
-
-def theirs(polls: list[tuple[int, int]], committed: int, now_ms: int) -> str:
-    """What kafka-lag-exporter says, as the page writes it."""
-    looked_up = LookUpTable()
-    for offset, time_ms in polls:
-        looked_up.add(Point(offset, time_ms))
-    lag_s = time_lag_s(looked_up.look_up(committed), sampled_ms=now_ms)
-    return "NaN" if math.isnan(lag_s) else "Infinity" if math.isinf(lag_s) else f"{lag_s:g} s"
-
-
-def ours(polls: list[tuple[int, int]], committed: int, now_ms: int) -> str:
-    """What we say, as the page writes it."""
-    ends = PolledEnds()
-    for offset, time_ms in polls:
-        ends.add(offset, time_ms)
-    found = ends.time_lag(committed, now_ms=now_ms)
-    if found.lag_ms is None or found.error_ms is None:
-        bound = "" if found.least_ms is None else f", at least {seconds(found.least_ms)}"
-        assert found.reason is not None
-        return f"{found.provenance}: {found.reason}{bound}"
-    return f"{seconds(found.lag_ms)} ± {seconds(found.error_ms)}, {found.provenance}"
-
-
-@pytest.mark.parametrize("row", table(TIME_LAG, "case"), ids=lambda row: row[0])
-def test_both_time_lags_are_what_the_page_says(row: list[str]) -> None:
-    _, polls, committed, now_s, their, our, why = row
-    asked = (polled(polls), int(committed), round(float(now_s) * 1000))
-    assert theirs(*asked) == their
-    assert ours(*asked) == our
-    assert why.startswith("equal") == (their == our.split(" ±")[0])
-
-
-def test_the_page_tells_every_reason_every_provenance_and_the_limit() -> None:
-    for word in [*Reason, *Provenance]:
-        assert f"`{word.value}`" in TIME_LAG
-    assert f"{POINTS_MAX} points" in TIME_LAG

@@ -15,8 +15,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from engine.foundation.errors import LakeError
-from pipelines.lake import Lake
-from pipelines.tail import (
+from pipelines.lake.lake import Lake
+from pipelines.lake.tail import (
     AddedFile,
     Bounds,
     LogTruncated,

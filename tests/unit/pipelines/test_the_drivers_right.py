@@ -10,9 +10,9 @@ import pytest
 from deltalake.exceptions import DeltaError
 
 from engine.foundation.errors import LakeError
+from pipelines.base.settings import Evaluation, Pace
 from pipelines.cycles.driver import Driver
 from pipelines.cycles.live import run_live
-from pipelines.settings import Evaluation, Pace
 from tests.pipelines.bronze_lake import BronzeWriter
 from tests.pipelines.in_process import driver_of
 

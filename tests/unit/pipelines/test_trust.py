@@ -10,10 +10,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.catalogue import COMPUTED_TABLES, DQ_FAILURES, DQ_RESULTS
-from pipelines.check_results import of_each_check
-from pipelines.schemas import arrow_schema
-from pipelines.trust import EVERY_TABLE, STANDS_FOR, WITHHELD, Trust, Withheld, rests_on, trust_of
+from pipelines.lake.schemas import arrow_schema
+from pipelines.reading.catalogue import COMPUTED_TABLES, DQ_FAILURES, DQ_RESULTS
+from pipelines.reading.check_results import of_each_check
+from pipelines.reading.trust import (
+    EVERY_TABLE,
+    STANDS_FOR,
+    WITHHELD,
+    Trust,
+    Withheld,
+    rests_on,
+    trust_of,
+)
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)

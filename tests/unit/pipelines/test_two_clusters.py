@@ -15,8 +15,8 @@ import pytest
 
 from engine.foundation.errors import LakeError
 from pipelines import tm
-from pipelines.tm.asking import NoSuchName
-from pipelines.trust import Trust, Withheld
+from pipelines.reading.trust import Trust, Withheld
+from pipelines.tm.arguments import NoSuchName
 from tests.pipelines.two_clusters import EAST, END, GROUP, ONLY_WEST, START, TOPIC, WEST, tell
 
 Ask = Callable[..., tm.Result]

@@ -15,9 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.foundation.errors import LakeError
-from pipelines.lake import Lake
-from pipelines.small_files import SmallFiles
-from pipelines.tail import Place, read_tail
+from pipelines.lake.lake import Lake
+from pipelines.lake.small_files import SmallFiles
+from pipelines.lake.tail import Place, read_tail
 from pipelines.upkeep.merging import MergeRefused, SourceFile, merge_partition, slices, statistics
 from pipelines.upkeep.settings import MIB
 

@@ -6,8 +6,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from pipelines.emitters import watched_text
-from pipelines.moment import Moment, Reached
+from pipelines.reading.emitters import watched_text
+from pipelines.reading.moment import Moment, Reached
 from pipelines.tm.sentences import judged
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)

@@ -8,17 +8,17 @@ from typing import Any
 
 import pytest
 
-from dashboards.data import LakeData
-from dashboards.desk import Desk
+from dashboards.page_context import PageContext
 from dashboards.pages import group
+from dashboards.reads.lake_data import LakeData
 from pipelines import tm
-from pipelines.lake import Lake
+from pipelines.lake.lake import Lake
 from pipelines.marts.lag_causes import LAG_CAUSES
-from pipelines.tm.asking import NoSuchName
+from pipelines.tm.arguments import NoSuchName
 from tests.gold_lake import END, write_gold_lake
 from tests.lake_story import BROKER, CLUSTER, EMITTER, append_rows
 
-FULL = "all 20 listeners of c@1 are at work and 700 batches wait for one"
+FULL = "Group shipping has no free listener: all 20 of c@1 are at work."
 
 
 def cause(name: str, evidence: str, at: datetime, **values: Any) -> dict[str, Any]:
@@ -38,7 +38,7 @@ def tell(lake: Lake, *rows: dict[str, Any]) -> None:
 
 
 def page(lake: Lake) -> str:
-    return str(group.content(Desk(LakeData(lake), lambda: END), "shipping", "", "dark")[2])
+    return str(group.content(PageContext(LakeData(lake), lambda: END), "shipping", "", "dark")[2])
 
 
 def test_all_causes_of_the_newest_tick_are_told_and_none_of_before(lake: Lake) -> None:
@@ -47,26 +47,28 @@ def test_all_causes_of_the_newest_tick_are_told_and_none_of_before(lake: Lake) -
         lake,
         cause("BURST", "a burst that is over", before),
         cause("LISTENERS_SATURATED", FULL, now, measured=20, expected=20),
-        cause("SLOW_LISTENER", "99 % of the listener calls took up to 200 ms", now),
+        cause("SLOW_LISTENER", "Group shipping is slower than it was.", now),
     )
     told = tm.connect(lake.root).why("shipping")
     assert told.df["cause"].to_list() == ["LISTENERS_SATURATED", "SLOW_LISTENER"]
-    begin = f"shipping on {BROKER}, 3,164 messages behind; seen at 12:14:40: {FULL}; 99 %"
+    begin = f"shipping on {BROKER}, 3,164 messages behind; seen at 12:14:40 UTC: {FULL} Group"
     assert told.verdict.startswith(begin)
     assert FULL in page(lake)
     assert "a burst that is over" not in page(lake)
 
 
 def test_its_lag_is_that_of_the_moment_and_what_was_seen_before_says_when(lake: Lake) -> None:
-    stood = "stopped: orders queue 2, 2990 messages behind; 1 of 3 queues are not OK"
+    stood = "Group shipping stands on queue 2 of orders; 2,990 messages wait."
     at = END - timedelta(seconds=20)
     tell(lake, cause("STANDING_QUEUES", stood, at, lag_messages=3090))
     lake_now = tm.connect(lake.root)
     said = lake_now.why("shipping").verdict
     assert "3,090" not in said
-    assert "shipping on broker-a, 3,164 messages behind; seen at 12:14:40: first seen as:" in said
+    assert (
+        "shipping on broker-a, 3,164 messages behind; seen at 12:14:40 UTC: First seen as:" in said
+    )
     assert "shipping is 3,164 messages behind" in lake_now.lag("shipping").verdict
-    assert f"first seen as: {stood} (seen at 12:14:40)" in page(lake)
+    assert f"First seen as: {stood} (seen at 12:14:40 UTC)" in page(lake)
 
 
 def test_a_group_that_has_caught_up_has_no_causes_any_more(lake: Lake) -> None:
@@ -80,12 +82,12 @@ def test_a_group_that_has_caught_up_has_no_causes_any_more(lake: Lake) -> None:
 
 
 def test_a_group_without_causes_is_told_with_its_state_not_as_well(lake: Lake) -> None:
-    stalled = f"No cause is told, and yet shipping on {BROKER} is STALLED ("
+    stalled = f"No cause is known, and yet shipping on {BROKER} is STALLED: "
     for said in (tm.connect(lake.root).why("shipping"), tm.connect(lake.root).why()):
         assert said.verdict.startswith(stalled)
-        assert "not told to be behind" not in said.verdict
+        assert "not behind" not in said.verdict
     well = tm.connect(lake.root).why("billing").verdict
-    assert well.startswith(f"billing is not told to be behind: billing on {BROKER} is OK (")
+    assert well.startswith(f"billing is not behind: billing on {BROKER} is OK: ")
 
 
 def test_a_group_that_is_not_there_is_refused_with_the_near_name(lake: Lake) -> None:

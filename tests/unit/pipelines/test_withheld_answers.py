@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pipelines import tm
-from pipelines.lake import Lake
+from pipelines.lake.lake import Lake
 from tests.failed_check import WORDS, fail
 from tests.gold_lake import END, START, write_gold_lake
 from tests.lake_story import EMITTER
@@ -65,7 +65,7 @@ def test_a_group_that_is_not_to_be_believed_hides_no_other(lake: Lake, question:
     ("question", "said"),
     [
         ("stalls", "1 stalled window, none still open. 1 group withheld: shipping, because"),
-        ("why", "No group is told to be behind; 2 groups judged OK. 1 group withheld: shipping,"),
+        ("why", "No group is behind: 2 groups are judged OK. 1 group withheld: shipping,"),
         ("duplicates", "6 windows of duplicate risk, 2 confirmed: 14 messages delivered twice. 1 "),
     ],
 )

@@ -53,22 +53,30 @@ def test_a_copy_that_says_all_already_needs_no_more_room() -> None:
     assert room_needed({}) == 1 + properties_bytes(whole) <= PROPERTIES_BYTES_MAX - ROOMY_BYTES
 
 
-def test_the_refusal_says_how_long_the_properties_are_what_is_added_and_what_to_do() -> None:
-    told = without_room(30_500, {"WAIT": "false"})
-    assert "30500 bytes, and up to" in told
-    assert "the limit is 32767" in told
-    assert "belong into the body" in told
+def test_the_refusal_says_what_is_the_senders_what_is_reserved_and_what_to_do() -> None:
+    properties = {"BIG": "x" * 30_495, "CLUSTER": "DefaultCluster"}
+    size = properties_bytes(properties)
+    reserved = room_needed(properties)
+    assert (size, reserved) == (30_523, 2612)
+    assert without_room(size, properties, own=("CLUSTER",)) == (
+        "its properties: 30500 bytes of the sender, 23 that the broker adds, and 2612 reserved for "
+        "what its retries, dead letter and re-drive add, 33135 in all; the limit is 32767: shorten "
+        "them by 368 bytes, long values belong into the body"
+    )
+    assert without_room(size, properties).startswith(
+        "its properties: 30523 bytes of the sender, and 2612 reserved"
+    )
 
 
 def test_what_a_copy_has_no_room_for_is_named_in_it_with_the_message_that_has_it() -> None:
     whole = {"BIG": "x" * 32_600, "UNIQ_KEY": "U", "WAIT": "false"}
-    assert noted_properties(whole, ("WAIT",), whole_in="message M") == (whole, [])
+    assert noted_properties(whole, ("WAIT",), whole_in="message M") == (whole, {})
     noted, left_out = noted_properties(whole, ("WAIT",), whole_in="message M", room_bytes=300)
-    assert left_out == ["BIG"]
+    assert left_out == {"BIG": 32_605}
     assert noted == {
         "UNIQ_KEY": "U",
         "WAIT": "false",
-        PROPERTY_LEFT_OUT: "no room for properties 'BIG'; message M has them",
+        PROPERTY_LEFT_OUT: "no room for properties 'BIG' (32605 bytes); message M has them",
     }
     strange = {"\U0001f600" * 60 + str(n): "v" * 9000 for n in range(9)}
     noted, left_out = noted_properties(strange, (), whole_in="message M")

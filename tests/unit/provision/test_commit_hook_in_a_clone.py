@@ -53,12 +53,12 @@ def test_a_clone_that_was_set_up_refuses_a_message_of_another_form(
     commit = ("commit", "--allow-empty", "-q", "-m")
     assert git(own, *commit, "no room").returncode == 0, "git itself does not know the hook"
     commit_hook.ensure(own)
-    assert "git looks at commit messages from now on" in capsys.readouterr().out
+    assert "git looks at commit messages from now on" in capsys.readouterr().err
     refused = git(own, *commit, "no room")
     assert (refused.returncode, "does not name its room" in refused.stderr) == (1, True)
     assert git(own, *commit, "store: a hole", "-m", "Why.").returncode == 0
     commit_hook.ensure(own)
-    assert capsys.readouterr().out == "", "the second time there is nothing to do"
+    assert capsys.readouterr().err == "", "the second time there is nothing to do"
 
 
 @pytest.mark.parametrize("hooks", ["", "/elsewhere"])
@@ -131,7 +131,7 @@ def test_without_a_clone_or_without_git_set_up_goes_on(
         machine.setenv("PATH", str(tmp_path))
         commit_hook.ensure(own)
     assert hooks_path(own) == ""
-    assert capsys.readouterr().out == ""
+    assert capsys.readouterr().err == ""
 
 
 def test_a_configuration_that_cannot_be_written_is_told_and_set_up_goes_on(
@@ -141,4 +141,4 @@ def test_a_configuration_that_cannot_be_written_is_told_and_set_up_goes_on(
     (own / ".git" / "config.lock").touch()
     commit_hook.ensure(own)
     assert hooks_path(own) == ""
-    assert "commit messages are not looked at here" in capsys.readouterr().out
+    assert "commit messages are not looked at here" in capsys.readouterr().err

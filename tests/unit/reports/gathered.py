@@ -9,11 +9,11 @@ from typing import Any
 
 import polars as pl
 
-from pipelines.catalogue import BY_NAME
+from pipelines.lake.schemas import arrow_schema
+from pipelines.reading.catalogue import BY_NAME
 from pipelines.reports.cuts import Cut
 from pipelines.reports.gathering import Gathered
 from pipelines.reports.windows import Period, Window
-from pipelines.schemas import arrow_schema
 
 BEGIN = datetime(2026, 3, 1, 12, tzinfo=UTC)
 HOUR = Window(Period.HOURLY, BEGIN, BEGIN + timedelta(hours=1))

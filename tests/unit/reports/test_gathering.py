@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from pipelines.moment import Moment, Reached
+from pipelines.reading.moment import Moment, Reached
 from pipelines.reports.gathering import _edges, _fates, _gathered
 from pipelines.reports.incidents import stall_causes
 from tests.unit.reports.gathered import CUT, EMITTER, HOUR, MOMENT, at

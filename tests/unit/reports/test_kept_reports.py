@@ -11,12 +11,12 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from engine.foundation.errors import ConfigError, LakeError
-from pipelines.catalogue import REPORTS
-from pipelines.lake import Lake
+from pipelines.alerting.objectives import Objectives
+from pipelines.lake.lake import Lake
+from pipelines.reading.catalogue import REPORTS
 from pipelines.reports.kept import DAYS_KEPT, NUMBERS_FILE, PAGE_FILE, ReportRun, Shelf
 from pipelines.reports.lag_report import lag_report
 from pipelines.reports.numbers import as_json
-from pipelines.reports.objectives import Objectives
 from pipelines.reports.windows import Period
 from tests.unit.reports.gathered import HOUR, course, gathered
 

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from engine.foundation.errors import LakeError
-from pipelines.lake import Lake
+from pipelines.lake.lake import Lake
 from pipelines.reports.commands import app
 from pipelines.reports.kept import NUMBERS_FILE, Shelf
 from pipelines.reports.making import BROWSER, From, Wish, _cut, make, printed, said_by

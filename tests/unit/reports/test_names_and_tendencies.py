@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from pipelines.reading.report_names import name_of
 from pipelines.reports.comparing import differences, revised
-from pipelines.reports.names import name_of
 from pipelines.reports.numbers import GroupFigures, Numbers, StallCause, Verdict
 from pipelines.reports.tendencies import Tendency, judged
 from tests.unit.reports.test_kept_reports import NUMBERS, RUN

@@ -5,13 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import timedelta
 
+import polars as pl
 import pytest
 
+from pipelines.alerting.objectives import Objective, Objectives
 from pipelines.reports.comparing import differences, revised
 from pipelines.reports.gathering import Gathered
 from pipelines.reports.lag_report import lag_report, verdict_of
 from pipelines.reports.numbers import GroupFigures, Numbers, Verdict, as_json, read_json
-from pipelines.reports.objectives import Objective, Objectives
+from pipelines.reports.tendencies import Tendency, judged
 from tests.unit.reports.gathered import (
     CLUSTER,
     CUT,
@@ -123,6 +125,41 @@ def test_a_group_on_two_brokers_is_as_far_behind_as_the_worse_of_them() -> None:
     of = one_group(told)
     assert of.course == "b" * 30 + "?" * 30
     assert of.lag_max == 950
+
+
+@pytest.mark.parametrize(
+    ("lags", "figures", "said"),
+    [
+        ([5] * 45 + [90] * 15, (90_000, 90_000, 900, False, False), "1 min 30 s"),
+        ([90] * 30 + [None] + [5] * 29, (90_000, 5_000, 900, True, False), "at least 1 min 30 s"),
+        ([5] * 59 + [None], (5_000, 5_000, 50, True, False), "at least 5.0 s"),
+    ],
+)
+def test_with_a_queue_unknown_at_times_what_was_most_is_the_least(
+    lags: list[int | None], figures: tuple[object, ...], said: str
+) -> None:
+    of = one_group(gathered(course("orders", lags)))
+    assert (of.worst_ms, of.end_ms, of.lag_max, of.is_part, of.end_is_part) == figures
+    assert of.worst == said
+
+
+def test_a_queue_that_is_unknown_at_the_end_makes_the_lag_of_the_end_the_least() -> None:
+    told = gathered(course("orders", [5] * 60))
+    last = pl.col("slot") == pl.col("slot").max()
+    unknown = pl.when(last).then(1).otherwise("unknown_queues").alias("unknown_queues")
+    of = one_group(replace(told, slots=told.slots.with_columns(unknown)))
+    assert (of.end_ms, of.is_part, of.end_is_part) == (5_000, True, True)
+
+
+def test_two_reports_say_at_least_where_one_knew_a_part_and_call_it_no_tendency() -> None:
+    whole = numbers(gathered(course("orders", [5] * 45 + [90] * 15)))
+    part = numbers(gathered(course("orders", [None] * 10 + [5] * 49 + [80])))
+    worst = {
+        one.difference.figure: (str(one.difference), one.tendency) for one in judged(whole, part)
+    }
+    said, tendency = worst["worst_ms"]
+    assert said.endswith("worst_ms 90000 → at least 80000")
+    assert tendency is Tendency.OPEN
 
 
 def test_the_worst_group_comes_first_and_makes_the_headline() -> None:

@@ -10,12 +10,12 @@ import pytest
 import sqlalchemy as sa
 from typer.testing import CliRunner
 
-from pipelines.alerting.store.database import Database
-from pipelines.alerting.store.tables import notices
-from pipelines.lake import Lake
+from pipelines.base.command_options import user_name
+from pipelines.database.database import Database
+from pipelines.database.tables import notices
+from pipelines.lake.lake import Lake
 from pipelines.reports.commands import app
 from pipelines.reports.kept import PAGE_FILE, Shelf
-from pipelines.scheduler.for_commands import user_name
 from pipelines.scheduler.job_settings import JobSettings
 from pipelines.scheduler.run_life import RunState
 from pipelines.scheduler.store import groups, jobs, people, results

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from engine.foundation.errors import ConfigError
-from pipelines.reports.objectives import Objective, objectives_of, read_objectives
+from pipelines.alerting.objectives import Objective, objectives_of, read_objectives
 from pipelines.reports.windows import Period, Window, last_of
 
 

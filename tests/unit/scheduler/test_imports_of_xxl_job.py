@@ -110,6 +110,16 @@ def test_a_job_keeps_its_settings() -> None:
     assert remarks(found) == ["job 8: without children that are not: [9]"]
 
 
+def test_a_child_that_would_begin_its_job_again_is_left_out_with_the_path() -> None:
+    numbers = {"7": "8", "8": "9", "9": "7,9"}
+    found = taken(info=[a_job(id=one, child_jobid=named) for one, named in numbers.items()])
+    assert [job.children for job in found.jobs] == [(8,), (9,), ()]
+    assert remarks(found) == [
+        "job 9: without child 7, which begins it again: 9 → 7 → 8 → 9",
+        "job 9: without child 9, which begins it again: 9 → 9",
+    ]
+
+
 def test_jobs_of_2_2_and_of_3_5_are_read_too() -> None:
     old = a_job(
         schedule_type=None, schedule_conf=None, misfire_strategy=None, job_cron="0 0 1 * * ?"

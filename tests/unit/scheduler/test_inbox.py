@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from pipelines.alerting.store.errors import StoreUnavailable
+from pipelines.database.errors import StoreUnavailable
 from pipelines.scheduler.centre.inbox import RESULTS_MAX, Inbox
 from pipelines.scheduler.store.results import NotTheirs, Result, Telling
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.alerting.store.database import Database
+from pipelines.database.database import Database
 from pipelines.scheduler.centre.pools import (
     FAST_CALLS_MAX,
     SLOW_CALL_MS,

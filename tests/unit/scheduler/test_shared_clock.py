@@ -6,8 +6,8 @@ import logging
 
 import pytest
 
-from pipelines.alerting.store.errors import StoreUnavailable
-from pipelines.scheduler.store.clock import SharedClock
+from pipelines.database.clock import SharedClock
+from pipelines.database.errors import StoreUnavailable
 
 
 class Clocks:

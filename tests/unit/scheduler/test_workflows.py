@@ -77,7 +77,7 @@ def test_a_broadcast_is_done_when_the_last_attempt_at_each_of_its_shards_is() ->
     ("text", "why"),
     [
         ("", "1 to 500"),
-        ("[steps.a]\njob = 1\nafter = ['a']", "without a cycle"),
+        ("[steps.a]\njob = 1\nafter = ['a']", "wait for each other in a circle"),
         ("[steps.a]\njob=1\nafter=['b']\n[steps.b]\njob=1\nafter=['a']", "a → b → a|b → a → b"),
         ("[steps.a]\njob = 1\nafter = ['b']", "names of steps"),
         ("[steps.a]\njob=1\n[steps.b]\njob=1\nafter=['a','a']", "names of steps, each once"),
@@ -103,7 +103,7 @@ def test_what_is_no_workflow_is_refused_with_a_reason(text: str, why: str) -> No
 def test_a_step_is_a_job_that_there_is_and_no_workflow() -> None:
     found = Workflow.parse("[steps.a]\njob = 1\n[steps.b]\njob = 2")
     found.check_jobs({1: False, 2: False})
-    with pytest.raises(ConfigError, match="a job that there is"):
+    with pytest.raises(ConfigError, match="there is no job"):
         found.check_jobs({1: False})
-    with pytest.raises(ConfigError, match="no workflow"):
+    with pytest.raises(ConfigError, match="is a workflow, and a step is a job"):
         found.check_jobs({1: False, 2: True})

@@ -13,8 +13,8 @@ from engine.runtime.disk import SystemDisk
 from engine.store.commit_log import CommitLog
 from engine.store.dispatch import Dispatcher
 from engine.store.draft_record import DraftRecord
-from engine.store.index import Index
-from engine.store.index_file import IndexShape
+from engine.store.index.index import Index
+from engine.store.index.layout import IndexShape
 from engine.store.mapped_file import FilePool
 from engine.store.queue_table import QueueTable
 from tests.steps import STEP_INSTRUCTIONS_MAX, instructions
@@ -37,7 +37,7 @@ def dispatcher_of_many_keys(folder: Path, *, told: bool) -> tuple[CommitLog, Dis
         place = log.place_for(record.size_bytes)
         log.append(record.encode(number, place, 1))
         if told:
-            dispatcher.tell(record.request(number, place, 1, ()))
+            dispatcher.enqueue(record.request(number, place, 1, ()))
     return log, dispatcher, index
 
 

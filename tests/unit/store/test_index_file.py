@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from engine.runtime import SystemDisk
-from engine.store.index import Index, index_file_name
-from engine.store.index_file import ENTRY, HEADER, IndexShape
+from engine.store.index.index import Index, index_file_name
+from engine.store.index.layout import ENTRY, HEADER, IndexShape
 from engine.store.mapped_file import FilePool
 from tests.counting_disk import CountingDisk
 

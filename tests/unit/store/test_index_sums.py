@@ -11,11 +11,11 @@ from zlib import crc32
 
 import pytest
 
-from engine.store.index import Index
-from engine.store.index_file import HEADER, IndexShape
-from engine.store.index_sums import PAGE_SLOTS, DamagedIndex, sums_file_bytes
+from engine.store.index.index import Index
+from engine.store.index.index_scrub import IndexScrub
+from engine.store.index.index_sums import DamagedIndex, sums_file_bytes
+from engine.store.index.layout import HEADER, PAGE_SLOTS, IndexShape
 from engine.store.mapped_file import FilePool
-from engine.store.upkeep.index_scrub import IndexScrub
 from tests.simulation.crash_states.recording import RecordingDisk, Tree
 
 SHAPE = IndexShape(slot_count=5, index_count_max=8)

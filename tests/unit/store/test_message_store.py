@@ -256,7 +256,7 @@ async def test_a_topic_made_again_begins_at_0_and_stays_so_after_a_crash(tmp_pat
     assert store.put(draft(b"new")).queue_offset == 0
     await turn()
     assert bodies_of(store) == [b"new"]
-    store._release()  # As kill -9 leaves it.
+    store._life.release()  # As kill -9 leaves it.
     listener = Listener()
     store = await open_store(small_config(tmp_path), listener)
     assert bodies_of(store) == [b"new"]
@@ -286,7 +286,7 @@ async def test_recovery_of_an_unclean_stop_is_reported_as_its_own_flush(tmp_path
     store = await open_store(small_config(tmp_path))
     result = store.put(draft(b"x"))
     await turn()
-    store._release()
+    store._life.release()
     listener = Listener()
     store = await open_store(small_config(tmp_path), listener)
     (flush,) = listener.flushes("COMMIT_LOG")

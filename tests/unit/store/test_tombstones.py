@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from engine.foundation.errors import DiskFull, StorageError, WritesStopped
-from engine.store.tombstones import Tombstones
+from engine.store.tombstones import EarlierReaders, Tombstone, Tombstones
 from tests.failing_disk import FailingDisk
 from tests.store_support import (
     HandClock,
@@ -71,7 +71,8 @@ async def test_what_is_put_while_the_deletion_is_written_down_is_refused_and_not
     deletion.cancel()  # Whoever asked may be gone: the deletion goes on.
     disk.hold_syncs.set()
     await asyncio.gather(deletion, return_exceptions=True)
-    await until(lambda: store.queues() == [("TopicB", 0)])
+    await until(lambda: not store.is_being_deleted("TopicA"))
+    assert store.queues() == [("TopicB", 0)]
     assert store.put(draft(b"new")).queue_offset == 0
     await turn()
     assert bodies_of(store) == [b"new"]
@@ -147,6 +148,46 @@ async def test_a_tombstone_goes_with_the_log_it_speaks_of_and_too_many_are_refus
     assert again.after(1) == ["second", "third"]
     assert again.after(2) == ["third"]
     assert again.deletions == 3
+
+
+async def test_as_many_readers_are_named_as_have_room_and_any_group_counts_beyond_them(
+    tmp_path: Path,
+) -> None:
+    table = Tombstones(runtime_on(), small_config(tmp_path), readers_max=3, all_readers_max=5)
+    readers = EarlierReaders(sharing=("a", "b"), polling=("c",))
+    await table.add("few", 100, log_begin=0, readers=readers)
+    await table.add("many", 200, log_begin=0, readers=EarlierReaders(sharing=("a", "b", "c", "d")))
+    again = Tombstones(runtime_on(), small_config(tmp_path))
+    again.load(Listener())
+    few, many = again.of("few"), again.of("many")
+    assert few is not None
+    assert many is not None
+    assert few.readers == readers
+    assert [few.was_read_by(group) for group in ("a", "c", "d")] == [True, True, False]
+    assert many.readers == EarlierReaders(sharing=("a", "b"), has_more=True), "five in all"
+    assert many.was_read_by("d")
+
+
+@pytest.mark.parametrize(
+    ("entry", "readers"),
+    [
+        ("", EarlierReaders()),
+        (',"readers":["b","a"]', EarlierReaders(sharing=("a", "b"))),
+        (',"readers":null', EarlierReaders(has_more=True)),
+    ],
+    ids=["without readers", "with readers", "with too many"],
+)
+def test_tombstones_of_earlier_versions_are_understood(
+    tmp_path: Path, entry: str, readers: EarlierReaders
+) -> None:
+    (tmp_path / "config").mkdir()
+    tombstone = '{"physicalOffset":5,"deletion":1' + entry + "}"
+    (tmp_path / "config" / "deletedTopics.json").write_text(
+        '{"deletedTopics":{"t":' + tombstone + '},"deletions":1}'
+    )
+    table = Tombstones(runtime_on(), small_config(tmp_path))
+    table.load(Listener())
+    assert table.of("t") == Tombstone(5, 1, readers)
 
 
 @pytest.mark.parametrize(

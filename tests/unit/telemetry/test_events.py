@@ -18,6 +18,7 @@ from engine.foundation.observing import (
     Redelivery,
     RetryStep,
     ReusedOffset,
+    UnreadDeletion,
 )
 from engine.telemetry.events import FlushSums, row_of
 from engine.telemetry.tables import TABLES
@@ -58,6 +59,7 @@ def test_an_offset_report_stands_column_by_column() -> None:
             "accepted": True,
             "min_offset": 5,
             "max_offset": 130,
+            "held_back": None,
         },
     )
 
@@ -139,6 +141,7 @@ def test_retry_redelivery_and_lifecycle_have_their_tables() -> None:
             "skew_ms": None,
             "address": None,
             "name_servers": None,
+            "first_seen": None,
         },
     )
 
@@ -171,6 +174,20 @@ def test_a_seconds_row_tells_the_most_that_was_at_risk_and_nothing_where_nothing
     sums.add(flush(10, flushed=100, cause="TIMER"))
     rows = [dict(zip(TABLES[n].own_names, values, strict=True)) for n, values in sums.take()]
     assert [row["at_risk_bytes_max"] for row in rows] == [700, None]
+
+
+def test_messages_deleted_unread_have_their_columns() -> None:
+    assert by_column(UnreadDeletion("g", "orders", 3, 40, 45, 5)) == (
+        "unread_deletions",
+        {
+            "group": "g",
+            "topic": "orders",
+            "queue_id": 3,
+            "from_offset": 40,
+            "to_offset": 45,
+            "unread": 5,
+        },
+    )
 
 
 def test_a_reused_offset_has_its_columns() -> None:

@@ -32,10 +32,10 @@ from engine.telemetry.shipper.short_logs import (
     is_passed,
     tidy,
 )
-from pipelines.lake import Lake
-from pipelines.small_files import SmallFiles
-from pipelines.table_logs import shorten
-from pipelines.tail import LogTruncated, Place, read_entry, read_tail
+from pipelines.lake.lake import Lake
+from pipelines.lake.small_files import SmallFiles
+from pipelines.lake.table_logs import shorten
+from pipelines.lake.tail import LogTruncated, Place, read_entry, read_tail
 
 LONG = 10**6
 """Seconds ahead: every checkpoint is old."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from engine.broker.state.cold_reads import ColdReadSums
+from engine.broker.pulling.cold_reads import ColdReadSums
 from engine.foundation.observing import ConsumeStats
 from engine.protocol.bodies import (
     ConsumerRunningInfo,
@@ -123,3 +123,22 @@ def test_reads_from_afar_are_told_with_what_the_process_read_from_disk_meanwhile
     assert (near.behind_bytes_max, near.disk_read_bytes) == (499, 100)
     read(499)
     assert sums.take(None) == [], "nobody says that it came from disk"
+
+
+def test_a_go_client_s_mean_time_of_pulls_is_no_time_of_its_calls() -> None:
+    """rocketmq-client-go v2.1.2 returns the one as the other, so both are the same figure."""
+    go = {"PROP_THREADPOOL_CORE_SIZE": "-1"}
+    idle = replace(
+        JAVA,
+        properties=go,
+        status_table={"orders": ConsumeStatus(pull_rt=9099.0, consume_rt=9099.0)},
+    )
+    of_the_hour = replace(
+        idle, status_table={"orders": ConsumeStatus(pull_rt=0.0, consume_rt=12.0)}
+    )
+    java = replace(idle, properties={"PROP_THREADPOOL_CORE_SIZE": "20"})
+    assert [one(info).consume_us_mean for info in (idle, of_the_hour, java)] == [
+        None,
+        12_000,
+        9_099_000,
+    ]

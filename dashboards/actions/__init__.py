@@ -1,0 +1,1 @@
+"""What pages change: previewed, authorised, done once, and audited."""

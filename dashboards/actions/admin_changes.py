@@ -1,0 +1,245 @@
+"""Previews changes of groups and users, and applies what was previewed.
+
+Place in the walk: `changes` is the mechanism; here is what it previews and applies for groups and
+users. The preview is what the scheduler's service would write to the audit, so nothing else has to
+know what a change does.
+
+Invariant: the preview comes from a transaction that is rolled back. The transaction that applies
+the change is rolled back too when its audit differs from what was shown. Absent on purpose: tokens,
+which are shown once, to whoever can start executors; imports.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+from dashboards.access.visitors import Visitor, Visitors
+from dashboards.actions.changes import NO_DATABASE, Changes, OtherThanPreviewed, PanelState
+from dashboards.actions.job_previews import NOTHING_YET, Facts, Preview, Wish
+from dashboards.actions.once import why_not
+from engine.foundation.errors import ConfigError, TidemarkError
+from pipelines.database.database import Database
+from pipelines.scheduler.page_queries import LookingDesk
+from pipelines.scheduler.refusals import AS_THEY_ARE
+from pipelines.scheduler.store.audit import Noted, changes_in, last_noted, noted_since
+
+KIND: Final = "change of groups and users"
+ADMINISTRATOR: Final = "administrator"
+RIGHTS: Final = ("the jobs of groups", ADMINISTRATOR)
+"""What the store says of an edit that changes nothing."""
+SECRETS: Final = ("password",)
+"""Values that no version is made of: it is sent to the browser."""
+Values = Mapping[str, str]
+
+
+def _add_group(desk: LookingDesk, values: Values) -> None:
+    title, addresses = values.get("title", ""), _addresses(values)
+    desk.add_group(values.get("app_name", "").strip(), title=title, addresses=addresses)
+
+
+def _edit_group(desk: LookingDesk, values: Values) -> None:
+    title, addresses = values.get("title", ""), _addresses(values)
+    desk.edit_group(values.get("name", ""), title=title, addresses=addresses)
+
+
+def _copy_group(desk: LookingDesk, values: Values) -> None:
+    desk.copy_group(values.get("name", ""), values.get("as_name", "").strip())
+
+
+def _remove_group(desk: LookingDesk, values: Values) -> None:
+    desk.remove_group(values.get("name", ""))
+
+
+def _add_user(desk: LookingDesk, values: Values) -> None:
+    name = values.get("user", "").strip()
+    desk.add_user(name, is_admin=_is_admin(values), apps=_apps(values))
+    if values.get("password"):
+        desk.set_password(name, values["password"])
+
+
+def _edit_user(desk: LookingDesk, values: Values) -> None:
+    desk.edit_user(values.get("name", ""), is_admin=_is_admin(values), apps=_apps(values))
+
+
+def _copy_user(desk: LookingDesk, values: Values) -> None:
+    desk.copy_user(values.get("name", ""), values.get("as_name", "").strip())
+
+
+def _set_password(desk: LookingDesk, values: Values) -> None:
+    desk.set_password(values.get("name", ""), values.get("password", ""))
+
+
+def _remove_user(desk: LookingDesk, values: Values) -> None:
+    desk.remove_user(values.get("name", ""))
+
+
+_DEEDS: Final[Mapping[str, tuple[Callable[[LookingDesk, Values], None], str, str]]] = {
+    "group-add": (
+        _add_group,
+        "Make a group",
+        "Executors of this application run its jobs, with the common token.",
+    ),
+    "group-edit": (
+        _edit_group,
+        "Change group {name}",
+        "Runs from now on go where its executors are then.",
+    ),
+    "group-copy": (_copy_group, "Copy group {name}", "The copy has no jobs, and the common token."),
+    "group-remove": (_remove_group, "Remove group {name}", "It has no jobs, and is gone for good."),
+    "user-add": (_add_user, "Make a user", "Without a password he cannot sign in."),
+    "user-edit": (_edit_user, "Change user {name}", "Where he has signed in, he has to again."),
+    "user-copy": (_copy_user, "Copy user {name}", "The copy has the same rights, and no password."),
+    "user-password": (
+        _set_password,
+        "Another password for {name}",
+        "Where he has signed in, he has to again.",
+    ),
+    "user-remove": (
+        _remove_user,
+        "Remove user {name}",
+        "He can do nothing any more; what he has done stays in the audit.",
+    ),
+}
+"""What is done, the title, and what it comes to."""
+ADMIN_DEEDS: Final = tuple(_DEEDS)
+_FIELDS_OF: Final[Mapping[str, Sequence[str]]] = {
+    "app_name": ("as_name", "app_name"),
+    "user": ("as_name", "user"),
+    "title": ("title",),
+    "addresses": ("addresses",),
+    "executor address": ("addresses",),
+    "group": ("groups",),
+    "password": ("password",),
+}
+"""Beside which field an error stands: the first of these that the deed has."""
+
+
+class AdminChanges(Changes):
+    """What administrators change on pages."""
+
+    def __init__(self, visitors: Visitors) -> None:
+        super().__init__(visitors, kind=KIND)
+
+    def opened(self, visitor: Visitor, deed: str, name: str) -> PanelState:
+        """The panel of an action on a group or a user, with fields that hold what stands now."""
+        wish = Wish(deed, 0, {"name": name})
+        try:
+            desk = self._visitors.desk(visitor)
+            if desk is None:
+                return PanelState(wish, refused=NO_DATABASE)
+            return self.preview(visitor, replace(wish, values=_standing(desk, deed, name)))
+        except TidemarkError as error:
+            return PanelState(wish, refused=why_not(error))
+
+    def _previewed(
+        self, database: Database, visitor: Visitor, wish: Wish
+    ) -> tuple[Preview, Facts | None]:
+        _, title, effect = _DEEDS[wish.deed]
+        named = title.format(name=wish.values.get("name", ""))
+        try:
+            with database.rehearsal() as rehearsed:
+                noted = self._noted(rehearsed, visitor, wish)
+                groups = self._visitors.desk_at(rehearsed, visitor).groups()
+        except ConfigError as error:
+            return Preview(named, wrong=_wrong(error, wish), version=_version(wish, ())), None
+        names = {one.group_id: one.app_name for one in groups}
+        changed = tuple(line for one in noted for line in _lines(one, names))
+        return Preview(named, (effect,), changes=changed, version=_version(wish, noted)), None
+
+    def _apply(
+        self, database: Database, visitor: Visitor, now: PanelState, *, version: str, key: str
+    ) -> str:
+        del key  # Nothing outside of the transaction has to know it.
+        with database.together() as at_once:
+            if _version(now.wish, self._noted(at_once, visitor, now.wish)) != version:
+                raise OtherThanPreviewed
+        return ""
+
+    def _done(self, wish: Wish, result: str) -> PanelState:
+        del result
+        title = _DEEDS[wish.deed][1].format(name=wish.values.get("name", ""))
+        return PanelState(wish, done=f"{title}: it is done.")
+
+    def _noted(self, database: Database, visitor: Visitor, wish: Wish) -> list[Noted]:
+        since = last_noted(database)
+        _DEEDS[wish.deed][0](self._visitors.desk_at(database, visitor), wish.values)
+        return noted_since(database, since)
+
+
+def _wrong(error: ConfigError, wish: Wish) -> dict[str, str]:
+    """What cannot be, beside its field."""
+    if error.value == AS_THEY_ARE:
+        return {"": NOTHING_YET}
+    there = [one for one in _FIELDS_OF.get(error.key, ()) if one in wish.values]
+    return {there[0]: error.allowed} if there else {"": str(error)}
+
+
+def _standing(desk: LookingDesk, deed: str, name: str) -> dict[str, str]:
+    """What the fields of a deed hold when its panel is opened."""
+    match deed:
+        case "group-add":
+            return {"app_name": "", "title": "", "addresses": ""}
+        case "group-edit":
+            group = next((one for one in desk.groups() if one.app_name == name), None)
+            addresses = () if group is None else group.manual_addresses or ()
+            title = "" if group is None else group.title
+            return {"name": name, "title": title, "addresses": "\n".join(addresses)}
+        case "group-copy" | "user-copy":
+            return {"name": name, "as_name": f"{name}-2"[:64]}
+        case "user-add":
+            return {"user": "", "rights": RIGHTS[0], "groups": "", "password": ""}
+        case "user-edit":
+            user = next((one for one in desk.users() if one.name == name), None)
+            apps = {one.group_id: one.app_name for one in desk.groups()}
+            listed = () if user is None else user.group_ids
+            return {
+                "name": name,
+                "rights": RIGHTS[user is not None and user.is_admin],
+                "groups": ", ".join(apps.get(one, str(one)) for one in listed),
+            }
+        case "user-password":
+            return {"name": name, "password": ""}
+    return {"name": name}
+
+
+def _lines(noted: Noted, names: Mapping[int, str]) -> list[tuple[str, str, str]]:
+    if noted.action == "password":
+        return [("a password", "", "set")]
+    return [
+        (name, _text(name, old, names), _text(name, new, names))
+        for name, (old, new) in changes_in(noted).items()
+    ]
+
+
+def _text(name: str, value: Any, names: Mapping[int, str]) -> str:
+    if value is None:
+        return "they register" if name == "addresses" else ""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, list):
+        return ", ".join(str(names.get(one, one)) for one in value)
+    return str(value)
+
+
+def _version(wish: Wish, noted: Sequence[Noted]) -> str:
+    """Of what would be noted; what is new has no number yet."""
+    values = sorted(pair for pair in wish.values.items() if pair[0] not in SECRETS)
+    audit = [(one.action, one.action == "add" or one.subject, one.detail) for one in noted]
+    return hashlib.sha256(json.dumps([wish.deed, values, audit]).encode()).hexdigest()[:32]
+
+
+def _is_admin(values: Values) -> bool:
+    return values.get("rights") == ADMINISTRATOR
+
+
+def _apps(values: Values) -> list[str]:
+    return [one.strip() for one in values.get("groups", "").split(",") if one.strip()]
+
+
+def _addresses(values: Values) -> list[str] | None:
+    return [one for one in re.split(r"[\s,]+", values.get("addresses", "")) if one] or None

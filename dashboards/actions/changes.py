@@ -1,0 +1,133 @@
+"""Changes that pages make: previewed, done once as previewed, audited.
+
+Place in the walk: a panel shows the preview of a change → here → the scheduler's service, which
+authorises, performs and audits it. `job_changes` and `admin_changes` say what a change is.
+
+Invariant: nothing is done that was not previewed as it is done: a preview has a version, and when
+the version is another by now, nothing is done and the new preview is shown. Each preview has a key,
+which is used once: a request that is sent again gets the outcome of the first, whatever has changed
+since. A click whose outcome is unknown says that, and not that nothing was done.
+"""
+
+from __future__ import annotations
+
+import secrets
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from dashboards.access.visitors import Visitor, Visitors
+from dashboards.actions.job_previews import DEEDS, Facts, Preview, Wish
+from dashboards.actions.once import ClickNotDone, click_of, why_not
+from engine.foundation.errors import TidemarkError
+from pipelines.database.database import Database
+
+VALUES_MAX: Final = 40
+KEY_BYTES: Final = 16
+NEW_NOW: Final = (
+    "What it rests on has changed meanwhile, so nothing was done. This is what would be now."
+)
+NO_DATABASE: Final = "There is no database of jobs yet."
+
+
+class OtherThanPreviewed(TidemarkError):
+    """The change would do something else than was shown, so nothing is done."""
+
+    def __init__(self) -> None:
+        super().__init__("What it rests on has changed meanwhile, so nothing was done.")
+
+
+@dataclass(frozen=True, slots=True)
+class PanelState:
+    """What the panel of a change shows."""
+
+    wish: Wish
+    preview: Preview | None = None
+    key: str = ""
+    facts: Facts | None = None
+    done: str = ""
+    """What was done."""
+    refused: str = ""
+    """Why nothing is done, or why it is not known whether."""
+    leads_to: str = ""
+    """The page of what came of it."""
+
+
+class Changes(ABC):
+    """Changes of one kind."""
+
+    def __init__(self, visitors: Visitors, *, kind: str) -> None:
+        """kind: what the database stores of a click beside its outcome."""
+        self._visitors = visitors
+        self._kind = kind
+
+    def preview(self, visitor: Visitor, wish: Wish) -> PanelState:
+        """What a wish would do now, under a new key."""
+        try:
+            database = self._visitors.database.opened()
+            if database is None:
+                return PanelState(wish, refused=NO_DATABASE)
+            preview, facts = self._previewed(database, visitor, wish)
+            return PanelState(wish, preview, secrets.token_hex(KEY_BYTES), facts)
+        except TidemarkError as error:
+            return PanelState(wish, refused=why_not(error))
+
+    def do(self, visitor: Visitor, wish: Wish, *, version: str, key: str) -> PanelState:
+        """Does what was previewed under this version and key, or shows what came of it before."""
+        try:
+            database = self._visitors.database.opened()
+            if database is None:
+                return PanelState(wish, refused=NO_DATABASE)
+            click = click_of(self._visitors, database, visitor, key=key, kind=self._kind)
+            earlier = click.earlier()
+        except TidemarkError as error:
+            return PanelState(wish, refused=why_not(error))
+        if earlier is not None:
+            return self._done(wish, earlier)
+        now = self.preview(visitor, wish)
+        if now.preview is None:
+            return now
+        if now.preview.version != version:
+            return replace(now, refused=NEW_NOW)
+        if now.preview.wrong:
+            return now
+        try:
+            return self._done(
+                wish,
+                click.do(lambda: self._apply(database, visitor, now, version=version, key=key)),
+            )
+        except ClickNotDone as error:
+            return PanelState(wish, refused=str(error))
+        except OtherThanPreviewed:
+            return replace(self.preview(visitor, wish), refused=NEW_NOW)
+        except TidemarkError as error:
+            return replace(now, refused=why_not(error))
+
+    @abstractmethod
+    def _previewed(
+        self, database: Database, visitor: Visitor, wish: Wish
+    ) -> tuple[Preview, Facts | None]:
+        """What a wish would do now, and what that rests on."""
+
+    @abstractmethod
+    def _apply(
+        self, database: Database, visitor: Visitor, now: PanelState, *, version: str, key: str
+    ) -> str:
+        """Does it; returns its result. Raises OtherThanPreviewed."""
+
+    @abstractmethod
+    def _done(self, wish: Wish, result: str) -> PanelState:
+        """What the panel shows of a wish that was done with this result."""
+
+
+def wish_of(given: Any, deeds: Sequence[str] = DEEDS) -> Wish | None:
+    """What a browser sends as a wish; None for what no page of ours sends."""
+    if not isinstance(given, dict) or given.get("deed") not in deeds:
+        return None
+    subject, values = given.get("subject"), given.get("values")
+    if type(subject) is not int or not isinstance(values, dict) or len(values) > VALUES_MAX:
+        return None
+    if not all(isinstance(one, str) for pair in values.items() for one in pair):
+        return None
+    return Wish(given["deed"], subject, values)

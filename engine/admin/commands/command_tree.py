@@ -1,0 +1,79 @@
+"""`tidemark admin`: assembles the groups of commands, each from a module of its own.
+
+A group is a noun: `tidemark admin topic list`. A command that belongs to a group but has a module
+of its own is mounted here with `<group>.app.command(name)(function)`.
+
+Absent on purpose: work. Each module asks through engine/admin/api and shows rows.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from engine.admin.commands import (
+    brokers,
+    bulk_load,
+    cluster_export,
+    dead_letters,
+    groups,
+    message_actions,
+    messages,
+    name_servers,
+    offsets,
+    topic_queues,
+    topic_scaling,
+    topics,
+)
+from engine.admin.commands.session import CREDENTIALS_FILE
+
+app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
+admin = typer.Typer(no_args_is_help=True, help="Ask a cluster, or change it.")
+app.add_typer(admin, name="admin")
+
+for name, group, summary in (
+    ("topic", topics.app, "Topics: list, show, route, status, stats, units, create, ..."),
+    ("group", groups.app, "Groups: list, show, progress, connections, running, create, ..."),
+    ("offset", offsets.app, "Consume offsets: reset, set, clone."),
+    ("dlq", dead_letters.app, "Dead letters: list, redrive, discard."),
+    ("message", messages.app, "Messages: by id, key, time, offset; trace, send, consume."),
+    ("cluster", brokers.cluster, "The cluster: list, export."),
+    ("namesrv", name_servers.app, "Name servers: config, set; values they keep: values, put, ..."),
+    ("broker", brokers.app, "Brokers: status, config, set, progress, ha, wipe-write, clean, ..."),
+):
+    admin.add_typer(group, name=name, help=summary)
+
+
+topics.app.command("shrink")(topic_scaling.shrink)
+topics.app.command("grow")(topic_scaling.grow)
+topics.app.command("idle")(topic_scaling.idle)
+topics.app.command("units")(topic_queues.units)
+topics.app.command("allocate")(topic_queues.allocate)
+topics.app.command("order")(topic_queues.order)
+topics.app.command("load")(bulk_load.load_topics)
+groups.app.command("load")(bulk_load.load_groups)
+messages.app.command("by-offset")(message_actions.by_offset)
+messages.app.command("send")(message_actions.send)
+messages.app.command("consume")(message_actions.consume)
+brokers.cluster.command("export")(cluster_export.export)
+
+
+@admin.callback()
+def known_as(
+    *,
+    credentials: Annotated[
+        str | None,
+        typer.Option(
+            envvar="TIDEMARK_CREDENTIALS",
+            help="TOML file: accessKey, secretKey, and a table tls with authorities.",
+        ),
+    ] = None,
+) -> None:
+    """Who asks, for all commands of the group."""
+    CREDENTIALS_FILE.set(credentials)
+
+
+@app.callback()
+def room() -> None:
+    """The admin client's commands."""

@@ -1,0 +1,306 @@
+"""`tidemark admin topic ...`: lists, shows, creates, changes and deletes topics."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from engine.admin import Admin
+from engine.admin.commands.output import Row, moment, perm_text, shown
+from engine.admin.commands.session import DEFAULT_NAMESRV, JsonOption, NamesrvOption, ask, route_to
+from engine.foundation.errors import ConfigError, RequestRefused
+from engine.foundation.terminal import say
+from engine.protocol.bodies import BrokerStatsData, TopicConfig
+from engine.protocol.codes import ResponseCode
+from engine.protocol.names import Perm, check_topic
+
+app = typer.Typer(no_args_is_help=True)
+
+NEW_TOPIC_QUEUES = 8
+
+TopicArgument = Annotated[str, typer.Argument(help="Name of the topic.")]
+BrokerOption = Annotated[
+    str | None, typer.Option("--broker", "-b", help="Broker name; all masters when left out.")
+]
+
+
+@app.command("list")
+def list_topics(*, namesrv: NamesrvOption = DEFAULT_NAMESRV, as_json: JsonOption = False) -> None:
+    """All topics the name server knows."""
+    names = ask(namesrv, lambda admin: admin.topics.names())
+    say(shown([{"topic": name} for name in names], as_json=as_json, empty="no topics"))
+
+
+@app.command("show")
+def show(
+    topic: TopicArgument, *, namesrv: NamesrvOption = DEFAULT_NAMESRV, as_json: JsonOption = False
+) -> None:
+    """A topic's queues and permissions on each broker."""
+
+    async def work(admin: Admin) -> list[Row]:
+        configs = await admin.topics.configs(topic)
+        if not configs:
+            raise RequestRefused(ResponseCode.TOPIC_NOT_EXIST, f"no broker has the topic {topic}")
+        return [
+            {
+                "broker": name,
+                "read_queues": config.read_queue_nums,
+                "write_queues": config.write_queue_nums,
+                "perm": perm_text(config.perm),
+                "order": config.order,
+                "attributes": " ".join(f"{key}={value}" for key, value in config.attributes.items())
+                or None,
+            }
+            for name, config in configs.items()
+        ]
+
+    say(shown(ask(namesrv, work), as_json=as_json))
+
+
+@app.command("route")
+def route(
+    topic: TopicArgument, *, namesrv: NamesrvOption = DEFAULT_NAMESRV, as_json: JsonOption = False
+) -> None:
+    """Where clients find a topic: brokers, addresses, queues as the name server has them."""
+
+    async def work(admin: Admin) -> list[Row]:
+        found = await route_to(admin, topic)
+        addresses = {one.broker_name: one.broker_addrs for one in found.broker_datas}
+        clusters = {one.broker_name: one.cluster for one in found.broker_datas}
+        return [
+            {
+                "cluster": clusters[queues.broker_name],
+                "broker": queues.broker_name,
+                "broker_id": broker_id,
+                "address": address,
+                "read_queues": queues.read_queue_nums,
+                "write_queues": queues.write_queue_nums,
+                "perm": perm_text(queues.perm),
+            }
+            for queues in found.queue_datas
+            for broker_id, address in addresses.get(queues.broker_name, {}).items()
+        ]
+
+    say(shown(ask(namesrv, work), as_json=as_json))
+
+
+@app.command("status")
+def status(
+    topic: TopicArgument, *, namesrv: NamesrvOption = DEFAULT_NAMESRV, as_json: JsonOption = False
+) -> None:
+    """The ends of each queue, and when its newest message was stored."""
+
+    async def work(admin: Admin) -> list[Row]:
+        return [
+            {
+                "broker": queue.broker_name,
+                "queue": queue.queue_id,
+                "min_offset": ends.min_offset,
+                "max_offset": ends.max_offset,
+                "messages": ends.max_offset - ends.min_offset,
+                "last_stored": moment(ends.last_update_timestamp_ms),
+            }
+            for queue, ends in (await admin.topics.status(topic)).items()
+        ]
+
+    say(shown(ask(namesrv, work), as_json=as_json))
+
+
+@app.command("stats")
+def stats(
+    topic: TopicArgument, *, namesrv: NamesrvOption = DEFAULT_NAMESRV, as_json: JsonOption = False
+) -> None:
+    """Messages that come in, and that each group gets: per second now, and over a day."""
+
+    async def work(admin: Admin) -> list[Row]:
+        groups: list[str | None] = [*await admin.topics.groups(topic)]
+        rows: list[Row] = []
+        for name in await admin.topics.configs(topic):
+            address = (await admin.cluster.masters())[name]
+            put = await admin.cluster.statistic(address, "TOPIC_PUT_NUMS", topic)
+            for group in groups or [None]:
+                key = f"{topic}@{group}"
+                got = (
+                    await admin.cluster.statistic(address, "GROUP_GET_NUMS", key) if group else None
+                )
+                rows.append(
+                    {
+                        "broker": name,
+                        "group": group,
+                        "in_tps": round(put.stats_minute.tps, 2) if put else None,
+                        "out_tps": round(got.stats_minute.tps, 2) if got else None,
+                        "in_24h": _of_a_day(put),
+                        "out_24h": _of_a_day(got),
+                    }
+                )
+        if not rows:
+            raise RequestRefused(ResponseCode.TOPIC_NOT_EXIST, f"no broker has the topic {topic}")
+        return rows
+
+    say(shown(ask(namesrv, work), as_json=as_json))
+
+
+def _of_a_day(stats: BrokerStatsData | None) -> int | None:
+    """The longest sum that has something in it yet."""
+    if stats is None:
+        return None
+    return stats.stats_day.sum or stats.stats_hour.sum or stats.stats_minute.sum
+
+
+@app.command("groups")
+def groups(
+    topic: TopicArgument, *, namesrv: NamesrvOption = DEFAULT_NAMESRV, as_json: JsonOption = False
+) -> None:
+    """Groups that subscribe to a topic, or have offsets on it."""
+    names = ask(namesrv, lambda admin: admin.topics.groups(topic))
+    say(shown([{"group": name} for name in names], as_json=as_json, empty="no groups"))
+
+
+@app.command("create")
+def create(
+    topic: TopicArgument,
+    *,
+    queues: Annotated[
+        int | None,
+        typer.Option(
+            "--queues",
+            "-q",
+            help=f"Queues on each broker; as they are, or {NEW_TOPIC_QUEUES}, if left out.",
+        ),
+    ] = None,
+    perm: Annotated[str, typer.Option(help="r, w or rw.")] = "rw",
+    order: Annotated[
+        bool | None,
+        typer.Option("--order/--no-order", help="Ordered over all brokers; as it is, if left out."),
+    ] = None,
+    sys_flag: Annotated[
+        int | None, typer.Option(help="RocketMQ's topicSysFlag; as it is, if left out.")
+    ] = None,
+    attributes: Annotated[
+        str, typer.Option(help="As RocketMQ writes them: +message.type=FIFO,-other.")
+    ] = "",
+    force: Annotated[
+        bool, typer.Option("--force", help="Take queues away at once, and strand what is in them.")
+    ] = False,
+    broker: BrokerOption = None,
+    namesrv: NamesrvOption = DEFAULT_NAMESRV,
+) -> None:
+    """Create a topic, or give an existing one these queues and permissions."""
+
+    async def work(admin: Admin) -> list[str]:
+        bits = read_perm(perm)
+        check_topic(topic)
+        masters = await chosen_masters(admin, broker)
+        before = {
+            name: await admin.topics.config_at(address, topic) for name, address in masters.items()
+        }
+        if queues is not None and not force:
+            for name, there in before.items():
+                _refuse_fewer(topic, name, there, queues)
+        said = []
+        for name, address in masters.items():
+            there = before[name] or TopicConfig(topic, NEW_TOPIC_QUEUES, NEW_TOPIC_QUEUES)
+            stranded = await admin.topics.create(
+                address,
+                topic,
+                read_queues=there.read_queue_nums if queues is None else queues,
+                write_queues=there.write_queue_nums if queues is None else queues,
+                perm=bits,
+                order=there.order if order is None else order,
+                sys_flag=there.topic_sys_flag if sys_flag is None else sys_flag,
+                attributes=attributes,
+                force=force,
+            )
+            count = there.write_queue_nums if queues is None else queues
+            said.append(f"topic {topic}: {count} queues, perm {perm}, on {name}")
+            if stranded:
+                said.append(f"stranded on {name}: {stranded}")
+        return said
+
+    for line in ask(namesrv, work):
+        say(line)
+
+
+def _refuse_fewer(topic: str, broker_name: str, there: TopicConfig | None, queues: int) -> None:
+    """Raise ConfigError when an existing topic would have fewer queues than it has."""
+    most = 0 if there is None else max(there.read_queue_nums, there.write_queue_nums)
+    if queues < most:
+        raise ConfigError(
+            "--queues",
+            queues,
+            f"at least the {most} that topic {topic} has on broker {broker_name}: to take queues "
+            f"away without losing sight of a message use `topic shrink {topic} --queues {queues}`, "
+            "or strand what is in them with --force",
+        )
+
+
+@app.command("perm")
+def change_perm(
+    topic: TopicArgument,
+    perm: Annotated[str, typer.Argument(help="r, w or rw.")],
+    *,
+    broker: BrokerOption = None,
+    namesrv: NamesrvOption = DEFAULT_NAMESRV,
+) -> None:
+    """Change a topic's permissions and nothing else."""
+
+    async def work(admin: Admin) -> list[str]:
+        bits, masters = read_perm(perm), await chosen_masters(admin, broker)
+        configs = await admin.topics.configs(topic)
+        changed = [name for name in configs if name in masters]
+        if not changed:
+            raise RequestRefused(ResponseCode.TOPIC_NOT_EXIST, f"no broker has the topic {topic}")
+        for name in changed:
+            await admin.topics.create(
+                masters[name],
+                topic,
+                read_queues=configs[name].read_queue_nums,
+                write_queues=configs[name].write_queue_nums,
+                perm=bits,
+                order=configs[name].order,
+                sys_flag=configs[name].topic_sys_flag,
+            )
+        return changed
+
+    names = ask(namesrv, work)
+    say(f"topic {topic}: perm {perm} on {', '.join(names)}")
+
+
+@app.command("delete")
+def delete(
+    topic: TopicArgument,
+    *,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    namesrv: NamesrvOption = DEFAULT_NAMESRV,
+) -> None:
+    """Delete a topic everywhere, with its queues and every group's offsets on it."""
+    if not yes:
+        typer.confirm(f"Delete topic {topic} with all its messages?", abort=True)
+
+    async def work(admin: Admin) -> None:
+        await route_to(admin, topic)
+        await admin.topics.delete(topic)
+
+    ask(namesrv, work)
+    say(f"topic {topic} is deleted")
+
+
+async def chosen_masters(admin: Admin, broker: str | None) -> dict[str, str]:
+    """Addresses of the masters meant, by broker name. Raises ConfigError for an unknown broker."""
+    masters = await admin.cluster.masters()
+    if not masters:
+        raise ConfigError("--namesrv", "no broker", "a name server that brokers are registered at")
+    if broker is None:
+        return masters
+    if broker not in masters:
+        raise ConfigError("--broker", broker, f"one of {', '.join(masters)}")
+    return {broker: masters[broker]}
+
+
+def read_perm(text: str) -> Perm:
+    """`r`, `w` or `rw`. Raises ConfigError."""
+    words = {"r": Perm.READ, "w": Perm.WRITE, "rw": Perm.READ | Perm.WRITE}
+    if text not in words:
+        raise ConfigError("perm", text, "r, w or rw")
+    return words[text]

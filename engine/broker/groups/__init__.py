@@ -1,0 +1,1 @@
+"""Consumer and producer groups: their members, settings, queue locks and questions."""

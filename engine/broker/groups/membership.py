@@ -1,0 +1,404 @@
+"""Handles members that come and go: emits the facts and notifies the other members.
+
+Place in the walk: heartbeats, farewells, lost connections and expiry all end here; so do the first
+pulls of a new reader, from which ownership is inferred.
+
+Invariant: every change of a group's members or topics is reported once to the observer, and each
+member that stays is notified soon (not in broadcasting groups, which do not share queues); changes
+that follow each other closely in a large group make one notice (member_notices).
+Absent on purpose: the tables themselves (state), requests (handlers).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from engine.broker.bounded_work import BoundedWork
+from engine.broker.changes import TableChanges
+from engine.broker.groups.client_ids import ClientIds
+from engine.broker.groups.consumer_filters import ConsumerFilters
+from engine.broker.groups.consumer_groups import (
+    ConsumerGroup,
+    ConsumerGroups,
+    Departure,
+    Registration,
+)
+from engine.broker.groups.doubtful_readers import DoubtfulReaders
+from engine.broker.groups.group_configs import GroupConfigs
+from engine.broker.groups.member_notices import MemberNotices
+from engine.broker.groups.members import ClientChannel, client_id_of
+from engine.broker.groups.producer_groups import ProducerGroups
+from engine.broker.groups.readers import QueueKey, Readers
+from engine.broker.groups.removals import Removals
+from engine.broker.node import BrokerNode
+from engine.broker.topics.topics import Topics
+from engine.foundation.limits import (
+    LOOP_STEP_ENTRIES_MAX,
+    MEMBER_NOTICES_AT_ONCE,
+    OWNED_QUEUES_TOLD_MAX,
+)
+from engine.foundation.observing import Observer, OwnedQueue, RebalanceEvent
+from engine.protocol.bodies import ConsumerData, HeartbeatData
+from engine.protocol.names import retry_topic
+from engine.protocol.told_subscriptions import how_to_agree
+from engine.remoting import Peer
+from engine.runtime.clock import Clock
+
+_log = logging.getLogger(__name__)
+
+
+class Membership:
+    """Applies what clients say about themselves, and what their connections show."""
+
+    def __init__(
+        self,
+        *,
+        changes: TableChanges,
+        client_ids: ClientIds,
+        clock: Clock,
+        doubtful_readers: DoubtfulReaders,
+        emit_marks: Callable[[Sequence[QueueKey]], None],
+        filters: ConsumerFilters,
+        group_configs: GroupConfigs,
+        groups: ConsumerGroups,
+        node: BrokerNode,
+        notices: MemberNotices,
+        observer: Observer,
+        committed: Callable[[str, str, int], int | None],
+        producers: ProducerGroups,
+        readers: Readers,
+        removals: Removals,
+        topics: Topics,
+        work: BoundedWork,
+    ) -> None:
+        self._changes = changes
+        self._client_ids = client_ids
+        self._clock = clock
+        self._doubtful_readers = doubtful_readers
+        self._emit_marks = emit_marks
+        self._filters = filters
+        self._group_configs = group_configs
+        self._groups = groups
+        self._node = node
+        self._observer = observer
+        self._committed = committed
+        self._producers = producers
+        self._readers = readers
+        self._removals = removals
+        self._topics = topics
+        self._work = work
+        self.notices = notices
+        """What members still have to hear."""
+        self._unjudged: dict[str, str] = {}
+        """Large groups in which somebody reported another subscription, and who did so last."""
+        self._is_stopping = False
+
+    def check_room(
+        self, data: HeartbeatData, account: str | None, *, keep_subscription: bool
+    ) -> None:
+        """Raise RequestRefused when there is no room for all that the heartbeat says: then nothing
+        of it counts, and nothing has changed.
+        """
+        heard = [
+            one
+            for one in data.consumer_data_set
+            if self._group_configs.is_to_be_found(one.group_name)
+        ]
+        self._group_configs.check_room([one.group_name for one in heard])
+        self._topics.check_room(
+            [
+                retry_topic(one.group_name)
+                for one in heard
+                if self._group_configs.retry_queue_nums(one.group_name) > 0
+            ]
+        )
+        self._groups.check_room(heard, data.client_id, account, keep_subscription=keep_subscription)
+        producers = [one.group_name for one in data.producer_data_set]
+        self._producers.check_room(producers, data.client_id, account)
+
+    def heartbeat(
+        self, channel: ClientChannel, data: ConsumerData, *, keep_subscription: bool
+    ) -> bool:
+        """Take a consumer's heartbeat for one group; return whether its subscription changed.
+
+        Asks nobody whether there is room for it (`check_room`). A group that has to be created
+        first is passed over, as RocketMQ does: its pulls are answered SUBSCRIPTION_GROUP_NOT_EXIST.
+        While its settings, or its retry topic, are being deleted they are not made: the next
+        heartbeat makes them.
+        """
+        name = data.group_name
+        is_leaving = name in self._group_configs.being_deleted
+        config = None if is_leaving else self._group_configs.find(name)
+        if config is None and not is_leaving:
+            _log.warning(
+                "%s: group %s does not exist and is not created by itself "
+                "(autoCreateSubscriptionGroup); create it with updateSubGroup",
+                *(channel.client_id, data.group_name),
+            )
+            return False
+        if config is not None and config.retry_queue_nums > 0:
+            self._make_retry_topic(name, config.retry_queue_nums)
+        change = self._groups.register(
+            data, channel, keep_subscription=keep_subscription, now_ms=self._clock.steady_ms()
+        )
+        if not keep_subscription:
+            self._select(data)
+        self._emit_registration(data.group_name, channel.client_id, change)
+        group = self._groups.of(data.group_name)
+        assert group is not None, f"{data.group_name} has just got a member"
+        self._emit_disagreement(group, channel.client_id)
+        if (
+            change.joined or change.reconnected or change.topics_changed
+        ) and not group.broadcasting:
+            self.notices.want(group)
+        return change.topics_changed
+
+    def _make_retry_topic(self, group: str, queue_nums: int) -> None:
+        topics, topic = self._topics, retry_topic(group)
+        if topic in topics.being_deleted:
+            return
+        _, made = topics.ensure(topic, queue_nums)
+        if made:
+            self._changes.of_topics()
+
+    def _select(self, data: ConsumerData) -> None:
+        """Keep the selectors of a subscription."""
+        before = self._filters.counter
+        for sentence in self._filters.register(
+            data.group_name, data.subscription_data_set, now_ms=self._clock.now_ms()
+        ):
+            _log.warning("%s", sentence)
+        if self._filters.counter != before:
+            self._changes.of_settings()
+
+    def farewell(self, group: str, client_id: str) -> None:
+        """The client unregistered."""
+        departure = self._groups.unregister(group, client_id)
+        if departure is not None:
+            self._departed(departure, "LEFT", "UNREGISTERED")
+
+    def stop(self) -> None:
+        """The broker stops: whose connection ends from now on was not lost."""
+        self._is_stopping = True
+
+    def lost(self, peer: Peer, reason: str = "CONNECTION_LOST") -> None:
+        """A client's connection ended, or names another client from now on."""
+        if self._is_stopping:
+            reason = "BROKER_STOPPED"
+        self._producers.lost(peer)
+        client_id = client_id_of(peer)
+        if client_id is not None:
+            self._client_ids.release(client_id, peer)
+        for departure in self._groups.lost(peer):
+            self._departed(departure, "LEFT", reason)
+
+    def expire(self) -> Iterator[None]:
+        """Remove clients without heartbeats, and close their connections; one after the other."""
+        expiry_ms = self._node.config.client_expiry_ms
+        now_ms = self._clock.steady_ms()
+        yield from self._producers.expire(now_ms, expiry_ms)
+        yield
+        if self._filters.forget_old(self._clock.now_ms()):
+            self._changes.of_settings()
+        yield
+        for silent in self._groups.silent(now_ms, expiry_ms):
+            if silent is None:
+                yield
+                continue
+            departure = self._groups.unregister_silent(*silent, now_ms=now_ms, expiry_ms=expiry_ms)
+            if departure is None:
+                continue  # It was heard, or it left, while others were removed.
+            self._departed(departure, "EXPIRED", "HEARTBEAT_EXPIRED")
+            departure.channel.peer.close(
+                f"no heartbeat of {departure.client_id} for {expiry_ms} ms"
+            )
+            yield
+
+    def reader_changed(self, key: QueueKey, client_id: str, previous: str | None) -> None:
+        """A queue of a group was pulled by somebody who did not pull it last."""
+        group = key[0]
+        if previous is not None:
+            doubtful, place = self._doubtful_readers, (key[1], key[2])
+            doubtful.arises((group, previous), place, self._clock.steady_ms())
+            self._emit_ownership(group, previous, "REVOKED", [key])
+        self._emit_ownership(group, client_id, "ASSIGNED", [key])
+        if previous is not None:
+            self._emit_marks([key])
+
+    def queues_changed(self, topic: str, before: int, after: int) -> None:
+        """A topic's readable queues changed: its groups are about to rebalance."""
+        self._work.add(self._emit_queues_changed(topic, before, after))
+
+    def _emit_queues_changed(self, topic: str, before: int, after: int) -> Iterator[None]:
+        names_before = [f"{topic}:{queue_id}" for queue_id in range(before)]
+        names_after = [f"{topic}:{queue_id}" for queue_id in range(after)]
+        concerned = [group.name for group in self._groups.all() if topic in group.subscriptions]
+        per_step = max(1, LOOP_STEP_ENTRIES_MAX // (1 + (before + after) // 8))
+        for number, group in enumerate(concerned, 1):
+            self._observer.observe(
+                RebalanceEvent(
+                    group=group,
+                    client_id=None,
+                    kind="QUEUES_CHANGED",
+                    inferred=False,
+                    generation=self._groups.generation(group),
+                    before=names_before,
+                    after=names_after,
+                )
+            )
+            if not number % per_step:
+                yield
+
+    def _departed(self, departure: Departure, kind: str, reason: str) -> None:
+        keys = self._readers.release(departure.group, departure.client_id)
+        self._observer.observe(
+            RebalanceEvent(
+                group=departure.group,
+                client_id=departure.client_id,
+                kind=kind,
+                inferred=False,
+                generation=departure.generation,
+                before=departure.members_before,
+                after=departure.members_after,
+                queues=self._owned(keys[:OWNED_QUEUES_TOLD_MAX]),
+                reason=reason,
+            )
+        )
+        self._emit_marks(keys)
+        group = self._groups.of(departure.group)
+        if group is None:
+            self._filters.unregister(departure.group, now_ms=self._clock.now_ms())
+            self._changes.of_settings()
+            self._removals.group_lost(departure.group)
+            return
+        self._emit_disagreement(group, departure.client_id)
+        if not departure.broadcasting:
+            self.notices.want(group)
+
+    def judge(self) -> Iterator[None]:
+        """Say of large groups whether their members subscribe alike; called each second, because
+        that is too much to ask at each of their heartbeats.
+        """
+        unjudged, self._unjudged = self._unjudged, {}
+        for name, client_id in unjudged.items():
+            group = self._groups.of(name)
+            if group is not None:
+                self._emit_disagreement(group, client_id, judged=True)
+            yield
+
+    def _emit_disagreement(
+        self, group: ConsumerGroup, client_id: str, *, judged: bool = False
+    ) -> None:
+        """Members that subscribe differently fight: say so once per state of it."""
+        if not group.told_changed:
+            return
+        if len(group.members) > MEMBER_NOTICES_AT_ONCE and not judged:
+            self._unjudged[group.name] = client_id
+            return
+        group.told_changed = False
+        disagreement = group.disagreement()
+        if disagreement == group.disagreement_told:
+            return
+        before, group.disagreement_told = group.disagreement_told, disagreement
+        reason = how_to_agree(disagreement, group.told, self._queues_of)
+        _log.warning("group %s: %s", group.name, reason)
+        self._observer.observe(
+            RebalanceEvent(
+                group=group.name,
+                client_id=client_id,
+                kind="SUBSCRIPTION_CONFLICT",
+                inferred=False,
+                generation=self._groups.generation(group.name),
+                before=before,
+                after=disagreement,
+                reason=reason,
+            )
+        )
+
+    def _queues_of(self, topic: str) -> int | None:
+        config = self._topics.find(topic)
+        return None if config is None else config.read_queue_nums
+
+    def _emit_registration(self, group: str, client_id: str, change: Registration) -> None:
+        if change.joined:
+            self._observer.observe(
+                RebalanceEvent(
+                    group=group,
+                    client_id=client_id,
+                    kind="JOINED",
+                    inferred=False,
+                    generation=change.generation,
+                    before=change.members_before,
+                    after=change.members_after,
+                )
+            )
+        if change.shared_with is not None:
+            self._emit_shared(group, client_id, change)
+        if change.subscription_before != change.subscription_after:
+            self._observer.observe(
+                RebalanceEvent(
+                    group=group,
+                    client_id=client_id,
+                    kind="SUBSCRIPTION_CHANGED",
+                    inferred=False,
+                    generation=change.generation,
+                    before=change.subscription_before,
+                    after=change.subscription_after,
+                )
+            )
+
+    def _emit_shared(self, group: str, client_id: str, change: Registration) -> None:
+        """Two processes bear one client id: the group takes them for one member, so both read the
+        same queues and others are read by nobody.
+        """
+        found = self._groups.of(group)
+        member = None if found is None else found.members.get(client_id)
+        here = "unknown" if member is None else member.channel.peer.address
+        reason = (
+            f"heartbeats of {client_id} come from {change.shared_with} and {here} in turn: two "
+            "processes bear one client id and read the same queues; give each an instanceName of "
+            "its own"
+        )
+        _log.warning("group %s: %s", group, reason)
+        self._observer.observe(
+            RebalanceEvent(
+                group=group,
+                client_id=client_id,
+                kind="CLIENT_ID_SHARED",
+                inferred=False,
+                generation=change.generation,
+                before=[str(change.shared_with)],
+                after=[here],
+                reason=reason,
+            )
+        )
+
+    def _emit_ownership(
+        self, group: str, client_id: str, kind: str, keys: Iterable[QueueKey]
+    ) -> None:
+        self._observer.observe(
+            RebalanceEvent(
+                group=group,
+                client_id=client_id,
+                kind=kind,
+                inferred=True,
+                generation=self._groups.generation(group),
+                queues=self._owned(keys),
+            )
+        )
+
+    def _owned(self, keys: Iterable[QueueKey]) -> list[OwnedQueue]:
+        owned = []
+        for key in keys:
+            group, topic, queue_id = key
+            reading = self._readers.of(key)
+            owned.append(
+                OwnedQueue(
+                    topic=topic,
+                    queue_id=queue_id,
+                    committed=self._committed(group, topic, queue_id),
+                    pulled=None if reading is None else reading.pulled_offset,
+                )
+            )
+        return owned

@@ -1,0 +1,330 @@
+"""The reader of each queue of a group, and how far the group has pulled the queue.
+
+Place in the walk: each pull passes here twice, when it arrives (who reads now?) and when it is
+answered (how far did it get?). What is learnt becomes rebalance events, redeliveries and the
+`pulled` column of the watermarks.
+
+Invariant: a pulled mark is one past the highest offset ever answered to the group; it moves up
+only; at boot it is cut to the end of a log that lost its tail. Ownership is inferred: a queue
+belongs to whoever pulled it last. A client that goes costs what it read, not what all read. Absent
+on purpose: offsets that clients report, and sending anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import dataclass
+
+from engine.foundation.errors import RequestRefused
+from engine.foundation.limits import GROUP_QUEUES_MAX, QUEUE_KNOWERS_MAX
+from engine.foundation.long_lists import LOOKED_AT_PER_STEP, dropped_in_steps
+from engine.foundation.observing import Redelivery
+from engine.protocol.codes import ResponseCode
+
+QueueKey = tuple[str, str, int]
+"""group, topic, queue_id"""
+
+
+@dataclass(slots=True)
+class Reading:
+    """One group's reading of one queue."""
+
+    reader: str | None = None
+    """Client that pulled last and has not left since."""
+    last_puller: str | None = None
+    """Client that pulled last, even when it has left."""
+    last_pull_ms: int | None = None
+    goes_on: bool = False
+    """Has anybody of the group pulled it in this life of the broker, and not been sent back?"""
+    began_offset: int | None = None
+    """Where the first pull of the group began that counted; None: in an earlier life of the broker,
+    whose mark was taken over, or not yet."""
+    pulled_offset: int | None = None
+    """Next offset nobody of the group has pulled."""
+    pulled_by: str | None = None
+    """Client whose pull moved the mark there."""
+    pulled_in_epoch: int = 0
+    """Life of the broker in which it did."""
+    processed_offset: int | None = None
+    """One past the highest finished offset, as its reader reported last."""
+    stood_at: int | None = None
+    """Consume offset when it was last looked whether it moves."""
+    stood_since_ms: int | None = None
+    """Since when it was seen there; None: never looked."""
+    reached_offset: int = 0
+    """Highest offset from which anybody pulled it in this life of the topic, as far as such an
+    offset counts."""
+    known_by: tuple[str, ...] = ()
+    """Clients that pulled it in this life of the topic, from an offset that counts; the latest
+    QUEUE_KNOWERS_MAX."""
+    restored_for: str | None = None
+    """The one of them that is known by a mark of an earlier life of the broker alone."""
+    restored_end: int = 0
+    """Where the queue ended at boot: that one has nothing beyond from this store."""
+    begun_by: str | None = None
+    """Its reader when it was last looked who reads."""
+    begun_ms: int | None = None
+    """Since when that one was seen to; steady time."""
+
+    @property
+    def pulled_up_to(self) -> int | None:
+        """How far anybody has pulled it in this life of the topic; None: nobody has."""
+        if self.pulled_offset is None and not self.known_by:
+            return None
+        return max(self.pulled_offset or 0, self.reached_offset)
+
+    def knows(self, name: str, offset: int) -> bool:
+        """Is the client known to have pulled it, so that it may have this offset from it?"""
+        is_within = name != self.restored_for or offset <= self.restored_end
+        return name in self.known_by and is_within
+
+
+class Readers:
+    """All readings of one broker; `broker_epoch` is its present life."""
+
+    def __init__(
+        self,
+        broker_epoch: int,
+        count_max: int = GROUP_QUEUES_MAX,
+        *,
+        on_forgotten: Callable[[QueueKey, Reading], None] = lambda _key, _reading: None,
+    ) -> None:
+        """`on_forgotten`: a reading is void, for its topic or its group was deleted."""
+        self._broker_epoch = broker_epoch
+        self._count_max = count_max
+        self._readings: dict[QueueKey, Reading] = {}
+        self._read_by: dict[tuple[str, str], dict[QueueKey, None]] = {}
+        """(group, client id) → the queues whose reader it is."""
+        self._moved: dict[QueueKey, None] = {}
+        """Readings that changed, or went, since `take_moved`."""
+        self._heard: dict[QueueKey, None] = {}
+        """Queues pulled by who pulled them before, since `take_heard`."""
+        self._pulled: dict[QueueKey, None] = {}
+        """Queues pulled since `take_pulled`."""
+        self._on_forgotten = on_forgotten
+
+    def restore(
+        self,
+        key: QueueKey,
+        *,
+        pulled_offset: int,
+        max_offset: int,
+        client_id: str | None,
+        broker_epoch: int,
+    ) -> None:
+        """Take over a mark of an earlier life, so that a crash's redeliveries can be reported.
+
+        A mark beyond `max_offset` is cut to it: those messages no longer exist, others will; and
+        its client may remember them.
+        """
+        is_there = pulled_offset <= max_offset
+        self._readings[key] = Reading(
+            last_puller=client_id,
+            pulled_offset=min(pulled_offset, max_offset),
+            pulled_by=client_id,
+            pulled_in_epoch=broker_epoch,
+            known_by=(client_id,) if client_id is not None and is_there else (),
+            restored_for=client_id,
+            restored_end=max_offset,
+        )
+        self._moved[key] = None
+
+    def of(self, key: QueueKey) -> Reading | None:
+        """The reading of one queue; None when the group never pulled it."""
+        return self._readings.get(key)
+
+    def has_pulled(self, key: QueueKey) -> bool:
+        """Has anybody of the group pulled the queue in this life of the broker, from an offset that
+        counted? Who was sent back has not gone there yet.
+        """
+        reading = self._readings.get(key)
+        return reading is not None and reading.goes_on
+
+    def __contains__(self, key: QueueKey) -> bool:
+        """Was the queue ever pulled for the group?"""
+        return key in self._readings
+
+    def keys(self) -> Collection[QueueKey]:
+        """Every queue that was ever pulled for a group."""
+        return self._readings.keys()
+
+    def groups_on(self, topic: str) -> Iterator[str | None]:
+        """Groups of which a named client pulled a queue of the topic, once a queue; None ends a
+        step.
+        """
+        for number, key in enumerate(list(self._readings), 1):
+            if key[1] == topic and self._was_pulled_by_a_member(key):
+                yield key[0]
+            if not number % LOOKED_AT_PER_STEP:
+                yield None
+
+    def _was_pulled_by_a_member(self, key: QueueKey) -> bool:
+        reading = self._readings.get(key)
+        return reading is not None and reading.last_puller is not None
+
+    def take_moved(self) -> dict[QueueKey, None]:
+        """Readings that changed, or went, since the last call; the longest ago first."""
+        moved, self._moved = self._moved, {}
+        return moved
+
+    def take_heard(self) -> dict[QueueKey, None]:
+        """Queues pulled since the last call by who had pulled them before."""
+        heard, self._heard = self._heard, {}
+        return heard
+
+    def take_pulled(self) -> dict[QueueKey, None]:
+        """Queues pulled since the last call."""
+        pulled, self._pulled = self._pulled, {}
+        return pulled
+
+    def reached(self, key: QueueKey, who: str, offset: int) -> None:
+        """The group pulls the queue from `offset` on, and the client knows the topic's present
+        life. Hot.
+        """
+        reading = self._readings.get(key)
+        if reading is None:
+            return
+        reading.reached_offset = max(reading.reached_offset, offset)
+        if who == reading.restored_for:
+            reading.restored_for = None
+        if who not in reading.known_by:
+            reading.known_by = (*reading.known_by[1 - QUEUE_KNOWERS_MAX :], who)
+
+    def processed(self, key: QueueKey, processed_offset: int) -> None:
+        """A member reported how far it is. Of a queue that the group never pulled it is passed
+        over: what clients answer must not make tables grow.
+        """
+        reading = self._readings.get(key)
+        if reading is not None and reading.processed_offset != processed_offset:
+            reading.processed_offset = processed_offset
+            self._moved[key] = None
+
+    def arrived(
+        self,
+        key: QueueKey,
+        client_id: str | None,
+        *,
+        now_ms: int,
+        from_offset: int | None = None,
+        is_sent_back: bool = False,
+    ) -> tuple[bool, str | None]:
+        """Note a pull; return whether the reader is new, and who read before and has not left.
+        `is_sent_back`: it is sent to another offset, where it will pull next.
+
+        A client that has sent no heartbeat on its connection yet has no name (None), so it is no
+        new reader: after a broker's restart it most often is the one that read before. Raises
+        RequestRefused when there are too many readings.
+        """
+        reading = self._readings.get(key)
+        if reading is None:
+            if len(self._readings) >= self._count_max:
+                group, topic, queue_id = key
+                raise RequestRefused(
+                    ResponseCode.SYSTEM_ERROR,
+                    f"group {group} on queue {queue_id} of {topic} is one reader too many: this "
+                    f"broker knows {self._count_max}; delete groups that are not used any more",
+                )
+            reading = self._readings[key] = Reading()
+        previous = reading.reader
+        reading.last_pull_ms = now_ms
+        if not reading.goes_on and reading.pulled_offset is None and not is_sent_back:
+            reading.began_offset = from_offset
+        reading.goes_on = reading.goes_on or not is_sent_back
+        self._pulled[key] = None
+        heard = self._heard if client_id in (None, reading.last_puller) else self._moved
+        heard[key] = None
+        if client_id is None:
+            return False, previous
+        if previous != client_id:
+            self._let_go(key, previous)
+            self._read_by.setdefault((key[0], client_id), {})[key] = None
+        reading.reader = reading.last_puller = client_id
+        return previous != client_id, previous
+
+    def answered(
+        self,
+        key: QueueKey,
+        client_id: str | None,
+        *,
+        from_offset: int,
+        next_offset: int,
+        count_below: Callable[[int], int],
+    ) -> tuple[bool, Redelivery | None]:
+        """Note an answer over [from_offset, next_offset); return whether the mark moved, and what
+        of the answer was a redelivery.
+
+        `count_below(offset)` counts its messages below an offset. A redelivery covers what this
+        answer brought again: pulls that go on below the mark report the rest of it themselves, so
+        ranges do not overlap and counts add up.
+        """
+        reading = self._readings.setdefault(key, Reading())
+        mark, again = reading.pulled_offset, None
+        count = count_below(mark) if mark is not None and from_offset < mark else 0
+        if mark is not None and count > 0:
+            group, topic, queue_id = key
+            again = Redelivery(
+                group=group,
+                topic=topic,
+                queue_id=queue_id,
+                from_offset=from_offset,
+                to_offset=min(mark, next_offset),
+                client_id=client_id,
+                previous_client_id=reading.pulled_by,
+                broker_epoch_before=reading.pulled_in_epoch,
+                delivered_count=count,
+            )
+        moved = mark is None or next_offset > mark
+        if moved:
+            reading.pulled_offset = next_offset
+            reading.pulled_by = client_id
+            reading.pulled_in_epoch = self._broker_epoch
+            self._moved[key] = None
+        return moved, again
+
+    def release(self, group: str, client_id: str) -> list[QueueKey]:
+        """The client is gone: its queues have no reader now. Returns them, in order."""
+        released = sorted(self._read_by.pop((group, client_id), {}))
+        for key in released:
+            self._readings[key].reader = None
+        self._moved.update(dict.fromkeys(released))
+        return released
+
+    def release_queues(self, keys: Iterable[QueueKey]) -> None:
+        """The group has left them: they have no reader now, and who pulls one is a new reader."""
+        for key in keys:
+            reading = self._readings.get(key)
+            if reading is not None and reading.reader is not None:
+                self._let_go(key, reading.reader)
+                reading.reader = None
+
+    def forget_topic(self, topic: str) -> Iterator[None]:
+        """The topic was deleted; done in steps."""
+        yield from self._forget(lambda key: key[1] == topic)
+
+    def forget_group(self, group: str) -> Iterator[None]:
+        """The group was deleted; done in steps."""
+        yield from self._forget(lambda key: key[0] == group)
+
+    def forget_queues(self, keys: Iterable[QueueKey]) -> None:
+        """What the group had on these queues was deleted; done at once."""
+        for key in keys:
+            self._drop(key)
+
+    def _forget(self, is_gone: Callable[[QueueKey], bool]) -> Iterator[None]:
+        yield from dropped_in_steps(self._readings, is_gone, self._drop)
+
+    def _drop(self, key: QueueKey) -> None:
+        reading = self._readings.pop(key, None)
+        if reading is None:  # Its topic and its group are forgotten at the same time.
+            return
+        self._let_go(key, reading.reader)
+        self._moved[key] = None
+        self._on_forgotten(key, reading)
+
+    def _let_go(self, key: QueueKey, client_id: str | None) -> None:
+        """The client is not the queue's reader any more."""
+        held = None if client_id is None else self._read_by.get((key[0], client_id))
+        if held is not None and client_id is not None:
+            held.pop(key, None)
+            if not held:
+                del self._read_by[key[0], client_id]

@@ -1,0 +1,1 @@
+"""What groups have committed and pulled on each queue."""

@@ -1,0 +1,103 @@
+"""Computes a group's progress in each queue for tools, from memory, at one instant.
+
+Invariant: lag is the queue's max offset less the group's consume offset; a group without an offset
+is shown as 0, as RocketMQ does on this wire. Absent on purpose: judging progress (pipelines).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from engine.broker.groups.readers import QueueKey, Readers
+from engine.broker.node import BrokerNode
+from engine.broker.offsets.consumer_offsets import ConsumerOffsets
+from engine.broker.stats.broker_stats import BrokerStats
+from engine.broker.topics.topics import Topics
+from engine.foundation.limits import LOOP_STEP_ENTRIES_MAX
+from engine.protocol import fastjson
+from engine.protocol.bodies import ConsumeStats, OffsetWrapper
+from engine.protocol.body_codec import encode_entries_object_keyed
+from engine.protocol.message import MessageQueue
+from engine.runtime.clock import Clock
+from engine.store import MessageStore
+
+
+class Progress:
+    """The progress of the groups of one broker."""
+
+    def __init__(
+        self,
+        *,
+        clock: Clock,
+        node: BrokerNode,
+        offsets: ConsumerOffsets,
+        readers: Readers,
+        store: MessageStore,
+        topics: Topics,
+        stats: BrokerStats,
+    ) -> None:
+        self._clock = clock
+        self._node = node
+        self._offsets = offsets
+        self._readers = readers
+        self._store = store
+        self._topics = topics
+        self._stats = stats
+
+    def of_queue(self, key: QueueKey) -> OffsetWrapper:
+        """The group's marks in one queue."""
+        group, topic, queue_id = key
+        store = self._store
+        reading = self._readers.of(key)
+        consumed = self._offsets.committed(group, topic, queue_id) or 0
+        pulled = reading.pulled_offset if reading is not None else None
+        last_ms = store.store_time_at(topic, queue_id, consumed - 1) if consumed > 0 else None
+        return OffsetWrapper(
+            broker_offset=store.max_offset(topic, queue_id),
+            consumer_offset=consumed,
+            pull_offset=max(consumed, pulled or 0),
+            last_timestamp_ms=last_ms or 0,
+        )
+
+    def consume_stats_of(self, group: str, topic: str) -> ConsumeStats:
+        """The group's marks in every readable queue of the topic, and its rate over a minute."""
+        queues = self._queues_of(topic)
+        table = {queue: self.of_queue((group, topic, queue.queue_id)) for queue in queues}
+        return ConsumeStats(table, consume_tps=self._rate(group, topic))
+
+    def encode_consume_stats(
+        self, group: str, topics: Iterable[str], pieces: list[bytes]
+    ) -> Iterator[None]:
+        """Write the group's `ConsumeStats` over these topics into `pieces`, in steps of so many
+        queues; each queue is reported as it is when it has its turn.
+        """
+        rate, some, told = 0.0, dict[MessageQueue, OffsetWrapper](), list[bytes]()
+        for topic in topics:
+            rate += self._rate(group, topic)
+            for queue in self._queues_of(topic):
+                some[queue] = self.of_queue((group, topic, queue.queue_id))
+                if len(some) == LOOP_STEP_ENTRIES_MAX:
+                    told.append(encode_entries_object_keyed(some))
+                    some.clear()
+                    yield
+        if some:
+            told.append(encode_entries_object_keyed(some))
+        pieces += [
+            b'{"consumeTps":%s,"offsetTable":{' % fastjson.dumps(rate),
+            b",".join(told),
+            b"}}",
+        ]
+
+    def _queues_of(self, topic: str) -> Iterator[MessageQueue]:
+        """Those of a topic that can be read; none of one that is not here."""
+        config = self._topics.find(topic)
+        for queue_id in range(config.read_queue_nums if config is not None else 0):
+            yield MessageQueue(topic, self._node.config.broker_name, queue_id)
+
+    def _rate(self, group: str, topic: str) -> float:
+        """Messages a second that the group got of the topic in the last minute."""
+        count = self._stats.gets.find((group, topic))
+        if count is None or self._topics.find(topic) is None:
+            return 0.0
+        sums = count.last_minute(self._clock.steady_ms())
+        return sums.per_second(sums.messages)

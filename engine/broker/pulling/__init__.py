@@ -1,0 +1,1 @@
+"""Pulls that wait, what wakes them, and which messages they select."""

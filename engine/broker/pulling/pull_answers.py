@@ -1,0 +1,184 @@
+"""Reads the messages that a pull wants, and writes its answer.
+
+Place in the walk: behind a pull's checks, at once or when it is woken. An answer that brings a
+group further moves its pulled mark and is counted; what it delivers again is a fact.
+
+Invariant: nothing is noted of an answer without messages but that there was none. Absent on
+purpose: holding pulls (long_poll).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from engine.broker.groups.readers import QueueKey, Readers
+from engine.broker.node import BrokerNode
+from engine.broker.offsets.remembered_offsets import RememberedOffsets
+from engine.broker.offsets.topic_lives import Asked
+from engine.broker.pulling.cold_reads import FAR_BEHIND_BYTES, ColdReadSums
+from engine.broker.pulling.pull_checks import Pull
+from engine.broker.stats.broker_stats import BrokerStats
+from engine.foundation.limits import PULL_MESSAGES_MAX
+from engine.foundation.observing import Observer
+from engine.foundation.units import MIB, Buffer
+from engine.protocol.codes import ResponseCode
+from engine.protocol.command import RemotingCommand
+from engine.protocol.headers import PullMessageResponseHeader
+from engine.protocol.message_record import queue_offsets
+from engine.store import GetResult, GetStatus, MessageStore
+
+ANSWER_BYTES_MAX = 4 * MIB
+
+Handed = Callable[[QueueKey, range, Sequence[Buffer]], None]
+"""An answer over these queue offsets, with these messages, brought a group further."""
+
+
+def handed_to_nobody(_key: QueueKey, _span: range, _bodies: Sequence[Buffer]) -> None:
+    """Nobody wants to hear of it."""
+
+
+class PullAnswers:
+    """The answers of one broker."""
+
+    def __init__(
+        self,
+        *,
+        node: BrokerNode,
+        store: MessageStore,
+        readers: Readers,
+        remembered: RememberedOffsets,
+        stats: BrokerStats,
+        cold_reads: ColdReadSums,
+        observer: Observer,
+        handed: Handed,
+    ) -> None:
+        """`handed` hears of each answer that brought a group further."""
+        self._node = node
+        self._store = store
+        self._readers = readers
+        self._remembered = remembered
+        self._stats = stats
+        self._cold_reads = cold_reads
+        self._observer = observer
+        self._handed = handed
+        self._far_bytes = min(FAR_BEHIND_BYTES, node.config.store.resident_bytes)
+
+    def read(self, pull: Pull) -> GetResult:
+        """What the store has for it now."""
+        header = pull.header
+        return self._store.get(
+            header.topic,
+            header.queue_id,
+            header.queue_offset,
+            max_count=max(1, min(header.max_msg_nums, PULL_MESSAGES_MAX)),
+            max_bytes=min(header.max_msg_bytes or ANSWER_BYTES_MAX, ANSWER_BYTES_MAX),
+            wanted=pull.filter.wanted,
+            matches=pull.filter.matches,
+            max_tests=pull.filter.tests_max,
+        )
+
+    def nothing(self, pull: Pull, reason: str) -> RemotingCommand:
+        """No message, and why; the reader asks again."""
+        remark = f"{reason}; ask again"
+        return self._without_messages(
+            pull, ResponseCode.PULL_NOT_FOUND, remark, pull.header.queue_offset
+        )
+
+    def moved(self, pull: Pull, offset: int) -> RemotingCommand:
+        """The reader has to go on at another offset."""
+        return self._without_messages(pull, ResponseCode.PULL_OFFSET_MOVED, "OFFSET_RESET", offset)
+
+    def _without_messages(
+        self, pull: Pull, code: int, remark: str, next_begin_offset: int
+    ) -> RemotingCommand:
+        """An answer that was not read from the queue."""
+        store, queue = self._store, (pull.header.topic, pull.header.queue_id)
+        fields = _fields(
+            pull, next_begin_offset, store.min_offset(*queue), store.max_offset(*queue)
+        )
+        return pull.request.respond(code, remark, fields)
+
+    def found(self, pull: Pull, found: GetResult) -> RemotingCommand:
+        """What was read. The group's pulled mark moves, and counts."""
+        code = code_of(found, pull.header.queue_offset)
+        body: bytes | memoryview = b""
+        pieces: Sequence[memoryview] = ()
+        if found.status is GetStatus.FOUND:
+            body, pieces = found.body_and_pieces()
+        if code in (ResponseCode.SUCCESS, ResponseCode.PULL_RETRY_IMMEDIATELY):
+            self._note_progress(pull, found, (body, *pieces))
+        if found.count:
+            group, topic, _ = pull.key
+            self._stats.got(group, topic, found.count, found.size_bytes)
+            behind_bytes = found.behind_bytes
+            if behind_bytes is not None and behind_bytes > self._far_bytes:
+                self._note_cold(group, topic, found, behind_bytes)
+        else:
+            self._stats.missed()
+        if code == ResponseCode.PULL_OFFSET_MOVED:
+            begin = found.next_begin_offset
+            self._remembered.note_answer(pull.key, begin, pull.peer.address, asked=Asked.SENT)
+        fields = _fields(pull, found.next_begin_offset, found.min_offset, found.max_offset)
+        response = pull.request.respond(code, found.status.value, fields, body)
+        response.pieces = pieces
+        return response
+
+    def _note_cold(self, group: str, topic: str, found: GetResult, behind_bytes: int) -> None:
+        config = self._node.config.store
+        self._cold_reads.add(
+            group,
+            topic,
+            messages=found.count,
+            size_bytes=found.size_bytes,
+            behind_bytes=behind_bytes,
+            resident_bytes=config.resident_bytes,
+            messages_a_pull_max=config.max_transfer_count_in_disk,
+        )
+
+    def _note_progress(self, pull: Pull, found: GetResult, bodies: Sequence[Buffer]) -> None:
+        """Move the group's pulled mark, and report what the answer delivers again."""
+        if not pull.shared:
+            return
+        moved, again = self._readers.answered(
+            pull.key,
+            pull.reader,
+            from_offset=pull.header.queue_offset,
+            next_offset=found.next_begin_offset,
+            count_below=lambda offset: sum(
+                one < offset for body in bodies for one in queue_offsets(body)
+            ),
+        )
+        if again is not None:
+            self._observer.observe(again)
+        if moved:
+            group, topic, queue_id = pull.key
+            self._observer.pulled(group, topic, queue_id, found.next_begin_offset, pull.reader)
+            self._handed(pull.key, range(pull.header.queue_offset, found.next_begin_offset), bodies)
+
+
+def _fields(pull: Pull, next_begin_offset: int, min_offset: int, max_offset: int) -> dict[str, str]:
+    return PullMessageResponseHeader(
+        suggest_which_broker_id=0,
+        next_begin_offset=next_begin_offset,
+        min_offset=min_offset,
+        max_offset=max_offset,
+        topic_sys_flag=pull.topic_sys_flag,
+        group_sys_flag=pull.group_sys_flag,
+    ).encode()
+
+
+def code_of(found: GetResult, asked_offset: int) -> ResponseCode:
+    """RocketMQ's code for what was read from `asked_offset`."""
+    match found.status:
+        case GetStatus.FOUND:
+            return ResponseCode.SUCCESS
+        case GetStatus.NO_MATCHED_MESSAGE | GetStatus.MESSAGE_WAS_REMOVING:
+            return ResponseCode.PULL_RETRY_IMMEDIATELY
+        case GetStatus.OFFSET_FOUND_NULL | GetStatus.OFFSET_OVERFLOW_ONE:
+            return ResponseCode.PULL_NOT_FOUND
+        case GetStatus.NO_MESSAGE_IN_QUEUE | GetStatus.NO_MATCHED_LOGIC_QUEUE:
+            if asked_offset == 0:
+                return ResponseCode.PULL_NOT_FOUND
+            return ResponseCode.PULL_OFFSET_MOVED
+        case GetStatus.OFFSET_OVERFLOW_BADLY | GetStatus.OFFSET_TOO_SMALL:
+            return ResponseCode.PULL_OFFSET_MOVED

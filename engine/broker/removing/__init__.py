@@ -1,0 +1,1 @@
+"""Removes topics, groups, queues and offsets, in bounded steps."""

@@ -1,0 +1,165 @@
+"""Deletes a topic, or a group with its offsets: everything a broker keeps of it, in steps.
+
+Place in the walk: beside it. `handlers/admin_topics`, `admin_store` and `admin_groups` begin here;
+what a hundred thousand groups have of a topic takes a third of a second to forget, and the loop has
+its other work meanwhile.
+
+Invariant: from the begin of a deletion to its end nobody makes or changes what is deleted, and from
+the step in which it goes nothing is reported of it but its removal: made again it begins anew, and
+no offset counts in it that belongs to its earlier life (`offsets/remembered_offsets`). Held pulls
+are answered. Two callers that request the same deletion at once get the same outcome; a caller that
+leaves does not end it. At most one of a topic that is here, and one other, are under way at a time:
+each has long tables listed. Absent on purpose: what makes the deletion of a topic durable
+(`store/topic_deletion`), or that of a group (`groups/deleted_groups`), members of a group, which
+stay.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+from itertools import chain
+
+from engine.broker.bounded_work import in_steps
+from engine.broker.changes import TableChanges
+from engine.broker.groups.deleted_groups import DeletedGroups
+from engine.broker.groups.group_configs import GroupConfigs
+from engine.broker.groups.removals import Removals
+from engine.broker.offsets.consumer_offsets import ConsumerOffsets
+from engine.broker.offsets.new_lives import NewLives, TopicReaders
+from engine.broker.topics.topics import Topics
+from engine.foundation.errors import RequestRefused, StorageError
+from engine.foundation.limits import DELETIONS_MAX
+from engine.protocol.codes import ResponseCode
+from engine.store import MessageStore
+
+Forget = Callable[[str], Iterator[None]]
+"""Forgets what a table has of the topic, or of the group, with this name; in steps."""
+
+
+class Deletions:
+    """The deletions of one broker, under way and to come."""
+
+    def __init__(
+        self,
+        *,
+        store: MessageStore,
+        topics: Topics,
+        group_configs: GroupConfigs,
+        deleted_groups: DeletedGroups,
+        offsets: ConsumerOffsets,
+        new_lives: NewLives,
+        changes: TableChanges,
+        save_offsets: Callable[[], Awaitable[None]],
+        removals: Removals,
+        of_topics: Sequence[Forget],
+        of_groups: Sequence[Forget],
+    ) -> None:
+        """`of_topics`, `of_groups`: what forgets a topic or a group, in this order."""
+        self._store = store
+        self._topics = topics
+        self._group_configs = group_configs
+        self._deleted_groups = deleted_groups
+        self._offsets = offsets
+        self._new_lives = new_lives
+        self._changes = changes
+        self._save_offsets = save_offsets
+        self._removals = removals
+        self._of_topics = of_topics
+        self._of_groups = of_groups
+        self._under_way: dict[str, asyncio.Task[None]] = {}
+        """What is being deleted: "topic ..." or "group ..."."""
+        self._forgetting = asyncio.Lock()
+        """Held while all that is known of a group, or of a topic that is not here, is forgotten."""
+
+    async def delete_topic(self, topic: str) -> None:
+        """Delete a topic, its queues and all that is known of it, so that no crash brings it back.
+
+        Raises RequestRefused when that cannot be written down, and while too many wait; so does
+        `delete_group`.
+        """
+        await self._once(f"topic {topic}", lambda: self._delete_topic(topic))
+
+    async def delete_group(self, group: str) -> None:
+        """Delete a group's settings, its offsets and what was counted of it. Its members stay.
+
+        What is noted of it is durable once the file of groups is.
+        """
+        await self._once(f"group {group}", lambda: self._delete_group(group))
+
+    async def _once(self, what: str, begin: Callable[[], Coroutine[None, None, None]]) -> None:
+        """The outcome of a deletion that is under way, or begins now."""
+
+        async def work() -> None:
+            try:
+                await begin()
+            finally:
+                del self._under_way[what]
+
+        task = self._under_way.get(what)
+        if task is None and len(self._under_way) >= DELETIONS_MAX:
+            raise RequestRefused(
+                ResponseCode.SYSTEM_BUSY,
+                f"{what} is not deleted: {DELETIONS_MAX} deletions wait for their turn; ask later",
+            )
+        if task is None:
+            task = self._under_way[what] = asyncio.get_running_loop().create_task(work())
+            task.add_done_callback(_look_at)
+        await asyncio.shield(task)
+
+    async def _delete_topic(self, topic: str) -> None:
+        store = self._store
+        is_here = self._topics.find(topic) is not None or store.has_held(topic)
+
+        def forget() -> Iterator[None]:
+            was_here = is_here or self._offsets.is_of_any_group(topic)
+            if self._topics.delete(topic):
+                self._changes.of_topics()
+            steps = [self._new_lives.topic_goes(topic, readers.found.polling)]
+            steps += [forget(topic) for forget in self._of_topics]
+            if was_here:
+                self._removals.topic_gone(topic)
+            return chain.from_iterable(steps)
+
+        self._topics.being_deleted[topic] = None
+        readers = TopicReaders()
+        try:
+            if is_here or store.is_being_deleted(topic):
+                await in_steps(self._new_lives.readers_of(topic, readers))
+                await store.delete_topic(topic, forget, readers.found)
+            else:
+                async with self._forgetting:  # Offsets may be kept of a topic that never was here.
+                    await in_steps(forget())
+        except StorageError as error:
+            raise RequestRefused(
+                ResponseCode.SYSTEM_ERROR, f"topic {topic} is not deleted: {error}"
+            ) from error
+        finally:
+            del self._topics.being_deleted[topic]
+
+    async def _delete_group(self, group: str) -> None:
+        configs = self._group_configs
+        configs.being_deleted[group] = None
+        try:
+            async with self._forgetting:
+                if self._deleted_groups.is_full:
+                    await self._save_offsets()
+                was_known = self._removals.is_known(group)
+                if self._offsets.is_on_any_topic(group):
+                    self._deleted_groups.note(group)
+                    self._changes.of_settings()
+                if configs.delete(group):
+                    self._changes.of_settings()
+                steps = [self._new_lives.group_goes(group)]
+                steps += [forget(group) for forget in self._of_groups]
+                if was_known:
+                    self._removals.group_gone(group)
+                await in_steps(chain.from_iterable(steps))
+        finally:
+            del configs.being_deleted[group]
+
+
+def _look_at(task: asyncio.Task[None]) -> None:
+    """Nobody may be there any more who asks how it ended."""
+    if not task.cancelled():
+        task.exception()

@@ -1,0 +1,1 @@
+"""The facts that a broker emits about itself: marks, client windows, losses."""

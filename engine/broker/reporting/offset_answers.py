@@ -1,0 +1,76 @@
+"""Emits what clients are answered that ask where their group goes on.
+
+Place in the walk: behind `handlers/offset`. Who asks may begin there, and who read before may go
+on: the messages between are consumed again. Absent on purpose: the answer itself.
+"""
+
+from __future__ import annotations
+
+from engine.broker.groups.doubtful_readers import DoubtfulReaders
+from engine.broker.groups.group_configs import TOOLS_GROUP, GroupConfigs
+from engine.broker.groups.members import client_id_of
+from engine.broker.groups.readers import QueueKey, Readers
+from engine.broker.offsets.consumer_offsets import ConsumerOffsets
+from engine.broker.reporting.rate_limit import RowsPerSecond
+from engine.broker.topics.topics import Topics
+from engine.foundation.limits import OFFSET_ANSWERS_TOLD_A_SECOND
+from engine.foundation.observing import Observer, OffsetAnswer
+from engine.remoting import Peer
+from engine.runtime.clock import Clock
+
+
+class OffsetAnswers:
+    """The facts about the answers of one broker."""
+
+    def __init__(
+        self,
+        *,
+        clock: Clock,
+        topics: Topics,
+        group_configs: GroupConfigs,
+        offsets: ConsumerOffsets,
+        readers: Readers,
+        doubtful_readers: DoubtfulReaders,
+        observer: Observer,
+    ) -> None:
+        self._clock = clock
+        self._topics = topics
+        self._group_configs = group_configs
+        self._offsets = offsets
+        self._readers = readers
+        self._doubtful_readers = doubtful_readers
+        self._observer = observer
+        self._answers = RowsPerSecond(OFFSET_ANSWERS_TOLD_A_SECOND)
+
+    def emit(self, peer: Peer, key: QueueKey, offset: int | None) -> None:
+        """The client was answered this offset: who goes on there, and what is known of it: the
+        messages between are consumed again. A question about what is not here, or by a group that
+        is not, is nobody's progress.
+        """
+        group, topic, queue_id = key
+        client_id = client_id_of(peer)
+        if (
+            self._topics.find(topic) is None
+            or group == TOOLS_GROUP
+            or not (self._group_configs.known(group) or self._offsets.has_any(group))
+            or not self._answers.has_room(self._clock.steady_ms())
+        ):
+            return
+        reading = self._readers.of(key)
+        if reading is not None:  # Who asked may begin, and who read before may go on.
+            for name in {client_id: None, reading.last_puller: None}:
+                if name is not None:
+                    place = (topic, queue_id)
+                    self._doubtful_readers.arises((group, name), place, self._clock.steady_ms())
+        self._observer.observe(
+            OffsetAnswer(
+                client_id=client_id,
+                group=group,
+                topic=topic,
+                queue_id=queue_id,
+                told_offset=offset,
+                committed=self._offsets.committed(*key),
+                pulled=None if reading is None else reading.pulled_offset,
+                last_puller=None if reading is None else reading.last_puller,
+            )
+        )

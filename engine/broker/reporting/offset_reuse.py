@@ -1,0 +1,120 @@
+"""Detects queue offsets that are assigned a second time after a power cut.
+
+It reports which message a group had pulled there, and which one is there now.
+
+Place in the walk: each sample notes the newest pulled message of queues that are pulled beyond what
+is synced, and the spool carries it; a boot compares it with the log, and when another message gets
+its offset both are reported.
+
+A group may be handed a message that no sync has covered yet (RocketMQ's brokers do the same). If a
+power cut takes it, its offset is given again: a count by offsets takes two messages for one, and
+nothing in the log says what was there. So the spool has to. It is synced once a second, and the
+newest message of a queue is enough: all offsets from the queue's end on up to it are given again.
+
+Invariant: only a message that lies beyond the end of the recovered log is called lost. Absent on
+purpose: messages that were pulled and lost between two samples, and those of all but
+HANDED_TAILS_A_SAMPLE_MAX queues.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from engine.broker.node import BrokerNode
+from engine.broker.reporting.unsynced_reads import LostTail, Queue, UnsyncedReads
+from engine.foundation.limits import HANDED_TAILS_A_SAMPLE_MAX, MESSAGE_ID_CHARS_MAX
+from engine.foundation.observing import HandedTail, Observer, ReusedOffset
+from engine.store import MessageStore
+from engine.store.record import PLACE, RECORD_BYTES_MIN, DispatchRequest, glance, property_value
+
+_UNIQ_KEY: Final = b"UNIQ_KEY\x01"
+
+
+class OffsetReuse:
+    """Finds other messages in the places of some that were handed out before their sync."""
+
+    def __init__(
+        self,
+        *,
+        unsynced: UnsyncedReads,
+        node: BrokerNode,
+        observer: Observer,
+        store: MessageStore,
+    ) -> None:
+        self._unsynced = unsynced
+        self._node = node
+        self._observer = observer
+        self._store = store
+
+    def note_handed(
+        self,
+    ) -> None:
+        """Have the spool carry what groups have pulled beyond what is synced."""
+        synced_to = self._store.physical_flushed
+        for queue, by in self._unsynced.take_pulled(HANDED_TAILS_A_SAMPLE_MAX):
+            message = self._message_at(queue, by.pulled_offset - 1)
+            if message is not None and message.physical_offset + message.size_bytes > synced_to:
+                self._observer.handed(
+                    HandedTail(
+                        topic=queue[0],
+                        queue_id=queue[1],
+                        queue_offset=message.queue_offset,
+                        physical_offset=message.physical_offset,
+                        message_id=_message_id(message),
+                        group=by.group,
+                        client_id=by.client_id,
+                    )
+                )
+
+    def find_lost(self, tails: Iterable[HandedTail]) -> None:
+        """Which of an earlier life's does the log not hold any more?"""
+        log_end = self._store.physical_max
+        for tail in tails:
+            queue = tail.topic, tail.queue_id
+            end = self._store.max_offset(*queue)
+            if tail.physical_offset >= log_end and tail.queue_offset >= end:
+                self._unsynced.lost[queue] = LostTail(tail, end)
+
+    def emit_reused(
+        self,
+    ) -> None:
+        """Report each lost message whose offset names another one by now."""
+        lost = self._unsynced.lost
+        for queue, one in list(lost.items()):
+            tail = one.tail
+            if self._store.max_offset(*queue) <= tail.queue_offset:
+                continue
+            del lost[queue]
+            message = self._message_at(queue, tail.queue_offset)
+            self._observer.observe(
+                ReusedOffset(
+                    group=tail.group,
+                    topic=tail.topic,
+                    queue_id=tail.queue_id,
+                    offset=tail.queue_offset,
+                    queue_end=one.queue_end,
+                    message_id_before=tail.message_id,
+                    message_id=_message_id(message),
+                    client_id=tail.client_id,
+                )
+            )
+
+    def _message_at(self, queue: Queue, queue_offset: int) -> DispatchRequest | None:
+        """The message there, without its body; None when the log does not show it."""
+        store = self._store
+        units = store.queue_units(*queue, queue_offset, 1)
+        if not units or units[0][1] < RECORD_BYTES_MIN:
+            return None
+        place, size_bytes, _ = units[0]
+        view = None if store.holes.at(place) is not None else store.bytes_at(place, size_bytes)
+        if view is None or PLACE.unpack_from(view) != (size_bytes, queue[1], queue_offset, place):
+            return None
+        return glance(view, 0, self._node.config.store.delay_levels_ms)
+
+
+def _message_id(message: DispatchRequest | None) -> str | None:
+    """Its UNIQ_KEY; None when it has none, or one that is longer than this broker takes."""
+    key = b"" if message is None else property_value(message.properties, _UNIQ_KEY)
+    told = key.decode("utf-8", "replace")
+    return told if 0 < len(told) <= MESSAGE_ID_CHARS_MAX else None

@@ -1,0 +1,332 @@
+"""Builds what works on a broker's tables: each service with the few things that it uses.
+
+Place in the walk: made when the tables are (`state`), before any request. `handler_table` hands the
+services on to handlers, `broker` starts and stops those that have a life of their own.
+
+Invariant: a service is given all that it uses when it is made. Two tables notify services that are
+made after them: they are given functions that find the service when it is called. Absent on
+purpose: the order of a start (broker).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from engine.broker.dynamic_config import ConfigChanges
+from engine.broker.groups.member_notices import MemberNotices
+from engine.broker.groups.membership import Membership
+from engine.broker.metrics import BrokerMetrics
+from engine.broker.metrics.exporter_families import ExporterFamilies
+from engine.broker.metrics.lags import Lags
+from engine.broker.metrics.runtime_families import RuntimeFamilies
+from engine.broker.offsets.remembered_offsets import BootEnds
+from engine.broker.persistence import Persistence
+from engine.broker.pulling.pull_answers import handed_to_nobody
+from engine.broker.pulling.wake_ups import WakeUps
+from engine.broker.registration import Registration
+from engine.broker.removing.deletion import Deletions, Forget
+from engine.broker.removing.offset_deletion import OffsetDeletion
+from engine.broker.removing.shrinking import Shrinking
+from engine.broker.removing.topic_changes import TopicChanges
+from engine.broker.reporting.watermarks import Watermarks
+from engine.broker.rocketmq_settings import FILE_NAME
+from engine.broker.service_groups import (
+    OffsetServices,
+    PullServices,
+    Reporters,
+    SendServices,
+    offset_services,
+    pull_services,
+    reporters,
+    send_services,
+)
+from engine.broker.state import BrokerState
+from engine.broker.stats.runtime_info import RuntimeInfo
+from engine.broker.transactions.checks import TransactionChecks
+from engine.delay import DelayService
+from engine.foundation.config_layers import Origin
+from engine.remoting import RpcClient
+from engine.store.kept_settings import KeptSettings
+from engine.store.table_file import SettingsFile, TableFile
+from engine.telemetry import Telemetry
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """Everything that works on the tables of one broker."""
+
+    offsets: OffsetServices
+    reporters: Reporters
+    sending: SendServices
+    membership: Membership
+    wake_ups: WakeUps
+    pulling: PullServices
+    persistence: Persistence
+    registration: Registration
+    config_changes: ConfigChanges
+    kept_settings: KeptSettings
+    deletions: Deletions
+    topic_changes: TopicChanges
+    offset_deletion: OffsetDeletion
+    shrinking: Shrinking
+    delay: DelayService
+    checks: TransactionChecks
+    runtime_info: RuntimeInfo
+
+
+def services_of(
+    state: BrokerState,
+    *,
+    origin: Origin,
+    client: RpcClient,
+    telemetry: Telemetry | None,
+    boot_ends: BootEnds,
+) -> Services:
+    """The services of the broker with these tables; `origin`: where its settings came from."""
+    offsets = offset_services(state, boot_ends)
+    reporting = reporters(state, offsets)
+    persistence = _persistence(state, offsets, telemetry)
+    sending = send_services(state, offsets, persistence.save_settings)
+    membership = membership_of(state, offsets, reporting.watermarks)
+    wake_ups = WakeUps(state.holds)
+    # Only who emits facts looks for messages that their producers sent again.
+    handed = sending.resends.handed if telemetry is not None else handed_to_nobody
+    kept_settings = _kept_settings(state)
+    return Services(
+        offsets=offsets,
+        reporters=reporting,
+        sending=sending,
+        membership=membership,
+        wake_ups=wake_ups,
+        pulling=pull_services(state, offsets, membership, handed=handed),
+        persistence=persistence,
+        registration=Registration(
+            changes=state.changes,
+            node=state.node,
+            topics=state.topics,
+            client=client,
+        ),
+        config_changes=_config_changes(state, origin, kept_settings),
+        kept_settings=kept_settings,
+        deletions=_deletions(
+            state, offsets, reporting.watermarks, persistence=persistence, wake_ups=wake_ups
+        ),
+        topic_changes=TopicChanges(
+            changes=state.changes,
+            membership=membership,
+            node=state.node,
+            removals=offsets.removals,
+            store=state.store,
+            topics=state.topics,
+        ),
+        offset_deletion=_offset_deletion(state, offsets, persistence, reporting.watermarks),
+        shrinking=Shrinking(
+            groups=state.groups, offsets=state.offsets, store=state.store, topics=state.topics
+        ),
+        delay=_delay(state, sending),
+        checks=TransactionChecks(
+            clock=state.clock,
+            gate=state.gate,
+            half_queue=sending.half_queue,
+            node=state.node,
+            producers=state.producers,
+        ),
+        runtime_info=RuntimeInfo(
+            clock=state.clock,
+            node=state.node,
+            put_times=state.put_times,
+            runtime=state.runtime,
+            stats=state.stats,
+            store=state.store,
+        ),
+    )
+
+
+def _persistence(
+    state: BrokerState, offsets: OffsetServices, telemetry: Telemetry | None
+) -> Persistence:
+    return Persistence(
+        changes=state.changes,
+        clock=state.clock,
+        deleted_groups=state.deleted_groups,
+        filters=state.filters,
+        group_configs=state.group_configs,
+        node=state.node,
+        lives=state.lives,
+        observer=state.observer,
+        offsets=state.offsets,
+        removals=offsets.removals,
+        runtime=state.runtime,
+        store=state.store,
+        telemetry=telemetry,
+        topics=state.topics,
+    )
+
+
+def membership_of(
+    state: BrokerState, offsets: OffsetServices, watermarks: Watermarks
+) -> Membership:
+    """Who is in the groups of one broker."""
+    return Membership(
+        changes=state.changes,
+        client_ids=state.client_ids,
+        clock=state.clock,
+        doubtful_readers=state.doubtful_readers,
+        emit_marks=watermarks.emit,
+        filters=state.filters,
+        group_configs=state.group_configs,
+        groups=state.groups,
+        node=state.node,
+        notices=MemberNotices(
+            clock=state.clock,
+            group_configs=state.group_configs,
+            groups=state.groups,
+            work=state.work,
+        ),
+        observer=state.observer,
+        committed=state.offsets.committed,
+        producers=state.producers,
+        readers=state.readers,
+        removals=offsets.removals,
+        topics=state.topics,
+        work=state.work,
+    )
+
+
+def _kept_settings(state: BrokerState) -> KeptSettings:
+    path = f"{state.node.config.config_folder}/{FILE_NAME}"
+    return KeptSettings(state.runtime, path, state.store.store_id, state.observer)
+
+
+def _config_changes(
+    state: BrokerState, origin: Origin, kept_settings: KeptSettings
+) -> ConfigChanges:
+    is_users_file = origin.path and not origin.is_kept
+    return ConfigChanges(
+        node=state.node,
+        origin=origin,
+        file=SettingsFile(state.runtime, origin.path) if is_users_file else kept_settings,
+        changes=state.changes,
+        store=state.store,
+        topics=state.topics,
+        group_configs=state.group_configs,
+    )
+
+
+def _deletions(
+    state: BrokerState,
+    offsets: OffsetServices,
+    watermarks: Watermarks,
+    *,
+    persistence: Persistence,
+    wake_ups: WakeUps,
+) -> Deletions:
+    def at_once(topic: str) -> Iterator[None]:
+        state.duplicate_copies.forget_topic(topic)
+        state.unsynced.forget_topic(topic)
+        return iter(())
+
+    of_topics: list[Forget] = [
+        at_once,
+        wake_ups.answer_topic,
+        state.locks.forget_topic,
+        watermarks.forget_topic,
+        state.offsets.forget_topic,
+        state.readers.forget_topic,
+        state.stats.forget_topic,
+        state.deduplication.forget_topic,
+        offsets.remembered.forget_topic,
+    ]
+    of_groups: list[Forget] = [
+        wake_ups.answer_group,
+        watermarks.forget_group,
+        state.offsets.forget_group,
+        state.readers.forget_group,
+        state.stats.forget_group,
+    ]
+    return Deletions(
+        store=state.store,
+        topics=state.topics,
+        group_configs=state.group_configs,
+        deleted_groups=state.deleted_groups,
+        offsets=state.offsets,
+        new_lives=offsets.new_lives,
+        changes=state.changes,
+        save_offsets=persistence.save_offsets_now,
+        removals=offsets.removals,
+        of_topics=of_topics,
+        of_groups=of_groups,
+    )
+
+
+def _offset_deletion(
+    state: BrokerState, offsets: OffsetServices, persistence: Persistence, watermarks: Watermarks
+) -> OffsetDeletion:
+    return OffsetDeletion(
+        clock=state.clock,
+        group_queues=offsets.queues,
+        groups=state.groups,
+        offsets=state.offsets,
+        readers=state.readers,
+        removals=offsets.removals,
+        save_offsets=persistence.save_offsets_now,
+        watermarks=watermarks,
+    )
+
+
+def _delay(state: BrokerState, sending: SendServices) -> DelayService:
+    config = state.node.config
+    return DelayService(
+        state.runtime,
+        state.store,
+        levels_ms=config.store.delay_levels_ms,
+        cursor_file=TableFile(state.runtime, config.delay_offset_path, state.store.store_id),
+        observer=state.observer,
+        make_dead_letter_topic=sending.dead_letters.make,
+        queue_there=state.topics.queue_there,
+        origin_of=sending.origins.origin_of,
+    )
+
+
+def metrics_of(state: BrokerState, services: Services) -> BrokerMetrics:
+    """What a scrape of this broker reads."""
+
+    def lags() -> Lags:
+        return Lags(
+            has_left=services.reporters.left_topics.__contains__,
+            offsets=state.offsets,
+            readers=state.readers,
+            store=state.store,
+            topics=state.topics,
+        )
+
+    return BrokerMetrics(
+        client_stats=state.client_stats,
+        clock=state.clock,
+        exporter=ExporterFamilies(
+            client_stats=state.client_stats,
+            clock=state.clock,
+            groups=state.groups,
+            node=state.node,
+            producers=state.producers,
+            stats=state.stats,
+            store=state.store,
+        ),
+        group_configs=state.group_configs,
+        groups=state.groups,
+        lags=lags,
+        latencies=state.latencies,
+        node=state.node,
+        producers=state.producers,
+        runtime=RuntimeFamilies(
+            node=state.node,
+            runtime=state.runtime,
+            runtime_info=services.runtime_info,
+            store=state.store,
+        ),
+        stats=state.stats,
+        store=state.store,
+        topics=state.topics,
+        transactions=state.transactions,
+    )

@@ -1,0 +1,145 @@
+"""The tables of one broker, and the doors that its services share.
+
+Place in the walk: made first, when the store is open. `services` and `handler_table` hand each of
+these to whoever names it; nobody else is given the whole.
+
+Invariant: each table is made once. Absent on purpose: life cycle (broker), decisions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from engine.broker.access_gate import gate_of
+from engine.broker.bounded_work import BoundedWork
+from engine.broker.changes import TableChanges
+from engine.broker.config import BrokerConfig
+from engine.broker.groups.client_ids import ClientIds
+from engine.broker.groups.consumer_filters import ConsumerFilters
+from engine.broker.groups.consumer_groups import ConsumerGroups
+from engine.broker.groups.deleted_groups import DeletedGroups
+from engine.broker.groups.doubtful_readers import DoubtfulReaders
+from engine.broker.groups.group_configs import GroupConfigs
+from engine.broker.groups.producer_groups import ProducerGroups
+from engine.broker.groups.questions import Questions
+from engine.broker.groups.queue_locks import QueueLocks
+from engine.broker.groups.readers import QueueKey, Readers, Reading
+from engine.broker.node import BrokerNode
+from engine.broker.offsets.consumer_offsets import ConsumerOffsets
+from engine.broker.offsets.topic_lives import TopicLives
+from engine.broker.pulling.cold_reads import ColdReadSums
+from engine.broker.pulling.long_poll import HeldPulls
+from engine.broker.reporting.unsynced_reads import UnsyncedReads
+from engine.broker.sending.deduplication import Deduplication
+from engine.broker.sending.duplicate_copies import DuplicateCopies
+from engine.broker.stats.broker_stats import BrokerStats
+from engine.broker.stats.client_stats import ClientStats
+from engine.broker.stats.put_times import PutTimes
+from engine.broker.topics.topics import Topics
+from engine.broker.transactions.transactions import Transactions
+from engine.foundation.observing import Observer
+from engine.protocol.message_ids import UniqueIds
+from engine.remoting.gate import Gate
+from engine.remoting.latencies import Latencies
+from engine.runtime import Runtime
+from engine.runtime.clock import Clock
+from engine.store import MessageStore
+
+
+@dataclass(frozen=True, slots=True)
+class Signals:
+    """Whom tables notify in the step in which something happens to them."""
+
+    topic_made: Callable[[str], None]
+    """A topic is here that was not."""
+    last_offset_forgotten: Callable[[str], None]
+    """A group that is not deleted itself has lost its last offset."""
+    reading_forgotten: Callable[[QueueKey, Reading], None]
+    """What a group had read of a queue is void: its topic or the group was deleted."""
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerState:
+    """One broker's tables."""
+
+    runtime: Runtime
+    clock: Clock
+    node: BrokerNode
+    store: MessageStore
+    observer: Observer
+    gate: Gate
+    """Who may do what."""
+    topics: Topics
+    group_configs: GroupConfigs
+    offsets: ConsumerOffsets
+    readers: Readers
+    """What groups have pulled, and who pulled it."""
+    stats: BrokerStats
+    put_times: PutTimes
+    transactions: Transactions
+    client_ids: ClientIds
+    """Which account goes by which client id."""
+    unique_ids: UniqueIds
+    changes: TableChanges = field(default_factory=TableChanges)
+    groups: ConsumerGroups = field(default_factory=ConsumerGroups)
+    producers: ProducerGroups = field(default_factory=ProducerGroups)
+    filters: ConsumerFilters = field(default_factory=ConsumerFilters)
+    """What consumer groups select by SQL92."""
+    locks: QueueLocks = field(default_factory=QueueLocks)
+    deleted_groups: DeletedGroups = field(default_factory=DeletedGroups)
+    """Groups whose offsets the file of offsets may still hold."""
+    doubtful_readers: DoubtfulReaders = field(default_factory=DoubtfulReaders)
+    """Clients that may read a queue beside its reader."""
+    questions: Questions = field(default_factory=Questions)
+    """What may be replied to."""
+    lives: TopicLives = field(default_factory=TopicLives)
+    """Which topics were deleted and made again, and who may remember it."""
+    holds: HeldPulls = field(default_factory=HeldPulls)
+    cold_reads: ColdReadSums = field(default_factory=ColdReadSums)
+    """Answers that were read from far behind the end of the log."""
+    deduplication: Deduplication = field(default_factory=Deduplication)
+    duplicate_copies: DuplicateCopies = field(default_factory=DuplicateCopies)
+    """Messages stored twice, because their producer sent them again."""
+    unsynced: UnsyncedReads = field(default_factory=UnsyncedReads)
+    """What groups have pulled beyond what is synced, and what an earlier life lost of it."""
+    client_stats: ClientStats = field(default_factory=ClientStats)
+    """How fast members of groups say that they consume."""
+    latencies: Latencies = field(default_factory=Latencies)
+    """How long requests took."""
+    work: BoundedWork = field(default_factory=BoundedWork)
+    """What would hold the loop for too long when it is done at once."""
+
+
+def state_of(
+    runtime: Runtime,
+    config: BrokerConfig,
+    *,
+    store: MessageStore,
+    observer: Observer,
+    signals: Signals,
+    broker_epoch: int,
+) -> BrokerState:
+    """The empty tables of a broker with this store; `broker_epoch`: the life of its telemetry."""
+    clock, transactions, client_ids = runtime.clock, Transactions(), ClientIds()
+    latencies = Latencies()
+    return BrokerState(
+        runtime=runtime,
+        clock=clock,
+        node=BrokerNode(config, boot_ms=clock.now_ms()),
+        store=store,
+        observer=observer,
+        gate=gate_of(config.access, store=store, transactions=transactions, client_ids=client_ids),
+        topics=Topics(on_made=signals.topic_made),
+        group_configs=GroupConfigs(auto_create=config.auto_create_subscription_group),
+        offsets=ConsumerOffsets(on_last_forgotten=signals.last_offset_forgotten),
+        readers=Readers(broker_epoch, on_forgotten=signals.reading_forgotten),
+        stats=BrokerStats(clock.steady_ms),
+        latencies=latencies,
+        put_times=PutTimes(latencies, clock.steady_ms()),
+        transactions=transactions,
+        client_ids=client_ids,
+        unique_ids=UniqueIds(
+            config.host, runtime.entropy.process_id(), runtime.entropy.below(1 << 32)
+        ),
+    )

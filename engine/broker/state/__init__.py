@@ -1,1 +1,0 @@
-"""What a broker knows: pure tables, moved by handlers, read by watermarks."""

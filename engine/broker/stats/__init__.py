@@ -1,0 +1,1 @@
+"""Counts, rates and latencies of a running broker."""

@@ -1,0 +1,1 @@
+"""Half messages, open transactions and their checks."""

@@ -1,0 +1,1 @@
+"""The connection to a cluster: its routes, heartbeats, credentials and background tasks."""

@@ -1,0 +1,175 @@
+"""A client's connection to its cluster: its identity, its routes and its heartbeats.
+
+Place in the walk: before every walk.
+
+Brokers know a client by its heartbeats, and forget it 120 s after the last one. A heartbeat says
+what the client is: `describe` is asked each time, so a changed subscription travels with the next
+one.
+
+Invariant: the client id never changes while the client lives. Absent on purpose: sending and
+consuming; they use `rpc` and `routes` from here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+
+from engine.client.config import DEFAULT_INSTANCE, ClientConfig
+from engine.client.connection.heartbeats import (
+    Beat,
+    SentSubscriptions,
+    first_version,
+    second_version,
+)
+from engine.client.connection.owned_tasks import OwnedTasks
+from engine.client.connection.route_cache import RouteCache
+from engine.foundation.errors import RequestRefused, TidemarkError
+from engine.protocol.bodies import HeartbeatData
+from engine.protocol.codes import RequestCode, ResponseCode
+from engine.protocol.command import RemotingCommand
+from engine.protocol.headers import HeartbeatResponseHeader
+from engine.remoting import Handler, RpcClient
+from engine.runtime import Runtime
+
+_log = logging.getLogger(__name__)
+
+
+class ClusterConnection:
+    """What a producer, a consumer or an admin shares with nobody else: one RPC client and what it
+    learned.
+    """
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        config: ClientConfig,
+        *,
+        describe: Callable[[], HeartbeatData] | None = None,
+        handlers: Mapping[int, Handler] | None = None,
+        keeps_default_instance: bool = False,
+    ) -> None:
+        self.runtime = runtime
+        self.config = config
+        self.ip = config.client_ip or runtime.network.local_ip()
+        self.client_id = f"{self.ip}@{self._instance_name(keeps_default_instance)}"
+        self._subscriptions = SentSubscriptions()
+        self.rpc = RpcClient(
+            runtime,
+            handlers or {},
+            on_lost=self._subscriptions.forget,
+            credentials=config.credentials,
+            tls=config.tls,
+        )
+        self._new_broker = asyncio.Event()
+        self.routes = RouteCache(runtime, config, self.rpc, on_new_broker=self._new_broker.set)
+        self._describe = describe
+        self._tasks = OwnedTasks(f"client {self.client_id}")
+
+    async def start(self) -> None:
+        """Begin heartbeats and route refreshes."""
+        self._tasks.start(self._heartbeats(), "heartbeats")
+        self._tasks.start(self._refresh_routes(), "routes")
+
+    async def stop(self) -> None:
+        """End them and close all connections."""
+        await self._tasks.close()
+        await self.rpc.close()
+
+    async def ask(
+        self, address: str, request: RemotingCommand, *, timeout_ms: int | None = None
+    ) -> RemotingCommand:
+        """A request whose answer must be SUCCESS.
+
+        Raises RequestRefused otherwise, Unreachable without an answer.
+        """
+        answer = await self.rpc.invoke(
+            address, request, timeout_ms=timeout_ms or self.config.request_timeout_ms
+        )
+        if answer.code != ResponseCode.SUCCESS:
+            raise RequestRefused(answer.code, answer.remark or "no remark")
+        return answer
+
+    async def heartbeat(self, *, in_full: bool = False) -> None:
+        """Send a heartbeat to all known brokers; those that do not answer hear the next
+        one. `in_full`: subscriptions as well, whoever knows them.
+        """
+        if self._describe is None:
+            return
+        body = self._describe()
+        if not body.producer_data_set and not body.consumer_data_set:
+            return
+        addresses = self.routes.broker_addresses(masters_only=not body.consumer_data_set)
+        if in_full:
+            self._subscriptions.forget_all()
+        beat = second_version(body) if self.config.use_heartbeat_v2 else first_version(body)
+        forms = [(address, self._subscriptions.form_for(address, beat)) for address in addresses]
+        await asyncio.gather(*(self._heartbeat_to(address, beat, form) for address, form in forms))
+
+    async def take_leave(
+        self, *, producer_group: str | None = None, consumer_group: str | None = None
+    ) -> None:
+        """Unregister a group of this client from all known brokers, within `stop_timeout_ms`.
+
+        Heartbeats end first: one that overtook the farewell would register the group again.
+        """
+        await self._tasks.close()
+        fields = {"clientID": self.client_id}
+        if producer_group is not None:
+            fields["producerGroup"] = producer_group
+        if consumer_group is not None:
+            fields["consumerGroup"] = consumer_group
+        addresses = self.routes.broker_addresses(masters_only=False)
+        await asyncio.gather(*(self._take_leave_from(address, fields) for address in addresses))
+
+    def _instance_name(self, keeps_default: bool) -> str:
+        """DEFAULT would be the same for all clients of a host: brokers would take them for one."""
+        name = self.config.instance_name
+        if name != DEFAULT_INSTANCE or keeps_default:
+            return name
+        entropy = self.runtime.entropy
+        return f"{entropy.process_id()}#{entropy.below(1 << 53)}"
+
+    async def _heartbeats(self) -> None:
+        """On a timer, and at once when a route has a broker that does not know us yet."""
+        wait_ms = self.config.heartbeat_first_ms
+        while True:
+            try:
+                async with asyncio.timeout(wait_ms / 1000):
+                    await self._new_broker.wait()
+            except TimeoutError:
+                pass  # The regular one.
+            self._new_broker.clear()
+            await self.heartbeat()
+            wait_ms = self.config.heartbeat_ms
+
+    async def _heartbeat_to(self, address: str, beat: Beat, form: bytes) -> None:
+        try:
+            answer = await self.ask(
+                address, RemotingCommand.request(RequestCode.HEART_BEAT, {}, form)
+            )
+            self._subscriptions.answered(
+                address, beat, HeartbeatResponseHeader.decode(answer.fields)
+            )
+            said = "all" if form is beat.full else "no subscriptions, which it knows"
+            _log.debug("heartbeat to %s said %s", address, said)
+        except TidemarkError as error:
+            self._subscriptions.forget(address)
+            _log.warning("heartbeat to %s failed, the next one tries again: %s", address, error)
+
+    async def _take_leave_from(self, address: str, fields: dict[str, str]) -> None:
+        request = RemotingCommand.request(RequestCode.UNREGISTER_CLIENT, dict(fields))
+        try:
+            await self.ask(address, request, timeout_ms=self.config.stop_timeout_ms)
+        except TidemarkError as error:
+            _log.warning("no farewell reached %s, it will notice: %s", address, error)
+
+    async def _refresh_routes(self) -> None:
+        while True:
+            await asyncio.sleep(self.config.route_poll_ms / 1000)
+            for topic in self.routes.known_topics():
+                try:
+                    await self.routes.refresh(topic)
+                except TidemarkError as error:
+                    _log.warning("route of %s not refreshed: %s", topic, error)

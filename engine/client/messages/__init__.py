@@ -1,0 +1,1 @@
+"""What the client knows of messages: how consumers select them, how stored bodies are read."""

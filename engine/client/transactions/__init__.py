@@ -1,0 +1,1 @@
+"""Producers whose messages appear only when a local transaction has succeeded."""

@@ -1,0 +1,72 @@
+"""Finds groups that read by POP in one look, and what was handed out of each queue.
+
+Place in the walk: progress of all groups and `PopLog` → `Look.popped` → pop_watermarks. Pure.
+
+A group reads by POP when a checkpoint names it, or when it has an offset in a retry topic of POP.
+Its consume offset moves when messages are handed out, so what lies beyond it was not handed out
+yet; what was handed out and not acknowledged is another figure.
+
+Invariant: acknowledged <= popped <= end, whatever was read a moment later. Absent on purpose:
+asking.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from engine.admin.api.groups import QueueProgress
+from engine.observer.looks import Place, PopSeen
+from engine.observer.pop_log import Key, PopLog, PopQueue, left_of
+from engine.observer.pop_reading import NOT_YET, TOO_MANY
+from engine.protocol.pop_topics import pop_retry_of
+
+Progress = Mapping[str, Mapping[Place, QueueProgress]]
+
+
+def pop_groups(progress: Progress, log: PopLog) -> set[str]:
+    """Those that read by POP."""
+    by_topic = {
+        group
+        for group, rows in progress.items()
+        for topic, _ in rows
+        if (known := pop_retry_of(topic, [group])) is not None and known.group == group
+    }
+    return by_topic | (log.groups() & progress.keys())
+
+
+def pop_seen(
+    progress: Progress, log: PopLog, now_ms: int, *, unknown_reason: str | None
+) -> dict[Key, PopSeen]:
+    """What was handed out, by the broker's clock; `unknown_reason`: why its log says nothing."""
+    log.end_expired(now_ms)
+    keys = {(group, *place) for group, rows in progress.items() for place in rows}
+    log.looked(keys)
+    reason = unknown_reason
+    if reason is None and not log.is_exact(now_ms):
+        reason = TOO_MANY if log.is_full else NOT_YET
+    found: dict[Key, PopSeen] = {}
+    for group in sorted(pop_groups(progress, log)):
+        for place, one in progress[group].items():
+            key = (group, *place)
+            queue = log.queues.get(key, PopQueue())
+            found[key] = _seen(one, queue, reason)
+            queue.acknowledged = queue.expired = 0
+    return found
+
+
+def _seen(progress: QueueProgress, queue: PopQueue, reason: str | None) -> PopSeen:
+    popped = max(progress.consumer_offset, 0)
+    if popped > max(progress.broker_offset, 0):
+        return PopSeen(None, None, unknown_reason="its offset lies beyond the end of the queue")
+    if reason is not None:
+        return PopSeen(popped, None, unknown_reason=reason)
+    left = left_of(queue, popped)
+    return PopSeen(
+        popped,
+        left.count,
+        left.ranges,
+        left.oldest_ms,
+        queue.invisible_ms or None,
+        queue.acknowledged,
+        queue.expired,
+    )

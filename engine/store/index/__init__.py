@@ -1,0 +1,1 @@
+"""The key index of a store: its files, their sums, and the scrub that checks them."""

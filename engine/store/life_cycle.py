@@ -1,0 +1,279 @@
+"""The life cycle of a store: opens its parts, recovers them, starts and ends their tasks.
+
+Place in the walk: `MessageStore.open`, `start` and `close`; damage that readers meet is reported
+here, and what of it can be mended is planned.
+
+Invariant: one process at a time has the folder; a store that closes cleanly has flushed everything,
+and only then is its abort file removed. Absent on purpose: putting, getting and queries
+(`message_store`), how the end of the log is found (`upkeep/recovery`).
+"""
+
+from __future__ import annotations
+
+import logging
+
+from engine.foundation.errors import WritesStopped
+from engine.foundation.limits import LOG_HOLES_TOLD_MAX
+from engine.foundation.observing import LifecycleEvent, Observer, report
+from engine.runtime import Runtime
+from engine.runtime.durable_folders import make_durable
+from engine.store.commit_log import CommitLog, PooledCommitLog
+from engine.store.config import StoreConfig
+from engine.store.dispatch import Dispatcher
+from engine.store.folder_lock import take_folders
+from engine.store.holes import Hole
+from engine.store.index.index import SUMS_SUFFIX, Index
+from engine.store.index.index_scrub import IndexScrub
+from engine.store.index.layout import IndexShape
+from engine.store.mapped_file import FilePool
+from engine.store.queue_table import QueueTable
+from engine.store.table_file import store_id_of
+from engine.store.tombstones import Tombstones
+from engine.store.topic_deletion import TopicDeletion
+from engine.store.upkeep.background import BackgroundTasks
+from engine.store.upkeep.checkpoint import CheckpointFile
+from engine.store.upkeep.dispatch_service import DispatchService
+from engine.store.upkeep.flush import Flusher
+from engine.store.upkeep.noted_ends import NotedEnds
+from engine.store.upkeep.opening import Opening
+from engine.store.upkeep.pool import PoolCommitter
+from engine.store.upkeep.queue_scrub import QueueScrub
+from engine.store.upkeep.retention import Retention
+
+_log = logging.getLogger(__name__)
+
+
+def make_folders(runtime: Runtime, config: StoreConfig) -> None:
+    """Make the folders of a store that is not there yet."""
+    make_durable(runtime.disk, config.root)
+    make_durable(runtime.disk, config.commit_log_folder)
+    for folder in ("consumequeue", "index", f"index{SUMS_SUFFIX}"):
+        runtime.disk.make_directories(f"{config.root}/{folder}")
+
+
+class StoreLifeCycle:
+    """The parts of one opened store, from taking its folder to giving it free."""
+
+    def __init__(self, runtime: Runtime, config: StoreConfig, observer: Observer) -> None:
+        """Put the parts together and take the folder; `recover` comes next."""
+        self._runtime = runtime
+        self._disk = runtime.disk
+        self._config = config
+        self._observer = observer
+        self.closed = False
+        self.store_id = store_id_of(runtime, config.tables_folder)
+        """What distinguishes this store's tables from those of others."""
+        self.tombstones = Tombstones(runtime, config, store_id=self.store_id)
+        self._open_files(config)
+        self._locks = take_folders(self._disk, config)
+        self.checkpoint = self._open_checkpoint(f"{config.root}/checkpoint")
+        self._make_services(runtime, config, observer)
+
+    def _open_files(self, config: StoreConfig) -> None:
+        disk, pool = self._disk, FilePool()
+        log_kind = PooledCommitLog if config.transient_store_pool_enable else CommitLog
+        self.log: CommitLog = log_kind(
+            disk, config.commit_log_folder, config.mapped_file_size_commit_log_bytes, pool
+        )
+        self.queues = QueueTable(
+            disk, config.consume_queue_folder, config.mapped_file_size_consume_queue_bytes, pool
+        )
+        shape = IndexShape(config.max_hash_slot_count, config.max_index_count)
+        self.index = (
+            Index(disk, config.index_folder, shape, pool) if config.message_index_enable else None
+        )
+
+    def _open_checkpoint(self, path: str) -> CheckpointFile:
+        try:
+            return CheckpointFile(self._disk, path)
+        except BaseException:
+            for lock_file in self._locks:
+                lock_file.close()
+            raise
+
+    def _make_services(self, runtime: Runtime, config: StoreConfig, observer: Observer) -> None:
+        log, queues, index, checkpoint = self.log, self.queues, self.index, self.checkpoint
+        self.dispatcher = Dispatcher(
+            log, queues, index, config.delay_levels_ms, deleted=self.tombstones.ends
+        )
+        self._damages_met = 0
+        """By readers, since the start."""
+        self.noted_ends = NotedEnds(
+            self._disk,
+            config.root,
+            log=log,
+            queues=queues,
+            dispatched=lambda: self.dispatcher.position,
+        )
+        self.flusher = Flusher(
+            runtime,
+            config,
+            observer,
+            log=log,
+            queues=queues,
+            index=index,
+            checkpoint=checkpoint,
+            noted_ends=self.noted_ends,
+        )
+        self.committer = PoolCommitter(
+            runtime, config, observer, log=log, flusher=self.flusher, checkpoint=checkpoint
+        )
+        self.dispatching = DispatchService(
+            runtime,
+            config,
+            log=log,
+            dispatcher=self.dispatcher,
+            flusher=self.flusher,
+            committer=self.committer if config.transient_store_pool_enable else None,
+        )
+        self.flusher.on_flushed = self.dispatching.turn
+        self.tasks = BackgroundTasks(on_failure=self.flusher.fail)
+        if index is not None:
+            index.on_damage = self._refill_index
+        self.retention = Retention(
+            runtime,
+            config,
+            observer,
+            log=log,
+            queues=queues,
+            index=index,
+            checkpoint=checkpoint,
+            dispatched=lambda: self.dispatcher.position,
+        )
+        self.deletion = TopicDeletion(
+            self._disk,
+            log=log,
+            queues=queues,
+            tombstones=self.tombstones,
+            flusher=self.flusher,
+        )
+
+    async def recover(self) -> None:
+        """Recover what the last process left. Raises what `MessageStore.open` raises."""
+        opening = Opening(
+            self._runtime,
+            self._config,
+            self._observer,
+            log=self.log,
+            queues=self.queues,
+            index=self.index,
+            dispatcher=self.dispatcher,
+            flusher=self.flusher,
+            checkpoint=self.checkpoint,
+            tombstones=self.tombstones,
+            noted_ends=self.noted_ends,
+        )
+        await opening.run()
+        self.log.on_damage = self._report_hole
+
+    def _report_hole(self, hole: Hole) -> None:
+        """Report that a reader met a record of an earlier life that is damaged."""
+        self._damages_met += 1
+        if self._damages_met > LOG_HOLES_TOLD_MAX:
+            return
+        detail = (
+            f"commit log: hole [{hole.start}, {hole.end}), {hole.size_bytes} bytes that were on "
+            f"disk and cannot be read ({hole.reason}); pulls pass over it"
+        )
+        if self._damages_met == LOG_HOLES_TOLD_MAX:
+            detail += "; more that are met before the next start are in the metrics alone"
+        report(self._observer, _log, LifecycleEvent("LOG_HOLE", detail))
+
+    def _refill_index(self, words: str) -> None:
+        """Report damage of the index, which has dropped what it cannot trust, and plan to fill it
+        again.
+        """
+        report(self._observer, _log, LifecycleEvent("DAMAGED_FILE", words))
+        self.dispatching.plan_index_fill()
+
+    def change_settings(self, config: StoreConfig) -> None:
+        """Go by `config` from the next flush, read and retention round on.
+
+        Sizes of files, folders and the flush mode are as they were opened.
+        """
+        self._config = config
+        self.flusher.change_settings(config)
+        self.committer.change_settings(config)
+        self.retention.change_settings(config)
+
+    def start(self) -> None:
+        """Begin flushing and retention in the background."""
+        tasks = self.tasks
+        assert not tasks.begun, "started twice"
+        tasks.begin(self.flusher.run_log(), "store flush")
+        tasks.begin(self.flusher.run_derived(), "store derived flush")
+        tasks.begin(self.retention.run_forever(), "store retention", only_sleeps=True)
+        queue_scrub = QueueScrub(
+            self._runtime,
+            self._observer,
+            log=self.log,
+            queues=self.queues,
+            dispatcher=self.dispatcher,
+        )
+        tasks.begin(queue_scrub.run(self.flusher.pause), "store queue scrub")
+        if self.index is not None:
+            scrub = IndexScrub(self._disk, self.index, self.flusher.pause)
+            tasks.begin(scrub.run(), "store index scrub")
+        if self._config.transient_store_pool_enable:
+            tasks.begin(self.committer.run(), "store pool commit")
+
+    async def failed(self) -> None:
+        """Return never, while the disk is sound; raise WritesStopped when a sync has failed."""
+        await self.flusher.failed.wait()
+        raise WritesStopped(self.why_not_writable())
+
+    def why_not_writable(self) -> str:
+        """Why no put is tried, in words."""
+        if self.flusher.failure is not None:
+            return f"the store stopped writing: {self.flusher.failure}; restart it on a sound disk"
+        if self.closed:
+            return "the store is closed"
+        return (
+            f"the disk of {self.retention.fullest} is fuller than "
+            f"{self._config.disk_warning_ratio:.0%}; writes resume when there is room"
+        )
+
+    async def close(self) -> None:
+        """Stop cleanly: flush all, save the checkpoint, remove the abort file.
+
+        Twice does nothing.
+        """
+        if self.closed:
+            return
+        self.closed = True
+        await self.deletion.ended()
+        self.dispatching.stop()
+        self.flusher.stop()
+        await self.tasks.end()
+        if self._config.transient_store_pool_enable:
+            self.committer.commit("SHUTDOWN")
+        await self.flusher.flush_log("SHUTDOWN")
+        self.dispatching.finish()
+        if self.flusher.failure is None:
+            self.log.drop_spares()
+            if self.log.folder_dirty:
+                self._disk.sync_directory(self.log.files.directory)
+            self.checkpoint.value.written_offset = 0  # Nothing is open to be lost.
+            index_print = self.index.fingerprint() if self.index is not None else 0
+            if not self.log.has_strangers:  # Else queues are to be built again.
+                self.checkpoint.value.derived = (self.queues.fingerprint(), index_print)
+        await self.flusher.flush_derived("SHUTDOWN")
+        is_dispatched = not self.dispatching.behind_bytes and not self.queues.dirty
+        if self.index is not None and self.index.is_behind:
+            is_dispatched = False  # The next start goes on where it ends.
+        if self.flusher.failure is None and is_dispatched:
+            self._disk.remove(self._config.abort_path)
+            self._disk.sync_directory(self._config.root)
+        self.release()
+
+    def release(self) -> None:
+        """Close all files and give the folder free, flushed or not."""
+        self.closed = True
+        self.dispatching.stop()
+        self.log.close()
+        self.queues.close()
+        if self.index is not None:
+            self.index.close()
+        self.checkpoint.close()
+        for lock_file in self._locks:
+            lock_file.close()

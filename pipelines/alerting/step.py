@@ -1,0 +1,166 @@
+"""One step of alerting: state, a look at gold and a moment in; new state and notices out.
+
+Place in the walk: rules, `Looked` and what the last step left → alerts, groups, notices → the
+store, which takes them whole or not at all.
+
+Invariant: pure, and the same arguments give the same step: a process that does not know whether its
+step was stored loads, decides again, and sends nothing twice. Alerts of rules that are in force and
+were not judged stay as they are. Absent on purpose: reading, storing and sending.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from pipelines.alerting import grouping, life_cycle
+from pipelines.alerting.alerts import Alert, Notice, State
+from pipelines.alerting.evaluating import Looked, Outcome, evaluate
+from pipelines.alerting.grouping import Group
+from pipelines.alerting.life_cycle import Change, ChangeKind, Now
+from pipelines.alerting.open_limit import bounded
+from pipelines.alerting.owners import Owned
+from pipelines.alerting.polled_facts import PolledFacts
+from pipelines.alerting.routing import Routing
+from pipelines.alerting.rules import Rule
+from pipelines.alerting.silences import Silence
+from pipelines.alerting.sql import Answering, answered
+from pipelines.alerting.steady import Steady
+from pipelines.database.limits import OPEN_MAX, REMEMBERED_MAX
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What a step leaves for the next one."""
+
+    alerts: tuple[Alert, ...] = ()
+    groups: Mapping[str, Group] = field(default_factory=dict)
+    """By their keys."""
+    clock: Steady = field(default_factory=Steady)
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """What a step came to."""
+
+    known: Known
+    changes: tuple[Change, ...] = ()
+    notices: tuple[Notice, ...] = ()
+    outcomes: Mapping[str, Outcome] = field(default_factory=dict)
+    """Of the rules that were judged, by name."""
+    muted: Mapping[str, str] = field(default_factory=dict)
+    """Fingerprints of alerts of which nobody is told now, and why."""
+    left_out: Mapping[str, int] = field(default_factory=dict)
+    """How many alerts of which rules did not begin, since too many are open."""
+
+
+def judge(
+    known: Known,
+    rules: Sequence[Rule],
+    looked: Looked,
+    *,
+    now_us: int,
+    of_lake_alone: bool = False,
+    owners: Sequence[Owned] = (),
+    answering: Answering = answered,
+) -> Decided:
+    """Hold the rules in force against a look at gold; nobody is told yet.
+
+    of_lake_alone: gold is as it was, only what is said of the lake itself is judged, for that
+    changes with the clock. So it is while gold is made anew: what it tells of the past ends nothing
+    that goes on, and what was told then is not told again. owners: whose alerts are where their
+    rules name nobody. answering: what works out the queries of rules.
+    """
+    clock = known.clock.advanced(looked.data_us, now_us)
+    of_lake_alone = of_lake_alone or clock.is_of_the_past
+    data_us = now_us if clock.data_us is None else clock.data_us
+    at, of_lake = Now(data_us, clock.total_us), Now(data_us, clock.process_us)
+    of_rule: defaultdict[str, list[Alert]] = defaultdict(list)
+    for alert in known.alerts:
+        of_rule[alert.rule].append(alert)
+    judged = [rule for rule in rules if rule.is_of_lake or not of_lake_alone]
+    outcomes = evaluate(judged, looked, of_rule, answering=answering)
+    polled = PolledFacts(looked.reached)
+    kept: list[Alert] = []
+    changes: list[Change] = []
+    for rule in judged:
+        stepped = life_cycle.step(
+            *(rule, of_rule.pop(rule.name, ()), outcomes[rule.name]),
+            of_lake if rule.is_of_lake else at,
+            gone=looked.gone,
+            owners=owners,
+            polled=polled,
+        )
+        kept += stepped.alerts
+        changes += stepped.changes
+    for rule in rules:
+        kept += of_rule.pop(rule.name, ())
+    orphans = life_cycle.without_rule((one for ones in of_rule.values() for one in ones), at)
+    kept += orphans.alerts
+    changes += orphans.changes
+    held = bounded(
+        kept,
+        changes,
+        before={alert.fingerprint: alert for alert in known.alerts},
+        told={one for group in known.groups.values() for one in group.told},
+        most=(OPEN_MAX, REMEMBERED_MAX),
+    )
+    alerts = tuple(sorted(held.alerts, key=lambda one: one.fingerprint))
+    return Decided(
+        Known(alerts, known.groups, clock),
+        tuple(held.changes),
+        outcomes=outcomes,
+        left_out=held.left_out,
+    )
+
+
+def tell(
+    decided: Decided,
+    rules: Sequence[Rule],
+    routing: Routing,
+    *,
+    silences: Iterable[Silence],
+    now_us: int,
+) -> Decided:
+    """The same step, with whom to tell what by now."""
+    known = decided.known
+    grouped = grouping.step(
+        known.groups,
+        known.alerts,
+        routing,
+        silences=silences,
+        rules={rule.name: rule for rule in rules},
+        now_us=now_us,
+    )
+    alerts, changes = _with_muted(known.alerts, grouped.muted)
+    return replace(
+        decided,
+        known=replace(known, alerts=alerts, groups=grouped.groups),
+        changes=(*decided.changes, *changes),
+        notices=grouped.notices,
+        muted=grouped.muted,
+    )
+
+
+def _with_muted(
+    alerts: Sequence[Alert], muted: Mapping[str, str]
+) -> tuple[tuple[Alert, ...], list[Change]]:
+    """The alerts with why nobody is told of them. One that fires no more is told as over, muted or
+    not: of it nothing changes here."""
+    kept: list[Alert] = []
+    changes: list[Change] = []
+    for alert in alerts:
+        why = muted.get(alert.fingerprint, "")
+        if why == alert.muted:
+            kept.append(alert)
+            continue
+        shown = replace(alert, muted=why)
+        kept.append(shown)
+        if why:
+            changes.append(Change(ChangeKind.MUTED, shown))
+        elif alert.state not in (State.PENDING, State.RESOLVED):
+            changes.append(Change(ChangeKind.UNMUTED, shown))
+        else:
+            changes.append(Change(ChangeKind.NOTED, shown))
+    return tuple(kept), changes

@@ -1,1 +1,0 @@
-"""The changes; each names the one before it."""

@@ -1,0 +1,1 @@
+"""What every room may use: settings, moments, numbers in words, options of commands."""

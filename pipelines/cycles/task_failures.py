@@ -1,0 +1,37 @@
+"""Carries an executor's failure to the driver as a value.
+
+Place in the walk: between an executor's work and the driver that collects it, in cycles and in
+checks. An error that is raised in an executor comes to the driver as a report of some fifty lines
+of Python and Java, which Spark prints besides; ours is one sentence for a person, so it travels as
+one. Whoever collects raises it again.
+
+Invariant: only errors that are sentences already travel so (TidemarkError); a bug keeps its trace.
+Absent on purpose: trying again within Spark, which the driver does with the whole cycle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final
+
+from engine.foundation.errors import LakeError, TidemarkError
+
+FAILED: Final = "failed: "
+"""What is done begins with a brace."""
+
+
+def told(work: Callable[[], Iterable[str]]) -> Iterator[str]:
+    """What the work reports; behind it, why it ended early."""
+    try:
+        yield from work()
+    except TidemarkError as error:
+        yield f"{FAILED}{error}"
+
+
+def done(answers: Iterable[str]) -> list[str]:
+    """What was reported on work that was done. LakeError, in the words of the first that failed."""
+    found = list(answers)
+    for answer in found:
+        if answer.startswith(FAILED):
+            raise LakeError(answer.removeprefix(FAILED))
+    return found

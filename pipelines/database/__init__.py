@@ -1,0 +1,1 @@
+"""The SQL database that alerting, jobs, operations and sign-in share."""

@@ -1,0 +1,11 @@
+"""Migrations of the tables, one file per change; applied in order when a database opens."""
+
+from __future__ import annotations
+
+from typing import Final
+
+NEWEST: Final = "0007"
+"""The revision of the last file: a database that says it is of it is opened as it is."""
+
+VERSIONS: Final = "tidemark_versions"
+"""The table in which a database says of which revision it is."""

@@ -1,0 +1,12 @@
+"""Alembic's environment: runs an upgrade on the given connection and transaction."""
+
+from __future__ import annotations
+
+from alembic import context
+
+context.configure(
+    connection=context.config.attributes["connection"],
+    version_table=context.config.attributes["version_table"],
+    transactional_ddl=True,
+)
+context.run_migrations()

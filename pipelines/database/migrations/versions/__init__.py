@@ -1,0 +1,1 @@
+"""The migrations; each names the one before it."""

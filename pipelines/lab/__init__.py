@@ -1,0 +1,1 @@
+"""JupyterLab on the investigation notebooks."""

@@ -1,0 +1,1 @@
+"""The tables of a lake without their meaning: schemas, logs, files, leases, appends."""

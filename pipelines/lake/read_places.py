@@ -1,0 +1,57 @@
+"""Records how far each reader by version range has come; upkeep keeps what it still needs.
+
+Place in the walk: a driver notes here where its newest plan begins, after that plan is recorded and
+before its first file is read; upkeep asks before it vacuums or drops. One small file a reader.
+
+Invariant: a place noted is never ahead of what may still be read: it is where the last recorded
+plan begins, not where it ends. Absent on purpose: the places that a driver goes on from. Those are
+its own, recorded with its plan; these may be older, and losing them costs only a detour by the
+snapshot.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Final
+
+from engine.foundation.errors import LakeError
+from pipelines.lake.lake import Lake
+from pipelines.lake.small_files import SmallFiles
+
+READERS: Final = ("pipeline",)
+"""Everybody who reads tables of a lake by version range."""
+
+_FOLDER: Final = "readers"
+
+
+def note_places(lake: Lake, reader: str, versions: Mapping[str, int]) -> None:
+    """Note that `reader` has read each table (`bronze/NAME`) up to the commit of that version, and
+    will not read before it again."""
+    assert reader in READERS, "upkeep asks for those alone"
+    data = json.dumps({"reader": reader, "versions": dict(versions)}).encode()
+    SmallFiles(lake).replace(_address(lake, reader), data)
+
+
+def noted_places(lake: Lake) -> dict[str, dict[str, int]]:
+    """Reader -> table -> version. Raises LakeError when a note is damaged: to vacuum without it
+    could take away what a reader needs."""
+    found: dict[str, dict[str, int]] = {}
+    files = SmallFiles(lake)
+    for reader in READERS:
+        held = files.read(_address(lake, reader))
+        if held is None:
+            continue
+        try:
+            versions = json.loads(held.data)["versions"]
+            found[reader] = {str(name): int(version) for name, version in versions.items()}
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise LakeError(
+                f"{_address(lake, reader)} is damaged ({error}): remove it; the reader notes its "
+                "places again with its next cycle"
+            ) from error
+    return found
+
+
+def _address(lake: Lake, reader: str) -> str:
+    return f"{lake.state(_FOLDER)}/{reader}.json"

@@ -1,0 +1,49 @@
+"""Converts declared columns to Arrow schemas, for all tables.
+
+Place in the walk: beside everything that reads or writes a table without Spark, in the driver and
+in executors. Invariant: timestamps are microseconds UTC. Absent on purpose: Delta, and Spark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import pyarrow as pa
+
+from engine.telemetry.tables import Column, ColumnType
+
+_RANGE: Final = pa.struct([("from_offset", pa.int64()), ("to_offset", pa.int64())])
+_OWNED: Final = pa.struct(
+    [
+        ("topic", pa.string()),
+        ("queue_id", pa.int32()),
+        ("committed", pa.int64()),
+        ("pulled", pa.int64()),
+    ]
+)
+_ARROW: Final = {
+    ColumnType.STRING: pa.string(),
+    ColumnType.INT: pa.int32(),
+    ColumnType.LONG: pa.int64(),
+    ColumnType.BOOLEAN: pa.bool_(),
+    ColumnType.TIMESTAMP: pa.timestamp("us", tz="UTC"),
+    ColumnType.DATE: pa.date32(),
+    ColumnType.STRINGS: pa.list_(pa.string()),
+    ColumnType.RANGES: pa.list_(_RANGE),
+    ColumnType.OWNED_QUEUES: pa.list_(_OWNED),
+    ColumnType.TABLE_COUNTS: pa.list_(pa.struct([("table", pa.string()), ("rows", pa.int64())])),
+}
+
+KEY_TEXT: Final = pa.dictionary(pa.int32(), pa.string())
+"""Texts that repeat: clusters, groups, topics, clients. In facts and in states alike."""
+
+QUEUE: Final = ("cluster", "broker", "group", "topic", "queue_id")
+"""The columns that name a queue as a group reads it, in gold."""
+
+
+def arrow_schema(columns: Sequence[Column]) -> pa.Schema:
+    """The declared columns in Arrow's types; timestamps are microseconds UTC."""
+    return pa.schema(
+        [pa.field(column.name, _ARROW[column.type], column.nullable) for column in columns]
+    )

@@ -1,0 +1,138 @@
+"""Figures of a group that is behind, and the findings that tests of causes return.
+
+Place in the walk: `causes.marks` and `causes.told` → the tests of `causes.members`,
+`causes.queues` and `causes.load` → rows of lag_causes. Invariant: a finding names a figure, what it
+is held against, and the unit of both. Absent on purpose: tests, and sentences
+(`pipelines/sentences/causes`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+
+CAUSES: Final = (
+    "NONE",
+    "UNKNOWN",
+    "STANDING_QUEUES",
+    "PAUSED",
+    "NO_MEMBERS",
+    "LISTENERS_SATURATED",
+    "SLOW_LISTENER",
+    "FLOW_CONTROL_COUNT",
+    "FLOW_CONTROL_BYTES",
+    "FLOW_CONTROL_SPAN",
+    "HOT_QUEUE",
+    "LAGGING_QUEUE",
+    "HOT_KEY",
+    "FEWER_QUEUES_THAN_MEMBERS",
+    "MEMBERS_WITHOUT_QUEUES",
+    "RETRIES",
+    "BURST",
+    "COLD_READS",
+    "REBALANCE_FLAPPING",
+)
+"""Their order is the number of their bit: append only."""
+
+Row = Mapping[str, Any]
+
+
+class QueueFigures(NamedTuple):
+    """A queue that is further behind than it may be. A tuple, for there are very many."""
+
+    topic: str
+    queue_id: int
+    lag: int
+    given: int
+    """Messages sent to it in the present slot and the one before."""
+    late: int
+    """Messages beyond what it may be behind: a few, or those of the last seconds."""
+
+
+class TopicFigures(NamedTuple):
+    """All queues of a topic that the group reads."""
+
+    queues: int
+    given: int
+    """Messages sent to them in the present slot and the one before."""
+
+
+@dataclass(slots=True)
+class Figures:
+    """What is known of a group at a tick. Not frozen, which takes three times as long to make."""
+
+    group: str
+    broker: str
+    tick_us: int
+    slot_us: int
+    span_us: int
+    """From the beginning of the slot before the present one."""
+    slots_known: int
+    """Slots up to the present one in which the group was there."""
+    lag: int
+    """Over the queues whose lag is known."""
+    members: int | None
+    given: Sequence[int]
+    """Messages sent in each slot, oldest first."""
+    consumed: int
+    """Messages consumed within the span, retried ones apart."""
+    retried: int
+    queues: Sequence[QueueFigures] = ()
+    """Those that are late; retry queues are not among them, nor among those of `topics`."""
+    topics: Mapping[str, TopicFigures] = field(default_factory=dict)
+    stats: Sequence[Row] = ()
+    """Newest consume_stats of each member and topic, with calm_us: how long calls took before the
+    group fell behind.
+    """
+    keys: Sequence[Row] = ()
+    """Newest client_windows in which keys were reported."""
+    rests: Sequence[Row] = ()
+    """Newest client_windows whose pulls rest for SPAN."""
+    changes: Sequence[Row] = ()
+    """Members that came and went lately: event_us, client_id, kind."""
+    cold: Sequence[Row] = ()
+    """cold_reads of the last moments."""
+    was_hot: tuple[str, int] | None = None
+    """The queue that was reported to be hot a moment ago: topic and number."""
+    is_part: bool = False
+    """Is the lag of a queue unknown?"""
+    standing: str | None = None
+    """Why queues of the group do not move, in the words of its state."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One cause."""
+
+    cause: str
+    evidence: str
+    measured: int | None = None
+    expected: int | None = None
+    unit: str | None = None
+    share_percent: int | None = None
+    topic: str | None = None
+    queue_id: int | None = None
+    client_id: str | None = None
+
+
+def length_ms(row: Row) -> int | None:
+    """How long calls of a member take: their p99, or their mean where that is all it reports."""
+    if row["consume_ms_p99"] is not None:
+        return int(row["consume_ms_p99"])
+    return None if row["consume_us_mean"] is None else round(row["consume_us_mean"] / 1000)
+
+
+def by_member(group: Figures, *told: str) -> list[Row]:
+    """One row of each member that reports these figures, which are its own, not a topic's."""
+    rows = {
+        row["client_id"]: row
+        for row in sorted(group.stats, key=lambda row: (row["client_id"], row["calls"] or 0))
+        if all(row[name] is not None for name in told)
+    }
+    return list(rows.values())
+
+
+def percent(part: int, whole: int) -> int | None:
+    """So much of a whole; None without one."""
+    return None if whole <= 0 else part * 100 // whole

@@ -1,0 +1,45 @@
+"""`tidemark jobs install`, beside the other commands of the scheduler on jobs.
+
+The scheduler does not know the platform's own jobs; this room adds the command that installs them.
+Absent on purpose: what the jobs are (`installing`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from pipelines.base.command_options import DatabaseOption, JsonOption, PreviewOption, echo_json
+from pipelines.own_jobs.installing import install
+from pipelines.scheduler.commands.app import app
+from pipelines.scheduler.commands.jobs import jobs
+from pipelines.scheduler.commands.preview import asked
+
+__all__ = ["app"]
+
+
+@jobs.command("install")
+def install_own_jobs(
+    app_name: Annotated[str, typer.Option("--app", help="Of the executor.")] = "tidemark",
+    zone: Annotated[str, typer.Option(help="IANA zone of their times.")] = "UTC",
+    send: Annotated[
+        list[str] | None, typer.Option("--send", help="Receiver of reports; repeatable.")
+    ] = None,
+    paused: Annotated[bool, typer.Option("--paused", help="Start none of them.")] = False,
+    preview: PreviewOption = False,
+    database: DatabaseOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Make the platform's own jobs, those that are missing; what is there stays as it is."""
+    with asked(database, is_preview=preview) as at:
+        done = install(at.desk, app=app_name, zone=zone, send=send or (), is_started=not paused)
+        if preview:
+            at.answer({}, "", as_json=as_json)
+            return
+    if as_json:
+        echo_json([asdict(one) for one in done])
+        return
+    for one in done:
+        typer.echo(f"{one.job_id}  {one.title}  {'made' if one.is_new else 'there already'}")

@@ -1,0 +1,1 @@
+"""Gold as readers see it: the last complete cycle, at a moment, with what is not known."""

@@ -1,0 +1,170 @@
+"""Emitters: how far each has been judged, and whether its clock can be trusted.
+
+Place in the walk: emitter_health, lifecycle and a `Moment` → a row an emitter, for `tm.emitters()`
+and the pages' header. Invariant: a verdict on an emitter is that of all that it reported; what is
+unknown says why. Absent on purpose: the wall clock of the reader.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+import polars as pl
+
+from pipelines.base.settings import CLOCK_SKEW_ALLOWED_US, MS_US
+from pipelines.base.wording import duration
+from pipelines.marts.judging.ticks import is_made_good, is_set_by
+from pipelines.reading.moment import Moment, is_observer
+from pipelines.reading.reading import LOOK_BACK, Reading
+from pipelines.sentences.figures import moment as moment_of
+
+EMITTERS: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
+    "emitter": pl.String,
+    "state": pl.String,
+    "reason": pl.String,
+    "judged_to": pl.Datetime("us", "UTC"),
+    "clock_skew_ms": pl.Int64,
+    "clock_skew_reason": pl.String,
+    "notes": pl.String,
+}
+"""state: OK, UNKNOWN or ENDED (its broker was taken out for good). reason: why all of it is
+unknown, or since when it is gone; null when it is known. notes: which clients say nothing of what
+they hold; null: none is known to."""
+_EVENTS: Final = "kind IN ('BOOT', 'SNAPSHOT', 'SPOOL_LOSS', 'CLOCK_STEPPED')"
+_SKEW: Final = ("observed_at", "emitter", "seq_to", "clock_skew_ms", "clock_skew_reason")
+Row = dict[str, Any]
+GROUPS_NAMED_MAX: Final = 5
+"""Groups in a note; further ones are counted."""
+
+
+def emitters_at(reading: Reading) -> pl.DataFrame:
+    """A row an emitter, the one judged least far first."""
+    newest = reading.moment.present
+    if newest is None:
+        return pl.DataFrame(schema=EMITTERS)
+    since = newest - LOOK_BACK
+    told = reading.rows("emitter_health", since=since, columns=_SKEW).sort("observed_at", "seq_to")
+    skews = {row["emitter"]: row for row in told.to_dicts()}
+    unknown = {**_unknown_by_events(reading, since), **reading.moment.unknown}
+    ended = {one.emitter: one.ended_at for one in reading.moment.ended}
+    notes = _notes(reading)
+    rows = []
+    for one in reading.moment.reached:
+        skew = skews.get(one.emitter, {})
+        known = skew.get("clock_skew_ms") is not None
+        rows.append(
+            {
+                "emitter": one.emitter,
+                "state": _state(one.emitter, unknown, ended),
+                "reason": _gone_since(ended.get(one.emitter)) or unknown.get(one.emitter),
+                "judged_to": one.judged_to,
+                "clock_skew_ms": skew.get("clock_skew_ms"),
+                "clock_skew_reason": None if known else skew.get("clock_skew_reason", "NOT_TOLD"),
+                "notes": notes.get(one.emitter),
+            }
+        )
+    return pl.DataFrame(rows, schema=EMITTERS).sort("judged_to", "emitter")
+
+
+def silent_clients(reading: Reading, *conditions: str) -> pl.DataFrame:
+    """Which clients said of late that they say nothing: emitter, group and words, in order."""
+    newest = reading.moment.present
+    since = None if newest is None else newest - LOOK_BACK
+    found = reading.facts("lifecycle", "kind = 'SAYS_NOTHING'", *conditions, since=since)
+    words = pl.col("detail").fill_null("a client says nothing of what it holds")
+    return found.select("emitter", "group", words.alias("words")).unique().sort(pl.all())
+
+
+def _notes(reading: Reading) -> dict[str, str]:
+    """Per emitter which kinds of clients say nothing, and of which groups."""
+    said = silent_clients(reading).group_by("emitter", "words", maintain_order=True).agg("group")
+    notes: dict[str, list[str]] = {}
+    for emitter, words, groups in said.iter_rows():
+        more = len(groups) - GROUPS_NAMED_MAX
+        named = ", ".join(groups[:GROUPS_NAMED_MAX]) + (f" and {more} more" if more > 0 else "")
+        notes.setdefault(emitter, []).append(f"{words} (group {named})")
+    return {emitter: "; ".join(words) for emitter, words in notes.items()}
+
+
+def _state(emitter: str, unknown: Mapping[str, str], ended: Mapping[str, Any]) -> str:
+    if emitter in ended:
+        return "ENDED"
+    return "UNKNOWN" if emitter in unknown else "OK"
+
+
+def _gone_since(ended_at: datetime | None) -> str | None:
+    return (
+        None if ended_at is None else f"its broker was taken out for good at {moment_of(ended_at)}"
+    )
+
+
+def _unknown_by_events(reading: Reading, since: Any) -> dict[str, str]:
+    """Emitters that lost rows and had no snapshot since, or whose clock is not the time."""
+    lost: dict[str, Row] = {}
+    set_back: dict[str, Row] = {}
+    for row in reading.facts("lifecycle", _EVENTS, since=since).sort("emitter", "seq").to_dicts():
+        emitter, kind = row["emitter"], row["kind"]
+        if kind == "SPOOL_LOSS":
+            lost[emitter] = row
+        elif kind == "SNAPSHOT" and emitter in lost:
+            if is_made_good(lost[emitter]["seq"], row["seq_from"]):
+                del lost[emitter]
+        elif kind == "BOOT":
+            set_back.pop(emitter, None)
+        elif kind == "CLOCK_STEPPED":
+            step_ms = row["step_ms"] or 0
+            if step_ms < 0 and is_set_by(step_ms * MS_US):
+                set_back[emitter] = row
+    told = {
+        emitter: f"rows were lost at {moment_of(row['event_time'])}, and no snapshot came since"
+        for emitter, row in lost.items()
+    }
+    for one in reading.moment.reached:
+        step = set_back.get(one.emitter)
+        if step is None:
+            continue
+        back = timedelta(milliseconds=-step["step_ms"])
+        if one.judged_to < step["event_time"] + back:
+            by = duration(-step["step_ms"])
+            told[one.emitter] = f"its clock was set back by {by} at {moment_of(step['event_time'])}"
+    return told
+
+
+def watched_text(moment: Moment, emitters: Iterable[str] | None = None) -> str | None:
+    """How far what is shown may be off, since brokers are watched from outside: all of them, or of
+    these emitters; None: none is.
+    """
+    wanted = None if emitters is None else set(emitters)
+    seen = [
+        one
+        for one in moment.reached
+        if is_observer(one.emitter) and (wanted is None or one.emitter in wanted)
+    ]
+    return polled_text([one.report_each_ms for one in seen]) if seen else None
+
+
+def polled_text(each_ms: Iterable[int | None]) -> str:
+    """How far what observers report may be off, who ask so often; None: one has not said."""
+    periods = [one for one in each_ms if one is not None]
+    if not periods:
+        return "watched from outside"
+    each, most = duration(min(periods)), duration(max(periods))
+    often = each if each == most else f"{each} to {most}"
+    return f"watched from outside each {often}: times are right to ± {most}"
+
+
+def skew_sentences(emitters: pl.DataFrame) -> list[str]:
+    """What is said of clocks that are too far from that of the lake."""
+    limit_ms = CLOCK_SKEW_ALLOWED_US // MS_US
+    far = emitters.filter(pl.col("clock_skew_ms").abs() > limit_ms)
+    return [_skew_text(row) for row in far.to_dicts()]
+
+
+def _skew_text(row: Row) -> str:
+    skew_ms = row["clock_skew_ms"]
+    if skew_ms > 0:
+        return f"the clock of {row['emitter']} is {duration(skew_ms)} ahead of its shipper's"
+    by = duration(-skew_ms)
+    return f"the clock of {row['emitter']} is behind its shipper's, or its rows come late, by {by}"

@@ -1,0 +1,101 @@
+"""`tidemark jobs glue`: lists, shows, edits and rolls back the sources of a job.
+
+Absent on purpose: work.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pipelines.base.command_options import DatabaseOption, JsonOption, PreviewOption, echo_json
+from pipelines.scheduler.commands.context import JobArgument, moment, opened_desk, text_of
+
+glue = typer.Typer(no_args_is_help=True, help="Sources that are sent to executors; versions.")
+
+RemarkOption = Annotated[str, typer.Option(help="Why, for the list of versions.")]
+VersionArgument = Annotated[int, typer.Argument(help="The number of the version.")]
+
+
+@glue.command("list")
+def list_versions(
+    job_id: JobArgument, database: DatabaseOption = None, as_json: JsonOption = False
+) -> None:
+    """The versions that are kept, thirty at most; the newest, which the job has, first."""
+    with opened_desk(database) as desk:
+        found = desk.glue_of(job_id)
+    if as_json:
+        echo_json([asdict(version) for version in found])
+        return
+    for one in found:
+        told = f"{one.glue_id}  {moment(one.changed_ms)}  {one.author}  {one.glue_type}"
+        typer.echo(f"{told}  {len(one.source):,} characters  {one.remark}".rstrip())
+
+
+@glue.command("show")
+def show(
+    job_id: JobArgument,
+    version: Annotated[int | None, typer.Argument(help="Else the newest.")] = None,
+    database: DatabaseOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """The source itself, as it is sent."""
+    from pipelines.scheduler.refusals import no_such
+
+    with opened_desk(database) as desk:
+        found = [one for one in desk.glue_of(job_id) if version in {None, one.glue_id}]
+    if not found:
+        raise no_such("version", version or "of a source", key="version", where=f"job {job_id}")
+    if as_json:
+        echo_json(asdict(found[0]))
+    else:
+        typer.echo(found[0].source, nl=False)
+
+
+@glue.command("edit")
+def edit(
+    job_id: JobArgument,
+    file: Annotated[Path, typer.Argument(help="The new source; `-`: standard input.")],
+    glue_type: Annotated[
+        str | None, typer.Option("--type", help="GLUE_SHELL, GLUE_PYTHON, ...; else as it is.")
+    ] = None,
+    remark: RemarkOption = "",
+    preview: PreviewOption = False,
+    database: DatabaseOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Give the job another source."""
+    from engine.foundation.errors import ConfigError
+    from pipelines.scheduler.commands.output import answer_source
+    from pipelines.scheduler.job_settings import BEAN
+
+    with opened_desk(database, is_trial=preview) as desk:
+        settings = desk.job(job_id).settings
+        if (glue_type or settings.glue_type) == BEAN:
+            raise ConfigError("type", BEAN, "--type of the source: the job runs a handler")
+        changed = replace(
+            settings, glue_type=glue_type or settings.glue_type, glue_source=text_of(file)
+        )
+        done = desk.edit_job(job_id, changed, remark=remark)
+        answer_source(desk, done, settings, is_preview=preview, as_json=as_json)
+
+
+@glue.command("back")
+def back(
+    job_id: JobArgument,
+    version: VersionArgument,
+    remark: RemarkOption = "",
+    preview: PreviewOption = False,
+    database: DatabaseOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Give it a source again that it had, as a new version."""
+    from pipelines.scheduler.commands.output import answer_source
+
+    with opened_desk(database, is_trial=preview) as desk:
+        settings = desk.job(job_id).settings
+        done = desk.roll_back(job_id, version, remark=remark)
+        answer_source(desk, done, settings, is_preview=preview, as_json=as_json)

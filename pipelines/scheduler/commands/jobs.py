@@ -1,0 +1,235 @@
+"""`tidemark jobs`: lists, shows and changes jobs, with previews and JSON output.
+
+Absent on purpose: work.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+from typing import Annotated
+
+import typer
+
+from engine.foundation.errors import ConfigError
+from pipelines.base.command_options import DatabaseOption, JsonOption, PreviewOption, echo_json
+from pipelines.scheduler.commands.context import JobArgument, SettingsArgument, moment, opened_desk
+from pipelines.scheduler.commands.glue import glue
+from pipelines.scheduler.commands.imports import imports
+from pipelines.scheduler.commands.preview import asked
+from pipelines.scheduler.commands.runs import one_run
+from pipelines.scheduler.commands.workflows import workflow
+
+jobs = typer.Typer(no_args_is_help=True, help="Jobs: list, show, add, start, pause, run, ...")
+jobs.add_typer(workflow, name="workflow")
+jobs.add_typer(glue, name="glue")
+jobs.add_typer(imports)
+jobs.add_typer(one_run)
+
+
+@jobs.command("list")
+def list_jobs(
+    database: DatabaseOption = None,
+    after: Annotated[int, typer.Option(help="Those with greater numbers.")] = 0,
+    as_json: JsonOption = False,
+) -> None:
+    """The jobs, by number; a thousand at a time."""
+    with opened_desk(database) as desk:
+        found = desk.jobs_after(after)
+    if as_json:
+        echo_json([asdict(job) for job in found])
+        return
+    for job in found:
+        told = job.settings
+        when = f"{told.schedule_kind} {told.schedule_text}".strip()
+        next_one = "paused" if not job.is_active else moment(job.next_ms)
+        if job.wrong_because:
+            next_one += f"  cannot be: {job.wrong_because}"
+        typer.echo(f"{job.job_id}  {told.title}  {when}  {next_one}")
+
+
+@jobs.command("show")
+def show(job_id: JobArgument, database: DatabaseOption = None, as_json: JsonOption = False) -> None:
+    """All that is known of a job."""
+    with opened_desk(database) as desk:
+        job = desk.job(job_id)
+    if as_json:
+        echo_json(asdict(job))
+        return
+    for name, value in {**asdict(job.settings), "is_active": job.is_active}.items():
+        typer.echo(f"{name}: {value}")
+    typer.echo(f"next: {moment(job.next_ms)}")
+    if job.stopped_because:
+        typer.echo(f"stopped: {job.stopped_because}")
+    if job.wrong_because:
+        typer.echo(f"cannot be: {job.wrong_because}")
+
+
+@jobs.command("add")
+def add(
+    group: Annotated[str, typer.Option(help="The application whose executors run it.")],
+    settings: SettingsArgument = None,
+    preview: PreviewOption = False,
+    database: DatabaseOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Make a job, and the group when it is new; it runs once it is started. Says its number."""
+    from pipelines.scheduler.job_settings import JobSettings
+    from pipelines.scheduler.setting_names import settings_from
+
+    with asked(database, is_preview=preview) as at:
+        default = {"title": "", "author": at.desk.change.author}
+        told = JobSettings(**default | settings_from(settings or []))
+        at.answer_new(at.desk.add_job(group, told), as_json=as_json)
+
+
+@jobs.command("edit")
+def edit(
+    job_id: JobArgument,
+    settings: SettingsArgument = None,
+    group: Annotated[str | None, typer.Option(help="Another group.")] = None,
+    preview: PreviewOption = False,
+    database: DatabaseOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Change a job; what waits to be sent is cancelled and planned anew. Says what changed."""
+    from pipelines.scheduler.commands.output import answer
+    from pipelines.scheduler.setting_names import settings_from
+
+    with opened_desk(database, is_trial=preview) as desk:
+        changed = replace(desk.job(job_id).settings, **settings_from(settings or []))
+        done = desk.edit_job(job_id, changed, app_name=group)
+        answer(done, now_ms=desk.now_ms, is_preview=preview, as_json=as_json)
+
+
+@jobs.command("copy")
+def copy(
+    job_id: JobArgument,
+    settings: SettingsArgument = None,
+    group: Annotated[str | None, typer.Option(help="Another group than its own.")] = None,
+    preview: PreviewOption = False,
+    database: DatabaseOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Make a job like another, but for what changes; it is paused. Says its number."""
+    from pipelines.scheduler.setting_names import settings_from
+
+    with asked(database, is_preview=preview) as at:
+        same = at.desk.job(job_id).settings
+        changed = {"title": f"copy of {same.title}"[:255], "author": at.desk.change.author}
+        made = replace(same, **changed | settings_from(settings or []))
+        at.answer_new(at.desk.copy_job(job_id, made, app_name=group), as_json=as_json)
+
+
+@jobs.command("start")
+def start(
+    job_id: JobArgument,
+    preview: PreviewOption = False,
+    database: DatabaseOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Have its schedule hold; says when it runs next."""
+    from pipelines.scheduler.commands.output import answer
+
+    with opened_desk(database, is_trial=preview) as desk:
+        done = desk.start_job(job_id)
+        plain = moment(done.job.next_ms if done.job else None)
+        answer(done, now_ms=desk.now_ms, is_preview=preview, as_json=as_json, plain=plain)
+
+
+@jobs.command("pause")
+def pause(
+    job_id: JobArgument,
+    preview: PreviewOption = False,
+    database: DatabaseOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Have it run no more, but by hand."""
+    from pipelines.scheduler.commands.output import answer
+
+    with opened_desk(database, is_trial=preview) as desk:
+        done = desk.pause_job(job_id)
+        answer(done, now_ms=desk.now_ms, is_preview=preview, as_json=as_json)
+
+
+@jobs.command("remove")
+def remove(
+    job_id: JobArgument,
+    preview: PreviewOption = False,
+    database: DatabaseOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Remove it. Its runs stay until they are forgotten."""
+    from pipelines.scheduler.commands.output import answer
+
+    with opened_desk(database, is_trial=preview) as desk:
+        done = desk.remove_job(job_id)
+        plain = f"job {job_id} is removed"
+        answer(done, now_ms=desk.now_ms, is_preview=preview, as_json=as_json, plain=plain)
+
+
+@jobs.command("run")
+def run_once(
+    job_id: JobArgument,
+    parameters: Annotated[str | None, typer.Option(help="Instead of the job's.")] = None,
+    preview: PreviewOption = False,
+    database: DatabaseOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Have it run once, now, by a centre that is there. Says the number of the run."""
+    import secrets
+
+    from pipelines.scheduler.commands.output import answer_run
+
+    with opened_desk(database, is_trial=preview) as desk:
+        job = desk.job(job_id)
+        log_id = desk.run_job(job_id, secrets.token_hex(8), parameters)
+        answer_run(job, None if preview else log_id, parameters, as_json=as_json)
+
+
+@jobs.command("history")
+def history(
+    job_id: JobArgument,
+    before: Annotated[
+        int | None, typer.Option(help="Those older than this run: the last one shown.", min=1)
+    ] = None,
+    state: Annotated[str | None, typer.Option(help="Those of one state, such as FAILED.")] = None,
+    database: DatabaseOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Its runs, the newest first, a line each; a thousand at most. The whole of what a run has said
+    is in `jobs log`, or here with --json.
+    """
+    from pipelines.scheduler.result_words import line_of
+    from pipelines.scheduler.run_life import RunState
+
+    if state is not None and state.upper() not in set(RunState):
+        raise ConfigError("--state", state, f"one of {', '.join(RunState)}")
+    with opened_desk(database) as desk:
+        wanted = None if state is None else RunState(state.upper())
+        found = desk.runs_of(job_id, before=before, state=wanted)
+    if as_json:
+        echo_json([asdict(run) for run in found])
+        return
+    for run in found:
+        why = line_of(run.result_message or run.trigger_message or "")
+        shard = f"{run.shard_index}/{run.shard_total}"
+        typer.echo(f"{run.log_id}  {moment(run.planned_ms)}  {run.state}  {shard}  {why}".rstrip())
+
+
+@jobs.command("next")
+def next_times(
+    job_id: JobArgument,
+    count: Annotated[int, typer.Option(help="So many.", min=1, max=1000)] = 5,
+    database: DatabaseOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """When its schedule would have it run."""
+    with opened_desk(database) as desk:
+        job, now_ms = desk.job(job_id), desk.now_ms
+    schedule = job.settings.schedule
+    times = schedule.upcoming_ms(job.next_ms or schedule.next_ms(now_ms), count=count)
+    if as_json:
+        echo_json(times)
+        return
+    for one in times:
+        typer.echo(moment(one))

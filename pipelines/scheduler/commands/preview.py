@@ -1,0 +1,126 @@
+"""Runs a change of several steps, or rehearses it in a transaction that is undone.
+
+The audit entries of a rehearsal are its preview.
+
+Place in the walk: commands that make jobs, groups and users → here → the desk. A rehearsal carries
+out the whole command in one transaction that is undone at its end, so it is refused as the command
+would be refused, and what the audit has by then is its preview.
+
+Invariant: a rehearsal leaves nothing behind. Absent on purpose: a second idea of what a command
+changes, which could be another than what it does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import typer
+
+from pipelines.base.command_options import echo_json, user_name
+from pipelines.base.wording import with_article
+from pipelines.database.clock import database_ms
+from pipelines.database.database import Database
+from pipelines.database.state import opened
+from pipelines.scheduler.commands.context import acting
+from pipelines.scheduler.commands.output import NOTHING_DONE, answer, answer_new, shown, told_change
+from pipelines.scheduler.service import Desk
+from pipelines.scheduler.store.audit import Noted, changes_in, last_noted, noted_since
+from pipelines.scheduler.store.jobs import Changed
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The desk of a command, and the way to its answer."""
+
+    desk: Desk
+    is_preview: bool
+    _database: Database
+    _since: int
+
+    def answer(self, told: Mapping[str, object], plain: str, *, as_json: bool) -> None:
+        """Say what was done (`plain`, or else what the audit has of it), or what would be."""
+        if not self.is_preview:
+            if as_json:
+                echo_json(told)
+            elif plain:
+                typer.echo(plain)
+            else:
+                author = self.desk.change.author  # Others may change something at the same time.
+                _tell(one for one in self.noted() if one.author == author)
+            return
+        noted = self.noted()
+        if as_json:
+            echo_json({"is_done": False, "changes": [_as_json(one) for one in noted]})
+            return
+        _tell(noted)
+        typer.echo(NOTHING_DONE)
+
+    def answer_new(self, job_id: int, *, as_json: bool) -> None:
+        """The same of a job that is made: with its settings, and the times that it would have."""
+        job = self.desk.job(job_id)
+        if not self.is_preview:
+            answer_new(job, as_json=as_json)
+            return
+        own = f"job:{job_id}"
+        also = [one for one in self.noted() if one.subject != own]
+        made = {
+            name: pair
+            for one in self.noted()
+            if one.subject == own
+            for name, pair in changes_in(one).items()
+        }
+        done = Changed(job_id, "add", made, (), job)
+        now_ms = self.desk.now_ms
+        if as_json:  # The number is not known before the job is there.
+            told = told_change(done, is_done=False, now_ms=now_ms)
+            unnumbered = {"job_id": None, "job": told["job"] | {"job_id": None}}
+            echo_json(told | unnumbered | {"also": [_as_json(one) for one in also]})
+            return
+        _tell(also)
+        set_values = {name: pair for name, pair in made.items() if pair[1] not in ("", 0, None, [])}
+        answer(replace(done, changes=set_values), now_ms=now_ms, is_preview=True, as_json=False)
+
+    def noted(self) -> list[Noted]:
+        """What the command has noted so far."""
+        return noted_since(self._database, self._since)
+
+
+@contextmanager
+def asked(database: str | None, *, is_preview: bool) -> Iterator[Asked]:
+    """The desk at which the user of this process asks; at a preview all that is done is undone."""
+    state = opened(database)
+    try:
+        if is_preview:
+            with state.rehearsal() as rehearsed:
+                yield _asked(rehearsed, is_preview=True)
+        else:
+            yield _asked(state, is_preview=False)
+    finally:
+        state.close()
+
+
+def _asked(database: Database, *, is_preview: bool) -> Asked:
+    desk = Desk(database, acting(database, user_name()), lambda: database_ms(database))
+    return Asked(desk, is_preview, database, last_noted(database))
+
+
+def _tell(noted: Iterable[Noted]) -> None:
+    for one in noted:
+        typer.echo(f"{one.action} {_named(one)}")
+        for name, (old, new) in changes_in(one).items():
+            typer.echo(f"  {name}: {shown(old)} → {shown(new)}")
+
+
+def _named(noted: Noted) -> str:
+    """Of what is new, the name: its number is not known before it is there."""
+    kind, _, number = noted.subject.partition(":")
+    is_new = noted.action == "add" and number.isdigit()
+    return with_article(kind) if is_new else noted.subject
+
+
+def _as_json(noted: Noted) -> dict[str, Any]:
+    made = {name: list(pair) for name, pair in changes_in(noted).items()}
+    return {"action": noted.action, "subject": _named(noted), "changes": made}

@@ -1,0 +1,116 @@
+"""`tidemark jobs workflow`: checks, adds, edits, shows and stops workflows of jobs.
+
+A workflow is a job: `jobs list`, `start`, `pause`, `run`, `history`, `next`, `glue`, `remove` are
+for it too. Absent on purpose: work.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pipelines.base.command_options import DatabaseOption, JsonOption, PreviewOption, echo_json
+from pipelines.scheduler.commands.context import JobArgument, SettingsArgument, opened_desk, text_of
+from pipelines.scheduler.commands.preview import asked
+
+workflow = typer.Typer(no_args_is_help=True, help="Jobs as steps: add, edit, steps, stop, ...")
+
+FileArgument = Annotated[
+    Path, typer.Argument(help="TOML: tables [steps.NAME] with job and after; `-`: standard input.")
+]
+RunArgument = Annotated[int, typer.Argument(help="The number of the workflow's run.")]
+
+
+@workflow.command("check")
+def check(file: FileArgument, as_json: JsonOption = False) -> None:
+    """Say in which order the steps may begin, or what is wrong."""
+    from pipelines.scheduler.workflows import Workflow
+
+    steps = Workflow.parse(text_of(file)).steps
+    if as_json:
+        echo_json([asdict(step) for step in steps])
+        return
+    for step in steps:
+        after = f" after {', '.join(step.after)}" if step.after else ""
+        always = " always" if step.always else ""
+        typer.echo(f"{step.name}: job {step.job_id}{after}{always}")
+
+
+@workflow.command("add")
+def add(
+    group: Annotated[str, typer.Option(help="The group that it belongs to.")],
+    file: FileArgument,
+    settings: SettingsArgument = None,
+    preview: PreviewOption = False,
+    database: DatabaseOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Make a workflow; it runs once it is started. Says its number."""
+    from pipelines.scheduler.job_settings import JobSettings
+    from pipelines.scheduler.setting_names import settings_from
+    from pipelines.scheduler.workflows import WORKFLOW
+
+    source = text_of(file)
+    with asked(database, is_preview=preview) as at:
+        author = at.desk.change.author
+        told = {"title": file.stem, "author": author} | settings_from(settings or [])
+        made = JobSettings(**told | {"glue_type": WORKFLOW, "glue_source": source})
+        at.answer_new(at.desk.add_job(group, made), as_json=as_json)
+
+
+@workflow.command("edit")
+def edit(
+    job_id: JobArgument,
+    file: FileArgument,
+    remark: Annotated[str, typer.Option(help="Why, for the versions.")] = "",
+    preview: PreviewOption = False,
+    database: DatabaseOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Give it other steps; runs under way go on by the old ones."""
+    from pipelines.scheduler.commands.output import answer_source
+    from pipelines.scheduler.workflows import WORKFLOW
+
+    with opened_desk(database, is_trial=preview) as desk:
+        job = desk.job(job_id)
+        changed = replace(
+            job.settings, glue_type=WORKFLOW, glue_source=text_of(file), handler="", timeout_s=0
+        )
+        done = desk.edit_job(job_id, changed, remark=remark)
+        answer_source(desk, done, job.settings, is_preview=preview, as_json=as_json)
+
+
+@workflow.command("steps")
+def steps(
+    log_id: RunArgument, database: DatabaseOption = None, as_json: JsonOption = False
+) -> None:
+    """Where the steps of a run stand, and by which runs."""
+    with opened_desk(database) as desk:
+        found = desk.steps_of(log_id)
+    if as_json:
+        echo_json([asdict(step) for step in found])
+        return
+    for step in found:
+        runs = " ".join(map(str, step.log_ids)) or "-"
+        typer.echo(f"{step.name}  job {step.job_id}  {step.state}  {runs}")
+
+
+@workflow.command("stop")
+def stop(
+    log_id: RunArgument,
+    preview: PreviewOption = False,
+    database: DatabaseOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Begin no further step of a run; what executors have goes on."""
+    with opened_desk(database, is_trial=preview) as desk:
+        is_stopped = desk.stop_run(log_id)
+    if as_json:
+        echo_json({"log_id": log_id, "is_done": is_stopped and not preview})
+    elif preview:
+        typer.echo("it would be stopped" if is_stopped else "it is over")
+    else:
+        typer.echo("stopped" if is_stopped else "it was over")

@@ -1,0 +1,194 @@
+"""Sentences on a duplicate-risk window: what is at risk, why, what came again, how it ended.
+
+Place in the walk: the column `evidence` of gold duplicate_risk_windows, shown beside the figures.
+Invariant: a sentence says nothing that the row's other columns do not. Absent on purpose: deciding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from pipelines.sentences.figures import client as named
+from pipelines.sentences.figures import clock, messages, queue_of, was, whole
+
+OF_ONE_MESSAGE: Final = ("SEND_BACK", "SEND_RETRY", "INVISIBLE_TIME_EXPIRED")
+"""Bases whose windows are about one message, opened and closed at once."""
+
+ENDS: Final = {
+    "TAKEN_OVER": "a later event took over",
+    "TOPIC_GONE": "the topic was deleted",
+    "QUEUES_REMOVED": "nobody reads the queue any more",
+    "GROUP_GONE": "the group was deleted",
+    "SNAPSHOT": "the queue is not there any more",
+}
+ADVICE: Final[Mapping[str, str]] = {
+    "DOUBLE_OWNER": "see whether its members allocate queues alike",
+    "EXPOSURE": "see why the head of the queue is not finished",
+    "INVISIBLE_TIME_EXPIRED": "see why its listener is slower than its invisible time",
+    "OFFSET_STORE_LOST": "see why the offsets file was lost or damaged",
+    "RESET": "see who reset it",
+    "REWIND": "see who set the offset, or whether a broker came back with old offsets",
+    "SEND_BACK": "see why its listener fails",
+    "SEND_RETRY": "see why the producer had no answer",
+}
+"""What to do, by basis, else by cause; of the others it is to take a message twice."""
+Revision = Mapping[str, Any]
+
+
+def evidence(row: Revision) -> str:
+    """The sentences about a revision."""
+    return whole(_opened(row), _seen(row), _beyond(row), _by_two(row), _ended(row), advice(row))
+
+
+def advice(row: Revision) -> str:
+    """What to do about it; nothing of a window in which nothing came again."""
+    is_at_risk = row["state"] == "OPEN" and row["from_offset"] < row["to_offset"]
+    if not is_at_risk and not row["redelivered"] and row["basis"] not in OF_ONE_MESSAGE:
+        return ""
+    basis = "" if row["state"] == "CLOSED" and row["basis"] == "EXPOSURE" else row["basis"]
+    found = ADVICE.get(basis) or ADVICE.get(row["cause"])
+    return found or "see whether its listeners take a message twice without harm"
+
+
+def _opened(row: Revision) -> str:
+    """Who risks what, where, since when, and why."""
+    where = queue_of(row["topic"], row["queue_id"], row["broker"])
+    group, when = f"group {row['group']}", clock(row["opened_us"])
+    if row["basis"] in OF_ONE_MESSAGE:
+        what = "a message" if row["message_id"] is None else f"message {row['message_id']}"
+        return f"{group} got {what} of {where} again at {when}: {_of_one(row)}"
+    if row["basis"] == "REDELIVERY":
+        client = named(row["client_id"])
+        return (
+            f"{group} got messages of {where} again since {when}: pulls went back below what "
+            f"{client} had pulled"
+        )
+    risks = "risked" if row["state"] == "CLOSED" else "risks"
+    count = row["to_offset"] - row["from_offset"]
+    if not count:
+        return f"{group} {risks} no second delivery of {where} since {when}: {_why(row)}"
+    return (
+        f"{group} {risks} a second delivery of {messages(count)} of {where}, {_span(row)}, since "
+        f"{when}: {_why(row)}"
+    )
+
+
+def _span(row: Revision) -> str:
+    return f"[{row['from_offset']}, {row['to_offset']})"
+
+
+def _of_one(row: Revision) -> str:
+    match row["basis"]:
+        case "SEND_BACK":
+            return "it had failed"
+        case "INVISIBLE_TIME_EXPIRED":
+            return "it was not acknowledged within its invisible time"
+    return (
+        "its producer sent it again, and the second copy, at offset "
+        f"{row['from_offset']}, was delivered too"
+    )
+
+
+def _why(row: Revision) -> str:
+    """What put messages at risk, by basis."""
+    client = named(row["client_id"])
+    match row["basis"]:
+        case "DEPARTURE":
+            return _departure(row, client)
+        case "RESTART":
+            return _restart(row)
+        case "OFFSET_FALL" if row["cause"] == "RESET":
+            return f"an operator reset the commit offset from {_fall(row)}"
+        case "OFFSET_FALL":
+            return f"the commit offset fell from {_fall(row)} for no known reason"
+        case "OFFSET_ANSWER":
+            return (
+                f"{named(row['next_client_id'])} was given {row['from_offset']} to begin at when "
+                f"{client} had pulled up to {row['to_offset']}"
+            )
+    if row["state"] == "CLOSED":
+        return f"commits stood still, and a crash of {client} would have repeated {_them(row)}"
+    return f"commits stand still, and a crash of {client} would repeat {_them(row)}"
+
+
+def _fall(row: Revision) -> str:
+    return f"{row['to_offset']} to {row['from_offset']}"
+
+
+def _them(row: Revision) -> str:
+    count = row["to_offset"] - row["from_offset"]
+    return {0: "nothing", 1: "it"}.get(count, "them")
+
+
+def _departure(row: Revision, client: str) -> str:
+    if row["cause"] == "DOUBLE_OWNER":
+        return f"{client} and another member read the queue in turn"
+    verb = "was lost with" if row["cause"] == "CONSUMER_CRASH" else "left the queue with"
+    return f"{client} {verb} {_them(row)} pulled and not committed"
+
+
+def _restart(row: Revision) -> str:
+    begin, end = row["from_offset"], row["to_offset"]
+    if row["cause"] == "REPLAY_AFTER_TRUNCATION":
+        return f"the log lost its tail, and with it {_span(row)} that the group had pulled"
+    is_death = row["cause"] == "BROKER_CRASH"
+    what = "the broker died" if is_death else "its offsets file was lost"
+    if begin == end:
+        return f"{what} when the group was at {end}, and who reads on there repeats nothing"
+    if row.get("all_from_offset") is not None:  # It has gone on since.
+        return f"{what}, readers are given {begin}, and the group is at {end} by now"
+    return f"{what} when the group was at {end}, and readers are given {begin}"
+
+
+def _seen(row: Revision) -> str:
+    """Which messages were delivered again, and to whom; nothing when none were."""
+    count = row["redelivered"]
+    if count <= 0 or row["basis"] in OF_ONE_MESSAGE:
+        return ""
+    least = "" if tells_redeliveries(row) else "at least "
+    return (
+        f"{least}{messages(count)} of [{row['redelivered_from']}, {row['redelivered_to']}) "
+        f"{was(count)} delivered again to {named(row['next_client_id'])}"
+    )
+
+
+def _beyond(row: Revision) -> str:
+    """Why more came again than an event put at risk; nothing when no more did.
+
+    A prediction speaks of the instant of the event. What readers pulled between it and the pull
+    that went back comes again too.
+    """
+    is_predicted = row["basis"] in ("DEPARTURE", "RESTART", "OFFSET_FALL", "OFFSET_ANSWER")
+    end = row["redelivered_to"]
+    if not is_predicted or end is None or end <= row["to_offset"]:
+        return ""
+    return f"those from {row['to_offset']} on had been pulled after the event"
+
+
+def _by_two(row: Revision) -> str:
+    """That two members read the queue; nothing when one does, or when it is over."""
+    begin = row.get("all_from_offset")
+    if begin is None or row["state"] == "CLOSED":
+        return ""
+    return f"two members may read the queue: what one pulls from {begin} on, both do"
+
+
+def _ended(row: Revision) -> str:
+    """How the window ended; nothing while it is open."""
+    if row["told_by"] in ENDS:
+        return ENDS[row["told_by"]]
+    if row["state"] != "CLOSED" or row["redelivered"]:
+        return ""
+    if tells_redeliveries(row):
+        return "nothing came again"
+    return "whether anything came again is unknown: an observer sees only what members hold"
+
+
+def tells_redeliveries(row: Revision) -> bool:
+    """Is it known how many messages came again? Of one message it is. Else its emitter is a
+    broker, `cluster/broker/NUMBER`: an observer's ends in a name, and what a pull brought again
+    cannot be asked for.
+    """
+    *_, last = row["emitter"].split("/")
+    return row["basis"] in OF_ONE_MESSAGE or last.isdecimal() or "/" not in row["emitter"]

@@ -1,0 +1,123 @@
+"""How soon people hear of Go clients of a real RocketMQ that is observed each ten seconds.
+
+`tidemark observe`, `pipeline run` and `alerts run` with a webhook, as a user starts them, on a
+RocketMQ 5.5.0: a member whose listener never returns, and a group whose only member is killed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from demo.processes import Actor, stop_all, tidemark
+from engine.client import Producer
+from engine.protocol.message import Message
+from tests.integration.alerting.receiving_server import Ledger, receiving
+from tests.integration.client.cluster_users import eventually, producing
+from tests.interop.java_clients import JavaChecks
+from tests.interop.real_rocketmq import RealRocketMQ
+from tests.interop.test_observed_go_clients import STUCK, at_hand, go_member
+from tests.interop.test_observed_rocketmq import _sent, observer
+
+STUCK_TOPIC, GONE_TOPIC = "notice-stuck", "notice-gone"
+STUCK_GROUP, GONE_GROUP = "g-stuck", "g-gone"
+STALL_TOLD_WITHIN_S, GONE_TOLD_WITHIN_S = 90, 60
+HEARD_WITHIN_S: Final = 180
+"""Beyond it a rule is taken to be silent."""
+STALLED: Final = ("QueueStalled", "QueueFrozen")
+TELLING = """
+allow_private_hosts = ["127.0.0.1"]
+[[receivers]]
+name = "hook"
+kind = "webhook"
+url = "{url}/hook"
+[routing]
+receiver = "hook"
+group_by = ["alertname"]
+group_wait = "0s"
+group_interval = "1s"
+"""
+
+
+@contextmanager
+def watched(home: Path, ledger: Ledger) -> Iterator[Path]:
+    """`pipeline run` and `alerts run` on the lake that an observer fills."""
+    lake, logs, telling = home / "lake", home / "logs", home / "telling.toml"
+    logs.mkdir()
+    telling.write_text(TELLING.format(url=ledger.url))
+    driver = ("pipeline", "run", "--lake", str(lake), "--no-upkeep", "--checks-every", "0")
+    words = ("alerts", "run", "--lake", str(lake), "--receivers", str(telling))
+    database = ("--database", f"sqlite:///{home / 'tidemark.db'}")
+    actors = [
+        Actor("alerting", tidemark(*words, *database), logs),
+        Actor("pipeline", tidemark(*driver), logs),
+    ]
+    try:
+        for actor in reversed(actors):
+            actor.start()
+        yield lake
+    finally:
+        stop_all(actors)
+
+
+async def heard(ledger: Ledger, rules: tuple[str, ...], group: str, since_s: float) -> float:
+    """How long after `since_s` the webhook had a notice that one of the rules fires."""
+    while time.time() < since_s + HEARD_WITHIN_S:
+        for request in ledger.received:
+            for one in request.told["alerts"]:
+                labels = one["labels"]
+                if labels["alertname"] in rules and labels.get("group") == group:
+                    took_s = time.time() - since_s
+                    summary = one["annotations"]["summary"]
+                    sys.stdout.write(f"{labels['alertname']} after {took_s:.0f} s: {summary}\n")
+                    return took_s
+        await asyncio.sleep(0.2)
+    raise AssertionError(f"nothing of {rules} about {group} within {HEARD_WITHIN_S} s")
+
+
+async def goes_on(producer: Producer, topic: str) -> None:
+    """Three messages a second, until cancelled."""
+    while True:
+        await producer.send(Message(topic, b"quick"))
+        await asyncio.sleep(0.33)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+async def test_a_stuck_go_member_and_the_end_of_another_are_told_in_time(
+    apache_rocketmq: RealRocketMQ, java_checks: JavaChecks, tmp_path: Path
+) -> None:
+    consumers = at_hand(java_checks, tmp_path)
+    if consumers is None:
+        return
+    names = apache_rocketmq.name_server
+    with ExitStack() as stack:
+        ledger = stack.enter_context(receiving())
+        stack.enter_context(observer(apache_rocketmq, tmp_path, period_s=10))
+        async with producing(names, "notice-producer") as producer:
+            for topic in (STUCK_TOPIC, GONE_TOPIC):
+                await eventually(lambda topic=topic: _sent(producer, topic), topic, within_s=60)
+            members = {}
+            for group, topic in ((STUCK_GROUP, STUCK_TOPIC), (GONE_GROUP, GONE_TOPIC)):
+                made = consumers.made("go", names, group, topic, orderly=False, policy="FIRST")
+                members[group] = stack.enter_context(go_member(made))
+                await eventually(members[group].is_ready, f"{group} is there", within_s=60)
+            lake = stack.enter_context(watched(tmp_path, ledger))
+            flow = asyncio.create_task(goes_on(producer, GONE_TOPIC))
+            state = lake / "gold" / "group_state"
+            await eventually(state.exists, "gold has states", within_s=240)
+            await asyncio.sleep(45)
+            await producer.send(Message(STUCK_TOPIC, STUCK))
+            stalled_s = await heard(ledger, STALLED, STUCK_GROUP, time.time())
+            members[GONE_GROUP].end(kill=True)
+            gone_s = await heard(ledger, ("ConsumersGone",), GONE_GROUP, time.time())
+            flow.cancel()
+    assert stalled_s <= STALL_TOLD_WITHIN_S
+    assert gone_s <= GONE_TOLD_WITHIN_S

@@ -1,0 +1,90 @@
+"""Every sentence of the catalogue keeps the rules by which somebody can read it at 3 a.m."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+
+import pytest
+
+from pipelines.alerting.files import shipped_files
+from pipelines.marts.causes.finding import CAUSES
+from pipelines.sentences import causes, stalls
+from tests import sentences
+
+RULES = {
+    "a moment without its zone": r"\d\d:\d\d:\d\d(?! UTC)",
+    "thousands without their comma": r"(?<!offset )(?<![\d,.A-Za-z@#/:[])\d{4,}(?![\d:)-])",
+    "a raw moment": r"\b1[5-9]\d{8,}\b",
+    "an unknown in place of a figure": r"\bNone\b|\bnan\b|unknown to unknown|\b-1\b",
+    "a plural of one": r"(?<![\d,.])1 (messages|queues|groups|members)\b",
+    "one of many": r"(?<![\d,.])(?!1 )[\d,]+ (message|queue|group|member)\b(?!s)",
+    "a stop doubled": r"\.\.|;;|,,|; ;|: :|\s[;,.]",
+    "an id as it came": r"#\d{9,}",
+    "an article of another word": r"(?<![-\w])(?:[aA] [aeioAEIO]|[aA]n [bcdfgjklmnpqrstvwxyz])",
+}
+ENTRIES = [
+    pytest.param(said, id=f"{subject} {number}: {name}")
+    for subject, of_subject in sentences.SUBJECTS.items()
+    for number, (name, said) in enumerate(of_subject(), 1)
+]
+WHOLE = [said for _, said in sentences.of_stalls()]
+CAUSES_SAID = [*sentences.of_causes()]
+
+
+@pytest.mark.parametrize("said", ENTRIES)
+def test_a_sentence_can_be_read(said: str) -> None:
+    found = {
+        rule: match[0] for rule, pattern in RULES.items() if (match := re.search(pattern, said))
+    }
+    assert not found, said
+    clauses = [one.strip().lower() for one in re.split(r"[;:.](?:\s|$)", said) if one.strip()]
+    assert len(clauses) == len(set(clauses)), f"a clause stands twice: {said}"
+
+
+def test_what_is_wrong_comes_first_and_is_short() -> None:
+    for said in WHOLE:
+        headline, *_ = said.split(". ")
+        assert headline[0].isupper(), said
+        assert said.endswith("."), said
+        assert len(headline) <= stalls.HEADLINE_MAX, headline
+        assert "orders" in headline, f"it names the queue: {headline}"
+        assert "shipping" in headline, f"it names the group: {headline}"
+
+
+def test_a_risk_and_a_new_life_begin_with_whom_and_where_and_end_with_a_stop() -> None:
+    left = "a topic that was left"  # A clause of a line that names the group, with its time.
+    for name, said in (*sentences.of_risks(), *sentences.of_lives()):
+        headline, *_ = said.split(". ")
+        assert name == left or re.match(r"(Group shipping|Topic orders) ", said), said
+        assert name == left or said.endswith("."), said
+        assert len(headline) <= stalls.HEADLINE_MAX or "ranges" in name, headline
+
+
+def test_every_cause_is_in_the_catalogue_and_begins_with_its_group() -> None:
+    assert {name.partition(":")[0] for name, _ in CAUSES_SAID} >= {*CAUSES}
+    for name, said in CAUSES_SAID:
+        headline, *_ = said.split(". ")
+        assert len(headline) <= causes.HEADLINE_MAX, headline
+        assert said.endswith("."), said
+        assert "shipping" in headline or name.startswith("STANDING_QUEUES"), headline
+
+
+def test_a_client_is_named_by_what_tells_it_apart_in_every_sentence() -> None:
+    assert not [said for said in (*WHOLE, *dict(CAUSES_SAID).values()) if "#" in said]
+
+
+def test_every_shipped_rule_names_texts_of_the_package_and_has_none_of_its_own() -> None:
+    own = {
+        rule["name"]: sorted(rule["annotations"])
+        for path in shipped_files()
+        for rule in tomllib.loads(path.read_text(encoding="utf-8")).get("rule", [])
+        if rule["annotations"].keys() != {"texts", "runbook_url"}
+    }
+    assert not {name: keys for name, keys in own.items() if keys != ["texts"]}
+
+
+def test_the_catalogue_is_what_the_templates_say() -> None:
+    assert sentences.PAGE.read_text(encoding="utf-8") == sentences.page(), (
+        "run `python -m tests.sentences`"
+    )
