@@ -100,6 +100,15 @@ def _named(path: str) -> str:
     return _NUMBERS.sub(r"\1", _BY_CHANCE.sub("*", _NUMBERS.sub(r"\1", path)))
 
 
+def _place(step: str) -> str:
+    """The table or the part of the state that a step changes.
+
+    What two threads have changed between two looks is a step of each: whoever dies there dies
+    behind both.
+    """
+    return "/".join(step.split("/")[:2])
+
+
 def _word(mask: int) -> str:
     return next(word for bit, word in _WORDS.items() if mask & bit)
 
@@ -133,7 +142,7 @@ class Mortal:
         if names := [name for name in numbered if name is not None]:
             if self._die_at in names:
                 os.kill(os.getpid(), signal.SIGKILL)
-            self.steps.append(names[-1])
+            self.steps += {_place(name): name for name in names}.values()
 
     def _numbered(self, name: str) -> str | None:
         """None when a file is written on: the first part of it is a step."""
