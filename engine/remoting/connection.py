@@ -93,7 +93,7 @@ class Connection(asyncio.BufferedProtocol):
         self._decoder = FrameDecoder(header_bytes_max)
         self._pending = PendingRequests()
         self._transport: asyncio.Transport | None = None
-        self._address = self._local_address = "?"
+        self._address = "?"
         self._closed = False
         self._queued_bytes = 0
         self._kept: list[RemotingCommand] = []
@@ -108,11 +108,10 @@ class Connection(asyncio.BufferedProtocol):
     # What asyncio calls.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Remember who is at either end."""
+        """Remember who is at the other end."""
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
         self._address = _text(transport.get_extra_info("peername"))
-        self._local_address = _text(transport.get_extra_info("sockname"))
         self._on_made(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -197,11 +196,6 @@ class Connection(asyncio.BufferedProtocol):
     def address(self) -> str:
         """See `Peer.address`."""
         return self._address
-
-    @property
-    def local_address(self) -> str:
-        """See `Peer.local_address`."""
-        return self._local_address
 
     @property
     def closed(self) -> bool:

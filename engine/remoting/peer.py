@@ -23,11 +23,6 @@ class Peer(Protocol):
         ...
 
     @property
-    def local_address(self) -> str:
-        """This end as ip:port."""
-        ...
-
-    @property
     def closed(self) -> bool:
         """Has the connection ended?"""
         ...

@@ -71,9 +71,6 @@ class Placement:
         self._clock = clock
         self._deduplication = deduplication
         self._observer = observer
-        self._resends_answered = self._resends_refused = 0
-        """Resends since boot: answered with their first copy, and refused, for another body stands
-        under the same UNIQ_KEY."""
         self._store = store
         self._topics = topics
 
@@ -246,8 +243,6 @@ class Placement:
     def emit_resends(self) -> None:
         """Report what became of resends since the last report."""
         for topic, counts in self._deduplication.take_counts().items():
-            self._resends_answered += counts.answered
-            self._resends_refused += counts.refused
             self._observer.observe(
                 LifecycleEvent(
                     "RESENDS",

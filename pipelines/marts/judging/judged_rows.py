@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.base.settings import SECOND_US, Evaluation
+from pipelines.base.settings import SECOND_US
 from pipelines.lake.schemas import KEY_TEXT
 from pipelines.marts.judging.attention import NOTHING_SAMPLED, Attention
 from pipelines.marts.judging.packed import UNKNOWN, Flags, as_column, numbers
@@ -114,14 +114,11 @@ class JudgedRows:
         keys: pa.Table,
         clients: pa.Table,
         samples: pa.Table,
-        *,
-        evaluation: Evaluation,
     ) -> None:
         self._attention = attention
         self._keys = keys
         self._clients = clients
         self._samples = samples
-        self._slide_us = evaluation.slide_us
         self._before = np.full(len(attention.chosen), NOTHING_SAMPLED)
         """The sample that each queue had before the one of this tick."""
         self._is_replaced = np.zeros(len(attention.chosen), bool)

@@ -154,7 +154,7 @@ def judged_queues(given: Given) -> Made:
     )
     _give_heads(attention, queues, samples, services, given=given)
     _restore(attention, samples, queues, highs, given=given, clients=clients)
-    made = JudgedRows(attention, queues.keys, clients, samples, evaluation=given.evaluation)
+    made = JudgedRows(attention, queues.keys, clients, samples)
     walk = _Walk(given, queues, attention, news, samples, falls, cut, endings, highs, services)
     last = _walk(walk, made)
     carried, touched = _carried(given, queues, attention, clients)
