@@ -101,19 +101,21 @@ def _meaning(schema: pa.Schema) -> list[tuple[str, list[str] | None]]:
 def _translated(table: pa.Table, declared: pa.Field, where: str) -> pa.ChunkedArray:
     """A column as it is; of a coded one, the numbers by which this version knows its words."""
     name, known = declared.name, words_of(declared)
-    column, told = table[name], words_of(table.schema.field(name))
-    if known is None or told == known:
+    column, own_words = table[name], words_of(table.schema.field(name))
+    if known is None or own_words == known:
         return column
-    told = told or []
+    own_words = own_words or []
     used = pc.unique(column).drop_null().to_pylist()
-    meanings = [told[code] if 0 <= code < len(told) else f"the number {code}" for code in used]
+    meanings = [
+        own_words[code] if 0 <= code < len(own_words) else f"the number {code}" for code in used
+    ]
     if strange := [meaning for meaning in meanings if meaning not in known]:
         raise LakeError(
             f"the state of {where} is of another version: its {name} has "
             f"{', '.join(strange)}, which this one cannot read: move the folders gold "
             "and state of the lake away, and gold is computed anew from bronze"
         )
-    meant = [known.index(word) if word in known else None for word in told]
+    meant = [known.index(word) if word in known else None for word in own_words]
     return pc.take(pa.array(meant, declared.type), column)
 
 

@@ -139,13 +139,13 @@ def _behind_horizons(given: Given) -> Positions:
         return came
     of_row = rows["emitter"].combine_chunks()
     codes = np.asarray(of_row.indices)
-    told = {row["emitter"]: row["event_us_to"] for row in given.state["horizons"].to_pylist()}
+    known = {row["emitter"]: row["event_us_to"] for row in given.state["horizons"].to_pylist()}
     names = shipments["emitter"].cast(pa.string())
     for code, emitter in enumerate(of_row.dictionary.to_pylist()):
         mine = np.flatnonzero(codes == code)
         own = shipments.filter(pc.equal(names, emitter)).sort_by("seq_to")
         ends = np.concatenate([[-1], numbers(own["seq_to"])])
-        horizon = np.concatenate([[told.get(emitter, UNKNOWN)], numbers(own["event_us_to"])])
+        horizon = np.concatenate([[known.get(emitter, UNKNOWN)], numbers(own["event_us_to"])])
         before = horizon[np.searchsorted(ends, seq[mine], side="left") - 1]
         came[mine] = np.maximum(event_us[mine], np.where(before == UNKNOWN, UNKNOWN, before + 1))
     return came
@@ -227,31 +227,31 @@ def _are_over(waiting: pa.Table, known: pa.Table) -> pa.ChunkedArray | pa.Array 
     return over if pc.any(over).as_py() else None
 
 
-def _rows(told: pa.Table, span_s: int) -> pa.Table:
-    columns = {name: told[name] for name in told.column_names}
+def _rows(slots: pa.Table, span_s: int) -> pa.Table:
+    columns = {name: slots[name] for name in slots.column_names}
     columns |= {
-        "observed_us": told["slot_us"],
-        "span_s": pa.array(np.full(told.num_rows, span_s)),
-        "last_at": told["last_us"],
-        "is_worst": pa.array(_are_worst(told)),
+        "observed_us": slots["slot_us"],
+        "span_s": pa.array(np.full(slots.num_rows, span_s)),
+        "last_at": slots["last_us"],
+        "is_worst": pa.array(_are_worst(slots)),
     }
     for end in ("min", "max", "last"):
-        time_lag_us = numbers(told[f"time_lag_us_{end}"])
+        time_lag_us = numbers(slots[f"time_lag_us_{end}"])
         ms = np.where(time_lag_us == UNKNOWN, UNKNOWN, truncated(time_lag_us, MS_US))
         columns[f"time_lag_ms_{end}"] = as_column(ms)
     return as_declared(columns, CONSUMER_LAG_ROLLUPS)
 
 
-def _are_worst(told: pa.Table) -> Flags:
+def _are_worst(slots: pa.Table) -> Flags:
     """Per row: is its queue the worst of its group in the slot? Of equal ones the first by name."""
-    of_group, _ = numbered(told, ("emitter", "group", "slot_us"))
+    of_group, _ = numbered(slots, ("emitter", "group", "slot_us"))
     # Unknown counts least; the least number of all has no counterpart above 0.
-    figures = (numbers(told[name]) for name in ("time_lag_us_max", "lag_max"))
+    figures = (numbers(slots[name]) for name in ("time_lag_us_max", "lag_max"))
     time_lag, lag = (np.maximum(one, UNKNOWN + 1) for one in figures)
-    topic = _ranks(told["topic"])
-    order = np.lexsort((numbers(told["queue_id"]), topic, -lag, -time_lag, of_group))
+    topic = _ranks(slots["topic"])
+    order = np.lexsort((numbers(slots["queue_id"]), topic, -lag, -time_lag, of_group))
     is_first = np.concatenate([[True], np.diff(of_group[order]) != 0])
-    worst = np.zeros(told.num_rows, bool)
+    worst = np.zeros(slots.num_rows, bool)
     worst[order[is_first]] = True
     return np.asarray(worst & ((time_lag > 0) | (lag > 0)))
 

@@ -81,16 +81,16 @@ Failures = dict[str, int]
 def dead_letters(given: Given) -> Made:
     """One row per message that was dead-lettered."""
     steps = given.facts["retry_dlq_flow"]
-    told = steps.filter(is_one_of(steps["step"], "SENT_BACK", "DEAD_LETTERED"))
-    if not told.num_rows:
+    endings = steps.filter(is_one_of(steps["step"], "SENT_BACK", "DEAD_LETTERED"))
+    if not endings.num_rows:
         return Made(MART.none)
     failures = given.state["failures"]
-    is_concerned = are_among(failures, told, _OF_GROUP)
+    is_concerned = are_among(failures, endings, _OF_GROUP)
     groups: defaultdict[tuple[str, str], Failures] = defaultdict(dict)
     for known in failures.filter(is_concerned).to_pylist():
         groups[known["emitter"], known["group"]][known["message_id"]] = known["failed_us"]
     letters = []
-    for step in told.to_pylist():
+    for step in endings.to_pylist():
         failed = groups[step["emitter"], step["group"]]
         if step["step"] == "SENT_BACK":
             _remember(failed, step)

@@ -95,13 +95,13 @@ def delayed_retries(given: Given) -> Made:
     """One row per group, broker, delay and ten seconds in which something of it happened."""
     state = given.state
     new = _contributions(given.facts["retry_dlq_flow"])
-    told, carried = counted_on(state, given.facts["shipments"], [new], (*_DELAY, "slot_us"))
+    counted, carried = counted_on(state, given.facts["shipments"], [new], (*_DELAY, "slot_us"))
     seen = _levels(given.facts["delay_levels"])
-    if not told.num_rows:
+    if not counted.num_rows:
         return Made(seen, carried)
     # What came out of an unreported delay lies before the others of its slot.
-    told = told.sort_by([("slot_us", "ascending"), ("delay_ms", "ascending")])
-    rows = pa.concat_tables([state["totals"], told]).unify_dictionaries().combine_chunks()
+    counted = counted.sort_by([("slot_us", "ascending"), ("delay_ms", "ascending")])
+    rows = pa.concat_tables([state["totals"], counted]).unify_dictionaries().combine_chunks()
     untold = np.where(np.asarray(rows["delay_ms"]) == _UNTOLD, np.asarray(rows["released"]), 0)
     of_group, _ = numbered(rows, _GROUP)
     untold = running(pa.table({"untold": untold}), of_group, ("untold",))["untold"]

@@ -120,7 +120,7 @@ def _skews(shipments: pa.Table, known: pa.Table) -> tuple[dict[str, pa.ChunkedAr
     last: dict[str, deque[int | None]] = {}
     for row in known.to_pylist():
         last.setdefault(row["emitter"], deque(maxlen=SKEW_SHIPMENTS)).append(row["skew_us"])
-    told: list[int | None] = []
+    skews: list[int | None] = []
     why: list[str | None] = []
     for row in shipments.select(_OF_SKEW).to_pylist():
         shipped_us = row["shipped_us"]
@@ -133,7 +133,7 @@ def _skews(shipments: pa.Table, known: pa.Table) -> tuple[dict[str, pa.ChunkedAr
             reason = "NOT_TOLD"
         elif is_backlog and skew_us < -CLOCK_SKEW_ALLOWED_US:
             reason = "BACKLOG"
-        told.append(None if reason or skew_us is None else skew_us // MS_US)
+        skews.append(None if reason or skew_us is None else skew_us // MS_US)
         why.append(reason)
     rows = [
         {"emitter": emitter, "skew_us": one}
@@ -141,7 +141,7 @@ def _skews(shipments: pa.Table, known: pa.Table) -> tuple[dict[str, pa.ChunkedAr
         for one in ones
     ]
     made = {
-        "clock_skew_ms": pa.chunked_array([pa.array(told, pa.int64())]),
+        "clock_skew_ms": pa.chunked_array([pa.array(skews, pa.int64())]),
         "clock_skew_reason": pa.chunked_array([pa.array(why, pa.string())]),
     }
     return made, pa.Table.from_pylist(rows, SKEWS)

@@ -128,13 +128,13 @@ def flush_health(given: Given) -> Made:
         "deleted": pa.concat_tables([state["deleted"], _deleted(given.facts["lifecycle"])]),
     }
     over = {name: is_over(rows, known) for name, rows in waiting.items()}
-    told = {name: rows.filter(over[name]) for name, rows in waiting.items()}
+    due = {name: rows.filter(over[name]) for name, rows in waiting.items()}
     carried = {name: rows.filter(pc.invert(over[name])) for name, rows in waiting.items()}
     queues, last = state["queues"], state["last"]
     rows = []
-    for slot_us in sorted({slot for part in told.values() for slot in part["slot_us"].to_pylist()}):
+    for slot_us in sorted({slot for part in due.values() for slot in part["slot_us"].to_pylist()}):
         of_slot = {
-            name: part.filter(pc.equal(part["slot_us"], slot_us)) for name, part in told.items()
+            name: part.filter(pc.equal(part["slot_us"], slot_us)) for name, part in due.items()
         }
         queues = _moved(queues, of_slot["marks"], of_slot["deleted"])
         rows.extend(_rows(of_slot["checkpoints"], queues))
@@ -184,16 +184,16 @@ def _rows(checkpoints: pa.Table, queues: pa.Table) -> list[dict[str, Any]]:
     for row in checkpoints.to_pylist():
         by_emitter.setdefault(row["emitter"], []).append(row)
     return [
-        _row(told, queues.filter(is_one_of(queues["emitter"], emitter)))
-        for emitter, told in by_emitter.items()
+        _row(actions, queues.filter(is_one_of(queues["emitter"], emitter)))
+        for emitter, actions in by_emitter.items()
     ]
 
 
-def _row(told: list[dict[str, Any]], queues: pa.Table) -> dict[str, Any]:
-    last = max(told, key=lambda row: row["seq"])
+def _row(actions: list[dict[str, Any]], queues: pa.Table) -> dict[str, Any]:
+    last = max(actions, key=lambda row: row["seq"])
     written = last["written"] or 0
-    flushes = [row for row in told if row["action"] == "FLUSH"]
-    commits = [row for row in told if row["action"] == "COMMIT"]
+    flushes = [row for row in actions if row["action"] == "FLUSH"]
+    commits = [row for row in actions if row["action"] == "COMMIT"]
     return {
         **last,
         "observed_us": last["slot_us"],

@@ -15,14 +15,14 @@ from pipelines.marts.keys import positions_of
 _BY_EMITTER = ("emitter",)
 
 
-def recent(rows: pa.Table, told: pa.Table, span_us: int) -> pa.Table:
-    """Of `rows` those not older than `span_us` by the newest of `told` of the same emitter."""
+def recent(rows: pa.Table, facts: pa.Table, span_us: int) -> pa.Table:
+    """Of `rows` those not older than `span_us` by the newest of `facts` of the same emitter."""
     if not rows.num_rows:
         return rows
     moments_us = np.asarray(rows["event_us"])
-    of_told, _ = positions_of(rows.slice(0, 0), told, _BY_EMITTER)
-    emitters = told.take(pa.array(np.unique(of_told, return_index=True)[1]))
+    of_facts, _ = positions_of(rows.slice(0, 0), facts, _BY_EMITTER)
+    emitters = facts.take(pa.array(np.unique(of_facts, return_index=True)[1]))
     newest_us = np.full(emitters.num_rows + rows.num_rows, np.iinfo(np.int64).min)
-    np.maximum.at(newest_us, of_told, np.asarray(told["event_us"]))
+    np.maximum.at(newest_us, of_facts, np.asarray(facts["event_us"]))
     of_rows, _ = positions_of(emitters, rows, _BY_EMITTER)
     return rows.filter(pa.array(newest_us[of_rows] <= moments_us + span_us))

@@ -270,10 +270,10 @@ def group_state(given: Given) -> Made:
         _turn_pops(known, turned, tick_us, runs, evaluation=given.evaluation)
         if len(ended):
             parts.append(_gone(known, ended, tick_us))
-        told = _is_told(known, turned, tick_us, runs)
-        if told.any():
-            known.is_changed &= ~told
-            part = _summed(known, told, tick_us, runs, evaluation=given.evaluation)
+        emitted = _is_emitted(known, turned, tick_us, runs)
+        if emitted.any():
+            known.is_changed &= ~emitted
+            part = _summed(known, emitted, tick_us, runs, evaluation=given.evaluation)
             if part is not None:
                 parts.append(part)
         if tick_us % PERIOD_US == 0:
@@ -292,11 +292,11 @@ def _with_errors(made: pa.Table, periods: pa.Table) -> pa.Table:
     rows = pa.table({"emitter": made["emitter"], "event_us": at_us})
     error_ms = errors_ms(rows, periods, by="event_us")
     is_polled = pa.array(error_ms != UNKNOWN)
-    told = {
+    columns = {
         "provenance": pc.if_else(is_polled, OBSERVED, pa.scalar(None, pa.string())),
         "error_ms": as_column(error_ms),
     }
-    for name, column in told.items():
+    for name, column in columns.items():
         place = made.schema.get_field_index(name)
         made = made.set_column(place, made.schema.field(name), column)
     return made
@@ -346,21 +346,21 @@ def _ticks(
     """Every tick, with the first tick of the run it belongs to per emitter; UNKNOWN for those that
     have none.
     """
-    told = {tick_us: np.full(len(emitters), UNKNOWN) for tick_us in unknown}
+    runs_at = {tick_us: np.full(len(emitters), UNKNOWN) for tick_us in unknown}
     for code, name in enumerate(emitters):
         if name not in grids:
             continue
         for tick_us, run in zip(grids[name].ticks.tolist(), grids[name].runs.tolist(), strict=True):
-            told.setdefault(tick_us, np.full(len(emitters), UNKNOWN))[code] = run
-    return sorted(told.items(), key=lambda one: one[0])
+            runs_at.setdefault(tick_us, np.full(len(emitters), UNKNOWN))[code] = run
+    return sorted(runs_at.items(), key=lambda one: one[0])
 
 
 def _unknown_from(ticks: pa.Table) -> dict[int, Unknown]:
     """Ticks from which on nothing is known of an emitter."""
-    told: dict[int, Unknown] = {}
+    reasons: dict[int, Unknown] = {}
     for row in ticks.filter(pc.invert(ticks["is_alive"])).to_pylist():
-        told.setdefault(row["tick_us"], []).append((row["emitter"], row["why_unknown"]))
-    return told
+        reasons.setdefault(row["tick_us"], []).append((row["emitter"], row["why_unknown"]))
+    return reasons
 
 
 def _unknown(known: _Known, emitter: str, why: str, tick_us: int) -> pa.Table | None:
@@ -460,29 +460,29 @@ def _turn_pops(
             turned[number] = True
 
 
-def _is_told(known: _Known, turned: Flags, tick_us: int, runs: Positions) -> Flags:
+def _is_emitted(known: _Known, turned: Flags, tick_us: int, runs: Positions) -> Flags:
     # Behind a stretch of which nothing is known all groups are reported anew.
     turned |= (runs == tick_us)[known.emitter_of]
     if tick_us % SNAPSHOT_US == 0:
-        told = np.ones(len(turned), bool)
+        emitted = np.ones(len(turned), bool)
     elif tick_us % PERIOD_US == 0:
-        told = turned | known.is_changed
+        emitted = turned | known.is_changed
     else:
-        told = turned
+        emitted = turned
     if (runs == UNKNOWN).any():
-        told = told & (runs != UNKNOWN)[known.emitter_of]
-    return told
+        emitted = emitted & (runs != UNKNOWN)[known.emitter_of]
+    return emitted
 
 
 def _summed(
-    known: _Known, told: Flags, tick_us: int, runs: Positions, *, evaluation: Evaluation
+    known: _Known, emitted: Flags, tick_us: int, runs: Positions, *, evaluation: Evaluation
 ) -> pa.Table | None:
     """Rows of the groups that are reported at a tick."""
-    chosen = np.flatnonzero(told[known.group_of] & known.figures["is_evaluated"])
+    chosen = np.flatnonzero(emitted[known.group_of] & known.figures["is_evaluated"])
     if not len(chosen):
         return None
     of_group = known.group_of[chosen]
-    has_queue = np.zeros(len(told), bool)
+    has_queue = np.zeros(len(emitted), bool)
     has_queue[of_group] = True
     groups = np.flatnonzero(has_queue)
     rank = np.cumsum(has_queue) - 1
@@ -498,7 +498,7 @@ def _summed(
         most_of(code, count, figures["complete_from_us"]), runs[known.emitter_of[groups]]
     )
     whole = np.where(open_known == queues, unfinished, UNKNOWN)
-    known.open[told] = UNKNOWN
+    known.open[emitted] = UNKNOWN
     known.open[groups] = whole
     recent = recent_changes(known.past[:, groups], whole, tick_us)
     is_young = tick_us - complete_from < SPAN_US + PERIOD_US

@@ -8,7 +8,7 @@ the states of groups → gold lag_causes. A group is behind when its lag is beyo
 a queue of it stands. Its causes are emitted when others hold than before, each RETOLD_WINDOWS
 windows while it is behind, and once more, as NONE, when it is behind no more.
 
-Carried: `causes.marks` and `causes.told`. Invariant: the rows of a group and tick are all causes
+Carried: `causes.marks` and `causes.reports`. Invariant: the rows of a group and tick are all causes
 that hold then or held within the window before, which says when; none of them says more than its
 figures do. Absent on purpose: a guess at the one true cause. A slow listener saturates its pool,
 and both are shown.
@@ -29,7 +29,7 @@ from pipelines.base.settings import Evaluation
 from pipelines.marts.causes.diagnosing import findings
 from pipelines.marts.causes.finding import CAUSES, Figures, Finding, QueueFigures, TopicFigures
 from pipelines.marts.causes.marks import GROUPS, QUEUES, SLOTS, Marks
-from pipelines.marts.causes.newest_reports import SCHEMAS, STANDING, GroupKey, Told
+from pipelines.marts.causes.newest_reports import SCHEMAS, STANDING, GroupKey, NewestReports
 from pipelines.marts.causes.queues import KEYED_MIN, SKEW_PERCENT
 from pipelines.marts.columns import (
     BROKER,
@@ -139,7 +139,7 @@ def lag_causes(given: Given) -> Made:
     walk.over(batches(_up(seen, walk.period_us)), events)
     carried = {
         **walk.marks.state(),
-        **walk.told.state({name: int(one.horizons[-1]) for name, one in shipped.items()}),
+        **walk.reports.state({name: int(one.horizons[-1]) for name, one in shipped.items()}),
         "horizons": horizons_after(shipped),
     }
     touched = walk.marks.touched(given.state)
@@ -224,7 +224,7 @@ class _Walk:
         self.evaluation = given.evaluation
         self.period_us = period_us(given.evaluation)
         self.marks = Marks(given)
-        self.told = Told(given.state, given.evaluation.window_us)
+        self.reports = NewestReports(given.state, given.evaluation.window_us)
         self.rows: list[dict[str, Any]] = []
         self._number: dict[GroupKey, int | None] = {}
         """Numbers of groups that were asked for."""
@@ -250,7 +250,7 @@ class _Walk:
             self._take_watermarks(watermarks.get(moment), news, moment)
             silent = [one for one in news if not self._take(one)]
             for event in silent:
-                self._tell_silence(event[2], event[5], moment)
+                self._report_silence(event[2], event[5], moment)
             for emitter in sorted(self._ticks.get(moment, [])):
                 self._look_at(emitter, moment)
 
@@ -283,55 +283,55 @@ class _Walk:
             case "stats":
                 number = self._number_of((row["emitter"], row["group"]))
                 named = 0 if number is None else int(self.marks.groups["named"][number])
-                self.told.take_stats(row, is_behind=named != 0)
+                self.reports.take_stats(row, is_behind=named != 0)
             case "window":
-                self.told.take_window(row)
+                self.reports.take_window(row)
             case "change":
-                self.told.take_change(row)
+                self.reports.take_change(row)
             case "cold":
-                self.told.take_cold(row)
+                self.reports.take_cold(row)
             case "state":
-                self.told.take_state(row)
+                self.reports.take_state(row)
             case "end":
-                self.told.end(row)
+                self.reports.end(row)
             case _:
                 return False
         return True
 
-    def _tell_silence(self, emitter: str, row: dict[str, Any], moment: int) -> None:
+    def _report_silence(self, emitter: str, row: dict[str, Any], moment: int) -> None:
         """Of groups that are behind nothing is known any more."""
         why = WORDS[row["why_unknown"]]
         own = self._groups_of(emitter)
         named = self.marks.groups["named"][own]
         for number, key in self._named(own[(named != 0) & (named != _UNKNOWN)]):
-            self.told.forget_held(_of(key))
+            self.reports.forget_held(_of(key))
             said = sentences.silent(key["group"], key["broker"], why)
-            self._tell(number, key, [Finding("UNKNOWN", said)], moment)
+            self._report(number, key, [Finding("UNKNOWN", said)], moment)
 
     def _look_at(self, emitter: str, moment: int) -> None:
         """All groups of an emitter at a tick."""
         own, figures = self._groups_of(emitter), self.marks.groups
         standing = {
             number: reason
-            for key, reason in self.told.standing().items()
+            for key, reason in self.reports.standing().items()
             if key[0] == emitter and (number := self._number_of(key)) is not None
         }
         allowed, lag = self._allowed(own, moment), figures["lag"][own]
         is_behind = (lag > allowed) | np.isin(own, self._groups_with_a_late_queue(moment))
         is_behind |= np.isin(own, np.array(list(standing), np.int64))
-        was_told = ~is_behind & (figures["named"][own] != 0)
+        was_named = ~is_behind & (figures["named"][own] != 0)
         far_below = set(own[lag <= allowed // RECOVERED].tolist())
-        for number, key in self._named(own[was_told]):
-            if number in far_below or not self.told.was_behind(_of(key), moment):
-                self.told.forget_held(_of(key))
+        for number, key in self._named(own[was_named]):
+            if number in far_below or not self.reports.was_behind(_of(key), moment):
+                self.reports.forget_held(_of(key))
                 over = Finding("NONE", sentences.none(key["group"]))
-                self._tell(number, key, [over], moment)
+                self._report(number, key, [over], moment)
         again_us = RETOLD_WINDOWS * self.evaluation.window_us
         for number, key, group in self._figures(own[is_behind], moment, standing):
-            found = self.told.hold(_of(key), findings(group), moment)
+            found = self.reports.hold(_of(key), findings(group), moment)
             age_us = moment - int(figures["named_us"][number])
             if _bits(found) != figures["named"][number] or age_us >= again_us:
-                self._tell(number, key, found, moment)
+                self._report(number, key, found, moment)
 
     def _named(self, groups: Positions) -> Iterator[tuple[int, dict[str, str]]]:
         """These groups with their keys."""
@@ -409,9 +409,9 @@ class _Walk:
                     retried=retried[place],
                     queues=late.get(number, ()),
                     topics=topics.get(number, {}),
-                    was_hot=self.told.was_hot(_of(key), moment),
+                    was_hot=self.reports.was_hot(_of(key), moment),
                     standing=standing.get(number),
-                    **self.told.of_group(_of(key), moment),
+                    **self.reports.of_group(_of(key), moment),
                 ),
             )
 
@@ -464,7 +464,9 @@ class _Walk:
             self._own[emitter] = np.flatnonzero(np.asarray(is_own))
         return self._own[emitter]
 
-    def _tell(self, number: int, key: Mapping[str, str], found: list[Finding], moment: int) -> None:
+    def _report(
+        self, number: int, key: Mapping[str, str], found: list[Finding], moment: int
+    ) -> None:
         marks, lag = self.marks, int(self.marks.groups["lag"][number])
         marks.groups["named"][number] = _bits(found)
         marks.groups["named_us"][number] = moment
@@ -503,8 +505,8 @@ def _topics(
     names = pc.cast(whole.take(pa.array(first)), pa.string()).to_pylist()
     figures = zip(np.bincount(of_place).tolist(), sent.tolist(), strict=True)
     found: dict[int, dict[str, TopicFigures]] = {}
-    for number, name, told in zip(of_group[first].tolist(), names, figures, strict=True):
-        found.setdefault(number, {})[name] = TopicFigures(*told)
+    for number, name, reports in zip(of_group[first].tolist(), names, figures, strict=True):
+        found.setdefault(number, {})[name] = TopicFigures(*reports)
     return found
 
 

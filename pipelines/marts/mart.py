@@ -164,8 +164,8 @@ def coded(name: str, words: Sequence[str], kind: pa.DataType = _SMALL) -> pa.Fie
 
 def words_of(column: pa.Field) -> list[str] | None:
     """The words of a coded column, by their numbers; None when it reports none."""
-    told = (column.metadata or {}).get(_WORDS)
-    return None if told is None else list(json.loads(told))
+    stated = (column.metadata or {}).get(_WORDS)
+    return None if stated is None else list(json.loads(stated))
 
 
 def fleeting(schema: pa.Schema) -> pa.Schema:

@@ -88,11 +88,11 @@ def offset_health(given: Given) -> Made:
         _reports(given.facts["consume_offsets"]),
         _violations(given.facts["offset_violations"]),
     ]
-    told, carried = counted_on(given.state, given.facts["shipments"], new, _KEY)
-    columns = {name: told[name] for name in told.column_names}
+    counted, carried = counted_on(given.state, given.facts["shipments"], new, _KEY)
+    columns = {name: counted[name] for name in counted.column_names}
     columns |= {
-        "observed_us": told["slot_us"],
-        "unaccounted": pc.add(told["two_writers"], told["unexplained"]),
+        "observed_us": counted["slot_us"],
+        "unaccounted": pc.add(counted["two_writers"], counted["unexplained"]),
     }
     return Made(as_declared(columns, OFFSET_HEALTH), carried)
 

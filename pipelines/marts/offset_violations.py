@@ -130,14 +130,14 @@ def offset_violations(given: Given) -> Made:
     reports, lifecycle = facts["consume_offsets"], facts["lifecycle"]
     reports = reports.filter(reports["accepted"])
     is_loss = pc.or_(pc.or_(broker_died(lifecycle), offsets_lost(lifecycle)), log_cut(lifecycle))
-    told = {
+    reported = {
         "replays": facts["redeliveries"],
         "losses": lifecycle.filter(is_loss),
         "lives": lifecycle.filter(is_one_of(lifecycle["kind"], MADE_AGAIN)),
     }
     ends = lifecycle.filter(is_one_of(lifecycle["kind"], *GONE)).to_pylist()
     new = {
-        name: told[name].select(excuse.schema.names).cast(excuse.schema)
+        name: reported[name].select(excuse.schema.names).cast(excuse.schema)
         for name, excuse in EXCUSES.items()
     }
     known = {name: pa.concat_tables([state[name], new[name]]) for name in EXCUSES}

@@ -94,19 +94,19 @@ Holder = tuple[str, int, str]
 def ownership(given: Given) -> Made:
     """One row per revision of an interval in which one client read one queue for a group."""
     events, lifecycle = given.facts["rebalance_events"], given.facts["lifecycle"]
-    is_told = is_one_of(events["kind"], "ASSIGNED", "REVOKED", *_LEAVES)
-    told = events.filter(pc.and_(is_told, pc.is_valid(events["client_id"])))
+    is_step = is_one_of(events["kind"], "ASSIGNED", "REVOKED", *_LEAVES)
+    steps = events.filter(pc.and_(is_step, pc.is_valid(events["client_id"])))
     ends = lifecycle.filter(is_one_of(lifecycle["kind"], *_STOPS, *GONE, *PARTED))
-    if not told.num_rows and not ends.num_rows:
+    if not steps.num_rows and not ends.num_rows:
         return Made(MART.none)
     held = given.state["held"]
     is_concerned = pc.or_(
-        are_among(held, told, ("emitter", "group")), are_among(held, ends, ("emitter",))
+        are_among(held, steps, ("emitter", "group")), are_among(held, ends, ("emitter",))
     )
     book = _Book()
     for holding in held.filter(is_concerned).to_pylist():
         book.hold(holding)
-    for step in sorted([*told.to_pylist(), *ends.to_pylist()], key=_in_order):
+    for step in sorted([*steps.to_pylist(), *ends.to_pylist()], key=_in_order):
         book.take(step)
     kept = held.filter(pc.invert(is_concerned))
     still = pa.Table.from_pylist(list(book.holdings()), schema=HOLDINGS)
@@ -186,12 +186,12 @@ class _Book:
                 "opened_us": step["event_us"],
             }
             of_group[place] = holding
-            self._tell(holding, step, revision=1, ended_by=None, queue={})
+            self._emit(holding, step, revision=1, ended_by=None, queue={})
 
     def _close(self, holding: Row, step: Row, ended_by: str, queue: Row) -> None:
-        self._tell(holding, step, revision=2, ended_by=ended_by, queue=queue)
+        self._emit(holding, step, revision=2, ended_by=ended_by, queue=queue)
 
-    def _tell(
+    def _emit(
         self, holding: Row, step: Row, *, revision: int, ended_by: str | None, queue: Row
     ) -> None:
         opened_us = holding["opened_us"]

@@ -242,8 +242,8 @@ class _Book:
                 rows[_key(row)] = row
         self.earlier = {_key(row): row for row in state["earlier"].to_pylist()}
         for row in state["cases"].to_pylist():
-            told = {one.name: row[one.name] for one in fields(Case)}
-            self.cases[_key(row)] = row, Case(**told)
+            values = {one.name: row[one.name] for one in fields(Case)}
+            self.cases[_key(row)] = row, Case(**values)
 
     def take(self, step: Row) -> None:
         """One row."""
@@ -342,8 +342,8 @@ class _Book:
             self.positions[key] = {name: step[name] for name in POSITIONS.names}
             self.commits.pop(key, None)
         elif table == "consume_offsets" and _is_read(step):
-            told = {"committed": step["offset"], "last_puller": step["client_id"]}
-            self.commits[key] = {name: step.get(name) for name in POSITIONS.names} | told
+            last = {"committed": step["offset"], "last_puller": step["client_id"]}
+            self.commits[key] = {name: step.get(name) for name in POSITIONS.names} | last
         if key not in self.cases:
             return
         place, case = self.cases[key]

@@ -37,9 +37,9 @@ PERIODS: Final = pa.schema(
 
 def polled(given: Given) -> Made:
     """All that was reported, up to the end of the cycle."""
-    told = given.facts["lifecycle"]
-    news = told.filter(
-        pc.and_(is_one_of(told["kind"], OBSERVED), pc.is_valid(told["report_each_ms"]))
+    lifecycle = given.facts["lifecycle"]
+    news = lifecycle.filter(
+        pc.and_(is_one_of(lifecycle["kind"], OBSERVED), pc.is_valid(lifecycle["report_each_ms"]))
     )
     new = news.select(PERIODS.names).cast(PERIODS)
     known = pa.concat_tables([given.state["periods"], new]).sort_by(

@@ -133,10 +133,10 @@ def retry_flow(given: Given) -> Made:
     """One row per group, broker, topic of origin and ten seconds with steps of failed messages."""
     state = {name: _whole(rows) for name, rows in given.state.items()}
     new = _contributions(given.facts["retry_dlq_flow"])
-    told, carried = counted_on(state, given.facts["shipments"], [new], (*_ORIGIN, "slot_us"))
-    if not told.num_rows:
+    counted, carried = counted_on(state, given.facts["shipments"], [new], (*_ORIGIN, "slot_us"))
+    if not counted.num_rows:
         return Made(MART.none, carried)
-    rows = pa.concat_tables([state["totals"], told.sort_by("slot_us")])
+    rows = pa.concat_tables([state["totals"], counted.sort_by("slot_us")])
     rows = rows.unify_dictionaries().combine_chunks()
     rows, carried["totals"] = totalled(rows, _ORIGIN, _COUNTS)
     return Made(_rows(rows.slice(state["totals"].num_rows)), carried)

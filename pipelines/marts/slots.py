@@ -39,8 +39,8 @@ def contributions(
     """Rows of the schema: what facts add to slots of their keys; other counts are 0."""
     nothing = pa.array(np.zeros(len(slots_us), np.int64))
     columns = {**keys, "slot_us": slots_us, **counts}
-    told = [columns.get(name, nothing) for name in schema.names]
-    return pa.table(told, names=schema.names).cast(schema)
+    arrays = [columns.get(name, nothing) for name in schema.names]
+    return pa.table(arrays, names=schema.names).cast(schema)
 
 
 def counted_on(
@@ -51,9 +51,9 @@ def counted_on(
     """
     known = horizons(state["horizons"], shipments)
     counted = summed(pa.concat_tables([state["counted"], *new]), key)
-    is_told = is_over(counted, known)
-    waiting = counted.filter(pc.invert(is_told))
-    return counted.filter(is_told), {"counted": waiting, "horizons": known}
+    is_complete = is_over(counted, known)
+    waiting = counted.filter(pc.invert(is_complete))
+    return counted.filter(is_complete), {"counted": waiting, "horizons": known}
 
 
 def summed(rows: pa.Table, key: Sequence[str]) -> pa.Table:

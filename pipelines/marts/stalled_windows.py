@@ -194,22 +194,22 @@ def stalled_windows(given: Given) -> Made:
     if not troubled.num_rows and not (unknown.num_rows and given.state["windows"].num_rows):
         return Made(MART.none)
     windows = {row["number"]: row for row in given.state["windows"].to_pylist()}
-    told = []
+    revisions = []
     events = [*unknown.to_pylist(), *troubled.to_pylist()]
     for row in sorted(events, key=lambda one: one["tick_us"]):
         if "number" not in row:
-            told += _unknown(windows, row, given.evaluation)
+            revisions += _unknown(windows, row, given.evaluation)
             continue
         revision = _revision(windows, row, given.evaluation)
         if revision is not None:
-            told.append(revision)
+            revisions.append(revision)
     left = [windows[one] for one in sorted(windows)]
-    return Made(_as_rows(told), {"windows": pa.Table.from_pylist(left, WINDOWS)})
+    return Made(_as_rows(revisions), {"windows": pa.Table.from_pylist(left, WINDOWS)})
 
 
 def _unknown(windows: dict[int, Row], tick: Row, evaluation: Evaluation) -> list[Row]:
     """What is reported on an emitter's open windows when nothing is known of it any more."""
-    told = []
+    revisions = []
     for number_of_queue in sorted(windows):
         window = windows[number_of_queue]
         if window["emitter"] != tick["emitter"]:
@@ -222,8 +222,8 @@ def _unknown(windows: dict[int, Row], tick: Row, evaluation: Evaluation) -> list
         made |= _frame(made, tick["tick_us"], evaluation) | {"state": "OPEN", "closed_at": None}
         made["stands_since"] = _stands_since(made)
         made["headline"] = made["evidence"] = sentences.unknown(made, WORDS[why])
-        told.append(made)
-    return told
+        revisions.append(made)
+    return revisions
 
 
 def _revision(windows: dict[int, Row], row: Row, evaluation: Evaluation) -> Row | None:
@@ -235,7 +235,7 @@ def _revision(windows: dict[int, Row], row: Row, evaluation: Evaluation) -> Row 
         del windows[row["number"]]
         longest = _longest(_held_until(window, row["tick_us"]))
         closed = {**window, "revision": window["revision"] + 1, **longest}
-        return _told(closed, row, evaluation, "CLOSED")
+        return _row_of(closed, row, evaluation, "CLOSED")
     seen = {**(window or {}), "rule": row["rule"], "kind": row["kind"]}
     if window is None:
         seen = {**dict.fromkeys(WINDOWS.names), **seen, "number": row["number"], "revision": 0}
@@ -258,18 +258,18 @@ def _revision(windows: dict[int, Row], row: Row, evaluation: Evaluation) -> Row 
     if window is not None and not _is_other(window, seen, has_head=has_head):
         return None
     seen["revision"] += 1
-    return _told(seen, row, evaluation, "OPEN")
+    return _row_of(seen, row, evaluation, "OPEN")
 
 
 def _earliest(window: Row, row: Row) -> int | None:
     """Since when a head is in its listener, which was seen there before: a broker that was started
     again asks anew and knows no earlier moment. A moment that cannot be counts for nothing.
     """
-    told: int | None = row["head_since_us"]
+    since_us: int | None = row["head_since_us"]
     before: int | None = window["head_since_us"]
-    if before is None or told is None or _client(row) != window["client_id"]:
-        return told
-    return min(before, told) if _can_be(before, row) else told
+    if before is None or since_us is None or _client(row) != window["client_id"]:
+        return since_us
+    return min(before, since_us) if _can_be(before, row) else since_us
 
 
 def _is_other(window: Row, seen: Row, *, has_head: bool) -> bool:
@@ -324,7 +324,7 @@ def _stands_since(row: Row) -> int | None:
     return last_pull if row["kind"] in _PULL_KINDS else None
 
 
-def _told(window: Row, row: Row, evaluation: Evaluation, state: str) -> Row:
+def _row_of(window: Row, row: Row, evaluation: Evaluation, state: str) -> Row:
     """The columns of a revision."""
     seen = row["is_evaluated"]
     figures = {
@@ -388,9 +388,9 @@ def _frame(window: Row, tick_us: int, evaluation: Evaluation) -> Row:
     }
 
 
-def _as_rows(told: list[Row]) -> pa.Table:
-    names = [name for name in told[0] if name in _TYPES] if told else list(_TYPES)
-    columns = {name: pa.array([row[name] for row in told], _TYPES[name]) for name in names}
+def _as_rows(rows: list[Row]) -> pa.Table:
+    names = [name for name in rows[0] if name in _TYPES] if rows else list(_TYPES)
+    columns = {name: pa.array([row[name] for row in rows], _TYPES[name]) for name in names}
     return as_declared(columns, STALLED_WINDOWS)
 
 

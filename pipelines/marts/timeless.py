@@ -61,7 +61,7 @@ def _steps(given: Given) -> list[dict[str, Any]]:
     until_us = {row["emitter"]: row["until_us"] for row in given.state["steps"].to_pylist()}
     lifecycle = given.facts["lifecycle"]
     rows = lifecycle.filter(is_one_of(lifecycle["kind"], CLOCK_STEPPED, "BOOT"))
-    told = []
+    steps = []
     for row in rows.to_pylist():
         emitter, event_us = row["emitter"], row["event_us"]
         before = until_us.get(emitter, 0)
@@ -74,8 +74,8 @@ def _steps(given: Given) -> list[dict[str, Any]]:
             continue
         if until != before:
             until_us[emitter] = until
-            told.append({"emitter": emitter, "seq": row["seq"], "until_us": until})
-    return told
+            steps.append({"emitter": emitter, "seq": row["seq"], "until_us": until})
+    return steps
 
 
 STEP: Final = Step(

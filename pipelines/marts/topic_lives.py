@@ -73,22 +73,24 @@ _MOMENTS: Final = pa.schema([GONE.field("emitter"), GONE.field("event_us")])
 
 def topic_lives(given: Given) -> Made:
     """One row per topic and new life of it."""
-    told = given.facts["lifecycle"]
-    told = told.filter(is_one_of(told["kind"], "TOPIC_GONE", MADE_AGAIN))
-    if given.emitters is not None and told.num_rows:
-        told = told.filter(is_one_of(told["emitter"], *given.emitters))
-    if not told.num_rows:
+    events = given.facts["lifecycle"]
+    events = events.filter(is_one_of(events["kind"], "TOPIC_GONE", MADE_AGAIN))
+    if given.emitters is not None and events.num_rows:
+        events = events.filter(is_one_of(events["emitter"], *given.emitters))
+    if not events.num_rows:
         return Made(MART.none)
     gone = {(row["emitter"], row["topic"]): row for row in given.state["gone"].to_pylist()}
     rows = []
-    for event in told.to_pylist():
+    for event in events.to_pylist():
         key = event["emitter"], event["topic"]
         if event["kind"] == MADE_AGAIN:
             rows.append(_row(event, gone.pop(key, None)))
         else:
             gone[key] = {name: event[name] for name in GONE.names}
     kept = pa.Table.from_pylist(list(gone.values()), schema=GONE)
-    moments = pa.concat_tables([one.select(_MOMENTS.names).cast(_MOMENTS) for one in (kept, told)])
+    moments = pa.concat_tables(
+        [one.select(_MOMENTS.names).cast(_MOMENTS) for one in (kept, events)]
+    )
     return Made(rows_as_declared(rows, TOPIC_LIVES), {"gone": recent(kept, moments, GONE_KEPT_US)})
 
 

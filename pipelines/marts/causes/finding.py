@@ -123,12 +123,12 @@ def length_ms(row: Row) -> int | None:
     return None if row["consume_us_mean"] is None else round(row["consume_us_mean"] / 1000)
 
 
-def by_member(group: Figures, *told: str) -> list[Row]:
+def by_member(group: Figures, *names: str) -> list[Row]:
     """One row of each member that reports these figures, which are its own, not a topic's."""
     rows = {
         row["client_id"]: row
         for row in sorted(group.stats, key=lambda row: (row["client_id"], row["calls"] or 0))
-        if all(row[name] is not None for name in told)
+        if all(row[name] is not None for name in names)
     }
     return list(rows.values())
 

@@ -153,8 +153,8 @@ class Marks:
     def end(self, event: Mapping[str, Any]) -> None:
         """What the end of a topic, of queues or of a group ends is nobody's lag."""
         seq = self.queues["seq"]
-        is_told = (seq > 0) & (seq < event["seq"])
-        chosen = np.flatnonzero(np.asarray(ended(self.queue_keys, event)) & is_told)
+        is_earlier = (seq > 0) & (seq < event["seq"])
+        chosen = np.flatnonzero(np.asarray(ended(self.queue_keys, event)) & is_earlier)
         group = self.queues["group_number"][chosen]
         np.add.at(self.groups["queues"], group[~self.is_retry[chosen]], -1)
         np.add.at(self.groups["lag"], group, -self.queues["lag"][chosen])
@@ -207,8 +207,8 @@ class Marks:
             )
             for one in range(slot - SLOTS + 1, slot + 1)
         ]
-        told: list[list[int]] = np.stack(given, axis=1).tolist()
-        return told
+        counts: list[list[int]] = np.stack(given, axis=1).tolist()
+        return counts
 
     def recently(self, groups: Positions, name: str, slot: int) -> Positions:
         """What each of these groups consumed, or retried, in this slot and the one before."""

@@ -137,7 +137,7 @@ class Held(NamedTuple):
     found: Finding
 
 
-class Told:
+class NewestReports:
     """The newest facts of a cycle, as of the rows that were taken so far."""
 
     def __init__(self, state: Mapping[str, pa.Table], window_us: int) -> None:
@@ -237,17 +237,17 @@ class Told:
                 del held[cause]
         for finding in found:
             held[finding.cause] = Held(tick_us, finding)
-        told = {
+        by_cause = {
             cause: one
             for cause, one in held.items()
             if cause in causes or tick_us - one.held_us < self._window_us
         }
-        self._of("held")[key] = told
-        if len(told) == 1:
-            return [_as_of(one, tick_us) for one in told.values()]
-        passed_over = {NEARER.get(cause) for cause in told} | {"UNKNOWN"}
-        order = sorted(told.keys() - passed_over, key=CAUSES.index)
-        return [_as_of(told[cause], tick_us) for cause in order]
+        self._of("held")[key] = by_cause
+        if len(by_cause) == 1:
+            return [_as_of(one, tick_us) for one in by_cause.values()]
+        passed_over = {NEARER.get(cause) for cause in by_cause} | {"UNKNOWN"}
+        order = sorted(by_cause.keys() - passed_over, key=CAUSES.index)
+        return [_as_of(by_cause[cause], tick_us) for cause in order]
 
     def was_behind(self, key: GroupKey, tick_us: int) -> bool:
         """Was the group behind within the window before the tick?"""
@@ -312,8 +312,8 @@ class Told:
         if name not in self._read:
             known: dict[GroupKey, dict[Any, Any]] = {}
             for number, row in enumerate(self._state[name].to_pylist()):
-                told = _held(row) if name == "held" else row
-                known.setdefault(_group(row), {})[_place(name, row, number)] = told
+                report = _held(row) if name == "held" else row
+                known.setdefault(_group(row), {})[_place(name, row, number)] = report
             self._read[name] = known
         return self._read[name]
 

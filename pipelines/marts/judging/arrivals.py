@@ -59,13 +59,13 @@ def shipped_by_emitter(horizons: pa.Table, shipments: pa.Table) -> dict[str, Shi
     known = dict(
         zip(horizons["emitter"].to_pylist(), horizons["horizon_us"].to_pylist(), strict=True)
     )
-    told = {name: Shipped(before, _NONE, np.array([before])) for name, before in known.items()}
+    shipped = {name: Shipped(before, _NONE, np.array([before])) for name, before in known.items()}
     seqs, moments = numbers(shipments["seq_to"]), numbers(shipments["event_us_to"])
     for name, begin, end in segments(shipments["emitter"]):
         before = known.get(name, 0)
         reached = np.maximum.accumulate(np.concatenate([[before], moments[begin:end]]))
-        told[name] = Shipped(before, np.maximum.accumulate(seqs[begin:end]), reached)
-    return told
+        shipped[name] = Shipped(before, np.maximum.accumulate(seqs[begin:end]), reached)
+    return shipped
 
 
 def horizons_after(shipped: Mapping[str, Shipped]) -> pa.Table:
@@ -135,14 +135,14 @@ def batches(ticks: Positions) -> dict[int, Positions]:
     due = np.flatnonzero(ticks)
     if not len(due):
         return {}
-    told = pa.array(ticks[due]).dictionary_encode()  # Few moments: found, not sorted.
-    moments = np.asarray(told.dictionary)
+    distinct = pa.array(ticks[due]).dictionary_encode()  # Few moments: found, not sorted.
+    moments = np.asarray(distinct.dictionary)
     if len(moments) == 1:
         return {int(moments[0]): due}
     in_order = np.argsort(moments)
     rank = np.empty_like(in_order)
     rank[in_order] = np.arange(len(moments))
-    moments, codes = moments[in_order], rank[np.asarray(told.indices)]
+    moments, codes = moments[in_order], rank[np.asarray(distinct.indices)]
     narrow = codes.astype(np.uint16) if len(moments) < 2**16 else codes
     order = due[np.argsort(narrow, kind="stable")]
     ends = np.cumsum(np.bincount(codes, minlength=len(moments)))

@@ -43,7 +43,7 @@ from pipelines.marts.judging.rules import (
     judged,
 )
 from pipelines.marts.judging.standing import Looked, Stand, Standing
-from pipelines.marts.judging.tick_verdicts import Told
+from pipelines.marts.judging.tick_verdicts import Verdicts
 from pipelines.marts.mart import Positions
 
 RING: Final = ("committed", "max_offset", "pulled", "reached", "reports")
@@ -150,7 +150,7 @@ class Attention:
         """None: no client reports what it holds."""
         self.usual_of: Callable[[Positions, int], Usual] | None = None
         """How the groups of some of the queues usually work, as of a tick."""
-        self.tells_snapshots: Flags = np.zeros(0, bool)
+        self.emits_snapshots: Flags = np.zeros(0, bool)
         """Per emitter: does it report only what changed, and everything in snapshots?"""
         self.alive_since_us: Positions = np.zeros(0, np.int64)
         """Per emitter, at the present tick: what was sampled before speaks of another life, or was
@@ -214,7 +214,7 @@ class Attention:
             self.heads.forget(rows)
         return rows
 
-    def look(self, moment: Moment) -> Told | None:
+    def look(self, moment: Moment) -> Verdicts | None:
         """Judge what is due at this tick; None when nothing is."""
         rows = self._due_rows(moment)
         if not len(rows):
@@ -222,13 +222,15 @@ class Attention:
         self._forget_ages(rows, moment)
         tick_us = moment.tick_us
         emitter = self.emitter[rows]
-        is_told, by_pulls = self._reach(rows, tick_us)
+        is_reported, by_pulls = self._reach(rows, tick_us)
         now, before = self._window_at(rows, tick_us)
         event_us = now["event_us"]
         exists = event_us != UNKNOWN
-        tells = self.tells_snapshots[emitter]
+        emits_snapshots = self.emits_snapshots[emitter]
         is_ended = now["is_gone"] != 0
-        is_evaluated = exists & ~is_ended & (tells | (tick_us - event_us <= REPORT_SPAN_US))
+        is_evaluated = (
+            exists & ~is_ended & (emits_snapshots | (tick_us - event_us <= REPORT_SPAN_US))
+        )
         from_us = now["evaluated_from_us"]
         was_evaluated = from_us != UNKNOWN
         from_us = np.where(is_evaluated, np.where(from_us == UNKNOWN, tick_us, from_us), UNKNOWN)
@@ -236,7 +238,7 @@ class Attention:
         turned = self._turn(rows, now, by_pulls, tick_us)
         is_deleted = turned.is_deleted
         looked = Looked(
-            *(rows, now, is_told, by_pulls, is_deleted, is_evaluated, tick_us, complete_from)
+            *(rows, now, is_reported, by_pulls, is_deleted, is_evaluated, tick_us, complete_from)
         )
         seen = self._seen(looked, moment, before, turned)
         verdict = judged(seen, self._evaluation)
@@ -246,11 +248,11 @@ class Attention:
         verdict.kind[~is_evaluated] = 0
         in_part = is_evaluated & ~seen.is_complete
         keeping.keep_unseen(verdict, now, in_part, moment.run_from_us[emitter])
-        had_chance = ~tells & (tick_us - moment.alive_since_us[emitter] > REPORT_SPAN_US)
+        had_chance = ~emits_snapshots & (tick_us - moment.alive_since_us[emitter] > REPORT_SPAN_US)
         is_gone = exists & ~is_evaluated & (is_ended | had_chance)
         is_anew = moment.run_from_us[emitter] == tick_us
         fired = np.where(is_anew, UNSEEN, now["fires"])
-        told = self._told(
+        verdicts = self._verdicts(
             rows,
             seen,
             verdict,
@@ -263,7 +265,7 @@ class Attention:
         )
         self.columns["evaluated_from_us"][rows] = from_us
         self.columns["is_gone"][rows[is_ended]] = HAS_ENDED
-        return told
+        return verdicts
 
     def _turn(
         self, rows: Positions, now: Mapping[str, Positions], by_pulls: Flags, tick_us: int
@@ -297,8 +299,8 @@ class Attention:
             *(rows, moment, count, (now, before)), turned=turned, is_evaluated=is_evaluated
         )
         stand = self._standing.look(looked, self.usual_of)
-        passed = self._passed(rows, looked.is_told, tick_us)
-        patience_us = np.where(passed.is_told, passed.patience_us, stand.patience_us)
+        passed = self._passed(rows, looked.is_reported, tick_us)
+        patience_us = np.where(passed.is_reported, passed.patience_us, stand.patience_us)
         since_us = progress.waiting_since_us(now)
         late = progress.is_late(since_us, tick_us, self._evaluation) & is_evaluated
         late_us = self.columns["late_us"][rows]
@@ -311,7 +313,7 @@ class Attention:
             is_evaluated & (tick_us - looked.from_us >= self._evaluation.window_us),
             count,
             since_us,
-            looked.is_told,
+            looked.is_reported,
             looked.by_pulls,
             late & (begun <= looked.from_us),
             self._is_silent(looked, stand),
@@ -330,9 +332,9 @@ class Attention:
         """Whose client says neither what it holds nor, as far as was seen, how often it reports?"""
         now = looked.now
         is_asked = (now["members"] != 0) & (now["committed"] != UNKNOWN)
-        return np.asarray(stand.is_unlearnt & is_asked & ~looked.is_told)
+        return np.asarray(stand.is_unlearnt & is_asked & ~looked.is_reported)
 
-    def _told(
+    def _verdicts(
         self,
         rows: Positions,
         seen: Seen,
@@ -344,7 +346,7 @@ class Attention:
         ends: Flags,
         complete_from_us: Positions,
         is_anew: Flags,
-    ) -> Told:
+    ) -> Verdicts:
         """What is shown of a verdict, and what is remembered of it; `fired`: did a rule on the
         evaluation before?
         """
@@ -354,7 +356,7 @@ class Attention:
         shown = np.where(fired == UNSEEN, was_bad, fired == FIRES)
         # What was deleted unread is gone, and a passed head was one at the evaluation before, too.
         shown |= (verdict.rule == DATA_LOST) & (now["lost_us"] != UNKNOWN)
-        shown |= seen.passed.is_told & (verdict.rule == STALLED)
+        shown |= seen.passed.is_reported & (verdict.rule == STALLED)
         is_bad = np.where(is_counted, fires & shown, was_bad)
         pulled, committed = now["pulled"], now["committed"]
         is_late = progress.is_late(seen.waiting_since_us, seen.tick_us, self._evaluation)
@@ -372,7 +374,7 @@ class Attention:
             | (is_exposed != (now["is_exposed"] == 1))
             | (seen.is_other_course & (verdict.rule == SLOW))
         )
-        told = Told(
+        verdicts = Verdicts(
             rows,
             verdict,
             is_evaluated,
@@ -387,7 +389,7 @@ class Attention:
             complete_from_us,
             seen.open,
             seen.waiting_since_us,
-            seen.is_told,
+            seen.is_reported,
             seen.patience_us,
             seen.passed,
             is_anew,
@@ -396,24 +398,24 @@ class Attention:
             seen.by_pulls,
             seen.swing_us != UNKNOWN,
         )
-        self._remember(told, seen, fires)
-        return told
+        self._remember(verdicts, seen, fires)
+        return verdicts
 
-    def _remember(self, told: Told, seen: Seen, fires: Flags) -> None:
+    def _remember(self, verdicts: Verdicts, seen: Seen, fires: Flags) -> None:
         """What the next look has to know of a verdict."""
-        columns, now, rows, verdict = self.columns, seen.now, told.rows, told.judged
+        columns, now, rows, verdict = self.columns, seen.now, verdicts.rows, verdicts.judged
         # The course of one that comes back to what is allowed has ended.
         had_course = verdict.is_within & (now["rule"] != OK) & (now["growth"] != UNKNOWN)
         columns["growth"][rows] = np.where(had_course, 0, now["growth"])
-        columns["is_exposed"][rows] = told.is_exposed
+        columns["is_exposed"][rows] = verdicts.is_exposed
         columns["rule"][rows] = verdict.rule
-        columns["by_pulls"][rows] = told.by_pulls
+        columns["by_pulls"][rows] = verdicts.by_pulls
         columns["kind"][rows] = verdict.kind
         # One that caught up and does so no more, or of which it was too early to say, was not well.
         firing = fires | (verdict.rule == CATCHING_UP) | (verdict.rule == TOO_EARLY)
-        columns["fires"][rows] = np.where(told.is_evaluated, firing, UNSEEN)
-        columns["is_bad"][rows] = told.is_bad
-        due_us = self._due_us(seen.tick_us, told, fires)
+        columns["fires"][rows] = np.where(verdicts.is_evaluated, firing, UNSEEN)
+        columns["is_bad"][rows] = verdicts.is_bad
+        due_us = self._due_us(seen.tick_us, verdicts, fires)
         columns["due_us"][rows] = due_us
         # The least lags of one that rests are not kept: it begins anew, in whatever cycle.
         columns["looked_us"][rows[due_us != 0]] = UNKNOWN
@@ -459,32 +461,34 @@ class Attention:
         held = progress.held_at_report(now, before, tick_us, self._evaluation)
         columns["commit_held_last"][rows], columns["commit_held"][rows] = held
         sample = self.sampled_rows(rows, tick_us)
-        is_told = np.asarray(sample != NOTHING_SAMPLED)
-        told = np.full(len(rows), UNKNOWN)
-        some = np.flatnonzero(is_told)
+        is_reported = np.asarray(sample != NOTHING_SAMPLED)
+        reported = np.full(len(rows), UNKNOWN)
+        some = np.flatnonzero(is_reported)
         if len(some):
             place = sample[some]
             puller = now["client"][some]
             is_reader = (puller < 0) | (puller == self.samples["client"][place])
-            told[some] = np.maximum(
+            reported[some] = np.maximum(
                 self.samples["client_committed"][place], self.samples["first_held"][place]
             )
             # One that holds nothing, and does not say what it finished, says nothing.
-            is_told[some] = is_reader & (now["members"][some] != 0) & (told[some] != UNKNOWN)
-        by_pulls = progress.goes_by_pulls(now, is_told, self._evaluation)
-        columns["reached"][rows] = progress.reached(now, told, is_told, by_pulls)
-        return is_told, by_pulls
+            is_reported[some] = (
+                is_reader & (now["members"][some] != 0) & (reported[some] != UNKNOWN)
+            )
+        by_pulls = progress.goes_by_pulls(now, is_reported, self._evaluation)
+        columns["reached"][rows] = progress.reached(now, reported, is_reported, by_pulls)
+        return is_reported, by_pulls
 
-    def _passed(self, rows: Positions, is_told: Flags, tick_us: int) -> Passed:
+    def _passed(self, rows: Positions, is_reported: Flags, tick_us: int) -> Passed:
         """The heads that are passed for too long."""
         if self.heads is None or self.usual_of is None:
             return Passed.none(len(rows))
         usual_of = self.usual_of
-        told = np.flatnonzero(is_told)
-        sample = self.sample[rows[told]]
+        reported = np.flatnonzero(is_reported)
+        sample = self.sample[rows[reported]]
         figures = {name: self.samples[name][sample] for name in OF_SAMPLE}
         return self.heads.look(
-            rows, told, figures, tick_us=tick_us, usual_of=lambda some: usual_of(some, tick_us)
+            rows, reported, figures, tick_us=tick_us, usual_of=lambda some: usual_of(some, tick_us)
         )
 
     def _note_course(
@@ -521,24 +525,24 @@ class Attention:
             )
         columns["growth"][rows] = growth
 
-    def _due_us(self, tick_us: int, told: Told, fires: Flags) -> Positions:
+    def _due_us(self, tick_us: int, verdicts: Verdicts, fires: Flags) -> Positions:
         """From when on each queue must be looked at again: 0, at the next tick."""
-        event_us = self.columns["event_us"][told.rows]
-        since = told.waiting_since_us
-        changed_us = self.columns["changed_us"][told.rows]
+        event_us = self.columns["event_us"][verdicts.rows]
+        since = verdicts.waiting_since_us
+        changed_us = self.columns["changed_us"][verdicts.rows]
         window_us = self._evaluation.window_us
         is_settled = (changed_us == UNKNOWN) | (tick_us - changed_us >= window_us)
         # What is reached moves without news, too: by a sample, or since a sample has grown old.
-        is_settled &= tick_us - self.columns["moved_us"][told.rows] >= window_us
+        is_settled &= tick_us - self.columns["moved_us"][verdicts.rows] >= window_us
         is_waiting = (since != UNKNOWN) & (since != NEVER)
         allowed_us = self._evaluation.allowed_time_ms * 1000
         late_us = np.where(is_waiting, since, 0) + allowed_us + 1
         due_us = np.where(is_waiting & (late_us > tick_us), late_us, NEVER)
         silent_us = np.where(event_us == UNKNOWN, 0, event_us) + REPORT_SPAN_US + 1
-        silent_us[self.tells_snapshots[self.emitter[told.rows]]] = NEVER
-        is_calm = is_settled & ~fires & ~told.is_bad
-        quiet = is_calm & told.is_complete & told.judged.is_at_rest
-        absent = is_calm & ~told.is_evaluated
+        silent_us[self.emits_snapshots[self.emitter[verdicts.rows]]] = NEVER
+        is_calm = is_settled & ~fires & ~verdicts.is_bad
+        quiet = is_calm & verdicts.is_complete & verdicts.judged.is_at_rest
+        absent = is_calm & ~verdicts.is_evaluated
         return np.where(quiet, np.minimum(due_us, silent_us), np.where(absent, NEVER, 0))
 
     def highs(self, rows: Positions, tick_us: int) -> Positions:
@@ -564,7 +568,7 @@ class Attention:
         if len(has):
             emitter = self.emitter[rows[has]]
             event_us = self.samples["event_us"][sample[has]]
-            speaks = self.tells_snapshots[emitter] | (tick_us - event_us <= REPORT_SPAN_US)
+            speaks = self.emits_snapshots[emitter] | (tick_us - event_us <= REPORT_SPAN_US)
             speaks &= event_us >= self.alive_since_us[emitter]
             found[has] = np.where(speaks, sample[has], NOTHING_SAMPLED)
         return found

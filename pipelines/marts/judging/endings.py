@@ -103,8 +103,8 @@ def endings_arrived(
     both = pa.concat_tables([waiting, new]).unify_dictionaries().combine_chunks()
     ticks = ticks_of(both["emitter"], numbers(both["seen_us"]), grids)
     seen = both.append_column("tick_us", pa.array(ticks)).filter(pa.array(ticks > 0))
-    told = [
+    arrived = [
         Ending(row["tick_us"], *(row[name] for name in ("emitter", *ENDINGS.names[3:])))
         for row in seen.sort_by([("tick_us", "ascending"), ("seq", "ascending")]).to_pylist()
     ]
-    return told, both.filter(pa.array(ticks == 0))
+    return arrived, both.filter(pa.array(ticks == 0))

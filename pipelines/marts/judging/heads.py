@@ -93,7 +93,7 @@ class Passed:
     """For how long it had to stand."""
 
     @property
-    def is_told(self) -> Flags:
+    def is_reported(self) -> Flags:
         """Of which queues?"""
         return np.asarray(self.count != UNKNOWN)
 
@@ -132,7 +132,7 @@ class Heads:
     def look(
         self,
         rows: Positions,
-        told: Positions,
+        reported: Positions,
         sample: Mapping[str, Positions],
         *,
         tick_us: int,
@@ -144,15 +144,15 @@ class Heads:
         on these. usual_of: how the groups of some queues usually work.
         """
         is_silent = np.ones(len(rows), bool)
-        is_silent[told] = False
+        is_silent[reported] = False
         self._of["offset"][rows[is_silent]] = UNKNOWN
         in_listener = (sample["first_held"] != UNKNOWN) & (sample["head_since_us"] != UNKNOWN)
         in_listener &= sample["finished_count"] > 0
-        some = np.flatnonzero(in_listener | (self._of["offset"][rows[told]] != UNKNOWN))
+        some = np.flatnonzero(in_listener | (self._of["offset"][rows[reported]] != UNKNOWN))
         found = Passed.none(len(rows))
         if not len(some):
             return found
-        places, in_listener = rows[told[some]], in_listener[some]
+        places, in_listener = rows[reported[some]], in_listener[some]
         head = {name: column[places] for name, column in self._of.items()}
         now = {name: sample[name][some] for name in OF_SAMPLE}
         is_same = in_listener & (now["first_held"] == head["offset"])
@@ -163,7 +163,7 @@ class Heads:
         for name, column in self._of.items():
             column[places] = head[name]
         passed = self._passed(places, head, now, is_same, tick_us=tick_us, usual_of=usual_of)
-        return Passed(*(_spread(column, told[some], len(rows)) for column in passed.columns))
+        return Passed(*(_spread(column, reported[some], len(rows)) for column in passed.columns))
 
     def _note_moved_on(self, head: dict[str, Positions], has_moved: Flags, tick_us: int) -> None:
         """Heads that had stood, and were finished while their clients went on telling."""
@@ -232,9 +232,9 @@ class Heads:
         goes_on = now["passed_us"][some] >= evaluation.slide_us
         count = now["finished_count"][some]
         goes_on |= (usual.listeners != UNKNOWN) & (count >= usual.listeners)
-        told = np.flatnonzero(is_known & goes_on & (age_us[some] >= patience_us))
+        due = np.flatnonzero(is_known & goes_on & (age_us[some] >= patience_us))
         values = (count, age_us[some], usual.most_us, patience_us)
-        return Passed(*(_spread(one[told], some[told], len(rows)) for one in values))
+        return Passed(*(_spread(one[due], some[due], len(rows)) for one in values))
 
     def left(self, last_us: int) -> pa.Table:
         """HEADS that may matter behind the tick `last_us`, with those of queues not looked at."""

@@ -24,7 +24,7 @@ from pipelines.marts.judging.attention import NOTHING_SAMPLED, Attention
 from pipelines.marts.judging.packed import UNKNOWN, Flags, as_column, numbers
 from pipelines.marts.judging.progress import open_messages
 from pipelines.marts.judging.rules import KINDS, RULES, TOO_EARLY, time_lag_us
-from pipelines.marts.judging.tick_verdicts import Told
+from pipelines.marts.judging.tick_verdicts import Verdicts
 from pipelines.marts.keys import QUEUE_FIELDS
 from pipelines.marts.mart import Positions
 
@@ -133,30 +133,41 @@ class JudgedRows:
         self._is_replaced[places] = True
         self._has_samples = True
 
-    def add(self, tick_us: int, told: Told) -> None:
+    def add(self, tick_us: int, verdicts: Verdicts) -> None:
         """The rows of a tick."""
-        may_concern = told.is_bad | told.was_bad | told.is_exposed | told.is_changed | told.ends
-        concerned = np.flatnonzero(told.is_counted & may_concern)
-        is_troubled = np.zeros(len(told.rows), bool)
+        may_concern = (
+            verdicts.is_bad
+            | verdicts.was_bad
+            | verdicts.is_exposed
+            | verdicts.is_changed
+            | verdicts.ends
+        )
+        concerned = np.flatnonzero(verdicts.is_counted & may_concern)
+        is_troubled = np.zeros(len(verdicts.rows), bool)
         if len(concerned):
             is_period = tick_us % PERIOD_US == 0
-            is_news = told.is_changed | (told.is_bad != told.was_bad) | told.is_anew | told.ends
+            is_news = (
+                verdicts.is_changed
+                | (verdicts.is_bad != verdicts.was_bad)
+                | verdicts.is_anew
+                | verdicts.ends
+            )
             if is_period:
-                is_news |= told.is_exposed
-            changed = is_news[concerned] | self._has_new_head(told.rows[concerned], tick_us)
+                is_news |= verdicts.is_exposed
+            changed = is_news[concerned] | self._has_new_head(verdicts.rows[concerned], tick_us)
             is_troubled[concerned[changed]] = True
         if self._has_samples:
             self._is_replaced[:] = False
             self._has_samples = False
         troubled = np.flatnonzero(is_troubled)
         if not len(troubled):
-            self._healthy.append(self._thin(tick_us, told, slice(None), is_troubled=False))
+            self._healthy.append(self._thin(tick_us, verdicts, slice(None), is_troubled=False))
             return
         others = np.flatnonzero(~is_troubled)
         if len(others):
-            self._healthy.append(self._thin(tick_us, told, others, is_troubled=False))
-        self._troubled.append(self._thin(tick_us, told, troubled, is_troubled=True))
-        self._details.append(self._detail(tick_us, told, troubled))
+            self._healthy.append(self._thin(tick_us, verdicts, others, is_troubled=False))
+        self._troubled.append(self._thin(tick_us, verdicts, troubled, is_troubled=True))
+        self._details.append(self._detail(tick_us, verdicts, troubled))
 
     def table(self) -> pa.Table:
         """All rows."""
@@ -187,60 +198,62 @@ class JudgedRows:
         return found
 
     def _thin(
-        self, tick_us: int, told: Told, some: Positions | slice, *, is_troubled: bool
+        self, tick_us: int, verdicts: Verdicts, some: Positions | slice, *, is_troubled: bool
     ) -> list[np.ndarray[tuple[int], np.dtype[np.generic]]]:
         attention = self._attention
-        rows = told.rows[some]
+        rows = verdicts.rows[some]
         columns = attention.columns
         return [
             attention.chosen[rows].astype(np.int32),
             np.full(len(rows), tick_us),
             np.full(len(rows), is_troubled),
-            told.is_evaluated[some],
-            told.is_bad[some],
-            told.was_bad[some],
-            told.ends[some],
-            np.where(told.is_early[some], TOO_EARLY, told.judged.rule[some]).astype(np.int32),
+            verdicts.is_evaluated[some],
+            verdicts.is_bad[some],
+            verdicts.was_bad[some],
+            verdicts.ends[some],
+            np.where(verdicts.is_early[some], TOO_EARLY, verdicts.judged.rule[some]).astype(
+                np.int32
+            ),
             columns["lag"][rows],
-            *_open(columns, rows, told, some),
+            *_open(columns, rows, verdicts, some),
             columns["growth"][rows],
-            _retained(columns, rows, told, some),
+            _retained(columns, rows, verdicts, some),
             columns["waiting_since_us"][rows],
             columns["members"][rows],
             columns["seq"][rows],
-            told.complete_from_us[some],
-            told.is_silent[some],
-            told.swings[some],
+            verdicts.complete_from_us[some],
+            verdicts.is_silent[some],
+            verdicts.swings[some],
         ]
 
-    def _detail(self, tick_us: int, told: Told, some: Positions) -> pa.Table:
+    def _detail(self, tick_us: int, verdicts: Verdicts, some: Positions) -> pa.Table:
         attention = self._attention
-        rows = told.rows[some]
+        rows = verdicts.rows[some]
         now = {name: column[rows] for name, column in attention.columns.items()}
         keys = self._keys.take(pa.array(attention.chosen[rows]))
         sample = attention.sampled_rows(rows, tick_us)
         of_sample = self._samples.take(pa.array(sample, mask=sample == NOTHING_SAMPLED))
         client = pa.array(now["client"], mask=now["client"] < 0)
-        before = {name: column[some] for name, column in told.before.items()}
+        before = {name: column[some] for name, column in verdicts.before.items()}
         made = {
             **dict(zip(keys.schema.names, keys.columns, strict=True)),
-            "kind": _texts(told.judged.kind[some], KINDS),
-            "is_exposed": pa.array(told.is_exposed[some]),
+            "kind": _texts(verdicts.judged.kind[some], KINDS),
+            "is_exposed": pa.array(verdicts.is_exposed[some]),
             "time_lag_us": as_column(time_lag_us(tick_us, now["waiting_since_us"])),
             "committed_before": as_column(before["committed"]),
             "pulled_before": as_column(before["pulled"]),
             "max_offset_before": as_column(before["max_offset"]),
             "high": as_column(attention.highs(rows, tick_us)),
             "reached": as_column(now["reached"]),
-            "is_told": pa.array(told.is_told[some]),
-            "patience_us": pa.array(told.patience_us[some]),
-            "passed": as_column(told.passed.count[some]),
-            "head_age_us": as_column(told.passed.head_age_us[some]),
-            "usual_us": as_column(told.passed.usual_us[some]),
+            "is_told": pa.array(verdicts.is_reported[some]),
+            "patience_us": pa.array(verdicts.patience_us[some]),
+            "passed": as_column(verdicts.passed.count[some]),
+            "head_age_us": as_column(verdicts.passed.head_age_us[some]),
+            "usual_us": as_column(verdicts.passed.usual_us[some]),
             "commit_cadence_ms": as_column(
                 np.where(now["commit_cadence_ms"] < 0, UNKNOWN, now["commit_cadence_ms"])
             ),
-            "open_since_us": as_column(told.waiting_since_us[some]),
+            "open_since_us": as_column(verdicts.waiting_since_us[some]),
             "reports": as_column(_since(now["reports"], before["reports"], before["max_offset"])),
             "client_id": self._clients["client_id"].take(client),
             "held_count": as_column(numbers(of_sample["held_count"])),
@@ -256,26 +269,26 @@ class JudgedRows:
 
 
 def _open(
-    now: Mapping[str, Positions], rows: Positions, told: Told, some: Positions | slice
+    now: Mapping[str, Positions], rows: Positions, verdicts: Verdicts, some: Positions | slice
 ) -> tuple[Positions, Positions]:
     """Messages that nobody has finished, now and a window ago. Of what was pulled and not reported
     nobody says that it is; a window ago says nothing where reports are that rare.
     """
-    before = open_messages(told.before["max_offset"][some], told.before["reached"][some])
-    by_pulls = told.by_pulls[some]
+    before = open_messages(verdicts.before["max_offset"][some], verdicts.before["reached"][some])
+    by_pulls = verdicts.by_pulls[some]
     unreported = open_messages(now["max_offset"][rows], now["committed"][rows])
     return (
-        np.where(by_pulls, unreported, told.open[some]),
+        np.where(by_pulls, unreported, verdicts.open[some]),
         np.where(by_pulls, UNKNOWN, before),
     )
 
 
 def _retained(
-    now: Mapping[str, Positions], rows: Positions, told: Told, some: Positions | slice
+    now: Mapping[str, Positions], rows: Positions, verdicts: Verdicts, some: Positions | slice
 ) -> Positions:
     """How many messages the queue keeps before the one that is reached, where it falls behind."""
     first, growth = now["min_offset"][rows], now["growth"][rows]
-    is_known = (told.open[some] != UNKNOWN) & (growth > 0) & (first > 0)
+    is_known = (verdicts.open[some] != UNKNOWN) & (growth > 0) & (first > 0)
     return np.where(is_known, now["reached"][rows] - first, UNKNOWN)
 
 

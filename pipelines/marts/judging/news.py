@@ -189,14 +189,14 @@ def arrived(
     clients = _joined(waiting["client"], rows["last_puller"])
     ticks = ticks_of(emitters, seen, cut.grids)
     left = np.flatnonzero(ticks == 0)
-    told = _last_of_each_tick(number, seen, columns, left, slide_us=slide_us)
+    last = _last_of_each_tick(number, seen, columns, left, slide_us=slide_us)
     kept = pa.table(
         [
-            pa.array(number[told]),
-            emitters.take(pa.array(told)),
-            pa.array(seen[told]),
-            clients.take(pa.array(told)),
-            *(pa.array(columns[name][told]) for name in FIGURES),
+            pa.array(number[last]),
+            emitters.take(pa.array(last)),
+            pa.array(seen[last]),
+            clients.take(pa.array(last)),
+            *(pa.array(columns[name][last]) for name in FIGURES),
         ],
         schema=WAITING,
     )
@@ -287,9 +287,9 @@ def _attended_us(held: pa.Table, moments: Positions) -> Positions:
     done so of late, now, so that its clock does not matter.
     """
     attended = pc.fill_null(held["attended"], False)
-    is_told = np.asarray(pc.is_valid(held["attended"]))
-    told_us = np.where(np.asarray(attended), moments, UNKNOWN)
-    return np.where(is_told, told_us, numbers(held["last_pull_us"]))
+    is_reported = np.asarray(pc.is_valid(held["attended"]))
+    reported_us = np.where(np.asarray(attended), moments, UNKNOWN)
+    return np.where(is_reported, reported_us, numbers(held["last_pull_us"]))
 
 
 def _is_unanswered(held: pa.Table) -> Flags:

@@ -72,7 +72,7 @@ def may_be_pulled(now: Mapping[str, Positions], tick_us: int, evaluation: Evalua
 
 
 def reached(
-    now: Mapping[str, Positions], told: Positions, is_told: Flags, is_by_pulls: Flags
+    now: Mapping[str, Positions], reported: Positions, is_reported: Flags, is_by_pulls: Flags
 ) -> Positions:
     """The first offset that is not finished, as far as anybody knows; UNKNOWN when nobody does.
 
@@ -80,12 +80,14 @@ def reached(
     """
     committed, end = now["committed"], now["max_offset"]
     by_pulls = np.where(is_by_pulls, _unheld(now), UNKNOWN)
-    seen = np.where(is_told, told, by_pulls)
+    seen = np.where(is_reported, reported, by_pulls)
     found = np.maximum(committed, np.minimum(seen, end))
     return np.where(now["is_broadcast"] == 1, UNKNOWN, found)
 
 
-def goes_by_pulls(now: Mapping[str, Positions], is_told: Flags, evaluation: Evaluation) -> Flags:
+def goes_by_pulls(
+    now: Mapping[str, Positions], is_reported: Flags, evaluation: Evaluation
+) -> Flags:
     """Nobody reports what is held, and offsets are known to be reported too rarely to say what is
     finished.
     """
@@ -95,7 +97,7 @@ def goes_by_pulls(now: Mapping[str, Positions], is_told: Flags, evaluation: Eval
     is_rare |= (now["by_pulls"] == 1) & (STILL_RARE * usual_us > evaluation.window_us)
     # Of what the last report alone has shown to be held nobody knows how much it was.
     is_rare &= (now["commit_held_last"] == 0) | (now["commit_held"] > 0)
-    return np.asarray(~is_told & is_rare & (now["committed"] != UNKNOWN) & ~is_dead(now))
+    return np.asarray(~is_reported & is_rare & (now["committed"] != UNKNOWN) & ~is_dead(now))
 
 
 def _unheld(now: Mapping[str, Positions]) -> Positions:

@@ -128,7 +128,7 @@ class _Queues:
     emitters: list[str]
     emitter: Positions
     """Per queue the number of its emitter."""
-    tells_snapshots: dict[str, bool]
+    emits_snapshots: dict[str, bool]
     """Emitters that have reported a snapshot before this cycle."""
 
 
@@ -167,12 +167,12 @@ def judged_queues(given: Given) -> Made:
         carried["heads"] = attention.heads.left(min(last.values(), default=0))
     if services.is_changed:
         carried["services"], carried["stats"] = services.left(last), services.waiting
-    tells = {one.emitter for one in endings if one.kind == SNAPSHOT}
-    tells |= {name for name, has_told in queues.tells_snapshots.items() if has_told}
+    emitting = {one.emitter for one in endings if one.kind == SNAPSHOT}
+    emitting |= {name for name, emits in queues.emits_snapshots.items() if emits}
     carried["emitters"] = pa.Table.from_pylist(
         [
-            {"emitter": name, "tick_us": last.get(name), "tells_snapshots": name in tells}
-            for name in sorted({*last, *tells})
+            {"emitter": name, "tick_us": last.get(name), "tells_snapshots": name in emitting}
+            for name in sorted({*last, *emitting})
         ],
         EMITTERS,
     )
@@ -201,8 +201,8 @@ def _all_queues(given: Given) -> _Queues:
     emitter = np.zeros(keys.num_rows, np.int32)
     for name, begin, end in _emitter_runs(keys):
         emitter[begin:end] = emitters.setdefault(name, len(emitters))
-    tells = {row["emitter"]: row["tells_snapshots"] for row in state["emitters"].to_pylist()}
-    return _Queues(keys, columns, known, first_seqs, list(emitters), emitter, tells)
+    emitting = {row["emitter"]: row["tells_snapshots"] for row in state["emitters"].to_pylist()}
+    return _Queues(keys, columns, known, first_seqs, list(emitters), emitter, emitting)
 
 
 def _emitter_runs(keys: pa.Table) -> list[tuple[str, int, int]]:
@@ -281,7 +281,7 @@ def _concerned(queues: _Queues, ending: Ending, rows: Positions | None) -> Flags
     found: Flags = emitter == queues.emitters.index(ending.emitter)
     if ending.kind == SNAPSHOT and rows is None:
         # The first one concerns all: from now on silence means that nothing changed.
-        is_first = not queues.tells_snapshots.get(ending.emitter, False)
+        is_first = not queues.emits_snapshots.get(ending.emitter, False)
         return np.asarray(found & (is_first | (queues.columns["seq"] < ending.below_seq)))
     for name, word in (("group", ending.group), ("topic", ending.topic)):
         if word is not None:
@@ -296,10 +296,10 @@ def _end(walk: _Walk, endings: list[Ending]) -> None:
         rows = np.flatnonzero(_concerned(queues, ending, attention.chosen))
         if ending.kind == SNAPSHOT and ending.emitter in queues.emitters:
             code = queues.emitters.index(ending.emitter)
-            if not attention.tells_snapshots[code]:
+            if not attention.emits_snapshots[code]:
                 # What has grown old by now stays so, whether its cycle has ended meanwhile or not.
                 attention.sample[rows] = attention.sampled_rows(rows, ending.tick_us)
-                attention.tells_snapshots[code] = True
+                attention.emits_snapshots[code] = True
                 attention.columns["due_us"][rows] = 0
         for row in attention.end(rows, ending.below_seq).tolist():
             walk.highs.forget(int(attention.chosen[row]))
@@ -315,8 +315,8 @@ def _restore(
     clients: pa.Table,
 ) -> None:
     """What was sampled and what had fallen before the first tick of the cycle."""
-    attention.tells_snapshots = np.array(
-        [queues.tells_snapshots.get(name, False) for name in queues.emitters], dtype=bool
+    attention.emits_snapshots = np.array(
+        [queues.emits_snapshots.get(name, False) for name in queues.emitters], dtype=bool
     )
     attention.samples = {
         **{name: numbers(samples[name]) for name in {*_OF_SAMPLE, *OF_HEAD}},
@@ -426,9 +426,9 @@ def _walk(walk: _Walk, made: JudgedRows) -> dict[str, int]:
         for row in fell.get(moment.tick_us, ()):
             _set_high(attention, *walk.highs.take(row))
         _end(walk, ended)  # What came at this tick with a lower seq has ended too.
-        told = attention.look(moment)
-        if told is not None:
-            made.add(moment.tick_us, told)
+        verdicts = attention.look(moment)
+        if verdicts is not None:
+            made.add(moment.tick_us, verdicts)
     return last
 
 
@@ -568,7 +568,7 @@ def _samples_left(
     ends = np.array([last.get(name, 0) for name in queues.emitters], np.int64)
     end_us = ends[queues.emitter[number]]
     is_young = end_us - numbers(samples["event_us"]) <= REPORT_SPAN_US
-    is_young |= attention.tells_snapshots[queues.emitter[number]]
+    is_young |= attention.emits_snapshots[queues.emitter[number]]
     kept = ~is_seen | (np.where(looked_at, is_held, is_last) & is_young)
     return samples.filter(pa.array(kept)).combine_chunks()
 

@@ -131,7 +131,7 @@ class Seen:
     """Messages from the offset that is reached to the end."""
     waiting_since_us: Positions
     """Store time of the message at the offset that is reached; NEVER when nothing waits."""
-    is_told: Flags
+    is_reported: Flags
     """Does its client report what it holds?"""
     by_pulls: Flags
     """Does what was pulled count as reached, since it reports too rarely?"""
@@ -249,7 +249,7 @@ def _may_rest(seen: Seen, evaluation: Evaluation) -> Flags:
     few = allowed_lag(now["max_offset"], seen.before["max_offset"], evaluation)
     is_late = progress.is_late(now["waiting_since_us"], seen.tick_us, evaluation)
     is_ahead = now["reached"] > now["committed"]
-    return np.asarray(seen.is_told | ~is_ahead | ((now["lag"] <= few) & ~is_late))
+    return np.asarray(seen.is_reported | ~is_ahead | ((now["lag"] <= few) & ~is_late))
 
 
 def _judge_rest(seen: Seen, evaluation: Evaluation, rest: Positions, rule: Positions) -> None:
@@ -263,7 +263,7 @@ def _judge_rest(seen: Seen, evaluation: Evaluation, rest: Positions, rule: Posit
     # As of the row itself: reports that changed nothing are reported with a delay.
     has_no_report = now["event_us"] - last_report >= seen.patience_us[rest]
     is_left = ~_may_be_pulled(seen, evaluation, rest) | progress.is_dead(now)
-    is_stopped = stands & has_no_report & is_left & ~seen.is_told[rest]
+    is_stopped = stands & has_no_report & is_left & ~seen.is_reported[rest]
     is_rewound = (high != UNKNOWN) & (now["committed"] != UNKNOWN) & (now["committed"] < high)
     is_slow, is_catching_up, only_grew = _courses(seen, evaluation, rest, now)
     is_late = progress.is_late(seen.waiting_since_us[rest], seen.tick_us, evaluation)
@@ -274,7 +274,7 @@ def _judge_rest(seen: Seen, evaluation: Evaluation, rest: Positions, rule: Posit
         [
             is_stopped,
             is_rewound,
-            stands | seen.passed.is_told[rest],
+            stands | seen.passed.is_reported[rest],
             complete & is_slow,
             complete & is_catching_up,
             is_early,

@@ -87,9 +87,9 @@ class ServiceTimes:
             return
         number, of = self._number[rows], self._of
         keys = np.unique(number)
-        told_us = of["told_us"][keys]
-        is_old = (told_us != UNKNOWN) & (
-            tick_us - np.where(told_us == UNKNOWN, 0, told_us) > LOOK_BACK_US
+        reported_us = of["told_us"][keys]
+        is_old = (reported_us != UNKNOWN) & (
+            tick_us - np.where(reported_us == UNKNOWN, 0, reported_us) > LOOK_BACK_US
         )
         for name in _LEARNT:
             of[name][keys[is_old]] = UNKNOWN
@@ -122,9 +122,9 @@ class ServiceTimes:
         found = {name: np.full(len(number), UNKNOWN) for name in _LEARNT}
         some = np.flatnonzero(number < count)
         if len(some):
-            told_us = self._of["told_us"][number[some]]
-            is_known = told_us != UNKNOWN
-            is_known &= tick_us - np.where(is_known, told_us, 0) <= LOOK_BACK_US
+            reported_us = self._of["told_us"][number[some]]
+            is_known = reported_us != UNKNOWN
+            is_known &= tick_us - np.where(is_known, reported_us, 0) <= LOOK_BACK_US
             some = some[is_known]
             for name, column in found.items():
                 column[some] = self._of[name][number[some]]
@@ -144,9 +144,9 @@ class ServiceTimes:
             [*keys.columns, *(pa.array(self._of[name]) for name in _LEARNT)], schema=SERVICES
         )
         ends = np.array([last.get(name, 0) for name in keys["emitter"].to_pylist()], np.int64)
-        told_us = self._of["told_us"]
-        is_kept = (told_us != UNKNOWN) & (
-            ends - np.where(told_us == UNKNOWN, 0, told_us) <= LOOK_BACK_US
+        reported_us = self._of["told_us"]
+        is_kept = (reported_us != UNKNOWN) & (
+            ends - np.where(reported_us == UNKNOWN, 0, reported_us) <= LOOK_BACK_US
         )
         return table.filter(pa.array(is_kept)).combine_chunks()
 

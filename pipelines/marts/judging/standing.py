@@ -31,7 +31,7 @@ class Looked:
 
     rows: Positions
     now: Mapping[str, Positions]
-    is_told: Flags
+    is_reported: Flags
     """Does its client report what it holds?"""
     by_pulls: Flags
     """Does what was pulled count as reached?"""
@@ -79,13 +79,13 @@ class Standing:
         usual_of: how the groups of some of the queues usually work, as of a tick.
         """
         rows, now, tick_us, evaluation = at.rows, at.now, at.tick_us, self._evaluation
-        is_told = at.is_told
+        is_reported = at.is_reported
         is_unread = (now["committed"] == UNKNOWN) & (now["max_offset"] > now["min_offset"])
         is_unread &= now["is_broadcast"] == 0
         open_waits = (now["reached"] != UNKNOWN) & (now["max_offset"] > now["reached"])
         # Of what is pulled and held nothing is seen until the next report.
         open_waits &= ~at.by_pulls | (now["max_offset"] > now["pulled"])
-        is_exact = ~is_told & (now["reached"] == now["committed"])
+        is_exact = ~is_reported & (now["reached"] == now["committed"])
         came_us = np.where(is_exact, now["waiting_since_us"], UNKNOWN)
         stood = self._stood(at, "reached", "", waits=open_waits & at.is_evaluated, came_us=came_us)
         waits = at.is_evaluated & ((now["lag"] > 0) | is_unread)
@@ -93,22 +93,22 @@ class Standing:
         is_dead = progress.is_dead(now)
         rests = swings.usual_rests_ms(self._courses.swings, rows, tick_us)
         is_read = progress.may_be_pulled(now, tick_us, evaluation)
-        gap_ms = progress.usual_gap_ms(now["cadence_ms"], is_read & ~is_told)
+        gap_ms = progress.usual_gap_ms(now["cadence_ms"], is_read & ~is_reported)
         usual = np.where(is_dead, 0, np.maximum(gap_ms, rests))
         patience = progress.patience_us(usual, evaluation)
         cadence = now["commit_cadence_ms"]
         usual = np.where(rests > 0, np.maximum(cadence, rests), cadence)
-        usual = np.where(is_told | is_dead, 0, usual)
+        usual = np.where(is_reported | is_dead, 0, usual)
         is_unlearnt = usual == progress.UNLEARNT
         commit_patience = progress.patience_us(progress.usual_gap_ms(usual, is_read), evaluation)
         stood_us = np.where(stood == UNKNOWN, 0, tick_us - np.maximum(stood, at.from_us))
-        might = np.flatnonzero(is_told & (stood_us >= patience))
+        might = np.flatnonzero(is_reported & (stood_us >= patience))
         if len(might) and usual_of is not None:
             usual_call = usual_of(rows[might], tick_us)
             patience[might] = _patience_of_calls(patience[might], usual_call)
         has_stood = (stood != UNKNOWN) & (stood_us >= patience)
         # Where a client reports what it holds, its reports say nothing more.
-        by_commits = ~is_told | (now["reached"] == UNKNOWN)
+        by_commits = ~is_reported | (now["reached"] == UNKNOWN)
         is_overdue = tick_us - np.maximum(commit_stood, at.from_us) >= commit_patience
         is_overdue &= (commit_stood != UNKNOWN) & by_commits
         by_reports = is_overdue & ~has_stood

@@ -16,7 +16,7 @@ from pipelines.marts.mart import Positions
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class Verdicts:
     """Queues looked at at a tick."""
 
     rows: Positions
@@ -43,7 +43,7 @@ class Told:
     """Messages from the offset that is reached to the end."""
     waiting_since_us: Positions
     """Store time of the message at the offset that is reached."""
-    is_told: Flags
+    is_reported: Flags
     patience_us: Positions
     """For how long the queue has to stand before it is reported."""
     passed: Passed

@@ -164,7 +164,7 @@ def _by_emitter(given: Given) -> Iterator[tuple[str, list[Shipment]]]:
     """Per emitter its new shipments in order, each with the marks among its rows."""
     shipments, lifecycle = given.facts["shipments"], given.facts["lifecycle"]
     marks = _marks(lifecycle)
-    told: dict[str, list[Shipment]] = {}
+    by_emitter: dict[str, list[Shipment]] = {}
     columns = ["emitter", "seq_from", "seq_to", "broker_epoch", "event_us_to"]
     for row in shipments.select(columns).to_pylist():
         own = [
@@ -173,8 +173,8 @@ def _by_emitter(given: Given) -> Iterator[tuple[str, list[Shipment]]]:
             if row["seq_from"] <= mark.seq <= row["seq_to"]
         ]
         shipment = Shipment(row["broker_epoch"], row["event_us_to"], tuple(own))
-        told.setdefault(row["emitter"], []).append(shipment)
-    yield from told.items()
+        by_emitter.setdefault(row["emitter"], []).append(shipment)
+    yield from by_emitter.items()
 
 
 def _marks(lifecycle: pa.Table) -> dict[str, list[Mark]]:
@@ -295,10 +295,10 @@ def _alike(known: Emitter, end_us: int, why: str | None, slide_us: int) -> Itera
     known.horizon_us = max(known.horizon_us, end_us)
     if first > last:
         return
-    is_told, known.why_unknown = known.why_unknown == why, why
+    is_same, known.why_unknown = known.why_unknown == why, why
     if why is not None:  # However long it is: a clock may have been set by years.
         known.run_from_us = last + slide_us
-        if is_told:
+        if is_same:
             return
         last = first
     grid = np.arange(first, last + 1, slide_us, dtype=np.int64)

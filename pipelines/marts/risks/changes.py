@@ -307,14 +307,14 @@ def asked_anew(window: Window, event: Event) -> Window:
     if another may read in turn, from where that one may be.
     """
     begun = replace(window, redelivered=0, certain=None, finished=None, basis=event.basis)
-    told = answered(begun, event)
-    begin, seen = told.from_offset, window.redelivered_to
+    renewed = answered(begun, event)
+    begin, seen = renewed.from_offset, window.redelivered_to
     assert seen is not None, "of a window that is through something was seen"
-    in_turn = _others_without(told.others, event.client_id)
+    in_turn = _others_without(renewed.others, event.client_id)
     if window.all_from_offset is not None and in_turn:
         begin = min(begin, seen)
     return replace(
-        told,
+        renewed,
         opened_us=event.event_us,
         revision=1,
         cause=event.cause,
@@ -520,9 +520,9 @@ def _read_by_two(answer: Event) -> int | None:
 
 
 def _awaited_with(awaited: tuple[Awaited, ...], answer: Event) -> tuple[Awaited, ...]:
-    told = Awaited(answer.next_client_id, answer.from_offset, answer.event_us)
+    newest = Awaited(answer.next_client_id, answer.from_offset, answer.event_us)
     others = _awaited_without(awaited, answer.next_client_id)
-    return *_still_awaited(others, answer.event_us), told
+    return *_still_awaited(others, answer.event_us), newest
 
 
 def _awaited_without(awaited: tuple[Awaited, ...], client_id: str | None) -> tuple[Awaited, ...]:

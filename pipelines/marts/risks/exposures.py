@@ -72,16 +72,18 @@ def exposures(given: Given) -> Made:
     if not troubled.num_rows:
         return Made(STEP.none)
     known = {row["number"]: row for row in given.state["open"].to_pylist()}
-    told = []
+    revisions = []
     for row in troubled.sort_by("tick_us").to_pylist():
         exposure = known.get(row["number"])
         if row["is_exposed"]:
-            told.extend(_exposed(known, exposure, row))
+            revisions.extend(_exposed(known, exposure, row))
         elif exposure is not None:
             del known[row["number"]]
-            told.append(_revision({**exposure, "revision": exposure["revision"] + 1}, row))
+            revisions.append(_revision({**exposure, "revision": exposure["revision"] + 1}, row))
     left = [known[one] for one in sorted(known)]
-    return Made(pa.Table.from_pylist(told, REVISIONS), {"open": pa.Table.from_pylist(left, OPEN)})
+    return Made(
+        pa.Table.from_pylist(revisions, REVISIONS), {"open": pa.Table.from_pylist(left, OPEN)}
+    )
 
 
 def _exposed(known: dict[int, Row], exposure: Row | None, row: Row) -> list[Row]:

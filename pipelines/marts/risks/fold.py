@@ -88,7 +88,7 @@ class Fold:
         self.window = changes.handed_on(window)
         self._close(event, "TAKEN_OVER")
         self.window = anew
-        self._tell(anew, event, "OPEN", "OPENED")
+        self._emit(anew, event, "OPEN", "OPENED")
 
     def _not_reading(self, gone: NotReading) -> None:
         if self.window is None:
@@ -104,19 +104,19 @@ class Fold:
 
     def _open(self, event: Event) -> None:
         self.window = changes.opened(event)
-        self._tell(self.window, event, "OPEN", "OPENED")
+        self._emit(self.window, event, "OPEN", "OPENED")
 
-    def _change(self, window: Window, event: Happening, told_by: str) -> None:
+    def _change(self, window: Window, event: Happening, cause: str) -> None:
         self.window = replace(window, revision=window.revision + 1)
-        self._tell(self.window, event, "OPEN", told_by)
+        self._emit(self.window, event, "OPEN", cause)
 
-    def _close(self, event: Happening, told_by: str) -> None:
+    def _close(self, event: Happening, cause: str) -> None:
         assert self.window is not None
         last = replace(self.window, revision=self.window.revision + 1)
-        self._tell(last, event, "CLOSED", told_by)
+        self._emit(last, event, "CLOSED", cause)
         self.window = None
 
-    def _tell(self, window: Window, event: Happening, state: str, told_by: str) -> None:
+    def _emit(self, window: Window, event: Happening, state: str, cause: str) -> None:
         self.revisions.append(
             {
                 **self.place._asdict(),
@@ -124,7 +124,7 @@ class Fold:
                 "observed_us": event.event_us,
                 "seq": event.seq,
                 "state": state,
-                "told_by": told_by,
+                "told_by": cause,
                 "message_id": None,
             }
         )

@@ -97,8 +97,10 @@ def _finished(sample: Mapping[str, Any], base: int, count: int) -> list[Range]:
     held = sorted((one["from_offset"], one["to_offset"]) for one in sample["held_ranges"])
     bounds = [(base, base), *held]
     between = [(low[1], high[0]) for low, high in pairwise(bounds) if low[1] < high[0]]
-    told = sum(high - low for low, high in held)
-    if told < sample["held_count"]:  # More ranges than a sample names: what lies behind is unknown.
+    named = sum(high - low for low, high in held)
+    if (
+        named < sample["held_count"]
+    ):  # More ranges than a sample names: what lies behind is unknown.
         return between
     left = count - sum(high - low for low, high in between)
     behind = bounds[-1][1]

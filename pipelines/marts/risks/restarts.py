@@ -83,9 +83,9 @@ def restarts(
         "is_damage": offsets_lost(lifecycle),
         "is_cut": log_cut(lifecycle),
     }
-    told = lifecycle.select([*CUTS.names, "kind", *_NAMING])
+    events = lifecycle.select([*CUTS.names, "kind", *_NAMING])
     for name, flag in flags.items():
-        told = told.append_column(name, flag)
+        events = events.append_column(name, flag)
     is_of_use = is_one_of(lifecycle["kind"], "BOOT", "SNAPSHOT", *GONE)
     is_of_use = pc.or_(is_of_use, pc.or_(flags["is_damage"], flags["is_cut"]))
     pending: dict[tuple[str, int], Row] = {
@@ -93,7 +93,7 @@ def restarts(
     }
     openings: list[Event] = []
     gone: list[Gone] = []
-    for event in told.filter(is_of_use).to_pylist():
+    for event in events.filter(is_of_use).to_pylist():
         life = event["emitter"], event["broker_epoch"]
         marks.take_until(event["emitter"], event["seq"])
         if event["is_cut"]:

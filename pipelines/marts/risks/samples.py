@@ -128,17 +128,17 @@ class Held:
         """
         self._ends = ends
         self._falls = _by_queue(falls)
-        self._told: defaultdict[tuple[Any, ...], list[Row]] = defaultdict(list)
+        self._by_holding: defaultdict[tuple[Any, ...], list[Row]] = defaultdict(list)
         known = [one._asdict() for one in asked if one.client_id is not None]
         if not known or not samples.num_rows:
             return
         wanted = are_among(samples, pa.Table.from_pylist(known, _HOLDINGS), HOLDING)
         for sample in samples.filter(wanted).to_pylist():
-            self._told[tuple(sample[name] for name in HOLDING)].append(sample)
+            self._by_holding[tuple(sample[name] for name in HOLDING)].append(sample)
 
     def before(self, holding: Holding, seq: int, event_us: int) -> Row | None:
         """The last sample of the client before the event, unless it is too old."""
-        earlier = [one for one in self._told.get(holding, ()) if one["seq"] < seq]
+        earlier = [one for one in self._by_holding.get(holding, ()) if one["seq"] < seq]
         if not earlier or earlier[-1]["dropped"]:
             return None
         sample = earlier[-1]

@@ -34,10 +34,10 @@ def falls(violations: pa.Table) -> Iterator[Event]:
     """
     is_fall = is_one_of(violations["law"], "MONOTONIC")
     counts = is_one_of(violations["cause"], "RESET", *UNACCOUNTED)
-    told = violations.filter(pc.and_(is_fall, counts))
-    moments_us = pc.cast(told["observed_at"], pa.int64()).to_pylist()
+    fallen = violations.filter(pc.and_(is_fall, counts))
+    moments_us = pc.cast(fallen["observed_at"], pa.int64()).to_pylist()
     for row, event_us in zip(
-        told.drop_columns(["observed_at"]).to_pylist(), moments_us, strict=True
+        fallen.drop_columns(["observed_at"]).to_pylist(), moments_us, strict=True
     ):
         yield Event(
             place=Place.of(row),

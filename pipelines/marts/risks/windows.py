@@ -157,7 +157,7 @@ def _ended(
     end = np.maximum(to_offset, _numbers(windows["redelivered_to"]))
     expects_pull = _has_basis(windows, "DEPARTURE") & (np.asarray(windows["redelivered"]) == 0)
     committed, pulled = (_numbers(marks[name])[at] for name in ("committed", "pulled"))
-    told_us = np.asarray(marks["event_us"])[at]
+    reported_us = np.asarray(marks["event_us"])[at]
     is_said = (
         _has_basis(windows, "RESTART")
         & (np.asarray(windows["redelivered"]) == 0)
@@ -166,7 +166,7 @@ def _ended(
     )
     until_us = np.where(is_said, np.asarray(windows["opened_us"]) + ANSWER_SPAN_US, 0)
     until_us = np.maximum(until_us, _awaited_until_us(windows))
-    counts = told_us >= until_us[of_row]
+    counts = reported_us >= until_us[of_row]
     is_past = (counts & (committed >= end[of_row])) | (
         expects_pull[of_row] & (pulled > to_offset[of_row])
     )
@@ -183,9 +183,9 @@ def _awaited_until_us(windows: pa.Table) -> Positions:
     """Until when somebody who was answered where to begin may do so; 0: nobody is awaited."""
     until_us = np.zeros(windows.num_rows, np.int64)
     lists = windows["awaited"].combine_chunks()
-    told = pc.list_flatten(lists)
-    if len(told):
-        last_us = np.asarray(pc.struct_field(told, "told_us")) + ANSWER_SPAN_US
+    awaited = pc.list_flatten(lists)
+    if len(awaited):
+        last_us = np.asarray(pc.struct_field(awaited, "told_us")) + ANSWER_SPAN_US
         np.maximum.at(until_us, np.asarray(pc.list_parent_indices(lists)), last_us)
     return until_us
 
@@ -201,26 +201,26 @@ def _places(windows: pa.Table, at: Positions) -> dict[int, Place]:
 
 def _progress(marks: pa.Table, at: Positions) -> Iterator[Progress]:
     """The marks at these rows."""
-    told = marks.select(list(Progress._fields)).take(pa.array(at))
+    chosen = marks.select(list(Progress._fields)).take(pa.array(at))
     return (
-        Progress(*values) for values in zip(*(c.to_pylist() for c in told.columns), strict=True)
+        Progress(*values) for values in zip(*(c.to_pylist() for c in chosen.columns), strict=True)
     )
 
 
 def _as_row(place: Place, window: Window) -> dict[str, Any]:
-    told = {name: getattr(window, name) for name in WINDOW_FIELDS}
-    return {**place._asdict(), **told, "awaited": [one._asdict() for one in window.awaited]}
+    values = {name: getattr(window, name) for name in WINDOW_FIELDS}
+    return {**place._asdict(), **values, "awaited": [one._asdict() for one in window.awaited]}
 
 
 def _as_window(row: Mapping[str, Any]) -> Window:
-    told = {name: row[name] for name in WINDOW_FIELDS}
-    finished = told.pop("finished")
-    awaited = tuple(Awaited(**one) for one in told.pop("awaited") or ())
-    others, has_left = told.pop("others"), told.pop("has_left")
+    values = {name: row[name] for name in WINDOW_FIELDS}
+    finished = values.pop("finished")
+    awaited = tuple(Awaited(**one) for one in values.pop("awaited") or ())
+    others, has_left = values.pop("others"), values.pop("has_left")
     if others is None:  # Of an earlier version, which did not know who else may read.
-        others = () if told["all_from_offset"] is None else (None,)
+        others = () if values["all_from_offset"] is None else (None,)
     return Window(
-        **told,
+        **values,
         finished=None if finished is None else _as_ranges(finished),
         awaited=awaited,
         others=tuple(others),

@@ -101,8 +101,8 @@ class Moves:
         names = [one.name for one in fields(Move)]
         for row in carried.to_pylist():
             self._of[_key(row)].append(Move(**{name: row[name] for name in names}))
-        told = events.filter(is_one_of(events["kind"], "ASSIGNED", *LOSSES))
-        for event in told.to_pylist():
+        changes = events.filter(is_one_of(events["kind"], "ASSIGNED", *LOSSES))
+        for event in changes.to_pylist():
             for queue in event["queues"] or ():
                 place = {**event, **queue}
                 moves = self._of[_key(place)]
@@ -137,15 +137,15 @@ def _key(row: Row) -> Key:
 def _moved(before: Move | None, event: Row) -> Move:
     """The move that an event begins or completes: loss and gain may be reported in either order."""
     client, now_us = event["client_id"], event["event_us"]
-    told = {"seq": event["seq"], "event_us": now_us}
+    moment = {"seq": event["seq"], "event_us": now_us}
     is_recent = before is not None and now_us - before.event_us <= MOVE_SPAN_US
     if event["kind"] == "ASSIGNED":
         if before is not None and is_recent and before.gainer is None:
-            return replace(before, gainer=client, **told)
+            return replace(before, gainer=client, **moment)
         loser = None if before is None else before.gainer
         return _begun(event, loser=loser, gainer=client, lost_us=None)
     if before is not None and is_recent and before.lost_us is None and before.gainer != client:
-        return replace(before, loser=client, lost_us=now_us, **told)
+        return replace(before, loser=client, lost_us=now_us, **moment)
     since_us = _in_turn_since_us(before, event) if event["kind"] == "REVOKED" else None
     return _begun(event, loser=client, gainer=None, lost_us=now_us, in_turn_since_us=since_us)
 
