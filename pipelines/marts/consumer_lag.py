@@ -100,7 +100,7 @@ CONSUMER_LAG: Final = GoldTable(
             "committed 6 s before",
         ),
         Column("pulled", LONG, "next offset nobody of the group has pulled"),
-        Column("processed", LONG, "one past the highest finished offset, as clients told"),
+        Column("processed", LONG, "one past the highest finished offset, as clients reported it"),
         must("min_offset", LONG, "first message kept"),
         must("max_offset", LONG, "next offset to be written"),
         Column(

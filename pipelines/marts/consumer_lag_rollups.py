@@ -55,7 +55,7 @@ SPANS_S: Final = (60, 300, 3600)
 
 CONSUMER_LAG_ROLLUPS: Final = GoldTable(
     "consumer_lag_rollups",
-    "group, topic, broker, queue, and minute, five minutes or hour in which it was told",
+    "group, topic, broker, queue, and minute, five minutes or hour in which it was reported",
     (
         OBSERVED_AT,
         CLUSTER,
@@ -76,8 +76,8 @@ CONSUMER_LAG_ROLLUPS: Final = GoldTable(
         must(
             "is_worst",
             BOOLEAN,
-            "of the queues of the group on this broker told in the slot, the one with the greatest "
-            "time lag, or lag; none when nothing was behind",
+            "of the group's queues on this broker that were reported in the slot, the one with the "
+            "greatest time lag, or lag; none when nothing was behind",
         ),
         EMITTER,
         SEQ,

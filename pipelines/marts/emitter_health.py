@@ -53,7 +53,7 @@ EMITTER_HEALTH: Final = GoldTable(
             LONG,
             "horizon minus time of shipping, the largest of the last 12 shipments: by how much the "
             "emitter's clock is ahead of its shipper's, at least; negative: how late its rows "
-            "come, or how far it is behind, at most; null when that cannot be told",
+            "come, or how far it is behind, at most; null when that is unknown",
         ),
         Column(
             "clock_skew_reason",

@@ -51,13 +51,27 @@ FLUSH_HEALTH: Final = GoldTable(
         OBSERVED_AT,
         CLUSTER,
         BROKER,
-        must("kill_bytes", LONG, "written and not committed when last told: a SIGKILL costs them"),
-        Column("kill_bytes_max", LONG, "the most at an instant of these seconds; null: not told"),
-        must("power_cut_bytes", LONG, "written and not flushed when last told"),
-        Column(
-            "power_cut_bytes_max", LONG, "the most at an instant of these seconds; null: not told"
+        must(
+            "kill_bytes",
+            LONG,
+            "written and not committed at the last report: a SIGKILL costs them",
         ),
-        must("power_cut_messages", LONG, "messages in queues and not flushed, when last told"),
+        Column(
+            "kill_bytes_max",
+            LONG,
+            "the most at any instant of these seconds; null when not reported",
+        ),
+        must("power_cut_bytes", LONG, "written and not flushed at the last report"),
+        Column(
+            "power_cut_bytes_max",
+            LONG,
+            "the most at any instant of these seconds; null when not reported",
+        ),
+        must(
+            "power_cut_messages",
+            LONG,
+            "messages in queues and not flushed, at the last report",
+        ),
         must("power_cut_queues", LONG, "queues that have such messages"),
         must("flushes", LONG, "flushes of the commit log in these seconds"),
         Column("flush_us_max", LONG, "the longest of them, µs; null without any"),
@@ -67,8 +81,8 @@ FLUSH_HEALTH: Final = GoldTable(
         Column(
             "provenance",
             STRING,
-            "OBSERVED: polled and not told; bytes are right to a twentieth, messages are 1 for one "
-            "or more, flushes one a look in which any has ended; null: told",
+            "OBSERVED: polled, not reported; bytes are right to a twentieth, messages are 1 for "
+            "one or more, flushes one per poll in which any has ended; null when reported",
         ),
     ),
     ("emitter", "observed_at"),

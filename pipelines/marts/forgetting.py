@@ -16,7 +16,7 @@ _BY_EMITTER = ("emitter",)
 
 
 def recent(rows: pa.Table, facts: pa.Table, span_us: int) -> pa.Table:
-    """Of `rows` those not older than `span_us` by the newest of `facts` of the same emitter."""
+    """Returns the `rows` not older than `span_us` by the newest of `facts` of the same emitter."""
     if not rows.num_rows:
         return rows
     moments_us = np.asarray(rows["event_us"])

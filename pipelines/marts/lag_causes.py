@@ -5,8 +5,8 @@ from disk.
 
 Place in the walk: watermarks, what members report of their work, changes of members, cold reads and
 the states of groups → gold lag_causes. A group is behind when its lag is beyond what is allowed or
-a queue of it stands. Its causes are emitted when others hold than before, each RETOLD_WINDOWS
-windows while it is behind, and once more, as NONE, when it is behind no more.
+a queue of it stands. Its causes are emitted when they change, every REPEAT_WINDOWS windows while it
+is behind, and once more, as NONE, when it has caught up.
 
 Carried: `causes.marks` and `causes.reports`. Invariant: the rows of a group and tick are all causes
 that hold then or held within the window before, which says when; none of them says more than its
@@ -67,8 +67,8 @@ from pipelines.staging.facts import is_one_of
 
 LAG_CAUSES: Final = GoldTable(
     "lag_causes",
-    "group, broker, evaluation tick and cause: why the group is behind, told when other causes "
-    "hold than before, and again each two windows while it is behind",
+    "group, broker, evaluation tick and cause: why the group is behind; emitted when the causes "
+    "change, and again every two windows while it is behind",
     (
         OBSERVED_AT,
         CLUSTER,
@@ -113,7 +113,7 @@ LAG_CAUSES: Final = GoldTable(
     ("emitter", "group", "observed_at", "cause"),
     on_ticks="true",
 )
-RETOLD_WINDOWS: Final = 2
+REPEAT_WINDOWS: Final = 2
 RECOVERED: Final = 2
 """A group whose lag is below such a part of what is allowed is behind no more at once; one whose
 lag is about what is allowed when it was not beyond for a window.
@@ -326,7 +326,7 @@ class _Walk:
                 self.reports.forget_held(_of(key))
                 over = Finding("NONE", sentences.none(key["group"]))
                 self._report(number, key, [over], moment)
-        again_us = RETOLD_WINDOWS * self.evaluation.window_us
+        again_us = REPEAT_WINDOWS * self.evaluation.window_us
         for number, key, group in self._figures(own[is_behind], moment, standing):
             found = self.reports.hold(_of(key), findings(group), moment)
             age_us = moment - int(figures["named_us"][number])

@@ -156,14 +156,14 @@ _FLEETING: Final = b"fleeting"
 
 
 def coded(name: str, words: Sequence[str], kind: pa.DataType = _SMALL) -> pa.Field:
-    """A carried column of numbers that stand for words. What is written reports the words with the
-    numbers: a version that has other words, or another order, reads what was meant.
+    """A carried column of numbers that stand for words. What is written holds the words as well as
+    the numbers, so that a version with other words, or another order, reads what was meant.
     """
     return pa.field(name, kind, metadata={_WORDS: json.dumps(list(words)).encode()})
 
 
 def words_of(column: pa.Field) -> list[str] | None:
-    """The words of a coded column, by their numbers; None when it reports none."""
+    """The words of a coded column, by their numbers; None when it holds none."""
     stated = (column.metadata or {}).get(_WORDS)
     return None if stated is None else list(json.loads(stated))
 

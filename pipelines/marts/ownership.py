@@ -52,13 +52,13 @@ OWNERSHIP: Final = GoldTable(
         TOPIC,
         QUEUE,
         must("client_id", STRING, "the owner"),
-        must("inferred", BOOLEAN, "taken from pulls, not told by the client"),
+        must("inferred", BOOLEAN, "taken from pulls, not reported by the client"),
         Column(
             "ended_by",
             STRING,
-            "REVOKED, LEFT, EXPIRED, SHUTDOWN, BROKER_STOP (it booted and had not told its stop), "
-            "TOPIC_GONE, QUEUES_REMOVED, GROUP_GONE, TOPIC_LEFT (by the group) or OFFSETS_DELETED; "
-            "null while OPEN",
+            "REVOKED, LEFT, EXPIRED, SHUTDOWN, BROKER_STOP (it booted without having reported its "
+            "stop), TOPIC_GONE, QUEUES_REMOVED, GROUP_GONE, TOPIC_LEFT (by the group) or "
+            "OFFSETS_DELETED; null while OPEN",
         ),
         Column("committed_at_end", LONG, "consume offset when it ended"),
         Column("pulled_at_end", LONG, "pulled mark when it ended"),

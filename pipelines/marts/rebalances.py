@@ -51,9 +51,11 @@ REBALANCES: Final = GoldTable(
         EMITTER,
         SEQ,
         OBSERVED_DATE,
-        Column("language", STRING, "JOINED: the client's language, as it says; null when not told"),
+        Column("language", STRING, "JOINED: the client's language; null when not reported"),
         Column(
-            "client_version", LONG, "JOINED: RocketMQ's number of its version; null when not told"
+            "client_version",
+            LONG,
+            "JOINED: RocketMQ's number of its version; null when not reported",
         ),
         Column("proxy", STRING, "JOINED: the proxy that it is connected with; null: the broker"),
         Column(

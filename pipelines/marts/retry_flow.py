@@ -66,7 +66,9 @@ RETRY_FLOW: Final = GoldTable(
         CLUSTER,
         BROKER,
         GROUP,
-        Column("origin_topic", STRING, "topic the messages were first sent to; null when not told"),
+        Column(
+            "origin_topic", STRING, "topic the messages were first sent to; null when not reported"
+        ),
         must("sent_back", LONG, "failures so far"),
         must("scheduled", LONG, "of these, to be tried again"),
         must("delivered", LONG, "of these, in the retry topic when their delay was over"),
@@ -202,8 +204,8 @@ def _reasons(differences: np.ndarray[tuple[int], np.dtype[np.int64]]) -> list[st
         if not difference
         else "failures without a next step: they were reported before the first fact here, or lost"
         if difference > 0
-        else "given up without a failure told: a delayed message could not be delivered, or the "
-        "failure was reported before the first fact here"
+        else "given up without a reported failure: a delayed message could not be delivered, or "
+        "the failure was reported before the first fact here"
         for difference in differences.tolist()
     ]
 

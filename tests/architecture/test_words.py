@@ -38,7 +38,7 @@ STILL: dict[str, int] = {
     "pipelines/database": 10,
     "pipelines/lab": 1,
     "pipelines/lake": 27,
-    "pipelines/marts": 82,
+    "pipelines/marts": 43,
     "pipelines/operations": 25,
     "pipelines/own_jobs": 37,
     "pipelines/reading": 80,

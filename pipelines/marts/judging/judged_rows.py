@@ -90,18 +90,18 @@ _IN_TROUBLE: Final = (
 )
 JUDGED: Final = pa.schema([*_THIN, *_IN_TROUBLE])
 """waiting_since_us: store time of the message at the consume offset; far in the future when nothing
-waits, null when unknown. ends: it is not there any more, from this tick on. complete_from_us: the
-window is complete from this tick and a window on.
+waits, null when unknown. ends: the queue is gone from this tick on. complete_from_us: the window is
+complete one window after this tick.
 
 open, open_before: messages that nobody has finished, as far as is known, now and a window ago.
 reached: the first of them; open_since_us: its store time, as waiting_since_us. growth: messages an
-hour by which they become more, below 0: less; 0 when neither is certain, null when it is too early
+hour by which they become more, below 0: fewer; 0 when neither is certain, null when it is too early
 to say. swings: the lag swings regularly, so that a growth of 0 is certain. retained: messages that
 the queue keeps before the first open one, where they become more and the queue has begun to delete.
-is_told: the client reports what it holds. patience_us: for how long the queue has to stand before
-that is reported. is_silent: its client says neither what it holds nor, as far as was seen, how
-often it reports its offset. commit_cadence_ms: how often its offset is reported, null when that is
-not learnt.
+is_told: the client reports what it holds. patience_us: how long the queue has to stand before that
+is reported. is_silent: its client reports neither what it holds nor, as far as was seen, how often
+it commits its offset. commit_cadence_ms: how often its offset is committed, null when that is not
+known yet.
 """
 
 
