@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from dashboards.access.visitors import Visitor, Visitors
-from dashboards.actions.job_previews import DEEDS, Facts, Preview, Wish
+from dashboards.actions.job_previews import ACTIONS, Facts, Preview, Wish
 from dashboards.actions.once import ClickNotDone, click_of, why_not
 from engine.foundation.errors import TidemarkError
 from pipelines.database.database import Database
@@ -121,7 +121,7 @@ class Changes(ABC):
         """What the panel shows of a wish that was done with this result."""
 
 
-def wish_of(given: Any, deeds: Sequence[str] = DEEDS) -> Wish | None:
+def wish_of(given: Any, deeds: Sequence[str] = ACTIONS) -> Wish | None:
     """What a browser sends as a wish; None for what no page of ours sends."""
     if not isinstance(given, dict) or given.get("deed") not in deeds:
         return None

@@ -18,7 +18,7 @@ from engine.foundation.errors import RuleBroken
 from pipelines.database.database import Database
 from pipelines.scheduler.page_queries import LookingDesk
 from pipelines.scheduler.refusals import no_such
-from pipelines.scheduler.roles import Deed, NotPermitted
+from pipelines.scheduler.roles import Action, NotPermitted
 from pipelines.scheduler.store.jobs import JobChanged
 
 KIND: Final = "change of a job"
@@ -62,13 +62,13 @@ def facts_of(desk: LookingDesk, wish: Wish) -> Facts:
     """What stands now. Raises NotPermitted unless he may do it, ConfigError for what is not."""
     if wish.deed == "kill":
         run = desk.run(wish.subject)
-        desk.demand_job(Deed.CHANGE_JOBS, run.job_id)
+        desk.demand_job(Action.CHANGE_JOBS, run.job_id)
         return Facts(desk.now_ms, run=run)
     if wish.deed == "add":
-        if not any(desk.may(Deed.CHANGE_JOBS, group.group_id) for group in desk.groups()):
+        if not any(desk.may(Action.CHANGE_JOBS, group.group_id) for group in desk.groups()):
             raise NotPermitted("a job is made in a group whose jobs one may change")
         return Facts(desk.now_ms)
-    job = desk.demand_job(Deed.CHANGE_JOBS, wish.subject)
+    job = desk.demand_job(Action.CHANGE_JOBS, wish.subject)
     group = desk.group_of(job)
     version = None
     if wish.deed == "back":

@@ -304,7 +304,7 @@ _MAKERS: Final = {
     "back": _back,
     "kill": _kill,
 }
-DEEDS: Final = tuple(_MAKERS)
+ACTIONS: Final = tuple(_MAKERS)
 
 
 def _texts(settings: JobSettings) -> dict[str, str]:

@@ -26,7 +26,7 @@ from pipelines.own_jobs.requests import AskedRun, Maker, asked_for, key_of, make
 from pipelines.reading.report_names import RunName, name_of
 from pipelines.reports.kept import ReportRun
 from pipelines.reports.sending import checked_receivers, post, receivers_for, was_posted
-from pipelines.scheduler.roles import Deed, NotPermitted
+from pipelines.scheduler.roles import Action, NotPermitted
 
 if TYPE_CHECKING:
     from dashboards.page_context import PageContext
@@ -117,7 +117,7 @@ def _receivers(desk: PageContext, jobs: JobDesk, run: ReportRun) -> tuple[tuple[
     if desk.sending.receivers is None:
         return (), _by_hand(desk, run)
     try:
-        jobs.demand_app(Deed.CHANGE_JOBS, APP)
+        jobs.demand_app(Action.CHANGE_JOBS, APP)
         return receivers_for(desk.sending.receivers), ""
     except NotPermitted:
         return (), f"To have reports sent takes the right to the jobs of {APP}."
@@ -161,7 +161,7 @@ def preview(desk: PageContext, run: ReportRun, what: What, receiver: str = "") -
     if what is What.SEND:
         return _preview_of_sending(desk, run, receiver, key, jobs=jobs, database=database)
     found = _needed_maker(desk, run, jobs, database)
-    jobs.demand_job(Deed.CHANGE_JOBS, found.job.job_id)
+    jobs.demand_job(Action.CHANGE_JOBS, found.job.job_id)
     parameters = parameters_for(run.name, newest=what is What.NEWEST)
     named = ", ".join(found.executors[:EXECUTORS_NAMED])
     more = len(found.executors) - EXECUTORS_NAMED
@@ -189,7 +189,7 @@ def preview(desk: PageContext, run: ReportRun, what: What, receiver: str = "") -
 def _preview_of_sending(
     desk: PageContext, run: ReportRun, receiver: str, key: str, *, jobs: JobDesk, database: Database
 ) -> Preview:
-    jobs.demand_app(Deed.CHANGE_JOBS, APP)
+    jobs.demand_app(Action.CHANGE_JOBS, APP)
     (to,) = checked_receivers(desk.sending.receivers, [receiver])
     if was_posted(desk.reports.shelf, run, to, database=database):
         said = f"{to} has been told of this run, or is about to be: nothing is sent again."
@@ -227,7 +227,7 @@ def _done(
     database: Database,
 ) -> str:
     if asked.what is What.SEND:
-        jobs.demand_app(Deed.CHANGE_JOBS, APP)
+        jobs.demand_app(Action.CHANGE_JOBS, APP)
         to = checked_receivers(desk.sending.receivers, [asked.receiver])
         sent = post(
             desk.reports.shelf, run, to, jobs.change, pages=desk.sending.pages, database=database

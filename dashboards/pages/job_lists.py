@@ -21,7 +21,7 @@ from dashboards.pages.job_components import (
     worded,
 )
 from pipelines.scheduler.page_queries import Executor, LookingDesk
-from pipelines.scheduler.roles import Deed
+from pipelines.scheduler.roles import Action
 from pipelines.scheduler.store.groups import Group
 from pipelines.scheduler.store.job_lists import JOBS_A_PAGE, JobLine, JobOrder, JobState
 from pipelines.scheduler.store.registry import GONE_MS
@@ -33,7 +33,7 @@ GROUPS_BY_COMMAND: Final = (
     "Administrators change groups here; tokens of their own are given at the command line, which "
     "says them once: `tidemark scheduler groups token`."
 )
-PARTS_OF: Final = {"/jobs/audit": Deed.SEE_AUDIT, "/jobs/users": Deed.CHANGE_PEOPLE}
+PARTS_OF: Final = {"/jobs/audit": Action.SEE_AUDIT, "/jobs/users": Action.CHANGE_PEOPLE}
 """Who may not do this has no such page."""
 
 
@@ -50,12 +50,12 @@ def head(part: str, desk: LookingDesk, search: str | None) -> list[Any]:
     ]
     deeds = []
     if part == "/jobs" and any(
-        desk.may(Deed.CHANGE_JOBS, group.group_id) for group in desk.groups()
+        desk.may(Action.CHANGE_JOBS, group.group_id) for group in desk.groups()
     ):
         deeds.append(deed_link("new job", linked(part, search, do="add")))
-    if part == "/jobs/executors" and desk.may(Deed.CHANGE_GROUPS):
+    if part == "/jobs/executors" and desk.may(Action.CHANGE_GROUPS):
         deeds.append(deed_link("new group", linked(part, search, do="group-add", name=None)))
-    if part == "/jobs/users" and desk.may(Deed.CHANGE_PEOPLE):
+    if part == "/jobs/users" and desk.may(Action.CHANGE_PEOPLE):
         deeds.append(deed_link("new user", linked(part, search, do="user-add", name=None)))
     return [
         html.Div(html.H1("Jobs"), className="page-head"),
@@ -138,7 +138,7 @@ def _row(line: JobLine, desk: LookingDesk, search: str | None) -> list[Any]:
 
 
 def _deeds(line: JobLine, desk: LookingDesk, search: str | None) -> Any:
-    if not desk.may(Deed.CHANGE_JOBS, line.job.group_id):
+    if not desk.may(Action.CHANGE_JOBS, line.job.group_id):
         return ""
     path = f"/jobs/{line.job.job_id}"
     stands = "pause" if line.job.is_active else "start"
@@ -169,7 +169,7 @@ def executors(desk: LookingDesk, search: str | None) -> list[Any]:
     """Groups, and where their executors are."""
     found = desk.executors()
     now_ms = desk.now_ms
-    words = ("edit", "copy", "remove") if desk.may(Deed.CHANGE_GROUPS) else ()
+    words = ("edit", "copy", "remove") if desk.may(Action.CHANGE_GROUPS) else ()
     cards: list[Any] = [
         _group(
             group,

@@ -30,7 +30,7 @@ from dashboards.pages.job_panel import SOURCE_CHARS_MAX, diff, source_of
 from engine.foundation.errors import ConfigError
 from pipelines.scheduler.job_settings import BEAN
 from pipelines.scheduler.page_queries import LookingDesk
-from pipelines.scheduler.roles import Deed
+from pipelines.scheduler.roles import Action
 from pipelines.scheduler.run_life import ENDED, OPEN, OUTSIDE, RunState
 from pipelines.scheduler.store.results import Run
 
@@ -51,7 +51,7 @@ class JobPage:
         self._search = search
         self._job = desk.job(address.job_id)
         self._group = desk.group_of(self._job)
-        self._may_change = desk.may(Deed.CHANGE_JOBS, self._job.group_id)
+        self._may_change = desk.may(Action.CHANGE_JOBS, self._job.group_id)
 
     def head(self) -> list[Any]:
         """Its name, where it stands, what may be done, and its parts."""

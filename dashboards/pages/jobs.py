@@ -17,7 +17,7 @@ from dashboards.access.visitors import Standing, Visitor
 from dashboards.actions.admin_changes import ADMIN_DEEDS, AdminChanges
 from dashboards.actions.changes import PanelState, wish_of
 from dashboards.actions.job_changes import JobChanges
-from dashboards.actions.job_previews import DEEDS, Wish
+from dashboards.actions.job_previews import ACTIONS, Wish
 from dashboards.formatting import visible
 from dashboards.job_url_state import ROOT, JobAddress, address_of, linked, view_of
 from dashboards.page_context import PageContext, beside
@@ -221,7 +221,7 @@ class Panel:
 
     def _stepped(self, visitor: Visitor, asked: dict[str, Any]) -> PanelState | None:
         assert self._changes is not None, "there are changes to make"
-        wish = wish_of(asked, (*DEEDS, *ADMIN_DEEDS))
+        wish = wish_of(asked, (*ACTIONS, *ADMIN_DEEDS))
         version, key = asked.get("version"), asked.get("key")
         if wish is None or not isinstance(version, str) or not isinstance(key, str):
             return None
@@ -240,7 +240,7 @@ class Panel:
         subject = address.job_id or 0
         if view.deed == "kill":
             subject = view.run or 0
-        if view.deed not in DEEDS or (subject == 0) != (view.deed == "add"):
+        if view.deed not in ACTIONS or (subject == 0) != (view.deed == "add"):
             return PanelState(Wish("run"), refused="There is nothing of that kind to do here.")
         given = {"glue_id": str(view.glue or 0)} if view.deed == "back" else {}
         wish = Wish(view.deed, subject, given)

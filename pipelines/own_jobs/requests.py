@@ -21,7 +21,7 @@ from engine.foundation.errors import ConfigError
 from pipelines.database.database import Database
 from pipelines.own_jobs.installing import APP
 from pipelines.reading.report_names import RunName, name_of
-from pipelines.scheduler.roles import Deed
+from pipelines.scheduler.roles import Action
 from pipelines.scheduler.run_life import ENDED, RunState
 from pipelines.scheduler.service import Desk
 from pipelines.scheduler.store.jobs import Job
@@ -113,7 +113,7 @@ def _begin(name: RunName) -> str:
 def asked_for(desk: Desk, database: Database, job_id: int, name: RunName) -> list[AskedRun]:
     """The runs that were asked for about the period of a report, the newest first; SHOWN_MAX at
     most. NotPermitted as the desk says."""
-    desk.demand_job(Deed.SEE_JOBS, job_id)
+    desk.demand_job(Action.SEE_JOBS, job_id)
     begin = f"{_HAND}{_begin(name)}"
     columns = (
         *(runs.c[one] for one in ("log_id", "job_id", "parameters", "state", "planned_ms")),

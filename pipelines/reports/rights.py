@@ -25,7 +25,7 @@ from pipelines.database.state import opened
 from pipelines.own_jobs.commands_of import JOBS
 from pipelines.own_jobs.installing import APP
 from pipelines.scheduler.commands.context import acting
-from pipelines.scheduler.roles import Actor, Deed
+from pipelines.scheduler.roles import Action, Actor
 from pipelines.scheduler.run_life import ENDED
 from pipelines.scheduler.service import Desk
 from pipelines.scheduler.store.audit import Change, note
@@ -74,7 +74,7 @@ def changing(
 
 
 def _demand(state: Database, actor: Actor) -> None:
-    Desk(state, actor, lambda: database_ms(state)).demand_app(Deed.CHANGE_JOBS, APP)
+    Desk(state, actor, lambda: database_ms(state)).demand_app(Action.CHANGE_JOBS, APP)
 
 
 def _vouches(state: Database, log_id: int) -> bool:

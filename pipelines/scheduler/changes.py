@@ -44,10 +44,10 @@ def changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> Changes:
     }
 
 
-def told_of(settings: JobSettings, *, group: str, is_active: bool) -> dict[str, Any]:
+def auditable(settings: JobSettings, *, group: str, is_active: bool) -> dict[str, Any]:
     """A job as changes of it are told: its group by the name of the application, sources brief."""
-    told = {name: brief(name, value) for name, value in asdict(settings).items()}
-    return {"group": group, "is_active": is_active, **told}
+    values = {name: brief(name, value) for name, value in asdict(settings).items()}
+    return {"group": group, "is_active": is_active, **values}
 
 
 def brief(name: str, value: Any) -> Any:

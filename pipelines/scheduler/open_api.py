@@ -34,23 +34,23 @@ ELSEWHERE: Final = "addressList: a run goes where the route of its job says"
 RUN_KEY_CHARS_MAX: Final = 48
 
 OffLoop: TypeAlias = Callable[[Callable[[], Any]], Awaitable[Any]]
-Deed: TypeAlias = Callable[[Desk, Group, Fields, Mapping[str, Any]], object]
+Action: TypeAlias = Callable[[Desk, Group, Fields, Mapping[str, Any]], object]
 
 
 def open_calls(database: Database, clock: Callable[[], int], off_loop: OffLoop) -> dict[str, Call]:
     """What a program may ask, by the last part of its path."""
 
-    def call_of(deed: Deed) -> Call:
+    def call_of(action: Action) -> Call:
         async def call(asked: Asked) -> Answer:
-            answer: Answer = await off_loop(partial(_done, database, clock, deed, asked=asked))
+            answer: Answer = await off_loop(partial(_done, database, clock, action, asked=asked))
             return answer
 
         return call
 
-    return {name: call_of(deed) for name, deed in DEEDS.items()}
+    return {name: call_of(action) for name, action in ACTIONS.items()}
 
 
-def _done(database: Database, clock: Callable[[], int], deed: Deed, *, asked: Asked) -> Answer:
+def _done(database: Database, clock: Callable[[], int], action: Action, *, asked: Asked) -> Answer:
     """Do it for the group whose token was shown."""
     app = asked.speaker.app
     if app is None:
@@ -58,25 +58,25 @@ def _done(database: Database, clock: Callable[[], int], deed: Deed, *, asked: As
     group = next((one for one in groups.groups(database) if one.app_name == app), None)
     if group is None:
         return refused(OWN_TOKEN)
-    told = Fields.of(values := parsed(asked.body))
+    fields = Fields.of(values := parsed(asked.body))
     assert isinstance(values, dict), "Fields.of has seen to it"
-    theirs = told.integer("jobGroup", "job_group", default=group.group_id, high=LONG_MAX)
+    theirs = fields.integer("jobGroup", "job_group", default=group.group_id, high=LONG_MAX)
     if theirs != group.group_id:
         return refused(f"jobGroup: the token is that of group {group.group_id}")
     actor = Actor(f"app {app}", group_ids=frozenset({group.group_id}))
-    return Answer(content=deed(Desk(database, actor, clock), group, told, values))
+    return Answer(content=action(Desk(database, actor, clock), group, fields, values))
 
 
-def _add(desk: Desk, group: Group, told: Fields, values: Mapping[str, Any]) -> object:
-    del told
+def _add(desk: Desk, group: Group, fields: Fields, values: Mapping[str, Any]) -> object:
+    del fields
     default = {"title": "", "author": desk.change.author}
     settings = JobSettings(**default | _settings(values))
     return str(desk.add_job(group.app_name, settings))
 
 
-def _update(desk: Desk, group: Group, told: Fields, values: Mapping[str, Any]) -> object:
+def _update(desk: Desk, group: Group, fields: Fields, values: Mapping[str, Any]) -> object:
     del group
-    job_id = _job_id(told)
+    job_id = _job_id(fields)
     before = desk.job(job_id).settings
     settings = replace(before, **_settings(values))
     if settings != before:
@@ -84,37 +84,37 @@ def _update(desk: Desk, group: Group, told: Fields, values: Mapping[str, Any]) -
     return None
 
 
-def _remove(desk: Desk, group: Group, told: Fields, values: Mapping[str, Any]) -> object:
+def _remove(desk: Desk, group: Group, fields: Fields, values: Mapping[str, Any]) -> object:
     del group, values
-    desk.remove_job(_job_id(told))
+    desk.remove_job(_job_id(fields))
     return None
 
 
-def _start(desk: Desk, group: Group, told: Fields, values: Mapping[str, Any]) -> object:
+def _start(desk: Desk, group: Group, fields: Fields, values: Mapping[str, Any]) -> object:
     del group, values
-    desk.start_job(_job_id(told))
+    desk.start_job(_job_id(fields))
     return None
 
 
-def _stop(desk: Desk, group: Group, told: Fields, values: Mapping[str, Any]) -> object:
+def _stop(desk: Desk, group: Group, fields: Fields, values: Mapping[str, Any]) -> object:
     del group, values
-    desk.pause_job(_job_id(told))
+    desk.pause_job(_job_id(fields))
     return None
 
 
-def _trigger(desk: Desk, group: Group, told: Fields, values: Mapping[str, Any]) -> object:
+def _trigger(desk: Desk, group: Group, fields: Fields, values: Mapping[str, Any]) -> object:
     """The number of the run. `runKey` is ours: the same key is the same run, asked as often as may
     be."""
     del group
     if values.get("addressList"):
         raise Malformed("addressList", ELSEWHERE)
     has_own = values.get("executorParam") is not None
-    parameters = told.text("executorParam", chars_max=PARAMETERS_CHARS_MAX, default="")
-    run_key = told.text("runKey", chars_max=RUN_KEY_CHARS_MAX, default=secrets.token_hex(8))
-    return str(desk.run_job(_job_id(told), run_key, parameters if has_own else None))
+    parameters = fields.text("executorParam", chars_max=PARAMETERS_CHARS_MAX, default="")
+    run_key = fields.text("runKey", chars_max=RUN_KEY_CHARS_MAX, default=secrets.token_hex(8))
+    return str(desk.run_job(_job_id(fields), run_key, parameters if has_own else None))
 
 
-DEEDS: Final[Mapping[str, Deed]] = {
+ACTIONS: Final[Mapping[str, Action]] = {
     "addJob": _add,
     "updateJob": _update,
     "removeJob": _remove,
@@ -124,8 +124,8 @@ DEEDS: Final[Mapping[str, Deed]] = {
 }
 
 
-def _job_id(told: Fields) -> int:
-    return told.integer("id", low=1, high=LONG_MAX)
+def _job_id(fields: Fields) -> int:
+    return fields.integer("id", low=1, high=LONG_MAX)
 
 
 def _settings(values: Mapping[str, Any]) -> dict[str, Any]:

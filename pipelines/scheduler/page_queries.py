@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pipelines.database.operations import Operation
 from pipelines.operations import service
 from pipelines.scheduler.job_settings import JobSettings
-from pipelines.scheduler.roles import Deed, NotPermitted, may
+from pipelines.scheduler.roles import Action, NotPermitted, may
 from pipelines.scheduler.run_life import RunState
 from pipelines.scheduler.service import Desk
 from pipelines.scheduler.store import flows, groups, job_lists, jobs, registry, results
@@ -33,9 +33,9 @@ class Executor:
 class LookingDesk(Desk):
     """The database, as one person may look at it and change it."""
 
-    def may(self, deed: Deed, group_id: int | None = None) -> bool:
+    def may(self, action: Action, group_id: int | None = None) -> bool:
         """May he? For what is shown: whatever is done asks again."""
-        return may(self._actor, deed, group_id)
+        return may(self._actor, action, group_id)
 
     def job_page(self, query: JobQuery) -> JobPage:
         """A page of the jobs that he may see."""
@@ -46,45 +46,45 @@ class LookingDesk(Desk):
 
     def group_of(self, job: Job) -> Group:
         """The group of a job that he has been given."""
-        self.demand_job(Deed.SEE_JOBS, job.job_id)
+        self.demand_job(Action.SEE_JOBS, job.job_id)
         return groups.group_of(self._database, job.group_id)
 
     def runs_page(
         self, job_id: int, *, state: RunState | None, before: int | None
     ) -> tuple[list[Run], bool]:
         """Runs of a job, and whether there are older ones."""
-        self.demand_job(Deed.SEE_JOBS, job_id)
+        self.demand_job(Action.SEE_JOBS, job_id)
         return job_lists.runs_page(self._database, job_id, state=state, before=before)
 
     def run(self, log_id: int) -> Run:
         """A run."""
-        self._demand_run(Deed.SEE_JOBS, log_id)
+        self._demand_run(Action.SEE_JOBS, log_id)
         return results.run_of(self._database, log_id)
 
     def shards_of(self, run: Run) -> list[Run]:
         """The last attempts of all shards of what a run is of."""
-        self._demand_run(Deed.SEE_JOBS, run.log_id)
+        self._demand_run(Action.SEE_JOBS, run.log_id)
         return job_lists.shards_of(self._database, run)
 
     def waiting_of(self, job_id: int) -> int:
         """How many planned runs a change of the job would cancel."""
-        self.demand_job(Deed.SEE_JOBS, job_id)
+        self.demand_job(Action.SEE_JOBS, job_id)
         return job_lists.waiting_of(self._database, job_id)
 
     def outside_of(self, job_id: int) -> int:
         """How many of its runs executors have, or may have."""
-        self.demand_job(Deed.SEE_JOBS, job_id)
+        self.demand_job(Action.SEE_JOBS, job_id)
         return job_lists.outside_of(self._database, job_id)
 
     def workflows_with(self, job_id: int) -> list[int]:
         """The workflows of which it is a step."""
-        self.demand_job(Deed.SEE_JOBS, job_id)
+        self.demand_job(Action.SEE_JOBS, job_id)
         with self._database.reading() as connection:
             return flows.workflows_with(connection, job_id)
 
     def refuse_a_circle(self, job: jobs.Job, settings: JobSettings) -> None:
         """Raise RuleBroken for settings with which the job would begin itself again."""
-        self.demand_job(Deed.SEE_JOBS, job.job_id)
+        self.demand_job(Action.SEE_JOBS, job.job_id)
         with self._database.reading() as connection:
             jobs.refuse_a_circle(connection, job.job_id, settings, job.settings)
 
@@ -93,7 +93,7 @@ class LookingDesk(Desk):
         found = {}
         for job_id in job_ids:
             job = jobs.job_if_there(self._database, job_id)
-            if job is not None and self.may(Deed.SEE_JOBS, job.group_id):
+            if job is not None and self.may(Action.SEE_JOBS, job.group_id):
                 found[job_id] = job.settings.title
         return found
 

@@ -41,15 +41,15 @@ def is_password(password: str, kept: str) -> bool:
         return False
     _, cost_n, cost_r, cost_p, salt, digest = kept.split("$")
     costs = (int(cost_n), int(cost_r), int(cost_p))
-    told = _scrypt(password, base64.b64decode(salt), costs)
-    return hmac.compare_digest(told, base64.b64decode(digest))
+    derived = _scrypt(password, base64.b64decode(salt), costs)
+    return hmac.compare_digest(derived, base64.b64decode(digest))
 
 
 def _scrypt(password: str, salt: bytes, costs: tuple[int, int, int]) -> bytes:
-    told = password[: PASSWORD_CHARS_MAX + 1].encode("utf-8", "surrogatepass")
+    secret = password[: PASSWORD_CHARS_MAX + 1].encode("utf-8", "surrogatepass")
     cost_n, cost_r, cost_p = costs
     return hashlib.scrypt(
-        told, salt=salt, n=cost_n, r=cost_r, p=cost_p, dklen=_HASH_BYTES, maxmem=_MEMORY_BYTES_MAX
+        secret, salt=salt, n=cost_n, r=cost_r, p=cost_p, dklen=_HASH_BYTES, maxmem=_MEMORY_BYTES_MAX
     )
 
 

@@ -51,8 +51,8 @@ def is_a_step(job_id: int, workflows: Sequence[int], so_it_cannot: str) -> RuleB
 def group_with_jobs(app_name: str, job_count: int) -> RuleBroken:
     """A group is to be removed that jobs are in."""
     jobs, them = ("1 job", "it") if job_count == 1 else (f"{job_count:,} jobs", "them")
-    told = f"group {app_name!r} has {jobs}: remove or move {them} first"
-    return RuleBroken("group", app_name, told)
+    rule = f"group {app_name!r} has {jobs}: remove or move {them} first"
+    return RuleBroken("group", app_name, rule)
 
 
 def _shown(name: object) -> str:

@@ -18,7 +18,7 @@ class NotPermitted(TidemarkError):
     """Whoever asks has no right to it; the same request stays refused until rights change."""
 
 
-class Deed(StrEnum):
+class Action(StrEnum):
     """What somebody wants to do."""
 
     SEE_JOBS = "see the jobs"
@@ -33,7 +33,7 @@ class Deed(StrEnum):
     IMPORT = "import"
 
 
-OF_A_GROUP = frozenset({Deed.SEE_JOBS, Deed.CHANGE_JOBS})
+OF_A_GROUP = frozenset({Action.SEE_JOBS, Action.CHANGE_JOBS})
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,17 +48,17 @@ class Actor:
     """He may see what he may see, and change nothing."""
 
 
-def may(actor: Actor | None, deed: Deed, group_id: int | None = None) -> bool:
+def may(actor: Actor | None, action: Action, group_id: int | None = None) -> bool:
     """May he? None is nobody, who may nothing; without a group, what is a group's is refused."""
-    if actor is None or (actor.only_looks and deed is not Deed.SEE_JOBS):
+    if actor is None or (actor.only_looks and action is not Action.SEE_JOBS):
         return False
     if actor.is_admin:
         return True
-    return deed in OF_A_GROUP and group_id is not None and group_id in actor.group_ids
+    return action in OF_A_GROUP and group_id is not None and group_id in actor.group_ids
 
 
-def demand(actor: Actor | None, deed: Deed, group_id: int | None = None) -> None:
+def demand(actor: Actor | None, action: Action, group_id: int | None = None) -> None:
     """Raise NotPermitted unless he may; not saying of which group, for that tells what there is."""
-    if not may(actor, deed, group_id):
+    if not may(actor, action, group_id):
         who = "nobody in particular" if actor is None else actor.name
-        raise NotPermitted(f"{who} may not {deed.value}")
+        raise NotPermitted(f"{who} may not {action.value}")

@@ -78,8 +78,8 @@ class Workflow:
             place = {name: at for at, name in enumerate(order)}
         except CycleError as error:
             path = " → ".join(error.args[1])
-            told = f"these steps wait for each other in a circle: {path}"
-            raise RuleBroken("after", path, told) from error
+            rule = f"these steps wait for each other in a circle: {path}"
+            raise RuleBroken("after", path, rule) from error
         ordered = tuple(sorted(self.steps, key=lambda step: place[step.name]))
         object.__setattr__(self, "steps", ordered)
 
@@ -87,12 +87,12 @@ class Workflow:
     def parse(cls, text: str) -> Workflow:
         """Raises ConfigError that says what is wrong with the text."""
         try:
-            told = tomllib.loads(text)
+            fields = tomllib.loads(text)
         except tomllib.TOMLDecodeError as error:
             raise ConfigError("workflow", str(error), "TOML") from error
-        steps = told.pop("steps", {})
-        if told or not isinstance(steps, dict):
-            raise ConfigError("workflow", next(iter(told), "steps"), "tables [steps.NAME] alone")
+        steps = fields.pop("steps", {})
+        if fields or not isinstance(steps, dict):
+            raise ConfigError("workflow", next(iter(fields), "steps"), "tables [steps.NAME] alone")
         return cls(tuple(_step(name, words) for name, words in steps.items()))
 
     def check_jobs(self, is_workflow: Mapping[int, bool]) -> None:
@@ -103,8 +103,8 @@ class Workflow:
                     "job", step.job_id, key=f"steps.{step.name}.job", where=f"step {step.name}"
                 )
             if is_workflow[step.job_id]:
-                told = f"step {step.name}: job {step.job_id} is a workflow, and a step is a job"
-                raise RuleBroken(f"steps.{step.name}.job", step.job_id, told)
+                rule = f"step {step.name}: job {step.job_id} is a workflow, and a step is a job"
+                raise RuleBroken(f"steps.{step.name}.job", step.job_id, rule)
 
 
 @lru_cache(maxsize=WORKFLOWS_KEPT)
@@ -155,7 +155,7 @@ class Progress:
         return set(self.states.values()) == {StepState.DONE}
 
     @property
-    def told(self) -> str:
+    def message(self) -> str:
         """The result in a sentence."""
         done = [name for name, state in self.states.items() if state is StepState.DONE]
         parts = [f"{len(done)} of {len(self.states)} steps done"]

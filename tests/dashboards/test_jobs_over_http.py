@@ -15,7 +15,7 @@ import sqlalchemy as sa
 from dashboards.access.security import BODY_BYTES_MAX
 from dashboards.access.visitors import COOKIE
 from dashboards.actions.changes import NEW_NOW
-from dashboards.actions.job_previews import DEEDS
+from dashboards.actions.job_previews import ACTIONS
 from pipelines.lake.lake import Lake
 from pipelines.scheduler.page_queries import LookingDesk
 from pipelines.scheduler.roles import Actor
@@ -133,7 +133,7 @@ VALUES: dict[str, dict[str, str]] = {
 
 
 class TestWhoChanges:
-    @pytest.mark.parametrize("deed", DEEDS)
+    @pytest.mark.parametrize("deed", ACTIONS)
     @pytest.mark.parametrize("who", ["stranger", "looker", "ann", "another's cookie"])
     async def test_nobody_changes_by_hand_what_he_may_not(
         self, nothing: Lake, house: House, deed: str, who: str

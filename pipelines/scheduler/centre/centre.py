@@ -127,10 +127,10 @@ class Centre:
                 wait_s = min(2 * wait_s, RETRY_S_MAX)
             await asyncio.sleep(max(0.0, pause_s - (loop.time() - began)))
 
-    async def _stored(self, work: Callable[..., Value], *told: Any, **named: Any) -> Value:
+    async def _stored(self, work: Callable[..., Value], *given: Any, **named: Any) -> Value:
         """What an operation of the store gives, beside the loop."""
         async with self._database_calls:
-            done: Value = await self._doors.off_loop(lambda: work(self._database, *told, **named))
+            done: Value = await self._doors.off_loop(lambda: work(self._database, *given, **named))
             return done
 
     async def plan(self) -> None:
@@ -141,11 +141,11 @@ class Centre:
             done = await self._stored(passes.plan_due, self._holder, now_ms=now_ms)
             self._keep(done.claims)
             if done.missed:
-                told = "%d missed times of theirs: %s; `tidemark scheduler audit` says which"
-                _log.warning(told, len(done.missed), _shown(done.missed))
+                text = "%d missed times of theirs: %s; `tidemark scheduler audit` says which"
+                _log.warning(text, len(done.missed), _shown(done.missed))
             if done.stopped:
-                told = "%d stopped: %s; `tidemark jobs show` says why"
-                _log.warning(told, len(done.stopped), _shown(done.stopped))
+                text = "%d stopped: %s; `tidemark jobs show` says why"
+                _log.warning(text, len(done.stopped), _shown(done.stopped))
             if done.read_count < JOBS_PER_PASS:
                 break
         left = await self._stored(passes.claim_due, self._holder, now_ms=self._doors.now_ms())

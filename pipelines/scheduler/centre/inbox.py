@@ -4,8 +4,8 @@ A transaction costs about the same for one result as for hundreds. So whoever co
 under way waits in line, and the next transaction takes the line; a storm of callbacks becomes a few
 transactions, and holds up planning no longer than one of them.
 
-Invariant: `tell` comes back once its results are stored. What a failed transaction had is reported
-again by the executors, as ever. Absent on purpose: threads and the database, which are handed in.
+Invariant: `deliver` returns once its results are stored. What a failed transaction held, executors
+report again, as always. Absent on purpose: threads and the database, which are handed in.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from pipelines.scheduler.store.results import NotTheirs, Telling
+from pipelines.scheduler.store.results import Delivery, NotTheirs
 
 RESULTS_MAX: Final = 5_000
 """In one transaction, but for what one callback has."""
 
-Store = Callable[[Sequence[Telling]], Awaitable[Sequence[frozenset[int]]]]
+Store = Callable[[Sequence[Delivery]], Awaitable[Sequence[frozenset[int]]]]
 """Stores what was told; of each telling, the runs that are not the teller's."""
 
 
 @dataclass(slots=True)
 class _Waiting:
-    telling: Telling
+    delivery: Delivery
     foreign: frozenset[int] | None = None
     """None until it is stored."""
 
@@ -40,11 +40,11 @@ class Inbox:
         self._line: deque[_Waiting] = deque()
         self._turn = asyncio.Lock()
 
-    async def tell(self, telling: Telling) -> None:
+    async def deliver(self, delivery: Delivery) -> None:
         """Have results stored. Raises NotTheirs when some are of others' runs, and as the store
         does.
         """
-        mine = _Waiting(telling)
+        mine = _Waiting(delivery)
         self._line.append(mine)
         try:
             async with self._turn:
@@ -64,9 +64,9 @@ class Inbox:
         count = 0
         while self._line and count < RESULTS_MAX:
             taken.append(self._line.popleft())
-            count += len(taken[-1].telling.results)
+            count += len(taken[-1].delivery.results)
         try:
-            found = await self._store([one.telling for one in taken])
+            found = await self._store([one.delivery for one in taken])
         except BaseException:
             self._line.extendleft(reversed(taken))
             raise

@@ -58,9 +58,9 @@ def calls_of(
     runs what may block, beside the loop.
     """
 
-    async def store(tellings: Sequence[results.Telling]) -> list[frozenset[int]]:
+    async def store(deliveries: Sequence[results.Delivery]) -> list[frozenset[int]]:
         def stored() -> list[frozenset[int]]:
-            return results.note_tellings(database, tellings, now_ms=clock())
+            return results.note_deliveries(database, deliveries, now_ms=clock())
 
         found: list[frozenset[int]] = await off_loop(stored)
         return found
@@ -68,32 +68,32 @@ def calls_of(
     inbox = Inbox(store)
 
     async def register(asked: Asked) -> Answer:
-        told = Registration.decode(asked.body)
-        if told.group != EXECUTOR_GROUP:
+        request = Registration.decode(asked.body)
+        if request.group != EXECUTOR_GROUP:
             return refused("only executors register")
-        if not tokens.may_speak_for(asked.speaker, told.app):
+        if not tokens.may_speak_for(asked.speaker, request.app):
             return refused("the access token is another executor's")
-        address = Address.parse(told.address).text
+        address = Address.parse(request.address).text
         now_ms = clock()
         if tokens.has_own and await off_loop(
-            partial(registry.is_of_another, database, told.app, address, now_ms=now_ms)
+            partial(registry.is_of_another, database, request.app, address, now_ms=now_ms)
         ):
             return refused("the address is another executor's")
-        await off_loop(partial(registry.beat, database, told.app, address, now_ms=now_ms))
+        await off_loop(partial(registry.beat, database, request.app, address, now_ms=now_ms))
         return Answer()
 
     async def remove(asked: Asked) -> Answer:
-        told = Registration.decode(asked.body)
-        if not tokens.may_speak_for(asked.speaker, told.app):
+        request = Registration.decode(asked.body)
+        if not tokens.may_speak_for(asked.speaker, request.app):
             return refused("the access token is another executor's")
-        await off_loop(partial(registry.leave, database, told.app, told.address))
+        await off_loop(partial(registry.leave, database, request.app, request.address))
         return Answer()
 
     async def callback(asked: Asked) -> Answer:
-        told = [
+        request = [
             results.Result(one.log_id, one.code, one.message) for one in decode_results(asked.body)
         ]
-        await inbox.tell(results.Telling(told, partial(tokens.may_speak_for, asked.speaker)))
+        await inbox.deliver(results.Delivery(request, partial(tokens.may_speak_for, asked.speaker)))
         return Answer()
 
     calls: dict[str, Call] = {

@@ -86,8 +86,8 @@ def days(
         echo_json([asdict(one) for one in found])
         return
     for one in found:
-        told = f"{one.open_count:,} open  {one.done_count:,} done  {one.failed_count:,} failed"
-        typer.echo(f"{one.day}  {told}")
+        counts = f"{one.open_count:,} open  {one.done_count:,} done  {one.failed_count:,} failed"
+        typer.echo(f"{one.day}  {counts}")
 
 
 @scheduler.command("executors")
@@ -99,5 +99,5 @@ def executors(database: DatabaseOption = None, as_json: JsonOption = False) -> N
         echo_json([asdict(one) for one in found])
         return
     for one in found:
-        told = "by hand" if one.seen_ms is None else f"seen {moment(one.seen_ms)}"
-        typer.echo(f"{one.app_name}  {one.address}  {told}{'  gone' if one.is_gone else ''}")
+        seen = "by hand" if one.seen_ms is None else f"seen {moment(one.seen_ms)}"
+        typer.echo(f"{one.app_name}  {one.address}  {seen}{'  gone' if one.is_gone else ''}")

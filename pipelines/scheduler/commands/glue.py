@@ -31,8 +31,8 @@ def list_versions(
         echo_json([asdict(version) for version in found])
         return
     for one in found:
-        told = f"{one.glue_id}  {moment(one.changed_ms)}  {one.author}  {one.glue_type}"
-        typer.echo(f"{told}  {len(one.source):,} characters  {one.remark}".rstrip())
+        described = f"{one.glue_id}  {moment(one.changed_ms)}  {one.author}  {one.glue_type}"
+        typer.echo(f"{described}  {len(one.source):,} characters  {one.remark}".rstrip())
 
 
 @glue.command("show")

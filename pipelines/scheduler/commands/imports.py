@@ -69,7 +69,7 @@ def import_jobs(
         number = "" if one.our_id is None else f" as {one.our_id}"
         typer.echo(f"{one.kind} {one.their_id} {one.name}: {what}{number}")
     for remark in done.remarks:
-        typer.echo(f"! {remark.subject}: {remark.told}")
+        typer.echo(f"! {remark.subject}: {remark.text}")
     if not apply:
         typer.echo("Nothing was changed: --apply does it.")
         return

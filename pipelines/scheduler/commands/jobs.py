@@ -39,12 +39,12 @@ def list_jobs(
         echo_json([asdict(job) for job in found])
         return
     for job in found:
-        told = job.settings
-        when = f"{told.schedule_kind} {told.schedule_text}".strip()
+        settings = job.settings
+        when = f"{settings.schedule_kind} {settings.schedule_text}".strip()
         next_one = "paused" if not job.is_active else moment(job.next_ms)
         if job.wrong_because:
             next_one += f"  cannot be: {job.wrong_because}"
-        typer.echo(f"{job.job_id}  {told.title}  {when}  {next_one}")
+        typer.echo(f"{job.job_id}  {settings.title}  {when}  {next_one}")
 
 
 @jobs.command("show")
@@ -78,8 +78,8 @@ def add(
 
     with asked(database, is_preview=preview) as at:
         default = {"title": "", "author": at.desk.change.author}
-        told = JobSettings(**default | settings_from(settings or []))
-        at.answer_new(at.desk.add_job(group, told), as_json=as_json)
+        chosen = JobSettings(**default | settings_from(settings or []))
+        at.answer_new(at.desk.add_job(group, chosen), as_json=as_json)
 
 
 @jobs.command("edit")

@@ -23,7 +23,7 @@ NEXT_TIMES: Final = 5
 NOTHING_DONE: Final = "Nothing was changed: without --preview it is done."
 
 
-def told_change(done: Changed, *, is_done: bool, now_ms: int) -> dict[str, Any]:
+def change_as_json(done: Changed, *, is_done: bool, now_ms: int) -> dict[str, Any]:
     """A change as JSON has it."""
     return {
         "job_id": done.job_id,
@@ -56,7 +56,7 @@ def answer(
 ) -> None:
     """Say what was done (`plain`, if given), or what would be."""
     if as_json:
-        echo_json(told_change(done, is_done=not is_preview, now_ms=now_ms))
+        echo_json(change_as_json(done, is_done=not is_preview, now_ms=now_ms))
         return
     if plain and not is_preview:
         typer.echo(plain)
@@ -95,8 +95,8 @@ def answer_run(job: Job, log_id: int | None, parameters: str | None, *, as_json:
     given = own if parameters is None else parameters
     if as_json:
         made = changes({"parameters": own}, {"parameters": given})
-        told = {"job_id": job.job_id, "action": "run", "is_done": log_id is not None}
-        echo_json({**told, "log_id": log_id, "changes": {k: list(v) for k, v in made.items()}})
+        outcome = {"job_id": job.job_id, "action": "run", "is_done": log_id is not None}
+        echo_json({**outcome, "log_id": log_id, "changes": {k: list(v) for k, v in made.items()}})
     elif log_id is not None:
         typer.echo(str(log_id))
     else:
@@ -107,19 +107,19 @@ def answer_run(job: Job, log_id: int | None, parameters: str | None, *, as_json:
 
 
 def _lines(done: Changed, now_ms: int, *, is_preview: bool) -> list[str]:
-    told = [
+    lines = [
         f"{name}: {shown(old)} → {shown(new)}" for name, (old, new) in done.changes.items()
     ] or ["nothing becomes another" if is_preview else f"job {done.job_id}: as it was"]
     runs = ", ".join(map(str, done.cancelled))
     if is_preview:
-        told.append(f"runs that would be cancelled: {runs or 'none'}")
+        lines.append(f"runs that would be cancelled: {runs or 'none'}")
     elif runs:
-        told.append(f"cancelled runs: {runs}")
+        lines.append(f"cancelled runs: {runs}")
     if done.job is not None:
         when = "next" if done.job.is_active else "next, once it is started"
         zone = done.job.settings.zone
-        told.append(f"{when} ({zone}): {', '.join(next_of(done.job, now_ms)) or 'none'}")
-    return told
+        lines.append(f"{when} ({zone}): {', '.join(next_of(done.job, now_ms)) or 'none'}")
+    return lines
 
 
 def shown(value: object) -> str:

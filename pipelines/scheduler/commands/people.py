@@ -134,8 +134,8 @@ def token(
     with asked(database, is_preview=preview) as at:
         at.desk.set_token(app_name, made)
         said = made if file is None else None
-        told = {"app_name": app_name, "token": said, "is_done": True}
-        at.answer(told, said or "", as_json=as_json)
+        outcome = {"app_name": app_name, "token": said, "is_done": True}
+        at.answer(outcome, said or "", as_json=as_json)
 
 
 @users.command("list")
@@ -244,8 +244,8 @@ def show_audit(
         echo_json([asdict(one) for one in found])
         return
     for one in found:
-        told = f"{moment(one.at_ms)}  {one.author}  {one.action}  {one.subject}  {one.detail}"
-        typer.echo(f"{one.audit_id}  {told}".rstrip())
+        entry = f"{moment(one.at_ms)}  {one.author}  {one.action}  {one.subject}  {one.detail}"
+        typer.echo(f"{one.audit_id}  {entry}".rstrip())
 
 
 def _password(file: Path | None) -> str:

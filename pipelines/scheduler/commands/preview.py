@@ -25,7 +25,13 @@ from pipelines.database.clock import database_ms
 from pipelines.database.database import Database
 from pipelines.database.state import opened
 from pipelines.scheduler.commands.context import acting
-from pipelines.scheduler.commands.output import NOTHING_DONE, answer, answer_new, shown, told_change
+from pipelines.scheduler.commands.output import (
+    NOTHING_DONE,
+    answer,
+    answer_new,
+    change_as_json,
+    shown,
+)
 from pipelines.scheduler.service import Desk
 from pipelines.scheduler.store.audit import Noted, changes_in, last_noted, noted_since
 from pipelines.scheduler.store.jobs import Changed
@@ -40,22 +46,22 @@ class Asked:
     _database: Database
     _since: int
 
-    def answer(self, told: Mapping[str, object], plain: str, *, as_json: bool) -> None:
+    def answer(self, outcome: Mapping[str, object], plain: str, *, as_json: bool) -> None:
         """Say what was done (`plain`, or else what the audit has of it), or what would be."""
         if not self.is_preview:
             if as_json:
-                echo_json(told)
+                echo_json(outcome)
             elif plain:
                 typer.echo(plain)
             else:
                 author = self.desk.change.author  # Others may change something at the same time.
-                _tell(one for one in self.noted() if one.author == author)
+                _print_noted(one for one in self.noted() if one.author == author)
             return
         noted = self.noted()
         if as_json:
             echo_json({"is_done": False, "changes": [_as_json(one) for one in noted]})
             return
-        _tell(noted)
+        _print_noted(noted)
         typer.echo(NOTHING_DONE)
 
     def answer_new(self, job_id: int, *, as_json: bool) -> None:
@@ -75,11 +81,11 @@ class Asked:
         done = Changed(job_id, "add", made, (), job)
         now_ms = self.desk.now_ms
         if as_json:  # The number is not known before the job is there.
-            told = told_change(done, is_done=False, now_ms=now_ms)
-            unnumbered = {"job_id": None, "job": told["job"] | {"job_id": None}}
-            echo_json(told | unnumbered | {"also": [_as_json(one) for one in also]})
+            change = change_as_json(done, is_done=False, now_ms=now_ms)
+            unnumbered = {"job_id": None, "job": change["job"] | {"job_id": None}}
+            echo_json(change | unnumbered | {"also": [_as_json(one) for one in also]})
             return
-        _tell(also)
+        _print_noted(also)
         set_values = {name: pair for name, pair in made.items() if pair[1] not in ("", 0, None, [])}
         answer(replace(done, changes=set_values), now_ms=now_ms, is_preview=True, as_json=False)
 
@@ -107,7 +113,7 @@ def _asked(database: Database, *, is_preview: bool) -> Asked:
     return Asked(desk, is_preview, database, last_noted(database))
 
 
-def _tell(noted: Iterable[Noted]) -> None:
+def _print_noted(noted: Iterable[Noted]) -> None:
     for one in noted:
         typer.echo(f"{one.action} {_named(one)}")
         for name, (old, new) in changes_in(one).items():

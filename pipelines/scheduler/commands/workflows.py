@@ -56,8 +56,8 @@ def add(
     source = text_of(file)
     with asked(database, is_preview=preview) as at:
         author = at.desk.change.author
-        told = {"title": file.stem, "author": author} | settings_from(settings or [])
-        made = JobSettings(**told | {"glue_type": WORKFLOW, "glue_source": source})
+        chosen = {"title": file.stem, "author": author} | settings_from(settings or [])
+        made = JobSettings(**chosen | {"glue_type": WORKFLOW, "glue_source": source})
         at.answer_new(at.desk.add_job(group, made), as_json=as_json)
 
 

@@ -93,13 +93,13 @@ def _run(order: dict[str, Any], handlers: dict[str, Handler]) -> tuple[int, str]
     )
     try:
         handlers[order["handler"]](context)
-        return _told(context)
+        return _outcome(context)
     except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever it raises, the run has failed
         context.log(traceback.format_exc().rstrip())
         return 500, failure_of(error)
 
 
-def _told(context: JobContext) -> tuple[int, str]:
+def _outcome(context: JobContext) -> tuple[int, str]:
     """What the handler has said of its run, as far as an admin can read it."""
     code, message = context.code, head_and_tail(str(context.message))
     if type(code) is not Code and (type(code) is not int or not 0 < code <= CODE_MAX):
@@ -134,18 +134,18 @@ def _stopped(*_: object) -> NoReturn:
     raise RunStopped
 
 
-def _say(control: socket.socket, told: dict[str, Any]) -> None:
-    for key, value in told.items():
+def _say(control: socket.socket, words: dict[str, Any]) -> None:
+    for key, value in words.items():
         if isinstance(value, str):
-            told[key] = value.encode("utf-8", "replace").decode()
-    control.sendall(orjson.dumps(told) + b"\n")
+            words[key] = value.encode("utf-8", "replace").decode()
+    control.sendall(orjson.dumps(words) + b"\n")
 
 
 def _in_a_line(error: BaseException) -> str:
     """What was raised, and where."""
     last = traceback.extract_tb(error.__traceback__)[-1]
-    told = " ".join(f"{type(error).__name__}: {error}".split())
-    return f"{told} ({last.filename}:{last.lineno})"
+    text = " ".join(f"{type(error).__name__}: {error}".split())
+    return f"{text} ({last.filename}:{last.lineno})"
 
 
 def _moment(time_ms: int) -> datetime:

@@ -77,14 +77,21 @@ def executor(
     given = {"app": name, "admins": admin or None, "home": home, "host": host, "port": port}
     given |= {"address": address, "log_days": log_days}
     given |= {"token": None if token is None else token.reveal()}
-    told = settings_from_xxl(config, EXECUTOR, given)
+    given_settings = settings_from_xxl(config, EXECUTOR, given)
     for key, option in (("app", "--app"), ("admins", "--admin")):
-        if key not in told:
+        if key not in given_settings:
             raise ConfigError(option, None, "given, here or in the file of --config")
-    default_home = home_folder() / "executors" / told["app"].replace("/", "_")
-    told |= {"home": Path(told.get("home", default_home)), "admins": tuple(told["admins"])}
+    default_home = home_folder() / "executors" / given_settings["app"].replace("/", "_")
+    given_settings |= {
+        "home": Path(given_settings.get("home", default_home)),
+        "admins": tuple(given_settings["admins"]),
+    }
     settings = Settings(
-        module=module, scripts=scripts, processes=processes, dialect=Dialect(words), **told
+        module=module,
+        scripts=scripts,
+        processes=processes,
+        dialect=Dialect(words),
+        **given_settings,
     )
 
     def ready(line: str) -> None:

@@ -61,7 +61,7 @@ class Returned:
 class Gone:
     """Its process is no more, without a result."""
 
-    told: str
+    reason: str
 
 
 Ending = Returned | Gone
@@ -164,8 +164,8 @@ class JobQueue:
                 result = _result(run, code, message)
             case Gone() if self._stopped_for is not None:
                 result = _result(run, *self._stopped_for)
-            case Gone(told):
-                result = _result(run, Code.FAIL, told)
+            case Gone(reason):
+                result = _result(run, Code.FAIL, reason)
         self._at_work = self._due_ms = self._stopped_for = None
         return [Report(result), *self._next()]
 

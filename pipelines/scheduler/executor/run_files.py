@@ -112,26 +112,26 @@ class RunFiles:
     def _write(self, key: RunKey, stage: Stage, result: RunResult | None = None) -> None:
         path = self._path(key)
         log_id, log_time_ms = key
-        told: dict[str, object] = {"state": stage, "logId": log_id, "logDateTime": log_time_ms}
+        stored: dict[str, object] = {"state": stage, "logId": log_id, "logDateTime": log_time_ms}
         if result is not None:
             message = result.message.encode("utf-8", "replace").decode()
-            told |= {"handleCode": int(result.code), "handleMsg": message}
+            stored |= {"handleCode": int(result.code), "handleMsg": message}
         aside = path.with_suffix(".new")
         with contextlib.ExitStack() as undo:
             undo.callback(aside.unlink, missing_ok=True)
-            aside.write_bytes(orjson.dumps(told))
+            aside.write_bytes(orjson.dumps(stored))
             os.replace(aside, path)  # noqa: PTH105 - the call whose atomicity is meant
 
 
 def _read(body: bytes) -> tuple[RunResult, Stage]:
-    told = Fields.of(parsed(body))
-    stage = Stage(told.text("state", chars_max=20))
+    fields = Fields.of(parsed(body))
+    stage = Stage(fields.text("state", chars_max=20))
     unfinished = NEVER_BEGUN if stage is Stage.ACCEPTED else CUT_OFF
     result = RunResult(
-        told.integer("logId", high=2**63 - 1),
-        told.integer("logDateTime", high=2**63 - 1),
-        told.integer("handleCode", low=1, default=Code.FAIL),
-        told.text(
+        fields.integer("logId", high=2**63 - 1),
+        fields.integer("logDateTime", high=2**63 - 1),
+        fields.integer("handleCode", low=1, default=Code.FAIL),
+        fields.text(
             "handleMsg",
             chars_max=LOG_PAGE_CHARS_MAX,
             default="" if stage is Stage.FINISHED else unfinished,

@@ -149,7 +149,7 @@ async def _until(until: asyncio.Event, post: Post, settings: Settings) -> None:
     beats = asyncio.create_task(post.beat(settings.beat_s, until), name="beats")
     tasks = [
         beats,
-        asyncio.create_task(post.tell(), name="results"),
+        asyncio.create_task(post.report(), name="results"),
         asyncio.create_task(post.tidy(settings.log_days), name="tidying"),
         asyncio.create_task(until.wait(), name="until"),
     ]
@@ -187,12 +187,12 @@ class Post:
         """Say that it is there no more."""
         await self._first(lambda admin: admin.remove(self._registration), "registryRemove")
 
-    async def tell(self) -> None:
+    async def report(self) -> None:
         """Tell results as they come, again until an admin has them."""
         reports, news = self._executor.reports, self._executor.news
         while True:
             news.clear()
-            if not await self._tell_once():
+            if not await self._report_once():
                 due_ms = reports.due_in_ms(now_ms=self._executor.ports.steady_ms())
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(None if due_ms is None else due_ms / 1000):
@@ -202,7 +202,7 @@ class Post:
         """Tell what is left, as far as it can be told soon."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(LAST_WORDS_S):
-                while await self._tell_once():
+                while await self._report_once():
                     pass
 
     async def tidy(self, retention_days: int) -> None:
@@ -214,7 +214,7 @@ class Post:
                 _log.warning("old logs cannot be removed: %s", error)
             await asyncio.sleep(TIDY_S)
 
-    async def _tell_once(self) -> bool:
+    async def _report_once(self) -> bool:
         """Tell one batch; True when an admin has it, so that the next can go at once."""
         reports = self._executor.reports
         batch = reports.take(now_ms=self._executor.ports.steady_ms())

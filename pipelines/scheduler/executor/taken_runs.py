@@ -134,13 +134,13 @@ class TakenRuns:
         """What an earlier process left. Lines that are not whole are left out: their runs were not
         accepted."""
         try:
-            told = self._path.read_text(encoding="ascii", errors="replace").splitlines()
+            lines = self._path.read_text(encoding="ascii", errors="replace").splitlines()
         except FileNotFoundError:
             return
-        match told[0].split() if told else []:
+        match lines[0].split() if lines else []:
             case ["since", since, "boot", self._boot] if since.isdigit():
                 self._since_ms = int(since)
-        for sign, name, log_time_ms in _entries(told[1:]):
+        for sign, name, log_time_ms in _entries(lines[1:]):
             if sign == "+":
                 self._keep(name, log_time_ms)
             elif sign == "!":

@@ -87,17 +87,17 @@ class Worker:
         worker = cls(process, streams, output, mark)
         try:
             async with asyncio.timeout(START_TIMEOUT_S):
-                told = await worker._answer()
+                answer = await worker._answer()
         except BaseException as error:
             await worker.close()
             if isinstance(error, TimeoutError):
                 raise ConfigError("module", module, f"imported in {START_TIMEOUT_S:g} s") from None
             raise
-        if told is None or "handlers" not in told:
+        if answer is None or "handlers" not in answer:
             await worker.close()
-            why = "its process ended" if told is None else told.get("failed", "")
+            why = "its process ended" if answer is None else answer.get("failed", "")
             raise ConfigError("module", module, f"one that can be imported: {why}")
-        worker.handlers = frozenset(told["handlers"])
+        worker.handlers = frozenset(answer["handlers"])
         return worker
 
     @property
@@ -116,9 +116,9 @@ class Worker:
         with contextlib.suppress(ConnectionError):
             self._writer.write(orjson.dumps({**order, "word": word}) + b"\n")
             await self._writer.drain()
-        told = await self._answer_of_the_living(word)
+        answer = await self._answer_of_the_living(word)
         self._drain()
-        match told:
+        match answer:
             case {"code": int(code), "message": str(message)} if code > 0:
                 return Returned(code, message)
         await self.close()
@@ -171,11 +171,11 @@ class Worker:
         no answer at all."""
         try:
             while (line := await self._reader.readline()).endswith(b"\n"):
-                told = orjson.loads(line)
-                if not isinstance(told, dict):
+                answer = orjson.loads(line)
+                if not isinstance(answer, dict):
                     return None
-                if told.get("word") == word:
-                    return told
+                if answer.get("word") == word:
+                    return answer
         except (ConnectionError, ValueError):  # ValueError: no JSON, or a line beyond the limit.
             pass
         return None

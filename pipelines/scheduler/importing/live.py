@@ -53,8 +53,8 @@ def server(address: str, password: str | None) -> Iterator[Server]:
             yield Server(connection)
             connection.rollback()
     except SQLAlchemyError as error:
-        told = " ".join(str(getattr(error, "orig", None) or error).split())
-        raise Unreachable(f"the database that is to be imported cannot be read: {told}") from error
+        why = " ".join(str(getattr(error, "orig", None) or error).split())
+        raise Unreachable(f"the database that is to be imported cannot be read: {why}") from error
     finally:
         engine.dispose()
 

@@ -88,7 +88,7 @@ def _table(statement: list[Token], at: int) -> tuple[str, int]:
             at += 2
         return _name(statement[at]), at + 1
     except IndexError as error:
-        raise ConfigError("dump", _told(statement), "a table by its name") from error
+        raise ConfigError("dump", _shown(statement), "a table by its name") from error
 
 
 def _name(token: Token) -> str:
@@ -134,7 +134,7 @@ def _rows(statement: list[Token], at: int, columns: list[str]) -> Iterator[Row]:
                 columns.append(_name(token))
         kind, text = next(tokens, ("", ""))
     if text.upper() not in {"VALUES", "VALUE"}:
-        raise ConfigError("dump", _told(statement), "INSERT … VALUES")
+        raise ConfigError("dump", _shown(statement), "INSERT … VALUES")
     values: list[str | None] | None = None
     for token in tokens:
         if token == ("sign", "("):
@@ -142,7 +142,7 @@ def _rows(statement: list[Token], at: int, columns: list[str]) -> Iterator[Row]:
         elif token == ("sign", ")"):
             if values is None or len(values) != len(columns):
                 allowed = f"rows of {len(columns)} values; a dump with its CREATE TABLE statements"
-                raise ConfigError("dump", _told(statement), allowed)
+                raise ConfigError("dump", _shown(statement), allowed)
             yield dict(zip(columns, values, strict=True))
             values = None
         elif token[0] != "sign" and values is not None and not _is_introducer(token):
@@ -173,5 +173,5 @@ def _plain(match: re.Match[str]) -> str:
     return _ESCAPED.get(escaped, escaped)
 
 
-def _told(statement: list[Token]) -> str:
+def _shown(statement: list[Token]) -> str:
     return " ".join(text for _, text in statement[:6])[:64]

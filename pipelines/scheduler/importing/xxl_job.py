@@ -34,7 +34,7 @@ class Remark:
 
     subject: str
     """`group 1`, `job 7`, `user ann`; all of them under their numbers there."""
-    told: str
+    text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,8 +151,8 @@ def _without_circles(jobs: Sequence[TakenJob], remarks: list[Remark]) -> list[Ta
     """The jobs without children that would begin them again."""
     children, circles = without_circles({job.their_id: job.children for job in jobs})
     for circle in circles:
-        told = f"without child {circle[1]}, which begins it again: {path_in_words(circle)}"
-        remarks.append(Remark(f"job {circle[0]}", told))
+        text = f"without child {circle[1]}, which begins it again: {path_in_words(circle)}"
+        remarks.append(Remark(f"job {circle[0]}", text))
     return [replace(job, children=children[job.their_id]) for job in jobs]
 
 
@@ -171,8 +171,8 @@ def _group(row: Row, remarks: list[Remark]) -> TakenGroup:
             addresses = None
     token = row.get("access_token") or None
     if token is not None and (len(token) < TOKEN_CHARS_MIN or not token.isascii()):
-        told = f"its access token is shorter than {TOKEN_CHARS_MIN} characters: the common one"
-        remarks.append(Remark(f"group {number}", told))
+        fault = f"its access token is shorter than {TOKEN_CHARS_MIN} characters: the common one"
+        remarks.append(Remark(f"group {number}", fault))
         token = None
     app_name = row.get("app_name") or ""
     title = row.get("title") or row.get("name") or app_name
@@ -187,8 +187,8 @@ def _job(
     zone, glue = around
     number = _number(row, "id")
 
-    def remark(told: str) -> None:
-        remarks.append(Remark(f"job {number}", told))
+    def remark(text: str) -> None:
+        remarks.append(Remark(f"job {number}", text))
 
     try:
         values = _values(row, number)
@@ -233,13 +233,13 @@ def _schedule(row: Row, zone: ZoneInfo, remark: Callable[[str], None]) -> dict[s
     """Its schedule; none, with a remark, when the rule cannot be read here."""
     text = row.get("schedule_conf") or row.get("job_cron") or ""
     kind = row.get("schedule_type") or ("CRON" if row.get("job_cron") else "NONE")
-    told = {"schedule_kind": kind, "schedule_text": "" if kind == "NONE" else text}
+    chosen = {"schedule_kind": kind, "schedule_text": "" if kind == "NONE" else text}
     try:
-        schedule_of(kind, told["schedule_text"], zone.key)
+        schedule_of(kind, chosen["schedule_text"], zone.key)
     except ConfigError as error:
         remark(f"without a schedule: {error}")
-        told = {"schedule_kind": "NONE", "schedule_text": ""}
-    return told | {"zone": zone.key}
+        chosen = {"schedule_kind": "NONE", "schedule_text": ""}
+    return chosen | {"zone": zone.key}
 
 
 def _settings(values: dict[str, Any], remark: Callable[[str], None]) -> JobSettings:
@@ -276,8 +276,8 @@ def _glue(rows: Sequence[Row], zone: ZoneInfo) -> dict[int, list[TakenGlue]]:
 def _user(row: Row, group_ids: set[int], remarks: list[Remark]) -> TakenUser | None:
     name = row.get("username") or ""
     if not name or len(name) > 64 or not name.isascii() or not name.isprintable() or " " in name:
-        told = "left out: a name here has 1 to 64 letters of ASCII, without spaces"
-        remarks.append(Remark(f"user {name!r}", told))
+        text = "left out: a name here has 1 to 64 letters of ASCII, without spaces"
+        remarks.append(Remark(f"user {name!r}", text))
         return None
     listed = [int(one) for one in (row.get("permission") or "").split(",") if one.strip().isdigit()]
     there = tuple(one for one in listed if one in group_ids)

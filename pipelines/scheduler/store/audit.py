@@ -98,10 +98,10 @@ def noted_since(database: Database, audit_id: int) -> list[Noted]:
 def changes_in(noted: Noted) -> Changes:
     """The old and the new of what was noted; none, where its detail is a sentence."""
     try:
-        told = json.loads(noted.detail)
+        pairs = json.loads(noted.detail)
     except ValueError:
         return {}
-    return {name: (pair[0], pair[1]) for name, pair in told.items()}
+    return {name: (pair[0], pair[1]) for name, pair in pairs.items()}
 
 
 def _noted(row: AnyRow) -> Noted:

@@ -74,8 +74,8 @@ def stop_by_hand(database: Database, log_id: int, change: Change) -> bool:
     with database.writing() as connection:
         begun = sa.select(flow_runs.c.log_id).where(flow_runs.c.log_id == log_id)
         if connection.scalar(begun) is None:
-            told = f"run {log_id} is no run of a workflow that has begun"
-            raise RuleBroken("run", log_id, told)
+            rule = f"run {log_id} is no run of a workflow that has begun"
+            raise RuleBroken("run", log_id, rule)
         is_stopped = stop(connection, log_id, f"stopped by {change.author}", now_ms=change.now_ms)
         if is_stopped:
             note(connection, change, "stop", f"run:{log_id}")

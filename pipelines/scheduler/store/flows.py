@@ -182,8 +182,8 @@ def steps_of(database: Database, log_id: int) -> list[StepShown]:
             sa.select(flow_runs.c.definition).where(flow_runs.c.log_id == log_id)
         )
         if text is None:
-            told = f"run {log_id} is no run of a workflow that has begun"
-            raise RuleBroken("run", log_id, told)
+            rule = f"run {log_id} is no run of a workflow that has begun"
+            raise RuleBroken("run", log_id, rule)
         flow_state = connection.scalar(sa.select(runs.c.state).where(runs.c.log_id == log_id))
         ends = _ends(connection, [log_id]).get(log_id, [])
         numbers: dict[str, list[int]] = {}

@@ -85,8 +85,14 @@ def insert_group(
         .values(app_name=app_name, access_token=token, changed_ms=change.now_ms, **values)
         .returning(job_groups.c.group_id)
     ).scalar_one()
-    told = {"app_name": app_name, **_told(values), "token": _whose(token)}
-    note(connection, change, "add", f"group:{group_id}", detail=detail_of(changes({}, told)))
+    values_in_words = {"app_name": app_name, **_auditable(values), "token": _whose(token)}
+    note(
+        connection,
+        change,
+        "add",
+        f"group:{group_id}",
+        detail=detail_of(changes({}, values_in_words)),
+    )
     return group_id
 
 
@@ -102,8 +108,8 @@ def edit_group(
     ConfigError when both are as they are."""
     values = _values(title, manual_addresses)
     with database.writing() as connection:
-        before = _told_of(_locked(connection, group_id))
-        made = changes(before, _told(values))
+        before = _auditable_row(_locked(connection, group_id))
+        made = changes(before, _auditable(values))
         if not made:
             raise nothing_changed()
         connection.execute(
@@ -145,8 +151,14 @@ def remove_group(database: Database, group_id: int, change: Change) -> None:
                     .values(group_ids=json.dumps(listed))
                 )
         connection.execute(sa.delete(job_groups).where(job_groups.c.group_id == group_id))
-        told = {"app_name": row.app_name, **_told_of(row), "token": _whose(row.access_token)}
-        note(connection, change, "remove", f"group:{group_id}", detail=detail_of(changes(told, {})))
+        values = {
+            "app_name": row.app_name,
+            **_auditable_row(row),
+            "token": _whose(row.access_token),
+        }
+        note(
+            connection, change, "remove", f"group:{group_id}", detail=detail_of(changes(values, {}))
+        )
 
 
 def groups(database: Database) -> tuple[Group, ...]:
@@ -189,15 +201,15 @@ def own_token(database: Database, job_id: int) -> tuple[str, str] | None:
     return None if row is None else (row.app_name, row.access_token)
 
 
-def _told(values: Mapping[str, Any]) -> dict[str, Any]:
+def _auditable(values: Mapping[str, Any]) -> dict[str, Any]:
     """A group as changes of it are told; its token never is."""
     manual = values["manual_addresses"]
     addresses = None if manual is None else brief("addresses", json.loads(manual))
     return {"title": values["title"], "addresses": addresses}
 
 
-def _told_of(row: AnyRow) -> dict[str, Any]:
-    return _told({"title": row.title, "manual_addresses": row.manual_addresses})
+def _auditable_row(row: AnyRow) -> dict[str, Any]:
+    return _auditable({"title": row.title, "manual_addresses": row.manual_addresses})
 
 
 def _whose(token: str | None) -> str:
@@ -242,5 +254,5 @@ def _check_token(connection: sa.Connection, token: str | None, group_id: int | N
         )
     )
     if any(row.access_token == token and row.group_id != group_id for row in others):
-        told = "another group has this access token: give each group its own"
-        raise RuleBroken("access token", "***", told)
+        rule = "another group has this access token: give each group its own"
+        raise RuleBroken("access token", "***", rule)

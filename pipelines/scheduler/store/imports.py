@@ -123,31 +123,31 @@ class _Importing:
             self.remarks.append(Remark(subject, f"left out, with its jobs: {error}"))
             return
         if found is not None:
-            told = f"{taken.app_name} has group {found} here: its jobs go there"
-            self.remarks.append(Remark(subject, told))
+            text = f"{taken.app_name} has group {found} here: its jobs go there"
+            self.remarks.append(Remark(subject, text))
         self.remember("group", taken.their_id, our_id)
         self.took.append(
             Took("group", taken.app_name, taken.their_id, our_id, is_new=found is None)
         )
 
     def _new_group(self, taken: TakenGroup) -> int:
-        told: dict[str, Any] = {"title": taken.title, "manual_addresses": taken.manual_addresses}
+        values: dict[str, Any] = {"title": taken.title, "manual_addresses": taken.manual_addresses}
         try:
             return insert_group(
-                self.connection, taken.app_name, self.change, token=taken.token, **told
+                self.connection, taken.app_name, self.change, token=taken.token, **values
             )
         except ConfigError as error:
             if error.key != "access token":
                 raise
             self.remarks.append(Remark(f"group {taken.their_id}", f"without its token: {error}"))
-            return insert_group(self.connection, taken.app_name, self.change, **told)
+            return insert_group(self.connection, taken.app_name, self.change, **values)
 
     def job(self, taken: TakenJob) -> bool:
         """Whether the job is new here."""
         if taken.their_id in self.known["job"]:
             our_id = self.known["job"][taken.their_id]
-            told = Took("job", taken.settings.title, taken.their_id, our_id, is_new=False)
-            self.took.append(told)
+            taken_over = Took("job", taken.settings.title, taken.their_id, our_id, is_new=False)
+            self.took.append(taken_over)
             return False
         group_id = self.known["group"].get(taken.their_group)
         if group_id is None:
@@ -223,8 +223,8 @@ class _Importing:
                 group_ids=json.dumps(sorted(one for one in listed if one is not None)),
             )
         )
-        told = {"imported": True, "is_admin": taken.is_admin}
-        detail = detail_of(changes({}, told))
+        values = {"imported": True, "is_admin": taken.is_admin}
+        detail = detail_of(changes({}, values))
         note(self.connection, self.change, "add", f"user:{taken.name}", detail=detail)
 
 
@@ -247,8 +247,8 @@ def take_over(
                 work.user(user, number)
             if is_preview:
                 raise _Undone
-            told = detail_of(changes({}, _counted(work.took)))
-            note(connection, change, "import", f"source:{source}", detail=told)
+            detail = detail_of(changes({}, _counted(work.took)))
+            note(connection, change, "import", f"source:{source}", detail=detail)
     except _Undone:
         work.took = [replace(one, our_id=None) if one.is_new else one for one in work.took]
     return Import(tuple(work.took), (*taking.remarks, *work.remarks))
@@ -325,8 +325,8 @@ def _store_history(
         count = len(made.all())
         at = {"source": source, "kind": "runs", "their_id": 0, "our_id": last}
         connection.execute(upsert(connection, job_imports, at))
-        told = {"runs": (None, count), "their_ids": (None, [batch[0].their_id, last])}
-        note(connection, change, "import", f"source:{source}", detail=detail_of(told))
+        change_made = {"runs": (None, count), "their_ids": (None, [batch[0].their_id, last])}
+        note(connection, change, "import", f"source:{source}", detail=detail_of(change_made))
     return count
 
 

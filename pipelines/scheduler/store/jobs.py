@@ -16,7 +16,14 @@ import sqlalchemy as sa
 
 from engine.foundation.errors import ConfigError, RuleBroken, TidemarkError
 from pipelines.database.database import Database
-from pipelines.scheduler.changes import Changes, brief, changes, detail_of, has_other_times, told_of
+from pipelines.scheduler.changes import (
+    Changes,
+    auditable,
+    brief,
+    changes,
+    detail_of,
+    has_other_times,
+)
 from pipelines.scheduler.circles import circle_by, path_in_words
 from pipelines.scheduler.job_settings import JobSettings
 from pipelines.scheduler.refusals import is_a_step, no_such, nothing_changed
@@ -55,8 +62,8 @@ class Job:
     def version(self) -> str:
         """What it is told to be, as a digest: another once somebody has changed it. Where its
         schedule stands is no part of it."""
-        told = (asdict(self.settings), self.group_id, self.is_active, self.stopped_because)
-        return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:32]
+        parts = (asdict(self.settings), self.group_id, self.is_active, self.stopped_because)
+        return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:32]
 
 
 class JobChanged(TidemarkError):
@@ -108,7 +115,7 @@ def insert_job(
     ).scalar_one()
     refuse_a_circle(connection, job_id, settings)  # A child of before may have had its number.
     keep_glue(connection, job_id, settings, change)
-    made = changes({}, told_of(settings, group=group, is_active=False))
+    made = changes({}, auditable(settings, group=group, is_active=False))
     note(connection, change, "add", f"job:{job_id}", detail=detail_of(made))
     return job_id
 
@@ -247,17 +254,17 @@ def _noted(
     """Note what became of a job, and tell it."""
     row = connection.execute(sa.select(jobs).where(jobs.c.job_id == before.job_id)).one_or_none()
     after = None if row is None else _job(row, before.job_id)
-    made = changes(_told(connection, before), _told(connection, after) if after else {})
+    made = changes(_auditable(connection, before), _auditable(connection, after) if after else {})
     noted = made | ({"cancelled_runs": ((), brief("", cancelled))} if cancelled else {})
     note(connection, change, action, f"job:{before.job_id}", detail=detail_of(noted))
     return Changed(before.job_id, action, made, cancelled, after)
 
 
-def _told(connection: sa.Connection, job: Job) -> dict[str, Any]:
+def _auditable(connection: sa.Connection, job: Job) -> dict[str, Any]:
     app = connection.scalar(
         sa.select(job_groups.c.app_name).where(job_groups.c.group_id == job.group_id)
     )
-    return told_of(job.settings, group=app or str(job.group_id), is_active=job.is_active)
+    return auditable(job.settings, group=app or str(job.group_id), is_active=job.is_active)
 
 
 def _app_name(connection: sa.Connection, group_id: int) -> str:

@@ -77,17 +77,17 @@ def note_misfires(
         if isinstance(one, Plan) and one.missed_from_ms is not None
     ]
     entries = [
-        (f"job:{row.job_id}", json.dumps(_told_of(row, one)))
+        (f"job:{row.job_id}", json.dumps(_as_note(row, one)))
         for row, one in missed[: MISFIRES_NOTED_MAX + 1]
     ]
     if more := len(missed) - len(entries):
         row, one = missed[MISFIRES_NOTED_MAX]
-        entries[-1] = f"job:{row.job_id}", json.dumps({**_told_of(row, one), "more_jobs": more})
+        entries[-1] = f"job:{row.job_id}", json.dumps({**_as_note(row, one), "more_jobs": more})
     note_all(connection, Change(SCHEDULER, now_ms), MISFIRE, entries)
     return tuple(row.job_id for row, _ in missed)
 
 
-def _told_of(row: AnyRow, one: Plan) -> dict[str, str]:
+def _as_note(row: AnyRow, one: Plan) -> dict[str, str]:
     """The first time that was missed, the policy, and what was done."""
     assert one.missed_from_ms is not None, "nothing was missed"
     is_made_up = any(run.planned_ms == one.missed_from_ms for run in one.runs)

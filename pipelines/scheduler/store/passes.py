@@ -164,8 +164,8 @@ def _store_runs(
 def _insert(connection: sa.Connection, rows: Sequence[dict[str, Any]]) -> dict[Time, Claim]:
     if not rows:
         return {}
-    told = (runs.c.log_id, runs.c.job_id, runs.c.token, runs.c.due_ms, runs.c.planned_ms)
-    made = connection.execute(insert_missing(connection, runs).returning(*told), rows)
+    columns = (runs.c.log_id, runs.c.job_id, runs.c.token, runs.c.due_ms, runs.c.planned_ms)
+    made = connection.execute(insert_missing(connection, runs).returning(*columns), rows)
     return {(row.job_id, row.planned_ms): Claim(*row[:4]) for row in made}
 
 

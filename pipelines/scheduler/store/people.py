@@ -95,8 +95,8 @@ def add_user(
         if name in there:
             raise exists_already("user", name)
         if len(there) >= USERS_MAX:
-            told = f"there are {USERS_MAX:,} users, and no more may be: remove one first"
-            raise RuleBroken("user", name, told)
+            rule = f"there are {USERS_MAX:,} users, and no more may be: remove one first"
+            raise RuleBroken("user", name, rule)
         listed = _checked(connection, group_ids)
         new = {"name": name, "password_hash": kept, "is_admin": is_admin}
         made = connection.execute(
@@ -104,7 +104,7 @@ def add_user(
         )
         if not made.rowcount:  # Somebody else was quicker.
             raise exists_already("user", name)
-        note(connection, change, "add", f"user:{name}", detail=_told(None, (is_admin, listed)))
+        note(connection, change, "add", f"user:{name}", detail=_detail(None, (is_admin, listed)))
 
 
 def edit_user(
@@ -130,8 +130,8 @@ def edit_user(
             .where(job_users.c.name == name)
             .values(is_admin=becomes, group_ids=json.dumps(listed))
         )
-        told = _told((row.is_admin, _groups(row)), (becomes, listed))
-        note(connection, change, "edit", f"user:{name}", detail=told)
+        detail = _detail((row.is_admin, _groups(row)), (becomes, listed))
+        note(connection, change, "edit", f"user:{name}", detail=detail)
 
 
 def set_password(database: Database, name: str, password: str | None, change: Change) -> None:
@@ -152,8 +152,8 @@ def remove_user(database: Database, name: str, change: Change) -> None:
         if row.is_admin:
             _keep_one(connection, name)
         connection.execute(sa.delete(job_users).where(job_users.c.name == name))
-        told = _told((row.is_admin, _groups(row)), None)
-        note(connection, change, "remove", f"user:{name}", detail=told)
+        detail = _detail((row.is_admin, _groups(row)), None)
+        note(connection, change, "remove", f"user:{name}", detail=detail)
 
 
 def _locked(connection: sa.Connection, name: str) -> AnyRow:
@@ -169,8 +169,8 @@ def _locked(connection: sa.Connection, name: str) -> AnyRow:
 
 def _keep_one(connection: sa.Connection, name: str) -> None:
     if _admin_count(connection) == 1:
-        told = f"user {name!r} is the last administrator: make another one first"
-        raise RuleBroken("user", name, told)
+        rule = f"user {name!r} is the last administrator: make another one first"
+        raise RuleBroken("user", name, rule)
 
 
 def _admin_count(connection: sa.Connection) -> int:
@@ -196,7 +196,7 @@ def _groups(row: AnyRow) -> tuple[int, ...]:
 _Rights: TypeAlias = tuple[bool, Sequence[int]]
 
 
-def _told(before: _Rights | None, after: _Rights | None) -> str:
+def _detail(before: _Rights | None, after: _Rights | None) -> str:
     """What became of his rights; None: he was not there, or is not any more."""
     first, second = (
         {} if one is None else {"is_admin": one[0], "group_ids": brief("group_ids", list(one[1]))}

@@ -62,11 +62,11 @@ class Result:
 
 
 @dataclass(frozen=True, slots=True)
-class Telling:
+class Delivery:
     """What somebody told at once."""
 
     results: Sequence[Result]
-    may_tell: Callable[[str], bool] = lambda _: True
+    may_report: Callable[[str], bool] = lambda _: True
     """Of which applications the teller may tell."""
 
 
@@ -107,35 +107,35 @@ class Run:
 
 def note_results(database: Database, results: Sequence[Result], *, now_ms: int) -> int:
     """Store results; how many of them ended a run. The first that comes for a run counts."""
-    ended, _ = _noted(database, [Telling(results)], now_ms=now_ms)
+    ended, _ = _noted(database, [Delivery(results)], now_ms=now_ms)
     return ended
 
 
-def note_tellings(
-    database: Database, tellings: Sequence[Telling], *, now_ms: int
+def note_deliveries(
+    database: Database, deliveries: Sequence[Delivery], *, now_ms: int
 ) -> list[frozenset[int]]:
     """Store what several have told; of each, the runs that are not theirs, of which nothing is
     stored. The first that comes for a run counts, of those who may tell.
     """
-    return _noted(database, tellings, now_ms=now_ms)[1]
+    return _noted(database, deliveries, now_ms=now_ms)[1]
 
 
 def _noted(
-    database: Database, tellings: Sequence[Telling], *, now_ms: int
+    database: Database, deliveries: Sequence[Delivery], *, now_ms: int
 ) -> tuple[int, list[frozenset[int]]]:
-    told = [
-        Told(teller, telling.may_tell, result)
-        for teller, telling in enumerate(tellings)
-        for result in telling.results
+    reported = [
+        Reported(sender, delivery.may_report, result)
+        for sender, delivery in enumerate(deliveries)
+        for result in delivery.results
     ]
-    foreign: list[set[int]] = [set() for _ in tellings]
+    foreign: list[set[int]] = [set() for _ in deliveries]
     ended = 0
-    if told:
-        done, broken = in_parts(told, lambda some: _note(database, some, now_ms=now_ms))
+    if reported:
+        done, broken = in_parts(reported, lambda some: _note(database, some, now_ms=now_ms))
         for one in done:
             ended += one.ended
-            for teller, log_id in one.foreign:
-                foreign[teller].add(log_id)
+            for sender, log_id in one.foreign:
+                foreign[sender].add(log_id)
         for lone, _ in broken:
             # One that cannot be stored even so is left: its executor is asked, and it counts as
             # lost. To refuse it would hold up all that is told with it, again and again.
@@ -144,11 +144,11 @@ def _noted(
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class Reported:
     """One result, and who told it."""
 
-    teller: int
-    may_tell: Callable[[str], bool]
+    sender: int
+    may_report: Callable[[str], bool]
     result: Result
 
 
@@ -161,9 +161,9 @@ class _Noted:
     """Teller and run of those that were not his to tell."""
 
 
-def _note(database: Database, told: Sequence[Told], *, now_ms: int) -> _Noted:
-    by_id: dict[int, list[Told]] = {}
-    for one in told:
+def _note(database: Database, reported: Sequence[Reported], *, now_ms: int) -> _Noted:
+    by_id: dict[int, list[Reported]] = {}
+    for one in reported:
         by_id.setdefault(one.result.log_id, []).append(one)
     foreign: list[tuple[int, int]] = []
     late: list[dict[str, int]] = []
@@ -175,10 +175,10 @@ def _note(database: Database, told: Sequence[Told], *, now_ms: int) -> _Noted:
             app = app_of.get(row.job_id)
             own = []
             for one in by_id[row.log_id]:
-                if app is None or one.may_tell(app):
+                if app is None or one.may_report(app):
                     own.append(one.result)
                 else:
-                    foreign.append((one.teller, row.log_id))
+                    foreign.append((one.sender, row.log_id))
             if not own or row.address is None:
                 continue  # What was sent nowhere, as a workflow's run, has no result to tell.
             first = own[0]
@@ -249,10 +249,10 @@ def _doubts(
     is_meant: sa.ColumnElement[bool],
     order: sa.Column[int],
 ) -> tuple[Doubt, ...]:
-    told = tuple(runs.c[name] for name in Doubt.__slots__)
+    columns = tuple(runs.c[name] for name in Doubt.__slots__)
     with database.reading() as connection:
         rows = connection.execute(
-            sa.select(*told)
+            sa.select(*columns)
             .where(
                 runs.c.state.in_([state.value for state in states]),
                 runs.c.address.is_not(None),
@@ -361,8 +361,8 @@ def report(database: Database, day: str, *, from_ms: int, to_ms: int) -> tuple[i
     cancelled = counts.get(RunState.CANCELLED.value, 0)
     open_count = sum(counts.values()) - done - failed - cancelled
     with database.writing() as connection:
-        told = {"open_count": open_count, "done_count": done, "failed_count": failed}
-        connection.execute(upsert(connection, run_reports, {"day": day, **told}))
+        columns = {"open_count": open_count, "done_count": done, "failed_count": failed}
+        connection.execute(upsert(connection, run_reports, {"day": day, **columns}))
     return open_count, done, failed
 
 

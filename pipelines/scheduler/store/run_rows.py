@@ -117,7 +117,7 @@ def end_all(
     return changed
 
 
-def planned_row(job_id: int, cause: str, *, now_ms: int, **told: Any) -> dict[str, Any]:
+def planned_row(job_id: int, cause: str, *, now_ms: int, **values: Any) -> dict[str, Any]:
     """A run that is due now, for the next centre that looks."""
     return {
         "job_id": job_id,
@@ -136,7 +136,7 @@ def planned_row(job_id: int, cause: str, *, now_ms: int, **told: Any) -> dict[st
         "sendings": 0,
         "flow_id": None,
         "step": None,
-    } | told
+    } | values
 
 
 def _follow(
@@ -199,7 +199,7 @@ def advance(connection: sa.Connection, flow_ids: Iterable[int], *, now_ms: int) 
         ]
         if found.is_over:
             event = RunEvent.SUCCEED if found.is_done else RunEvent.FAIL
-            endings.append(Ending(flow, event, OK if found.is_done else FAILED, found.told))
+            endings.append(Ending(flow, event, OK if found.is_done else FAILED, found.message))
     if begun:
         connection.execute(insert_missing(connection, runs), begun)
     if endings:

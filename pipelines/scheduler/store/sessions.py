@@ -129,8 +129,8 @@ def _holds(kept: AnyRow, user: AnyRow | None, now_ms: int) -> bool:
 
 
 def _standing(user: AnyRow) -> str:
-    told = f"{user.name}\n{user.password_hash}\n{user.is_admin}\n{user.group_ids}"
-    return hashlib.sha256(told.encode()).hexdigest()
+    parts = f"{user.name}\n{user.password_hash}\n{user.is_admin}\n{user.group_ids}"
+    return hashlib.sha256(parts.encode()).hexdigest()
 
 
 def _digest(token: str) -> str:

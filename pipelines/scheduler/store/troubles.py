@@ -96,8 +96,8 @@ def _is_discarded() -> sa.ColumnElement[bool]:
     """Was the run refused because its job is to leave out runs while another one is at work? That
     is what was asked for. Texts are kept as JSON strings in ASCII, and so is what is looked for.
     """
-    told = sa.func.coalesce(sa.type_coerce(runs.c.trigger_message, sa.Text()), "")
-    begins = told.startswith(json.dumps(DISCARDED)[:-1], autoescape=True)
+    message = sa.func.coalesce(sa.type_coerce(runs.c.trigger_message, sa.Text()), "")
+    begins = message.startswith(json.dumps(DISCARDED)[:-1], autoescape=True)
     return (runs.c.state == RunState.REFUSED.value) & begins
 
 
@@ -177,12 +177,12 @@ def _without_run(job: AnyRow, outcome: str, at_ms: int, evidence: str) -> Troubl
 
 def _missed(detail: str) -> str:
     """What the scheduler noted of a misfire, in a sentence."""
-    told = json.loads(detail)
-    more = told.get("more_jobs", 0)
+    noted = json.loads(detail)
+    more = noted.get("more_jobs", 0)
     others = f"; {more} more jobs have missed times, too" if more else ""
     return (
-        f"no centre planned it in time from {told['missed_from']} on; "
-        f"by {told['misfire']} {told['done']}{others}"
+        f"no centre planned it in time from {noted['missed_from']} on; "
+        f"by {noted['misfire']} {noted['done']}{others}"
     )
 
 

@@ -204,8 +204,8 @@ class Connections:
                 Connection, place.host, place.port, ssl=tls, server_hostname=place.tls_name
             )
         except OSError as error:
-            told = error.strerror or str(error)
-            raise ConnectFailed(f"{place.host}:{place.port} cannot be reached ({told})") from error
+            why = error.strerror or str(error)
+            raise ConnectFailed(f"{place.host}:{place.port} cannot be reached ({why})") from error
         return connection
 
     def _close_old(self, now_s: float) -> None:

@@ -26,8 +26,8 @@ TIME_MS_MAX: Final = 253_402_300_799_999
 class Malformed(RemoteProtocolError):
     """What came is not what the wire allows: `field` names the part, or is empty for the whole."""
 
-    def __init__(self, field: str, told: str) -> None:
-        super().__init__(f"{field}: {told}" if field else told)
+    def __init__(self, field: str, rule: str) -> None:
+        super().__init__(f"{field}: {rule}" if field else rule)
         self.field = field
 
 

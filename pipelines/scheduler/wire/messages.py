@@ -104,21 +104,21 @@ class Answer:
 
     def encode(self) -> bytes:
         """The payload goes out under both names, so that either version finds it."""
-        told: dict[str, Any] = {"code": int(self.code)}
+        fields: dict[str, Any] = {"code": int(self.code)}
         if self.message:
-            told["msg"] = plain(head_and_tail(self.message), MESSAGE_CHARS_MAX)
+            fields["msg"] = plain(head_and_tail(self.message), MESSAGE_CHARS_MAX)
         if self.content is not None:
-            told |= {"content": self.content, "data": self.content}
-        return written(told)
+            fields |= {"content": self.content, "data": self.content}
+        return written(fields)
 
     @classmethod
     def decode(cls, body: bytes) -> Answer:
         """Raises Malformed."""
-        told = Fields.of(parsed(body))
+        fields = Fields.of(parsed(body))
         return cls(
-            told.integer("code", low=-INT_MAX),
-            head_and_tail(told.text("msg", chars_max=len(body), default="")),
-            told.value("data", "content"),
+            fields.integer("code", low=-INT_MAX),
+            head_and_tail(fields.text("msg", chars_max=len(body), default="")),
+            fields.value("data", "content"),
         )
 
 
@@ -151,7 +151,7 @@ class RunRequest:
 
     def encode(self) -> bytes:
         """As a centre sends it. An executor that knows no `fireTime` leaves it alone."""
-        told: dict[str, Any] = {
+        fields: dict[str, Any] = {
             "jobId": self.job_id,
             "executorHandler": self.handler,
             "executorParams": self.parameters,
@@ -166,30 +166,30 @@ class RunRequest:
             "broadcastTotal": self.shard_total,
         }
         if self.fire_time_ms is not None:
-            told["fireTime"] = self.fire_time_ms
-        return written(told)
+            fields["fireTime"] = self.fire_time_ms
+        return written(fields)
 
     @classmethod
     def decode(cls, body: bytes) -> RunRequest:
         """Raises Malformed."""
-        told = Fields.of(parsed(body))
-        total = max(1, told.integer("broadcastTotal", high=SHARDS_MAX, default=1))
-        strategy = told.text("executorBlockStrategy", chars_max=NAME_CHARS_MAX, default="")
+        fields = Fields.of(parsed(body))
+        total = max(1, fields.integer("broadcastTotal", high=SHARDS_MAX, default=1))
+        strategy = fields.text("executorBlockStrategy", chars_max=NAME_CHARS_MAX, default="")
         if strategy not in {"", *Blocking}:
             raise Malformed("executorBlockStrategy", f"not one of {', '.join(Blocking)}")
-        fire_time_ms = told.integer("fireTime", high=TIME_MS_MAX, default=-1)
+        fire_time_ms = fields.integer("fireTime", high=TIME_MS_MAX, default=-1)
         return cls(
-            job_id=_job_id(told),
-            log_id=_log_id(told),
-            log_time_ms=_log_time_ms(told),
-            handler=told.text("executorHandler", chars_max=NAME_CHARS_MAX, default=""),
-            parameters=told.text("executorParams", chars_max=PARAMETERS_CHARS_MAX, default=""),
+            job_id=_job_id(fields),
+            log_id=_log_id(fields),
+            log_time_ms=_log_time_ms(fields),
+            handler=fields.text("executorHandler", chars_max=NAME_CHARS_MAX, default=""),
+            parameters=fields.text("executorParams", chars_max=PARAMETERS_CHARS_MAX, default=""),
             blocking=Blocking(strategy or Blocking.SERIAL),
-            timeout_s=max(0, told.integer("executorTimeout", low=-INT_MAX, default=0)),
-            glue_type=told.text("glueType", chars_max=NAME_CHARS_MAX, default=""),
-            glue_source=told.text("glueSource", chars_max=SOURCE_CHARS_MAX, default=""),
-            glue_time_ms=told.integer("glueUpdatetime", high=TIME_MS_MAX, default=0),
-            shard_index=told.integer("broadcastIndex", high=total - 1, default=0),
+            timeout_s=max(0, fields.integer("executorTimeout", low=-INT_MAX, default=0)),
+            glue_type=fields.text("glueType", chars_max=NAME_CHARS_MAX, default=""),
+            glue_source=fields.text("glueSource", chars_max=SOURCE_CHARS_MAX, default=""),
+            glue_time_ms=fields.integer("glueUpdatetime", high=TIME_MS_MAX, default=0),
+            shard_index=fields.integer("broadcastIndex", high=total - 1, default=0),
             shard_total=total,
             fire_time_ms=None if fire_time_ms < 0 else fire_time_ms,
         )
@@ -208,25 +208,25 @@ class LogRequest:
 
     def encode(self) -> bytes:
         """With both words for the time."""
-        told = {
+        fields = {
             "logDateTim": self.log_time_ms,
             "logDateTime": self.log_time_ms,
             "logId": self.log_id,
             "fromLineNum": self.from_line,
         }
         if self.fire_time_ms is not None:
-            told["fireTime"] = self.fire_time_ms
-        return written(told)
+            fields["fireTime"] = self.fire_time_ms
+        return written(fields)
 
     @classmethod
     def decode(cls, body: bytes) -> LogRequest:
         """Raises Malformed."""
-        told = Fields.of(parsed(body))
-        fire_time_ms = told.integer("fireTime", high=TIME_MS_MAX, default=-1)
+        fields = Fields.of(parsed(body))
+        fire_time_ms = fields.integer("fireTime", high=TIME_MS_MAX, default=-1)
         return cls(
-            _log_id(told),
-            _log_time_ms(told),
-            told.integer("fromLineNum", default=1),
+            _log_id(fields),
+            _log_time_ms(fields),
+            fields.integer("fromLineNum", default=1),
             None if fire_time_ms < 0 else fire_time_ms,
         )
 
@@ -255,24 +255,24 @@ class LogPage:
 
     def as_content(self) -> dict[str, Any]:
         """What an Answer carries."""
-        told: dict[str, Any] = {
+        fields: dict[str, Any] = {
             "fromLineNum": self.from_line,
             "toLineNum": self.to_line,
             "logContent": plain(self.text, LOG_PAGE_CHARS_MAX),
             "isEnd": self.is_end,
         }
-        return told if self.taken is None else told | {"taken": self.taken}
+        return fields if self.taken is None else fields | {"taken": self.taken}
 
     @classmethod
     def of(cls, content: object) -> LogPage:
         """Raises Malformed."""
-        told = Fields.of(content, "content")
+        fields = Fields.of(content, "content")
         return cls(
-            told.integer("fromLineNum"),
-            told.integer("toLineNum"),
-            told.text("logContent", chars_max=LOG_PAGE_CHARS_MAX, default=""),
-            told.flag("isEnd", default=False),
-            told.text("taken", chars_max=NAME_CHARS_MAX, default="") or None,
+            fields.integer("fromLineNum"),
+            fields.integer("toLineNum"),
+            fields.text("logContent", chars_max=LOG_PAGE_CHARS_MAX, default=""),
+            fields.flag("isEnd", default=False),
+            fields.text("taken", chars_max=NAME_CHARS_MAX, default="") or None,
         )
 
 
@@ -289,7 +289,7 @@ class RunResult:
 def encode_results(results: Sequence[RunResult], dialect: Dialect) -> bytes:
     """The body of a callback."""
     key = "logDateTim" if dialect is Dialect.UP_TO_3_4 else "logDateTime"
-    told = []
+    listed = []
     for result in results:
         one: dict[str, Any] = {
             "logId": result.log_id,
@@ -298,16 +298,20 @@ def encode_results(results: Sequence[RunResult], dialect: Dialect) -> bytes:
         }
         if result.message:
             one["handleMsg"] = plain(head_and_tail(result.message), MESSAGE_CHARS_MAX)
-        told.append(one)
-    return written(told if dialect is Dialect.UP_TO_3_4 else {"callbackList": told})
+        listed.append(one)
+    return written(listed if dialect is Dialect.UP_TO_3_4 else {"callbackList": listed})
 
 
 def decode_results(body: bytes) -> list[RunResult]:
     """The results of a callback in either dialect. Raises Malformed; a message that is too long
     is cut, for the result must not be lost by it.
     """
-    told = parsed(body)
-    listed = told if isinstance(told, list) else Fields.of(told).value("callbackList")
+    parsed_body = parsed(body)
+    listed = (
+        parsed_body
+        if isinstance(parsed_body, list)
+        else Fields.of(parsed_body).value("callbackList")
+    )
     if not isinstance(listed, list):
         raise Malformed("callbackList", "not a list")
     if len(listed) > RESULTS_MAX:
@@ -337,14 +341,14 @@ class Registration:
     @classmethod
     def decode(cls, body: bytes) -> Registration:
         """Raises Malformed."""
-        told = Fields.of(parsed(body))
-        group = told.text("registryGroup", chars_max=NAME_CHARS_MAX)
+        fields = Fields.of(parsed(body))
+        group = fields.text("registryGroup", chars_max=NAME_CHARS_MAX)
         if group not in {"EXECUTOR", "ADMIN"}:
             raise Malformed("registryGroup", "not EXECUTOR or ADMIN")
-        app = told.text("registryKey", chars_max=APP_CHARS_MAX)
+        app = fields.text("registryKey", chars_max=APP_CHARS_MAX)
         if not is_app_name(app):
             raise Malformed("registryKey", f"not {APP_NAME_RULE}")
-        return cls(app, told.text("registryValue", chars_max=ADDRESS_CHARS_MAX), group)
+        return cls(app, fields.text("registryValue", chars_max=ADDRESS_CHARS_MAX), group)
 
 
 APP_NAME_RULE: Final = (
@@ -374,27 +378,27 @@ def encode_kill(job_id: int, log_id: int | None = None) -> bytes:
 
 def decode_kill(body: bytes) -> tuple[int, int | None]:
     """The job that is to end, and the one run of it; None: all of them. Raises Malformed."""
-    told = Fields.of(parsed(body))
-    return _job_id(told), None if told.value("logId") is None else _log_id(told)
+    fields = Fields.of(parsed(body))
+    return _job_id(fields), None if fields.value("logId") is None else _log_id(fields)
 
 
-def _result(told: Fields) -> RunResult:
-    message = told.text("handleMsg", chars_max=LOG_PAGE_CHARS_MAX, default="")
+def _result(fields: Fields) -> RunResult:
+    message = fields.text("handleMsg", chars_max=LOG_PAGE_CHARS_MAX, default="")
     return RunResult(
-        _log_id(told),
-        _log_time_ms(told),
-        told.integer("handleCode", low=1),
+        _log_id(fields),
+        _log_time_ms(fields),
+        fields.integer("handleCode", low=1),
         head_and_tail(message),
     )
 
 
-def _job_id(told: Fields) -> int:
-    return told.integer("jobId")
+def _job_id(fields: Fields) -> int:
+    return fields.integer("jobId")
 
 
-def _log_id(told: Fields) -> int:
-    return told.integer("logId", high=LONG_MAX)
+def _log_id(fields: Fields) -> int:
+    return fields.integer("logId", high=LONG_MAX)
 
 
-def _log_time_ms(told: Fields) -> int:
-    return told.integer("logDateTime", "logDateTim", high=TIME_MS_MAX)
+def _log_time_ms(fields: Fields) -> int:
+    return fields.integer("logDateTime", "logDateTim", high=TIME_MS_MAX)

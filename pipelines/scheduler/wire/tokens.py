@@ -80,9 +80,11 @@ class Tokens:
         """
         if self.is_open:
             return Speaker(app=None) if self._may_be_open else None
-        told = _digest(token[: TOKEN_CHARS_MAX + 1])
-        matches = [name for name, kept in self._of_apps.items() if hmac.compare_digest(kept, told)]
-        is_common = self._common is not None and hmac.compare_digest(self._common, told)
+        digest = _digest(token[: TOKEN_CHARS_MAX + 1])
+        matches = [
+            name for name, kept in self._of_apps.items() if hmac.compare_digest(kept, digest)
+        ]
+        is_common = self._common is not None and hmac.compare_digest(self._common, digest)
         if matches:
             return Speaker(matches[0]) if app in {"", matches[0]} else None
         return Speaker(app=None) if is_common and app not in self._of_apps else None

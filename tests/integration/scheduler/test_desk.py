@@ -12,7 +12,7 @@ from engine.foundation.errors import ConfigError
 from pipelines.database.database import Database
 from pipelines.scheduler.importing.xxl_job import Taking
 from pipelines.scheduler.passwords import NO_PASSWORD, is_password
-from pipelines.scheduler.roles import Actor, Deed, NotPermitted
+from pipelines.scheduler.roles import Action, Actor, NotPermitted
 from pipelines.scheduler.service import Desk
 from pipelines.scheduler.store import groups, people, registry, sessions
 from tests.integration.scheduler.stores import NOW_MS, by, settings
@@ -39,7 +39,7 @@ def shop(database: Database) -> tuple[Desk, Desk, int, int]:
 
 ASKED: dict[str, Callable[[Desk, int], Any]] = {
     "demand_job": lambda desk, job: desk.job(job),
-    "demand_app": lambda desk, job: desk.demand_app(Deed.CHANGE_JOBS, "other"),
+    "demand_app": lambda desk, job: desk.demand_app(Action.CHANGE_JOBS, "other"),
     "demand_named": lambda desk, job: desk.demand_named(settings(children=(job,)), ()),
     "job": lambda desk, job: desk.job(job),
     "runs_of": lambda desk, job: desk.runs_of(job),

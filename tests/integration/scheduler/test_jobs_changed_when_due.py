@@ -248,7 +248,7 @@ def test_a_result_that_breaks_a_batch_ends_its_run_and_holds_up_no_other(
     told_of = [results.Result(one.log_id, OK) for one in batch.sendings]
     never = f"{{row}}job_id = {child} OR {{row}}job_id = {lost} AND {{row}}state = 'DONE'"
     with refusing(database, "runs", never):
-        results.note_tellings(database, [results.Telling(told_of)], now_ms=DUE_MS)
+        results.note_deliveries(database, [results.Delivery(told_of)], now_ms=DUE_MS)
     for job_id in (*made, parent):
         assert [run.state for run in results.runs_of(database, job_id)] == [RunState.DONE]
     assert [run.state for run in results.runs_of(database, lost)] == [RunState.SENT]

@@ -13,7 +13,7 @@ import pytest
 
 from pipelines.database.clock import machine_ms
 from pipelines.database.database import Database
-from pipelines.scheduler.open_api import DEEDS, ELSEWHERE, OWN_TOKEN
+from pipelines.scheduler.open_api import ACTIONS, ELSEWHERE, OWN_TOKEN
 from pipelines.scheduler.store import audit, groups, jobs, results
 from pipelines.scheduler.store.audit import Change
 from pipelines.scheduler.wire.addresses import Address
@@ -97,7 +97,7 @@ async def test_a_job_is_made_changed_started_run_stopped_and_removed(tmp_path: P
         assert {one.author for one in noted} == {f"app {APP}"}
 
 
-@pytest.mark.parametrize("name", DEEDS)
+@pytest.mark.parametrize("name", ACTIONS)
 async def test_nothing_is_done_without_a_groups_own_token(tmp_path: Path, name: str) -> None:
     async with a_program(tmp_path) as program:
         for token, app, why in (

@@ -9,7 +9,7 @@ import sqlalchemy as sa
 
 from pipelines.database.database import Database
 from pipelines.scheduler.passwords import NO_PASSWORD
-from pipelines.scheduler.roles import Actor, Deed, may
+from pipelines.scheduler.roles import Action, Actor, may
 from pipelines.scheduler.store import groups, people, sessions
 from pipelines.scheduler.store.audit import audit_of
 from pipelines.scheduler.store.tables import job_users, page_sessions
@@ -143,5 +143,5 @@ def test_a_failure_is_written_down_whatever_the_name_is(database: Database, name
 
 def test_who_only_looks_changes_nothing() -> None:
     looker = Actor("", is_admin=True, only_looks=True)
-    allowed = {deed for deed in Deed if may(looker, deed, 7)}
-    assert allowed == {Deed.SEE_JOBS}
+    allowed = {deed for deed in Action if may(looker, deed, 7)}
+    assert allowed == {Action.SEE_JOBS}

@@ -308,11 +308,11 @@ def test_a_result_counts_from_its_own_executor_alone(database: Database) -> None
     job_id = started(database, a_group(database))
     batch = send(database, passes.plan_due(database, "one", now_ms=DUE_MS).claims, DUE_MS)
     log_id = batch.sendings[0].log_id
-    stranger = results.Telling([results.Result(log_id, FAILED)], lambda app: app != APP)
-    owner = results.Telling([results.Result(log_id, OK)], lambda app: app == APP)
-    found = results.note_tellings(database, [stranger], now_ms=ENDED_MS)
+    stranger = results.Delivery([results.Result(log_id, FAILED)], lambda app: app != APP)
+    owner = results.Delivery([results.Result(log_id, OK)], lambda app: app == APP)
+    found = results.note_deliveries(database, [stranger], now_ms=ENDED_MS)
     assert (found, states(database, job_id)) == ([{log_id}], [RunState.SENT])
-    found = results.note_tellings(database, [stranger, owner], now_ms=ENDED_MS)
+    found = results.note_deliveries(database, [stranger, owner], now_ms=ENDED_MS)
     assert (found, states(database, job_id)) == ([{log_id}, frozenset()], [RunState.DONE])
 
 

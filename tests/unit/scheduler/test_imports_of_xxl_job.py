@@ -95,7 +95,7 @@ def taken(zone: Any = SHANGHAI, **tables: list[dict[str, str | None]]) -> Taking
 
 
 def remarks(found: Taking) -> list[str]:
-    return [f"{one.subject}: {one.told}" for one in found.remarks]
+    return [f"{one.subject}: {one.text}" for one in found.remarks]
 
 
 def test_a_job_keeps_its_settings() -> None:

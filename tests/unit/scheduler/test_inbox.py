@@ -9,7 +9,7 @@ import pytest
 
 from pipelines.database.errors import StoreUnavailable
 from pipelines.scheduler.centre.inbox import RESULTS_MAX, Inbox
-from pipelines.scheduler.store.results import NotTheirs, Result, Telling
+from pipelines.scheduler.store.results import Delivery, NotTheirs, Result
 
 
 class Stored:
@@ -21,7 +21,7 @@ class Stored:
         self.faults: list[Exception] = []
         self.foreign: frozenset[int] = frozenset()
 
-    async def store(self, tellings: Sequence[Telling]) -> list[frozenset[int]]:
+    async def store(self, tellings: Sequence[Delivery]) -> list[frozenset[int]]:
         told = [[result.log_id for result in one.results] for one in tellings]
         self.batches.append([log_id for one in told for log_id in one])
         await self.may_go.wait()
@@ -30,11 +30,11 @@ class Stored:
         return [frozenset(one) & self.foreign for one in told]
 
 
-def telling(*log_ids: int) -> Telling:
-    return Telling([Result(log_id, 200) for log_id in log_ids])
+def telling(*log_ids: int) -> Delivery:
+    return Delivery([Result(log_id, 200) for log_id in log_ids])
 
 
-async def begun(inbox: Inbox, *tellings: Telling) -> list[asyncio.Task[None]]:
+async def begun(inbox: Inbox, *tellings: Delivery) -> list[asyncio.Task[None]]:
     tasks = [asyncio.create_task(inbox.tell(one)) for one in tellings]
     await asyncio.sleep(0)
     return tasks

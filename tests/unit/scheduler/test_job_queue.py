@@ -46,7 +46,7 @@ def test_a_run_starts_at_once_and_the_next_waits_for_its_end() -> None:
         Report(RunResult(1, 1000, 200, "done")),
         Start(a_run(2)),
     ]
-    assert queue.ended(DIED) == [Report(RunResult(2, 1000, 500, DIED.told))]
+    assert queue.ended(DIED) == [Report(RunResult(2, 1000, 500, DIED.reason))]
     assert queue.is_idle
 
 

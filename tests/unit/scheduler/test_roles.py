@@ -7,15 +7,15 @@ import pytest
 from engine.foundation.errors import ConfigError
 from pipelines.scheduler.job_settings import JobSettings
 from pipelines.scheduler.passwords import NO_PASSWORD, is_password, password_hash
-from pipelines.scheduler.roles import OF_A_GROUP, Actor, Deed, NotPermitted, demand, may
+from pipelines.scheduler.roles import OF_A_GROUP, Action, Actor, NotPermitted, demand, may
 from pipelines.scheduler.setting_names import NOT_OURS, XXL_NAMES, settings_from
 
 ADMIN = Actor("root", is_admin=True)
 ANN = Actor("ann", group_ids=frozenset({1, 2}))
 
 
-@pytest.mark.parametrize("deed", list(Deed))
-def test_what_is_not_allowed_is_refused(deed: Deed) -> None:
+@pytest.mark.parametrize("deed", list(Action))
+def test_what_is_not_allowed_is_refused(deed: Action) -> None:
     assert may(ADMIN, deed, 3)
     assert may(ADMIN, deed)
     assert may(ANN, deed, 2) is (deed in OF_A_GROUP)

@@ -62,7 +62,7 @@ def test_what_comes_after_a_failure_is_left_out_but_for_what_begins_always(how: 
     assert found.states["report"] is StepState.LEFT_OUT
     over = progress(Workflow.parse(DIAMOND), [*rows, ShardEnd("tidy", 0, 0, done)])
     assert (over.is_over, over.is_done) == (True, False)
-    assert over.told == "3 of 5 steps done; failed: count; left out: report"
+    assert over.message == "3 of 5 steps done; failed: count; left out: report"
 
 
 def test_a_broadcast_is_done_when_the_last_attempt_at_each_of_its_shards_is() -> None:
