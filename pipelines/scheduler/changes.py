@@ -45,7 +45,7 @@ def changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> Changes:
 
 
 def auditable(settings: JobSettings, *, group: str, is_active: bool) -> dict[str, Any]:
-    """A job as changes of it are told: its group by the name of the application, sources brief."""
+    """A job as the audit shows its changes: its group by application name, its source in brief."""
     values = {name: brief(name, value) for name, value in asdict(settings).items()}
     return {"group": group, "is_active": is_active, **values}
 

@@ -58,7 +58,7 @@ def may(actor: Actor | None, action: Action, group_id: int | None = None) -> boo
 
 
 def demand(actor: Actor | None, action: Action, group_id: int | None = None) -> None:
-    """Raise NotPermitted unless he may; not saying of which group, for that tells what there is."""
+    """Raise NotPermitted unless allowed; the group is not named, as that would show it exists."""
     if not may(actor, action, group_id):
         who = "nobody in particular" if actor is None else actor.name
         raise NotPermitted(f"{who} may not {action.value}")

@@ -39,8 +39,8 @@ SEND_MARGIN_MS: Final = 5_000
 """A centre sends only while its claim lasts for so long still: the call ends within it."""
 
 UNKNOWN_MS_MAX: Final = 3_600_000
-"""So long after its claim a run may stay UNKNOWN: an executor that is always busy with the job and
-cannot say whether it has the run leaves it so. Then it is LOST, and that is told.
+"""How long after its claim a run may stay UNKNOWN: an executor that is always busy with the job and
+cannot say whether it has the run leaves it so. Then it is LOST, and reported as lost.
 """
 
 QUIET_MS: Final = 10_000

@@ -73,7 +73,7 @@ class Desk:
         return Change(name, self._now_ms(), self._expects)
 
     def demand_job(self, action: Action, job_id: int) -> jobs.Job:
-        """The job, if he may; who may not is told the same whether there is one or not."""
+        """The job, if permitted; the refusal is the same whether or not there is such a job."""
         try:
             job = jobs.job_of(self._database, job_id)
         except ConfigError:
@@ -138,7 +138,7 @@ class Desk:
         app_name: str | None = None,
         remark: str = "",
     ) -> jobs.Changed:
-        """Make it what it is told to be, in another group if one is named."""
+        """Change the job to these settings, and move it to another group if one is named."""
         before = self.demand_job(Action.CHANGE_JOBS, job_id)
         self.demand_named(settings, before.settings.children)
         group_id = None if app_name is None else self._group_to_change(app_name)

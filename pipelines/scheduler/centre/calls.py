@@ -105,8 +105,8 @@ class WiredExecutors:
             return None
 
     async def sight_of(self, doubt: Doubt) -> Sight | None:
-        """What does its executor know of that run? One of ours says so; another's log tells, of
-        which a page that ends at 0 says that there is none."""
+        """What its executor knows of that run. One of ours answers that itself; with another, the
+        log shows it: a page that ends at 0 means that there is no such run."""
         request = LogRequest(doubt.log_id, doubt.sent_ms, 1, fire_time_ms=doubt.planned_ms)
         try:
             page = await (await self._at(doubt.address)).log(request)

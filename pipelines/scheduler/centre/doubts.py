@@ -21,8 +21,8 @@ from pipelines.scheduler.store.results import Doubt
 
 ASKED_AT_ONCE_MAX: Final = 50
 SILENT_MS: Final = 120_000
-"""So long after its executor was seen idle, or gone, a run without a result counts as lost: results
-that could not be told are told again each 30 s.
+"""A run without a result counts as lost this long after its executor was seen idle, or gone:
+executors report undelivered results again every 30 s.
 """
 FORGET_SILENCE_MS: Final = 3_600_000
 _GONE: Final = "gone"
@@ -83,7 +83,7 @@ class Doubts:
         # Once it was idle, the run has ended there; what it is busy with later is another.
         was_idle = is_idle or (doubt.log_id, _IDLE) in self._silent_since
         if sight is not None and was_idle and self._is_silent(doubt, _IDLE):
-            return RunEvent.MISS, "its executor was idle, and has told no result"
+            return RunEvent.MISS, "its executor was idle, and has reported no result"
         return None
 
     def _of_unknown(self, doubt: Doubt, sight: Sight | None, *, is_idle: bool) -> Finding | None:

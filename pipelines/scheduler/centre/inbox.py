@@ -22,7 +22,7 @@ RESULTS_MAX: Final = 5_000
 """In one transaction, but for what one callback has."""
 
 Store = Callable[[Sequence[Delivery]], Awaitable[Sequence[frozenset[int]]]]
-"""Stores what was told; of each telling, the runs that are not the teller's."""
+"""Stores deliveries; returns, for each, the runs that do not belong to its sender."""
 
 
 @dataclass(slots=True)
@@ -57,8 +57,8 @@ class Inbox:
             raise NotTheirs(mine.foreign)
 
     async def _store_next(self) -> None:
-        """Store the head of the line. When that fails the line is as before: who asked is told, and
-        the others try when their turns come.
+        """Store the head of the line. When that fails, the line stays as it was: whoever asked gets
+        the error, and the others try when their turns come.
         """
         taken: list[_Waiting] = []
         count = 0

@@ -35,11 +35,11 @@ class Killed:
     log_id: int
     state: RunState
     """CANCELLED: it was not sent yet. Ended otherwise: there was nothing to do. Else its executor
-    was told, and the result comes as ever.
+    was asked to end it, and the result comes as usual.
     """
     address: str | None
-    """The executor that was told, if one was. Ours ends this run; one of XXL-Job ends all runs of
-    the job that it has."""
+    """The executor that was asked, if one was. Ours ends this run; one of XXL-Job ends all its runs
+    of the job."""
     message: str = ""
     """What it said, or what was done without one."""
 

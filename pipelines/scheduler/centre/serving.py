@@ -118,8 +118,8 @@ async def serve(
     log_days: int = LOG_DAYS,
     timeout_s: float = TIMEOUT_S,
 ) -> None:
-    """Be a centre until cancelled, or for so many seconds; `on_ready` is told where it listens.
-    Runs are kept for `log_days`; an executor has `timeout_s` to answer a call.
+    """Serve as a centre until cancelled, or for so many seconds; `on_ready` gets the address that
+    it listens on. Runs are stored for `log_days`; an executor has `timeout_s` to answer a call.
     """
     clock = SharedClock(machine_ms, lambda: database_ms(database))
     holder = f"{socket.gethostname()[:40]}-{os.getpid()}-{secrets.token_hex(4)}"

@@ -34,7 +34,7 @@ scheduler.command("audit")(show_audit)
 def run_centre(
     host: Annotated[str, typer.Option(help="Where executors find it.")] = "127.0.0.1",
     port: Annotated[
-        int | None, typer.Option(help="8080 unless told; 0: a free one.", min=0, max=65535)
+        int | None, typer.Option(help="8080 by default; 0: a free one.", min=0, max=65535)
     ] = None,
     token: Annotated[
         str | None,
@@ -47,7 +47,7 @@ def run_centre(
     for_s: Annotated[float, typer.Option("--for", help="Stop after so many seconds.", min=0)] = 0,
     log_days: Annotated[
         int | None,
-        typer.Option(help="So long runs are kept, 30 unless told; fewer than 3: for ever.", min=0),
+        typer.Option(help="Days to store runs, 30 by default; fewer than 3: for ever.", min=0),
     ] = None,
     config: ConfigOption = None,
 ) -> None:

@@ -83,8 +83,8 @@ def text_of(file: Path) -> str:
 
 
 def settings_from_xxl(file: Path | None, keys: Keys, given: Mapping[str, object]) -> dict[str, Any]:
-    """The settings of XXL-Job's file with what is given by environment and flags above them (None:
-    not given). What means nothing here is told on the standard error.
+    """The settings of XXL-Job's file, overridden by environment and flags (None: not given). A
+    setting that means nothing here is named on standard error.
     """
     from pipelines.scheduler.xxl_settings import settings_of
 

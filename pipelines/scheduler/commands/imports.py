@@ -37,7 +37,7 @@ def import_jobs(
     zone: Annotated[
         str, typer.Option(help="IANA zone in which its admin runs: of its cron rules and times.")
     ],
-    apply: Annotated[bool, typer.Option("--apply", help="Do it; else it is only told.")] = False,
+    apply: Annotated[bool, typer.Option("--apply", help="Import; else only show it.")] = False,
     start: Annotated[
         bool, typer.Option("--start", help="Start what ran there: stop it there first.")
     ] = False,

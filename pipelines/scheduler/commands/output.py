@@ -18,7 +18,7 @@ from pipelines.scheduler.service import Desk
 from pipelines.scheduler.store.jobs import Changed, Job
 
 NEXT_TIMES: Final = 5
-"""So many times to come are told with a change."""
+"""How many coming times a change shows."""
 
 NOTHING_DONE: Final = "Nothing was changed: without --preview it is done."
 

@@ -50,7 +50,7 @@ def kill(
         typer.echo(f"run {log_id} would be: {_would_be(killed)}")
         typer.echo(NOTHING_DONE)
     elif killed.address is not None:
-        typer.echo(f"{killed.address} was told; {killed.message}".rstrip("; "))
+        typer.echo(f"{killed.address} was asked to end it; {killed.message}".rstrip("; "))
     else:
         typer.echo(killed.message or f"nothing to end: {killed.state}")
 

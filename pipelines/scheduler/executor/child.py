@@ -53,7 +53,7 @@ def main(arguments: list[str]) -> int:
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     try:
         handlers = handlers_in(importlib.import_module(arguments[1]))
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - told to the operator, whatever it is
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - the operator sees it, whatever it is
         _say(control, {"failed": _in_a_line(error)})
         return 1
     _say(control, {"handlers": sorted(handlers)})

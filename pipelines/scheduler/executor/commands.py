@@ -38,7 +38,7 @@ def executor(
     ] = None,
     host: Annotated[str | None, typer.Option(help="Where to listen; else 127.0.0.1.")] = None,
     port: Annotated[
-        int | None, typer.Option(help="9999 unless told; 0: a free one.", min=0, max=65_535)
+        int | None, typer.Option(help="9999 by default; 0: a free one.", min=0, max=65_535)
     ] = None,
     address: Annotated[
         str | None, typer.Option(help="How the centre reaches it; else http://HOST:PORT/.")
@@ -53,7 +53,7 @@ def executor(
     ] = False,
     processes: Annotated[int, typer.Option(help="Runs at work at once.", min=1, max=1000)] = 32,
     log_days: Annotated[
-        int | None, typer.Option(help="Days that logs stay, 30 unless told; < 3: for ever.")
+        int | None, typer.Option(help="Days to keep logs, 30 by default; < 3: for ever.")
     ] = None,
     words: Annotated[str, typer.Option(help="Of which XXL-Job: 3.4 and before, or 3.5.")] = "3.4",
     config: ConfigOption = None,

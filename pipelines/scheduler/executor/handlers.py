@@ -37,7 +37,7 @@ class JobContext:
     """When the centre triggered this run, UTC."""
     fire_time: datetime
     """When it was planned for, UTC: what a late run works for. Equal to `triggered_at` when the
-    centre does not tell (`fire_time_is_known`)."""
+    centre does not say (`fire_time_is_known`)."""
     fire_time_is_known: bool
     shard_index: int
     shard_total: int

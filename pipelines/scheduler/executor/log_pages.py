@@ -20,8 +20,8 @@ NOT_THERE: Final = "readLog fail, logFile not exists"
 
 
 def page_of(chunks: Iterable[bytes], *, from_line: int, is_finished: bool) -> LogPage:
-    """The page that begins at a line; the first is 1. Beyond the end it is empty, and tells the
-    last line that there is.
+    """The page that begins at a line; the first is 1. Beyond the end it is empty and names the last
+    line that there is.
     """
     begin = max(1, from_line)
     shown: list[bytes] = []

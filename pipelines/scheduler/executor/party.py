@@ -102,7 +102,7 @@ class Executor:
         self.ports: Final = ports or Ports()
         self.reports: Final = Reports()
         self.news: Final = asyncio.Event()
-        """Set when there is a result to tell."""
+        """Set when there is a result to report."""
         self._pool = pool
         self._scripts = home / "scripts" if scripts else None
         self._files = RunFiles(home)
@@ -248,7 +248,7 @@ class Executor:
                     job.task = asyncio.create_task(self._work(job, run), name=f"run {run.log_id}")
 
     def _keep(self, result: RunResult) -> None:
-        """A full disk keeps no result from being told, as long as this process lives."""
+        """A result is reported even when the disk is full, as long as this process lives."""
         try:
             self._files.finish(result)
         except OSError:
@@ -310,7 +310,7 @@ class Executor:
         return running.result()
 
     def _order(self, run: RunRequest) -> dict[str, Any]:
-        """What the child is told."""
+        """The instructions that the child gets."""
         script = None
         if run.glue_type != Glue.BEAN:
             assert self._scripts is not None, "refused when it was offered"

@@ -97,7 +97,7 @@ class WorkerPool:
         return await self._start(self._module, self._environment)
 
     async def give(self, job_id: int, worker: Child) -> None:
-        """A child whose run has ended: kept, unless it was told to stop or is gone."""
+        """A child whose run has ended: kept, unless it was asked to stop or is gone."""
         if worker.is_alive:
             self._keep(job_id, worker)
         else:

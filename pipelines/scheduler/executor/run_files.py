@@ -71,8 +71,8 @@ class RunFiles:
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
 
     def left(self) -> list[RunResult]:
-        """The results of all that an earlier process left, in the order of their runs. Those that
-        it had not are written down now, so that they stay as they are told."""
+        """The results of all runs that an earlier process left, in their order. A run without one
+        gets it written down now, so that it stays as it is reported."""
         results = []
         for path in sorted(self._folder.iterdir()):
             if path.suffix != ".json":

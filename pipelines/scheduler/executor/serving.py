@@ -44,15 +44,15 @@ BEAT_S: Final = 30.0
 PROCESSES: Final = 32
 TIDY_S: Final = 3600.0
 LAST_WORDS_S: Final = 5.0
-"""How long an executor that ends tries to tell its results; they are on disk, too."""
-ANY_HOST: Final = frozenset({"0.0.0.0", "::", ""})  # noqa: S104 - told from, not listened at
+"""How long an executor that ends tries to report its results; they are on disk, too."""
+ANY_HOST: Final = frozenset({"0.0.0.0", "::", ""})  # noqa: S104 - recognised, not listened on
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What an executor is told at its start."""
+    """What an executor is given at its start."""
 
     app: str
     """The name under which the centre knows it; several executors may share it."""
@@ -61,7 +61,7 @@ class Settings:
     admins: tuple[str, ...]
     """Addresses with the context path; each is tried until one accepts."""
     home: Path
-    """Logs and results not told yet."""
+    """Logs and results that are not reported yet."""
     host: str = "127.0.0.1"
     port: int = 9999
     """XXL-Job's; 0 takes a free one."""
@@ -145,7 +145,7 @@ async def serve(settings: Settings, until: asyncio.Event, ready: Callable[[str],
 
 
 async def _until(until: asyncio.Event, post: Post, settings: Settings) -> None:
-    """Beat, tell and tidy until the event; a beat that is under way then is waited for."""
+    """Beat, report and tidy until the event; a beat that is under way then is waited for."""
     beats = asyncio.create_task(post.beat(settings.beat_s, until), name="beats")
     tasks = [
         beats,
@@ -199,7 +199,7 @@ class Post:
                         await news.wait()
 
     async def last_words(self) -> None:
-        """Tell what is left, as far as it can be told soon."""
+        """Report what is left, as far as there is time."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(LAST_WORDS_S):
                 while await self._report_once():

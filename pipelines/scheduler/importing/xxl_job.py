@@ -287,7 +287,7 @@ def _user(row: Row, group_ids: set[int], remarks: list[Remark]) -> TakenUser | N
 def taken_run(row: Row, zone: ZoneInfo) -> TakenRun | None:
     """A run of their history; None for one without a time.
 
-    One that had no result yet counts as lost: its result will be told there, not here.
+    One that had no result yet counts as lost: its result goes to their centre, not to this one.
     """
     planned_ms = _moment_ms(row.get("trigger_time"), zone)
     if planned_ms is None:

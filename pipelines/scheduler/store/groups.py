@@ -202,7 +202,7 @@ def own_token(database: Database, job_id: int) -> tuple[str, str] | None:
 
 
 def _auditable(values: Mapping[str, Any]) -> dict[str, Any]:
-    """A group as changes of it are told; its token never is."""
+    """A group as the audit shows its changes; its token never appears."""
     manual = values["manual_addresses"]
     addresses = None if manual is None else brief("addresses", json.loads(manual))
     return {"title": values["title"], "addresses": addresses}

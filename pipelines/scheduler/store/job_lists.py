@@ -37,7 +37,7 @@ class JobState(StrEnum):
     ACTIVE = "active"
     PAUSED = "paused"
     STOPPED = "stopped"
-    """By the scheduler, for a reason that it tells."""
+    """By the scheduler, for the reason it gives."""
     AT_WORK = "at work"
     """It has a run that is not over."""
 

@@ -60,8 +60,8 @@ class Job:
 
     @property
     def version(self) -> str:
-        """What it is told to be, as a digest: another once somebody has changed it. Where its
-        schedule stands is no part of it."""
+        """A digest of its settings: it changes whenever somebody changes the job. How far its
+        schedule has come is no part of it."""
         parts = (asdict(self.settings), self.group_id, self.is_active, self.stopped_because)
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:32]
 
@@ -139,11 +139,11 @@ def edit_job(
     group_id: int | None = None,
     remark: str = "",
 ) -> Changed:
-    """Make a job what it is told to be, in another group if one is given. With another schedule,
-    what waits to be sent is cancelled, and an active job is planned anew, from now on; else its
-    times stay, and its runs are sent as it is by then. `remark`: of a new source.
+    """Change a job to these settings, and move it to another group if one is given. With another
+    schedule, what waits to be sent is cancelled, and an active job is planned anew, from now on;
+    else its times stay, and its runs are sent with the new settings. `remark`: of a new source.
 
-    Raises ConfigError when it is so already: an edit that changes nothing is a slip.
+    Raises ConfigError when nothing changes: such an edit is a slip.
     """
     with database.writing() as connection:
         if settings.children or settings.is_workflow:  # Two at once would close a circle unseen.
@@ -251,7 +251,7 @@ def _noted(
     *,
     cancelled: tuple[int, ...] = (),
 ) -> Changed:
-    """Note what became of a job, and tell it."""
+    """Audit what became of a job, and return it."""
     row = connection.execute(sa.select(jobs).where(jobs.c.job_id == before.job_id)).one_or_none()
     after = None if row is None else _job(row, before.job_id)
     made = changes(_auditable(connection, before), _auditable(connection, after) if after else {})

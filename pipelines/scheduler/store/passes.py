@@ -193,7 +193,7 @@ def _move_on(
     had: Sequence[Time],
     now_ms: int,
 ) -> tuple[int, ...]:
-    """Set the next times. A job without one is stopped, unless its run's end will tell it."""
+    """Set the next times. A job without one is stopped, unless the end of its run sets it."""
     moved: list[dict[str, Any]] = []
     stopped: list[Stopped] = []
     over = _over(connection, had)
@@ -220,7 +220,7 @@ def _move_on(
 
 
 def _over(connection: sa.Connection, had: Sequence[Time]) -> frozenset[int]:
-    """The jobs of these times whose run has ended: its end tells no next time any more."""
+    """The jobs of these times whose run has ended, and so sets no next time any more."""
     if not had:
         return frozenset()
     ended = sa.select(runs.c.job_id).where(

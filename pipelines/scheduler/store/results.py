@@ -45,7 +45,7 @@ _FAILED: Final = (RunState.FAILED.value, RunState.LOST.value, RunState.REFUSED.v
 
 
 class NotTheirs(TidemarkError):
-    """Somebody told results of runs that are another application's."""
+    """Somebody reported results of runs that belong to another application."""
 
     def __init__(self, log_ids: Iterable[int]) -> None:
         shown = ", ".join(map(str, sorted(log_ids)[:10]))
@@ -63,11 +63,11 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """What somebody told at once."""
+    """Results that one sender reported at once."""
 
     results: Sequence[Result]
     may_report: Callable[[str], bool] = lambda _: True
-    """Of which applications the teller may tell."""
+    """Whether the sender may report for an application."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,8 +114,8 @@ def note_results(database: Database, results: Sequence[Result], *, now_ms: int) 
 def note_deliveries(
     database: Database, deliveries: Sequence[Delivery], *, now_ms: int
 ) -> list[frozenset[int]]:
-    """Store what several have told; of each, the runs that are not theirs, of which nothing is
-    stored. The first that comes for a run counts, of those who may tell.
+    """Store what several senders report; return, for each, the runs that are not theirs, of which
+    nothing is stored. The first permitted report of a run counts.
     """
     return _noted(database, deliveries, now_ms=now_ms)[1]
 
@@ -138,14 +138,14 @@ def _noted(
                 foreign[sender].add(log_id)
         for lone, _ in broken:
             # One that cannot be stored even so is left: its executor is asked, and it counts as
-            # lost. To refuse it would hold up all that is told with it, again and again.
+            # lost. Refusing it would hold up all that is reported with it, again and again.
             in_parts([lone.result], lambda one: _end_alone(database, one[0], now_ms=now_ms))
     return ended, [frozenset(one) for one in foreign]
 
 
 @dataclass(frozen=True, slots=True)
 class Reported:
-    """One result, and who told it."""
+    """One result, and who reported it."""
 
     sender: int
     may_report: Callable[[str], bool]
@@ -158,7 +158,7 @@ class _Noted:
 
     ended: int
     foreign: tuple[tuple[int, int], ...]
-    """Teller and run of those that were not his to tell."""
+    """Sender and run of the results that it had no right to report."""
 
 
 def _note(database: Database, reported: Sequence[Reported], *, now_ms: int) -> _Noted:
@@ -180,7 +180,7 @@ def _note(database: Database, reported: Sequence[Reported], *, now_ms: int) -> _
                 else:
                     foreign.append((one.sender, row.log_id))
             if not own or row.address is None:
-                continue  # What was sent nowhere, as a workflow's run, has no result to tell.
+                continue  # What was sent nowhere, as a workflow's run, has no result to report.
             first = own[0]
             if row.state == RunState.LOST.value and row.late_code is None:
                 late.append({"of": row.log_id, "code": first.code})
@@ -198,8 +198,8 @@ def _note(database: Database, reported: Sequence[Reported], *, now_ms: int) -> _
 
 
 def _end_alone(database: Database, result: Result, *, now_ms: int) -> None:
-    """End a run by its result, and nothing more: what was to follow is what cannot be done. To
-    refuse the result would have it told again for ever."""
+    """End a run by its result, and nothing more: what was to follow is what cannot be done. If the
+    result were refused, it would be reported again for ever."""
     with database.writing() as connection:
         connection.execute(
             sa.update(runs)
@@ -214,8 +214,8 @@ def _end_alone(database: Database, result: Result, *, now_ms: int) -> None:
 
 
 def _apps_of(connection: sa.Connection, rows: Sequence[AnyRow]) -> dict[int, str]:
-    """The application of each job. A removed one has none: its runs are anybody's to tell of, for
-    nothing follows from that.
+    """The application of each job. A removed job has none: anybody may report its runs, as nothing
+    follows from that.
     """
     return {
         row.job_id: row.app_name
@@ -385,7 +385,7 @@ def forget(database: Database, *, before_ms: int) -> int:
 
 _flow = runs.alias()
 _is_needed: Final = sa.exists().where(_flow.c.log_id == runs.c.flow_id, _flow.c.ended_ms.is_(None))
-"""A step of a workflow that is not over: what began is told by the rows."""
+"""A step of a workflow that is not over: what has begun is known from the rows."""
 
 RUN_COLUMNS: Final = tuple(runs.c[name] for name in Run.__slots__)
 

@@ -88,7 +88,7 @@ def end_all(
                 "of": ending.row.log_id,
                 "now": state.value,
                 "code": ending.code,
-                "told": head_and_tail(ending.message),
+                "message": head_and_tail(ending.message),
                 "at": now_ms if state in ENDED else None,
                 "due": now_ms if state is RunState.PLANNED else ending.row.due_ms,
             }
@@ -106,7 +106,7 @@ def end_all(
                     {
                         "state": sa.bindparam("now"),
                         words[0]: sa.bindparam("code"),
-                        words[1]: sa.bindparam("told"),
+                        words[1]: sa.bindparam("message"),
                         "ended_ms": sa.bindparam("at"),
                         "due_ms": sa.bindparam("due"),
                     }
@@ -248,7 +248,7 @@ def _children(
     try:
         named = [child for child in children_of(job.children) if child != row.job_id]
     except ConfigError:
-        return []  # `jobs list` tells of it; the result of the run is stored all the same.
+        return []  # `jobs list` shows it; the result of the run is stored all the same.
     named = _without_a_circle(connection, job, named, now_ms)
     if not named:
         return []

@@ -89,7 +89,7 @@ jobs = Table(
     Index("jobs_by_next", "next_ms", "job_id"),
     Index("jobs_by_group", "group_id"),
 )
-"""`next_ms` is NULL for a job that is not active, or whose next time only the end of a run tells.
+"""`next_ms` is NULL for a job that is not active, or whose next time only the end of a run sets.
 `children`: a JSON list of jobs that run after this one's success. `counters`: what routing
 remembers."""
 

@@ -33,7 +33,7 @@ from pipelines.scheduler.store.tables import AnyRow, job_audit, job_groups, jobs
 from pipelines.scheduler.wire.messages import DISCARDED
 
 TOLD_FOR_MS: Final = 3_600_000
-"""So long after it ended a run is told of: alerting may have stood still meanwhile."""
+"""How long after its end a run is still reported: alerting may have been down meanwhile."""
 LATE_MS: Final = 60_000
 """So long after its time a run may wait for its executor."""
 TROUBLES_MAX: Final = 1_000
@@ -42,7 +42,7 @@ NOT_PLANNED: Final = "NOT_PLANNED"
 STOPPED: Final = "STOPPED"
 MISSED: Final = "MISSED"
 NOTES_LOOKED_AT: Final = 10_000
-"""Of the audit, the newest: what is told from there is of the last hour."""
+"""The newest entries of the audit: what is reported from it is of the last hour."""
 _ENDED_BADLY: Final = (RunState.FAILED.value, RunState.REFUSED.value, RunState.LOST.value)
 _NOT_BEGUN: Final = (
     RunState.PLANNED.value, RunState.CLAIMED.value, RunState.SENT.value, RunState.UNKNOWN.value,

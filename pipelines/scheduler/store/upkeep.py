@@ -18,7 +18,7 @@ from pipelines.scheduler.store.tables import run_reports
 
 DAY_MS: Final = 86_400_000
 LOG_DAYS: Final = 30
-"""So long runs are kept that have ended, unless told else; XXL-Job's figure."""
+"""How long ended runs are stored by default; XXL-Job's figure."""
 LOG_DAYS_MIN: Final = 3
 """Fewer means: for ever. As in XXL-Job."""
 REPORTED_DAYS: Final = 3

@@ -24,7 +24,7 @@ class Address:
     """A place that speaks the wire: an executor, or an admin."""
 
     text: str
-    """As it was told: that is what the registry and the routing compare."""
+    """As it was reported: that is what the registry and the routing compare."""
     scheme: str
     host: str
     """A name, or an address without brackets."""

@@ -171,7 +171,7 @@ class ExecutorClient:
 
 
 class AdminClient:
-    """What an executor tells one admin. An answer that says no is returned, not raised."""
+    """What an executor reports to one admin. An answer that says no is returned, not raised."""
 
     def __init__(
         self,

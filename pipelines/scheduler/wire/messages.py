@@ -48,8 +48,8 @@ RESULTS_MAX: Final = 5_000
 """In one callback."""
 SHARDS_MAX: Final = 100_000
 DISCARDED: Final = "block strategy effect：Discard Later"
-"""How an executor refuses a run under DISCARD_LATER, in the Java executor's words: the centre tells
-by them that nothing is wrong."""
+"""How an executor refuses a run under DISCARD_LATER, in the Java executor's words: by them the
+centre knows that nothing is wrong."""
 
 
 class Code(IntEnum):
@@ -147,7 +147,7 @@ class RunRequest:
     shard_index: int = 0
     shard_total: int = 1
     fire_time_ms: int | None = None
-    """When the run was planned for; None when the centre does not tell (XXL-Job's does not)."""
+    """When the run was planned for; None when the centre does not say (XXL-Job's does not)."""
 
     def encode(self) -> bytes:
         """As a centre sends it. An executor that knows no `fireTime` leaves it alone."""
@@ -251,7 +251,7 @@ class LogPage:
     is_end: bool
     """No line will follow. The Java executor never says so: whoever reads looks at the run."""
     taken: str | None = None
-    """A word of Taken, from one of our executors that was told what the run is for."""
+    """A word of Taken, from one of our executors that was asked about a certain run."""
 
     def as_content(self) -> dict[str, Any]:
         """What an Answer carries."""
@@ -325,7 +325,7 @@ class Registration:
 
     app: str
     address: str
-    """As it was told; `addresses` says whether it may be asked."""
+    """As it was reported; `addresses` says whether it may be asked."""
     group: str = "EXECUTOR"
 
     def encode(self) -> bytes:

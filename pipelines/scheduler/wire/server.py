@@ -90,7 +90,7 @@ class WireApplication:
             answer = refused(f"no answer within {self._timeout_s:g} s")
         except TidemarkError as error:
             answer = refused(str(error))
-        except Exception:  # noqa: BLE001 - the peer is told no more than that it is our fault
+        except Exception:  # noqa: BLE001 - the peer learns no more than that it is our fault
             _log.exception("a call failed")
             answer = refused("the call failed; the log has why")
         body = answer.encode()

@@ -75,7 +75,7 @@ class Tokens:
     def speaker(self, app: str, token: str) -> Speaker | None:
         """Who says so, by the two headers (empty when absent); None: nobody who may.
 
-        All tokens are compared whatever the first ones say: how long it takes tells only how many
+        All tokens are compared whatever the first ones say: the time it takes shows only how many
         there are.
         """
         if self.is_open:
@@ -90,7 +90,7 @@ class Tokens:
         return Speaker(app=None) if is_common and app not in self._of_apps else None
 
     def may_speak_for(self, speaker: Speaker, app: str) -> bool:
-        """May who was let in tell about this executor?"""
+        """Whether an accepted caller may report about this executor."""
         if speaker.app is not None:
             return speaker.app == app
         return app not in self._of_apps
