@@ -30,7 +30,7 @@ INTERNAL: Final = ("course",)
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class ShownAlert:
     """An alert, and what people said of it."""
 
     alert: Alert
@@ -43,13 +43,13 @@ class Told:
 
     def as_json(self) -> dict[str, Any]:
         """For machines: moments are µs since 1970 UTC."""
-        told: dict[str, Any] = msgspec.to_builtins(self.alert)
+        shown: dict[str, Any] = msgspec.to_builtins(self.alert)
         for name in INTERNAL:
-            del told[name]
-        told["acked_by"] = None if self.ack is None else self.ack.author
-        told["ack"] = None if self.ack is None else msgspec.to_builtins(self.ack)
-        told["silenced_by"] = self.silences[0].silence_id if self.silences else None
-        told["silences"] = [
+            del shown[name]
+        shown["acked_by"] = None if self.ack is None else self.ack.author
+        shown["ack"] = None if self.ack is None else msgspec.to_builtins(self.ack)
+        shown["silenced_by"] = self.silences[0].silence_id if self.silences else None
+        shown["silences"] = [
             {
                 "silence_id": one.silence_id,
                 "matchers": [str(matcher) for matcher in one.matchers],
@@ -59,7 +59,7 @@ class Told:
             }
             for one in self.silences
         ]
-        return told
+        return shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,14 +111,16 @@ def wanted_of(matchers: Iterable[str], *, state: str = "", **named: Any) -> Want
     return Wanted(matchers=read, state=state.upper(), **named)
 
 
-def listed(database: Database, lake: str, *, now_us: int, wanted: Wanted = Wanted()) -> list[Told]:
+def listed(
+    database: Database, lake: str, *, now_us: int, wanted: Wanted = Wanted()
+) -> list[ShownAlert]:
     """The alerts that are asked for, the worst first."""
     held = [one for one in steps.load(database, lake).alerts if wanted.takes(one)]
     acks = {(one.fingerprint, one.active_at_us): one for one in people.acks_of(database, lake)}
     kept, _ = silences_of(people.silences_of(database, lake, ending_after_us=now_us))
     standing = active(kept, now_us)
     return [
-        Told(
+        ShownAlert(
             alert,
             acks.get((alert.fingerprint, alert.active_at_us)),
             tuple(one for one in standing if all_match(one.matchers, labels_of(alert))),
@@ -140,13 +142,13 @@ def one_alert(database: Database, lake: str, beginning: str) -> Alert:
     return found[0]
 
 
-def one_told(database: Database, lake: str, beginning: str, *, now_us: int) -> Told:
+def one_shown(database: Database, lake: str, beginning: str, *, now_us: int) -> ShownAlert:
     """The same with what people said of it, and how its rule fared last."""
     alert = one_alert(database, lake, beginning)
     every = listed(database, lake, now_us=now_us, wanted=Wanted(all_of_them=True))
-    told = next(one for one in every if one.alert.fingerprint == alert.fingerprint)
+    shown = next(one for one in every if one.alert.fingerprint == alert.fingerprint)
     judged = judgings.judged_of(database, lake, [alert.rule]).get(alert.rule)
-    return Told(told.alert, told.ack, told.silences, judged)
+    return ShownAlert(shown.alert, shown.ack, shown.silences, judged)
 
 
 def new_silence(

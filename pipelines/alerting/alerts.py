@@ -135,5 +135,5 @@ class Notice:
 
 def fingerprint_of(rule: str, labels: Mapping[str, str]) -> str:
     """Sixteen hexadecimal digits that tell this alert from all others."""
-    told = json.dumps([rule, sorted(labels.items())])
-    return hashlib.sha256(told.encode()).hexdigest()[:16]
+    identity = json.dumps([rule, sorted(labels.items())])
+    return hashlib.sha256(identity.encode()).hexdigest()[:16]

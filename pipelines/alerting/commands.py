@@ -44,21 +44,21 @@ def check(
 ) -> None:
     """Say what is wrong with files of rules: file, rule, key, value, and what to do."""
     from pipelines.alerting.files import ROUTING, faults_of_routing, read_rules, rule_files
-    from pipelines.alerting.notification_settings import faults_of_telling
+    from pipelines.alerting.notification_settings import faults_of_receivers
     from pipelines.base.wording import plural
 
     named = rule_files(files or ()) + ([] if files else [ROUTING])
     routing = {
         file: faults
         for file in named
-        for faults in (faults_of_telling(file), faults_of_routing(file))
+        for faults in (faults_of_receivers(file), faults_of_routing(file))
         if faults is not None
     }
     checked = read_rules(file for file in named if file not in routing)
     faults = (*checked.faults, *chain(*routing.values()))
     if as_json:
-        told = {"rules": len(checked.rules), "files": [str(file) for file in named]}
-        _tell_json({**told, "faults": [asdict(fault) for fault in faults]})
+        summary = {"rules": len(checked.rules), "files": [str(file) for file in named]}
+        _print_json({**summary, "faults": [asdict(fault) for fault in faults]})
     _end_at_faults(faults, "alerts check")
     if as_json:
         return
@@ -211,9 +211,9 @@ def list_alerts(
     wanted = wanted_of(matchers or (), state=state, all_of_them=all_of_them, **named)
     with _state(lake, database) as (state_there, name):
         found = listed(state_there, name, now_us=at_us, wanted=wanted)
-        is_watched = _tell_who_watches(state_there, name, at_us)
+        is_watched = _print_who_watches(state_there, name, at_us)
     if as_json:
-        _tell_json([one.as_json() for one in found[:limit]])
+        _print_json([one.as_json() for one in found[:limit]])
         return
     for line in list_in_words(found, limit=limit or LISTED) if found else ():
         typer.echo(line)
@@ -232,19 +232,19 @@ def show(
     """One alert whole: what, since when, whose, what to do first, and what people said of it."""
     import msgspec
 
-    from pipelines.alerting.alert_queries import one_told
+    from pipelines.alerting.alert_queries import one_shown
     from pipelines.alerting.terminal import alert_in_words
     from pipelines.database.state import now_us
 
     at_us = now_us()
     with _state(lake, database) as (state, name):
-        told = one_told(state, name, fingerprint, now_us=at_us)
-        _tell_who_watches(state, name, at_us)
+        alert = one_shown(state, name, fingerprint, now_us=at_us)
+        _print_who_watches(state, name, at_us)
     if as_json:
-        whole = {**told.as_json(), "rule_judged": msgspec.to_builtins(told.judged)}
-        _tell_json(whole)
+        whole = {**alert.as_json(), "rule_judged": msgspec.to_builtins(alert.judged)}
+        _print_json(whole)
         return
-    for line in alert_in_words(told, at_us):
+    for line in alert_in_words(alert, at_us):
         typer.echo(line)
 
 
@@ -260,9 +260,9 @@ def list_rules(
 
     with _state(lake, database) as (state, name):
         found = judgings.judged_of(state, name).values()
-        _tell_who_watches(state, name, now_us())
+        _print_who_watches(state, name, now_us())
     if as_json:
-        _tell_json(msgspec.to_builtins(list(found)))
+        _print_json(msgspec.to_builtins(list(found)))
         return
     for one in found:
         typer.echo(one.in_words(now_us()))
@@ -289,7 +289,7 @@ def ack(
         said = people.Ack(alert.fingerprint, alert.active_at_us, author, comment, now_us())
         people.acknowledge(state, name, said)
     if as_json:
-        _tell_json(asdict(said))
+        _print_json(asdict(said))
         return
     typer.echo(f"acked {alert.fingerprint}")
 
@@ -335,9 +335,9 @@ def silence(
     kept = kept_silence(made, created_us=begin_us)
     with _state(lake, database) as (state, name):
         people.add_silence(state, name, kept)
-        _tell_who_watches(state, name, begin_us)
+        _print_who_watches(state, name, begin_us)
     if as_json:
-        _tell_json(msgspec.to_builtins(kept))
+        _print_json(msgspec.to_builtins(kept))
         return
     typer.echo(f"silenced {made.silence_id}")
 
@@ -357,12 +357,12 @@ def list_silences(
     at_us = now_us()
     with _state(lake, database) as (state, name):
         kept = people.silences_of(state, name, ending_after_us=at_us)
-        _tell_who_watches(state, name, at_us)
+        _print_who_watches(state, name, at_us)
     found, faults = silences_of(kept)
     for fault in faults:
         typer.echo(f"tidemark alerts silences: {fault}; end it, and write it anew", err=True)
     if as_json:
-        _tell_json(msgspec.to_builtins(kept))
+        _print_json(msgspec.to_builtins(kept))
         return
     for one in found:
         typer.echo(silence_in_words(one, at_us))
@@ -386,7 +386,7 @@ def unsilence(
         if not people.expire_silence(state, name, silence_id, now_us=ended_us):
             raise ConfigError("silence", silence_id, "one of `tidemark alerts silences`")
     if as_json:
-        _tell_json({"silence_id": silence_id, "ended_us": ended_us})
+        _print_json({"silence_id": silence_id, "ended_us": ended_us})
         return
     typer.echo(f"ended {silence_id}")
 
@@ -406,9 +406,9 @@ def try_channel(
     outcome = asyncio.run(tried(receivers, receiver))
     failed = outcome if isinstance(outcome, Failed) else None
     if as_json:
-        told = {"receiver": receiver, "delivered": failed is None}
+        summary = {"receiver": receiver, "delivered": failed is None}
         why = ("", "") if failed is None else (failed.trouble.value, failed.error)
-        _tell_json({**told, "trouble": why[0], "error": why[1]})
+        _print_json({**summary, "trouble": why[0], "error": why[1]})
     if failed is not None:
         typer.echo(f"tidemark alerts: {receiver} does not have it: {failed.error}", err=True)
         raise typer.Exit(1)
@@ -416,9 +416,9 @@ def try_channel(
         typer.echo(f"{receiver} has it")
 
 
-def _tell_json(told: Any) -> None:
+def _print_json(value: Any) -> None:
     """For machines; what is wrong stands on stderr all the same, and in the exit code."""
-    typer.echo(json.dumps(told, indent=2))
+    typer.echo(json.dumps(value, indent=2))
 
 
 @contextmanager
@@ -434,7 +434,7 @@ def _state(lake: str, database: str | None) -> Iterator[tuple[Database, str]]:
         state.close()
 
 
-def _tell_who_watches(state: Database, lake: str, now_us: int) -> bool:
+def _print_who_watches(state: Database, lake: str, now_us: int) -> bool:
     """Does somebody keep the alerts up to date? Else it is said, beside what is known: what is
     stored of a lake that nobody watches, or that is named wrongly, is no answer."""
     from pipelines.alerting.board import process_of

@@ -172,8 +172,8 @@ def _hindered(rule: Rule, looked: Looked) -> Outcome | None:
 
 
 def _short(error: Exception) -> str:
-    told = str(error).strip().splitlines() or [type(error).__name__]
-    return told[0][:FIGURE_MAX]
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    return lines[0][:FIGURE_MAX]
 
 
 Indices = np.ndarray[tuple[int], np.dtype[np.int64]]
@@ -302,8 +302,8 @@ class _Rows:
         places = _label_sets(self._frame[chosen], rule.label_columns)
         for number, (row, place) in enumerate(zip(rows, places, strict=True)):
             figures = dict(zip(names, row, strict=True))
-            told = zip(rule.label_columns, place, strict=True)
-            labels = {name: value for name, value in told if value is not None}
+            columns = zip(rule.label_columns, place, strict=True)
+            labels = {name: value for name, value in columns if value is not None}
             evidence = figures.get(rule.evidence) if rule.evidence else None
             since, *proven = (_moment_us(begin[number]) for begin in begins)
             known = [begin for begin in (since, *proven) if begin is not None]
@@ -456,16 +456,20 @@ def _of_query(
     answer = answering(rule.sql, rows)
     judged = _Rows(answer, answer.clear())
     everything = _Truth(np.arange(answer.height, dtype=np.int64), _NONE)
-    told = judged.signals(rule, everything, alerts, left)
-    return replace(told, unknown=_unknown_to_query(rule, rows, told, alerts)) if alerts else told
+    signals = judged.signals(rule, everything, alerts, left)
+    return (
+        replace(signals, unknown=_unknown_to_query(rule, rows, signals, alerts))
+        if alerts
+        else signals
+    )
 
 
 def _unknown_to_query(
-    rule: Rule, rows: Mapping[str, pl.DataFrame], told: Signals, alerts: Sequence[Alert]
+    rule: Rule, rows: Mapping[str, pl.DataFrame], signals: Signals, alerts: Sequence[Alert]
 ) -> dict[str, str]:
     """Alerts that a query's answer lacks, where gold says that nothing is known of what they name:
     the query has seen no figures of it."""
-    shown = {fingerprint_of(rule.name, one.labels) for one in told.holds}
+    shown = {fingerprint_of(rule.name, one.labels) for one in signals.holds}
     found: dict[str, str] = {}
     for name, frame in rows.items():
         names = [one for one in rule.label_columns if one in frame.columns]
@@ -502,8 +506,8 @@ def _with_doubts(rule: Rule, outcome: Signals, looked: Looked, alerts: Sequence[
         for place, reason in doubts:
             if alert.fingerprint not in holding and _may_concern(place, alert.labels):
                 unknown[alert.fingerprint] = reason
-    told = tuple((dict(place), reason) for place, reason in withheld.items())
-    return Signals(outcome.holds, outcome.matched, unknown, told)
+    reasons = tuple((dict(place), reason) for place, reason in withheld.items())
+    return Signals(outcome.holds, outcome.matched, unknown, reasons)
 
 
 def _place(emitter: str | None, group: str | None) -> dict[str, str]:

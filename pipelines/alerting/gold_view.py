@@ -82,8 +82,8 @@ class Gold:
         """What rules are about at that moment; `now_us`: µs of the clock of this process."""
         rows = rows_of_lake(moment, now_us)
         if any(JOB_RUNS.name in rule.tables for rule in rules):
-            told = self._job_runs
-            rows[JOB_RUNS.name] = no_rows(JOB_RUNS.name) if told is None else told(now_us)
+            job_runs = self._job_runs
+            rows[JOB_RUNS.name] = no_rows(JOB_RUNS.name) if job_runs is None else job_runs(now_us)
         if moment is None or moment.present is None:
             return Looked(None, rows)
         reading = Reading(self._tables, moment)

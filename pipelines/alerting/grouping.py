@@ -255,19 +255,19 @@ def _looked_at(
     if not members.has_left and now_us < min(group.due_us, now_us + wait_us):
         latest_us = now_us + wait_us
         return (group if group.due_us <= latest_us else replace(group, due_us=latest_us)), None
-    told = {alert.fingerprint: _how(alert) for alert in members.firing}
+    named = {alert.fingerprint: _how(alert) for alert in members.firing}
     over = [members.over[one] for one in group.told if one in members.over]
     still = {
-        one: how for one, how in group.told.items() if one in members.muted and one not in told
+        one: how for one, how in group.told.items() if one in members.muted and one not in named
     }
-    is_new = any(group.told.get(one) != how for one, how in told.items())
+    is_new = any(group.told.get(one) != how for one, how in named.items())
     told_us = None if group.told_us is None else min(group.told_us, now_us)
-    is_due = bool(told) and told_us is not None and now_us - told_us >= route.repeat_interval_us
-    later = replace(group, due_us=now_us + route.group_interval_us, told={**still, **told})
+    is_due = bool(named) and told_us is not None and now_us - told_us >= route.repeat_interval_us
+    later = replace(group, due_us=now_us + route.group_interval_us, told={**still, **named})
     notice = None
     if is_new or is_due or (over and route.send_resolved):
         left_out = dict.fromkeys(still, _LEFT_OUT)
-        later = replace(later, number=group.number + 1, told_us=now_us, told={**left_out, **told})
+        later = replace(later, number=group.number + 1, told_us=now_us, told={**left_out, **named})
         notice = _notice(later, members, over if route.send_resolved else [], now_us)
     is_over = not later.told and not members.firing
     return (None if is_over else later), notice
@@ -285,13 +285,13 @@ def _notice(group: Group, members: _Members, over: Sequence[Alert], now_us: int)
         (one.fingerprint, one.state.value, one.fired_at_us, one.resolved_at_us)
         for one in everything
     ]
-    told = json.dumps([group.key, group.began_us, group.number, said])
+    identity = json.dumps([group.key, group.began_us, group.number, said])
     named_max = members.route.alerts_max
     # When not all can be named, what is over has a share: a person waits for it.
     shares = min(len(ended), named_max // 2) if len(everything) > named_max else len(ended)
     named = (*firing[: named_max - shares], *ended[: max(shares, named_max - len(firing))])
     return Notice(
-        hashlib.sha256(told.encode()).hexdigest()[:32],
+        hashlib.sha256(identity.encode()).hexdigest()[:32],
         group.receiver,
         group.key,
         group.labels,

@@ -32,8 +32,8 @@ def rows_of_lake(moment: Moment | None, now_us: int) -> dict[str, pl.DataFrame]:
     """
     emitters = [] if moment is None else _emitters(moment)
     present = None if moment is None else moment.present
-    told_to = None if moment is None else moment.told_to
-    age_ms = None if told_to is None else (now_us - micros(told_to)) // MS_US
+    horizon = None if moment is None else moment.told_to
+    age_ms = None if horizon is None else (now_us - micros(horizon)) // MS_US
     looked_at = None if moment is None else moment.looked_at
     pipeline = {
         "observed_at": moment_at(now_us) if present is None else present,

@@ -284,7 +284,7 @@ class _Life:
         if OUTCOME in alert.labels:
             wait_us = max(wait_us, PATIENCE_US)
         if now.steady_us - alert.course.phase_us < wait_us:
-            self._keep(self._told(alert, signal) if kind is ChangeKind.BEGUN else alert, kind)
+            self._keep(self._with_texts(alert, signal) if kind is ChangeKind.BEGUN else alert, kind)
             return
         course = _changed(alert.course, now)
         state = State(alert.labels.get(OUTCOME, State.FIRING))
@@ -294,7 +294,7 @@ class _Life:
         if course.is_flapping:
             fired = replace(fired, reason=FLAPPING)
         kind = ChangeKind.FLAPPING if course.is_flapping else ChangeKind.FIRED
-        self._keep(self._told(fired, signal), kind)
+        self._keep(self._with_texts(fired, signal), kind)
 
     def holds_not(self, alert: Alert) -> None:
         """The condition was seen not to hold."""
@@ -364,14 +364,14 @@ class _Life:
         course = replace(course, unknown_us=self._now.steady_us)
         self._keep(replace(alert, course=course, reason=reason), ChangeKind.NOTED)
 
-    def _told(self, alert: Alert, signal: Signal) -> Alert:
+    def _with_texts(self, alert: Alert, signal: Signal) -> Alert:
         return with_texts(self._rule, replace(alert, annotations=self._seen(alert.labels, signal)))
 
     def _seen(self, labels: Mapping[str, str], signal: Signal) -> dict[str, str]:
         """What is seen, and how exactly, where it was polled."""
-        told = {"evidence": signal.evidence}
+        shown = {"evidence": signal.evidence}
         said = "" if self._polled is None else self._polled.said_of(labels, signal.figures)
-        return told | {OBSERVED: said} if said else told
+        return shown | {OBSERVED: said} if said else shown
 
     def _keep(self, alert: Alert, kind: ChangeKind | None) -> None:
         self._kept.append(alert)
@@ -399,8 +399,10 @@ def with_texts(rule: Rule, alert: Alert) -> Alert:
         templates = {"summary": f"the rule {rule.name} cannot be judged: {about}"}
     texts = rendered(templates, labels=alert.labels, figures=alert.figures, given=given)
     table = "" if OUTCOME in alert.labels else rule.tables[0]
-    told = {**links_of(alert, table), **texts, "evidence": evidence}
-    return replace(alert, annotations=told | {OBSERVED: observed} if observed else told)
+    annotations = {**links_of(alert, table), **texts, "evidence": evidence}
+    return replace(
+        alert, annotations=annotations | {OBSERVED: observed} if observed else annotations
+    )
 
 
 def _without_observed(alert: Alert) -> dict[str, str]:

@@ -39,7 +39,7 @@ from pipelines.alerting.outbox.outcomes import Outcome
 from pipelines.alerting.owners import Owned, owners_of
 from pipelines.alerting.routing import NAMED_MAX, Routing, routing_of
 from pipelines.alerting.rules import Fault
-from pipelines.alerting.runner import Told
+from pipelines.alerting.runner import NotificationSettings
 from pipelines.base.settings import SECOND_US
 
 
@@ -59,7 +59,7 @@ class TellingFile:
         """The file, and those of the secrets that it names: they are changed by others."""
         return (self._file, *self._secrets)
 
-    def read(self) -> Told:
+    def read(self) -> NotificationSettings:
         """What it says; raises ConfigError."""
         receivers = read_receivers(self._file)
         self._secrets = _files_of_secrets(receivers)
@@ -67,7 +67,7 @@ class TellingFile:
         bases = Bases(receivers.external_url, receivers.lab_url, receivers.runbooks_url)
         linked = {name: Linked(channel, bases) for name, channel in channels.items()}
         file = str(self._file)
-        return Told(routing_in(file, receivers), linked, owners_in(file, receivers))
+        return NotificationSettings(routing_in(file, receivers), linked, owners_in(file, receivers))
 
 
 def _files_of_secrets(receivers: Receivers) -> tuple[Path, ...]:
@@ -96,7 +96,7 @@ class Linked:
         return await self.channel.send(absolute(notice, self.bases))
 
 
-class NobodyToTell:
+class NoReceivers:
     """No file: alerts live, and are told to nobody."""
 
     @property
@@ -122,7 +122,7 @@ def routing_in(file: str, receivers: Receivers) -> Routing:
     if checked.routing is None:
         raise ConfigError("routing", "***", "; ".join(map(str, checked.faults)), file)
     _check_that_alerts_outlast_pauses(file, receivers, checked.routing)
-    return _told_whole(receivers, checked.routing)
+    return _with_all_named(receivers, checked.routing)
 
 
 def owners_in(file: str, receivers: Receivers) -> tuple[Owned, ...]:
@@ -133,7 +133,7 @@ def owners_in(file: str, receivers: Receivers) -> tuple[Owned, ...]:
     return owners
 
 
-def faults_of_telling(file: Path) -> tuple[Fault, ...] | None:
+def faults_of_receivers(file: Path) -> tuple[Fault, ...] | None:
     """What is wrong with a file of receivers, without its secrets; None: it is none."""
     document = read_document(file)
     if isinstance(document, Fault) or not document.keys() & {"receivers", "owners"}:
@@ -155,7 +155,7 @@ def _as_fault(file: Path, error: ConfigError) -> Fault:
     return Fault(str(file), "", error.key, value, error.allowed)
 
 
-def _told_whole(receivers: Receivers, routing: Routing) -> Routing:
+def _with_all_named(receivers: Receivers, routing: Routing) -> Routing:
     """Alertmanager opens and closes each alert by itself: what is not named there does not fire."""
     whole = {one.name for one in receivers.receivers if isinstance(one, Alertmanager)}
     otherwise, *routes = (

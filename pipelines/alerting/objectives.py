@@ -73,20 +73,20 @@ def read_objectives(file: Path | None) -> Objectives:
     if file is None:
         return Objectives()
     try:
-        told = tomllib.loads(file.read_text(encoding="utf-8"))
+        document = tomllib.loads(file.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise ConfigError("objectives", str(file), f"a TOML file ({error})") from None
-    return objectives_of(told, str(file))
+    return objectives_of(document, str(file))
 
 
-def objectives_of(told: Mapping[str, Any], place: str = "") -> Objectives:
+def objectives_of(document: Mapping[str, Any], place: str = "") -> Objectives:
     """What a document says."""
-    unknown = sorted(set(told) - {"default", "objective"})
-    entries = told.get("objective", [])
+    unknown = sorted(set(document) - {"default", "objective"})
+    entries = document.get("objective", [])
     if unknown or not isinstance(entries, list) or len(entries) > OBJECTIVES_MAX:
         allowed = f"[default] and up to {OBJECTIVES_MAX:,} [[objective]]"
         raise ConfigError("objectives", ", ".join(unknown) or "***", allowed, place)
-    default = _objective(told.get("default", {}), Objective(), place)
+    default = _objective(document.get("default", {}), Objective(), place)
     named = []
     for entry in entries:
         objective = _objective(entry, default, place)
@@ -94,7 +94,7 @@ def objectives_of(told: Mapping[str, Any], place: str = "") -> Objectives:
         if not all(isinstance(one, str) for one in patterns):
             raise ConfigError("group", patterns, "a pattern of names like pay*", place)
         named.append((patterns[0], patterns[1], objective))
-    return Objectives(default, tuple(named), "default" in told)
+    return Objectives(default, tuple(named), "default" in document)
 
 
 def _objective(entry: Any, otherwise: Objective, place: str) -> Objective:

@@ -39,7 +39,7 @@ class ObjectivesFile:
         if self._file is None:
             return None
         try:
-            told = self._file.stat()
+            stat = self._file.stat()
         except OSError:
             return -1, -1
-        return told.st_mtime_ns, told.st_size
+        return stat.st_mtime_ns, stat.st_size

@@ -37,7 +37,7 @@ def bounded(
     changes: Sequence[Change],
     *,
     before: Mapping[str, Alert],
-    told: Collection[str],
+    notified: Collection[str],
     most: tuple[int, int],
 ) -> Bounded:
     """The alerts of a step, and its changes, within bounds.
@@ -57,7 +57,9 @@ def bounded(
     if excess <= 0:
         out = {}
     untold = [
-        alert for alert in alerts if alert.state is State.RESOLVED and alert.fingerprint not in told
+        alert
+        for alert in alerts
+        if alert.state is State.RESOLVED and alert.fingerprint not in notified
     ]
     untold.sort(key=lambda alert: (alert.course.phase_us, alert.fingerprint))
     early = {alert.fingerprint: alert for alert in untold[: max(0, rested)]}

@@ -92,8 +92,8 @@ def _answer(rows: pl.LazyFrame, start: datetime, end: datetime) -> Past:
     if newest.height > ROWS_MAX:
         newest = newest.head(ROWS_MAX)
         since = newest["resolved_at"].min()
-    told = newest.unique(["fingerprint", "fired_at"], keep="first", maintain_order=True)
-    return Past(tuple(_alert(row) for row in told.iter_rows(named=True)), since)
+    alerts = newest.unique(["fingerprint", "fired_at"], keep="first", maintain_order=True)
+    return Past(tuple(_alert(row) for row in alerts.iter_rows(named=True)), since)
 
 
 def _alert(row: dict[str, Any]) -> Alert:

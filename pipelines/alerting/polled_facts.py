@@ -30,8 +30,8 @@ class PolledFacts:
 
     def said_of(self, labels: Mapping[str, str], figures: Mapping[str, Figure]) -> str:
         """What is said of an alert with these labels and figures; empty: it rests on none."""
-        told = labels.get("emitter") or figures.get("emitter")
-        place = labels.get("cluster"), labels.get("broker"), str(told or "")
+        emitter = labels.get("emitter") or figures.get("emitter")
+        place = labels.get("cluster"), labels.get("broker"), str(emitter or "")
         if place not in self._known:
             self._known[place] = self._said(*place)
         said, messages = self._known[place], figures.get("error_messages")

@@ -65,8 +65,8 @@ def _answer(sql: str, rows: Mapping[str, pl.DataFrame]) -> tuple[dict[str, str],
     except (pl.exceptions.PolarsError, ValueError, TypeError) as error:
         return {"error": str(error)}, pl.DataFrame()
     if answer.height > ANSWER_ROWS_MAX:
-        told = f"the query brings {answer.height:,} rows: {ANSWER_ROWS_MAX:,} are the most"
-        return {"error": told}, pl.DataFrame()
+        fault = f"the query brings {answer.height:,} rows: {ANSWER_ROWS_MAX:,} are the most"
+        return {"error": fault}, pl.DataFrame()
     return {}, answer
 
 

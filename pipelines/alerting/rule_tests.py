@@ -114,18 +114,18 @@ def run(case: Case, rules: Sequence[Rule]) -> list[str]:
 
 
 def _differences(expected: Expected, there: Sequence[Alert]) -> list[str]:
-    told = [alert for alert in there if alert.state is not State.RESOLVED]
+    open_ones = [alert for alert in there if alert.state is not State.RESOLVED]
     wrong = []
     for wanted in expected.alerts:
-        found = next((alert for alert in told if _is_meant(wanted, alert)), None)
+        found = next((alert for alert in open_ones if _is_meant(wanted, alert)), None)
         if found is None:
             near = [_shown(alert) for alert in there if alert.rule == wanted.get(ALERT_NAME)]
             beside = f"; there is {', '.join(near)}" if near else ""
             wrong.append(f"there is no alert {_words(wanted)}{beside}")
         else:
-            told.remove(found)
+            open_ones.remove(found)
     wrong += [
-        f"nobody expects {_shown(alert)}" for alert in told if alert.state is not State.PENDING
+        f"nobody expects {_shown(alert)}" for alert in open_ones if alert.state is not State.PENDING
     ]
     return wrong
 
@@ -225,11 +225,11 @@ class _Given:
         """One case; not to be used when there are faults."""
         place = f"test {entry.get('name', number)}"
         self.only(entry, ("name", "rows", "expect", "silent", "gone"), place)
-        told: dict[str, list[dict[str, Any]]] = {}
+        rows: dict[str, list[dict[str, Any]]] = {}
         for series in self.tables(entry, "rows", place):
             name, made = self._series(series, place)
             if name:
-                told.setdefault(name, []).extend(made)
+                rows.setdefault(name, []).extend(made)
         expected = [self._expected(one, place) for one in self.tables(entry, "expect", place)]
         if not expected:
             self.fault(entry, "expect", place, "is missing: say which alerts there are, and when")
@@ -249,7 +249,7 @@ class _Given:
             (self.span(one, "at", place), self._labels(one.get("labels"), one, "labels", place))
             for one in self.tables(entry, "gone", place)
         ]
-        frames = {name: _frame(name, made) for name, made in told.items()}
+        frames = {name: _frame(name, made) for name, made in rows.items()}
         return Case(place[5:], every_us, frames, tuple(expected), tuple(silent), tuple(gone))
 
     def _expected(self, entry: Mapping[str, Any], place: str) -> Expected:
@@ -346,12 +346,12 @@ _USUAL: Final[Mapping[ColumnType, Any]] = {
 }
 
 
-def _frame(name: str, told: Sequence[Mapping[str, Any]]) -> pl.DataFrame:
+def _frame(name: str, given: Sequence[Mapping[str, Any]]) -> pl.DataFrame:
     """Rows with what a case leaves out: null, or where nothing may be null what is usual."""
     table = watched()[name]
     place = {"cluster": "c", "broker": "b", "group": "g"}
     rows = []
-    for number, one in enumerate(sorted(told, key=lambda row: row["observed_at"])):
+    for number, one in enumerate(sorted(given, key=lambda row: row["observed_at"])):
         row = {
             column.name: one.get(
                 column.name,

@@ -363,8 +363,8 @@ class _Given:
             none = {name: watched()[name].none() for name in tables}
             return tuple(answered(sql, none).columns)
         except (pl.exceptions.PolarsError, ValueError, TypeError) as error:
-            told = str(error).splitlines()[0] if str(error) else type(error).__name__
-            self._fault("sql", f"cannot be asked of {', '.join(tables)}: {told}")
+            text = str(error).splitlines()[0] if str(error) else type(error).__name__
+            self._fault("sql", f"cannot be asked of {', '.join(tables)}: {text}")
             return ()
 
     def _label_columns(

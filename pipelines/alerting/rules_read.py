@@ -38,7 +38,7 @@ class RulesRead:
 
 def _stamp(file: Path) -> tuple[int, int]:
     try:
-        told = file.stat()
+        stat = file.stat()
     except OSError:
         return -1, -1
-    return told.st_mtime_ns, told.st_size
+    return stat.st_mtime_ns, stat.st_size

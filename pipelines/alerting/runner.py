@@ -34,7 +34,7 @@ from pipelines.alerting.rules import Rule, RuleSet
 from pipelines.alerting.silence_rows import silences_of
 from pipelines.alerting.sql import Answering, answered
 from pipelines.alerting.state_rows import known_of, step_of
-from pipelines.alerting.step import Decided, Known, judge, tell
+from pipelines.alerting.step import Decided, Known, judge, notify
 from pipelines.alerting.store import judgings, people, steps
 from pipelines.alerting.store.steps import Step
 from pipelines.alerting.store.tidying import tidy
@@ -66,7 +66,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class NotificationSettings:
     """Where alerts go: routes and their receivers' channels."""
 
     routing: Routing
@@ -83,7 +83,7 @@ class Places(Protocol):
         """What it reads."""
         ...
 
-    def read(self) -> Told | None:
+    def read(self) -> NotificationSettings | None:
         """What the files say; None when nobody is to be told."""
         ...
 
@@ -155,7 +155,7 @@ class Alerting:
         self._rule_files = _Files(rules)
         self._places = places
         self._place_files = _Files(lambda: places.files)
-        self._told: Told | None = None
+        self._settings: NotificationSettings | None = None
         self._courier = courier({})
         self._now_us = now_us
         self._carry = carry
@@ -235,14 +235,14 @@ class Alerting:
                 if state is None:
                     return False
                 self._keep_history()  # Before there are new changes: is the database an older copy?
-            told = self._step(state)
+            step = self._step(state)
         except (StoreUnavailable, LeadLost) as error:
             self._state = None
             self._judges_anew = True  # What was judged by new rules is perhaps not stored.
             self._say("store", str(error))
             return False
         self._say("store", "")
-        return told
+        return step
 
     def keep_history(self) -> None:
         """As the leader, and when it is time: bring changes of alerts into the lake."""
@@ -292,14 +292,14 @@ class Alerting:
     def _step(self, state: _State) -> bool:
         now_us = self._now_us()
         decided, place = self._decided(state, now_us)
-        if self._told is not None:
+        if self._settings is not None:
             kept = people.silences_of(self._database, self._lake, ending_after_us=now_us)
             silences, faults = silences_of(kept)
             self._say("silences", "; ".join(faults))
-            decided = tell(
+            decided = notify(
                 decided,
                 self._rules.rules,
-                self._told.routing,
+                self._settings.routing,
                 silences=silences,
                 now_us=now_us,
             )
@@ -388,16 +388,16 @@ class Alerting:
             self._say("rules", faults and f"the rules in force stay: {faults}")
         if self._place_files.have_changed():
             try:
-                before, self._told = self._owners, self._places.read()
+                before, self._settings = self._owners, self._places.read()
                 self._judges_anew = self._judges_anew or self._owners != before
-                self._courier.now_has({} if self._told is None else self._told.channels)
+                self._courier.now_has({} if self._settings is None else self._settings.channels)
                 self._say("places", "")
             except ConfigError as error:
                 self._say("places", f"receivers and routes stay as they were: {error}")
 
     @property
     def _owners(self) -> Sequence[Owned]:
-        return () if self._told is None else self._told.owners
+        return () if self._settings is None else self._settings.owners
 
     def _give_back(self) -> None:
         if self._state is not None:
@@ -418,7 +418,7 @@ class Alerting:
 
 def _stamp(path: Path) -> tuple[int, int]:
     try:
-        told = path.stat()
+        stat = path.stat()
     except OSError:
         return -1, -1
-    return told.st_mtime_ns, told.st_size
+    return stat.st_mtime_ns, stat.st_size

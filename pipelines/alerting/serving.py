@@ -32,7 +32,7 @@ from pipelines.alerting.job_rows import job_rows
 from pipelines.alerting.metrics.families import Process
 from pipelines.alerting.metrics.page import Page
 from pipelines.alerting.metrics.port import serving
-from pipelines.alerting.notification_settings import NobodyToTell, TellingFile
+from pipelines.alerting.notification_settings import NoReceivers, TellingFile
 from pipelines.alerting.objectives_file import ObjectivesFile
 from pipelines.alerting.outbox.courier import Chances, Courier
 from pipelines.alerting.outbox.outcomes import Failed, Outcome, Trouble
@@ -95,9 +95,7 @@ async def watch(
         ThreadPoolExecutor(SENDERS_MAX, thread_name_prefix="channel") as threads,
         Queries() as queries,
     ):
-        places = (
-            NobodyToTell() if receivers is None else TellingFile(receivers, os.environ, threads)
-        )
+        places = NoReceivers() if receivers is None else TellingFile(receivers, os.environ, threads)
         places.read()
         chances = Chances(now_us, random.random, lambda: secrets.token_hex(16))
         carrier = Carrier(database, name, HistoryTable(lake))

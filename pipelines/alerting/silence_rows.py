@@ -33,11 +33,11 @@ def silences_of(kept: Iterable[people.Silence]) -> tuple[list[Silence], list[str
 def silence_of(kept: people.Silence) -> Silence:
     """One of them."""
     try:
-        told = json.loads(kept.body)
-        recurring = told["recurring"]
+        body = json.loads(kept.body)
+        recurring = body["recurring"]
         return Silence(
             kept.silence_id,
-            tuple(matcher_of(text) for text in told["matchers"]),
+            tuple(matcher_of(text) for text in body["matchers"]),
             kept.from_us,
             kept.to_us,
             kept.author,

@@ -23,7 +23,7 @@ from pipelines.alerting.store.steps import Cursor, GroupAt, Held, Step
 
 Value = TypeVar("Value")
 
-_TOLD_OF = (
+_OF_HISTORY = (
     ChangeKind.BEGUN, ChangeKind.FIRED, ChangeKind.RESOLVED, ChangeKind.DROPPED,
     ChangeKind.FLAPPING, ChangeKind.RESTED, ChangeKind.MUTED, ChangeKind.UNMUTED,
 )  # fmt: skip
@@ -33,8 +33,8 @@ _TOLD_OF = (
 def known_of(held: Held) -> Known:
     """What the last step left; StorageError when the database holds something else."""
     groups = {at.group_key: _value(state, Group) for at, state in held.groups.items()}
-    told = "" if held.cursor is None else held.cursor.clock
-    return Known(held.alerts, groups, _value(told, Steady) if told else Steady())
+    clock = "" if held.cursor is None else held.cursor.clock
+    return Known(held.alerts, groups, _value(clock, Steady) if clock else Steady())
 
 
 def step_of(
@@ -96,7 +96,7 @@ def _entries(decided: Decided, alerts: Mapping[str, Alert], now_us: int) -> list
             state=None if change.alert.fingerprint in alerts else INACTIVE,
         )
         for change in decided.changes
-        if change.kind in _TOLD_OF
+        if change.kind in _OF_HISTORY
     ]
 
 

@@ -103,7 +103,7 @@ def judge(
         kept,
         changes,
         before={alert.fingerprint: alert for alert in known.alerts},
-        told={one for group in known.groups.values() for one in group.told},
+        notified={one for group in known.groups.values() for one in group.told},
         most=(OPEN_MAX, REMEMBERED_MAX),
     )
     alerts = tuple(sorted(held.alerts, key=lambda one: one.fingerprint))
@@ -115,7 +115,7 @@ def judge(
     )
 
 
-def tell(
+def notify(
     decided: Decided,
     rules: Sequence[Rule],
     routing: Routing,

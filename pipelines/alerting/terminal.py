@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 from urllib.parse import urlparse
 
-from pipelines.alerting.alert_queries import Told
+from pipelines.alerting.alert_queries import ShownAlert
 from pipelines.alerting.alerts import Alert, Figure, State
 from pipelines.alerting.channels.notice_text import LINKS, is_web_address, one_line
 from pipelines.alerting.rule_status import JudgedRule
@@ -33,20 +33,20 @@ _BESIDE: Final = 12
 """Where values begin."""
 
 
-def list_in_words(told: Sequence[Told], *, limit: int) -> Iterator[str]:
+def list_in_words(alerts: Sequence[ShownAlert], *, limit: int) -> Iterator[str]:
     """A table, a line an alert; what is beyond `limit` is counted."""
-    rows = [_HEAD, *(_cells(one) for one in told[:limit])]
+    rows = [_HEAD, *(_cells(one) for one in alerts[:limit])]
     widths = [max(len(row[at]) for row in rows) for at in range(len(_HEAD) - 1)]
     for row in rows:
         *columns, what = row
         padded = (cell.ljust(width) for cell, width in zip(columns, widths, strict=True))
         yield f"{'  '.join(padded)}  {what}".rstrip()
-    if len(told) > limit:
-        yield f"and {plural(len(told) - limit, 'alert')} more: --limit, or ask for fewer"
+    if len(alerts) > limit:
+        yield f"and {plural(len(alerts) - limit, 'alert')} more: --limit, or ask for fewer"
 
 
-def _cells(told: Told) -> tuple[str, ...]:
-    alert = told.alert
+def _cells(shown: ShownAlert) -> tuple[str, ...]:
+    alert = shown.alert
     return (
         alert.fingerprint[:FINGERPRINT_SHOWN],
         alert.state.value,
@@ -55,22 +55,22 @@ def _cells(told: Told) -> tuple[str, ...]:
         _cut(alert.owner or "-"),
         _cut(alert.rule),
         _cut(alert.labels.get("group", "-")),
-        f"{_line(alert.annotations.get('summary') or alert.rule)}{_marks(told)}",
+        f"{_line(alert.annotations.get('summary') or alert.rule)}{_marks(shown)}",
     )
 
 
-def _marks(told: Told) -> str:
-    marks = [] if told.ack is None else [f"acked by {_cut(told.ack.author)}"]
-    if told.silences:
-        marks.append(f"silenced by {told.silences[0].silence_id}")
-    elif told.alert.muted:
-        marks.append(_line(told.alert.muted))
+def _marks(shown: ShownAlert) -> str:
+    marks = [] if shown.ack is None else [f"acked by {_cut(shown.ack.author)}"]
+    if shown.silences:
+        marks.append(f"silenced by {shown.silences[0].silence_id}")
+    elif shown.alert.muted:
+        marks.append(_line(shown.alert.muted))
     return f" ({', '.join(marks)})" if marks else ""
 
 
-def alert_in_words(told: Told, now_us: int) -> Iterator[str]:
+def alert_in_words(shown: ShownAlert, now_us: int) -> Iterator[str]:
     """One alert whole: what is wrong, since when, whose it is, what to do first."""
-    alert = told.alert
+    alert = shown.alert
     yield f"{_line(alert.rule)}: {_line(alert.annotations.get('summary') or alert.rule)}"
     yield _field("state", _state(alert, now_us))
     yield _field("severity", _line(alert.severity))
@@ -89,9 +89,9 @@ def alert_in_words(told: Told, now_us: int) -> Iterator[str]:
     if figures := _figures(alert.figures):
         yield _field("figures", figures)
     yield from _links(alert)
-    yield from _said(told, now_us)
-    if told.judged is not None:
-        yield _field("rule", _judged(told.judged, now_us))
+    yield from _said(shown, now_us)
+    if shown.judged is not None:
+        yield _field("rule", _judged(shown.judged, now_us))
     yield _field("id", alert.fingerprint)
 
 
@@ -135,17 +135,17 @@ def _figure(name: str, value: Figure) -> str:
     return count(value) if isinstance(value, int) else f"{value:,.6g}"
 
 
-def _said(told: Told, now_us: int) -> Iterator[str]:
+def _said(shown: ShownAlert, now_us: int) -> Iterator[str]:
     """What people said, and who is told."""
-    if told.ack is not None:
-        comment = f": {_line(told.ack.comment)}" if told.ack.comment else ""
+    if shown.ack is not None:
+        comment = f": {_line(shown.ack.comment)}" if shown.ack.comment else ""
         yield _field(
-            "acked", f"by {_line(told.ack.author)} at {_moment(told.ack.acked_us)}{comment}"
+            "acked", f"by {_line(shown.ack.author)} at {_moment(shown.ack.acked_us)}{comment}"
         )
-    for silence in told.silences:
+    for silence in shown.silences:
         yield _field("silenced", silence_in_words(silence, now_us))
-    if told.alert.muted:
-        yield _field("told", f"nobody now: {_line(told.alert.muted)}")
+    if shown.alert.muted:
+        yield _field("told", f"nobody now: {_line(shown.alert.muted)}")
 
 
 def _judged(judged: JudgedRule, now_us: int) -> str:

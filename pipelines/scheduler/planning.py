@@ -44,7 +44,7 @@ class Plan:
 
     runs: tuple[PlannedRun, ...]
     next_ms: int | None
-    """The next time that is not planned yet; None when there is none, or the end of a run sets it."""
+    """The next time that is not planned yet; None when there is none, or only its end sets it."""
     missed_from_ms: int | None = None
     """The first planned time that gets no run of its own, if there is one."""
 

@@ -29,7 +29,7 @@ from pipelines.alerting.entries import entry_of
 from pipelines.alerting.gold_view import Gold
 from pipelines.alerting.history.table import HistoryTable
 from pipelines.alerting.matchers import matcher_of
-from pipelines.alerting.notification_settings import NobodyToTell
+from pipelines.alerting.notification_settings import NoReceivers
 from pipelines.alerting.outbox.courier import Chances, Courier
 from pipelines.alerting.past import Past, PastAlerts
 from pipelines.alerting.runner import Alerting
@@ -309,7 +309,7 @@ def process_on(database: Database, lake: Lake) -> Alerting:
         lake=lake.root,
         holder="process 1",
         rules=list,
-        places=NobodyToTell(),
+        places=NoReceivers(),
         courier=courier,
         now_us=lambda: NOW_US,
     )

@@ -56,15 +56,15 @@ class WebhookSettings:
 
 def pushed(notice: Notice, settings: AlertmanagerSettings) -> HttpRequest:
     """POST /api/v2/alerts."""
-    told = [_posted(alert, notice, settings) for alert in notice.alerts]
-    return HttpRequest(settings.url, json_bytes(told), settings.bearer)
+    posted = [_posted(alert, notice, settings) for alert in notice.alerts]
+    return HttpRequest(settings.url, json_bytes(posted), settings.bearer)
 
 
 def webhook(notice: Notice, settings: WebhookSettings) -> HttpRequest:
     """The webhook of Alertmanager, version 4."""
     labels = [labels_of(alert) for alert in notice.alerts]
     annotations = [annotations_of(alert) for alert in notice.alerts]
-    told = {
+    body = {
         "version": "4",
         "groupKey": notice.group_key,
         "truncatedAlerts": notice.truncated_alerts,
@@ -77,13 +77,13 @@ def webhook(notice: Notice, settings: WebhookSettings) -> HttpRequest:
         "alerts": [_listed(alert) for alert in notice.alerts],
     }
     key = {"Idempotency-Key": _NOT_IN_NAMES.sub("_", notice.notice_id)}
-    return HttpRequest(settings.url, json_bytes(told), settings.bearer, key)
+    return HttpRequest(settings.url, json_bytes(body), settings.bearer, key)
 
 
 def annotations_of(alert: Alert) -> dict[str, str]:
     """Its texts, with its owner, if it has one, and its figures; a text of the rule's own stays."""
-    told = {"owner": alert.owner, "figures": figures_of(alert, FIGURES_CHARS_MAX)}
-    return {name: text for name, text in told.items() if text} | dict(alert.annotations)
+    annotations = {"owner": alert.owner, "figures": figures_of(alert, FIGURES_CHARS_MAX)}
+    return {name: text for name, text in annotations.items() if text} | dict(alert.annotations)
 
 
 def _listed(alert: Alert) -> dict[str, Any]:
@@ -124,13 +124,13 @@ def _source(alert: Alert) -> str:
 
 def _named(values: Mapping[str, str]) -> dict[str, str]:
     """With names that Alertmanager takes; of two that become one, the first in order stays."""
-    told: dict[str, str] = {}
+    labels: dict[str, str] = {}
     for name, value in sorted(values.items()):
         if not value:  # It would drop the label.
             continue
         plain = _NOT_IN_NAMES.sub("_", name) or "_"
-        told.setdefault(f"_{plain}" if plain[0].isdigit() else plain, value)
-    return told
+        labels.setdefault(f"_{plain}" if plain[0].isdigit() else plain, value)
+    return labels
 
 
 def _common(of: Sequence[Mapping[str, str]]) -> dict[str, str]:

@@ -59,8 +59,8 @@ class HttpChannel:
 
     async def _sent(self, request: HttpRequest) -> Outcome:
         if len(request.body) > BODY_BYTES_MAX:
-            told = f"a request of {len(request.body):,} bytes; {BODY_BYTES_MAX:,} are the most"
-            return Failed(Trouble.REFUSED, told)
+            fault = f"a request of {len(request.body):,} bytes; {BODY_BYTES_MAX:,} are the most"
+            return Failed(Trouble.REFUSED, fault)
         try:
             url = checked_url(request.url.reveal(), self._hosts, origin=request.url.origin)
             host = url.raw_host.decode()

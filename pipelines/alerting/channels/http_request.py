@@ -77,9 +77,9 @@ def in_parts_of(bytes_max: int, encode: Encode) -> Callable[[Notice], list[HttpR
     return requests
 
 
-def json_bytes(told: object) -> bytes:
+def json_bytes(value: object) -> bytes:
     """JSON in ASCII: whatever a text holds, it is inside its string; what is no number is null."""
-    return json.dumps(_told(told), allow_nan=False).encode()
+    return json.dumps(_encodable(value), allow_nan=False).encode()
 
 
 def outcome_of(
@@ -89,30 +89,34 @@ def outcome_of(
     if 200 <= status < 300:
         return Delivered()
     shown = one_line(without_secrets(text, request.secrets()), ANSWER_CHARS_MAX)
-    told = f"{host} answered {status}" + (f": {shown}" if shown else "")
+    answer = f"{host} answered {status}" + (f": {shown}" if shown else "")
     if status in _LATER or status >= 500:
-        return Failed(Trouble.UNREACHABLE, told, _retry_after_us(headers))
+        return Failed(Trouble.UNREACHABLE, answer, _retry_after_us(headers))
     if status in _NOT_THIS:
-        return Failed(Trouble.REFUSED, told)
+        return Failed(Trouble.REFUSED, answer)
     if 300 <= status < 400:
         return Failed(Trouble.NOT_SET_UP, f"{host} redirects, which is not followed ({status})")
-    return Failed(Trouble.NOT_SET_UP, told)
+    return Failed(Trouble.NOT_SET_UP, answer)
 
 
 def _retry_after_us(headers: Mapping[str, str]) -> int:
     """Seconds only: a date would need a clock that agrees."""
-    told = headers.get("retry-after", "")
-    return int(told) * 1_000_000 if told.isascii() and told.isdigit() and len(told) < 7 else 0
+    seconds = headers.get("retry-after", "")
+    return (
+        int(seconds) * 1_000_000
+        if seconds.isascii() and seconds.isdigit() and len(seconds) < 7
+        else 0
+    )
 
 
-def _told(value: object) -> object:
+def _encodable(value: object) -> object:
     """The value without lone surrogates, which other readers of JSON refuse, and without NaN."""
     if isinstance(value, str):
         return value.encode("utf-8", "replace").decode()
     if isinstance(value, float):
         return value if value - value == 0 else None
     if isinstance(value, Mapping):
-        return {str(_told(name)): _told(part) for name, part in value.items()}
+        return {str(_encodable(name)): _encodable(part) for name, part in value.items()}
     if isinstance(value, list | tuple):
-        return [_told(part) for part in value]
+        return [_encodable(part) for part in value]
     return value

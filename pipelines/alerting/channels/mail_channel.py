@@ -100,19 +100,19 @@ class MailChannel:
         return Delivered("; ".join([*notes, *([lacking] if lacking else [])]))
 
     def _failed(self, error: Exception) -> Failed:
-        told = f"{self._server.host}: {self._why(error)}"
+        text = f"{self._server.host}: {self._why(error)}"
         if isinstance(error, smtplib.SMTPAuthenticationError | smtplib.SMTPNotSupportedError):
-            return Failed(Trouble.NOT_SET_UP, told)
+            return Failed(Trouble.NOT_SET_UP, text)
         if isinstance(error, ssl.SSLError):
-            return Failed(Trouble.NOT_SET_UP, told)
+            return Failed(Trouble.NOT_SET_UP, text)
         if isinstance(error, smtplib.SMTPRecipientsRefused):
             is_final = all(code >= 500 for code, _ in error.recipients.values())
-            return Failed(Trouble.NOT_SET_UP if is_final else Trouble.UNREACHABLE, told)
+            return Failed(Trouble.NOT_SET_UP if is_final else Trouble.UNREACHABLE, text)
         if isinstance(error, smtplib.SMTPSenderRefused) and error.smtp_code >= 500:
-            return Failed(Trouble.NOT_SET_UP, told)
+            return Failed(Trouble.NOT_SET_UP, text)
         if isinstance(error, smtplib.SMTPDataError) and error.smtp_code >= 500:
-            return Failed(Trouble.REFUSED, told)
-        return Failed(Trouble.UNREACHABLE, told)
+            return Failed(Trouble.REFUSED, text)
+        return Failed(Trouble.UNREACHABLE, text)
 
     def _why(self, error: Exception) -> str:
         kind = type(error).__name__

@@ -25,8 +25,8 @@ _TEXTS: Final = (
 
 def one_line(text: str, chars_max: int) -> str:
     """The text on one line, and no longer than this."""
-    told = "".join(char if char.isprintable() else _escaped(char) for char in text[:chars_max])
-    return shortened(told, chars_max)
+    printable = "".join(char if char.isprintable() else _escaped(char) for char in text[:chars_max])
+    return shortened(printable, chars_max)
 
 
 def shortened(text: str, chars_max: int) -> str:
@@ -70,9 +70,9 @@ def title_of(notice: Notice, chars_max: int) -> str:
 
 def headline_of(alert: Alert, chars_max: int) -> str:
     """What is wrong, in one line."""
-    told = alert.annotations.get("summary") or alert.rule
+    headline = alert.annotations.get("summary") or alert.rule
     state = "" if alert.state is State.FIRING else f"{alert.state.value}: "
-    return one_line(f"{state}{told}", chars_max)
+    return one_line(f"{state}{headline}", chars_max)
 
 
 def facts_of(alert: Alert, chars_max: int) -> Iterator[tuple[str, str]]:

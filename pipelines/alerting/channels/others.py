@@ -77,8 +77,8 @@ def title_and_text(notice: Notice) -> tuple[str, str]:
 
 def inert(text: str) -> str:
     """A text, on one line, that no service reads as more than that. Pure."""
-    told = _BEGINS.sub(lambda found: f"{found[0]}{BREAK}", text)
-    return f"{BREAK}{told}" if _BEGINS_A_LINE.match(told) else told
+    broken = _BEGINS.sub(lambda found: f"{found[0]}{BREAK}", text)
+    return f"{BREAK}{broken}" if _BEGINS_A_LINE.match(broken) else broken
 
 
 class OthersChannel:
@@ -99,9 +99,9 @@ class OthersChannel:
         """Tell the service once."""
         title, text = title_and_text(notice)
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._threads, self._told, title, text)
+        return await loop.run_in_executor(self._threads, self._notify, title, text)
 
-    def _told(self, title: str, text: str) -> Outcome:
+    def _notify(self, title: str, text: str) -> Outcome:
         from apprise import NotifyFormat  # noqa: PLC0415 - loads a hundred services
 
         if self._host is not None:

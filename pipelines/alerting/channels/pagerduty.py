@@ -55,7 +55,7 @@ class PagerDutySettings:
 
 def event(notice: Notice, settings: PagerDutySettings) -> HttpRequest:
     """Trigger the incident of the group, or resolve it."""
-    told: dict[str, Any] = {
+    body: dict[str, Any] = {
         "routing_key": settings.routing_key.reveal(),
         "event_action": "trigger" if notice.is_firing else "resolve",
         "dedup_key": incident_of(notice),
@@ -63,16 +63,16 @@ def event(notice: Notice, settings: PagerDutySettings) -> HttpRequest:
         "client": "Tidemark",
     }
     if links := _links(notice):
-        told["links"] = links
+        body["links"] = links
     if is_web_address(settings.external_url):
-        told["client_url"] = settings.external_url
-    return HttpRequest(settings.url, json_bytes(told), hidden=(settings.routing_key,))
+        body["client_url"] = settings.external_url
+    return HttpRequest(settings.url, json_bytes(body), hidden=(settings.routing_key,))
 
 
 def incident_of(notice: Notice) -> str:
     """The same for all notices of a group at a receiver; 64 characters of the 255 allowed."""
-    told = f"{notice.receiver}\n{notice.group_key}"
-    return hashlib.sha256(told.encode("utf-8", "surrogatepass")).hexdigest()
+    identity = f"{notice.receiver}\n{notice.group_key}"
+    return hashlib.sha256(identity.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def _payload(notice: Notice) -> dict[str, Any]:

@@ -125,13 +125,13 @@ class Receivers(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
 def receivers_of(text: str, place: str) -> Receivers:
     """What the file says; raises ConfigError with the place of what is wrong."""
     try:
-        told = tomllib.loads(text)
+        document = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise ConfigError("receivers", "***", f"TOML: {error}", place) from error
     try:
-        found = msgspec.convert(told, Receivers)
+        found = msgspec.convert(document, Receivers)
     except msgspec.ValidationError as error:
-        where, allowed = _in_words(str(error), told)
+        where, allowed = _in_words(str(error), document)
         raise ConfigError(where, "***", allowed, place) from error
     seen: set[str] = set()
     for receiver in found.receivers:
@@ -156,7 +156,7 @@ def read_receivers(file: Path) -> Receivers:
     return receivers_of(text, str(file))
 
 
-def _in_words(error: str, told: Mapping[str, Any]) -> tuple[str, str]:
+def _in_words(error: str, document: Mapping[str, Any]) -> tuple[str, str]:
     """Where it is wrong, and what would be right: with the receiver's name instead of its number.
 
     A value that is wrong is not shown: somebody may have written a secret where none belongs.
@@ -164,7 +164,7 @@ def _in_words(error: str, told: Mapping[str, Any]) -> tuple[str, str]:
     what, _, where = error.partition(" - at `")
     where = where.rstrip("`").removeprefix("$").lstrip(".") or "receivers"
     if number := re.match(r"receivers\[(\d+)\]", where):
-        of = told.get("receivers", [])
+        of = document.get("receivers", [])
         at = int(number[1])
         name = of[at].get("name") if at < len(of) and isinstance(of[at], dict) else None
         if isinstance(name, str) and re.fullmatch(r"[A-Za-z0-9_.-]{1,64}", name):

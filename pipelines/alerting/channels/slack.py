@@ -56,10 +56,10 @@ def message(notice: Notice, settings: SlackSettings) -> HttpRequest:
     if more := left_out(notice, len(shown)):
         about.insert(0, f"and {more:,} more")
     if about:
-        told = _plain(", ".join(about), FIELD_CHARS_MAX)
-        blocks.append({"type": "context", "elements": [told]})
-    told = {"text": escaped("\n".join(lines), TEXT_CHARS_MAX), "mrkdwn": False, "blocks": blocks}
-    return HttpRequest(settings.url, json_bytes(told))
+        context = _plain(", ".join(about), FIELD_CHARS_MAX)
+        blocks.append({"type": "context", "elements": [context]})
+    context = {"text": escaped("\n".join(lines), TEXT_CHARS_MAX), "mrkdwn": False, "blocks": blocks}
+    return HttpRequest(settings.url, json_bytes(context))
 
 
 def escaped(text: str, chars_max: int) -> str:

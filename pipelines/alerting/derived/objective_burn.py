@@ -55,29 +55,29 @@ def objective_burn(reading: Reading, objectives: Objectives) -> pl.DataFrame:
         return no_rows(OBJECTIVE_BURN.name)
     since = moment_at((last - SLOTS - _HELD) * SPAN_US)
     figures = ("time_lag_ms_max", "time_lag_ms_last", "lag_last", "last_at")
-    told = reading.rows(
+    states = reading.rows(
         "consumer_lag_rollups",
         f"span_s = {SPAN_S}",
         f"observed_at <= {sql_time(moment_at(last * SPAN_US))}",
         since=since,
         columns=("observed_at", *_KEY, *figures),
     )
-    return burn_of(told, objectives, last)
+    return burn_of(states, objectives, last)
 
 
-def burn_of(told: pl.DataFrame, objectives: Objectives, last: int) -> pl.DataFrame:
+def burn_of(states: pl.DataFrame, objectives: Objectives, last: int) -> pl.DataFrame:
     """The rows that roll-ups of five minutes come to; last: the newest slot."""
-    if told.is_empty():
+    if states.is_empty():
         return no_rows(OBJECTIVE_BURN.name)
-    courses = _courses(_holding(told, last))
+    courses = _courses(_holding(states, last))
     rows = list(_rows(courses, objectives, last))
     return pl.DataFrame(rows, schema=no_rows(OBJECTIVE_BURN.name).schema)
 
 
-def _holding(told: pl.DataFrame, last: int) -> pl.DataFrame:
+def _holding(states: pl.DataFrame, last: int) -> pl.DataFrame:
     """A row a queue and slot: how far behind it was, null where that is unknown."""
     slot = (pl.col("observed_at").dt.epoch("us") // SPAN_US).alias("slot")
-    at = told.with_columns(slot).sort("slot").unique([*_KEY, "slot"], keep="last")
+    at = states.with_columns(slot).sort("slot").unique([*_KEY, "slot"], keep="last")
     after = pl.col("slot").shift(-1).over(_KEY, order_by="slot")
     until = pl.min_horizontal(after.fill_null(last + 1), pl.col("slot") + _HELD, pl.lit(last + 1))
     held = at.with_columns(pl.int_ranges("slot", until).alias("at_slot")).explode("at_slot")

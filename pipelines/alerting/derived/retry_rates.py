@@ -75,8 +75,8 @@ def rates_of(totals: pl.DataFrame, present: datetime) -> pl.DataFrame:
         }
         for row in summed.filter(is_recent).sort("cluster", "group").iter_rows(named=True)
     ]
-    told = [{**row, "evidence": _evidence(row)} for row in rows]
-    return pl.DataFrame(told, schema=no_rows(RETRY_RATES.name).schema)
+    with_evidence = [{**row, "evidence": _evidence(row)} for row in rows]
+    return pl.DataFrame(with_evidence, schema=no_rows(RETRY_RATES.name).schema)
 
 
 def _differences(prefix: str, name: str) -> tuple[pl.Expr, pl.Expr]:

@@ -157,13 +157,17 @@ def _row(history: str, seq: int, entry: Entry) -> dict[str, Any]:
 
 
 def _queue(labels: Mapping[str, str]) -> int | None:
-    told = labels.get("queue_id", "")
-    return int(told) if told.isascii() and told.isdigit() and int(told) <= QUEUE_MAX else None
+    queue_id = labels.get("queue_id", "")
+    return (
+        int(queue_id)
+        if queue_id.isascii() and queue_id.isdigit() and int(queue_id) <= QUEUE_MAX
+        else None
+    )
 
 
-def _text(told: str) -> str:
+def _text(text: str) -> str:
     """A text of somebody else's, with what no encoding has as a question mark."""
-    return told.encode("utf-8", "replace").decode("utf-8")
+    return text.encode("utf-8", "replace").decode("utf-8")
 
 
 def _application(history: str) -> str:

@@ -46,12 +46,12 @@ class Rebalances:
         return places.with_columns(pl.Series("changes", totals, pl.Int64))
 
     def _take(self, rows: pl.DataFrame) -> None:
-        told = rows.filter(pl.col("kind").is_in(MEMBERSHIP))
+        changes = rows.filter(pl.col("kind").is_in(MEMBERSHIP))
         if self._has_begun:
-            for emitter, seq, *place in told.select("emitter", "seq", *GROUP_AT).iter_rows():
+            for emitter, seq, *place in changes.select("emitter", "seq", *GROUP_AT).iter_rows():
                 if seq > self._counted.get(emitter, -1):
                     self._totals[tuple(place)] += 1
-        newest = told.group_by("emitter").agg(pl.col("seq").max()).iter_rows()
+        newest = changes.group_by("emitter").agg(pl.col("seq").max()).iter_rows()
         for emitter, seq in newest:
             self._counted[emitter] = max(seq, self._counted.get(emitter, -1))
         self._has_begun = True

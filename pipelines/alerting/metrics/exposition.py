@@ -40,11 +40,11 @@ def text_of(families: Iterable[Family], *, series_max: int) -> str:
     lines: list[str] = []
     left_out: list[Sample] = []
     for family in families:
-        told = [(labels, value) for labels, value in family.samples if _is_known(value)]
-        lines += _of_family(family, told[:series_max])
-        left_out.append(({"metric": family.name}, max(0, len(told) - series_max)))
-    told_of = "Series of a metric that found no room in this scrape."
-    lines += _of_family(Family(LEFT_OUT, "gauge", told_of, ()), left_out)
+        known = [(labels, value) for labels, value in family.samples if _is_known(value)]
+        lines += _of_family(family, known[:series_max])
+        left_out.append(({"metric": family.name}, max(0, len(known) - series_max)))
+    meaning = "Series of a metric that found no room in this scrape."
+    lines += _of_family(Family(LEFT_OUT, "gauge", meaning, ()), left_out)
     return "".join(f"{line}\n" for line in lines)
 
 
@@ -57,13 +57,13 @@ def _of_family(family: Family, samples: Iterable[Sample]) -> Iterable[str]:
     yield f"# TYPE {family.name} {family.kind}"
     for labels, value in samples:
         assert value is not None, "what is unknown has no series"
-        told = ",".join(
+        labels_text = ",".join(
             f'{name}="{_escaped(_text(one)).replace(chr(34), chr(92) + chr(34))}"'
             for name, one in labels.items()
         )
         yield (
-            f"{family.name}{{{told}}} {_number(value)}"
-            if told
+            f"{family.name}{{{labels_text}}} {_number(value)}"
+            if labels_text
             else (f"{family.name} {_number(value)}")
         )
 
@@ -76,7 +76,7 @@ def _escaped(text: str) -> str:
     return text.replace("\\", "\\\\").replace("\n", "\\n")
 
 
-def _text(told: str | None) -> str:
+def _text(text: str | None) -> str:
     """A text of somebody else's, as UTF-8 can say it, on one line of the page."""
-    plain = "" if told is None else told[:VALUE_MAX]
+    plain = "" if text is None else text[:VALUE_MAX]
     return plain.encode("utf-8", "replace").decode("utf-8")

@@ -202,8 +202,8 @@ def _of_pipeline(gold: Gold, now_us: int) -> Iterator[Family]:
     moment = gold.moment
     present = moment.present
     assert present is not None, "there is gold"
-    told_to = moment.told_to or present
-    age_s = (now_us - micros(told_to)) / SECOND_US
+    horizon = moment.told_to or present
+    age_s = (now_us - micros(horizon)) / SECOND_US
     yield _gauge("pipeline_freshness_seconds", "How old gold is, by this clock.", [({}, age_s)])
     yield Family(
         "tidemark_pipeline_cycles_total",
@@ -246,8 +246,8 @@ def _of_pipeline(gold: Gold, now_us: int) -> Iterator[Family]:
     )
 
 
-def _gauge(name: str, told: str, samples: Iterable[Sample]) -> Family:
-    return Family(f"tidemark_{name}", "gauge", told, samples)
+def _gauge(name: str, meaning: str, samples: Iterable[Sample]) -> Family:
+    return Family(f"tidemark_{name}", "gauge", meaning, samples)
 
 
 def _of_emitter(emitter: str) -> dict[str, str | None]:

@@ -106,8 +106,8 @@ def pairs_of(lag: pl.DataFrame, groups: pl.DataFrame) -> pl.DataFrame:
     it is unknown of some queues, the lower bound: a series does not end because of them.
     """
     names = ("inflight_messages", "committed", "pulled", "max_offset")
-    told = lag.filter(pl.col("unknown_reason").ne_missing("BROADCAST"))
-    summed = told.group_by(_PAIR).agg(
+    lags = lag.filter(pl.col("unknown_reason").ne_missing("BROADCAST"))
+    summed = lags.group_by(_PAIR).agg(
         *(_whole(name) for name in names), _known("lag_messages"), pl.col("time_lag_ms").max()
     )
     members = groups.group_by("cluster", "group").agg(pl.col("members").max())
@@ -154,8 +154,8 @@ def _failures(reading: Reading, present: datetime) -> pl.DataFrame:
         kinds = dict.fromkeys(_PAIR, pl.String)
         return pl.DataFrame(schema=kinds | {"dead_lettered": pl.Int64, "rate": pl.Float64})
     rate = (pl.col("newest") - pl.coalesce("before", "first")) / RATE_SPAN.total_seconds()
-    told = _of_observers(found).rename({"origin_topic": "topic"})
-    return told.with_columns(rate.alias("rate")).sort(_PAIR)
+    observed = _of_observers(found).rename({"origin_topic": "topic"})
+    return observed.with_columns(rate.alias("rate")).sort(_PAIR)
 
 
 def _with_rate(
@@ -167,19 +167,19 @@ def _with_rate(
     return now.join(before, on=list(key), how="left").with_columns(rate).drop("before").sort(key)
 
 
-def families_of(told: Observed) -> Iterator[Family]:
+def families_of(observed: Observed) -> Iterator[Family]:
     """Both families."""
-    yield from _exporter(told)
-    yield from _native(told)
+    yield from _exporter(observed)
+    yield from _native(observed)
 
 
-def _exporter(told: Observed) -> Iterator[Family]:
+def _exporter(observed: Observed) -> Iterator[Family]:
     for name, meaning, prefix in (
         ("group_diff", "Messages not consumed", ""),
         ("group_retrydiff", "Retried messages not consumed", RETRY),
         ("group_dlqdiff", "Dead letters not consumed", DEAD),
     ):
-        yield _gauge(name, meaning, _diffs(_kind(told.pairs, prefix)))
+        yield _gauge(name, meaning, _diffs(_kind(observed.pairs, prefix)))
     for name, meaning, column in (
         ("consumer_offset", "Ends of a group's queues", "max_offset"),
         ("group_consume_total_offset", "A group's consume offsets", "committed"),
@@ -189,16 +189,16 @@ def _exporter(told: Observed) -> Iterator[Family]:
         ("consumer_tps", "Messages consumed a second", "rate"),
         ("group_consume_tps", "Messages consumed a second", "rate"),
     ):
-        yield _gauge(name, meaning, _column(told.pairs, _PAIR, column))
-    backs = _column(told.failures.drop_nulls("topic"), _PAIR, "rate")
+        yield _gauge(name, meaning, _column(observed.pairs, _PAIR, column))
+    backs = _column(observed.failures.drop_nulls("topic"), _PAIR, "rate")
     yield _gauge("send_back_nums", "Messages sent back a second", backs)
-    topics = _kind(told.topics, "")
+    topics = _kind(observed.topics, "")
     yield _gauge("producer_tps", "Messages put a second", _column(topics, _TOPIC, "rate"))
     ends = _column(topics, _TOPIC, "max_offset")
     yield _gauge("producer_offset", "Messages a topic has ever got", ends)
-    retries = _column(_kind(told.topics, RETRY), _TOPIC, "max_offset")
+    retries = _column(_kind(observed.topics, RETRY), _TOPIC, "max_offset")
     yield _gauge("topic_retry_offset", "Messages a retry topic has ever got", retries)
-    dead = _kind(told.topics, DEAD).with_columns(group=pl.col("topic").str.strip_prefix(DEAD))
+    dead = _kind(observed.topics, DEAD).with_columns(group=pl.col("topic").str.strip_prefix(DEAD))
     yield _gauge(
         "topic_dlq_offset",
         "Messages a group's dead letters have ever got",
@@ -206,9 +206,9 @@ def _exporter(told: Observed) -> Iterator[Family]:
     )
 
 
-def _native(told: Observed) -> Iterator[Family]:
+def _native(observed: Observed) -> Iterator[Family]:
     ready = (pl.col("max_offset") - pl.col("pulled")).alias("ready_messages")
-    pairs = told.pairs.with_columns(ready)
+    pairs = observed.pairs.with_columns(ready)
     for name, meaning, column in (
         ("lag_messages", "Messages a group has not consumed", "lag_messages"),
         ("inflight_messages", "Messages pulled by a group and not consumed", "inflight_messages"),
@@ -247,7 +247,7 @@ def _native(told: Observed) -> Iterator[Family]:
                 },
                 row["dead_lettered"],
             )
-            for row in told.failures.drop_nulls("topic").iter_rows(named=True)
+            for row in observed.failures.drop_nulls("topic").iter_rows(named=True)
         ],
     )
 

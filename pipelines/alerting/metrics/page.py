@@ -76,8 +76,8 @@ class Page:
             except LakeError:
                 self._gold, is_readable = None, False
             process = self._with_database(replace(self._process(), readable={"lake": is_readable}))
-            told = families(self._gold, process, now_us=self._now_us())
-            return text_of(told, series_max=self._series_max)
+            found = families(self._gold, process, now_us=self._now_us())
+            return text_of(found, series_max=self._series_max)
 
     def _read(self) -> Gold | None:
         began_s = time.monotonic()
@@ -111,7 +111,7 @@ class Page:
     def _with_database(self, process: Process) -> Process:
         lake = self._lake.root
         try:
-            told = changes.waiting_count(self._database, lake)
+            waiting = changes.waiting_count(self._database, lake)
             return replace(
                 process,
                 alerts=steps.load(self._database, lake).alerts,
@@ -119,7 +119,7 @@ class Page:
                     Receiver(one.receiver, one.waiting, one.failures)
                     for one in claims.states_of(self._database, lake)
                 ],
-                changes_waiting=told,
+                changes_waiting=waiting,
                 readable={**process.readable, "database": True},
             )
         except StorageError:

@@ -218,6 +218,6 @@ async def tried(channel: Channel | None, notice: Notice) -> Outcome:
         return Failed(Trouble.UNREACHABLE, f"no answer within {channel.timeout_s:g} s")
     except Exception as error:  # noqa: BLE001 - a bug over one notice must not hold up all others
         place = traceback.extract_tb(error.__traceback__)[-1]
-        told = f"{type(error).__name__} at {Path(place.filename).name}:{place.lineno}"
-        _log.error("notice %s cannot be sent: %s", notice.notice_id, told)
-        return Failed(Trouble.REFUSED, f"it cannot be sent: {told}")
+        fault = f"{type(error).__name__} at {Path(place.filename).name}:{place.lineno}"
+        _log.error("notice %s cannot be sent: %s", notice.notice_id, fault)
+        return Failed(Trouble.REFUSED, f"it cannot be sent: {fault}")

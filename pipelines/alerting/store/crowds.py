@@ -45,11 +45,11 @@ def merged(older: Notice, newer: Notice, alerts_max: int) -> Notice:
     A firing alert that only the older one names is not taken over: the newer one names all that
     fire, but for those it counts as left out.
     """
-    told = {alert.fingerprint for alert in newer.alerts}
+    firing = {alert.fingerprint for alert in newer.alerts}
     lacking = [
         alert
         for alert in older.alerts
-        if alert.state is State.RESOLVED and alert.fingerprint not in told
+        if alert.state is State.RESOLVED and alert.fingerprint not in firing
     ]
     room = max(0, alerts_max - len(newer.alerts))
     return replace(

@@ -119,9 +119,9 @@ def take(database: Database, lake: str, step: Step, *, lead: Lead, now_us: int) 
         changes.record(connection, lake, step.entries)
         judgings.record(connection, lake, step.judged, step.rules_gone)
         if step.cursor is not None:
-            told = {name: getattr(step.cursor, name) for name in Cursor.__slots__}
+            values = {name: getattr(step.cursor, name) for name in Cursor.__slots__}
             connection.execute(sa.delete(cursors).where(cursors.c.lake == lake))
-            connection.execute(sa.insert(cursors).values(lake=lake, taken_us=now_us, **told))
+            connection.execute(sa.insert(cursors).values(lake=lake, taken_us=now_us, **values))
 
 
 def digest_of(group_key: str) -> str:
@@ -173,11 +173,11 @@ def _take_groups(connection: sa.Connection, lake: str, step: Step) -> None:
 
 
 def add_notices(
-    connection: sa.Connection, lake: str, told: Sequence[Notice], *, now_us: int
+    connection: sa.Connection, lake: str, given: Sequence[Notice], *, now_us: int
 ) -> int:
     """Put notices into the outbox, but those that were put there before; how many are new."""
     there: set[str] = set()
-    for some in _in_parts([notice.notice_id for notice in told]):
+    for some in _in_parts([notice.notice_id for notice in given]):
         there |= set(
             connection.scalars(
                 sa.select(notices.c.notice_id).where(
@@ -185,7 +185,7 @@ def add_notices(
                 )
             )
         )
-    new = [notice for notice in told if notice.notice_id not in there]
+    new = [notice for notice in given if notice.notice_id not in there]
     rows = [
         {
             "lake": lake,

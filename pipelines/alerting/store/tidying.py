@@ -23,14 +23,14 @@ from pipelines.database.limits import (
 )
 from pipelines.database.tables import Kept, acks, alerts, notices, operations, silences
 
-_TOLD = (Kept.DELIVERED.value, Kept.REPLACED.value, Kept.GIVEN_UP.value)
+_OVER = (Kept.DELIVERED.value, Kept.REPLACED.value, Kept.GIVEN_UP.value)
 
 
 def tidy(database: Database, lake: str, *, now_us: int) -> int:
     """Forget what was kept for long enough; how many rows."""
     with database.writing() as connection:
         is_resolved = (alerts.c.lake == lake) & (alerts.c.state == State.RESOLVED.value)
-        is_told = (notices.c.lake == lake) & notices.c.state.in_(_TOLD)
+        is_over = (notices.c.lake == lake) & notices.c.state.in_(_OVER)
         return (
             _oldest_go(
                 connection,
@@ -39,7 +39,7 @@ def tidy(database: Database, lake: str, *, now_us: int) -> int:
             )
             + _oldest_go(
                 connection,
-                (notices.c.seq, notices.c.ended_us, is_told),
+                (notices.c.seq, notices.c.ended_us, is_over),
                 kept=(NOTICES_KEPT_MAX, now_us - NOTICES_KEPT_US),
             )
             + _acks_without_an_alert(connection, lake)

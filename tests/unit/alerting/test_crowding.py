@@ -26,7 +26,7 @@ def after(
     known = {one.fingerprint: one for one in before}
     changes = [Change(ChangeKind.FIRED, one) for one in now if known.get(one.fingerprint) != one]
     known_to = {one.fingerprint for one in told}
-    return bounded(now, changes, before=known, told=known_to, most=most)
+    return bounded(now, changes, before=known, notified=known_to, most=most)
 
 
 def test_within_the_bounds_everything_is_as_it_was_decided() -> None:
@@ -59,7 +59,7 @@ def test_one_that_was_resolved_and_may_not_begin_again_is_resolved_still() -> No
 
 def test_of_the_resolved_the_oldest_are_forgotten_early_but_never_one_that_somebody_knows() -> None:
     over = [alert(number, over_at_us=number) for number in range(1, 6)]
-    found = after(over, over, told=(over[0],), most=(9, 3))
+    found = after(over, over, notified=(over[0],), most=(9, 3))
     assert [one.labels["group"] for one in found.alerts] == ["g1", "g4", "g5"]
     assert {(one.kind, one.alert.labels["group"]) for one in found.changes} == {
         (ChangeKind.FORGOTTEN, "g2"),
