@@ -36,7 +36,7 @@ class State(StrEnum):
     FIRING = "FIRING"
     RESOLVED = "RESOLVED"
     NO_DATA = "NO_DATA"
-    """Nothing was told that the condition could be judged by."""
+    """Nothing was reported by which the condition could be judged."""
     EVAL_ERROR = "EVAL_ERROR"
     """The rule could not be evaluated."""
     WITHHELD = "WITHHELD"
@@ -63,8 +63,8 @@ class Signal:
 
 @dataclass(frozen=True, slots=True)
 class Course:
-    """What the life cycle remembers of an alert, beside what is told. Times are µs of a clock that
-    no step of another one moves (`steady`)."""
+    """What the life cycle remembers of an alert, beside what notices show. Times are µs of a clock
+    that no change of the wall clock moves (`steady`)."""
 
     holds: bool = True
     """Does the condition hold, as far as anybody knows?"""
@@ -104,12 +104,12 @@ class Alert:
     course: Course = Course()
     """To be stored with it: without, a restart would begin its waits anew."""
     muted: str = ""
-    """Why nobody is told of it now, while it fires; empty: who should be is told."""
+    """Why nobody is notified of it now, while it fires; empty: its receivers are notified."""
 
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """What one receiver is to be told of one group of alerts: the outbox delivers it."""
+    """A notification for one receiver about one group of alerts: the outbox delivers it."""
 
     notice_id: str
     """The same for the same notice, whoever makes it, and however often."""
@@ -134,6 +134,6 @@ class Notice:
 
 
 def fingerprint_of(rule: str, labels: Mapping[str, str]) -> str:
-    """Sixteen hexadecimal digits that tell this alert from all others."""
+    """Sixteen hexadecimal digits that identify this alert."""
     identity = json.dumps([rule, sorted(labels.items())])
     return hashlib.sha256(identity.encode()).hexdigest()[:16]

@@ -65,7 +65,7 @@ class Life(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """The process that keeps alerts up to date, as the store tells of it."""
+    """The process that keeps alerts up to date, as the store knows it."""
 
     life: Life
     holder: str = ""
@@ -201,8 +201,8 @@ class AlertBoard:
             return self._board(process)
 
     def judged(self, rules: Collection[str]) -> dict[str, JudgedRule]:
-        """How these rules fared when they were judged last; none of them while the database does
-        not answer, which `look` tells.
+        """How these rules fared when they were last judged; empty while the database does not
+        answer, which `look` reports.
         """
         with self._lock:
             if self._database is None or self._away_us is not None:

@@ -131,7 +131,8 @@ def run_process(
         list[Path] | None, typer.Option(help="File or folder of rules; else those shipped.")
     ] = None,
     receivers: Annotated[
-        Path | None, typer.Option(help="File of receivers and routes; without it nobody is told.")
+        Path | None,
+        typer.Option(help="File of receivers and routes; without it nobody is notified."),
     ] = None,
     database: DatabaseOption = None,
     objectives: Annotated[
@@ -149,7 +150,7 @@ def run_process(
         bool, typer.Option("--metrics-queues", help="Tell the lag of each queue, too.")
     ] = False,
 ) -> None:
-    """Watch the gold of a lake and tell people, until stopped. Of several processes one leads."""
+    """Watch the gold of a lake and notify people, until stopped. Of several processes one leads."""
     import asyncio
     import logging
 

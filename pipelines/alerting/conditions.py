@@ -115,7 +115,7 @@ class _Value:
     kind: str
     says: str
     unit_us: int | None = None
-    """Of a number: µs that one of it stands for, when its column's name tells a unit."""
+    """Of a number: how many µs one of it stands for, when its column's name has a unit."""
     column: Column | None = None
     literal: str | None = None
     """Of a text that was written down."""

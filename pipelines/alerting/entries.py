@@ -37,7 +37,7 @@ class Entry:
     """As of alerts, or INACTIVE."""
     reason: str
     muted: str
-    """Why nobody is told; empty: who should be is told."""
+    """Why nobody is notified; empty: its receivers are notified."""
     is_flapping: bool
     summary: str
     evidence: str

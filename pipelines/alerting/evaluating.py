@@ -60,7 +60,7 @@ class Looked:
     unreadable: Mapping[str, str] = field(default_factory=dict)
     """Why tables could not be read."""
     reached: tuple[Reached, ...] = ()
-    """Who tells, and how often, where it is from outside."""
+    """The emitters and, of those that poll from outside, how often they do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ class Signals:
 
 @dataclass(frozen=True, slots=True)
 class NoData:
-    """Nothing was told that the rule could be judged by."""
+    """Nothing was reported by which the rule could be judged."""
 
     reason: str
 

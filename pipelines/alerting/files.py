@@ -22,7 +22,7 @@ SHIPPED: Final = Path(__file__).parent / "shipped"
 
 
 ROUTING: Final = SHIPPED / "routing" / "default.toml"
-"""Who is told, and what mutes what, unless somebody says otherwise."""
+"""Default file of receivers, routes and inhibitions."""
 
 
 def shipped_files() -> list[Path]:

@@ -47,7 +47,7 @@ from pipelines.reading.reading import LOOK_BACK, STATE_KEYS, OpenTables, Reading
 from pipelines.reading.trust import Trust
 
 ROWS_MAX: Final = 2_000_000
-"""Of one table in one look: more is told as a table that cannot be read."""
+"""Rows of one table in one look: a table with more counts as one that cannot be read."""
 _NEVER: Final = datetime.fromtimestamp(0, UTC)
 GONE_MAX: Final = 10_000
 """Ended groups and queues that are looked through for alerts about them."""

@@ -39,19 +39,19 @@ from pipelines.alerting.rules import Rule, Severity
 from pipelines.alerting.silences import Silence, active, silenced_by
 
 GROUPS_MAX: Final = 50
-"""Groups of a route that are told apart; of more, the worst."""
+"""Groups of a route that are notified separately; of more, the worst."""
 
 _FIRES: Final = "fires"
 _FLAPS: Final = "flaps"
 _LEFT_OUT: Final = "left out"
-_ELSEWHERE: Final = "it is told elsewhere since its labels, or the routes, were changed"
+_ELSEWHERE: Final = "it is notified elsewhere since its labels, or the routes, were changed"
 _SEVERITIES: Final = {severity.value: rank for rank, severity in enumerate(Severity)}
 _QUIET: Final = (State.PENDING, State.RESOLVED)
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Alerts of one route with equal labels, and what its receiver has been told of them."""
+    """Alerts of one route with equal labels, and what its receiver was sent about them."""
 
     key: str
     receiver: str
@@ -76,7 +76,7 @@ class Grouped:
     groups: Mapping[str, Group]
     notices: tuple[Notice, ...]
     muted: Mapping[str, str]
-    """Fingerprints of alerts of which nobody is told now, and why: for pages."""
+    """Fingerprints of alerts of which nobody is notified now, and why: for pages."""
 
 
 @dataclass(slots=True)
@@ -86,12 +86,12 @@ class _Members:
     route: Route
     labels: Mapping[str, str]
     firing: list[Alert] = field(default_factory=list)
-    """Those that somebody is to be told of."""
+    """Those that somebody is to be notified of."""
     muted: set[str] = field(default_factory=set)
     over: dict[str, Alert] = field(default_factory=dict)
     """Those that fire no more, by fingerprint."""
     has_left: bool = False
-    """Is one of these told elsewhere? Then its end here is told first."""
+    """Whether another group notifies one of these: then its end is sent here first."""
 
     def add(self, alert: Alert, muted: Mapping[str, str]) -> None:
         """One alert more."""
@@ -118,7 +118,7 @@ def step(
     rules: Mapping[str, Rule] = MappingProxyType({}),
     now_us: int,
 ) -> Grouped:
-    """The groups after a look at all alerts, and whom to tell what.
+    """Groups after a look at all alerts, and the notices to send.
 
     rules: by name; what a notice names gets the texts of its rule, with the figures of this moment.
     """
@@ -235,7 +235,7 @@ def _rest_key(route: Route) -> str:
 
 
 def _key(route: Route, labels: Mapping[str, str]) -> str:
-    """What tells a group from all others: whom it is told to, by which route, and its labels."""
+    """What identifies a group: its receiver, its route, and its labels."""
     matchers = ",".join(str(one) for one in route.matchers)
     return f"{route.receiver}/{{{matchers}}}:{json.dumps(labels, sort_keys=True)}"
 

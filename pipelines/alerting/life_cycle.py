@@ -54,7 +54,7 @@ FLAPPING: Final = "flapping: it changed 4 times within 30 min, and is held until
 KEPT_FOR_US: Final = 30 * MINUTE_US
 """An alert that was resolved is remembered for so long: whether it flaps is seen by it."""
 PATIENCE_US: Final = 2 * MINUTE_US
-"""So long a rule must have been impossible to judge before that is told."""
+"""How long a rule must have been impossible to judge before that is reported."""
 OF_RULE: Final = (State.NO_DATA, State.EVAL_ERROR, State.WITHHELD)
 """What an alert about a rule is in, in the place of FIRING."""
 
@@ -74,7 +74,7 @@ class ChangeKind(StrEnum):
     RESTED = "RESTED"
     """It flaps no more."""
     MUTED = "MUTED"
-    """Nobody is told of it: it is silenced, or another one makes it needless."""
+    """Nobody is notified of it: it is silenced, or another one makes it needless."""
     UNMUTED = "UNMUTED"
     NOTED = "NOTED"
     """Its state is the same; what is remembered of it is not."""

@@ -97,7 +97,7 @@ class Linked:
 
 
 class NoReceivers:
-    """No file: alerts live, and are told to nobody."""
+    """No file: alerts live, and nobody is notified."""
 
     @property
     def files(self) -> Sequence[Path]:
@@ -114,7 +114,9 @@ def routing_in(file: str, receivers: Receivers) -> Routing:
     document = receivers.routing
     if document is None:
         if len(names) != 1:
-            raise ConfigError("routing", len(names), "a table that says who is told what", file)
+            raise ConfigError(
+                "routing", len(names), "a table that says who is notified of what", file
+            )
         document = {"receiver": names[0]}
     if "inhibit" not in document:
         document = document | {"inhibit": _shipped_inhibitions()}
@@ -166,8 +168,8 @@ def _with_all_named(receivers: Receivers, routing: Routing) -> Routing:
 
 
 def _check_that_alerts_outlast_pauses(file: str, receivers: Receivers, routing: Routing) -> None:
-    """What goes on is told to Alertmanager again before it takes it for ended, one notice lost or
-    late.
+    """What goes on is sent to Alertmanager again before it counts it as ended, even when one notice
+    is lost or late.
     """
     for one in receivers.receivers:
         if not isinstance(one, Alertmanager):

@@ -42,7 +42,7 @@ def bounded(
 ) -> Bounded:
     """The alerts of a step, and its changes, within bounds.
 
-    before: the alerts before it, by fingerprint. told: fingerprints that some receiver knows.
+    before: the alerts before it, by fingerprint. notified: fingerprints that some receiver knows.
     most: how many may be open, and how many may be remembered as resolved.
     """
     open_max, resolved_max = most

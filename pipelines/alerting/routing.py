@@ -10,7 +10,7 @@ Place in the walk: a document (TOML that somebody has read) → routing → grou
     continue = true                         # the routes after it are asked as well
     [[inhibit]]
     source = ['alertname="BrokerSilent"']   # while one of these fires,
-    target = ['broker!=""']                 # nobody is told of these,
+    target = ['broker!=""']                 # nobody is notified of these,
     equal = ["cluster", "broker"]           # if both have these labels alike
 
 Invariant: of a document with faults nothing is taken; each names file, place, key, value and what
@@ -38,7 +38,7 @@ from pipelines.alerting.rules import Fault
 from pipelines.base.settings import DAY_US, HOUR_US, MINUTE_US, SECOND_US
 
 INTERVAL_MAX_US: Final = 15 * MINUTE_US
-"""A group is told again within half the time for which what was resolved is remembered."""
+"""A group is notified again within half the time for which a resolved alert is remembered."""
 NAMED_MAX: Final = 10_000
 """Alerts that one notice may be asked to name."""
 
@@ -53,15 +53,15 @@ class Route:
     """Are the routes after it asked as well?"""
     group_by: tuple[str, ...] = ("cluster", "group", ALERT_NAME)
     group_wait_us: int = 30 * SECOND_US
-    """From the first alert of a group to its first notice: what comes with it is told with it."""
+    """From the first alert of a group to its first notice, which has all that came meanwhile."""
     group_interval_us: int = 5 * MINUTE_US
     """From a notice of a group to the next one, when something has changed."""
     repeat_interval_us: int = 4 * HOUR_US
     """From a notice to the next one, when nothing has."""
     send_resolved: bool = True
     alerts_max: int = 50
-    """So many alerts of a group are named in a notice; of the others their number is told. A
-    receiver that opens and closes each alert by itself must be told all: 10000."""
+    """How many alerts of a group a notice names; the others are counted. A receiver that opens and
+    closes each alert by itself needs all: 10000."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,8 +112,8 @@ class CheckedRouting:
 def inhibited(firing: Iterable[Alert], inhibitions: Sequence[Inhibition]) -> dict[str, str]:
     """Fingerprints of the alerts that others make needless, and the name of one of these.
 
-    Only what fires makes others needless, not that its rule cannot be judged; and nothing that is
-    needless itself by an inhibition before: so each chain ends at one that somebody is told of.
+    Only what fires makes others needless, not that its rule cannot be judged; and nothing that an
+    earlier inhibition makes needless itself: so each chain ends at an alert that is sent.
     """
     labelled = [(alert, labels_of(alert)) for alert in firing]
     found: dict[str, str] = {}
@@ -208,7 +208,7 @@ class _Given:
         """A route without its matchers; what it does not say is as in `usual`."""
         receiver = entry.get("receiver", usual.receiver)
         if not isinstance(receiver, str) or not receiver:
-            self.fault(entry, "receiver", place, "must name who is told")
+            self.fault(entry, "receiver", place, "must name who is notified")
         elif self._receivers is not None and receiver not in self._receivers:
             there = dict.fromkeys(self._receivers)
             self.fault(entry, "receiver", place, unknown_name(receiver, there, "receiver"))

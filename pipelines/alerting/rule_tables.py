@@ -45,7 +45,7 @@ EMITTERS: Final = GoldTable(
         must("emitter", STRING, "who reports"),
         must("judged_to", TIMESTAMP, "data time up to which it has been judged"),
         must("age_ms", LONG, "the present moment minus judged_to"),
-        must("is_silent", BOOLEAN, "does it tell nothing about now any more?"),
+        must("is_silent", BOOLEAN, "does it report nothing about now any more?"),
         must("is_ahead", BOOLEAN, "is its clock ahead of that of the lake?"),
         Column("reason", STRING, "why nothing is known of it, in words; null when something is"),
     ),
@@ -82,7 +82,7 @@ JOB_RUNS: Final = GoldTable(
         must("planned_at", TIMESTAMP, "when it was to begin"),
         must("opened_at", TIMESTAMP, "since when it is so"),
         must("evidence", STRING, "what happened, in a sentence"),
-        Column("last_lines", STRING, "the last lines that its executor told; null: none"),
+        Column("last_lines", STRING, "the last lines that its executor reported; null: none"),
     ),
     ("job_id", "outcome", "run"),
 )  # fmt: skip
@@ -130,13 +130,12 @@ DERIVED: Final = (RETRY_RATES, OBJECTIVE_BURN)
 OF_THE_PRESENT: Final = (EMITTERS, PIPELINE, JOB_RUNS, *DERIVED)
 """Nobody records them: rules about them are not played over the past."""
 OF_THE_LAKE: Final = (EMITTERS, PIPELINE, JOB_RUNS, *CHECK_TABLES, EMITTER_HEALTH)
-"""They tell of silence, of facts that are missing, and of checks that failed: none of that hides
-them."""
+"""They report silence, missing facts, and failed checks: none of that hides them."""
 
 _TIMES: Final = ("observed_at", "seq", "seq_to")
 _PLACE: Final = ("cluster", "broker", "group", "topic", "queue_id")
 _ABOUT: Final = {"lag_causes": ("emitter", "group"), "dq_results": ("expectation",)}
-"""Whose newest rows are told together, where it is not each key's own."""
+"""Keys whose newest rows are read together, where that is not each key's own."""
 _UNKNOWN: Final = {
     "group_state": (
         "state = 'WITHHELD' or (state = 'UNKNOWN' and lag_at_least_messages is null "
@@ -156,9 +155,9 @@ class Watched:
     table: GoldTable
     shape: Shape
     identity: tuple[str, ...]
-    """Of a state: what has one, whose newest rows are told together; of intervals: the window."""
+    """Of a state: the key whose newest rows are read together; of intervals: the window."""
     parts: tuple[str, ...]
-    """What tells its rows of one moment apart, identity included."""
+    """What distinguishes its rows of one moment, identity included."""
     unknown: str | None
     """The condition that says of a row that nothing is known; None: there are none such."""
 
@@ -169,7 +168,7 @@ class Watched:
 
     @property
     def is_of_lake(self) -> bool:
-        """Does it tell of the lake itself, silence included?"""
+        """Whether it is about the lake itself, silence included."""
         return self.table in OF_THE_LAKE
 
     @property

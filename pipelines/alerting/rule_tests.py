@@ -57,7 +57,7 @@ class Case:
     rows: Mapping[str, pl.DataFrame]
     expected: tuple[Expected, ...]
     silent: tuple[tuple[str, int, int], ...] = ()
-    """Emitters, and from when until when they tell nothing."""
+    """Emitters, and from when until when they report nothing."""
     gone: tuple[tuple[int, Mapping[str, str]], ...] = ()
     """From when on something is not there any more."""
 

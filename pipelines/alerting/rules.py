@@ -73,7 +73,7 @@ class Policy(StrEnum):
     TELL = "tell"
     """An alert of its own says so, once it has lasted."""
     KEEP = "keep"
-    """What is known stays as it is, and nobody is told."""
+    """What is known stays as it is, and nobody is notified."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +214,7 @@ _KEYS: Final = (
 
 
 class _Given:
-    """One entry of a document, read key by key; faults are gathered, so that all are told."""
+    """One entry of a document, read key by key; faults are gathered, so that all are shown."""
 
     def __init__(self, file: str, number: int, entry: object) -> None:
         self._file = file
@@ -338,7 +338,7 @@ class _Given:
             what = f"is missing: rows of {', '.join(tables)} are events: say how long they count"
             self._fault("within", f"{what}, like 10m")
         if found and shapes == {Shape.STATE}:
-            what = f"rows of {', '.join(tables)} tell a state: the newest counts; leave it out"
+            what = f"rows of {', '.join(tables)} are a state: the newest counts; leave it out"
             self._fault("within", what)
         return found
 

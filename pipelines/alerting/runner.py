@@ -84,7 +84,7 @@ class Places(Protocol):
         ...
 
     def read(self) -> NotificationSettings | None:
-        """What the files say; None when nobody is to be told."""
+        """The settings in the files; None when nobody is to be notified."""
         ...
 
 
@@ -180,7 +180,7 @@ class Alerting:
         return len(self._rules.rules)
 
     async def run(self, until: asyncio.Event) -> None:
-        """Look, decide and tell until told to stop."""
+        """Look, decide and notify until asked to stop."""
         loop = asyncio.get_running_loop()
         delivering: asyncio.Task[None] | None = None
         staying = asyncio.create_task(self._stay(until))
@@ -219,7 +219,7 @@ class Alerting:
                 await loop.run_in_executor(None, staying)
 
     def look(self) -> bool:
-        """Look once; was somebody to be told something new?"""
+        """Look once; whether there was something new to send."""
         began_s = time.monotonic()
         try:
             return self._look()
@@ -337,10 +337,10 @@ class Alerting:
         return replace(step, judged=judged, rules_gone=gone)
 
     def _decided(self, state: _State, now_us: int) -> tuple[Decided, tuple[str, int] | None]:
-        """What follows from gold as it is now, and which cycle that was; None: no cycle was read.
+        """What follows from gold as it is now, and of which cycle; None: no cycle was read.
 
-        While the lake cannot be read, what is said of it is judged by the cycle that was read last:
-        how old gold is can be said without it, and is what people must be told then.
+        While the lake cannot be read, the rules about the lake itself are judged by the cycle that
+        was read last: the age of gold is known without it, and is what people must learn then.
         """
         rules: Sequence[Rule] = self._rules.rules
         place = None

@@ -76,10 +76,10 @@ async def watch(
     objectives: Path | None = None,
     ready: Callable[[str], None] = lambda _address: None,
 ) -> None:
-    """Watch a lake until told to stop, or for so many seconds. Raises ConfigError for files that
-    are wrong at the start; later they are told, and what was in force stays. objectives: the file
-    of what groups should keep; None: nobody has given any. metrics: None serves
-    none; ready: told the address that they are served at, empty for none.
+    """Watch a lake until asked to stop, or for so many seconds. Raises ConfigError for files that
+    are wrong at the start; later ones are reported, and what was in force stays. objectives: the
+    file of what groups should keep; None: nobody has given any. metrics: None serves none; ready:
+    gets the address that they are served at, empty for none.
     """
     faults = read_rules(rule_files(rules)).faults
     if faults:

@@ -84,7 +84,7 @@ class Recurring:
         back = moment_at(begin_us).astimezone(zone)
         if back.replace(tzinfo=None) == shown.replace(tzinfo=None):
             return begin_us
-        # The clock leaps over it: the offsets before and after the leap tell how far. It leaps at
+        # The clock leaps over it: the offsets before and after the leap show how far. It leaps at
         # the moment that the offset after it makes of the time asked for, and as much before.
         after = shown.replace(fold=1).utcoffset() or timedelta()
         before = shown.utcoffset() or timedelta()
@@ -105,7 +105,7 @@ def _leap_us(zone: ZoneInfo, low_us: int, high_us: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Silence:
-    """Of which alerts nobody is told, when, and who said so."""
+    """Which alerts nobody is notified of, when, and who said so."""
 
     silence_id: str
     matchers: tuple[Matcher, ...]

@@ -27,7 +27,7 @@ _OF_HISTORY = (
     ChangeKind.BEGUN, ChangeKind.FIRED, ChangeKind.RESOLVED, ChangeKind.DROPPED,
     ChangeKind.FLAPPING, ChangeKind.RESTED, ChangeKind.MUTED, ChangeKind.UNMUTED,
 )  # fmt: skip
-"""The changes of which history tells."""
+"""The changes that history records."""
 
 
 def known_of(held: Held) -> Known:

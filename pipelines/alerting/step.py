@@ -50,7 +50,7 @@ class Decided:
     outcomes: Mapping[str, Outcome] = field(default_factory=dict)
     """Of the rules that were judged, by name."""
     muted: Mapping[str, str] = field(default_factory=dict)
-    """Fingerprints of alerts of which nobody is told now, and why."""
+    """Fingerprints of alerts of which nobody is notified now, and why."""
     left_out: Mapping[str, int] = field(default_factory=dict)
     """How many alerts of which rules did not begin, since too many are open."""
 
@@ -65,12 +65,12 @@ def judge(
     owners: Sequence[Owned] = (),
     answering: Answering = answered,
 ) -> Decided:
-    """Hold the rules in force against a look at gold; nobody is told yet.
+    """Judge the rules in force by a look at gold; nobody is notified yet.
 
-    of_lake_alone: gold is as it was, only what is said of the lake itself is judged, for that
-    changes with the clock. So it is while gold is made anew: what it tells of the past ends nothing
-    that goes on, and what was told then is not told again. owners: whose alerts are where their
-    rules name nobody. answering: what works out the queries of rules.
+    of_lake_alone: gold is as it was, and only rules about the lake itself are judged, for these
+    change with the clock. So it is while gold is made anew: its rows of the past end nothing that
+    goes on, and no notice is sent twice. owners: who owns alerts whose rules name nobody.
+    answering: what works out the queries of rules.
     """
     clock = known.clock.advanced(looked.data_us, now_us)
     of_lake_alone = of_lake_alone or clock.is_of_the_past
@@ -123,7 +123,7 @@ def notify(
     silences: Iterable[Silence],
     now_us: int,
 ) -> Decided:
-    """The same step, with whom to tell what by now."""
+    """The same step, with the notices to send by now."""
     known = decided.known
     grouped = grouping.step(
         known.groups,
@@ -146,8 +146,8 @@ def notify(
 def _with_muted(
     alerts: Sequence[Alert], muted: Mapping[str, str]
 ) -> tuple[tuple[Alert, ...], list[Change]]:
-    """The alerts with why nobody is told of them. One that fires no more is told as over, muted or
-    not: of it nothing changes here."""
+    """The alerts with why nobody is notified of them. One that fires no more is sent as over, muted
+    or not: nothing changes for it here."""
     kept: list[Alert] = []
     changes: list[Change] = []
     for alert in alerts:

@@ -136,7 +136,7 @@ def _figure(name: str, value: Figure) -> str:
 
 
 def _said(shown: ShownAlert, now_us: int) -> Iterator[str]:
-    """What people said, and who is told."""
+    """What people said, and who is notified."""
     if shown.ack is not None:
         comment = f": {_line(shown.ack.comment)}" if shown.ack.comment else ""
         yield _field(
@@ -145,7 +145,7 @@ def _said(shown: ShownAlert, now_us: int) -> Iterator[str]:
     for silence in shown.silences:
         yield _field("silenced", silence_in_words(silence, now_us))
     if shown.alert.muted:
-        yield _field("told", f"nobody now: {_line(shown.alert.muted)}")
+        yield _field("notified", f"nobody now: {_line(shown.alert.muted)}")
 
 
 def _judged(judged: JudgedRule, now_us: int) -> str:

@@ -90,7 +90,7 @@ def _plural(value: Any, noun: str) -> str:
 
 
 def _client(value: object) -> str:
-    """A client by what tells it apart."""
+    """A client by what identifies it."""
     return client(None if value is None else str(value))
 
 
@@ -111,7 +111,7 @@ def _spoken(value: object) -> str:
 
 
 def _is_observed(emitter: object) -> bool:
-    """Does the emitter of this name tell of a broker from outside?"""
+    """Whether the emitter of this name reports a broker from outside."""
     return isinstance(emitter, str) and is_observer(emitter)
 
 
@@ -151,7 +151,7 @@ def _template(text: str) -> Template:
 
 
 class _Labels(dict[str, str]):
-    """Labels by name; one that the alert lacks, as its row told none, is an empty text."""
+    """Labels by name; one that the alert lacks, as its row has none, is an empty text."""
 
     def __missing__(self, _name: str) -> str:
         return ""

@@ -30,7 +30,7 @@ NEVER: Final = "0001-01-01T00:00:00Z"
 """How version 4 says that an alert has no end yet."""
 
 FIGURES_CHARS_MAX: Final = 500
-"""As much of the figures as other channels tell."""
+"""As much of the figures as other channels show."""
 
 _NOT_IN_NAMES: Final = re.compile(r"[^a-zA-Z0-9_]")
 

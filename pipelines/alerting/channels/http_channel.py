@@ -29,7 +29,7 @@ ANSWER_S: Final = 1.0
 
 
 class HttpChannel:
-    """One receiver that is told by HTTP."""
+    """One receiver that is notified by HTTP."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class HttpChannel:
         threads: Executor,
         names: Callable[[str, int], list[str]] = look_up,
     ) -> None:
-        """encode: the requests that tell a notice, in order. names: the addresses of a name."""
+        """encode: the requests that send a notice, in order. names: the addresses of a name."""
         self.timeout_s: Final = timeout_s
         self._encode = encode
         self._hosts = hosts

@@ -61,7 +61,7 @@ def shortened_to(bytes_max: int, encode: Encode) -> Callable[[Notice], list[Http
 
 
 def in_parts_of(bytes_max: int, encode: Encode) -> Callable[[Notice], list[HttpRequest]]:
-    """As many requests as are needed for all alerts: told again, each is the same alert."""
+    """As many requests as all alerts need: sent again, each is the same alert."""
 
     def requests(notice: Notice) -> list[HttpRequest]:
         request = encode(notice)

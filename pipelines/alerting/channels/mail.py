@@ -43,7 +43,7 @@ class MailSettings:
 def mail(
     notice: Notice, settings: MailSettings, *, page: tuple[str, bytes] | None = None
 ) -> EmailMessage:
-    """The mail that tells a notice. page: name and bytes of an HTML file that goes with it."""
+    """The mail that sends a notice. page: name and bytes of an HTML file that goes with it."""
     message = EmailMessage(policy=SMTP)
     domain = settings.sender.rpartition("@")[2]
     shown = worst_first(notice.alerts)[:ALERTS_MAX]

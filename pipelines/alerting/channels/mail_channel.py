@@ -52,7 +52,7 @@ class MailServer:
 
 
 class MailChannel:
-    """One receiver that is told by mail."""
+    """One receiver that is notified by mail."""
 
     def __init__(
         self,

@@ -46,7 +46,7 @@ _WORST_FIRST: Final = ("critical", "error", "warning", "info")
 
 @dataclass(frozen=True, slots=True)
 class PagerDutySettings:
-    """Which service to tell."""
+    """The service to notify."""
 
     url: Secret
     routing_key: Secret

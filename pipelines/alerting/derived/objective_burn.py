@@ -38,7 +38,7 @@ WINDOWS: Final = {"5m": 1, "30m": 6, "1h": 12, "6h": 72}
 """Slots of each window."""
 SLOTS: Final = max(WINDOWS.values())
 _HELD: Final = -(-int(LOOK_BACK.total_seconds()) // SPAN_S)
-"""A queue that is told no more is gone after so many slots: gold tells each in its look-back."""
+"""A queue without a row for so many slots is gone: gold has a row of each in its look-back."""
 _KEY: Final = ("emitter", "cluster", "broker", "group", "topic", "queue_id")
 
 

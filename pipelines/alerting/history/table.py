@@ -87,7 +87,7 @@ class HistoryTable:
                 f"{self._address} takes no changes of alerts ({first_line(error)}): they wait in "
                 "the database"
             ) from error
-        shorten([self._log])  # Where that fails nothing is lost: the maintainer tries, and tells.
+        shorten([self._log])  # A failure here loses nothing: the maintainer tries, and reports it.
 
     def _opened(self, *, was_there: bool) -> DeltaTable:
         if not self._lake.exists(self._address):

@@ -34,8 +34,8 @@ class Rebalances:
         self._has_begun = False
 
     def count(self, followed: Followed, reading: Reading, groups: pl.DataFrame) -> pl.DataFrame:
-        """By cluster, broker and group: changes so far. Those of groups that gold has no state of
-        any more are told no longer.
+        """By cluster, broker and group: changes so far. A group that gold has no state of any more
+        is left out.
         """
         present = reading.moment.present
         assert present is not None, "there is gold"

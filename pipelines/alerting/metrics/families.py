@@ -52,7 +52,7 @@ class Gold:
     """Of groups with failures within a day: cluster, broker, group, sent_back, dead_lettered,
     overdue; None: no message has ever failed."""
     observed: Observed | None = None
-    """What brokers of others would tell; None: none is observed."""
+    """The figures of observed brokers; None: none is observed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,13 +213,13 @@ def _of_pipeline(gold: Gold, now_us: int) -> Iterator[Family]:
     )
     yield _gauge(
         "collect_seconds",
-        "How long it took to read what this page tells of gold: once a cycle.",
+        "How long it took to read what this page shows of gold: once a cycle.",
         [({}, gold.collect_s)],
     )
     silent, there = moment.silent, moment.there
     yield _gauge(
         "emitter_silence_seconds",
-        "How long an emitter has told nothing: how far it was judged, before the present.",
+        "How long an emitter has reported nothing: how far it was judged, before the present.",
         [
             (_of_emitter(one.emitter), (micros(present) - micros(one.judged_to)) / SECOND_US)
             for one in there

@@ -62,7 +62,7 @@ class Observing:
     )
 
     def look(self, reading: Reading, lag: pl.DataFrame, groups: pl.DataFrame) -> Observed | None:
-        """What there is to tell; None where no broker is observed."""
+        """The figures of observed brokers; None where none is observed."""
         present = reading.moment.present
         if present is None or not reading.moment.is_observed:
             return None

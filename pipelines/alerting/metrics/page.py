@@ -35,7 +35,7 @@ from pipelines.staging.facts import SHIPPER_SUFFIX
 SERIES_MAX: Final = 20_000
 """Of one family in a scrape; the others are counted in `tidemark_metric_series_left_out`."""
 FAILED_WITHIN: Final = timedelta(hours=25)
-"""Of a group without failures for longer, nothing is told of failures."""
+"""A group without failures for longer has no figures of failures."""
 SHIPPED_WITHIN: Final = timedelta(minutes=2)
 """An emitter that has shipped nothing for longer has no delay: it is silent."""
 
@@ -53,7 +53,7 @@ class Page:
         queues: bool = False,
         series_max: int = SERIES_MAX,
     ) -> None:
-        """process: what the process knows of itself. queues: tell the lag of each queue as well."""
+        """process: what the process knows of itself. queues: also show the lag of each queue."""
         self._lake = lake
         self._tables = OpenTables(lake)
         self._followed = Followed()

@@ -93,9 +93,9 @@ class _Answering:
             return 404, "there is /metrics\n"
         try:
             return 200, await asyncio.to_thread(self._page)
-        except Exception:  # noqa: BLE001 - a scrape must not end alerting; the log tells it
+        except Exception:  # noqa: BLE001 - a scrape must not end alerting; the log has it
             _log.exception("a scrape cannot be answered")
-            return 500, "it cannot be told now; the log says why\n"
+            return 500, "the figures cannot be read now; the log says why\n"
 
 
 def _name(host: str) -> str:

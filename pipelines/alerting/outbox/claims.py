@@ -193,7 +193,7 @@ def settle(
 
 
 def states_of(database: Database, lake: str) -> tuple[ReceiverState, ...]:
-    """Every receiver that was ever told something, and what waits for it."""
+    """Every receiver that ever got a notice, and what waits for it."""
     waits = notices.c.state.in_(_OPEN)
     with database.reading() as connection:
         counted = connection.execute(

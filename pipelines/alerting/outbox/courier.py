@@ -99,7 +99,7 @@ class Courier:
         self.wake()
 
     async def run(self, until: asyncio.Event) -> None:
-        """Deliver until told to stop; what is under way then is brought to its end."""
+        """Deliver until asked to stop; what is under way then is brought to its end."""
         stopping = asyncio.create_task(until.wait())
         stopping.add_done_callback(lambda _: self.wake())
         failures = 0

@@ -40,7 +40,7 @@ def replacements(queue: Sequence[Waiting], waiting_max: int) -> list[tuple[int, 
 
 
 def merged(older: Notice, newer: Notice, alerts_max: int) -> Notice:
-    """The newer notice with the alerts that the older one would have told to be resolved.
+    """The newer notice with the alerts that the older one would have reported as resolved.
 
     A firing alert that only the older one names is not taken over: the newer one names all that
     fire, but for those it counts as left out.

@@ -21,7 +21,7 @@ from pipelines.database.upserts import upsert
 
 @dataclass(frozen=True, slots=True)
 class Silence:
-    """Alerts that match are not told of from one moment to another."""
+    """Nobody is notified of alerts that match, from one moment to another."""
 
     silence_id: str
     author: str

@@ -60,12 +60,12 @@ class Step:
     alerts: Sequence[Alert] = ()
     """New ones, and those that are not as they were."""
     forgotten: Collection[str] = ()
-    """Fingerprints of alerts that are no more, and were never told."""
+    """Fingerprints of alerts that are no more, and that no notice ever named."""
     groups: Mapping[GroupAt, str] = field(default_factory=dict)
     """New states of groups, opaque JSON."""
     ended_groups: Collection[GroupAt] = ()
     notices: Sequence[Notice] = ()
-    """In the order in which they are to be told."""
+    """In the order in which they are to be sent."""
     cursor: Cursor | None = None
     """Decided up to here; None leaves it where it is."""
     entries: Sequence[Entry] = ()
@@ -236,7 +236,7 @@ def _make_room(connection: sa.Connection, lake: str, receiver: str, *, now_us: i
             .values(
                 state=Kept.REPLACED.value,
                 ended_us=now_us,
-                last_error=f"{WAITING_MAX} waited: {both.notice_id} tells what this one would have",
+                last_error=f"{WAITING_MAX} waited: {both.notice_id} says what this one would have",
             )
         )
     if pairs:

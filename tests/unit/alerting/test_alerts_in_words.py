@@ -66,7 +66,7 @@ StalledWindow: payments stands
   acked       by ann at 2026-03-01 11:59:00 UTC: on it
   silenced    ab12  active until 2026-03-01 13:00:00 UTC (1 h left)  group="payments"  \
 bob: a release
-  told        nobody now: inhibited by PipelineLate
+  notified    nobody now: inhibited by PipelineLate
   rule        judged at 2026-03-01 12:00:00 UTC: 3 rows
   id          {ALERT.fingerprint}"""
     )

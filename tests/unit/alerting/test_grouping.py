@@ -353,7 +353,7 @@ def test_routing_is_read_from_a_document_and_routes_take_on_what_they_do_not_say
 @pytest.mark.parametrize(
     ("keys", "said"),
     [
-        ({"receiver": None}, "routing.toml: receiver: must name who is told"),
+        ({"receiver": None}, "routing.toml: receiver: must name who is notified"),
         ({"receiver": "male"}, "receiver = 'male': there is no receiver 'male'; near it: mail"),
         ({"group_wait": "soon"}, "group_wait = 'soon': must be a span of time like 30s"),
         ({"group_interval": "16m"}, "at most 15 minutes"),

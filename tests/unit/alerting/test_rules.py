@@ -50,7 +50,7 @@ def test_a_rule_says_little_when_it_means_what_is_usual() -> None:
         ({"for": "five minutes"}, "for = 'five minutes': must be a span of time like 30s"),
         ({"for": "30d"}, "for = '30d': must be a span of time"),
         ({"for": 5}, "for = 5: must be a text"),
-        ({"within": "5m"}, "within = '5m': rows of group_state tell a state"),
+        ({"within": "5m"}, "within = '5m': rows of group_state are a state"),
         ({"table": "dead_letters", "when": "true", "annotations": {"summary": "x"}},
          "within: is missing: rows of dead_letters are events"),
         ({"severity": "bad"}, "severity = 'bad': must be one of critical, error, warning, info"),
