@@ -32,7 +32,7 @@ from engine.observer.homes import known_brokers, lock_path, take_home
 from engine.observer.look_metrics import pages_of
 from engine.observer.observation import Observation
 from engine.observer.proxies import check_proxies
-from engine.observer.retiring import retire as tell_retired
+from engine.observer.retiring import retire as retire_for_good
 from engine.observer.retiring import retired_brokers
 from engine.observer.same_name import stranger
 from engine.protocol.bodies import ClusterInfo
@@ -42,9 +42,9 @@ from engine.telemetry.commands import lake_address
 from engine.telemetry.telemetry import SPOOL_DIRECTORY
 
 PERIOD_S_MAX: Final = 60
-"""Every mark is told each ten minutes, and must be before it is taken for gone."""
+"""Every mark is emitted each ten minutes, and must be before it is taken for gone."""
 WINDOW_MS: Final = 30_000
-"""In which the pipeline judges a queue, unless it was told another one."""
+"""The window by which the pipeline judges a queue, unless it is set otherwise."""
 OBSERVER: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 TAKEN: Final = (".", "..", SPOOL_DIRECTORY)
 """Folders of the same place."""
@@ -121,19 +121,19 @@ def observe(
         check_names(observer, called)
         ship_to = None if lake == NO_LAKE else lake_address(lake)
         admin = admin_at(namesrv, credentials=credentials)
-        told = Observation(
+        observation = Observation(
             *(frozenset(cluster or ()), observer, str(home.absolute()), period_ms),
             called=called,
             name_servers=";".join(sorted(filter(None, map(str.strip, namesrv.split(";"))))),
             proxies=check_proxies(proxy or ()),
         )
         if retire:
-            await retire_brokers(admin, told, retire, ship_to)
+            await retire_brokers(admin, observation, retire, ship_to)
             return
         metrics = None
         if metrics_port is not None:
             metrics = Metrics(metrics_port, metrics_host, tuple(metrics_allow_host or ()))
-        await watch_from_home(stopping, admin, told, ship_to, metrics=metrics)
+        await watch_from_home(stopping, admin, observation, ship_to, metrics=metrics)
 
     run_command("observe", work)
 
@@ -152,26 +152,27 @@ class Metrics:
 async def watch_from_home(
     stopping: asyncio.Event,
     admin: Admin,
-    told: Observation,
+    observation: Observation,
     ship_to: str | None,
     *,
     metrics: Metrics | None,
 ) -> None:
     """Watch, when nobody else does from this home under this name, and the clusters are there."""
-    lock = take_home(SystemDisk(), told.home, told.observer)
+    lock = take_home(SystemDisk(), observation.home, observation.observer)
     if lock is None:
         raise StorageError(
-            f"another process observes with the home {told.home} under the name {told.observer} "
-            f"({lock_path(told.home, told.observer)} is taken): stop that one, or give this one a "
-            "name (--observer) or a home of its own"
+            f"another process observes with the home {observation.home} under the name "
+            f"{observation.observer} "
+            f"({lock_path(observation.home, observation.observer)} is taken): stop that one, or "
+            "give this one a name (--observer) or a home of its own"
         )
     try:
-        info = await admin.cluster.info()  # A wrong address is told at once.
-        told = told.checked(info)
+        info = await admin.cluster.info()  # A wrong address fails at once.
+        observation = observation.checked(info)
         if ship_to is not None:
-            await refuse_strangers(told, info, ship_to)
-        ready = f"ready namesrv={told.name_servers}"
-        await watch_until(stopping, admin, told, ship_to, ready=ready, metrics=metrics)
+            await refuse_strangers(observation, info, ship_to)
+        ready = f"ready namesrv={observation.name_servers}"
+        await watch_until(stopping, admin, observation, ship_to, ready=ready, metrics=metrics)
     finally:
         lock.close()
 
@@ -179,7 +180,7 @@ async def watch_from_home(
 async def watch_until(
     stopping: asyncio.Event,
     admin: Admin,
-    told: Observation,
+    observation: Observation,
     ship_to: str | None,
     *,
     ready: str,
@@ -199,7 +200,7 @@ async def watch_until(
         if shipper is not None:
             await shipper.stop()
 
-    watch = ClusterWatch(system_runtime(), admin, told, on_new=ship, on_gone=let_go)
+    watch = ClusterWatch(system_runtime(), admin, observation, on_new=ship, on_gone=let_go)
     port = None
     if metrics is not None:
         port = MetricsPort(
@@ -220,39 +221,41 @@ async def watch_until(
 
 
 async def retire_brokers(
-    admin: Admin, told: Observation, names: Sequence[str], ship_to: str | None
+    admin: Admin, observation: Observation, names: Sequence[str], ship_to: str | None
 ) -> None:
     """Tell that brokers are gone for good: here, or by the observer that runs."""
     try:
         info = await admin.cluster.info()
-        listed = {name for (_, name) in masters_of(info, told)}
+        listed = {name for (_, name) in masters_of(info, observation)}
     except TidemarkError as error:
         _log.warning("no name server says whether they are gone: %s", error)
         listed = set()
     runtime = system_runtime()
-    brokers = retired_brokers(runtime, told, names, listed)
-    folders = await tell_retired(runtime, admin, told, brokers)
+    brokers = retired_brokers(runtime, observation, names, listed)
+    folders = await retire_for_good(runtime, admin, observation, brokers)
     await admin.close()
     for folder in folders or ():
         if ship_to is not None:
             await ShipperChild(Path(folder), ship_to).stop()
-    how = "told by the observer that runs, within ten seconds" if folders is None else "told"
-    announce(f"{', '.join(names)}: gone for good, {how}")
+    how = "" if folders is not None else " by the observer that runs, within ten seconds"
+    announce(f"{', '.join(names)}: gone for good, reported{how}")
 
 
-async def refuse_strangers(told: Observation, info: ClusterInfo, lake: str) -> None:
+async def refuse_strangers(observation: Observation, info: ClusterInfo, lake: str) -> None:
     """Raise ConfigError when the lake has another cluster of that name. Who has watched it from
     this home before watches on, wherever it is now.
     """
-    own = {one.cluster for one in known_brokers(SystemDisk(), told.home, told.observer)}
-    masters = masters_of(info, told)
+    own = {
+        one.cluster for one in known_brokers(SystemDisk(), observation.home, observation.observer)
+    }
+    masters = masters_of(info, observation)
     for name in sorted({cluster for cluster, _ in masters} - own):
         there = {broker: at for (cluster, broker), at in masters.items() if cluster == name}
-        other = stranger(await known_observers(lake, name), told.name_servers, there)
+        other = stranger(await known_observers(lake, name), observation.name_servers, there)
         if other is None:
             continue
         raise ConfigError(
-            "as" if told.called == name else "cluster",
+            "as" if observation.called == name else "cluster",
             name,
             f"the name of one cluster: lake {lake} has another one of that name, which "
             f"{other.emitter} found by {other.name_servers or 'other name servers'} at "
@@ -263,7 +266,7 @@ async def refuse_strangers(told: Observation, info: ClusterInfo, lake: str) -> N
 
 
 async def known_observers(lake: str, cluster: str) -> list[KnownInLake]:
-    """What the lake knows; nothing when it cannot be asked, which is told: its shippers try on."""
+    """What the lake knows; nothing when it cannot be asked, which is logged."""
     command = (sys.executable, "-m", "engine.telemetry.shipper.known_observers", lake, cluster)
     process = await asyncio.create_subprocess_exec(
         *command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
@@ -272,7 +275,9 @@ async def known_observers(lake: str, cluster: str) -> list[KnownInLake]:
     if process.returncode == 0:
         return msgspec.json.decode(out, type=list[KnownInLake])
     said = wrong.decode(errors="replace").strip().rpartition("\n")[2]
-    _log.warning("whether lake %s knows another cluster %s cannot be told: %s", lake, cluster, said)
+    _log.warning(
+        "whether lake %s knows another cluster %s cannot be found out: %s", lake, cluster, said
+    )
     return []
 
 

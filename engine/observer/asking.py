@@ -219,8 +219,8 @@ class Asking:
         odd: dict[str, None] = {}
         odd_count = 0
         patience_ms = self._patience_ms // 2
-        async for told in self._admin.groups.progress_in_slices(address, timeout_ms=patience_ms):
-            for group, entry in told:
+        async for entries in self._admin.groups.progress_in_slices(address, timeout_ms=patience_ms):
+            for group, entry in entries:
                 if group not in found:
                     if not is_name(group):
                         odd[group] = None
@@ -302,19 +302,19 @@ class Asking:
                 self._proxy_hosts = proxies.hosts_of(at_broker)
             found = proxies.merged(at_broker, await at_proxies.connected(group))
             look.proxy_of |= {(group, one): at for one, at in found.proxy_of.items()}
-            told = found.connection
-            if told is None:
+            body = found.connection
+            if body is None:
                 absent[group] = None
                 return
             clients = [
                 one
-                for one in told.connection_set
+                for one in body.connection_set
                 if is_client(one.client_id) and is_address(one.client_addr)
             ]
             kept = clients[:MEMBERS_A_GROUP_MAX]
-            self._count_odd(asked_for.CONNECTIONS, len(told.connection_set) - len(kept))
-            told.connection_set = kept
-            look.connections[group] = told
+            self._count_odd(asked_for.CONNECTIONS, len(body.connection_set) - len(kept))
+            body.connection_set = kept
+            look.connections[group] = body
 
         due, kind = self._group_turns.due(groups, urgent=behind), asked_for.CONNECTIONS
         # Among the first, in each look: it says whether others may be connected elsewhere.
@@ -476,11 +476,11 @@ class Asking:
         look.failed = [self._originals.placed(one) for one in look.failed]
 
 
-def boot_ms(told: str) -> int:
+def boot_ms(text: str) -> int:
     """When a broker says that its life began."""
-    if not told.isdecimal() or len(told) > MOMENT_DIGITS_MAX:
-        raise RemoteProtocolError(f"the broker's bootTimestamp is {told[:80]!r}, not milliseconds")
-    return int(told)
+    if not text.isdecimal() or len(text) > MOMENT_DIGITS_MAX:
+        raise RemoteProtocolError(f"the broker's bootTimestamp is {text[:80]!r}, not milliseconds")
+    return int(text)
 
 
 def age_ms(runtime: str) -> int | None:

@@ -47,13 +47,13 @@ def is_address(text: str) -> bool:
     return 0 < len(text) <= ADDRESS_CHARS_MAX and text.isprintable()
 
 
-def are_subscriptions(told: Collection[SubscriptionData]) -> bool:
+def are_subscriptions(subscriptions: Collection[SubscriptionData]) -> bool:
     """Can a member subscribe to all this? It is reported with what others of its group say."""
-    chars = sum(len(one.topic) + len(one.sub_string) for one in told)
+    chars = sum(len(one.topic) + len(one.sub_string) for one in subscriptions)
     return (
-        len(told) <= TOPICS_A_MEMBER_MAX
+        len(subscriptions) <= TOPICS_A_MEMBER_MAX
         and chars <= SUBSCRIPTION_CHARS_MAX
-        and all(is_name(one.topic) for one in told)
+        and all(is_name(one.topic) for one in subscriptions)
     )
 
 
@@ -77,29 +77,29 @@ def is_progress(progress: QueueProgress) -> bool:
     )
 
 
-def is_held(told: ProcessQueueInfo) -> bool:
+def is_held(info: ProcessQueueInfo) -> bool:
     """Can a client hold this of a queue?"""
     offsets = (
-        told.commit_offset,
-        told.cached_msg_min_offset,
-        told.cached_msg_max_offset,
-        told.transaction_msg_min_offset,
-        told.transaction_msg_max_offset,
-        told.client_committed or 0,
+        info.commit_offset,
+        info.cached_msg_min_offset,
+        info.cached_msg_max_offset,
+        info.transaction_msg_min_offset,
+        info.transaction_msg_max_offset,
+        info.client_committed or 0,
     )
     counts = (
-        told.cached_msg_count,
-        told.cached_msg_size_in_mib,
-        told.transaction_msg_count,
-        told.finished_count or 0,
-        told.filtered_count or 0,
+        info.cached_msg_count,
+        info.cached_msg_size_in_mib,
+        info.transaction_msg_count,
+        info.finished_count or 0,
+        info.filtered_count or 0,
     )
     moments = (
-        told.last_pull_timestamp_ms,
-        told.last_consume_timestamp_ms,
-        told.head_since_ms or 0,
+        info.last_pull_timestamp_ms,
+        info.last_consume_timestamp_ms,
+        info.head_since_ms or 0,
     )
-    texts = told.head_message_id or "", told.top_key or ""
+    texts = info.head_message_id or "", info.top_key or ""
     return (
         all(-1 <= offset < OFFSET_MAX for offset in offsets)
         and all(0 <= count <= COUNT_MAX for count in counts)

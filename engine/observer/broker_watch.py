@@ -153,7 +153,7 @@ class BrokerWatch:
                 look.roles = roles
         except (TidemarkError, TimeoutError) as error:
             self.is_refused = isinstance(error, ConnectFailed)
-            self._tell_silence(error)
+            self._report_silence(error)
             return False
         self.is_refused = False
         if not self._is_answered:
@@ -162,14 +162,14 @@ class BrokerWatch:
         try:
             telemetry = await self._telemetry_of(look)
         except TidemarkError as error:
-            self._tell_unreported(error)
+            self._report_unreported(error)
             return False
-        self._tell_reported()
-        await self._tell(telemetry, look)
+        self._report_reported()
+        await self._emit(telemetry, look)
         await telemetry.sync()
         return True
 
-    async def tell_gone(self, why_gone: str) -> bool:
+    async def report_gone(self, why_gone: str) -> bool:
         """Report that the broker is gone for good, and close; False when nothing was ever reported
         of it. Raises StorageError.
         """
@@ -219,18 +219,18 @@ class BrokerWatch:
             lives=lives,
         )
 
-    def _tell_unreported(self, error: TidemarkError) -> None:
+    def _report_unreported(self, error: TidemarkError) -> None:
         if not self.unreported_rest_ms:
             _log.error("%s is not reported: %s; others are; it is tried again", self._name, error)
         doubled_ms = max(2 * self.unreported_rest_ms, self.watched.period_ms)
         self.unreported_rest_ms = min(doubled_ms, UNREPORTED_REST_MS_MAX)
 
-    def _tell_reported(self) -> None:
+    def _report_reported(self) -> None:
         if self.unreported_rest_ms:
             _log.warning("%s is reported again", self._name)
         self.unreported_rest_ms = 0
 
-    def _tell_silence(self, error: BaseException) -> None:
+    def _report_silence(self, error: BaseException) -> None:
         kind = self._asking.asked_last
         if self._is_answered:
             _log.warning(
@@ -265,7 +265,7 @@ class BrokerWatch:
             self._telemetry.observe(boot)
         return self._telemetry
 
-    async def _tell(self, telemetry: Telemetry, look: Look) -> None:
+    async def _emit(self, telemetry: Telemetry, look: Look) -> None:
         if self._answered_ms is not None:
             missed = self.times.missed(self._answered_ms, look.at_ms)
             if missed is not None:

@@ -126,16 +126,16 @@ class ClusterWatch:
 
     def _of_earlier_runs(self) -> dict[BrokerKey, str]:
         """Where those brokers were that nobody reported to be gone: they may be, meanwhile."""
-        told = self._observation
+        observation = self._observation
         try:
             return {
                 (one.cluster, one.broker): one.noted.address
-                for one in known_brokers(self._runtime.disk, told.home, told.observer)
+                for one in known_brokers(self._runtime.disk, observation.home, observation.observer)
                 if one.noted.is_watched
                 and one.noted.address
-                and one.noted.name_servers == told.name_servers
-                and told.is_wanted(one.noted.cluster)
-                and told.name_in_lake(one.noted.cluster) == one.cluster
+                and one.noted.name_servers == observation.name_servers
+                and observation.is_wanted(one.noted.cluster)
+                and observation.name_in_lake(one.noted.cluster) == one.cluster
             }
         except TidemarkError as error:
             _log.error("brokers of earlier runs are not known: %s", error)
@@ -148,16 +148,16 @@ class ClusterWatch:
         except TidemarkError as error:
             if self._is_answered:
                 _log.warning(
-                    "no name server tells %s; they are asked where they were: %s",
+                    "no name server answers for %s; they are asked where they were: %s",
                     *(BROKERS.words, why(BROKERS, error)),
                 )
             self._is_answered = False
             return None
         self._is_answered = True
-        self._tell_missing(self._observation.missing_in(info))
+        self._report_missing(self._observation.missing_in(info))
         return info
 
-    def _tell_missing(self, missing: Mapping[str, str]) -> None:
+    def _report_missing(self, missing: Mapping[str, str]) -> None:
         if tuple(missing) != self._missing:
             for sentence in missing.values():
                 _log.warning("%s", sentence)
@@ -189,18 +189,18 @@ class ClusterWatch:
             return
         reason = self._refusal(key)
         if reason is not None:
-            self._tell_refusal(key, reason)
+            self._report_refusal(key, reason)
             return
-        told = self._observation
+        observation = self._observation
         try:
-            home = folder_of(self._runtime.disk, told.home, (*key, told.observer))
+            home = folder_of(self._runtime.disk, observation.home, (*key, observation.observer))
         except TidemarkError as error:  # It is asked for again.
-            self._tell_refusal(key, str(error))
+            self._report_refusal(key, str(error))
             return
         watched = Watched(
-            *(*key, told.observer, home, told.period_ms, told.name_servers),
-            proxies=told.proxies,
-            real_cluster=told.real_name(key[0]),
+            *(*key, observation.observer, home, observation.period_ms, observation.name_servers),
+            proxies=observation.proxies,
+            real_cluster=observation.real_name(key[0]),
         )
         self._on_new(watched)
         watch = BrokerWatch(
@@ -240,16 +240,21 @@ class ClusterWatch:
         task.cancel()
         await asyncio.wait([task])
         try:
-            await watch.tell_gone(words)
+            await watch.report_gone(words)
         except TidemarkError as error:
-            _log.error("that %s/%s is gone cannot be told: %s", *key, error)
+            _log.error("that %s/%s is gone cannot be reported: %s", *key, error)
         _log.warning("%s/%s is gone, and is asked no more: %s", *key, words)
         self._note(watch, is_watched=False)
         del self._watches[key], self._looking[key]
 
     def _note(self, watch: BrokerWatch, *, is_watched: bool) -> None:
-        told, watched = self._observation, watch.watched
-        noted = Noted(watch.address, told.real_name(watched.cluster), told.name_servers, is_watched)
+        observation, watched = self._observation, watch.watched
+        noted = Noted(
+            watch.address,
+            observation.real_name(watched.cluster),
+            observation.name_servers,
+            is_watched,
+        )
         try:
             note(self._runtime.disk, watched.home, noted)
         except TidemarkError as error:
@@ -266,19 +271,19 @@ class ClusterWatch:
             return f"{BROKERS_WATCHED_MAX} brokers are watched, which is as many as may be"
         return None
 
-    def _tell_refusal(self, key: BrokerKey, reason: str) -> None:
+    def _report_refusal(self, key: BrokerKey, reason: str) -> None:
         if key not in self._refused and len(self._refused) < REFUSALS_TOLD_MAX:
             self._refused[key] = None
             _log.warning("a broker is not watched: %s", reason)
 
 
-def masters_of(info: ClusterInfo, told: Observation) -> dict[BrokerKey, str]:
+def masters_of(info: ClusterInfo, observation: Observation) -> dict[BrokerKey, str]:
     """Addresses of the masters of the wanted clusters; keys are as the lake calls them."""
     masters = info.masters()
-    return {key: masters[key[1]] for key in _wanted(info, told) if key[1] in masters}
+    return {key: masters[key[1]] for key in _wanted(info, observation) if key[1] in masters}
 
 
-def roles_of(info: ClusterInfo, told: Observation) -> dict[BrokerKey, dict[str, int]]:
+def roles_of(info: ClusterInfo, observation: Observation) -> dict[BrokerKey, dict[str, int]]:
     """Broker ids by address, of the brokers of the wanted clusters; keys are as the lake's."""
     return {
         key: {
@@ -286,15 +291,15 @@ def roles_of(info: ClusterInfo, told: Observation) -> dict[BrokerKey, dict[str, 
             for broker_id, address in islice(listed.broker_addrs.items(), ADDRESSES_KEPT_MAX)
             if is_address(address)
         }
-        for key in _wanted(info, told)
+        for key in _wanted(info, observation)
         if (listed := info.broker_addr_table.get(key[1])) is not None
     }
 
 
-def _wanted(info: ClusterInfo, told: Observation) -> list[BrokerKey]:
+def _wanted(info: ClusterInfo, observation: Observation) -> list[BrokerKey]:
     return [
-        (told.name_in_lake(cluster), name)
+        (observation.name_in_lake(cluster), name)
         for cluster, names in sorted(info.cluster_addr_table.items())
-        if told.is_wanted(cluster)
+        if observation.is_wanted(cluster)
         for name in sorted(names)
     ]

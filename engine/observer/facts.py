@@ -48,7 +48,7 @@ from engine.observer.lite_topics import lite_topics_in
 from engine.observer.looks import Look, Member, Place, unread_by_topic
 from engine.observer.members_seen import GroupSeen
 from engine.observer.own_figures import FiguresSeen
-from engine.observer.pop_told import PopMarks
+from engine.observer.pop_facts import PopMarks
 from engine.observer.roles_seen import RolesSeen
 from engine.observer.seen_offsets import Commits, Pulls, deleted_unread
 from engine.observer.silent_members import SilentMembers
@@ -132,18 +132,18 @@ class Facts:
         self._period_ms = period_ms
         self._broker_name = broker_name
         self._skew_ms: int | None = None
-        self._is_told = False
+        self._is_emitted = False
         self._queues: dict[Place, QueueWatermark] = {}
         self._ends: dict[Place, TopicOffset] = {}
         self._commits: dict[Key, Commits] = {}
-        self._told: dict[Key, GroupWatermark] = {}
+        self._emitted: dict[Key, GroupWatermark] = {}
         self._owners: dict[Key, _Owner] = {}
         self._pulls: dict[Key, Pulls] = {}
         self._groups: dict[str, GroupSeen] = {}
         self._listed: frozenset[str] = frozenset()
         """Groups that the broker listed last."""
         self._snapshot_from_ms: int | None = None
-        self._told_since: dict[Place | Key, None] = {}
+        self._emitted_since: dict[Place | Key, None] = {}
         """Marks that were reported since the newest snapshot began."""
         self._topics: Mapping[str, TopicConfig] = {}
         """As the broker listed them last."""
@@ -171,7 +171,7 @@ class Facts:
         """
         if snapshot_from_ms is not None and snapshot_from_ms != self._snapshot_from_ms:
             self._snapshot_from_ms = snapshot_from_ms
-            self._told_since.clear()
+            self._emitted_since.clear()
         yield from self._observed(look)
         yield from self.roles.change(look.roles)
         yield from self._gone(look)
@@ -259,9 +259,9 @@ class Facts:
             and abs(look.skew_ms - self._skew_ms) > SKEW_TOLD_MS
         )
         moved = moved or look.address != self._address
-        if self._is_told and not moved:
+        if self._is_emitted and not moved:
             return
-        self._is_told, self._skew_ms, self._address = True, look.skew_ms, look.address
+        self._is_emitted, self._skew_ms, self._address = True, look.skew_ms, look.address
         yield LifecycleEvent(
             "OBSERVED",
             f"{self._broker_name} is asked each {self._period_ms} ms by {self._observed_by}",
@@ -290,7 +290,7 @@ class Facts:
                     yield from self._membership(group, None, look.at_ms)
                     del self._groups[group]
                     self._left.forget(group)
-                self._forget([key for key in self._told if key[0] == group])
+                self._forget([key for key in self._emitted if key[0] == group])
             self._listed = look.groups
         self._listed |= here.keys()
         # Without an offset it is as one that was never there: it begins anew when it has one again.
@@ -301,7 +301,7 @@ class Facts:
         for place in [place for place in self._ends if place[0] in topics]:
             del self._ends[place]
             self._queues.pop(place, None)
-        known = {**self._told, **self._commits, **self._pulls, **self._owners}
+        known = {**self._emitted, **self._commits, **self._pulls, **self._owners}
         self._forget([key for key in known if key[1] in topics])
         self._earlier = {key: at for key, at in self._earlier.items() if key[1] not in topics}
         self._windows.forget_topics(topics)
@@ -312,7 +312,7 @@ class Facts:
         for key in keys:
             self._commits.pop(key, None)
             self._pulls.pop(key, None)
-            self._told.pop(key, None)
+            self._emitted.pop(key, None)
             self._owners.pop(key, None)
 
     def _queue_marks(self, look: Look, *, in_snapshot: bool) -> Iterator[QueueWatermark | None]:
@@ -329,10 +329,10 @@ class Facts:
                 last_store_time_ms=ends.last_update_timestamp_ms or None,
                 readable=self._is_readable(place),
             )
-            is_due = in_snapshot and place not in self._told_since
+            is_due = in_snapshot and place not in self._emitted_since
             if is_due or self._queues.get(place) != mark:
                 self._queues[place] = mark
-                self._told_since[place] = None
+                self._emitted_since[place] = None
                 yield mark
 
     def _queues_of(self, topic: str) -> int | None:
@@ -374,13 +374,13 @@ class Facts:
                 fall = fall_of(mark, before, path)
                 if fall is not None:
                     yield fall
-                deletion = deleted_unread(self._told.get(key), mark)
+                deletion = deleted_unread(self._emitted.get(key), mark)
                 if deletion is not None:
                     yield deletion
-                is_due = in_snapshot and key not in self._told_since
-                if is_due or mark.reports or self._told.get(key) != mark:
-                    self._told[key] = replace(mark, reports=0)
-                    self._told_since[key] = None
+                is_due = in_snapshot and key not in self._emitted_since
+                if is_due or mark.reports or self._emitted.get(key) != mark:
+                    self._emitted[key] = replace(mark, reports=0)
+                    self._emitted_since[key] = None
                     yield mark
                 held = self._unplaced.pop(key, None)
                 if held is not None:  # A window before the first mark speaks of no known queue.
@@ -388,8 +388,8 @@ class Facts:
 
     def _was_beyond(self, key: Key) -> bool:
         """Was its offset beyond the end of its queue, so that it was of no message of it?"""
-        told = self._told.get(key)
-        return told is not None and (told.committed or 0) > told.max_offset
+        mark = self._emitted.get(key)
+        return mark is not None and (mark.committed or 0) > mark.max_offset
 
     def _broadcast_marks(self, *, in_snapshot: bool) -> Iterator[GroupWatermark | None]:
         """Of groups whose members keep their own offsets: nobody else knows how far they are."""
@@ -404,9 +404,11 @@ class Facts:
                 if place[0] not in wanted or key in self._commits:
                     continue
                 mark = broadcast_mark(key, ends, known)
-                if (in_snapshot and key not in self._told_since) or self._told.get(key) != mark:
-                    self._told[key] = mark
-                    self._told_since[key] = None
+                if (in_snapshot and key not in self._emitted_since) or self._emitted.get(
+                    key
+                ) != mark:
+                    self._emitted[key] = mark
+                    self._emitted_since[key] = None
                     self._unplaced.pop(key, None)
                     yield mark
 
@@ -474,7 +476,7 @@ class Facts:
         addresses: dict[str, list[str]] = {}
         for one in clients:
             addresses.setdefault(one.client_id, []).append(one.client_addr)
-        told = {one.client_id: one for one in clients}
+        members = {one.client_id: one for one in clients}
         known.kinds = {one.client_id: f"{one.language} {one.version}" for one in clients}
         now: dict[str, None] = dict.fromkeys(addresses)
         before, known.members = known.members or {}, now
@@ -499,8 +501,8 @@ class Facts:
                 after=sorted(now),
                 queues=None if has_joined else [self._owned_queue(key) for key in owned],
                 reason=None if has_joined else "NOT_CONNECTED",
-                language=told[client_id].language if has_joined else None,
-                client_version=told[client_id].version if has_joined else None,
+                language=members[client_id].language if has_joined else None,
+                client_version=members[client_id].version if has_joined else None,
                 proxy=proxy,
                 subscription=None if proxy is None else _subscription(connection),
             )
@@ -550,27 +552,27 @@ class Facts:
             standing = self._windows.standing(*member, since_ms=at_ms - STANDS_AFTER_MS)
         orderly, whole = is_orderly(info), taken_whole(info)
         ahead_ms = self._clocks.ahead_ms(client_id, info, at_ms)
-        for queue, told in sorted(info.mq_table.items()):
+        for queue, process_queue in sorted(info.mq_table.items()):
             place = (queue.topic, queue.queue_id)
             if queue.broker_name != self._broker_name or place not in self._ends:
                 continue
             held[place] = None
             window = window_of(
-                *(group, client_id, queue, told),
+                *(group, client_id, queue, process_queue),
                 orderly=orderly,
                 takes_all=whole.get(queue.topic),
                 ahead_ms=ahead_ms,
             )
             if place in standing:
-                window.stack = stack_of(told, stacks)
-            goes_on = self._lived.holds(window, told, self._ends[place])
+                window.stack = stack_of(process_queue, stacks)
+            goes_on = self._lived.holds(window, process_queue, self._ends[place])
             if goes_on is not None:
                 yield goes_on
-            if not told.dropped:
+            if not process_queue.dropped:
                 yield from self._read_by((group, *place), client_id, window)
                 yield from self._pulled_again(window, epoch)
             is_news = self._windows.is_news(window, at_ms, losses=losses)
-            if (group, *place) not in self._told and len(self._unplaced) < WINDOWS_TOLD_MAX:
+            if (group, *place) not in self._emitted and len(self._unplaced) < WINDOWS_TOLD_MAX:
                 self._unplaced[group, *place] = window
                 is_news &= place not in look.progress.get(group, ())  # Its mark comes in this look.
             if is_news:
@@ -641,5 +643,5 @@ class Facts:
 
 
 def _subscription(connection: ConsumerConnection | None) -> list[str]:
-    told = {} if connection is None else connection.subscription_table
-    return sorted(meant(one) for one in told.values() if is_name(one.topic))
+    subscriptions = {} if connection is None else connection.subscription_table
+    return sorted(meant(one) for one in subscriptions.values() if is_name(one.topic))

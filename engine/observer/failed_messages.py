@@ -68,8 +68,8 @@ def failed_message(copy: MessageExt, readers: Iterable[str] = ()) -> FailedMessa
 
 def _pop_origin(copy: MessageExt, readers: Iterable[str]) -> PopRetryTopic | None:
     """Group and topic of a copy in a retry topic of POP; None: it is in another one."""
-    told = copy.properties.get(PROPERTY_ORIGIN_GROUP, "")
-    return pop_retry_of(copy.topic, [told] if told else []) or pop_retry_of(copy.topic, readers)
+    group = copy.properties.get(PROPERTY_ORIGIN_GROUP, "")
+    return pop_retry_of(copy.topic, [group] if group else []) or pop_retry_of(copy.topic, readers)
 
 
 def steps_of(failed: FailedMessage) -> Iterator[RetryStep]:

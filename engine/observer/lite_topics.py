@@ -34,5 +34,5 @@ def offset_in(message: MessageExt, topic: str) -> int | None:
         return message.queue_offset
     names = message.properties.get(_QUEUES, "").split(",")
     offsets = message.properties.get(_OFFSETS, "").split(",")
-    told = dict(zip(names, offsets, strict=False)).get(topic, "")
-    return int(told) if told.isdecimal() and len(told) < 20 else None
+    text = dict(zip(names, offsets, strict=False)).get(topic, "")
+    return int(text) if text.isdecimal() and len(text) < 20 else None

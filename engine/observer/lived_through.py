@@ -30,7 +30,7 @@ class _Built:
 
     at_ms: int
     next_offset: int
-    told_end: int | None = None
+    seen_end: int | None = None
     """The queue's end when it was reported last to go on beyond it."""
 
 
@@ -55,7 +55,7 @@ class LivedThrough:
                 del known[key]
 
     def holds(
-        self, window: ClientWindow, told: ProcessQueueInfo, ends: TopicOffset
+        self, window: ClientWindow, info: ProcessQueueInfo, ends: TopicOffset
     ) -> OffsetReport | None:
         """What a member says of a queue that ends there; that it goes on where it was in the
         earlier life, when it does and that was not reported.
@@ -63,13 +63,13 @@ class LivedThrough:
         key = (window.group, window.client_id), (window.topic, window.queue_id)
         before = self._before.get(key)
         if before is not None:
-            if told.dropped or told.last_lock_timestamp_ms != before.at_ms:
+            if info.dropped or info.last_lock_timestamp_ms != before.at_ms:
                 del self._before[key]
             else:
                 return self._goes_on(key, before, window, ends)
-        if told.last_lock_timestamp_ms > 0 and not told.dropped:
+        if info.last_lock_timestamp_ms > 0 and not info.dropped:
             if key in self._now or len(self._now) < self._count_max:
-                self._now[key] = _Built(told.last_lock_timestamp_ms, _next(window))
+                self._now[key] = _Built(info.last_lock_timestamp_ms, _next(window))
         else:
             self._now.pop(key, None)
         return None
@@ -85,9 +85,9 @@ class LivedThrough:
             before.next_offset = max(before.next_offset, _next(window))
         if before.next_offset <= ends.max_offset:
             self._now[key] = self._before.pop(key)
-        elif before.told_end == ends.max_offset:
+        elif before.seen_end == ends.max_offset:
             return None
-        before.told_end = ends.max_offset
+        before.seen_end = ends.max_offset
         return OffsetReport(
             *(window.group, window.topic, window.queue_id),
             offset=before.next_offset,

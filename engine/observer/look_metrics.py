@@ -34,17 +34,17 @@ _FAMILIES: Final[Sequence[tuple[str, str, str, Figure]]] = (
 )  # fmt: skip
 
 
-def pages_of(told: Mapping[BrokerKey, LookTimes], *, series_max: int) -> Iterator[str]:
+def pages_of(times_of: Mapping[BrokerKey, LookTimes], *, series_max: int) -> Iterator[str]:
     """The text of one scrape, in pieces."""
     families = (
-        Family(f"tidemark_observer_{name}", kind, meaning, _series(told, figure))
+        Family(f"tidemark_observer_{name}", kind, meaning, _series(times_of, figure))
         for name, kind, meaning, figure in _FAMILIES
     )
     yield from written(families, series_max=series_max, left_out=LeftOut())
 
 
-def _series(told: Mapping[BrokerKey, LookTimes], figure: Figure) -> Iterator[Series]:
-    for (cluster, broker), times in sorted(told.items()):
+def _series(times_of: Mapping[BrokerKey, LookTimes], figure: Figure) -> Iterator[Series]:
+    for (cluster, broker), times in sorted(times_of.items()):
         value = figure(times)
         if value is not None:
             yield Series({"cluster": cluster, "broker": broker}, value)

@@ -92,7 +92,7 @@ class GroupSeen:
     last_said: Subscription | None = None
     said_anew_ms: int = 0
     """When a member said last what it had not said before."""
-    told: tuple[str, ...] = ()
+    reported: tuple[str, ...] = ()
     """Members at odds, as they were reported last."""
 
     def connected(
@@ -172,7 +172,7 @@ class GroupSeen:
     def conflict(self, group: str, queues_of: QueuesOf) -> Iterator[RebalanceEvent]:
         """Members subscribe differently, or alike again: said once per state of it."""
         if not self.said:
-            self.told = ()
+            self.reported = ()
             return
         newest = {one.subscription for one in self.said.values() if one.at_ms >= self.said_anew_ms}
         spoken: dict[Subscription, list[str]] = {}
@@ -181,9 +181,9 @@ class GroupSeen:
         if len(spoken) > 1 and len(newest) < 2:
             return  # Who is at odds may have changed its mind since it was asked.
         found = disagreement(spoken)
-        if found == self.told:
+        if found == self.reported:
             return
-        before, self.told = self.told, found
+        before, self.reported = self.reported, found
         rarest = min(spoken.values(), key=len)
         yield RebalanceEvent(
             group,

@@ -32,7 +32,7 @@ LATE_ALLOWED_MS: Final = 5 * SECOND_MS
 """A level looks what is due a few times a second."""
 ENDS_KEPT_MAX: Final = 1_000
 """Of a level: a look each ten seconds over two hours."""
-TOLD_EACH_MS: Final = 10 * MINUTE_MS
+EMITTED_EACH_MS: Final = 10 * MINUTE_MS
 """What waits is reported again, changed or not."""
 _SIZE: Final = re.compile(r"(\d{1,15})(?:\.(\d))? ?([KMGTPE]i?)?B")
 _DELAY: Final = re.compile(r"(\d{1,6})([smhd])")
@@ -57,15 +57,15 @@ class OwnFigures:
     """Per delay level where it reads and where its queue ends."""
 
 
-def own_figures(told: Mapping[str, str]) -> OwnFigures:
+def own_figures(figures: Mapping[str, str]) -> OwnFigures:
     """As far as they can be believed."""
-    return OwnFigures(_log(told), dict(_levels(told)))
+    return OwnFigures(_log(figures), dict(_levels(figures)))
 
 
-def delays_ms(told: str) -> dict[int, int]:
+def delays_ms(text: str) -> dict[int, int]:
     """`1s 5s 10s`: the delay of each level, from 1 on; none of what is no such list."""
     delays = {}
-    for level, part in enumerate(told.split()[:LEVELS_MAX], 1):
+    for level, part in enumerate(text.split()[:LEVELS_MAX], 1):
         found = _DELAY.fullmatch(part)
         if found is None:
             return {}
@@ -73,9 +73,9 @@ def delays_ms(told: str) -> dict[int, int]:
     return delays
 
 
-def bytes_between(told: str) -> tuple[int, int] | None:
+def bytes_between(text: str) -> tuple[int, int] | None:
     """The least and the most that a size in words may be; None: it is none."""
-    found = _SIZE.fullmatch(told.strip())
+    found = _SIZE.fullmatch(text.strip())
     if found is None:
         return None
     prefix = found[3] or ""
@@ -96,7 +96,7 @@ class FiguresSeen:
         self._log: LogFigures | None = None
         self._ends: dict[int, deque[tuple[int, int]]] = {}
         """Per level when its queue was first seen to end there."""
-        self._told: dict[int, tuple[DelayLevel, int]] = {}
+        self._emitted: dict[int, tuple[DelayLevel, int]] = {}
 
     def of(
         self, figures: OwnFigures, delays: Mapping[int, int], at_ms: int
@@ -111,11 +111,11 @@ class FiguresSeen:
             due_end = self._end_that_is_due(level, end, at_ms, at_ms - delay_ms - LATE_ALLOWED_MS)
             overdue = max(0, due_end - cursor)
             mark = DelayLevel(ALL_GROUPS, level, delay_ms, cursor, end, overdue)
-            told, told_ms = self._told.get(level, (None, 0))
-            is_due = cursor < end and at_ms - told_ms >= TOLD_EACH_MS
-            is_news = mark != told and (told is not None or cursor < end)
+            emitted, emitted_ms = self._emitted.get(level, (None, 0))
+            is_due = cursor < end and at_ms - emitted_ms >= EMITTED_EACH_MS
+            is_news = mark != emitted and (emitted is not None or cursor < end)
             if is_news or is_due:
-                self._told[level] = (mark, at_ms)
+                self._emitted[level] = (mark, at_ms)
                 yield mark
 
     def _flushed(self, now: LogFigures) -> Iterator[FlushDone]:
@@ -146,17 +146,17 @@ class FiguresSeen:
         return ends[0][1] if ends[0][0] <= due_ms else 0
 
 
-def _log(told: Mapping[str, str]) -> LogFigures | None:
-    written = told.get("commitLogMaxOffset", "")
-    waiting = bytes_between(told.get("remainHowManyDataToFlush", ""))
+def _log(figures: Mapping[str, str]) -> LogFigures | None:
+    written = figures.get("commitLogMaxOffset", "")
+    waiting = bytes_between(figures.get("remainHowManyDataToFlush", ""))
     if not _is_offset(written) or waiting is None:
         return None
     end = int(written)
     return LogFigures(end, max(0, end - waiting[1]), max(0, end - waiting[0]))
 
 
-def _levels(told: Mapping[str, str]) -> Iterator[tuple[int, tuple[int, int]]]:
-    for name, value in told.items():
+def _levels(figures: Mapping[str, str]) -> Iterator[tuple[int, tuple[int, int]]]:
+    for name, value in figures.items():
         level = name.removeprefix(LEVEL_KEY)
         if level == name or not level.isdecimal() or not 1 <= int(level[:4]) <= LEVELS_MAX:
             continue

@@ -135,8 +135,8 @@ class PopLog:
             if not topic.startswith(REVIVE_LOG_PREFIX):
                 continue  # Somebody else's delayed message.
             try:
-                told = _decode(bytes(record.body))
-                is_sound = self._take(record.properties.get("TAGS"), told)
+                body = _decode(bytes(record.body))
+                is_sound = self._take(record.properties.get("TAGS"), body)
             except msgspec.MsgspecError:
                 is_sound = False
             self.odd_count += not is_sound
@@ -172,37 +172,37 @@ class PopLog:
             if queue.absent_looks > ABSENT_LOOKS and not queue.out:
                 del self.queues[queue_key]
 
-    def _take(self, tag: str | None, told: _Record) -> bool:
+    def _take(self, tag: str | None, body: _Record) -> bool:
         """Is it a sound record?"""
-        if not is_name(told.c) or not is_name(told.t) or not 0 <= told.q < OFFSET_MAX:
+        if not is_name(body.c) or not is_name(body.t) or not 0 <= body.q < OFFSET_MAX:
             return False
-        queue = self.queues.setdefault((told.c, told.t, told.q), PopQueue())
+        queue = self.queues.setdefault((body.c, body.t, body.q), PopQueue())
         if tag == "ck":
-            return self._hand_out(queue, told)
+            return self._hand_out(queue, body)
         if tag not in ("ack", "bAck"):
             return False
-        for offset in [told.ao] if tag == "ack" else told.aol:
+        for offset in [body.ao] if tag == "ack" else body.aol:
             known = queue.out.get(offset)
             # A client that asks for another invisible time acknowledges what it was handed before.
-            if known is not None and known.at_ms == told.pt:
+            if known is not None and known.at_ms == body.pt:
                 del queue.out[offset]
                 self._count -= 1
                 queue.acknowledged += 1
         return True
 
-    def _hand_out(self, queue: PopQueue, told: _Record) -> bool:
-        diffs = told.d or range(min(told.n, MESSAGES_A_CHECKPOINT))
+    def _hand_out(self, queue: PopQueue, body: _Record) -> bool:
+        diffs = body.d or range(min(body.n, MESSAGES_A_CHECKPOINT))
         # A bit for each that was acknowledged before the checkpoint was stored.
-        offsets = [told.so + diff for at, diff in enumerate(diffs) if not told.bm >> at & 1]
+        offsets = [body.so + diff for at, diff in enumerate(diffs) if not body.bm >> at & 1]
         are_sound = all(0 <= offset < OFFSET_MAX for offset in offsets)
-        is_time = 0 < told.it <= INVISIBLE_MS_MAX and is_moment(told.pt)
-        if not are_sound or not is_time or told.bm < 0 or len(diffs) > MESSAGES_A_CHECKPOINT:
+        is_time = 0 < body.it <= INVISIBLE_MS_MAX and is_moment(body.pt)
+        if not are_sound or not is_time or body.bm < 0 or len(diffs) > MESSAGES_A_CHECKPOINT:
             return False
-        queue.invisible_ms = told.it
-        self._longest_ms = max(self._longest_ms, told.it)
+        queue.invisible_ms = body.it
+        self._longest_ms = max(self._longest_ms, body.it)
         for offset in offsets:
             self._count += offset not in queue.out
-            queue.out[offset] = HandedOut(told.pt, told.pt + told.it)
+            queue.out[offset] = HandedOut(body.pt, body.pt + body.it)
         self.is_full = self.is_full or self._count > self._handed_out_max
         if self.is_full:  # Until somebody begins anew.
             self._count = 0

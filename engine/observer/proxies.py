@@ -43,14 +43,14 @@ class GroupMembers:
     """Why it is not known who is there; None: it is."""
 
 
-def check_proxies(told: Sequence[str]) -> tuple[str, ...]:
+def check_proxies(addresses: Sequence[str]) -> tuple[str, ...]:
     """The addresses, each once. Raises ConfigError for one that is none, or for too many."""
-    for address in told:
+    for address in addresses:
         host, _, port = address.rpartition(":")
         is_port = port.isdecimal() and len(port) <= 5 and 0 < int(port) < 65_536
         if not host or not is_port or not is_address(address):
             raise ConfigError("proxy", address, "the remoting port of a proxy, as proxy-1:8080")
-    once = tuple(dict.fromkeys(told))
+    once = tuple(dict.fromkeys(addresses))
     if len(once) > PROXIES_MAX:
         raise ConfigError("proxy", str(len(once)), f"{PROXIES_MAX} proxies at most: one is enough")
     return once
@@ -58,8 +58,10 @@ def check_proxies(told: Sequence[str]) -> tuple[str, ...]:
 
 def hosts_of(heartbeats: ConsumerConnection | None) -> tuple[str, ...]:
     """Where the proxies are that a broker sees in the group of their heartbeats."""
-    told = [] if heartbeats is None else heartbeats.connection_set
-    hosts = (one.client_addr.rpartition(":")[0] for one in told if is_address(one.client_addr))
+    connections = [] if heartbeats is None else heartbeats.connection_set
+    hosts = (
+        one.client_addr.rpartition(":")[0] for one in connections if is_address(one.client_addr)
+    )
     return tuple(sorted({host for host in hosts if host}))
 
 
@@ -70,7 +72,7 @@ def merged(
     if at_broker is None and not at_proxies:
         return GroupMembers(None)
     answers = [] if at_broker is None else [at_broker]
-    answers += [told for _, told in at_proxies]
+    answers += [answer for _, answer in at_proxies]
     whole = ConsumerConnection(
         consume_type=answers[0].consume_type,
         message_model=answers[0].message_model,
@@ -81,8 +83,8 @@ def merged(
         whole.connection_set += at_broker.connection_set
         seen = {one.client_id for one in at_broker.connection_set}
     proxy_of: dict[str, str] = {}
-    for proxy, told in at_proxies:
-        new = [one for one in _believed(told.connection_set) if one.client_id not in seen]
+    for proxy, answer in at_proxies:
+        new = [one for one in _believed(answer.connection_set) if one.client_id not in seen]
         whole.connection_set += new
         seen |= {one.client_id for one in new}
         proxy_of |= {one.client_id: proxy for one in new}
@@ -102,5 +104,5 @@ def unreached(hosts: Sequence[str], asked: Sequence[str]) -> str | None:
     return f"proxies at {said_names(hosts)} serve this cluster; give a port of one with --proxy"
 
 
-def _believed(told: Iterable[ClientConnection]) -> list[ClientConnection]:
-    return [one for one in told if is_client(one.client_id) and is_address(one.client_addr)]
+def _believed(connections: Iterable[ClientConnection]) -> list[ClientConnection]:
+    return [one for one in connections if is_client(one.client_id) and is_address(one.client_addr)]

@@ -39,7 +39,7 @@ class ProxiesAsked:
             if address in self._silent:
                 continue
             try:
-                told = await self._admin.groups.connections(address, group)
+                connections = await self._admin.groups.connections(address, group)
             except RequestRefused as error:
                 if error.code != ResponseCode.CONSUMER_NOT_ONLINE:
                     self._fail(address, error)
@@ -48,7 +48,7 @@ class ProxiesAsked:
                 self._fail(address, error)
                 continue
             else:
-                found.append((address, told))
+                found.append((address, connections))
             self._answered[address] = None
         return found
 

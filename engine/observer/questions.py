@@ -23,7 +23,7 @@ from engine.protocol.codes import ResponseCode
 from engine.runtime.clock import Clock
 
 QUESTIONS_AT_ONCE: Final = 8
-FAILURES_TOLD_MAX: Final = 256
+FAILURES_REPORTED_MAX: Final = 256
 """Kinds of failures that are reported of one broker; a broker may answer with any code."""
 WORDS_CHARS_MAX: Final = 300
 """Of what a broker said, in one line of the log."""
@@ -71,7 +71,7 @@ class Questions:
     def __init__(self, broker_name: str, clock: Clock) -> None:
         self._broker_name = broker_name
         self._clock = clock
-        self._told: dict[tuple[Kind, str], None] = {}
+        self._reported: dict[tuple[Kind, str], None] = {}
 
     async def each(
         self,
@@ -112,9 +112,9 @@ class Questions:
 
     def doubted(self, kind: Kind, reason: str, words: str) -> None:
         """Something is wrong with a kind of question: reported once for each reason."""
-        if (kind, reason) in self._told or len(self._told) >= FAILURES_TOLD_MAX:
+        if (kind, reason) in self._reported or len(self._reported) >= FAILURES_REPORTED_MAX:
             return
-        self._told[kind, reason] = None
+        self._reported[kind, reason] = None
         _log.warning("%s, asked for %s: %s", self._broker_name, kind.words, words)
 
 

@@ -28,13 +28,13 @@ from engine.runtime import Runtime
 
 
 def retired_brokers(
-    runtime: Runtime, told: Observation, names: Collection[str], listed: Collection[str]
+    runtime: Runtime, observation: Observation, names: Collection[str], listed: Collection[str]
 ) -> list[Known]:
     """The brokers of these names in the home. `listed`: those that name servers list, by name.
 
     Raises ConfigError for one that is listed, or that the home does not know.
     """
-    known = list(known_brokers(runtime.disk, told.home, told.observer))
+    known = list(known_brokers(runtime.disk, observation.home, observation.observer))
     found: list[Known] = []
     for name in names:
         if name in listed:
@@ -43,10 +43,12 @@ def retired_brokers(
                 "it within two minutes"
             )
             raise ConfigError("retire", name, wanted)
-        meant = [one for one in known if one.broker == name and _is_meant(one, told)]
+        meant = [one for one in known if one.broker == name and _is_meant(one, observation)]
         if not meant:
             there = said_names({one.broker for one in known}) or "none"
-            raise ConfigError("retire", name, f"a broker of which {told.home} has a spool: {there}")
+            raise ConfigError(
+                "retire", name, f"a broker of which {observation.home} has a spool: {there}"
+            )
         if len(meant) > 1:
             clusters = said_names(one.cluster for one in meant)
             raise ConfigError(
@@ -57,25 +59,28 @@ def retired_brokers(
 
 
 async def retire(
-    runtime: Runtime, admin: Admin, told: Observation, brokers: Collection[Known]
+    runtime: Runtime, admin: Admin, observation: Observation, brokers: Collection[Known]
 ) -> list[str] | None:
     """Report that these are gone; their folders, to be shipped. None: an observer runs, and has
     been asked to report it. Raises StorageError.
     """
     disk = runtime.disk
     folders = {
-        one: folder_of(disk, told.home, (one.cluster, one.broker, told.observer)) for one in brokers
+        one: folder_of(disk, observation.home, (one.cluster, one.broker, observation.observer))
+        for one in brokers
     }
-    lock = take_home(disk, told.home, told.observer)
+    lock = take_home(disk, observation.home, observation.observer)
     if lock is None:
         for folder in folders.values():
             ask_for_retirement(disk, folder)
         return None
     try:
         for one, folder in folders.items():
-            watched = Watched(one.cluster, one.broker, told.observer, folder, told.period_ms)
+            watched = Watched(
+                one.cluster, one.broker, observation.observer, folder, observation.period_ms
+            )
             watch = BrokerWatch(runtime, admin, watched, one.noted.address)
-            await watch.tell_gone("it was retired by hand")
+            await watch.report_gone("it was retired by hand")
             noted = Noted(
                 one.noted.address, one.noted.cluster, one.noted.name_servers, is_watched=False
             )
@@ -85,6 +90,6 @@ async def retire(
     return list(folders.values())
 
 
-def _is_meant(one: Known, told: Observation) -> bool:
+def _is_meant(one: Known, observation: Observation) -> bool:
     """Of the clusters that were named, as the lake calls them or as their name servers do."""
-    return not told.clusters or bool(told.clusters & {one.cluster, one.noted.cluster})
+    return not observation.clusters or bool(observation.clusters & {one.cluster, one.noted.cluster})

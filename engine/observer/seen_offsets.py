@@ -62,7 +62,7 @@ class Reader:
     """The lowest offset, at the last look."""
     below: int
     """What lies before was pulled by somebody before this one began."""
-    told_to: int
+    reported_to: int
     """What lies before was reported to have come again, or had not."""
 
 
@@ -93,10 +93,10 @@ class Pulls:
         self.readers[client_id] = reader
         if len(self.readers) > READERS_KEPT_MAX:
             del self.readers[next(iter(self.readers))]
-        begin, until = max(first, reader.told_to), min(last + 1, reader.below)
+        begin, until = max(first, reader.reported_to), min(last + 1, reader.below)
         again = Again(begin, until, self.far_by) if begin < until else None
         if again is not None:
-            reader.told_to = until
+            reader.reported_to = until
         if last >= self.far:
             self.far, self.far_by = last + 1, client_id
         return again

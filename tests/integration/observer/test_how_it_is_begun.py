@@ -206,7 +206,10 @@ async def test_a_broker_is_retired_by_the_command_and_the_lake_hears_of_it(tmp_p
         assert (code, is_one_sentence(said)) == (1, True), said
         cluster.brokers = []
         code, said = await observed(cluster, *words, "a")
-        assert (code, said.rpartition("\n")[0].splitlines()[-1]) == (0, "a: gone for good, told")
+        assert (code, said.rpartition("\n")[0].splitlines()[-1]) == (
+            0,
+            "a: gone for good, reported",
+        )
     kinds = [row["kind"] for row in spooled(tmp_path / "home/c1/a/observer", "lifecycle")]
     assert kinds[-1] == "BROKER_GONE"
     told = Lake.at(lake).table(Lake.at(lake).bronze("lifecycle"))

@@ -6,8 +6,8 @@ import pytest
 
 from engine.foundation.observing import DelayLevel, FlushDone
 from engine.observer.own_figures import (
+    EMITTED_EACH_MS,
     LATE_ALLOWED_MS,
-    TOLD_EACH_MS,
     FiguresSeen,
     LogFigures,
     OwnFigures,
@@ -125,7 +125,7 @@ def test_a_level_that_is_worked_off_in_time_is_never_overdue() -> None:
 
 
 def test_what_waits_is_told_again_and_what_rests_is_not() -> None:
-    again_s = TOLD_EACH_MS // 1000
+    again_s = EMITTED_EACH_MS // 1000
     seen = FiguresSeen()
     counts = [
         len(list(seen.of(OwnFigures(levels={1: place}), {1: 7_200_000}, 1000 * second)))
