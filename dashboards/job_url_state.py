@@ -61,7 +61,7 @@ class JobView:
     run: int | None = None
     before: int | None = None
     run_state: RunState | None = None
-    deed: str = ""
+    action: str = ""
     name: str = ""
     """Of a group or user that is to be changed."""
     glue: int | None = None
@@ -94,7 +94,7 @@ def view_of(search: str | None) -> JobView:
         run=number_of(given.get("run", "")),
         before=number_of(given.get("before", "")),
         run_state=_among(RunState, given.get("rstate", "")),
-        deed=given.get("do", "")[:16],
+        action=given.get("do", "")[:16],
         name=given.get("name", "")[:64],
         glue=number_of(given.get("glue", "")),
     )

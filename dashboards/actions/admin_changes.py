@@ -78,7 +78,7 @@ def _remove_user(desk: LookingDesk, values: Values) -> None:
     desk.remove_user(values.get("name", ""))
 
 
-_DEEDS: Final[Mapping[str, tuple[Callable[[LookingDesk, Values], None], str, str]]] = {
+_ACTIONS: Final[Mapping[str, tuple[Callable[[LookingDesk, Values], None], str, str]]] = {
     "group-add": (
         _add_group,
         "Make a group",
@@ -106,7 +106,7 @@ _DEEDS: Final[Mapping[str, tuple[Callable[[LookingDesk, Values], None], str, str
     ),
 }
 """What is done, the title, and what it comes to."""
-ADMIN_DEEDS: Final = tuple(_DEEDS)
+ADMIN_ACTIONS: Final = tuple(_ACTIONS)
 _FIELDS_OF: Final[Mapping[str, Sequence[str]]] = {
     "app_name": ("as_name", "app_name"),
     "user": ("as_name", "user"),
@@ -116,7 +116,7 @@ _FIELDS_OF: Final[Mapping[str, Sequence[str]]] = {
     "group": ("groups",),
     "password": ("password",),
 }
-"""Beside which field an error stands: the first of these that the deed has."""
+"""Beside which field an error stands: the first of these that the action has."""
 
 
 class AdminChanges(Changes):
@@ -125,21 +125,21 @@ class AdminChanges(Changes):
     def __init__(self, visitors: Visitors) -> None:
         super().__init__(visitors, kind=KIND)
 
-    def opened(self, visitor: Visitor, deed: str, name: str) -> PanelState:
+    def opened(self, visitor: Visitor, action: str, name: str) -> PanelState:
         """The panel of an action on a group or a user, with fields that hold what stands now."""
-        wish = Wish(deed, 0, {"name": name})
+        wish = Wish(action, 0, {"name": name})
         try:
             desk = self._visitors.desk(visitor)
             if desk is None:
                 return PanelState(wish, refused=NO_DATABASE)
-            return self.preview(visitor, replace(wish, values=_standing(desk, deed, name)))
+            return self.preview(visitor, replace(wish, values=_standing(desk, action, name)))
         except TidemarkError as error:
             return PanelState(wish, refused=why_not(error))
 
     def _previewed(
         self, database: Database, visitor: Visitor, wish: Wish
     ) -> tuple[Preview, Facts | None]:
-        _, title, effect = _DEEDS[wish.deed]
+        _, title, effect = _ACTIONS[wish.action]
         named = title.format(name=wish.values.get("name", ""))
         try:
             with database.rehearsal() as rehearsed:
@@ -162,12 +162,12 @@ class AdminChanges(Changes):
 
     def _done(self, wish: Wish, result: str) -> PanelState:
         del result
-        title = _DEEDS[wish.deed][1].format(name=wish.values.get("name", ""))
+        title = _ACTIONS[wish.action][1].format(name=wish.values.get("name", ""))
         return PanelState(wish, done=f"{title}: it is done.")
 
     def _noted(self, database: Database, visitor: Visitor, wish: Wish) -> list[Noted]:
         since = last_noted(database)
-        _DEEDS[wish.deed][0](self._visitors.desk_at(database, visitor), wish.values)
+        _ACTIONS[wish.action][0](self._visitors.desk_at(database, visitor), wish.values)
         return noted_since(database, since)
 
 
@@ -179,9 +179,9 @@ def _wrong(error: ConfigError, wish: Wish) -> dict[str, str]:
     return {there[0]: error.allowed} if there else {"": str(error)}
 
 
-def _standing(desk: LookingDesk, deed: str, name: str) -> dict[str, str]:
-    """What the fields of a deed hold when its panel is opened."""
-    match deed:
+def _standing(desk: LookingDesk, action: str, name: str) -> dict[str, str]:
+    """What the fields of an action hold when its panel is opened."""
+    match action:
         case "group-add":
             return {"app_name": "", "title": "", "addresses": ""}
         case "group-edit":
@@ -230,7 +230,7 @@ def _version(wish: Wish, noted: Sequence[Noted]) -> str:
     """Of what would be noted; what is new has no number yet."""
     values = sorted(pair for pair in wish.values.items() if pair[0] not in SECRETS)
     audit = [(one.action, one.action == "add" or one.subject, one.detail) for one in noted]
-    return hashlib.sha256(json.dumps([wish.deed, values, audit]).encode()).hexdigest()[:32]
+    return hashlib.sha256(json.dumps([wish.action, values, audit]).encode()).hexdigest()[:32]
 
 
 def _is_admin(values: Values) -> bool:

@@ -121,13 +121,13 @@ class Changes(ABC):
         """What the panel shows of a wish that was done with this result."""
 
 
-def wish_of(given: Any, deeds: Sequence[str] = ACTIONS) -> Wish | None:
+def wish_of(given: Any, actions: Sequence[str] = ACTIONS) -> Wish | None:
     """What a browser sends as a wish; None for what no page of ours sends."""
-    if not isinstance(given, dict) or given.get("deed") not in deeds:
+    if not isinstance(given, dict) or given.get("action") not in actions:
         return None
     subject, values = given.get("subject"), given.get("values")
     if type(subject) is not int or not isinstance(values, dict) or len(values) > VALUES_MAX:
         return None
     if not all(isinstance(one, str) for pair in values.items() for one in pair):
         return None
-    return Wish(given["deed"], subject, values)
+    return Wish(given["action"], subject, values)

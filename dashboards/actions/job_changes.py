@@ -60,18 +60,18 @@ class JobChanges(Changes):
 
 def facts_of(desk: LookingDesk, wish: Wish) -> Facts:
     """What stands now. Raises NotPermitted unless he may do it, ConfigError for what is not."""
-    if wish.deed == "kill":
+    if wish.action == "kill":
         run = desk.run(wish.subject)
         desk.demand_job(Action.CHANGE_JOBS, run.job_id)
         return Facts(desk.now_ms, run=run)
-    if wish.deed == "add":
+    if wish.action == "add":
         if not any(desk.may(Action.CHANGE_JOBS, group.group_id) for group in desk.groups()):
             raise NotPermitted("a job is made in a group whose jobs one may change")
         return Facts(desk.now_ms)
     job = desk.demand_job(Action.CHANGE_JOBS, wish.subject)
     group = desk.group_of(job)
     version = None
-    if wish.deed == "back":
+    if wish.action == "back":
         wanted = wish.values.get("glue_id", "")
         found = [one for one in desk.glue_of(job.job_id) if str(one.glue_id) == wanted]
         if not found:
@@ -82,16 +82,16 @@ def facts_of(desk: LookingDesk, wish: Wish) -> Facts:
         job=job,
         app_name=group.app_name,
         waiting=desk.waiting_of(job.job_id),
-        outside=desk.outside_of(job.job_id) if wish.deed in {"run", "pause"} else 0,
-        addresses=desk.addresses(group) if wish.deed == "run" else (),
-        workflows=desk.workflows_with(job.job_id) if wish.deed == "remove" else (),
+        outside=desk.outside_of(job.job_id) if wish.action in {"run", "pause"} else 0,
+        addresses=desk.addresses(group) if wish.action == "run" else (),
+        workflows=desk.workflows_with(job.job_id) if wish.action == "remove" else (),
         version=version,
     )
 
 
 def _without_a_circle(desk: LookingDesk, wish: Wish, facts: Facts, preview: Preview) -> Preview:
     """The preview; of a change by which a job would begin itself again, with why it cannot be."""
-    if wish.deed == "copy" or facts.job is None or preview.settings is None or preview.wrong:
+    if wish.action == "copy" or facts.job is None or preview.settings is None or preview.wrong:
         return preview
     try:
         desk.refuse_a_circle(facts.job, preview.settings)
@@ -107,7 +107,7 @@ def _applied(
     """Do it; "where it leads, what was done"."""
     number, values, group = wish.subject, wish.values, wish.values.get("group")
     page, settings = f"/jobs/{number}", preview.settings
-    match wish.deed:
+    match wish.action:
         case "run":
             own = values.get("parameters") if preview.changes else None
             log_id = desk.run_job(number, f"page:{key}"[:48], own)
@@ -126,7 +126,7 @@ def _applied(
             asked = "" if killed.address is None else f"{killed.address} was told. "
             return f" {asked}{killed.message}".rstrip() or f" It is {killed.state}."
     assert settings is not None, "the others are made of settings"
-    match wish.deed:
+    match wish.action:
         case "copy":
             copied = desk.copy_job(number, settings, app_name=group)
             return f"/jobs/{copied} Job {copied} is a copy of job {number}, and paused."

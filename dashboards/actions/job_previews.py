@@ -29,9 +29,9 @@ NOTHING_YET: Final = "Nothing is changed yet."
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What somebody wants: a deed, on a job or a run (0: a new job), with these values."""
+    """What somebody wants: an action, on a job or a run (0: a new job), with these values."""
 
-    deed: str
+    action: str
     subject: int = 0
     values: Mapping[str, str] = field(default_factory=dict)
 
@@ -74,7 +74,7 @@ class Preview:
 
 def preview_of(wish: Wish, facts: Facts) -> Preview:
     """What a wish would do now."""
-    made = _MAKERS[wish.deed](wish, facts)
+    made = _MAKERS[wish.action](wish, facts)
     return replace(made, version=_version(wish, facts))
 
 
@@ -82,7 +82,7 @@ def _version(wish: Wish, facts: Facts) -> str:
     rests_on: list[Any] = [facts.job.version if facts.job is not None else ""]
     if facts.run is not None:
         rests_on += [facts.run.log_id, facts.run.state in ENDED, facts.run.address]
-    made_of = [wish.deed, wish.subject, sorted(wish.values.items()), rests_on]
+    made_of = [wish.action, wish.subject, sorted(wish.values.items()), rests_on]
     return hashlib.sha256(json.dumps(made_of).encode()).hexdigest()[:32]
 
 
@@ -338,5 +338,5 @@ def _unreadable(job: Job) -> dict[str, str]:
 
 
 def _job(facts: Facts) -> Job:
-    assert facts.job is not None, "the deed is one on a job"
+    assert facts.job is not None, "the action is one on a job"
     return facts.job

@@ -266,7 +266,7 @@
     if (!button || button.disabled) {
       return;
     }
-    const panel = button.closest("[data-deed]");
+    const panel = button.closest("[data-action]");
     const values = {};
     panel.querySelectorAll("[data-field]").forEach(function (one) {
       values[one.dataset.field] = one.value;
@@ -277,7 +277,7 @@
     window.dash_clientside.set_props("change-asked", {
       data: {
         step: button.dataset.step,
-        deed: panel.dataset.deed,
+        action: panel.dataset.action,
         subject: Number(panel.dataset.subject),
         key: panel.dataset.key || "",
         version: panel.dataset.version || "",
@@ -291,7 +291,7 @@
 
   /* What is typed after a preview is not what was previewed. */
   document.addEventListener("input", function (event) {
-    const panel = event.target.closest && event.target.closest("[data-deed]");
+    const panel = event.target.closest && event.target.closest("[data-action]");
     if (panel) {
       panel.querySelectorAll('[data-step="do"]').forEach(function (one) {
         one.disabled = true;

@@ -193,9 +193,9 @@ def button(text: str, step: str, *, primary: bool = False) -> dict[str, Any]:
     return node("button", text, type="button", className=css, data_step=step)
 
 
-def deed_link(text: str, href: str) -> dcc.Link:
+def action_link(text: str, href: str) -> dcc.Link:
     """A link that opens the panel of a change."""
-    return dcc.Link(text, href=href, className="search-button deed")
+    return dcc.Link(text, href=href, className="search-button action")
 
 
 def _described(element: str, wrong: str) -> dict[str, Any]:

@@ -11,9 +11,9 @@ from dashboards.job_url_state import PARTS, JobView, elsewhere, linked
 from dashboards.pages import user_list
 from dashboards.pages.components import card, coded, quiet, table
 from dashboards.pages.job_components import (
+    action_link,
     asking,
     cut,
-    deed_link,
     job_pill,
     moment,
     run_pill,
@@ -48,19 +48,19 @@ def head(part: str, desk: LookingDesk, search: str | None) -> list[Any]:
         )
         for one in shown
     ]
-    deeds = []
+    actions = []
     if part == "/jobs" and any(
         desk.may(Action.CHANGE_JOBS, group.group_id) for group in desk.groups()
     ):
-        deeds.append(deed_link("new job", linked(part, search, do="add")))
+        actions.append(action_link("new job", linked(part, search, do="add")))
     if part == "/jobs/executors" and desk.may(Action.CHANGE_GROUPS):
-        deeds.append(deed_link("new group", linked(part, search, do="group-add", name=None)))
+        actions.append(action_link("new group", linked(part, search, do="group-add", name=None)))
     if part == "/jobs/users" and desk.may(Action.CHANGE_PEOPLE):
-        deeds.append(deed_link("new user", linked(part, search, do="user-add", name=None)))
+        actions.append(action_link("new user", linked(part, search, do="user-add", name=None)))
     return [
         html.Div(html.H1("Jobs"), className="page-head"),
         html.Div(
-            [html.Nav(links, className="parts"), html.Div(deeds, className="deeds")],
+            [html.Nav(links, className="parts"), html.Div(actions, className="actions")],
             className="job-bar",
         ),
     ]
@@ -133,11 +133,11 @@ def _row(line: JobLine, desk: LookingDesk, search: str | None) -> list[Any]:
         next_one,
         last,
         "" if line.p95_ms is None else html.Span(duration(line.p95_ms), className="number"),
-        _deeds(line, desk, search),
+        _actions(line, desk, search),
     ]
 
 
-def _deeds(line: JobLine, desk: LookingDesk, search: str | None) -> Any:
+def _actions(line: JobLine, desk: LookingDesk, search: str | None) -> Any:
     if not desk.may(Action.CHANGE_JOBS, line.job.group_id):
         return ""
     path = f"/jobs/{line.job.job_id}"
@@ -175,7 +175,7 @@ def executors(desk: LookingDesk, search: str | None) -> list[Any]:
             group,
             there,
             now_ms,
-            user_list.deeds("/jobs/executors", search, "group", group.app_name, words=words),
+            user_list.actions("/jobs/executors", search, "group", group.app_name, words=words),
         )
         for group, there in found
     ]
@@ -184,7 +184,7 @@ def executors(desk: LookingDesk, search: str | None) -> list[Any]:
     return [*cards, html.P(coded(GROUPS_BY_COMMAND), className="quiet")]
 
 
-def _group(group: Group, there: list[Executor], now_ms: int, deeds: Any) -> Any:
+def _group(group: Group, there: list[Executor], now_ms: int, actions: Any) -> Any:
     rows = [_executor(one, now_ms) for one in there[:EXECUTORS_SHOWN_MAX]]
     by_hand = group.manual_addresses is not None
     token = "a token of their own" if group.has_token else "the common token"
@@ -199,7 +199,7 @@ def _group(group: Group, there: list[Executor], now_ms: int, deeds: Any) -> Any:
         shown = html.Div([shown, quiet(f"and {len(there) - EXECUTORS_SHOWN_MAX:,} more")])
     return card(
         cut(group.app_name),
-        html.Div([shown, deeds]),
+        html.Div([shown, actions]),
         element=f"group-{group.group_id}",
         note=f"{title}{plural(len(there), 'executor')}, {how}, {token}",
     )

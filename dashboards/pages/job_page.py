@@ -17,9 +17,9 @@ from dashboards.pages.components import card, node, quiet, table
 from dashboards.pages.job_components import (
     MESSAGE_SHOWN_MAX,
     STEP_SIGNS,
+    action_link,
     asking,
     cut,
-    deed_link,
     facts,
     job_pill,
     moment,
@@ -56,7 +56,7 @@ class JobPage:
     def head(self) -> list[Any]:
         """Its name, where it stands, what may be done, and its parts."""
         job, path = self._job, self._address.path
-        deeds = [deed_link(text, self._to(do=deed)) for deed, text in self._deeds()]
+        actions = [action_link(text, self._to(do=action)) for action, text in self._actions()]
         parts = [
             dcc.Link(
                 text,
@@ -76,11 +76,11 @@ class JobPage:
                 className="page-head job-head",
                 **{"data-path": path},
             ),
-            html.Div([html.Nav(parts, className="parts"), html.Div(deeds, className="deeds")],
+            html.Div([html.Nav(parts, className="parts"), html.Div(actions, className="actions")],
                      className="job-bar"),
         ]  # fmt: skip
 
-    def _deeds(self) -> list[tuple[str, str]]:
+    def _actions(self) -> list[tuple[str, str]]:
         if not self._may_change:
             return []
         if self._address.job_part == "source":
@@ -215,12 +215,12 @@ class JobPage:
         if run.job_id != self._job.job_id:
             raise ConfigError("run", run.log_id, f"one of job {self._job.job_id}")
         message = run.result_message or run.trigger_message or ""
-        deeds = []
+        actions = []
         if run.state not in ENDED and self._may_change:
-            deeds.append(deed_link("kill it", self._to(do="kill")))
-        deeds.append(dcc.Link("close", href=self._to(run=None, do=None), className="jump"))
+            actions.append(action_link("kill it", self._to(do="kill")))
+        actions.append(dcc.Link("close", href=self._to(run=None, do=None), className="jump"))
         shown: list[Any] = [
-            html.Div([run_pill(run.state), html.Span(_cause(run)), *deeds], className="deeds"),
+            html.Div([run_pill(run.state), html.Span(_cause(run)), *actions], className="actions"),
             facts(
                 [
                     ("planned", f"{moment(run.planned_ms)} UTC"),

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from dash import dcc, html
 
-from dashboards.actions.admin_changes import ADMIN_DEEDS, RIGHTS, SECRETS
+from dashboards.actions.admin_changes import ADMIN_ACTIONS, RIGHTS, SECRETS
 from dashboards.actions.changes import PanelState
 from dashboards.actions.job_fields import SHOWN_CHARS_MAX, text_of
 from dashboards.actions.job_previews import NOTHING_YET, Preview
@@ -95,9 +95,9 @@ FIELDS: Final[Mapping[str, Sequence[str]]] = {
     "user-password": ("password",),
 }
 HIDDEN: Final[Mapping[str, str]] = {"back": "glue_id"} | {
-    deed: "name" for deed in ADMIN_DEEDS if not deed.endswith("-add")
+    action: "name" for action in ADMIN_ACTIONS if not action.endswith("-add")
 }
-"""What the panel of a deed holds besides, for nobody to change."""
+"""What the panel of an action holds besides, for nobody to change."""
 CHARS_MAX: Final = {
     "parameters": PARAMETERS_CHARS_MAX,
     "glue_source": SOURCE_CHARS_MAX,
@@ -125,18 +125,18 @@ VERBS: Final = {
 }
 
 
-def first_values(deed: str, state: PanelState) -> dict[str, str]:
-    """What the fields of a deed hold when its panel is opened."""
+def first_values(action: str, state: PanelState) -> dict[str, str]:
+    """What the fields of an action hold when its panel is opened."""
     job = None if state.facts is None else state.facts.job
     settings = job.settings if job is not None else JobSettings.unchecked(title="")
     texts = {
         name: text_of(getattr(settings, name))
-        for name in FIELDS.get(deed, ())
+        for name in FIELDS.get(action, ())
         if name in JobSettings.__slots__
     }
-    if "group" in FIELDS.get(deed, ()):
+    if "group" in FIELDS.get(action, ()):
         texts["group"] = state.facts.app_name if state.facts is not None else ""
-    if deed == "copy":
+    if action == "copy":
         texts["title"] = f"copy of {settings.title}"[:NAME_CHARS_MAX]
     return texts
 
@@ -156,13 +156,15 @@ def panel(state: PanelState, groups: Sequence[str], away: str) -> Any:
     if fields:
         shown.append(node("div", fields, className="fields"))
     shown += _preview(preview)
-    deeds: list[Any] = []
-    if FIELDS.get(state.wish.deed):
-        deeds.append(button("Preview", "preview"))
+    actions: list[Any] = []
+    if FIELDS.get(state.wish.action):
+        actions.append(button("Preview", "preview"))
     if not preview.wrong:
-        deed = state.wish.deed if state.wish.deed in VERBS else state.wish.deed.partition("-")[2]
-        deeds.append(button(VERBS[deed], "do", primary=True))
-    shown.append(node("div", [*deeds, _close(away)], className="deeds"))
+        action = (
+            state.wish.action if state.wish.action in VERBS else state.wish.action.partition("-")[2]
+        )
+        actions.append(button(VERBS[action], "do", primary=True))
+    shown.append(node("div", [*actions, _close(away)], className="actions"))
     return _frame(state, preview.title, shown)
 
 
@@ -173,7 +175,7 @@ def _frame(state: PanelState, title: str, shown: Sequence[Any]) -> Any:
         [heading, *shown],
         className="card change",
         aria_labelledby="change-title",
-        data_deed=state.wish.deed,
+        data_action=state.wish.action,
         data_subject=str(state.wish.subject),
         data_key=state.key,
         data_version=state.preview.version if state.preview is not None else "",
@@ -185,7 +187,7 @@ def _done(state: PanelState, away: str) -> list[Any]:
     if state.leads_to:
         links.insert(0, dcc.Link("Go there", href=state.leads_to, className="jump"))
     said = node("p", cut(state.done, SHOWN_CHARS_MAX), role="status", data_state="done")
-    return [said, node("div", links, className="deeds")]
+    return [said, node("div", links, className="actions")]
 
 
 def _close(away: str) -> Any:
@@ -197,22 +199,22 @@ def _alert(sentence: str) -> Any:
 
 
 def _fields(state: PanelState, groups: Sequence[str]) -> list[Any]:
-    values = first_values(state.wish.deed, state) | dict(state.wish.values)
+    values = first_values(state.wish.action, state) | dict(state.wish.values)
     wrong = state.preview.wrong if state.preview is not None else {}
     shown: list[Any] = []
-    hidden = HIDDEN.get(state.wish.deed)
+    hidden = HIDDEN.get(state.wish.action)
     if hidden:
         shown.append(node("input", type="hidden", value=values.get(hidden, ""), data_field=hidden))
-    for name in FIELDS.get(state.wish.deed, ()):
+    for name in FIELDS.get(state.wish.action, ()):
         label, value, why = LABELS[name], values.get(name, ""), wrong.get(name, "")
-        if name == "glue_type" and value not in GLUE_TYPES and state.wish.deed == "edit":
+        if name == "glue_type" and value not in GLUE_TYPES and state.wish.action == "edit":
             continue  # A workflow stays one.
         if name == "group":
             shown.append(choice_field(name, label, value, groups, wrong=why))
         elif name in CHOICES:
             shown.append(choice_field(name, label, value, CHOICES[name], wrong=why))
         elif name in LONG:
-            rows = 18 if state.wish.deed == "source" else 3
+            rows = 18 if state.wish.action == "source" else 3
             bound = CHARS_MAX[name]
             shown.append(area_field(name, label, value, wrong=why, rows=rows, chars_max=bound))
         else:

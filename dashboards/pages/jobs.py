@@ -14,7 +14,7 @@ from typing import Any, Final
 from dash import ClientsideFunction, Dash, Input, Output, State, dcc, html, no_update
 
 from dashboards.access.visitors import Standing, Visitor
-from dashboards.actions.admin_changes import ADMIN_DEEDS, AdminChanges
+from dashboards.actions.admin_changes import ADMIN_ACTIONS, AdminChanges
 from dashboards.actions.changes import PanelState, wish_of
 from dashboards.actions.job_changes import JobChanges
 from dashboards.actions.job_previews import ACTIONS, Wish
@@ -208,7 +208,7 @@ class Panel:
             path,
             search or "",
         )
-        if not is_of_here and not view.deed:
+        if not is_of_here and not view.action:
             return None
         if visitor.standing is not Standing.SIGNED_IN:
             state = PanelState(Wish("run"), refused="Nobody has signed in: nothing is changed.")
@@ -221,11 +221,11 @@ class Panel:
 
     def _stepped(self, visitor: Visitor, asked: dict[str, Any]) -> PanelState | None:
         assert self._changes is not None, "there are changes to make"
-        wish = wish_of(asked, (*ACTIONS, *ADMIN_DEEDS))
+        wish = wish_of(asked, (*ACTIONS, *ADMIN_ACTIONS))
         version, key = asked.get("version"), asked.get("key")
         if wish is None or not isinstance(version, str) or not isinstance(key, str):
             return None
-        changes = self._admin if wish.deed in ADMIN_DEEDS else self._changes
+        changes = self._admin if wish.action in ADMIN_ACTIONS else self._changes
         assert changes is not None, "there are changes to make"
         if asked.get("step") == "do":
             return changes.do(visitor, wish, version=version, key=key)
@@ -234,21 +234,21 @@ class Panel:
     def _opened(self, visitor: Visitor, address: JobAddress, search: str | None) -> PanelState:
         assert self._changes is not None, "there are changes to make"
         view = view_of(search)
-        if view.deed in ADMIN_DEEDS and address.part == PAGE_OF[view.deed.partition("-")[0]]:
+        if view.action in ADMIN_ACTIONS and address.part == PAGE_OF[view.action.partition("-")[0]]:
             assert self._admin is not None, "there are changes to make"
-            return self._admin.opened(visitor, view.deed, view.name)
+            return self._admin.opened(visitor, view.action, view.name)
         subject = address.job_id or 0
-        if view.deed == "kill":
+        if view.action == "kill":
             subject = view.run or 0
-        if view.deed not in ACTIONS or (subject == 0) != (view.deed == "add"):
+        if view.action not in ACTIONS or (subject == 0) != (view.action == "add"):
             return PanelState(Wish("run"), refused="There is nothing of that kind to do here.")
-        given = {"glue_id": str(view.glue or 0)} if view.deed == "back" else {}
-        wish = Wish(view.deed, subject, given)
+        given = {"glue_id": str(view.glue or 0)} if view.action == "back" else {}
+        wish = Wish(view.action, subject, given)
         state = self._changes.preview(visitor, wish)
         if state.facts is None:
             return state
         # As the fields will hold it: what they hold is what is previewed.
-        filled = replace(wish, values=first_values(wish.deed, state) | given)
+        filled = replace(wish, values=first_values(wish.action, state) | given)
         return self._changes.preview(visitor, filled)
 
     def _groups(self, visitor: Visitor) -> list[str]:

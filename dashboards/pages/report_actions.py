@@ -52,7 +52,7 @@ def layout() -> html.Section:
 
     making = [button("report-again", "Same cut"), button("report-newest", "Newest data")]
     sending = [
-        html.Label("Send it to", className="deeds-name", htmlFor="report-receiver"),
+        html.Label("Send it to", className="actions-name", htmlFor="report-receiver"),
         dcc.Input(
             id="report-receiver",
             type="text",
@@ -76,7 +76,7 @@ def layout() -> html.Section:
             [
                 html.Div(id="report-ways", className="report-ways"),
                 html.Div(
-                    [html.Span("Make it again from", className="deeds-name"), *making],
+                    [html.Span("Make it again from", className="actions-name"), *making],
                     id="report-making",
                     className=HIDDEN,
                 ),
@@ -87,9 +87,9 @@ def layout() -> html.Section:
                 dcc.Store(id="report-asked"),
                 html.Div(drawn("report-asked-runs")),
             ],
-            className="report-deeds",
+            className="report-actions",
         ),
-        element="report-deeds-card",
+        element="report-actions-card",
     )
 
 
@@ -107,8 +107,8 @@ def offered(desk: PageContext, path: str | None) -> tuple[Any, ...]:
     may_send = found.signed_in and bool(found.receivers)
     return (
         _said(desk, found, path or ""),
-        "deeds" if may_make else HIDDEN,
-        "deeds" if may_send else HIDDEN,
+        "actions" if may_make else HIDDEN,
+        "actions" if may_send else HIDDEN,
         [html.Option(value=one) for one in found.receivers],
         tree(made),
     )
@@ -177,7 +177,7 @@ def looked_at(
     except TidemarkError as error:
         return None, HIDDEN, None, refused(error)
     lines = [html.P(coded(one)) for one in shown.sentences]
-    return html.Div(lines, className="report-preview"), "deeds", kept_of(shown), None
+    return html.Div(lines, className="report-preview"), "actions", kept_of(shown), None
 
 
 def kept_of(shown: Preview) -> Any:

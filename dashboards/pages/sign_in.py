@@ -43,7 +43,7 @@ def fields(why: str = "Jobs are seen and changed by people whom the scheduler kn
                     html.Button("Sign in", id="sign-in-do", className="search-button primary"),
                     html.Span(id="sign-in-said", className="field-wrong", role="alert"),
                 ],
-                className="deeds",
+                className="actions",
             ),
         ],
         className="sign-in",

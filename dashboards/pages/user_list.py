@@ -13,7 +13,7 @@ from dashboards.pages.job_components import cut
 from pipelines.scheduler.page_queries import LookingDesk
 from pipelines.scheduler.store.people import User
 
-USER_DEEDS: Final = ("edit", "copy", "password", "remove")
+USER_ACTIONS: Final = ("edit", "copy", "password", "remove")
 
 
 def users(desk: LookingDesk, search: str | None) -> Any:
@@ -31,11 +31,11 @@ def _user(user: User, names: dict[int, str], search: str | None) -> list[Any]:
         html.Span(cut(user.name), className="name"),
         html.Span(may, className="wrap"),
         signs_in,
-        deeds("/jobs/users", search, "user", user.name, words=USER_DEEDS),
+        actions("/jobs/users", search, "user", user.name, words=USER_ACTIONS),
     ]
 
 
-def deeds(
+def actions(
     path: str, search: str | None, kind: str, name: str, *, words: tuple[str, ...]
 ) -> html.Div:
     """Links to what can be done with one of them."""

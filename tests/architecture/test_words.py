@@ -12,7 +12,7 @@ BANNED = re.compile(r"(?<![a-zA-Z])(?:told|tell|tells|deed|deeds)(?![a-zA-Z])")
 
 # Room → how often it still says one of them. A number only falls: lower it with the words.
 STILL: dict[str, int] = {
-    "dashboards": 145,
+    "dashboards": 33,
     "demo": 2,
     "engine/access_file.py": 13,
     "engine/broker": 269,
@@ -21,8 +21,7 @@ STILL: dict[str, int] = {
     "engine/delay": 21,
     "engine/foundation": 4,
     "engine/namesrv": 39,
-    "engine/observe.py": 36,
-    "engine/observer": 227,
+    "engine/observer": 8,
     "engine/protocol": 51,
     "engine/remoting": 41,
     "engine/runtime": 2,
@@ -31,7 +30,7 @@ STILL: dict[str, int] = {
     "expectations": 18,
     "experiment": 6,
     "pipelines/alerting": 23,
-    "pipelines/backtest": 104,
+    "pipelines/backtest": 102,
     "pipelines/base": 4,
     "pipelines/commands.py": 14,
     "pipelines/cycles": 65,

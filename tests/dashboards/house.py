@@ -99,12 +99,12 @@ class Reader:
         states = {"url.pathname": path, "run-log-page.data": None}
         return (await self.ask(LOG, inputs, states))["run-log-page"]["data"]
 
-    async def step(self, step: str, deed: str, subject: int, **told: Any) -> Any:
+    async def step(self, step: str, action: str, subject: int, **told: Any) -> Any:
         """A step of a change, with the version and the key of a preview."""
         path = told.pop("path", f"/jobs/{subject}" if subject else "/jobs")
         asked = {
             "step": step,
-            "deed": deed,
+            "action": action,
             "subject": subject,
             "values": told.pop("values", {}),
             "version": told.pop("version", ""),
@@ -114,9 +114,9 @@ class Reader:
         }
         return await self.panel(path, "", asked | told)
 
-    async def preview(self, deed: str, subject: int, **told: Any) -> tuple[Any, dict[str, str]]:
+    async def preview(self, action: str, subject: int, **told: Any) -> tuple[Any, dict[str, str]]:
         """The preview, and what has to be sent with it to have it done."""
-        panel = await self.step("preview", deed, subject, **told)
+        panel = await self.step("preview", action, subject, **told)
         props = panel["props"]
         return panel, {"version": props["data-version"], "key": props["data-key"]}
 

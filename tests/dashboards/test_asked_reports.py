@@ -283,7 +283,7 @@ def test_a_stranger_is_led_to_the_sign_in_and_sees_no_runs(world: World) -> None
     assert "or you may not see it" in shown(said)
     with by(world, "ann"):
         _, making, sending, receivers, runs = report_actions.offered(world.desk, path)
-    assert (making, sending) == ("deeds", "deeds")
+    assert (making, sending) == ("actions", "actions")
     assert [one.value for one in receivers] == ["team"]
     assert "waits for its executor" in shown(runs)
 

@@ -13,7 +13,7 @@ import pytest
 import sqlalchemy as sa
 
 from dashboards.access.visitors import COOKIE, Standing, Visitor
-from dashboards.actions.admin_changes import ADMIN_DEEDS, RIGHTS, AdminChanges
+from dashboards.actions.admin_changes import ADMIN_ACTIONS, RIGHTS, AdminChanges
 from dashboards.actions.changes import NEW_NOW, OtherThanPreviewed
 from dashboards.actions.job_previews import Wish
 from pipelines.database.tables import operations
@@ -46,21 +46,21 @@ def an_empty_group(request: pytest.FixtureRequest) -> None:
     groups.add_group(request.getfixturevalue(name).database, "empty", told.by())
 
 
-async def do(reader: Reader, deed: str, values: dict[str, str]) -> str:
+async def do(reader: Reader, action: str, values: dict[str, str]) -> str:
     """Preview it and click."""
-    panel, known = await reader.preview(deed, 0, values=values)
+    panel, known = await reader.preview(action, 0, values=values)
     assert '"data-step": "do"' in text(panel), text(panel)
-    return text(await reader.step("do", deed, 0, values=values, **known))
+    return text(await reader.step("do", action, 0, values=values, **known))
 
 
-@pytest.mark.parametrize("deed", ADMIN_DEEDS)
+@pytest.mark.parametrize("action", ADMIN_ACTIONS)
 @pytest.mark.parametrize("who", ["stranger", "looker", "ann", "another's cookie"])
 async def test_nobody_else_changes_them_by_hand(
-    nothing: Lake, house: House, deed: str, who: str
+    nothing: Lake, house: House, action: str, who: str
 ) -> None:
-    values = VALUES[deed]
+    values = VALUES[action]
     async with reading(nothing, house, "root") as root:
-        _, known = await root.preview(deed, 0, values=values)
+        _, known = await root.preview(action, 0, values=values)
         assert known["version"]
     if who == "looker":
         with house.database.writing() as connection:
@@ -70,13 +70,13 @@ async def test_nobody_else_changes_them_by_hand(
         if who == "another's cookie":
             reader.web.cookies.set(COOKIE, "A" * 43)
         for step in ("preview", "do"):
-            panel = text(await reader.step(step, deed, 0, values=values, **known))
+            panel = text(await reader.step(step, action, 0, values=values, **known))
             assert "may not do this" in panel or "Nobody has signed in" in panel
             assert '"Done"' not in panel
-        path = "/jobs/users" if deed.startswith("user") else "/jobs/executors"
-        opened = text(await reader.panel(path, f"?do={deed}&name={values.get('name', '')}"))
+        path = "/jobs/users" if action.startswith("user") else "/jobs/executors"
+        opened = text(await reader.panel(path, f"?do={action}&name={values.get('name', '')}"))
         assert '"data-step": "do"' not in opened
-        assert f"do={deed}" not in await reader.page(path)
+        assert f"do={action}" not in await reader.page(path)
     assert house.rows() == before
 
 
@@ -85,9 +85,9 @@ async def test_an_administrator_makes_changes_copies_and_removes_them(
 ) -> None:
     database = any_house.database
     async with reading(nothing, any_house, "root") as root:
-        for deed in ADMIN_DEEDS:
-            if deed not in {"user-password", "user-remove"}:  # His own session would end; hers.
-                assert "it is done" in await do(root, deed, VALUES[deed]), deed
+        for action in ADMIN_ACTIONS:
+            if action not in {"user-password", "user-remove"}:  # His own session would end; hers.
+                assert "it is done" in await do(root, action, VALUES[action]), action
         there = {one.app_name: one for one in groups.groups(database)}
         assert there["new"].manual_addresses == ("http://10.0.2.1:9999/",)
         assert (there["lag-reports"].title, there["lag-reports"].manual_addresses) == (
@@ -142,15 +142,15 @@ async def test_what_was_previewed_is_done_once_however_often_it_is_clicked(
     nothing: Lake, any_house: House
 ) -> None:
     async with reading(nothing, any_house, "root") as root:
-        for deed in ("group-copy", "user-copy", "user-edit"):
-            values, before = VALUES[deed], len(any_house.actions("root"))
-            _, known = await root.preview(deed, 0, values=values)
-            clicks = [root.step("do", deed, 0, values=values, **known) for _ in range(4)]
+        for action in ("group-copy", "user-copy", "user-edit"):
+            values, before = VALUES[action], len(any_house.actions("root"))
+            _, known = await root.preview(action, 0, values=values)
+            clicks = [root.step("do", action, 0, values=values, **known) for _ in range(4)]
             answers = [text(one) for one in await asyncio.gather(*clicks)]
-            again = text(await root.step("do", deed, 0, values=values, **known))
+            again = text(await root.step("do", action, 0, values=values, **known))
             assert any('"Done"' in one for one in answers), answers
             assert '"Done"' in again, again
-            assert len(any_house.actions("root")) == before + 1, deed
+            assert len(any_house.actions("root")) == before + 1, action
 
 
 async def test_what_was_changed_meanwhile_is_previewed_again(
@@ -187,7 +187,7 @@ async def test_within_the_transaction_that_does_it_too(any_house: House) -> None
 
 
 @pytest.mark.parametrize(
-    ("deed", "other", "field", "said"),
+    ("action", "other", "field", "said"),
     [
         ("group-add", {"app_name": "media"}, "app_name", "group 'media' exists already"),
         ("group-add", {"app_name": ""}, "app_name", "1 to 64"),
@@ -206,16 +206,16 @@ async def test_within_the_transaction_that_does_it_too(any_house: House) -> None
     ],
 )
 async def test_what_cannot_be_is_said_beside_its_field_and_not_done(
-    nothing: Lake, house: House, deed: str, other: dict[str, str], field: str, said: str
+    nothing: Lake, house: House, action: str, other: dict[str, str], field: str, said: str
 ) -> None:
     before = house.rows()
-    values = VALUES[deed] | other
+    values = VALUES[action] | other
     async with reading(nothing, house, "root") as root:
-        panel, known = await root.preview(deed, 0, values=values)
+        panel, known = await root.preview(action, 0, values=values)
         assert said in text(panel)
         assert (f'"id": "field-{field}-wrong"' in text(panel)) is bool(field)
         assert '"data-step": "do"' not in text(panel)
-        assert '"Done"' not in text(await root.step("do", deed, 0, values=values, **known))
+        assert '"Done"' not in text(await root.step("do", action, 0, values=values, **known))
     assert house.rows() == before
 
 

@@ -133,29 +133,29 @@ VALUES: dict[str, dict[str, str]] = {
 
 
 class TestWhoChanges:
-    @pytest.mark.parametrize("deed", ACTIONS)
+    @pytest.mark.parametrize("action", ACTIONS)
     @pytest.mark.parametrize("who", ["stranger", "looker", "ann", "another's cookie"])
     async def test_nobody_changes_by_hand_what_he_may_not(
-        self, nothing: Lake, house: House, deed: str, who: str
+        self, nothing: Lake, house: House, action: str, who: str
     ) -> None:
-        subject = 0 if deed == "add" else house.jobs["convert"]
-        if deed == "kill":
+        subject = 0 if action == "add" else house.jobs["convert"]
+        if action == "kill":
             subject = house.jobs["shard"] - 1
         if who == "looker":
             with house.database.writing() as connection:
                 connection.execute(sa.delete(tables.job_users))
         async with reading(nothing, house, "root" if who != "looker" else "") as root:
-            values = VALUES.get(deed, {})
+            values = VALUES.get(action, {})
             known: dict[str, str] = {}
             if who != "looker":
-                _, known = await root.preview(deed, subject, values=values)
+                _, known = await root.preview(action, subject, values=values)
         before = house.rows()
         async with reading(nothing, house, "ann" if who == "ann" else "") as reader:
             if who == "another's cookie":
                 reader.web.cookies.set(COOKIE, "A" * 43)
             for step in ("preview", "do"):
-                panel = await reader.step(step, deed, subject, values=values, **known)
-                if (who, deed, step) == ("ann", "add", "preview"):
+                panel = await reader.step(step, action, subject, values=values, **known)
+                if (who, action, step) == ("ann", "add", "preview"):
                     continue  # She may make jobs, but not of that group.
                 assert "may not do this" in text(panel) or "Nobody has signed in" in text(panel)
                 assert '"Done"' not in text(panel)
@@ -179,7 +179,7 @@ class TestWhoChanges:
         job_id = house.jobs["daily"]
         async with reading(nothing, house, "ann") as ann:
             _, known = await ann.preview("pause", job_id)
-            asked = {"step": "do", "deed": "pause", "subject": job_id, "values": {}, **known}
+            asked = {"step": "do", "action": "pause", "subject": job_id, "values": {}, **known}
             body = {
                 "output": "change-tree.data",
                 "outputs": at("change-tree.data"),
@@ -213,8 +213,8 @@ class TestWhoChanges:
     @pytest.mark.parametrize(
         "told_of",
         [
-            {"deed": "drop"},
-            {"deed": None},
+            {"action": "drop"},
+            {"action": None},
             {"subject": "1"},
             {"subject": True},
             {"subject": -1},
@@ -232,7 +232,7 @@ class TestWhoChanges:
     ) -> None:
         before = house.rows()
         async with reading(nothing, house, "root") as root:
-            asked = {"subject": 1, "values": {}, "step": "do", "deed": "pause"} | told_of
+            asked = {"subject": 1, "values": {}, "step": "do", "action": "pause"} | told_of
             await root.panel("/jobs/1", "", asked | {"path": "/jobs/1", "search": ""})
         assert house.rows() == before
 
@@ -244,18 +244,18 @@ class TestWhatIsDone:
         job_id = any_house.jobs["script"]
         values = {"title": "copied", "group": "lag-reports"}
         async with reading(nothing, any_house, "ann") as ann:
-            for deed in ("run", "copy", "pause"):
-                if deed == "pause":
+            for action in ("run", "copy", "pause"):
+                if action == "pause":
                     jobs.start_job(any_house.database, job_id, told.by())
-                given = values if deed == "copy" else {}
+                given = values if action == "copy" else {}
                 before = any_house.actions("ann")
-                _, known = await ann.preview(deed, job_id, values=given)
-                clicks = [ann.step("do", deed, job_id, values=given, **known) for _ in range(4)]
+                _, known = await ann.preview(action, job_id, values=given)
+                clicks = [ann.step("do", action, job_id, values=given, **known) for _ in range(4)]
                 answers = [text(one) for one in await asyncio.gather(*clicks)]
-                again = text(await ann.step("do", deed, job_id, values=given, **known))
+                again = text(await ann.step("do", action, job_id, values=given, **known))
                 assert any('"Done"' in one for one in answers), answers
                 assert '"Done"' in again, again
-                assert len(any_house.actions("ann")) == len(before) + 1, deed
+                assert len(any_house.actions("ann")) == len(before) + 1, action
         assert any_house.actions("ann")[:3] == ["pause", "add", "run"]
 
     async def test_a_job_that_was_changed_meanwhile_is_previewed_again(
@@ -263,17 +263,19 @@ class TestWhatIsDone:
     ) -> None:
         job_id, database = any_house.jobs["daily"], any_house.database
         async with reading(nothing, any_house, "ann") as ann:
-            for deed in ("run", "pause", "remove", "edit", "copy"):
-                values = VALUES.get(deed, {}) | ({"group": "lag-reports"} if deed == "copy" else {})
-                _, known = await ann.preview(deed, job_id, values=values)
+            for action in ("run", "pause", "remove", "edit", "copy"):
+                values = VALUES.get(action, {}) | (
+                    {"group": "lag-reports"} if action == "copy" else {}
+                )
+                _, known = await ann.preview(action, job_id, values=values)
                 settings = jobs.job_of(database, job_id).settings
                 desk = LookingDesk(database, Actor("root", is_admin=True), lambda: told.NOW_MS)
                 changed = {"parameters": settings.parameters + "!"}
                 desk.edit_job(job_id, type(settings)(**_as_dict(settings) | changed))
                 before = any_house.rows()
-                panel = await ann.step("do", deed, job_id, values=values, **known)
-                assert NEW_NOW in text(panel), deed
-                assert any_house.rows() == before, deed
+                panel = await ann.step("do", action, job_id, values=values, **known)
+                assert NEW_NOW in text(panel), action
+                assert any_house.rows() == before, action
                 assert panel["props"]["data-version"] not in {"", known["version"]}
 
     async def test_within_the_stores_transaction_too(self, house: House) -> None:
@@ -343,13 +345,13 @@ class TestWhatIsDone:
             panel, known = await ann.preview("edit", job_id, values=edited)
             assert "2026-05-29 12:00:00, 2026-05-30 12:00:00" in text(panel)
             await ann.step("do", "edit", job_id, values=edited, **known)
-            for deed, said in (
+            for action, said in (
                 ("start", "is active"),
                 ("pause", "is paused"),
                 ("remove", "is removed"),
             ):
-                _, known = await ann.preview(deed, job_id)
-                assert said in text(await ann.step("do", deed, job_id, **known))
+                _, known = await ann.preview(action, job_id)
+                assert said in text(await ann.step("do", action, job_id, **known))
             assert "may not" in text(await ann.step("preview", "run", job_id))
         assert any_house.actions("ann")[:5] == ["remove", "pause", "start", "edit", "add"]
 

@@ -187,7 +187,7 @@ def test_somebody_signs_in_has_a_report_made_from_the_newest_opens_it_and_has_it
         page.locator("#sign-in-password").fill(PASSWORD)
         page.locator("#sign-in-do").click()
         page.wait_for_url(f"{origin}{path}")
-        card = page.locator("#report-deeds-card")
+        card = page.locator("#report-actions-card")
 
         card.get_by_role("button", name="Newest data").click()
         preview = card.locator("#report-preview")

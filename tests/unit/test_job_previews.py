@@ -29,12 +29,12 @@ RUN = Run(9, 7, "plan:1", RunState.RUNNING, 1, 0, 0, 1, "http://10.0.0.1:9999/",
           None, None, None, None)  # fmt: skip
 
 
-def previewed(deed: str, values: dict[str, str] | None = None, **facts: Any) -> Preview:
-    return preview_of(Wish(deed, 7, values or {}), replace(FACTS, **facts))
+def previewed(action: str, values: dict[str, str] | None = None, **facts: Any) -> Preview:
+    return preview_of(Wish(action, 7, values or {}), replace(FACTS, **facts))
 
 
-def said(deed: str, values: dict[str, str] | None = None, **facts: Any) -> str:
-    return " ".join(previewed(deed, values, **facts).said)
+def said(action: str, values: dict[str, str] | None = None, **facts: Any) -> str:
+    return " ".join(previewed(action, values, **facts).said)
 
 
 def test_a_run_names_who_is_asked() -> None:
@@ -145,8 +145,8 @@ def test_a_version_is_another_once_the_job_is(changed: dict[str, Any]) -> None:
 
 def test_a_version_is_another_once_the_wish_is() -> None:
     versions = {
-        previewed(deed, values).version
-        for deed in ("run", "copy")
+        previewed(action, values).version
+        for action in ("run", "copy")
         for values in ({}, {"title": "x"}, {"title": "y"})
     }
     assert len(versions) == 6

@@ -114,8 +114,8 @@ async def test_nothing_is_done_without_a_groups_own_token(tmp_path: Path, name: 
         if name != "addJob":
             for job_id in (program.other_job, 999):
                 answer = await program.ask(name, id=job_id, executorTimeout=1)
-                deed = "see" if name == "updateJob" else "change"
-                assert answer.message == f"app {APP} may not {deed} the jobs"
+                action = "see" if name == "updateJob" else "change"
+                assert answer.message == f"app {APP} may not {action} the jobs"
         assert not audit.audit_of(program.database, f"job:{program.other_job}")[1:]
         assert [job.job_id for job in jobs.jobs_after(program.database)] == [program.other_job]
 

@@ -143,5 +143,5 @@ def test_a_failure_is_written_down_whatever_the_name_is(database: Database, name
 
 def test_who_only_looks_changes_nothing() -> None:
     looker = Actor("", is_admin=True, only_looks=True)
-    allowed = {deed for deed in Action if may(looker, deed, 7)}
+    allowed = {action for action in Action if may(looker, action, 7)}
     assert allowed == {Action.SEE_JOBS}

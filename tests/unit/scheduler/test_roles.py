@@ -14,17 +14,17 @@ ADMIN = Actor("root", is_admin=True)
 ANN = Actor("ann", group_ids=frozenset({1, 2}))
 
 
-@pytest.mark.parametrize("deed", list(Action))
-def test_what_is_not_allowed_is_refused(deed: Action) -> None:
-    assert may(ADMIN, deed, 3)
-    assert may(ADMIN, deed)
-    assert may(ANN, deed, 2) is (deed in OF_A_GROUP)
-    assert not may(ANN, deed, 3), "another's group"
-    assert not may(ANN, deed), "no group in particular"
-    assert not may(Actor("bob"), deed, 1)
-    assert not may(None, deed, 1)
-    with pytest.raises(NotPermitted, match=f"ann may not {deed.value}"):
-        demand(ANN, deed, 3)
+@pytest.mark.parametrize("action", list(Action))
+def test_what_is_not_allowed_is_refused(action: Action) -> None:
+    assert may(ADMIN, action, 3)
+    assert may(ADMIN, action)
+    assert may(ANN, action, 2) is (action in OF_A_GROUP)
+    assert not may(ANN, action, 3), "another's group"
+    assert not may(ANN, action), "no group in particular"
+    assert not may(Actor("bob"), action, 1)
+    assert not may(None, action, 1)
+    with pytest.raises(NotPermitted, match=f"ann may not {action.value}"):
+        demand(ANN, action, 3)
 
 
 def test_a_password_is_known_by_its_hash_alone() -> None:
