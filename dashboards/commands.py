@@ -25,8 +25,8 @@ DatabaseOption = Annotated[
     str | None,
     typer.Option(
         envvar="TIDEMARK_DATABASE",
-        help="Where `tidemark alerts` and `tidemark jobs` keep their state, as they are told "
-        "it; else the file in ~/.tidemark, or in the folder that TIDEMARK_HOME names.",
+        help="Where `tidemark alerts` and `tidemark jobs` store their state, as given "
+        "to them; else the file in ~/.tidemark, or in the folder that TIDEMARK_HOME names.",
     ),
 ]
 TokenOption = Annotated[

@@ -66,7 +66,7 @@ def visible(text: object) -> str:
 def instant(moment: datetime | None) -> str:
     """A moment as UTC date and time with milliseconds: the order of one message's steps."""
     if moment is None:
-        return "not told"
+        return "unknown"
     return f"{moment:%Y-%m-%d %H:%M:%S}.{moment.microsecond // 1000:03}"
 
 

@@ -178,7 +178,7 @@ def preview(desk: PageContext, run: ReportRun, what: What, receiver: str = "") -
     said = f"Job {found.job.job_id}, {title}, of {found.app_name} runs once, now, on {where}."
     return Preview(
         (
-            f"{said} It is told `{parameters}`.",
+            f"{said} Its parameters are `{parameters}`.",
             promise,
             f"This one took {duration(run.took_ms)}. It stays; the new one has the next number.",
         ),
@@ -192,7 +192,7 @@ def _preview_of_sending(
     jobs.demand_app(Action.CHANGE_JOBS, APP)
     (to,) = checked_receivers(desk.sending.receivers, [receiver])
     if was_posted(desk.reports.shelf, run, to, database=database):
-        said = f"{to} has been told of this run, or is about to be: nothing is sent again."
+        said = f"{to} was sent this run, or is about to be: nothing is sent again."
     else:
         said = (
             f"{to} is sent the sentence, what is new and a link, mail also the page, as soon as "
@@ -232,7 +232,7 @@ def _done(
         sent = post(
             desk.reports.shelf, run, to, jobs.change, pages=desk.sending.pages, database=database
         )
-        return f"{asked.receiver} {'is sent it' if sent else 'had been told of it: not again'}"
+        return f"{asked.receiver} {'is sent it' if sent else 'was sent it before: not again'}"
     found = _needed_maker(desk, run, jobs, database)
     if found.job.job_id != asked.job_id:
         raise ConfigError("job", asked.job_id, "the job that makes such reports now; look again")

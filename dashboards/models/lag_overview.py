@@ -461,9 +461,9 @@ def broker_text(event: BrokerEvent, returned: Sequence[Row] = ()) -> str:
     """What happened to a broker, and who came back to it."""
     if event.kind == "SILENT":
         if event.until is None:
-            return f"{event.name} told nothing any more"
+            return f"{event.name} reports nothing any more"
         lasted = duration((event.until - event.at).total_seconds() * 1000)
-        return f"{event.name} told nothing for {lasted}: states in that time are unknown"
+        return f"{event.name} reported nothing for {lasted}: states in that time are unknown"
     if event.kind == "BOOT":
         said = f"{event.name} restarted"
         if event.first_seen:
@@ -569,11 +569,11 @@ def _dead_text(row: Row) -> str:
 def origin_text(row: Row) -> str:
     """Where a failed message came from, the same on every page: `orders queue 1 offset 123`."""
     if not row["origin_topic"]:
-        return "not told"
+        return "unknown"
     queue, offset = row["origin_queue_id"], row["origin_offset"]
     said = visible(row["origin_topic"])
-    said += " queue not told" if queue is None else f" queue {queue}"
-    return said + (" offset not told" if offset is None else f" offset {offset}")
+    said += " queue unknown" if queue is None else f" queue {queue}"
+    return said + (" offset unknown" if offset is None else f" offset {offset}")
 
 
 def queue_rows(lag: pl.DataFrame, stalls: pl.DataFrame) -> list[Row]:

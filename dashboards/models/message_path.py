@@ -198,7 +198,7 @@ def passed_steps(passed: pl.DataFrame, place: Place, others: Sequence[Step]) -> 
         if committed_at is not None:
             failed = row["group"] in failing
             means = (
-                "its next try is a copy" if failed else "consumed, as no failure was told before"
+                "its next try is a copy" if failed else "consumed: no failure was reported before"
             )
             text = f"{where}: committed beyond it{_since(row['committed_after'])}; {means}"
             tone = "event" if failed else "ok"

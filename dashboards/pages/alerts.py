@@ -96,7 +96,7 @@ def layout(path: str) -> html.Div:
 TITLES: Final = {
     "/alerts": "What is wrong now?",
     "/alerts/history": "What was wrong?",
-    "/alerts/silences": "Of what is nobody told?",
+    "/alerts/silences": "What is silenced?",
     "/alerts/rules": "What is watched?",
 }
 
@@ -242,7 +242,7 @@ class _Shown:
             until = self._clock(silence.end_us)
             said.append(html.Div(f"silenced by {visible(silence.author)} to {until}"))
         elif alert.muted:
-            said.append(html.Div(f"nobody is told: {visible(alert.muted)}"))
+            said.append(html.Div(f"nobody is notified: {visible(alert.muted)}"))
         return html.Div(said or "nobody", className="seen-to" if said else "reason")
 
     def _next(self, alert: Alert) -> Any:
@@ -319,7 +319,7 @@ class _Shown:
             ),
             key=lambda alert_lines: alert_lines[:2],
         )
-        note = "moments in UTC; a silenced alert lives on, nobody is told of it"
+        note = "moments in UTC; a silenced alert lives on, nobody is notified of it"
         if not chosen:
             return note, quiet("No silence holds that." if wanted else "Nothing is silenced."), 0
         rows = [self._silence_row(one) for *_, one in _page(chosen, self._asked.view)]
@@ -390,7 +390,7 @@ class _Shown:
         hindered = [one for one in standing if "outcome" in one.labels]
         own = [one for one in standing if "outcome" not in one.labels]
         firing = sum(one.state.value == "FIRING" for one in own)
-        pill, said = worded("✓", "no trouble told", "ok"), ""
+        pill, said = worded("✓", "no trouble reported", "ok"), ""
         if not self._board.process.is_believed:
             pill, said = worded("?", "unknown", "unknown"), "nobody judges it now"
         elif hindered:

@@ -503,7 +503,7 @@ def _stall_table(stalls: pl.DataFrame, view: View) -> Any:
             state_pill(row["rule"] if row["unknown_reason"] is None else None),
             spoken(row["kind"]),
             html.Span([topic_link(row["topic"], view), f" {row['queue_id']}"]),
-            html.Span(row["client_id"] or "not told", className="exact"),
+            html.Span(row["client_id"] or "unknown", className="exact"),
             html.Span(_head(row), className="exact"),
             html.Span(clock(row["stands_since"]), className="exact"),
             html.Span([html.Span(row["evidence"]), *_stack(row)], className="reason"),
@@ -530,7 +530,7 @@ def _head(row: dict[str, Any]) -> str:
     """The message that all others wait for: by its offset, and its id where it was reported."""
     offset, message = row["head_offset"], row["head_message_id"]
     if offset is None:
-        return message or "not told"
+        return message or "unknown"
     return f"offset {offset}" + (f" {message}" if message else "")
 
 
@@ -565,7 +565,7 @@ def _dead_table(dead: pl.DataFrame, view: View) -> Any:
             _message(row, view),
             origin(row, view),
             html.Span(count(row["reconsume_times"]), className="number"),
-            html.Span(row["reason"] or "not told", className="wrap"),
+            html.Span(row["reason"] or "not reported", className="wrap"),
         ]
         for row in dead.sort("observed_at", descending=True).iter_rows(named=True)
     ]

@@ -126,7 +126,7 @@ class JobPage:
                 ("changed", f"{moment(self._job.changed_ms)} UTC"),
             ]
         )
-        return card("What is it?", shown, element="job-told")
+        return card("What is it?", shown, element="job-settings")
 
     def _next(self) -> Any:
         job, zone = self._job, self._job.settings.zone
@@ -137,7 +137,7 @@ class JobPage:
         except ConfigError:
             return card("When does it run?", quiet("Its schedule cannot be."), element="job-next")
         if not times:
-            said = "When it is told to, by hand, by a parent or by a workflow."
+            said = "When somebody, a parent or a workflow starts it."
             if job.is_active:
                 said = "When its run at work has ended."
             return card("When does it run?", quiet(said), element="job-next")
@@ -162,7 +162,7 @@ class JobPage:
         ]
         if found:
             headings = ("run", "state", "planned, UTC", "sent", "took", "why", "shard", "executor",
-                        "what it told", "do")  # fmt: skip
+                        "its message", "do")  # fmt: skip
             rows = [self._run_row(run) for run in found]
             shown.append(table(headings, rows, label="Runs, the newest first"))
         else:
@@ -187,7 +187,7 @@ class JobPage:
         )
         shard = f"{run.shard_index + 1} of {run.shard_total}" if run.shard_total > 1 else ""
         again = f", try {run.attempt + 1}" if run.attempt else ""
-        late = f" (told {run.late_code} later)" if run.late_code is not None else ""
+        late = f" (reported {run.late_code} later)" if run.late_code is not None else ""
         return [
             link,
             run_pill(run.state),
@@ -228,7 +228,7 @@ class JobPage:
                     ("ended", f"{moment(run.ended_ms)} UTC" if run.ended_ms else "not yet"),
                     ("executor", run.address or "none"),
                     ("try", str(run.attempt + 1)),
-                    ("it told", cut(message, 2_000) if message else ""),
+                    ("its message", cut(message, 2_000) if message else ""),
                 ]
             ),
         ]

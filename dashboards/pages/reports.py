@@ -84,7 +84,7 @@ def none_yet(shelf: ReportShelf) -> html.Div:
         ),
     )
     listed = [html.Li([html.Span(text), html.Code(command)]) for text, command in steps]
-    said = html.P("A report tells what an hour, a day or a week was like, from what gold knew.")
+    said = html.P("A report shows what an hour, a day or a week was like, from what gold knew.")
     return notice(
         "No report was made yet", [said, html.Ol(listed, className="steps")], kind="empty"
     )

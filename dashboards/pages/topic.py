@@ -288,7 +288,7 @@ def _failed(failed: pl.DataFrame, view: View) -> Any:
             html.Span(count(row["reconsume_times"]), className="number"),
             origin(row, view),
             html.Span(clock(row["first_at"]), className="exact"),
-            html.Span(visible(row["reason"] or "not told"), className="wrap"),
+            html.Span(visible(row["reason"] or "not reported"), className="wrap"),
         ]
         for row in failed.head(FAILED_MAX).iter_rows(named=True)
     ]

@@ -125,7 +125,7 @@ def _steps(steps: list[Step], view: View) -> Any:
         for step in steps[:STEPS_MAX]
     ]
     shown = table(
-        ("at (UTC)", "step", "group", "what", "told by"), rows, label="Steps of the message"
+        ("at (UTC)", "step", "group", "what", "source"), rows, label="Steps of the message"
     )
     if len(steps) <= STEPS_MAX:
         return shown

@@ -12,7 +12,7 @@ BANNED = re.compile(r"(?<![a-zA-Z])(?:told|tell|tells|deed|deeds)(?![a-zA-Z])")
 
 # Room → how often it still says one of them. A number only falls: lower it with the words.
 STILL: dict[str, int] = {
-    "dashboards": 33,
+    "dashboards": 6,
     "demo": 2,
     "engine/access_file.py": 13,
     "engine/broker": 269,

@@ -102,7 +102,7 @@ class TestOpenAlerts:
         muted = an_alert("LagGrows", muted="BrokerSilent fires <for> the same broker")
         tell(Database.at(f"sqlite:///{tmp_path / 'a.db'}"), story.root, [muted])
         page = seen(desk(story, tmp_path / "a.db"))
-        assert "nobody is told: BrokerSilent fires <for> the same broker" in page
+        assert "nobody is notified: BrokerSilent fires <for> the same broker" in page
 
     def test_may_be_searched_and_say_how_many_were_found(self, story: Lake, file: Path) -> None:
         page = seen(desk(story, file), search="?q=QUEUEfro")
@@ -208,7 +208,7 @@ class TestOtherParts:
         assert "last judged at 12:15:01 UTC" in page
         assert "eval error: no column lag (judged last at 12:13:21)" in page
         frozen = seen(desk(story, file), "/alerts/rules", "?q=QueueFrozen")
-        assert "no trouble told" in frozen
+        assert "no trouble reported" in frozen
         assert "3 rows" in frozen
         never = seen(desk(story, file), "/alerts/rules", "?q=OrderlyQueueBlocked")
         assert "never: no process has judged it yet" in never

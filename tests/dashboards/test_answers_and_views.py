@@ -307,7 +307,7 @@ class TestBrokers:
         )
         (event,) = lag_overview.broker_events(pl.DataFrame(), silences)
         assert lag_overview.broker_text(event) == (
-            "broker-b told nothing for 2 min: states in that time are unknown"
+            "broker-b reported nothing for 2 min: states in that time are unknown"
         )
 
     @pytest.mark.parametrize(

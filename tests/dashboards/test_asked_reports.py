@@ -227,7 +227,7 @@ def test_a_report_is_sent_to_each_receiver_once_with_a_link_to_its_page(world: W
             assert carry_out(world.desk, first.asked) == "team is sent it"
         second = preview(world.desk, run, What.SEND, "team")
         assert "nothing is sent again" in second.sentences[0]
-        assert carry_out(world.desk, second.asked) == "team had been told of it: not again"
+        assert carry_out(world.desk, second.asked) == "team was sent it before: not again"
     assert world.posted() == 1
     with world.database.reading() as connection:
         body = connection.scalar(sa.select(notices.c.body))
