@@ -280,7 +280,10 @@ def send_services(
             topics=state.topics,
         ),
         durability=Durability(
-            changes=state.changes, save_settings=save_settings, store=state.store
+            changes=state.changes,
+            safety=state.safety,
+            save_settings=save_settings,
+            store=state.store,
         ),
         origins=origins,
         dead_letters=dead_letters,

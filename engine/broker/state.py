@@ -33,6 +33,7 @@ from engine.broker.pulling.long_poll import HeldPulls
 from engine.broker.reporting.unsynced_reads import UnsyncedReads
 from engine.broker.sending.deduplication import Deduplication
 from engine.broker.sending.duplicate_copies import DuplicateCopies
+from engine.broker.sending.safety import Safety, flushed
 from engine.broker.stats.broker_stats import BrokerStats
 from engine.broker.stats.client_stats import ClientStats
 from engine.broker.stats.put_times import PutTimes
@@ -67,6 +68,8 @@ class BrokerState:
     clock: Clock
     node: BrokerNode
     store: MessageStore
+    safety: Safety
+    """When a put is safe; replication adds its conditions."""
     observer: Observer
     gate: Gate
     """Who may do what."""
@@ -128,6 +131,7 @@ def state_of(
         clock=clock,
         node=BrokerNode(config, boot_ms=clock.now_ms()),
         store=store,
+        safety=Safety(flushed(store)),
         observer=observer,
         gate=gate_of(config.access, store=store, transactions=transactions, client_ids=client_ids),
         topics=Topics(on_made=signals.topic_made),

@@ -3,10 +3,10 @@
 Place in the walk: `handlers/send`, `send_back`, `reply` and `transaction` put, and then leave their
 answer to `answer_put`.
 
-Invariant: an answer of success leaves when what it promises is as durable as the flush mode makes
-it, the topic made for it among it. A refusal by the disk is SERVICE_NOT_AVAILABLE, after which
-reads go on; a message that was put is never answered as failed, only as not (yet) durable. Absent
-on purpose: a second way to wait for a sync; a test drives every handler against a held one.
+Invariant: an answer of success leaves when what it promises is safe (`safety`), the topic made for
+it among it, in the term in which it was put. A refusal by the disk is SERVICE_NOT_AVAILABLE, after
+which reads go on; a message that was put is never answered as failed, only as not (yet) durable or
+as unknown. Absent on purpose: a second way to wait; a test drives every handler against a held one.
 """
 
 from __future__ import annotations
@@ -17,14 +17,35 @@ from typing import TypeVar
 
 from engine.broker.changes import TableChanges
 from engine.broker.config import BrokerConfig
+from engine.broker.sending.safety import PutStatus, Safety, Waiter
 from engine.foundation.errors import LocalProtocolError, RequestRefused, StorageError
 from engine.protocol.codes import ResponseCode
 from engine.protocol.command import RemotingCommand
 from engine.remoting import Peer
 from engine.remoting.dispatcher import HandlerResult
-from engine.store import GroupCommit, MessageDraft, MessageStore, PutResult
+from engine.store import MessageDraft, MessageStore, PutResult
 
 Put = TypeVar("Put")
+
+_NOT_SAFE = {
+    PutStatus.FLUSH_DISK_TIMEOUT: (
+        ResponseCode.FLUSH_DISK_TIMEOUT,
+        "flush disk timeout: stored, but not yet on stable storage",
+    ),
+    PutStatus.FLUSH_SLAVE_TIMEOUT: (
+        ResponseCode.FLUSH_SLAVE_TIMEOUT,
+        "flush slave timeout: stored, but not yet on enough slaves",
+    ),
+    PutStatus.SLAVE_NOT_AVAILABLE: (
+        ResponseCode.SLAVE_NOT_AVAILABLE,
+        "slave not available: stored, and no slave could take it over",
+    ),
+    PutStatus.UNKNOWN: (
+        ResponseCode.SYSTEM_ERROR,
+        "the broker is no longer the master that took the message: it may or may not be stored",
+    ),
+}
+"""RocketMQ's codes; an unknown outcome is 1, as when DLedger's majority does not answer in time."""
 
 _log = logging.getLogger(__name__)
 
@@ -67,10 +88,12 @@ class Durability:
         self,
         *,
         changes: TableChanges,
+        safety: Safety,
         save_settings: Callable[[], Awaitable[None]],
         store: MessageStore,
     ) -> None:
         self._changes = changes
+        self._safety = safety
         self._save_settings = save_settings
         self._store = store
 
@@ -86,17 +109,16 @@ class Durability:
         *,
         end_offset: int | None,
     ) -> HandlerResult:
-        """`response` when the log is durable up to `end_offset`; None: its sender waits for no
-        sync.
+        """`response` when what ends at `end_offset` is safe; None: its sender waits for nothing.
 
-        A handler that has put returns what this returns.
+        A handler that has put returns what this returns, in the step in which it put.
         """
-        flushed = None if end_offset is None else self._store.when_flushed(end_offset)
+        waiter = None if end_offset is None else self._safety.when_safe(end_offset)
         if self._changes.topics_unsaved:  # A killed broker would know the message only.
-            return self._answer_when_topics_saved(peer, request, response, flushed=flushed)
-        if flushed is None:
+            return self._answer_when_topics_saved(peer, request, response, waiter=waiter)
+        if waiter is None:
             return response
-        _answer_when_flushed(peer, request, response, flushed)
+        _answer_when_settled(peer, request, response, waiter)
         return None
 
     async def _answer_when_topics_saved(
@@ -105,34 +127,35 @@ class Durability:
         request: RemotingCommand,
         response: RemotingCommand,
         *,
-        flushed: GroupCommit | None,
+        waiter: Waiter | None,
     ) -> RemotingCommand | None:
         """`response` once the topic that was made for its message is on disk, and the message is
-        flushed.
+        safe.
 
         A topic that cannot be saved is tried again each second (`Tables`); its message is stored.
         """
+        term = self._safety.term
         try:
             await self._save_settings()
         except StorageError as error:
             _log.warning("a topic made for a message is not saved yet: %s", error)
-        if flushed is None:
-            return response
-        _answer_when_flushed(peer, request, response, flushed)
+        if waiter is None:
+            status = PutStatus.PUT_OK if self._safety.term == term else PutStatus.UNKNOWN
+            return _with_status(response, status)
+        _answer_when_settled(peer, request, response, waiter)
         return None
 
 
-def _answer_when_flushed(
-    peer: Peer, request: RemotingCommand, response: RemotingCommand, flushed: GroupCommit
+def _answer_when_settled(
+    peer: Peer, request: RemotingCommand, response: RemotingCommand, waiter: Waiter
 ) -> None:
-    """Queue `response` once the group commit it waits for has ended."""
-    if request.is_oneway:
-        return
+    """Queue `response` once it is known how safe its message is."""
+    if not request.is_oneway:
+        waiter.when_settled(lambda status: peer.answer(request, _with_status(response, status)))
 
-    def answer(is_flushed: bool) -> None:
-        if not is_flushed and response.code == ResponseCode.SUCCESS:
-            response.code = ResponseCode.FLUSH_DISK_TIMEOUT
-            response.remark = "flush disk timeout: stored, but not yet on stable storage"
-        peer.answer(request, response)
 
-    flushed.tell(answer)
+def _with_status(response: RemotingCommand, status: PutStatus) -> RemotingCommand:
+    """`response`, which says that its message is not safe if it is not. Hot."""
+    if status is not PutStatus.PUT_OK and response.code == ResponseCode.SUCCESS:
+        response.code, response.remark = _NOT_SAFE[status]
+    return response

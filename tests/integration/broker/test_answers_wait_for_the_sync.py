@@ -1,5 +1,5 @@
-"""Every request that stores something, asked of a broker whose syncs are held: none of them is
-answered success before what it stored is on stable storage.
+"""Every request that stores something, asked of a broker whose syncs, or whose replica's answers,
+are withheld: none of them is answered success before what it stored is safe.
 
 `STORING` below says of each code how it comes to store. A handler that stores under a code that is
 not there fails the last tests of this file, so that none is added without its request.
@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 
-from engine.broker import handlers as handlers_folder
+import engine.broker
 from engine.broker.handler_table import handler_table
 from engine.broker.transactions.half_records import given_up
 from engine.protocol.codes import RequestCode as Code
@@ -35,6 +35,7 @@ from tests.failing_disk import FailingDisk
 from tests.integration.broker.cluster import GROUP, TOPIC, Cluster, broker_config, cluster
 from tests.integration.broker.test_access_by_code import batch_of_one, request_body, request_fields
 from tests.integration.broker.transactor import COMMIT, ROLLBACK, Half, Transactor
+from tests.unit.broker.fake_replica import FakeReplica
 
 ONCE = "stored-once"
 """A topic with deduplication."""
@@ -174,9 +175,16 @@ async def scene(tmp_path: Path) -> AsyncIterator[Scene]:
                 disk.hold_syncs.set()
 
 
-async def test_no_request_that_stores_is_answered_success_before_the_sync(tmp_path: Path) -> None:
+@pytest.mark.parametrize("withheld", ["sync", "replica"])
+async def test_no_request_that_stores_is_answered_success_before_it_is_safe(
+    tmp_path: Path, withheld: str
+) -> None:
     async with scene(tmp_path) as held:
+        safety, replica = held.running.broker.state.safety, FakeReplica()
         held.disk.hold_syncs = asyncio.Event()
+        if withheld == "replica":
+            held.disk.hold_syncs.set()
+            safety.conditions = (*safety.conditions, replica.condition())
         held.running.broker.state.store.put(  # Its sync is under way, and held.
             given_up(decode_record(await record_of(held)))
         )
@@ -188,8 +196,9 @@ async def test_no_request_that_stores_is_answered_success_before_the_sync(tmp_pa
             await asyncio.wait([waiting[name]], timeout=EARLY_S)
         early = {name: task.result() for name, task in waiting.items() if task.done()}
         told = [f"{name}: {answer.code} {answer.remark}" for name, answer in early.items()]
-        assert not told, f"answered before the sync: {told}"
+        assert not told, f"answered before it is safe: {told}"
         held.disk.hold_syncs.set()
+        replica.acknowledge(safety.term, held.running.broker.state.store.physical_max)
         for name, task in waiting.items():
             answer = await task
             assert answer.code == ResponseCode.SUCCESS, (name, answer.remark)
@@ -242,10 +251,9 @@ async def test_every_handler_of_a_module_that_puts_is_asked_above(tmp_path: Path
     assert {code.name for code in found} == {code.name for code in STORING}
 
 
-SOURCES = sorted(Path(str(handlers_folder.__file__)).parent.glob("*.py"))
-
-
-@pytest.mark.parametrize("path", SOURCES, ids=[path.stem for path in SOURCES])
-def test_one_module_alone_decides_how_long_an_answer_waits(path: Path) -> None:
-    words = "when_flushed("
-    assert (words in path.read_text()) is (path.stem == "storing"), f"{path.name} and {words}"
+@pytest.mark.parametrize(
+    ("call", "only_in"), [(".when_flushed(", "safety"), (".when_safe(", "durability")]
+)
+def test_one_module_alone_decides_how_long_an_answer_waits(call: str, only_in: str) -> None:
+    sources = Path(str(engine.broker.__file__)).parent.rglob("*.py")
+    assert [path.stem for path in sources if call in path.read_text()] == [only_in]
