@@ -143,6 +143,7 @@ class Broker:
         self._running = running
         running.state.node.address = f"{config.host}:{port}"
         store.on_arrival(running.services.wake_ups.arrived)
+        store.on_arrival(running.state.delay_levels.on_stored)
         running.state.gate.on_change = running.services.wake_ups.wake_all
         self._runtime.clock.on_step(self._clock_stepped)
         store.start()
@@ -206,7 +207,7 @@ class Broker:
             half_queue.settle("SHUTDOWN")  # Progress passes only what is durable.
             await services.persistence.save_settings()
             await services.persistence.save_offsets("SHUTDOWN")
-            await services.delay.persist("SHUTDOWN")
+            await running.state.delay_levels.persist("SHUTDOWN")
         except StorageError as error:
             _log.error("stopping without the last tables: %s", error)
             return False
@@ -230,7 +231,7 @@ class Broker:
         """
         try:
             await running.services.persistence.save_offsets("RECOVERY")
-            await running.services.delay.persist("RECOVERY")
+            await running.state.delay_levels.persist("RECOVERY")
             await running.services.persistence.save_settings()
         except DiskFull as error:
             _log.warning("the tables are written when there is room: %s", error)
@@ -288,12 +289,12 @@ class Broker:
             telemetry=telemetry,
             boot_ends=_boot_ends(config, store, stopped_cleanly=stopped_cleanly),
         )
-        reporters, delay = services.reporters, services.delay
+        reporters, delay_levels = services.reporters, state.delay_levels
         store.retention.on_doomed = lambda below: reporters.expired.emit_expired(
-            below, delay.cursors()
+            below, delay_levels.cursors()
         )
         store.retention.on_purged = lambda gone: reporters.retention_losses.emit_unconsumed(
-            gone, delay.cursors()
+            gone, delay_levels.cursors()
         )
         return _Running(
             state=state,
@@ -321,7 +322,7 @@ class Broker:
     def _load(self, running: _Running, *, stopped_cleanly: bool) -> None:
         state, services, config = running.state, running.services, self._config
         services.persistence.load(stopped_cleanly=stopped_cleanly)
-        services.delay.load(was_written=services.persistence.all_written)
+        state.delay_levels.load(was_written=services.persistence.all_written)
         services.sending.placement.load_window()
         state.topics.add_system_topics(
             cluster_name=config.cluster_name,
@@ -347,7 +348,7 @@ class Broker:
                 services.persistence.run_settings(),
                 services.persistence.run_offsets(),
                 services.delay.run(),
-                services.delay.run_persist(config.flush_delay_offset_interval_ms),
+                running.state.delay_levels.run_persist(config.flush_delay_offset_interval_ms),
                 services.sending.half_queue.run(),
                 services.checks.run(),
                 services.reporters.client_windows.run(),

@@ -271,7 +271,12 @@ def send_services(
             node=state.node,
             topics=state.topics,
         ),
-        drafts=Drafts(clock=state.clock, node=state.node, unique_ids=state.unique_ids),
+        drafts=Drafts(
+            clock=state.clock,
+            delays=state.delay_levels,
+            node=state.node,
+            unique_ids=state.unique_ids,
+        ),
         placement=Placement(
             clock=state.clock,
             deduplication=state.deduplication,

@@ -48,7 +48,7 @@ from engine.delay import DelayService
 from engine.foundation.config_layers import Origin
 from engine.remoting import RpcClient
 from engine.store.kept_settings import KeptSettings
-from engine.store.table_file import SettingsFile, TableFile
+from engine.store.table_file import SettingsFile
 from engine.telemetry import Telemetry
 
 
@@ -276,12 +276,9 @@ def _offset_deletion(
 
 
 def _delay(state: BrokerState, sending: SendServices) -> DelayService:
-    config = state.node.config
     return DelayService(
-        state.runtime,
         state.store,
-        levels_ms=config.store.delay_levels_ms,
-        cursor_file=TableFile(state.runtime, config.delay_offset_path, state.store.store_id),
+        state.delay_levels,
         observer=state.observer,
         make_dead_letter_topic=sending.dead_letters.make,
         queue_there=state.topics.queue_there,

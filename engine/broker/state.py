@@ -39,6 +39,7 @@ from engine.broker.stats.client_stats import ClientStats
 from engine.broker.stats.put_times import PutTimes
 from engine.broker.topics.topics import Topics
 from engine.broker.transactions.transactions import Transactions
+from engine.delay import DelayLevels
 from engine.foundation.observing import Observer
 from engine.protocol.message_ids import UniqueIds
 from engine.remoting.gate import Gate
@@ -46,6 +47,7 @@ from engine.remoting.latencies import Latencies
 from engine.runtime import Runtime
 from engine.runtime.clock import Clock
 from engine.store import MessageStore
+from engine.store.table_file import TableFile
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +73,7 @@ class BrokerState:
     safety: Safety
     """When a put is safe; replication adds its conditions."""
     observer: Observer
+    delay_levels: DelayLevels
     gate: Gate
     """Who may do what."""
     topics: Topics
@@ -133,6 +136,13 @@ def state_of(
         store=store,
         safety=Safety(flushed(store)),
         observer=observer,
+        delay_levels=DelayLevels(
+            runtime,
+            store,
+            levels_ms=config.store.delay_levels_ms,
+            cursor_file=TableFile(runtime, config.delay_offset_path, store.store_id),
+            observer=observer,
+        ),
         gate=gate_of(config.access, store=store, transactions=transactions, client_ids=client_ids),
         topics=Topics(on_made=signals.topic_made),
         group_configs=GroupConfigs(auto_create=config.auto_create_subscription_group),

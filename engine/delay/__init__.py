@@ -1,5 +1,7 @@
-"""Delay levels: messages that wait before they are delivered."""
+"""Delayed messages: the port of what waits, the 18 delay levels behind it, and their delivery."""
 
+from engine.delay.delay_levels import DelayLevels
 from engine.delay.delay_service import DelayService
+from engine.delay.delays import Delays
 
-__all__ = ["DelayService"]
+__all__ = ["DelayLevels", "DelayService", "Delays"]

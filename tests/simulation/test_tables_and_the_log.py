@@ -85,7 +85,7 @@ class Rack(SimCluster):
             )
         running = self.broker._running
         assert running is not None
-        for level, cursor in running.services.delay.cursors().items():
+        for level, cursor in running.state.delay_levels.cursors().items():
             end = store.max_offset(SCHEDULE_TOPIC, level - 1)
             assert cursor <= end, (
                 f"the cursor of level {level} is {cursor}, its queue ends at {end}"

@@ -10,7 +10,7 @@ from engine.broker.bounded_work import in_steps, stepped
 from engine.broker.node import BrokerNode
 from engine.broker.offsets.consumer_offsets import ConsumerOffsets, Table, encoded_table
 from engine.broker.stats.runtime_info import RuntimeInfo
-from engine.delay import DelayService
+from engine.delay import DelayLevels
 from engine.protocol import fastjson
 from engine.protocol.bodies import KVTable
 from engine.protocol.codes import RequestCode, ResponseCode
@@ -27,7 +27,7 @@ class BrokerHandlers:
         node: BrokerNode,
         offsets: ConsumerOffsets,
         runtime_info: RuntimeInfo,
-        delay: DelayService,
+        delay: DelayLevels,
     ) -> None:
         self._node = node
         self._offsets = offsets

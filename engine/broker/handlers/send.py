@@ -28,7 +28,6 @@ from engine.broker.sending.retry_copies import TOLD_TOPICS, RetryCopies
 from engine.broker.sending.target_queues import TargetQueues
 from engine.broker.stats.broker_stats import DELAY, FIFO, NORMAL, TRANSACTION, BrokerStats
 from engine.broker.transactions.half_queue import HalfQueue
-from engine.delay.waiting_messages import scheduled
 from engine.foundation.errors import RemoteProtocolError, RequestRefused
 from engine.foundation.limits import COPY_ROOM_BYTES, DEDUPLICATED_BATCH_MAX
 from engine.protocol.bodies import TopicConfig
@@ -297,7 +296,7 @@ class SendHandlers:
             why_buried = self._retry_copies.why_buried(draft, header, properties)
         level = self._drafts.delay_level(properties) if is_marked and not why_buried else 0
         if level:
-            draft = scheduled(draft, level)
+            draft = self._drafts.parked(draft, level)
         put_one = self._half_queue.put_half if half else None
         put = self._placement.put(
             config,

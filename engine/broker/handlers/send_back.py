@@ -23,7 +23,7 @@ from engine.broker.sending.retry_copies import DeadLetterTopics, retries_failed
 from engine.broker.sending.target_queues import TargetQueues
 from engine.broker.stats.broker_stats import DELAY, NORMAL, BrokerStats
 from engine.broker.transactions.stored_messages import is_named_by, no_message
-from engine.delay.waiting_messages import scheduled
+from engine.delay import Delays
 from engine.foundation.errors import RequestRefused
 from engine.foundation.limits import MESSAGE_ID_CHARS_MAX, PROPERTIES_BYTES_MAX
 from engine.foundation.observing import Observer, RetryStep
@@ -92,6 +92,7 @@ class SendBackHandlers:
         queues: TargetQueues,
         origins: Origins,
         dead_letters: DeadLetterTopics,
+        delays: Delays[int],
         durability: Durability,
         stats: BrokerStats,
         observer: Observer,
@@ -101,6 +102,7 @@ class SendBackHandlers:
         self._queues = queues
         self._origins = origins
         self._dead_letters = dead_letters
+        self._delays = delays
         self._durability = durability
         self._stats = stats
         self._observer = observer
@@ -178,7 +180,7 @@ class SendBackHandlers:
         properties = _kept_properties(message)
         properties[PROPERTY_DELAY] = str(level)
         draft = self._draft(message, retry_topic(group), queue_id, properties)
-        return scheduled(draft, level)
+        return self._delays.park(draft, level)
 
     def _dead_letter(self, message: MessageExt, group: str) -> tuple[MessageDraft, dict[str, int]]:
         """The draft of its dead letter, and the bytes of each property left out for want of room,

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from engine.broker.node import BrokerNode
 from engine.broker.sending.retry_copies import is_redrive
+from engine.delay import Delays
 from engine.foundation.errors import RequestRefused
 from engine.protocol.codes import ResponseCode
 from engine.protocol.copy_room import ROOMY_BYTES, fits_a_record, fits_with_copies, without_room
@@ -37,9 +38,12 @@ REGION = "DefaultRegion"
 class Drafts:
     """The drafts of one broker's messages."""
 
-    def __init__(self, *, node: BrokerNode, clock: Clock, unique_ids: UniqueIds) -> None:
+    def __init__(
+        self, *, node: BrokerNode, clock: Clock, delays: Delays[int], unique_ids: UniqueIds
+    ) -> None:
         self._node = node
         self._clock = clock
+        self._delays = delays
         self._unique_ids = unique_ids
         self._own_properties = {
             PROPERTY_CLUSTER: self._node.config.cluster_name,
@@ -109,6 +113,10 @@ class Drafts:
             sys_flag=header.sys_flag & ~MULTI_TAGS,  # What the topic says counts.
             reconsume_times=max(0, header.reconsume_times or 0),
         )
+
+    def parked(self, draft: MessageDraft, level: int) -> MessageDraft:
+        """The draft of a message that waits at a delay level."""
+        return self._delays.park(draft, level)
 
     def delay_level(self, properties: dict[str, str]) -> int:
         """The delay level asked for, capped at the highest; 0 for none."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 from engine.broker.node import BrokerNode
 from engine.broker.stats.broker_stats import BrokerStats
 from engine.broker.stats.put_times import PutTimes
-from engine.delay import DelayService
+from engine.delay import DelayLevels
 from engine.foundation.limits import HANDLER_TASKS_MAX
 from engine.foundation.units import DAY_MS, GIB, HOUR_MS, KIB, MINUTE_MS, SECOND_MS
 from engine.protocol.names import SCHEDULE_TOPIC
@@ -49,7 +49,7 @@ class RuntimeInfo:
         self._store = store
         self._stats = stats
 
-    def with_delay(self, delay: DelayService) -> dict[str, str]:
+    def with_delay(self, delay: DelayLevels) -> dict[str, str]:
         """Every figure, by name."""
         return dict(sorted({**self.figures(), **self._delay_figures(delay)}.items()))
 
@@ -128,7 +128,7 @@ class RuntimeInfo:
             "msgGetTotalTodayNow": str(gets.messages),
         }
 
-    def _delay_figures(self, delay: DelayService) -> dict[str, str]:
+    def _delay_figures(self, delay: DelayLevels) -> dict[str, str]:
         figures = {
             "timerReadBehind": "0",  # No timer wheel: nothing is behind in it.
             "timerOffsetBehind": "0",

@@ -93,7 +93,7 @@ async def fill(broker: Broker, client: RawClient, name: str, topic: str) -> None
 
     async def persist() -> None:
         await running.services.persistence.save_offsets("TIMER")
-        await running.services.delay.persist("TIMER")
+        await running.state.delay_levels.persist("TIMER")
         await running.services.persistence.save_settings()
         await running.state.store._flusher.flush_log("TIMER")
         await running.state.store._flusher.flush_derived("TIMER")
@@ -233,7 +233,7 @@ def inventory_of(broker: Broker) -> Inventory:
         found["offset", group, topic, queue_id] = state.offsets.committed(group, topic, queue_id)
     running = broker._running
     assert running is not None
-    for level, cursor in running.services.delay.cursors().items():
+    for level, cursor in running.state.delay_levels.cursors().items():
         found["cursor", level] = cursor
     for group, topic, queue_id in list(state.readers._readings):
         reading = state.readers.of((group, topic, queue_id))

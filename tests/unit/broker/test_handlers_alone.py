@@ -280,6 +280,7 @@ async def test_a_message_that_is_sent_back_waits_in_a_delay_level(tmp_path: Path
             queues=there.sending.queues,
             origins=there.sending.origins,
             dead_letters=there.sending.dead_letters,
+            delays=there.state.delay_levels,
             durability=there.sending.durability,
             stats=there.state.stats,
             observer=there.state.observer,

@@ -9,7 +9,8 @@ from time import process_time, thread_time
 
 import pytest
 
-from engine.delay.delay_service import STEP_COUNT_MAX, DelayService
+from engine.delay import DelayService
+from engine.delay.delay_levels import STEP_COUNT_MAX, DelayLevels
 from engine.delay.waiting_messages import scheduled
 from engine.foundation.errors import WritesStopped
 from engine.foundation.observing import FlushDone, RetryStep
@@ -34,11 +35,16 @@ class Bench:
     ) -> None:
         self.store, self.clock, self.listener = store, clock, Listener()
         self.dead_letter_groups: list[str] = []
-        self.service = DelayService(
+        self.levels = DelayLevels(
             runtime,
             store,
             levels_ms=store._config.delay_levels_ms,
             cursor_file=TableFile(runtime, str(folder / "config" / "delayOffset.json")),
+            observer=self.listener,
+        )
+        self.service = DelayService(
+            store,
+            self.levels,
             observer=self.listener,
             make_dead_letter_topic=self.dead_letter_groups.append,
         )
@@ -142,13 +148,13 @@ async def test_the_cursors_survive_and_a_crash_before_their_persist_delivers_aga
 ) -> None:
     await bench.put(b"a", level=1)
     await bench.after(1000)
-    await bench.service.persist("TIMER")
+    await bench.levels.persist("TIMER")
     await bench.put(b"b", level=1)
     await bench.after(1000)
     runtime = Runtime(bench.clock, SystemNetwork(), SystemDisk(), SystemEntropy())
     reborn = Bench(bench.store, runtime, bench.clock, tmp_path)
-    reborn.service.load()
-    assert reborn.service.cursors() == {1: 1}
+    reborn.levels.load()
+    assert reborn.levels.cursors() == {1: 1}
     await reborn.after(0)
     assert [message.body for message in reborn.delivered()] == [b"a", b"b", b"b"]
 
@@ -157,8 +163,8 @@ async def test_the_cursors_survive_and_a_crash_before_their_persist_delivers_aga
 async def test_a_persist_is_told_and_one_without_news_is_left_out(bench: Bench) -> None:
     await bench.put(b"a", level=1)
     await bench.after(1000)
-    await bench.service.persist("TIMER")
-    await bench.service.persist("TIMER")
+    await bench.levels.persist("TIMER")
+    await bench.levels.persist("TIMER")
     (told,) = [fact for fact in bench.listener.facts if isinstance(fact, FlushDone)]
     assert (told.component, told.action, told.cause) == ("DELAY", "PERSIST", "TIMER")
 
@@ -271,7 +277,7 @@ async def test_a_damaged_record_is_stepped_over_and_its_readable_part_buried(
         assert bench.dead_letter_groups in (["g"], ["SCHEDULE_CONSUMER"])
         (letter,) = bench.delivered(f"%DLQ%{bench.dead_letter_groups[0]}")
         assert len(letter.body) == 4
-    assert bench.service.cursors()[1] == 3
+    assert bench.levels.cursors()[1] == 3
 
 
 @run_by(on_a_bench, "tmp_path")
@@ -293,7 +299,7 @@ async def test_what_a_store_does_not_take_stays_due(bench: Bench) -> None:
     bench.store.retention.stop_writes = True
     with pytest.raises(WritesStopped):
         await bench.after(1000)
-    assert bench.service.cursors() == {}
+    assert bench.levels.cursors() == {}
     bench.store.retention.stop_writes = False
     assert await bench.after(0) == 1
 
@@ -365,8 +371,8 @@ async def test_a_cursor_beyond_its_queue_is_taken_back_to_its_end_and_told(
     cursors = tmp_path / "config" / "delayOffset.json"
     cursors.parent.mkdir()
     cursors.write_text('{"offsetTable":{"1":5,"2":0}}')
-    bench.service.load()
-    assert bench.service.cursors() == {1: 1, 2: 0}
+    bench.levels.load()
+    assert bench.levels.cursors() == {1: 1, 2: 0}
     (told,) = bench.listener.lifecycle("OFFSETS_TAKEN_BACK")
     assert "at 1 instead of 5" in str(told.detail)
     await bench.put(b"second", level=1)
@@ -381,7 +387,7 @@ async def test_cursors_are_on_disk_only_when_what_they_passed_is(
     await bench.put(b"due", level=1)
     assert await bench.after(LEVELS_MS[0]) == 1
     assert bench.store.physical_flushed < bench.store.physical_max
-    await bench.service.persist("TIMER")
+    await bench.levels.persist("TIMER")
     assert bench.store.physical_flushed == bench.store.physical_max
     assert (tmp_path / "config" / "delayOffset.json").exists()
 
@@ -394,7 +400,7 @@ async def test_cursors_stay_behind_while_the_disk_cannot_sync(
     assert await bench.after(LEVELS_MS[0]) == 1
     bench.store._flusher.fail("a failing disk")
     for _ in range(2):
-        await bench.service.persist("TIMER")
+        await bench.levels.persist("TIMER")
     assert not (tmp_path / "config" / "delayOffset.json").exists()
     (told,) = bench.listener.lifecycle("OFFSETS_HELD_BACK")
     put_end, synced_to = bench.store.physical_max, bench.store.physical_flushed
@@ -411,4 +417,19 @@ async def test_what_waited_for_a_topic_is_deleted_with_it(bench: Bench) -> None:
     await bench.put(b"of the topic made again", level=1)
     assert await bench.after(LEVELS_MS[0]) == 1
     assert [message.body for message in bench.delivered()] == [b"of the topic made again"]
-    assert bench.service.cursors() == {1: 2}
+    assert bench.levels.cursors() == {1: 2}
+
+
+@run_by(on_a_bench, "tmp_path")
+async def test_the_floor_is_the_oldest_record_that_waits_in_any_level(bench: Bench) -> None:
+    assert bench.levels.floor() == bench.store.physical_max
+    await put_raw(bench, RETRY, level=1)
+    oldest = await put_raw(bench, RETRY, level=2)
+    await put_raw(bench, RETRY, level=1)
+    assert bench.levels.floor() < oldest
+    await bench.after(1000)
+    assert bench.levels.floor() == oldest
+    newest = await put_raw(bench, RETRY, level=1)
+    assert bench.levels.floor() == oldest < newest
+    await bench.after(4000)
+    assert bench.levels.floor() == bench.store.physical_max

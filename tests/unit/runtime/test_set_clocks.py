@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from engine.delay.delay_service import TICK_MS, DelayService
+from engine.delay import DelayLevels, DelayService
+from engine.delay.delay_service import TICK_MS
 from engine.delay.store_times import MARK_EVERY_MS
 from engine.delay.waiting_messages import scheduled
 from engine.foundation.units import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
@@ -182,6 +183,7 @@ class Host:
         self.put_at: dict[bytes, tuple[int, int]] = {}
         self.delivered_at: dict[bytes, int] = {}
         self.store: MessageStore
+        self.levels: DelayLevels
         self.service: DelayService
 
     async def boot(self) -> None:
@@ -190,18 +192,23 @@ class Host:
             self.folder, delay_levels_ms=LEVELS_MS, mapped_file_size_commit_log_bytes=1 << 20
         )
         self.store = await open_store(config, runtime=runtime)
-        self.service = DelayService(
+        self.levels = DelayLevels(
             runtime,
             self.store,
             levels_ms=LEVELS_MS,
             cursor_file=TableFile(runtime, str(self.folder / "delayOffset.json")),
             observer=Listener(),
+        )
+        self.service = DelayService(
+            self.store,
+            self.levels,
+            observer=Listener(),
             make_dead_letter_topic=lambda group: None,
         )
-        self.service.load()
+        self.levels.load()
 
     async def restart(self) -> None:
-        await self.service.persist("SHUTDOWN")
+        await self.levels.persist("SHUTDOWN")
         await self.store.close()
         self.machine.clock = SystemClock(self.machine.wall_ns, self.machine.steady_ns)
         await self.boot()
@@ -294,7 +301,7 @@ async def test_a_store_whose_stamps_are_ahead_of_the_clock_delays_no_longer_than
     host.machine.clock = SystemClock(host.machine.wall_ns, host.machine.steady_ns)
     await host.boot()
     await host.put(b"of another day", 1)
-    await host.service.persist("SHUTDOWN")
+    await host.levels.persist("SHUTDOWN")
     await host.store.close()
     host.machine.set_by(-DAY_MS)  # While nobody looks.
     host.machine.clock = SystemClock(host.machine.wall_ns, host.machine.steady_ns)

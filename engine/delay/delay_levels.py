@@ -1,0 +1,295 @@
+"""The 18 delay levels: messages wait in the queue of their level, all equally long.
+
+Place in the walk: a send or send-back with a delay level is parked in the queue of its level of
+SCHEDULE_TOPIC_XXXX (queue_id = level - 1); here each level's queue is read in order, and what is
+due is given to `delay_service`.
+
+A delay is counted on the steady clock (`store_times`): nobody who sets the machine's clock makes a
+message early, or late by more than a tick and a mark.
+
+What is due leaves in steps of a few milliseconds, the levels by turns. So a level is emptied as
+fast as the broker can put, and no backlog holds the loop.
+
+Invariant: the queues of a level are in order of their due times, because all wait equally long; so
+one cursor a level suffices. A cursor reaches the disk only after the messages put before it are
+durable: a crash delivers some again and loses none. A level that cannot be read holds up no other.
+
+Absent on purpose: which level a retry gets, delivery, the time wheel for arbitrary delays, the file
+format.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from typing import Any
+
+from engine.delay.delays import Due
+from engine.delay.store_times import StoreTimes
+from engine.delay.waiting_messages import scheduled
+from engine.foundation.errors import CorruptRecord, OffsetOutOfRange, StorageError
+from engine.foundation.observing import LifecycleEvent, Observer, report
+from engine.foundation.units import MIB, SECOND_MS
+from engine.protocol.names import SCHEDULE_TOPIC
+from engine.runtime import Runtime
+from engine.runtime.clock import ClockStep
+from engine.store import GetStatus, MessageDraft, MessageStore
+from engine.store.record import DispatchRequest, store_timestamp_of
+from engine.store.table_file import Source, TableFile
+
+AFTER_DAMAGE_MS = 10_000
+"""A level that could not be read is tried again so much later."""
+
+STEP_COUNT_MAX = 64
+STEP_BYTES_MAX = MIB
+STEP_MS_MAX = 10
+"""A step of the loop ends at the first of these: so many messages, bytes, and milliseconds."""
+
+STAMP_END_MAX = 76
+"""Bytes of a record to the end of its store time."""
+
+CLOCK_STEPS = "clockSteps"
+"""Beside RocketMQ's offsetTable in the file of the cursors."""
+
+_log = logging.getLogger(__name__)
+
+
+class DelayLevels:
+    """Reads the levels' queues: a `Delays` of level numbers, the first is 1."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        store: MessageStore,
+        *,
+        levels_ms: Sequence[int],
+        cursor_file: TableFile,
+        observer: Observer,
+    ) -> None:
+        self._clock = runtime.clock
+        self._store = store
+        self._levels_ms = levels_ms
+        self._file = cursor_file
+        self._observer = observer
+        self._cursors: dict[int, int] = {}
+        self._due_ms: dict[int, int] = {}
+        """When the head of a level is due, once it has been looked at; steady time."""
+        self._put_end = 0
+        """Commit-log offset behind the last message that was delivered."""
+        self._changed = False
+        self._is_held_back = False
+        """Was it reported that the cursors on disk stay behind?"""
+        self._stepped = asyncio.Event()
+        self._times = StoreTimes(
+            log_end=store.physical_max,
+            offset_ms=self._clock.offset_ms(),
+            steady_ms=self._clock.steady_ms(),
+        )
+        self._clock.on_step(self._clock_stepped)
+
+    # ---- as a `Delays` ----------------------------------------------------------------------
+
+    def park(self, draft: MessageDraft, wait: int) -> MessageDraft:
+        """Turn a draft into one that waits at this level."""
+        return scheduled(draft, wait)
+
+    def on_stored(self, requests: Sequence[DispatchRequest]) -> None:
+        """Nothing: a level is read from its queue."""
+
+    def due(self) -> Iterator[Due | None]:
+        """See `Delays.due`."""
+        self._times.note_end(self._store.physical_max, self._clock.steady_ms())
+        by_turns = deque(range(1, len(self._levels_ms) + 1))
+        while by_turns:
+            level = by_turns.popleft()
+            if self._due_ms.get(level, 0) > self._clock.steady_ms():
+                continue
+            before = self._cursors.get(level, 0)
+            try:
+                has_more = yield from self._step(level)
+            except (OffsetOutOfRange, CorruptRecord) as error:
+                self._due_ms[level] = self._clock.steady_ms() + AFTER_DAMAGE_MS
+                _log.error("delay level %d cannot be read at %d: %s", level, before, error)
+                continue
+            if has_more:
+                by_turns.append(level)
+            if self._cursors.get(level, 0) != before:
+                yield None
+
+    def floor(self) -> int:
+        """See `Delays.floor`."""
+        store, floor = self._store, self._store.physical_max
+        for level in range(1, len(self._levels_ms) + 1):
+            cursor = self._cursors.get(level, 0)
+            for physical_offset, *_ in (
+                store.queue_units(SCHEDULE_TOPIC, level - 1, cursor, 1) or ()
+            ):
+                floor = min(floor, physical_offset)
+        return floor
+
+    # ---- reading a level --------------------------------------------------------------------
+
+    def _step(self, level: int) -> Generator[Due, None, bool]:
+        """One step of a level: what is due; returns whether more may be. Hot."""
+        store, queue_id, delay_ms = self._store, level - 1, self._levels_ms[level - 1]
+        cursor, began_ms = self._cursors.get(level, 0), self._clock.steady_ms()
+        units = store.queue_units(SCHEDULE_TOPIC, queue_id, cursor, STEP_COUNT_MAX)
+        if not units:
+            return self._follow_queue(level, cursor)
+        step_bytes = 0
+        for physical_offset, size_bytes, _ in units:
+            record = store.bytes_at(physical_offset, size_bytes)
+            if record is None and physical_offset >= store.physical_committed:
+                return False
+            if record is not None:
+                now_ms = self._clock.steady_ms()
+                if step_bytes > STEP_BYTES_MAX or now_ms - began_ms >= STEP_MS_MAX:
+                    return True
+                stored_ms = self._times.stored_ms(physical_offset, _stamp_of(record))
+                due_ms = min(stored_ms, now_ms) + delay_ms
+                if due_ms > now_ms:
+                    self._due_ms[level] = due_ms
+                    return False
+                step_bytes += size_bytes
+                where = f"message {cursor} of delay level {level}"
+                due = Due(SCHEDULE_TOPIC, where, delay_ms, physical_offset, record)
+                yield due
+                self._put_end = max(self._put_end, due.put_end)
+            cursor += 1
+            self._move(level, cursor)
+        return True
+
+    def _follow_queue(self, level: int, cursor: int) -> bool:
+        """No message stands at the cursor: it goes to where the next one is or will be; True when
+        one is.
+        """
+        found = self._store.get(SCHEDULE_TOPIC, level - 1, cursor, max_count=1, max_bytes=1)
+        if found.status is GetStatus.FOUND or found.next_begin_offset == cursor:
+            return False
+        self._move(level, found.next_begin_offset)
+        return found.next_begin_offset < found.max_offset
+
+    def _move(self, level: int, offset: int) -> None:
+        self._cursors[level] = offset
+        self._due_ms.pop(level, None)
+        self._changed = True
+
+    # ---- the cursors ------------------------------------------------------------------------
+
+    def cursors(self) -> dict[int, int]:
+        """Next offset of each level's queue that is not delivered yet, by level."""
+        return dict(self._cursors)
+
+    def load(self, *, was_written: bool = False) -> None:
+        """Take over the cursors of the last life. Raises CorruptRecord when they are unreadable.
+
+        One beyond its queue is of messages that are gone: those that get these offsets now would
+        never be delivered. `was_written`: another table says that there were cursors.
+        """
+        source = self._file.load(self._observer, self._accept)
+        if source is Source.NOTHING and was_written:
+            self._file.tell_missing(
+                self._observer, "delayed messages that the log still holds are delivered again"
+            )
+        for level, cursor in self._cursors.items():
+            end = self._store.max_offset(SCHEDULE_TOPIC, level - 1)
+            if cursor > end:
+                self._move(level, end)
+                detail = (
+                    f"the cursor of delay level {level} lay beyond its queue, whose messages are "
+                    f"gone; delivery goes on where the queue ends, at {end} instead of {cursor}"
+                )
+                report(self._observer, _log, LifecycleEvent("OFFSETS_TAKEN_BACK", detail))
+
+    def _accept(self, document: Mapping[str, object]) -> None:
+        table = document.get("offsetTable")
+        if not isinstance(table, Mapping):
+            raise CorruptRecord(f"{self._file.path} holds no offsetTable")
+        for level, offset in table.items():
+            if not str(level).isdecimal() or not isinstance(offset, int):
+                raise CorruptRecord(
+                    f"{self._file.path}: {level!r}: {offset!r} is no level's offset"
+                )
+        self._cursors = {int(level): offset for level, offset in table.items()}
+        self._times.take_shifts(
+            _shifts_of(document.get(CLOCK_STEPS, [])), log_end=self._store.physical_max
+        )
+
+    async def run_persist(self, interval_ms: int) -> None:
+        """Write the cursors each `interval_ms`, and soon after a step of the clock, until
+        cancelled.
+        """
+        while True:
+            try:
+                async with asyncio.timeout(interval_ms / SECOND_MS):
+                    await self._stepped.wait()
+            except TimeoutError:
+                pass
+            self._stepped.clear()
+            try:
+                await self.persist("TIMER")
+            except StorageError as error:
+                _log.warning("the delay cursors are not persisted yet: %s", error)
+
+    async def persist(self, cause: str) -> None:
+        """Write the cursors, once everything delivered before them is durable; nothing when none
+        moved since. Raises StorageError.
+        """
+        if not self._changed and self._file.is_there:
+            return
+        self._changed = False
+        cursors = {str(level): offset for level, offset in sorted(self._cursors.items())}
+        put_end, store = self._put_end, self._store
+        try:
+            await store.flush()
+            if store.physical_flushed < put_end:
+                self._changed = True  # Not durable in time: the cursors on disk stay behind.
+                self._tell_held_back(put_end)
+                return
+            written = await self._file.write({"offsetTable": cursors, **self._clock_steps()})
+        except BaseException:  # Cancelled as well: whether it is on disk is unknown.
+            self._changed = True
+            raise
+        self._is_held_back = False
+        self._observer.observe(written.persisted("DELAY", cause))
+
+    def _tell_held_back(self, put_end: int) -> None:
+        """Once, until cursors are persisted again."""
+        if self._is_held_back:
+            return
+        self._is_held_back = True
+        detail = (
+            "delayOffset.json stays behind: messages were delivered up to commit log offset "
+            f"{put_end}, which is on stable storage up to {self._store.physical_flushed}"
+        )
+        report(self._observer, _log, LifecycleEvent("OFFSETS_HELD_BACK", detail))
+
+    def _clock_stepped(self, step: ClockStep) -> None:
+        self._times.note_step(self._store.physical_max, step.offset_ms)
+        self._changed = True
+        self._stepped.set()
+
+    def _clock_steps(self) -> dict[str, list[list[int]]]:
+        """Steps of the clock that messages wait over, to be kept with the cursors; RocketMQ passes
+        over what it does not know.
+        """
+        self._times.forget_below(self.floor())
+        shifts = self._times.shifts()
+        return {CLOCK_STEPS: shifts} if len(shifts) > 1 else {}
+
+
+def _shifts_of(told: object) -> list[list[int]]:
+    """The steps that a file describes. Raises CorruptRecord when they are none."""
+    pairs: list[Any] = told if isinstance(told, list) else [told]
+    for pair in pairs:
+        whole = isinstance(pair, list) and [type(number) for number in pair] == [int, int]
+        if not whole:
+            raise CorruptRecord(f"{CLOCK_STEPS}: {pair!r} is no place with a distance in ms")
+    return pairs
+
+
+def _stamp_of(record: memoryview) -> int:
+    """Its store time as the bytes have it; a record too short for one is due, to be looked at."""
+    return store_timestamp_of(record) if len(record) >= STAMP_END_MAX else 0
