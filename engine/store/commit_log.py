@@ -120,6 +120,29 @@ class CommitLog:
         current.file.pwrite(record, inside)
         self.end_offset = self.committed_offset = self.end_offset + len(record)
 
+    def append_at(self, offset: int, data: bytes | memoryview) -> None:
+        """Write what another log holds from `offset` on, over file ends; the blanks that close
+        files are part of it.
+
+        Raises OffsetOutOfRange when this log does not end there. DiskFull, StorageError: whole
+        files of it may be written.
+        """
+        if offset != self.end_offset:
+            raise OffsetOutOfRange(
+                f"{len(data)} bytes for {offset} cannot follow a commit log that ends at "
+                f"{self.end_offset}"
+            )
+        taken = 0
+        while taken < len(data):
+            inside = self.end_offset % self.file_size_bytes
+            if self._current is None or self._current_start != self.end_offset - inside:
+                self._enter(self.end_offset - inside)
+            assert self._current is not None
+            part = data[taken : taken + self.file_size_bytes - inside]
+            self._current.file.pwrite(part, inside)
+            taken += len(part)
+            self.end_offset = self.committed_offset = self.end_offset + len(part)
+
     def _past_the_end(self, size_bytes: int) -> FileTooLarge:
         return FileTooLarge(
             f"{size_bytes} bytes at {self.end_offset} run past the end of the commit-log file that "
@@ -284,6 +307,11 @@ class PooledCommitLog(CommitLog):
             self.commit_pool()
         self._waiting.append(record)
         self.end_offset += len(record)
+
+    def append_at(self, offset: int, data: bytes | memoryview) -> None:
+        """See `CommitLog.append_at`; copies do not wait in the pool."""
+        self.commit_pool()
+        super().append_at(offset, data)
 
     def commit_pool(self) -> None:
         """Move what waits to the file, in one write. Raises StorageError; then it still waits."""

@@ -97,7 +97,7 @@ class Dispatcher:
         """Dispatch records that end at or before `limit`; True when it stopped at a batch's end
         with more to do.
         """
-        requests, position = self._next(limit)
+        requests, position, more = self._next(limit)
         if requests:
             # A gap here is a topic deleted while messages of it waited for their flush.
             self.apply(requests, now_ms=now_ms, fill_gaps=True)
@@ -105,11 +105,11 @@ class Dispatcher:
         if requests:
             self.last_store_time_ms = requests[-1].store_timestamp_ms
             self._announce(requests)
-        return self.position < limit
+        return more
 
-    def _next(self, limit: int) -> tuple[list[DispatchRequest], int]:
+    def _next(self, limit: int) -> tuple[list[DispatchRequest], int, bool]:
         """Records of DISPATCH_BATCH_MAX keys or so that end at or before `limit`; also where the
-        next one begins. Hot.
+        next one begins, and whether it ends there, too, as far as is known. Hot.
         """
         queued, position, left = self._queued, self.position, DISPATCH_BATCH_MAX
         requests: list[DispatchRequest] = []
@@ -125,10 +125,12 @@ class Dispatcher:
                     left -= keys_at_most(request)
                     position = end
             else:
-                read = len(requests)
+                read, before = len(requests), position
                 position = self._read(requests, position, limit, left)
+                if position == before:  # `limit` lies amid a record.
+                    break
                 left -= sum(map(keys_at_most, requests[read:]))
-        return requests, position
+        return requests, position, left <= 0 and position < limit
 
     def _read(
         self, requests: list[DispatchRequest], position: int, limit: int, keys_max: int
@@ -150,6 +152,8 @@ class Dispatcher:
             request = glance(view, inside, delay_levels_ms)
             if request is None:
                 return start + file_size_bytes
+            if inside + request.size_bytes > stop:
+                break
             requests.append(request)
             keys_max -= keys_at_most(request)
             inside += request.size_bytes

@@ -32,6 +32,7 @@ from engine.store import queue_times
 from engine.store.commit_log import SIZE_KEY
 from engine.store.config import FlushDiskType, StoreConfig
 from engine.store.consume_queue import Unit
+from engine.store.copied_entries import whole_entries
 from engine.store.dispatch import Arrival
 from engine.store.draft_record import BatchDraft, DraftRecord, MessageDraft, PutResult
 from engine.store.holes import Holes
@@ -39,7 +40,7 @@ from engine.store.index.index import KeyQueryResult
 from engine.store.life_cycle import StoreLifeCycle, make_folders
 from engine.store.queue_table import QueueKey, QueueMarks
 from engine.store.reading import GetLimits, GetResult, GetStatus, read_queue
-from engine.store.record import store_timestamp_of
+from engine.store.record import DispatchRequest, has_queue_offset, store_timestamp_of
 from engine.store.sound_records import readable_record_at
 from engine.store.tombstones import NO_READERS, EarlierReaders
 from engine.store.upkeep.group_commit import GroupCommit
@@ -195,6 +196,43 @@ class MessageStore:
         self._dispatcher.enqueue_all(placed.requests)
         self._appended(stored_ms)
         return placed.results
+
+    def append_at(self, offset: int, data: bytes | memoryview) -> int:
+        """Append what another store's log holds from `offset` on; returns the end of the last whole
+        entry: what is behind it is to be given again, together with the rest of its entry.
+
+        Raises OffsetOutOfRange when the log does not end at `offset`, CorruptRecord for bytes that
+        no log can hold there, and what `put` raises. DiskFull: whole entries may be stored.
+        """
+        if not self.writable:
+            raise WritesStopped(self._life.why_not_writable())
+        log, data = self._log, memoryview(data)
+        requests, whole_bytes = whole_entries(
+            data,
+            offset,
+            file_size_bytes=log.file_size_bytes,
+            delay_levels_ms=self._dispatcher.delay_levels_ms,
+        )
+        begin = log.end_offset
+        try:
+            log.append_at(offset, data[:whole_bytes])
+        except DiskFull as error:
+            self._flusher.report_disk_full(error)
+            raise
+        finally:
+            stored = range(begin, log.end_offset)
+            self._take_over([one for one in requests if one.physical_offset in stored])
+        return log.end_offset
+
+    def _take_over(self, requests: Sequence[DispatchRequest]) -> None:
+        """These records of another log are in this one."""
+        if not requests:
+            return
+        for request in requests:
+            if has_queue_offset(request.sys_flag):
+                self._queues.advance(request.topic, request.queue_id, request.queue_offset + 1)
+        self._dispatcher.enqueue_all(requests)
+        self._appended(requests[-1].store_timestamp_ms)
 
     def _begin(self, draft: MessageDraft) -> tuple[int, int]:
         """The queue offset and the store time that the next message of its queue gets. Hot."""
