@@ -24,6 +24,7 @@ from pipelines.sentences.events import lag_text
 from pipelines.sentences.figures import whole
 from pipelines.sentences.losses import left_text, lost_unread, replaced
 from tests.sentences_of_alerts import of_alerts
+from tests.sentences_of_answers import of_answers, of_judging, of_rates
 from tests.sentences_of_causes import of_causes
 
 PAGE = Path(__file__).parents[1] / "docs" / "sentences.md"
@@ -364,7 +365,10 @@ SUBJECTS = {
     "Risk of a second delivery": of_risks,
     "Lives of topics, and what was deleted unread": of_lives,
     "Lines of a story": of_rows,
+    "Answers of a notebook": of_answers,
+    "How far an answer goes": of_judging,
     "Alerts": of_alerts,
+    "Rates behind alerts": of_rates,
 }
 
 

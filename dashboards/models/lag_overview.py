@@ -33,13 +33,14 @@ from pipelines.lake.schemas import QUEUE
 from pipelines.reading.check_results import of_each_check
 from pipelines.reading.known import began_at, behind, held_to, lag_known, states_at
 from pipelines.reading.moment import Moment, cluster_of, is_observer, reached_rows
-from pipelines.reading.rollbacks import COSTS_NOTHING, NO_BOOTS, in_words, rollbacks
+from pipelines.reading.rollbacks import COSTS_NOTHING, NO_BOOTS, rollbacks
 from pipelines.reading.trust import EVERY_TABLE
 from pipelines.sentences.duplicate_counts import came_again
 from pipelines.sentences.figures import moment, whole
 from pipelines.sentences.groups import how_far, well
 from pipelines.sentences.losses import left_text
 from pipelines.sentences.new_lives import NewLife
+from pipelines.sentences.rollbacks import rollback
 from pipelines.sentences.stalls import stands_now
 
 Row = dict[str, Any]
@@ -315,7 +316,7 @@ def changes(
         *_interval_changes(stalls, "stall"),
         *_interval_changes(alone, "risk"),
         *(
-            Change(row["began_at"], "roll-back", None, in_words(row))
+            Change(row["began_at"], "roll-back", None, rollback(row))
             for row in together.iter_rows(named=True)
         ),
         *(

@@ -33,7 +33,8 @@ from dashboards.url_state import (
 )
 from engine.foundation.errors import LakeError
 from pipelines.base.settings import CLOCK_SKEW_ALLOWED_US
-from pipelines.reading.emitters import skew_sentences, watched_text
+from pipelines.reading.emitters import watched_text
+from pipelines.sentences.emitters import skews
 
 MILLISECOND: Final = timedelta(milliseconds=1)
 PAGES: Final = (
@@ -269,7 +270,7 @@ def beat(
     unknown = emitters.filter(pl.col("state") == "UNKNOWN").to_dicts()
     heard["silent"] = [
         *(f"{row['emitter']} unknown: {row['reason']}" for row in unknown),
-        *skew_sentences(emitters),
+        *skews(emitters),
         *_ahead_of(desk.clock(), emitters),
     ]
     heard["worst_at"] = _worst_of(group_of(path or ""), look)

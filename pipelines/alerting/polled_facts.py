@@ -14,8 +14,8 @@ from collections.abc import Iterable, Mapping
 
 from pipelines.alerting.alerts import Figure
 from pipelines.base.wording import count
-from pipelines.reading.emitters import polled_text
 from pipelines.reading.moment import Reached, cluster_of, is_observer
+from pipelines.sentences.emitters import polled
 
 
 class PolledFacts:
@@ -50,4 +50,4 @@ class PolledFacts:
             ]
         if not about or not all(is_observer(one.emitter) for one in about):
             return ""
-        return polled_text(one.report_each_ms for one in about)
+        return polled(one.report_each_ms for one in about)

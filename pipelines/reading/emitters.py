@@ -13,12 +13,17 @@ from typing import Any, Final
 
 import polars as pl
 
-from pipelines.base.settings import CLOCK_SKEW_ALLOWED_US, MS_US
-from pipelines.base.wording import duration
+from pipelines.base.settings import MS_US
 from pipelines.marts.judging.ticks import is_made_good, is_set_by
 from pipelines.reading.moment import Moment, is_observer
 from pipelines.reading.reading import LOOK_BACK, Reading
-from pipelines.sentences.figures import moment as moment_of
+from pipelines.sentences.emitters import (
+    SAYS_NOTHING,
+    clock_set_back,
+    polled,
+    rows_lost,
+    taken_out,
+)
 
 EMITTERS: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
     "emitter": pl.String,
@@ -73,7 +78,7 @@ def silent_clients(reading: Reading, *conditions: str) -> pl.DataFrame:
     newest = reading.moment.present
     since = None if newest is None else newest - LOOK_BACK
     found = reading.facts("lifecycle", "kind = 'SAYS_NOTHING'", *conditions, since=since)
-    words = pl.col("detail").fill_null("a client says nothing of what it holds")
+    words = pl.col("detail").fill_null(SAYS_NOTHING)
     return found.select("emitter", "group", words.alias("words")).unique().sort(pl.all())
 
 
@@ -95,9 +100,7 @@ def _state(emitter: str, unknown: Mapping[str, str], ended: Mapping[str, Any]) -
 
 
 def _gone_since(ended_at: datetime | None) -> str | None:
-    return (
-        None if ended_at is None else f"its broker was taken out for good at {moment_of(ended_at)}"
-    )
+    return None if ended_at is None else taken_out(ended_at)
 
 
 def _unknown_by_events(reading: Reading, since: Any) -> dict[str, str]:
@@ -117,18 +120,14 @@ def _unknown_by_events(reading: Reading, since: Any) -> dict[str, str]:
             step_ms = row["step_ms"] or 0
             if step_ms < 0 and is_set_by(step_ms * MS_US):
                 set_back[emitter] = row
-    told = {
-        emitter: f"rows were lost at {moment_of(row['event_time'])}, and no snapshot came since"
-        for emitter, row in lost.items()
-    }
+    told = {emitter: rows_lost(row["event_time"]) for emitter, row in lost.items()}
     for one in reading.moment.reached:
         step = set_back.get(one.emitter)
         if step is None:
             continue
         back = timedelta(milliseconds=-step["step_ms"])
         if one.judged_to < step["event_time"] + back:
-            by = duration(-step["step_ms"])
-            told[one.emitter] = f"its clock was set back by {by} at {moment_of(step['event_time'])}"
+            told[one.emitter] = clock_set_back(-step["step_ms"], step["event_time"])
     return told
 
 
@@ -142,29 +141,4 @@ def watched_text(moment: Moment, emitters: Iterable[str] | None = None) -> str |
         for one in moment.reached
         if is_observer(one.emitter) and (wanted is None or one.emitter in wanted)
     ]
-    return polled_text([one.report_each_ms for one in seen]) if seen else None
-
-
-def polled_text(each_ms: Iterable[int | None]) -> str:
-    """How far what observers report may be off, who ask so often; None: one has not said."""
-    periods = [one for one in each_ms if one is not None]
-    if not periods:
-        return "watched from outside"
-    each, most = duration(min(periods)), duration(max(periods))
-    often = each if each == most else f"{each} to {most}"
-    return f"watched from outside each {often}: times are right to ± {most}"
-
-
-def skew_sentences(emitters: pl.DataFrame) -> list[str]:
-    """What is said of clocks that are too far from that of the lake."""
-    limit_ms = CLOCK_SKEW_ALLOWED_US // MS_US
-    far = emitters.filter(pl.col("clock_skew_ms").abs() > limit_ms)
-    return [_skew_text(row) for row in far.to_dicts()]
-
-
-def _skew_text(row: Row) -> str:
-    skew_ms = row["clock_skew_ms"]
-    if skew_ms > 0:
-        return f"the clock of {row['emitter']} is {duration(skew_ms)} ahead of its shipper's"
-    by = duration(-skew_ms)
-    return f"the clock of {row['emitter']} is behind its shipper's, or its rows come late, by {by}"
+    return polled([one.report_each_ms for one in seen]) if seen else None

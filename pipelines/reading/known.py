@@ -175,6 +175,13 @@ def behind() -> list[pl.Expr]:
     ]
 
 
+def summed_up(lag: pl.DataFrame) -> dict[str, Any] | None:
+    """The same and how many queues they are; None of none."""
+    if lag.is_empty():
+        return None
+    return lag.select(*behind(), pl.len().alias("queues")).row(0, named=True)
+
+
 def trend_of_all() -> pl.Expr:
     """GROWING, STEADY or SHRINKING of the sum over some queues of consumer_lag; null when the
     change of one of them is unknown.

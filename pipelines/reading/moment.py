@@ -27,6 +27,7 @@ from pipelines.lake.lake import Lake, sql_moment, sql_text
 from pipelines.lake.lease import DRIVER, idle_at
 from pipelines.marts.mart import GoldTable
 from pipelines.reading.retirements import retirements
+from pipelines.sentences.emitters import clock_ahead, silent_since
 from pipelines.staging.facts import SHIPPER_SUFFIX
 
 _PERIODS: Final = tuple(
@@ -190,14 +191,11 @@ class Moment:
     @property
     def unknown(self) -> dict[str, str]:
         """Per emitter of which nothing is known at this moment, why, in words."""
-        told = {
-            one.emitter: f"nothing comes from {one.emitter} any more since {_clock(one.judged_to)}"
-            for one in self.silent
-        }
+        told = {one.emitter: silent_since(one.emitter, one.judged_to) for one in self.silent}
         for one in self.ahead:
             assert self.planned_at is not None
             seconds = int((one.judged_to - self.planned_at).total_seconds())
-            told[one.emitter] = f"the clock of {one.emitter} is {seconds:,} s ahead of the lake's"
+            told[one.emitter] = clock_ahead(one.emitter, seconds)
         return told
 
     @property
@@ -297,10 +295,6 @@ def is_observer(emitter: str) -> bool:
 def sql_time(moment: datetime) -> str:
     """A moment as an SQL value, to the microsecond."""
     return sql_moment(micros(moment))
-
-
-def _clock(moment: datetime) -> str:
-    return f"{moment:%H:%M:%S} UTC"
 
 
 def last_complete(lake: Lake) -> Moment | None:

@@ -11,20 +11,16 @@ and is no finding about its broker. An administrator's reset is none at all.
 
 Invariant: a queue counts once, and so does what came of it, however many windows are about it. It
 is computed where it is read: groups lie in many partitions, and no executor sees all of a broker's.
-Absent on purpose: a guess why the table was old; `lifecycle` and the causes say what is known.
+Absent on purpose: words, and a guess why the table was old; `lifecycle` and the causes say what is
+known.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any, Final, cast
 
 import polars as pl
-
-from pipelines.base.wording import plural, spoken
-from pipelines.sentences.duplicate_counts import came_again
-from pipelines.sentences.figures import moment as moment_of
 
 CAUSES: Final = ("BROKER_CRASH", "OFFSET_STORE_LOST", "REPLAY_AFTER_TRUNCATION", "REWIND")
 """Causes that take a broker's groups back together."""
@@ -36,8 +32,6 @@ offsets each 5 s, and look for it each 30 s."""
 START: Final = timedelta(seconds=600)
 """A start takes no longer, from what it finds lost to its boot."""
 GROUPS_MIN: Final = 2
-NAMED_MAX: Final = 5
-"""Groups in a sentence; further ones are counted."""
 
 COSTS_NOTHING: Final = (
     (pl.col("cause") == "BROKER_CRASH")
@@ -130,25 +124,3 @@ def _fallen(windows: pl.DataFrame, boots: pl.DataFrame) -> pl.DataFrame:
         fell_at.then("opened_at").alias("fell_at"), life.otherwise("last_boot").alias("life")
     )
     return fallen.filter(pl.col("fell_at").is_not_null() & ~COSTS_NOTHING)
-
-
-def in_words(rollback: Mapping[str, Any]) -> str:
-    """One sentence: where, how many groups and queues, since when, and what came of it.
-
-    A crash alone costs what was committed since the last persist, which may be nothing.
-    """
-    names = rollback["group_names"]
-    more = len(names) - NAMED_MAX
-    listed = ", ".join(names[:NAMED_MAX]) + (f" and {more} more" if more > 0 else "")
-    again = came_again([rollback])
-    has_fallen = bool(again.messages) or any(one != "BROKER_CRASH" for one in rollback["causes"])
-    came = "none again so far" if again.messages == 0 else f"{again.text} delivered again so far"
-    if again.messages is None:
-        came = f"whether any came again is {again.number}"
-    causes = ", ".join(spoken(cause) for cause in rollback["causes"])
-    went = "went" if has_fallen else "may have gone"
-    return (
-        f"{rollback['broker']} {went} back on {plural(rollback['queues'], 'queue')} of "
-        f"{plural(rollback['groups'], 'group')} at {moment_of(rollback['began_at'])} ({causes}): "
-        f"{plural(rollback['at_risk_messages'], 'message')} at risk, {came}; {listed}"
-    )

@@ -26,10 +26,11 @@ import polars as pl
 
 from engine.telemetry.tables import BY_NAME as BRONZE
 from pipelines.base.settings import LOOK_BACK_US
-from pipelines.base.wording import broken_text, clock, plural
+from pipelines.base.wording import broken_text
 from pipelines.marts.declared import steps
 from pipelines.marts.mart import ROW_NUMBERS
 from pipelines.reading.moment import cluster_of
+from pipelines.sentences.withholding import WITHHELD, failed, is_withheld, of_whom
 
 STANDS_FOR: Final = timedelta(microseconds=LOOK_BACK_US)
 """So long after its rows a critical failure withholds verdicts: until every key was reported anew.
@@ -40,12 +41,6 @@ EVERY_TABLE: Final = "bronze"
 
 OF_THE_PRESENT: Final = ("emitters_speak",)
 """Checks about what is, not about rows: only their newest run counts."""
-
-WITHHELD: Final = "WITHHELD"
-"""The state of a group whose verdict is withheld."""
-
-REASON_MAX: Final = 200
-"""Characters of a reason that are shown beside a verdict; the page of checks has it whole."""
 
 
 @cache
@@ -80,13 +75,12 @@ class Withheld:
     group: str | None = None
 
     def __str__(self) -> str:
-        return f"withheld: {self.why}"
+        return is_withheld(self.why)
 
     @property
     def why(self) -> str:
         """Which check failed, when, and on what."""
-        short = self.reason if len(self.reason) <= REASON_MAX else f"{self.reason[:REASON_MAX]}…"
-        return f"{self.check} failed at {clock(self.failed_at, day=True)} UTC: {short}"
+        return failed(self.check, self.failed_at, self.reason)
 
     def place(self, *, with_emitter: bool) -> str:
         """Whose verdicts it withholds; nothing when everybody's."""
@@ -128,10 +122,7 @@ class Doubts:
     def about(self) -> str:
         """Of whom something is withheld: `2 groups and all groups of 1 broker`; nothing without."""
         groups = {one.group for one in self.named if one.group is not None}
-        said = [plural(len(groups), "group")] if groups else []
-        brokers = sum(one.group is None for one in self.named)
-        said += [f"all groups of {plural(brokers, 'broker')}"] if brokers else []
-        return " and ".join(said)
+        return of_whom(len(groups), sum(one.group is None for one in self.named))
 
     @property
     def each(self) -> list[tuple[str, Withheld]]:
@@ -257,7 +248,7 @@ def _of_result(result: Mapping[str, Any], rows: list[dict[str, Any]]) -> Iterabl
         begin,
         result["observed_at"],
         result["started_at"],
-        result["observed_value"] or "its rows were not told",
+        result["observed_value"] or "its rows were not reported",
     )
     if len(rows) < result["failed_rows"] or not rows:
         yield whole

@@ -20,7 +20,6 @@ from urllib.parse import quote, urlencode
 from pipelines.base.settings import HOUR_US
 from pipelines.base.time_units import moment_at, utc_text
 from pipelines.base.wording import count, duration, plural, spoken
-from pipelines.reading.emitters import polled_text
 from pipelines.reading.moment import cluster_of, is_observer
 from pipelines.reports.drawing import (
     BEHIND_COLOUR,
@@ -34,6 +33,7 @@ from pipelines.reports.drawing import (
 )
 from pipelines.reports.numbers import DuplicateCause, GroupFigures, News, Numbers, Verdict
 from pipelines.reports.windows import zone_of
+from pipelines.sentences.emitters import polled
 
 ROWS_MAX: Final = 80
 """Groups with a row of their own; of the others the page tells the names."""
@@ -92,12 +92,12 @@ def _known(numbers: Numbers) -> str:
 
 def observed_clusters(numbers: Numbers) -> Iterable[str]:
     """A sentence for each cluster that is watched from outside: what is told of it was polled."""
-    polled: dict[str, list[int | None]] = {}
+    periods: dict[str, list[int | None]] = {}
     for one in numbers.emitters:
         if is_observer(one.emitter):
-            polled.setdefault(cluster_of(one.emitter), []).append(one.polled_each_ms)
-    for cluster, each_ms in sorted(polled.items()):
-        yield f"{cluster} is {polled_text(each_ms)}."
+            periods.setdefault(cluster_of(one.emitter), []).append(one.polled_each_ms)
+    for cluster, each_ms in sorted(periods.items()):
+        yield f"{cluster} is {polled(each_ms)}."
 
 
 def _cautions(numbers: Numbers) -> Iterable[str]:

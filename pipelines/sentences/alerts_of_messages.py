@@ -130,8 +130,7 @@ OF_RETRIES: Final[Mapping[str, Texts]] = {
         "fails {{ usual_5m | plural('message') }}.",
         "See what its listener fails with: its own log, and `tm.dead_letters` once tries are used "
         "up; was it released lately?",
-        "Group {{ labels.group }} had {{ evidence }} A failure is a message that a listener did "
-        "not take.",
+        "{{ evidence }} A failure is a message that a listener did not take.",
     ),
     "MessagesNotAcknowledged": _texts(
         "Group {{ labels.group }} takes messages and acknowledges none.",
@@ -144,7 +143,6 @@ OF_RETRIES: Final[Mapping[str, Texts]] = {
         "in time within 5 min; usually it is {{ usual_came_back_5m | plural('message') }}.",
         "See whether its consumers acknowledge at all, and whether they take longer than the "
         "invisible time that they ask for.",
-        "Group {{ labels.group }} had {{ evidence }} Each was handed out again: what was processed "
-        "is processed twice.",
+        "{{ evidence }} Each was handed out again: what was processed is processed twice.",
     ),
 }

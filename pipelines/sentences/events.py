@@ -20,7 +20,7 @@ from pipelines.sentences.new_lives import new_lives
 from pipelines.sentences.questions import NAMED_MAX, Question, at, is_or_are, listed, range_of
 from pipelines.sentences.stalls import stands_now
 
-NO_ALERTS: Final = "No alert was ever told in this lake: `tidemark alerts run` watches it."
+NO_ALERTS: Final = "No alert is known in this lake: `tidemark alerts run` watches it."
 """Of a lake that perhaps nobody watches: that none is open would reassure falsely."""
 
 
@@ -92,7 +92,7 @@ def of_passed_over(asked: Question, rows: pl.DataFrame, *, lives: pl.DataFrame) 
         lives = lives.join(rows, on=["cluster", "topic"], how="semi")
     told = new_lives(lives.iter_rows(named=True), rows.iter_rows(named=True))
     if not told:
-        return f"Nothing{asked.words} in a new life of a topic{range_of(asked)}."
+        return f"No topic{asked.words} that was made again{range_of(asked)}."
     return _newest_first([one.text for one in told])
 
 
@@ -136,36 +136,38 @@ def of_alerts(asked: Question, alerts: pl.DataFrame, rule: str | None = None) ->
 
 
 def of_message(message_id: str, rows: pl.DataFrame) -> str:
-    """What became of a message, as far as the lake was told."""
+    """What became of a message, as far as the lake knows."""
     if rows.is_empty():
         return (
-            f"The lake knows nothing of message {message_id!r}: it tells of messages that failed, "
-            "were at risk of a second delivery or held up a queue; or the id is another one "
-            "(`tidemark admin` asks the cluster where a message is stored)."
+            f"The lake knows nothing of message {message_id!r}. It knows messages that failed, "
+            "were at risk of a second delivery or held up a queue; `tidemark admin` asks the "
+            "cluster where others are stored."
         )
     last = rows.row(-1, named=True)
     twice = rows.filter(pl.col("what").str.contains("again", literal=True)).height
-    said = f"{plural(rows.height, 'fact')} about message {message_id}; the newest: {last['what']}"
-    return f"{said}; handed out again {plural(twice, 'time')}." if twice else f"{said}."
+    facts = plural(rows.height, "fact")
+    said = f"Message {message_id} is named by {facts}; the newest: {last['what']}"
+    return f"{said}. It was handed out again {plural(twice, 'time')}." if twice else f"{said}."
 
 
 def of_window(name: str, window: dict[str, Any], rows: pl.DataFrame) -> str:
     """What a window is, an open stall as it is now, and what the evidence consists of."""
     counts = rows["source"].value_counts(sort=True).iter_rows()
-    told = ", ".join(f"{number} of {source}" for source, number in counts)
-    what = window.get("rule") or window.get("cause") or "OWNED"
-    end = "is open" if window["closed_at"] is None else f"ended {at(window['closed_at'])}"
+    parts = ", ".join(f"{plural(number, 'row')} of {source}" for source, number in counts)
+    cause = window.get("cause")
+    what = "" if cause is None else f" ({spoken(cause)})"
+    end = "is open" if window["closed_at"] is None else f"ended at {at(window['closed_at'])}"
     said = [str(window.get("evidence") or "")]
     if window["closed_at"] is None and name == "stalled_windows":  # Revisions keep old figures.
         is_known = window["unknown_reason"] is None
-        said = [stands_now(window), *([f"reported last: {said[0]}"] if is_known else [])]
+        last = said[0].removeprefix(str(window.get("headline") or "")).strip()
+        said = [stands_now(window), f"reported last: {last}" if is_known and last else ""]
     kind = spoken(name).removesuffix("s").capitalize()
     return whole(
-        f"{kind} {window['window_id']} of {window['group']} on queue "
-        f"{window['queue_id']} of {window['topic']}, {spoken(what)}, began "
-        f"{moment_of(window['began_at'], day=True)} and {end}",
+        f"{kind} {window['window_id']} of group {window['group']} on queue {window['queue_id']} of "
+        f"{window['topic']}{what} began at {moment_of(window['began_at'], day=True)} and {end}",
         *said,
-        f"evidence: {told}",
+        f"its evidence is {parts}" if parts else "",
     )
 
 

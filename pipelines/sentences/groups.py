@@ -54,7 +54,7 @@ class WorstQueue:
 
 def how_far(row: Mapping[str, Any], *, on: str = "") -> str:
     """`99 messages behind on 1 of 4 queues`; the least where the lag of a queue is unknown. `on`:
-    that only queues of a topic, or one, are meant.
+    that only queues of a topic, or one, are meant; of one it says it all.
     """
     queues, lag = row["queues"], row["lag_messages"]
     behind = f"behind{on}{',' * bool(on)}"
@@ -71,6 +71,8 @@ def how_far(row: Mapping[str, Any], *, on: str = "") -> str:
     unfinished = row["unfinished_messages"]
     is_ahead = unfinished is not None and unfinished < lag
     rest = f", {unfinished:,} of them unfinished" if is_ahead else ""
+    if on and queues == 1:
+        return f"{messages(lag)} behind{on}{rest}"
     return f"{messages(lag)} {behind} on {where}{rest}"
 
 

@@ -1,6 +1,7 @@
 """Parts of answers that sum up rows: what was asked, its range, names, small words.
 
-Place in the walk: below the sentences that answer questions of a notebook (`answers`). Pure.
+Place in the walk: below the sentences that answer questions of a notebook (`events`,
+`answers_on_groups`). Pure.
 Invariant: more than NAMED_MAX names are counted. Absent on purpose: whole sentences.
 """
 
@@ -43,10 +44,10 @@ def range_of(asked: Question) -> str:
     """The range of a question, for the end of a sentence that found nothing."""
     since, until = asked.since, asked.until
     if since is None and until is None:
-        return " was ever told"
+        return " is known"
     begin = f" since {moment_of(since, day=True)}" if since is not None else ""
     end = f" until {moment_of(until, day=True)}" if until is not None else ""
-    return f" was told{begin}{end}"
+    return f" is known{begin}{end}"
 
 
 def groups_in(rows: pl.DataFrame) -> int:

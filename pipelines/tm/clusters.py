@@ -13,14 +13,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 import polars as pl
 
 from engine.foundation.errors import LakeError
+from pipelines.base.settings import SILENCE_US
+from pipelines.reading.emitters import watched_text
+from pipelines.reading.moment import Moment
 from pipelines.reading.reading import Reading
-from pipelines.tm import drawing, sentences
+from pipelines.reading.revisions import Revision
+from pipelines.sentences import answers
+from pipelines.tm import drawing
 from pipelines.tm.arguments import Asked, NoSuchName, has_group, the_group
 from pipelines.tm.results import Result
 from pipelines.tm.withholding import later_text
@@ -136,11 +141,11 @@ def as_result(answer: Answer) -> Result:
     reading = answer.reading
     moment, revision = reading.moment, reading.revision
     judged_to = moment.judged_to
-    said = f"{answer.verdict} {sentences.judged(judged_to, moment, reading.asked_at)}"
+    said = f"{answer.verdict} {judged(judged_to, moment, reading.asked_at)}"
     if answer.asked.known_from is not None:
-        said += f" {sentences.known_from(answer.asked.known_from)}"
+        said += f" {answers.known_from(answer.asked.known_from)}"
     if revision is not None:
-        said += f" {sentences.revised(revision, shown=moment.cycle)}"
+        said += f" {revised(revision, shown=moment.cycle)}"
     return Result(
         said,
         answer.rows,
@@ -153,4 +158,42 @@ def as_result(answer: Answer) -> Result:
         cycle=moment.cycle,
         revised_at=None if revision is None else revision.cycle,
         found_since=later_text(reading, answer.asked, answer.table),
+    )
+
+
+def judged(
+    judged_to: datetime | None, moment: Moment | None = None, now: datetime | None = None
+) -> str:
+    """To when the answer's data had been judged, who has been silent for longer, and, of an answer
+    about `now`, that it is none.
+    """
+    if judged_to is None:
+        return answers.NOT_JUDGED
+    said = answers.judged(judged_to) if moment is None else _judged(judged_to, moment)
+    age = timedelta(0) if now is None else now - judged_to
+    allowed_us = SILENCE_US if moment is None else moment.silence_us
+    if age <= timedelta(microseconds=allowed_us):
+        return said
+    return f"{said} {answers.nothing_since(age / timedelta(milliseconds=1))}"
+
+
+def _judged(judged_to: datetime, moment: Moment) -> str:
+    silent = moment.silent
+    return answers.judged(
+        judged_to,
+        silent=[(one.emitter, one.judged_to) for one in silent],
+        is_silent=bool(silent) and len(silent) == len(moment.reached),
+        beside=[moment.unknown[one.emitter] for one in moment.ahead],
+        watched=watched_text(moment),
+    )
+
+
+def revised(revision: Revision, *, shown: int) -> str:
+    """That the moment of an answer was reported otherwise before, or is now."""
+    return answers.revised(
+        revision.known_at,
+        revision.cycle,
+        revision.emitters,
+        shown=shown,
+        kept_from=revision.kept_from,
     )

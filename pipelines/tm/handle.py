@@ -21,19 +21,31 @@ from pipelines.cycles.plan import cycles_kept
 from pipelines.lake.lake import Lake
 from pipelines.reading.alert_history import STATES as ALERT_STATES
 from pipelines.reading.alert_history import open_alerts
+from pipelines.reading.at_risk import at_risk
 from pipelines.reading.catalogue import ALERTS, BY_NAME
 from pipelines.reading.check_results import of_each_check, recent_results, trust_at
 from pipelines.reading.emitters import emitters_at
-from pipelines.reading.known import held_to, lag_known, states_at, states_with, stood_until
+from pipelines.reading.known import (
+    held_to,
+    lag_known,
+    states_at,
+    states_with,
+    stood_until,
+    summed_up,
+)
 from pipelines.reading.long_ranges import ROLLUPS
 from pipelines.reading.moment import cluster_of, cycle_moment, last_complete, sql_time
 from pipelines.reading.reading import OpenTables, Reading, equals, judged_by, present_causes
 from pipelines.reading.revisions import revision_after, revision_of
 from pipelines.reading.rollbacks import BOOTS, NO_BOOTS, rollbacks
 from pipelines.reading.rollbacks import FIRST as ROLLBACK_FIRST
-from pipelines.reading.trust import WITHHELD, Doubts
+from pipelines.reading.trust import Doubts
+from pipelines.sentences import answers_on_groups as on_groups
 from pipelines.sentences import events
-from pipelines.tm import drawing, sentences, stories
+from pipelines.sentences.emitters import of_emitters
+from pipelines.sentences.rollbacks import of_rollbacks
+from pipelines.sentences.withholding import WITHHELD
+from pipelines.tm import drawing, stories
 from pipelines.tm.arguments import (
     A_MOMENT,
     STATES,
@@ -51,7 +63,7 @@ from pipelines.tm.arguments import (
     the_number,
     the_text,
 )
-from pipelines.tm.clusters import NOTHING_NAMED, Answer, as_result, told
+from pipelines.tm.clusters import NOTHING_NAMED, Answer, as_result, judged, told
 from pipelines.tm.engines import NAMES, sql_answer, views_in_spark
 from pipelines.tm.leaving import left_told
 from pipelines.tm.popping import pop_told
@@ -92,11 +104,11 @@ class LakeHandle:
                 bound_of("time_lag_ms"), descending=True, nulls_last=True, maintain_order=True
             )
             unjudged = sorted({*lag["group"].to_list()} - {*rows["group"].to_list()})
-            said = sentences.of_groups(rows, unjudged)
+            said = on_groups.of_groups(rows, unjudged)
             if state is not None:
                 known = {*STATES, WITHHELD, *rows["state"].to_list()}
                 wanted = the_name("state", state, known, of="the states a group may have")
-                said = sentences.of_state(rows, wanted, unjudged)
+                said = on_groups.of_state(rows, wanted, unjudged)
                 rows = rows.filter(pl.col("state") == wanted)
             names = rows["group"].unique(maintain_order=True).to_list()
             figure = lambda: drawing.heatmap(reading, Asked(), groups=names)  # noqa: E731
@@ -140,7 +152,7 @@ class LakeHandle:
             states = at_end.newest("group_state", equals("group", asked.group or group))
             newest = lag_known(lag, states)
             more = left_told(at_end, asked, newest) + pop_told(at_end, asked)
-            said = sentences.of_lag(asked, newest, at_end.moment) + more
+            said = on_groups.of_lag(asked, summed_up(newest), at_end.moment.judged_to) + more
             verdict = believed(at_end, asked, "consumer_lag", lambda _: said)
             drawn = rows if span_s is None else None
             figure = lambda: drawing.timeline(reading, asked, lag=drawn)  # noqa: E731
@@ -169,7 +181,7 @@ class LakeHandle:
             windows = _windows(reading, "stalled_windows", asked)
             lag = reading.newest("consumer_lag", *asked.place)
             rows = stood_until(windows, lag, reading.moment)
-            return _judged(reading, asked, "stalled_windows", rows, say=sentences.of_stalls)
+            return _judged(reading, asked, "stalled_windows", rows, say=on_groups.of_stalls)
 
         return told(self._reading(as_of, cluster), answer, group=group)
 
@@ -190,7 +202,7 @@ class LakeHandle:
             now = states_with(lag_known(lag, states), states)
 
             def say(doubts: Doubts) -> str:
-                return sentences.of_causes(asked, doubts.rest_of(rows), doubts.rest_of(now))
+                return on_groups.of_causes(asked, doubts.rest_of(rows), doubts.rest_of(now))
 
             verdict = believed(reading, asked, "lag_causes", say)
             return _answer(reading, verdict, rows, "lag_causes", asked=asked)
@@ -218,7 +230,8 @@ class LakeHandle:
             found = _windows(reading, table, asked)
 
             def say(asked: Asked, rows: pl.DataFrame) -> str:
-                return sentences.of_duplicates(asked, rows, _rollbacks(reading, rows))
+                together, open_ = _rollbacks(reading, rows), rows.filter(pl.col("state") == "OPEN")
+                return on_groups.of_duplicates(asked, rows, together, at_risk=at_risk(open_))
 
             return _judged(reading, asked, table, found, say=say)
 
@@ -240,7 +253,7 @@ class LakeHandle:
             windows = _windows(reading, table, asked)
 
             def say(doubts: Doubts) -> str:
-                return sentences.of_rollbacks(_rollbacks(reading, doubts.rest_of(windows)))
+                return of_rollbacks(_rollbacks(reading, doubts.rest_of(windows)))
 
             said, rows = believed(reading, asked, table, say), _rollbacks(reading, windows)
             return _answer(reading, said, rows, table, first=ROLLBACK_FIRST, asked=asked)
@@ -358,7 +371,7 @@ class LakeHandle:
         def answer(reading: Reading, _: str | None) -> Answer:
             rows = emitters_at(reading)
             first = tuple(rows.columns)
-            return Answer(reading, sentences.of_emitters(rows), rows, "emitter_health", first=first)
+            return Answer(reading, of_emitters(rows), rows, "emitter_health", first=first)
 
         return told(self._reading(as_of, cluster), answer)
 
@@ -547,7 +560,7 @@ class LakeHandle:
         moment = None
         try:
             moment = last_complete(self.lake)
-            lines.append(sentences.judged(moment.judged_to if moment is not None else None))
+            lines.append(judged(None if moment is None else moment.judged_to))
         except LakeError as error:
             lines.append(str(error))
         for name in BY_NAME:

@@ -18,7 +18,7 @@ from pipelines.reading.check_results import found_later, trust_at
 from pipelines.reading.moment import Moment
 from pipelines.reading.reading import Reading
 from pipelines.reading.trust import Doubts, Trust
-from pipelines.tm import sentences
+from pipelines.sentences import withholding as words
 from pipelines.tm.arguments import Asked
 
 _COMPUTED: Final = {table.name for table in COMPUTED_TABLES}
@@ -41,7 +41,12 @@ def believed(
     """
     if trust is None:
         trust = trust_at(reading, since=_range(reading, asked)[0])
-    return sentences.beside(say, _doubts(trust, reading, asked, table), anyway=anyway)
+    doubts = _doubts(trust, reading, asked, table)
+    held = doubts.whole
+    if held is not None:
+        return words.withheld(held.why, held.group, about=anyway)
+    named = [words.some_withheld(doubts.about, _each(doubts))] if doubts.named else []
+    return " ".join([say(doubts), *named])
 
 
 def later_text(reading: Reading, asked: Asked, table: str) -> str:
@@ -49,7 +54,14 @@ def later_text(reading: Reading, asked: Asked, table: str) -> str:
     if reading.known_at is None or table not in _COMPUTED:
         return ""
     later = found_later(reading, since=_range(reading, asked)[0])
-    return sentences.found_later(_doubts(later, reading, asked, table))
+    doubts = _doubts(later, reading, asked, table)
+    if doubts.whole is not None:
+        return words.found_since(doubts.whole.why, doubts.whole.group)
+    return words.some_found_since(_each(doubts)) if doubts.named else ""
+
+
+def _each(doubts: Doubts) -> list[words.Named]:
+    return [(whose, one.why) for whose, one in doubts.each]
 
 
 def known_at(moment: Moment) -> datetime:

@@ -354,7 +354,7 @@ class TestBrokers:
             data.newest_states(), data.newest_lag(), data.stalls(START, END).clear(), moment
         )
         assert set(silent["state"]) == {"UNKNOWN"}
-        why = f"nothing comes from {EMITTER} any more since 12:15:00 UTC."
+        why = f"{EMITTER} has reported nothing since 12:15:00 UTC."
         assert {one.partition(": ")[2] for one in silent["reason"]} == {why}
         assert set(silent["lag_messages"]) == {None}
         assert set(silent["queues_known"]) == {0}

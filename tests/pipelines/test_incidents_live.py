@@ -337,7 +337,7 @@ def test_what_takes_all_groups_back_is_one_finding_of_the_broker(outlived: Path)
     assert [one["group_names"] for one in (old, lost)] == [["g-a", "g-b"]] * 2
     assert [one["redelivered_messages"] for one in (old, lost)] == [2 * (SENT - 10), 2 * SENT]
     assert lost["causes"] == ["OFFSET_STORE_LOST"]
-    said = "broker-a went back on 2 queues of 2 groups at"
+    said = "Broker broker-a went back on 2 queues of 2 groups at"
     assert lake.rollbacks().verdict.count(said) == 2
     assert lake.duplicates().verdict.startswith(said)
 

@@ -10,7 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.reading.rollbacks import CAUSES, NAMED_MAX, NO_BOOTS, TOGETHER, in_words, rollbacks
+from pipelines.reading.rollbacks import CAUSES, NO_BOOTS, TOGETHER, rollbacks
+from pipelines.sentences.questions import NAMED_MAX
+from pipelines.sentences.rollbacks import rollback
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 MOMENT = pl.Datetime("us", "UTC")
@@ -88,10 +90,11 @@ def test_two_hundred_groups_that_fell_at_once_are_one_finding() -> None:
     assert one["began_at"] == NOON
     assert one["group_names"] == [f"g{group:03}" for group in range(200)]
     assert len(one["window_ids"]) == 800
-    assert in_words(one) == (
-        "broker-a went back on 800 queues of 200 groups at 12:00:00 UTC (broker crash): 8,000 "
-        "messages at risk, 5,600 messages delivered again so far; g000, g001, g002, g003, g004 "
-        "and 195 more"
+    assert rollback(one) == (
+        "Broker broker-a went back on 800 queues of 200 groups at 12:00:00 UTC (broker crash). "
+        "8,000 messages were at risk of a second delivery; 5,600 messages were delivered again so "
+        "far. The groups are g000, g001, g002, g003, g004 and 195 more. See whether their "
+        "listeners take a message twice without harm."
     )
 
 
@@ -108,8 +111,8 @@ def test_a_queue_of_which_several_windows_tell_counts_once() -> None:
 
 def test_a_crash_after_which_nothing_came_again_may_have_cost_something() -> None:
     [one] = found(window("a"), window("b"))
-    assert in_words(one).startswith("broker-a may have gone back on 2 queues of 2 groups")
-    assert "at risk, none again so far" in in_words(one)
+    assert rollback(one).startswith("Broker broker-a may have gone back on 2 queues of 2 groups")
+    assert "delivery; none was delivered again so far" in rollback(one)
 
 
 def test_a_crash_that_costs_nobody_anything_is_no_roll_back() -> None:
@@ -127,8 +130,8 @@ def test_a_crash_that_costs_nobody_anything_is_no_roll_back() -> None:
 @pytest.mark.parametrize(
     ("seen", "total", "said"),
     [
-        ((None, None), None, "whether any came again is unknown: an observer sees only what"),
-        ((None, 3), 3, "at risk, at least 3 messages delivered again so far"),
+        ((None, None), None, "whether any was delivered again is unknown: an observer sees only what"),
+        ((None, 3), 3, "delivery; at least 3 messages were delivered again so far"),
     ],
 )
 def test_what_came_again_of_a_broker_that_is_watched_is_the_least_or_unknown(
@@ -140,7 +143,7 @@ def test_what_came_again_of_a_broker_that_is_watched_is_the_least_or_unknown(
         window("b", redelivered_messages=seen[1], **watched),
     )
     assert one["redelivered_messages"] == total
-    assert said in in_words(one)
+    assert said in rollback(one)
 
 
 def test_one_group_alone_is_no_finding_about_its_broker() -> None:
@@ -231,4 +234,4 @@ def test_no_window_is_told_of_twice_and_their_order_does_not_matter(
 def test_a_sentence_names_a_few_groups_and_counts_the_others() -> None:
     names = [f"g{number}" for number in range(NAMED_MAX)]
     [one] = found(*(window(name) for name in names))
-    assert in_words(one).endswith("; " + ", ".join(names))
+    assert rollback(one).count(f"The groups are {', '.join(names)}. ") == 1

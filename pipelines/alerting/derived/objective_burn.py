@@ -27,9 +27,9 @@ from pipelines.alerting.objectives import Objective, Objectives
 from pipelines.alerting.rule_tables import OBJECTIVE_BURN, no_rows
 from pipelines.base.settings import MS_US, SECOND_US
 from pipelines.base.time_units import micros, moment_at
-from pipelines.base.wording import duration
 from pipelines.reading.moment import Moment, sql_time
 from pipelines.reading.reading import LOOK_BACK, Reading
+from pipelines.sentences.rates import objective as objective_text
 
 SPAN_S: Final = 300
 SPAN_US: Final = SPAN_S * SECOND_US
@@ -122,11 +122,11 @@ def _rows(courses: pl.DataFrame, objectives: Objectives, last: int) -> Iterator[
             "objective_ms": objective.lag_ms,
             "share_percent": f"{objective.share_percent:g}",
             "state": state,
-            **_figures(is_behind, objective, last),
+            **_figures(str(group), is_behind, objective, last),
         }
 
 
-def _figures(is_behind: set[int], objective: Objective, last: int) -> Mapping[str, Any]:
+def _figures(group: str, is_behind: set[int], objective: Objective, last: int) -> Mapping[str, Any]:
     budget = max(1 - objective.share_percent / 100, 1e-6)
     figures: dict[str, Any] = {}
     spent_ms = {}
@@ -135,9 +135,11 @@ def _figures(is_behind: set[int], objective: Objective, last: int) -> Mapping[st
         figures[f"burn_{name}"] = int(slots / length / budget + 1e-9)
         spent_ms[name] = slots * SPAN_S * 1000
     figures["behind_1h_ms"], figures["behind_6h_ms"] = spent_ms["1h"], spent_ms["6h"]
-    figures["evidence"] = (
-        f"It was more than {duration(objective.lag_ms)} behind for {duration(spent_ms['1h'])} of "
-        f"the last hour and {duration(spent_ms['6h'])} of the last six; its objective is "
-        f"{objective.share_percent:g} % of the time within that."
+    figures["evidence"] = objective_text(
+        group,
+        lag_ms=objective.lag_ms,
+        share_percent=objective.share_percent,
+        behind_1h_ms=spent_ms["1h"],
+        behind_6h_ms=spent_ms["6h"],
     )
     return figures

@@ -16,9 +16,9 @@ from typing import Final
 import polars as pl
 
 from pipelines.alerting.rule_tables import RETRY_RATES, no_rows
-from pipelines.base.wording import count
 from pipelines.reading.moment import sql_time
 from pipelines.reading.reading import Reading
+from pipelines.sentences.rates import retries
 
 LATELY: Final = timedelta(minutes=5)
 BEFORE: Final = timedelta(hours=1)
@@ -75,7 +75,7 @@ def rates_of(totals: pl.DataFrame, present: datetime) -> pl.DataFrame:
         }
         for row in summed.filter(is_recent).sort("cluster", "group").iter_rows(named=True)
     ]
-    with_evidence = [{**row, "evidence": _evidence(row)} for row in rows]
+    with_evidence = [{**row, "evidence": retries(row)} for row in rows]
     return pl.DataFrame(with_evidence, schema=no_rows(RETRY_RATES.name).schema)
 
 
@@ -93,17 +93,3 @@ def _differences(prefix: str, name: str) -> tuple[pl.Expr, pl.Expr]:
 
 def _usual(in_an_hour: int) -> int:
     return -(-in_an_hour * LATELY // BEFORE)
-
-
-def _evidence(row: dict[str, int]) -> str:
-    """Failures, invisible times that ran out, or both: whatever there were."""
-    kinds = (
-        ("failed_5m", "failed_hour", "usual_5m", "failures"),
-        ("came_back_5m", "came_back_hour", "usual_came_back_5m", "invisible times ran out"),
-    )
-    return " ".join(
-        f"{count(row[lately])} {words} within 5 min; in the hour before there were "
-        f"{count(row[hour])}, about {count(row[usual])} each 5 min."
-        for lately, hour, usual, words in kinds
-        if row[lately] or row[hour]
-    )

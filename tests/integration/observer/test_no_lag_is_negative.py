@@ -146,7 +146,7 @@ def test_answers_pages_and_figures_say_that_it_is_unknown(story: Story, tmp_path
     }
     assert "on the 1 of 2 queues whose lag is known" in asked["lag"]
     assert asked["lives"].startswith(f"{SENTENCE} ")
-    nothing = f"Nothing of {GROUP} in a new life of a topic was ever told. "
+    nothing = f"No topic of {GROUP} that was made again is known. "
     assert lake.passed_over(GROUP).verdict.startswith(nothing)
     end = datetime.fromtimestamp(START_US / 1e6 + story.at_s + 1, UTC)
     desk = PageContext(LakeData(Lake.at(str(story.lake))), lambda: end)

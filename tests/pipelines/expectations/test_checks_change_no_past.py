@@ -65,7 +65,7 @@ def test_a_check_that_is_run_later_changes_no_answer_as_of_a_moment(lake: Checke
     assert after == before
     assert "ithheld" not in str(after)
     since = handle.groups(as_of=3)
-    assert since.found_since.startswith("Found by checks that were run since: ghost, because ")
+    assert since.found_since.startswith("Checks that ran since withhold a part of this: ghost, because ")
     assert since.found_since in repr(since)
     assert handle.stalls("billing", as_of=3).found_since == ""
     later = asked(handle, None)
@@ -73,7 +73,7 @@ def test_a_check_that_is_run_later_changes_no_answer_as_of_a_moment(lake: Checke
         *("groups", "stalls", "why", "duplicates", "rollbacks"),
         *("lag of ghost", "stalls of ghost", "why of ghost", "duplicates of ghost"),
     }
-    assert "1 group withheld: ghost, because " in later["stalls"].verdict
+    assert "1 group is withheld: ghost, because " in later["stalls"].verdict
 
 
 def test_a_check_that_was_kept_before_a_cycle_is_known_to_it(lake: CheckedLake) -> None:
@@ -82,6 +82,6 @@ def test_a_check_that_was_kept_before_a_cycle_is_known_to_it(lake: CheckedLake) 
     lake.complete()
     handle = tm.connect(lake.lake.root)
 
-    assert "1 group withheld: ghost, because " in handle.stalls(as_of=4).verdict
+    assert "1 group is withheld: ghost, because " in handle.stalls(as_of=4).verdict
     assert handle.stalls(as_of=4).found_since == ""
     assert "ithheld" not in handle.stalls(as_of=3).verdict

@@ -48,7 +48,7 @@ def test_failures_are_differences_of_totals(
     (row,) = rates_of(totals(**figures), NOON).to_dicts()
     assert (row["failed_5m"], row["failed_hour"]) == (failed, before)
     assert row["usual_5m"] == -(-before // 12)
-    assert row["evidence"].startswith(f"{failed:,} failures within 5 min")
+    assert f" failed {failed:,} message{'s' * (failed != 1)} within 5 min" in row["evidence"]
 
 
 def test_a_group_without_failures_lately_has_no_row_and_origins_are_one_group() -> None:
@@ -71,8 +71,8 @@ def test_what_comes_back_to_a_pop_group_is_counted_beside_failures_and_is_none()
     figures = [row[name] for name in ("failed_5m", "came_back_5m", "usual_came_back_5m")]
     assert figures == [0, 90, 2]
     assert row["evidence"] == (
-        "90 invisible times ran out within 5 min; in the hour before there were 24, about 2 each "
-        "5 min."
+        "90 invisible times of group g ran out within 5 min, and 24 in the hour before, about 2 "
+        "each 5 min."
     )
 
 

@@ -70,6 +70,15 @@ def test_every_cause_is_in_the_catalogue_and_begins_with_its_group() -> None:
         assert "shipping" in headline or name.startswith("STANDING_QUEUES"), headline
 
 
+def test_an_answer_is_of_whole_sentences() -> None:
+    for of_subject in (sentences.of_answers, sentences.of_judging, sentences.of_rates):
+        for name, said in of_subject():
+            assert re.match(r"[A-Z0-9]", said), f"{name}: {said}"
+            assert said.endswith("."), f"{name}: {said}"
+            headline, *_ = said.split(". ")
+            assert len(headline) <= stalls.HEADLINE_MAX or "withhold" in said, headline
+
+
 def test_a_client_is_named_by_what_tells_it_apart_in_every_sentence() -> None:
     assert not [said for said in (*WHOLE, *dict(CAUSES_SAID).values()) if "#" in said]
 

@@ -23,7 +23,7 @@ from pipelines.cycles.replaying import cuts_of_cycle
 from pipelines.lake.lake import Lake
 from pipelines.reading.moment import Moment, cycle_moment, last_complete
 from pipelines.reading.revisions import Revision, revision_after, revision_of
-from pipelines.tm import sentences
+from pipelines.tm.clusters import revised
 from pipelines.upkeep.maintainer import Maintainer
 from pipelines.upkeep.settings import CYCLES_TABLE, PLANS_TABLE, Upkeep
 
@@ -167,8 +167,8 @@ def test_cycles_that_an_earlier_version_dropped_are_said_to_be_gone(lake: Lake) 
     lost = revision_of(lake, last, FIRST_DAY + timedelta(seconds=5 * STEP_S))
     assert lost == Revision(None, None, (), kept_from=oldest)
     assert lost is not None
-    assert sentences.revised(lost, shown=LAST) == (
-        f"What was told of it first is not kept any more: cycles are kept from {oldest} on."
+    assert revised(lost, shown=LAST) == (
+        f"What was known of it first is not kept any more: cycles are kept from {oldest} on."
     )
     assert cycles_kept(lake, LAST) == f"a complete cycle that is still kept, {oldest} to {LAST}"
     with pytest.raises(ConfigError, match=f"still kept, {oldest} to {LAST}"):

@@ -12,9 +12,10 @@ from engine.telemetry.tables import BY_NAME as BRONZE
 from pipelines import tm
 from pipelines.lake.lake import Lake
 from pipelines.marts.lost_unread_messages import LOST_UNREAD_MESSAGES
+from pipelines.reading.known import summed_up
+from pipelines.sentences.answers_on_groups import of_lag
 from pipelines.sentences.losses import lost_unread
 from pipelines.tm.arguments import Asked
-from pipelines.tm.sentences import of_lag
 from tests.gold_lake import END, write_gold_lake
 from tests.lake_story import BROKER, CLUSTER, EMITTER, append_rows
 
@@ -82,7 +83,7 @@ def test_what_a_group_lost_unread_is_said_with_ranges_since_when_and_how_many(la
     one = tm.connect(lake.root).lost("shipping", queue=1)
     assert "lost 15 to 20 messages unread" in one.verdict
     none = tm.connect(lake.root).lost("billing")
-    assert none.verdict.startswith("No message of billing that was deleted unread was ever told.")
+    assert none.verdict.startswith("No message of billing that was deleted unread is known.")
 
 
 def test_how_far_a_group_is_behind_is_said_with_on_how_many_queues(lake: Lake) -> None:
@@ -91,10 +92,9 @@ def test_how_far_a_group_is_behind_is_said_with_on_how_many_queues(lake: Lake) -
     late = one.with_columns(
         lag_messages=pl.when(pl.col("queue_id") == 0).then(585).otherwise(0), time_lag_ms=1_000
     )
-    moment = handle._whole(None).moment
-    said = of_lag(Asked("shipping"), late, moment)
+    said = of_lag(Asked("shipping"), summed_up(late), END)
     assert said == (
-        "shipping is 585 messages behind on 1 of 4 queues; the oldest has waited for 1.0 s."
+        "Group shipping is 585 messages behind on 1 of 4 queues; the oldest has waited for 1.0 s."
     )
 
 

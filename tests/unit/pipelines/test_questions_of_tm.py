@@ -110,7 +110,7 @@ class TestSentences:
     @pytest.mark.parametrize(
         ("ask", "sentence"),
         [
-            (lambda tm: tm.groups("slow"), "None of 3 groups is SLOW; they are: 2 OK, 1 STALLED."),
+            (lambda tm: tm.groups("slow"), "No group is SLOW; of 3 groups 2 are OK, 1 is STALLED."),
             (lambda tm: tm.groups("stalled"), "1 of 3 groups is STALLED: shipping."),
             (
                 lambda tm: tm.groups(),
@@ -129,18 +129,18 @@ class TestSentences:
                     "34 s; 3,152 messages wait."
                 ),
             ),
-            (lambda tm: tm.stalls("billing"), "No stalled window of billing was ever told."),
+            (lambda tm: tm.stalls("billing"), "No stalled window of billing is known."),
             (
                 lambda tm: tm.lag("shipping", topic="orders", queue=2),
                 (
-                    "shipping is 3,152 messages behind on queue 2 of orders, on 1 queue; the "
-                    "oldest has waited for 6 min 34 s."
+                    "Group shipping is 3,152 messages behind on queue 2 of orders; the oldest has "
+                    "waited for 6 min 34 s."
                 ),
             ),
             (
                 lambda tm: tm.lag("ledger"),
                 (
-                    "ledger is at least 8 messages behind, on the 4 of 5 queues whose lag is "
+                    "Group ledger is at least 8 messages behind, on the 4 of 5 queues whose lag is "
                     "known; the oldest has waited for at least 400 ms."
                 ),
             ),
@@ -151,7 +151,7 @@ class TestSentences:
             (lambda tm: tm.dead_letters(), "1 dead letter, from orders."),
             (
                 lambda tm: tm.replaced("ledger"),
-                "No loss of a pulled message of ledger was ever told.",
+                "No loss of a pulled message of ledger is known.",
             ),
             (
                 lambda tm: tm.checks(),
@@ -159,7 +159,7 @@ class TestSentences:
             ),
             (
                 lambda tm: tm.alerts(),
-                "No alert was ever told in this lake: `tidemark alerts run` watches it.",
+                "No alert is known in this lake: `tidemark alerts run` watches it.",
             ),
         ],
     )
@@ -240,7 +240,7 @@ class TestOneMoment:
         assert "3,164 messages and 16 min 34 s behind" in lake.groups().verdict
         assert lake.groups("stalled").df["time_lag_ms"].to_list() == [994_000]
         complete_cycle(told, {EMITTER: (END + timedelta(minutes=13), seq)})
-        assert "Unknown: no queue of shipping was reported" in lake.lag("shipping").verdict
+        assert "The lag of shipping is unknown: no report of it came" in lake.lag("shipping").verdict
         assert lake.groups().verdict.startswith("No group has been judged.")
 
     def test_as_of_a_moment_tells_what_was_known_then(self, lake: tm.LakeHandle) -> None:
@@ -278,7 +278,7 @@ class TestOneMoment:
         groups = lake.groups()
         assert set(groups.rows["state"]) == {"UNKNOWN"}
         assert set(groups.rows["lag_messages"]) == {None}
-        silent = f"nothing comes from {EMITTER} any more since 12:15:00 UTC."
+        silent = f"{EMITTER} has reported nothing since 12:15:00 UTC."
         assert {one.partition(": ")[2] for one in groups.rows["reason"]} == {silent}
         assert groups.verdict.startswith("3 of 3 groups are not OK (3 unknown)")
         rows = lake.stalls("shipping").rows
@@ -296,8 +296,7 @@ class TestOneMoment:
         states = dict(lake.groups().rows.select("group", "state").rows())
         assert states == {"billing": "OK", "shipping": "STALLED", "ledger": "OK"}
         said = lake.groups().verdict
-        assert "the clock of DemoCluster/broker-b/0 is 3" in said, "3,600 s"
-        assert said.endswith("s ahead of the lake's.")
+        assert "the clock of DemoCluster/broker-b/0 is 59 min " in said
 
     def test_what_is_asked_about_now_of_a_lake_that_stands_still_is_unknown(
         self, told: Lake
@@ -355,8 +354,8 @@ class TestEmitters:
             (EMITTER, "OK", 11_000, None),
         ]
         assert emitters.verdict.startswith(
-            f"2 emitters, 1 of them unknown: {other} (nothing comes from {other} any more since "
-            f"12:14:00 UTC); the clock of {EMITTER} is 11 s ahead of its shipper's. Judged to"
+            f"2 emitters, 1 of them unknown: {other} has reported nothing since 12:14:00 UTC; "
+            f"the clock of {EMITTER} is 11 s ahead of its shipper's. Judged to"
         )
 
     @pytest.mark.parametrize(
@@ -446,7 +445,7 @@ class TestStories:
         ]
         assert "sent back after 1 failure" in story.df["what"][0]
         unknown = lake.message("7F00").verdict
-        assert unknown.startswith("The lake knows nothing of message '7F00': it tells of messages")
+        assert unknown.startswith("The lake knows nothing of message '7F00'. It knows messages that")
 
     def test_the_evidence_behind_a_window(self, lake: tm.LakeHandle) -> None:
         hit = lake.duplicates("ledger", queue=2).df

@@ -16,12 +16,12 @@ from pipelines.reading.check_results import of_each_check
 from pipelines.reading.trust import (
     EVERY_TABLE,
     STANDS_FOR,
-    WITHHELD,
     Trust,
     Withheld,
     rests_on,
     trust_of,
 )
+from pipelines.sentences.withholding import WITHHELD
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)

@@ -108,17 +108,17 @@ def test_one_cluster_alone_is_not_named(alone: dict[str, tm.LakeHandle]) -> None
 
 def test_the_two_are_told_apart_in_a_sentence(both: tm.LakeHandle) -> None:
     said = both.lag(GROUP).verdict
-    assert said.startswith(f"In east: {GROUP} is ")
-    assert f"In west: {GROUP} is " in said
+    assert said.startswith(f"In east: Group {GROUP} is ")
+    assert f"In west: Group {GROUP} is " in said
     assert "on 4 of 4" not in said
     stalls = both.stalls(GROUP)
     assert set(stalls.rows["cluster"]) == {WEST}
-    assert stalls.verdict.startswith(f"In east: No stalled window of {GROUP} was ever told.")
+    assert stalls.verdict.startswith(f"In east: No stalled window of {GROUP} is known.")
 
 
 class TestNames:
     def test_a_group_of_one_cluster_is_answered_by_that_one(self, both: tm.LakeHandle) -> None:
-        assert both.lag(ONLY_WEST).verdict.startswith(f"In west: {ONLY_WEST} is ")
+        assert both.lag(ONLY_WEST).verdict.startswith(f"In west: Group {ONLY_WEST} is ")
         assert "In east" not in both.lag(ONLY_WEST).verdict
 
     def test_asked_of_the_other_one_it_is_no_name_there(self, both: tm.LakeHandle) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from pipelines.reading.emitters import watched_text
 from pipelines.reading.moment import Moment, Reached
-from pipelines.tm.sentences import judged
+from pipelines.tm.clusters import judged
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 

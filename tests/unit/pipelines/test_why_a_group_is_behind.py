@@ -51,7 +51,10 @@ def test_all_causes_of_the_newest_tick_are_told_and_none_of_before(lake: Lake) -
     )
     told = tm.connect(lake.root).why("shipping")
     assert told.df["cause"].to_list() == ["LISTENERS_SATURATED", "SLOW_LISTENER"]
-    begin = f"shipping on {BROKER}, 3,164 messages behind; seen at 12:14:40 UTC: {FULL} Group"
+    begin = (
+        f"Group shipping is 3,164 messages behind on {BROKER}; what follows was seen at 12:14:40 "
+        f"UTC. {FULL} Group"
+    )
     assert told.verdict.startswith(begin)
     assert FULL in page(lake)
     assert "a burst that is over" not in page(lake)
@@ -65,7 +68,8 @@ def test_its_lag_is_that_of_the_moment_and_what_was_seen_before_says_when(lake: 
     said = lake_now.why("shipping").verdict
     assert "3,090" not in said
     assert (
-        "shipping on broker-a, 3,164 messages behind; seen at 12:14:40 UTC: First seen as:" in said
+        "shipping is 3,164 messages behind on broker-a; what follows was seen at 12:14:40 UTC. "
+        "First seen as:" in said
     )
     assert "shipping is 3,164 messages behind" in lake_now.lag("shipping").verdict
     assert f"First seen as: {stood} (seen at 12:14:40 UTC)" in page(lake)
@@ -82,12 +86,12 @@ def test_a_group_that_has_caught_up_has_no_causes_any_more(lake: Lake) -> None:
 
 
 def test_a_group_without_causes_is_told_with_its_state_not_as_well(lake: Lake) -> None:
-    stalled = f"No cause is known, and yet shipping on {BROKER} is STALLED: "
+    stalled = f"No cause is known of group shipping on {BROKER}. "
     for said in (tm.connect(lake.root).why("shipping"), tm.connect(lake.root).why()):
         assert said.verdict.startswith(stalled)
         assert "not behind" not in said.verdict
     well = tm.connect(lake.root).why("billing").verdict
-    assert well.startswith(f"billing is not behind: billing on {BROKER} is OK: ")
+    assert well.startswith("Group billing is well. ")
 
 
 def test_a_group_that_is_not_there_is_refused_with_the_near_name(lake: Lake) -> None:

@@ -34,7 +34,7 @@ def test_no_answer_reassures_over_rows_that_failed_a_check(lake: Lake, question:
     assert after.rows.equals(before.rows)
 
 
-WITHHELD_OF_GHOST = f"1 group withheld: ghost, because {WORDS.removeprefix('withheld: ')}."
+WITHHELD_OF_GHOST = f"1 group is withheld: ghost, because {WORDS.removeprefix('withheld: ')}."
 
 
 def test_the_states_of_groups_are_withheld_and_counted(lake: Lake) -> None:
@@ -64,8 +64,8 @@ def test_a_group_that_is_not_to_be_believed_hides_no_other(lake: Lake, question:
 @pytest.mark.parametrize(
     ("question", "said"),
     [
-        ("stalls", "1 stalled window, none still open. 1 group withheld: shipping, because"),
-        ("why", "No group is behind: 2 groups are judged OK. 1 group withheld: shipping,"),
+        ("stalls", "1 stalled window, none still open. 1 group is withheld: shipping, because"),
+        ("why", "No group is behind: 2 groups are judged OK. 1 group is withheld: shipping,"),
         ("duplicates", "6 windows of duplicate risk, 2 confirmed: 14 messages delivered twice. 1 "),
     ],
 )
@@ -92,7 +92,7 @@ def test_each_group_is_withheld_for_its_own_reason(lake: Lake) -> None:
         asked.stalls("billing").verdict
     )
     assert "ghost" not in asked.stalls("billing").verdict
-    assert "2 groups withheld: billing, because " in asked.stalls().verdict
+    assert "2 groups are withheld: billing, because " in asked.stalls().verdict
     assert "group=billing (lag=9); ghost, because " in asked.stalls().verdict
     reasons = dict(asked.groups().rows.select("group", "reason").iter_rows())
     assert reasons["billing"].endswith("1 of 100 break it: group=billing (lag=9)")
@@ -127,6 +127,6 @@ def test_an_answer_as_of_a_moment_knows_what_was_kept_by_then(
 
     early = asked.groups(as_of=END - timedelta(seconds=30))
     assert "ithheld" not in early.verdict
-    assert early.found_since == f"Found by checks that were run since: {WORDS[10:]}."
+    assert early.found_since == f"A check that ran since withholds this: {WORDS[10:]}."
     assert asked.groups(as_of=soon).verdict.startswith(SAID) is (kept_s is None)
     assert asked.groups(as_of=END - timedelta(minutes=2)).found_since == ""

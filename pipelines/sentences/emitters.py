@@ -1,0 +1,84 @@
+"""Sentences on emitters: why nothing is known of one, how far a clock is off, what polling costs.
+
+Place in the walk: `pipelines/reading/moment` and `reading/emitters` → header of pages, `tm`. Pure.
+Absent on purpose: who is silent, and whose clock is trusted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Final
+
+import polars as pl
+
+from pipelines.base.settings import CLOCK_SKEW_ALLOWED_US, MS_US
+from pipelines.base.wording import duration, plural
+from pipelines.sentences.figures import moment
+from pipelines.sentences.questions import listed
+
+SAYS_NOTHING: Final = "a client says nothing of what it holds"
+"""Of a client whose observer did not note which."""
+
+
+def silent_since(emitter: str, since: datetime) -> str:
+    """Why nothing is known of an emitter that reports no more."""
+    return f"{emitter} has reported nothing since {moment(since)}"
+
+
+def clock_ahead(emitter: str, seconds: int) -> str:
+    """Why nothing is known of an emitter whose times have not come yet."""
+    return f"the clock of {emitter} is {duration(seconds * 1000)} ahead of the lake's"
+
+
+def rows_lost(at: datetime) -> str:
+    """Why nothing is known of an emitter that lost rows."""
+    return f"rows were lost at {moment(at)}, and no snapshot came since"
+
+
+def clock_set_back(by_ms: int, at: datetime) -> str:
+    """Why nothing is known of an emitter whose clock is not the time."""
+    return f"its clock was set back by {duration(by_ms)} at {moment(at)}"
+
+
+def taken_out(at: datetime) -> str:
+    """Since when an emitter's broker is gone."""
+    return f"its broker was taken out for good at {moment(at)}"
+
+
+def polled(each_ms: Iterable[int | None]) -> str:
+    """How far what observers report may be off, who poll so often; None: one has not said."""
+    periods = [one for one in each_ms if one is not None]
+    if not periods:
+        return "watched from outside"
+    each, most = duration(min(periods)), duration(max(periods))
+    often = each if each == most else f"{each} to {most}"
+    return f"watched from outside each {often}: times are right to ± {most}"
+
+
+def skews(rows: pl.DataFrame) -> list[str]:
+    """Of each emitter whose clock is too far from that of the lake."""
+    limit_ms = CLOCK_SKEW_ALLOWED_US // MS_US
+    far = rows.filter(pl.col("clock_skew_ms").abs() > limit_ms)
+    return [_skew(*row) for row in far.select("emitter", "clock_skew_ms").iter_rows()]
+
+
+def _skew(emitter: str, skew_ms: int) -> str:
+    if skew_ms > 0:
+        return f"the clock of {emitter} is {duration(skew_ms)} ahead of its shipper's"
+    by = duration(-skew_ms)
+    return f"the clock of {emitter} is behind its shipper's, or its rows come late, by {by}"
+
+
+def of_emitters(rows: pl.DataFrame) -> str:
+    """How many emitters there are, of which nothing is known and why, and whose clock is off."""
+    unknown = rows.filter(pl.col("state") == "UNKNOWN")
+    said = f"{plural(rows.height, 'emitter')}, {unknown.height or 'none'} of them unknown"
+    each = [
+        why if emitter in why else f"{emitter} ({why})"
+        for emitter, why in unknown.select("emitter", "reason").iter_rows()
+    ]
+    if each:
+        said += f": {listed(each)}"
+    skewed = skews(rows)
+    return f"{said}; {listed(skewed)}." if skewed else f"{said}."
