@@ -20,7 +20,6 @@ from dashboards.formatting import (
     count,
     duration,
     plural,
-    spoken,
     unknown,
     visible,
 )
@@ -28,14 +27,14 @@ from dashboards.theme import STATES, state_sign
 from dashboards.url_state import CHECKS_OLD_AFTER, Span, topic_path
 from pipelines.base.bounds import bound_of
 from pipelines.base.time_units import moment_at
-from pipelines.base.wording import with_article
 from pipelines.lake.schemas import QUEUE
 from pipelines.reading.check_results import of_each_check
 from pipelines.reading.known import began_at, behind, held_to, lag_known, states_at
 from pipelines.reading.moment import Moment, cluster_of, is_observer, reached_rows
 from pipelines.reading.rollbacks import COSTS_NOTHING, NO_BOOTS, rollbacks
 from pipelines.reading.trust import EVERY_TABLE
-from pipelines.sentences.duplicate_counts import came_again
+from pipelines.sentences import changes as words
+from pipelines.sentences import checks
 from pipelines.sentences.figures import moment, whole
 from pipelines.sentences.groups import how_far, well
 from pipelines.sentences.losses import left_text
@@ -110,7 +109,7 @@ class Change:
     group: str | None
     text: str
     topic: str | None = None
-    """The topic whose name the text begins with, when it does."""
+    """The topic that the text names, when it does."""
     cluster: str = ""
 
 
@@ -269,24 +268,22 @@ def quality(
     each by what it last found, a critical failure for as long as it counts. When the newest run is
     too old at `now`, they say nothing about it."""
     if results.is_empty():
-        return Quality("unknown", 0, "no check has run: tidemark check")
+        return Quality("unknown", 0, checks.NEVER_RAN)
     ran_at = cast("datetime | None", results["started_at"].max())
     if now is not None and ran_at is not None and now - ran_at >= CHECKS_OLD_AFTER:
-        old = duration((now - ran_at).total_seconds() * 1000)
-        return Quality("unknown", 0, f"the last run is {old} old: tidemark check")
+        age_ms = (now - ran_at).total_seconds() * 1000
+        return Quality("unknown", 0, checks.too_old(age_ms))
     found = of_each_check(results)
     if tables:
         found = found.filter(pl.col("table").is_in([*tables, EVERY_TABLE]))
     judged = found.filter(pl.col("checked_rows") > 0)
     failing = judged.filter(~pl.col("success") & (pl.col("severity") != "INFO"))
     if judged.is_empty():
-        return Quality("unknown", 0, "the newest run had nothing to check here")
+        return Quality("unknown", 0, checks.NOTHING_TO_CHECK)
     if failing.is_empty():
-        held = plural(judged.height, "check")
-        return Quality("healthy", 0, f"{held} hold, run at {clock(ran_at)}")
-    names = ", ".join(failing["expectation"].to_list()[:3])
+        return Quality("healthy", 0, checks.hold(judged.height, ran_at))
     critical = (failing["severity"] == "CRITICAL").any()
-    sentence = f"{failing.height} of {plural(judged.height, 'check')} failing: {names}"
+    sentence = checks.fail(failing["expectation"].to_list(), judged.height)
     return Quality("degraded" if critical else "warning", failing.height, sentence)
 
 
@@ -324,7 +321,7 @@ def changes(
                 row["observed_at"],
                 "rebalance",
                 row["group"],
-                rebalance_text(row),
+                words.of_members(row),
                 cluster=row["cluster"],
             )
             for row in rest
@@ -334,7 +331,7 @@ def changes(
                 row["observed_at"],
                 "dead",
                 row["group"],
-                _dead_text(row),
+                words.dead_letter(row),
                 row["origin_topic"],
                 row["cluster"],
             )
@@ -433,7 +430,7 @@ def broker_events(
             row["since"],
             cluster_of(row["emitter"]),
             _broker_of(row["emitter"]),
-            "SILENT",
+            words.SILENT,
             until=row["until"],
             names_cluster=names_clusters,
         )
@@ -460,37 +457,28 @@ def _broker_of(emitter: str) -> str:
 
 def broker_text(event: BrokerEvent, returned: Sequence[Row] = ()) -> str:
     """What happened to a broker, and who came back to it."""
-    if event.kind == "SILENT":
-        if event.until is None:
-            return f"{event.name} reports nothing any more"
-        lasted = duration((event.until - event.at).total_seconds() * 1000)
-        return f"{event.name} reported nothing for {lasted}: states in that time are unknown"
-    if event.kind == "BOOT":
-        said = f"{event.name} restarted"
-        if event.first_seen:
-            said = f"{event.name} was first seen at {clock(event.at)} UTC"
-        if event.up_since is not None:
-            said += f"; it has been up since {clock(event.up_since, day=True)} UTC"
-        elif event.clean is not None and not event.first_seen:
-            said += " after a clean stop" if event.clean else " after a crash"
-    else:
-        said = f"{event.name}: {spoken(event.kind)}"
-    if event.detail:
-        said += f" ({event.detail})"
-    if returned:
-        groups = len({row["group"] for row in returned})
-        came = plural(len(returned), "client")
-        said += f"; {came} of {plural(groups, 'group')} came back"
-    return said
+    if event.kind == words.SILENT:
+        return words.broker_silent(event.name, event.at, event.until)
+    if event.kind != "BOOT":
+        return words.broker_event(event.name, event.kind, event.detail)
+    return words.broker_booted(
+        event.name,
+        event.at,
+        first_seen=event.first_seen,
+        up_since=event.up_since,
+        clean=event.clean,
+        detail=event.detail,
+        returned=returned,
+    )
 
 
 def _interval_changes(windows: pl.DataFrame, kind: str) -> list[Change]:
     """Beginnings and ends; queues of one group that share moment and cause are one entry."""
-    texts = stall_text if kind == "stall" else risk_text
+    texts = words.stalls_began if kind == "stall" else words.risks_began
     begun: dict[tuple[Any, ...], list[Row]] = {}
     ended: dict[tuple[Any, ...], list[Row]] = {}
     for row in windows.iter_rows(named=True):
-        cause = row["rule"] if kind == "stall" else cause_words(row)
+        cause = row["rule"] if kind == "stall" else words.cause(row)
         what = (row["group"], row["topic"], row["cluster"], cause)
         begun.setdefault((row["opened_at"], *what), []).append(row)
         if row["closed_at"] is not None:
@@ -515,56 +503,10 @@ def _end_kind(kind: str, rows: Sequence[Row]) -> str:
 
 
 def _over(rows: Sequence[Row], kind: str) -> str:
+    if kind != "stall":
+        return words.risks_ended(rows)
     first = rows[0]
-    lasted = duration((first["closed_at"] - began_at(first)).total_seconds() * 1000)
-    if kind == "stall":
-        return f"{_queues(rows)} no longer {state_sign(first['rule']).word}, after {lasted}"
-    again = came_again(rows)
-    delivered = f", {again.text} delivered again" if again.messages else ""
-    return f"{_queues(rows)}: risk ({cause_words(first)}) {first['outcome'].lower()}{delivered}"
-
-
-def _queues(rows: Sequence[Row]) -> str:
-    numbers = ", ".join(str(number) for number in sorted(row["queue_id"] for row in rows))
-    return f"{rows[0]['topic']} queue{'s' if len(rows) > 1 else ''} {numbers}"
-
-
-def stall_text(rows: Sequence[Row]) -> str:
-    """Stalled windows that began together, in words."""
-    first = rows[0]
-    kind = spoken(first["kind"])
-    shown = "" if first["kind"] == "UNDETERMINED" else f" ({kind})"
-    return f"{_queues(rows)} {state_sign(first['rule']).word}{shown}"
-
-
-def risk_text(rows: Sequence[Row]) -> str:
-    """Windows of duplicate risk that began together, in words."""
-    at_risk = sum(row["at_risk_messages"] for row in rows)
-    cause = cause_words(rows[0])
-    return f"{_queues(rows)}: {plural(at_risk, 'message')} at risk of a second delivery, {cause}"
-
-
-def cause_words(row: Row) -> str:
-    """CONSUMER_CRASH as `consumer crash`; one that only could happen says so."""
-    cause = spoken(row["cause"])
-    return f"if {with_article(cause)} came now" if row["basis"] == "EXPOSURE" else cause
-
-
-def rebalance_text(row: Row) -> str:
-    """A membership change in words."""
-    who = row["client_id"] or "a client"
-    said = f"{who} {spoken(row['kind'])}"
-    if row["members_after"] is None:
-        return said
-    return f"{said}, {count(row['members_before'])} → {count(row['members_after'])} members"
-
-
-def _dead_text(row: Row) -> str:
-    return (
-        f"{row['origin_topic'] or 'unknown topic'}: "
-        f"message {row['message_id'] or 'without id'} dead-lettered after "
-        f"{plural(row['reconsume_times'], 'failed try').replace('trys', 'tries')}"
-    )
+    return words.stalls_ended(rows, (first["closed_at"] - began_at(first)).total_seconds() * 1000)
 
 
 def origin_text(row: Row) -> str:

@@ -12,12 +12,13 @@ from typing import Any, Final
 
 import polars as pl
 
-from dashboards.formatting import REASONS, HowFarBehind, spoken
+from dashboards.formatting import HowFarBehind, spoken
 from dashboards.reads.cluster import NO_NAME_SERVER, WriteQueues
 from dashboards.theme import StateSign, state_sign
 from pipelines.base.bounds import bound_of
 from pipelines.reading.known import behind, trend_of_all
 from pipelines.sentences.figures import whole
+from pipelines.sentences.groups import lag_unknown, stands_nowhere
 from pipelines.sentences.stalls import stands_now
 
 Row = dict[str, Any]
@@ -124,14 +125,12 @@ def _sign(row: Row, stalls: dict[tuple[Any, ...], Row]) -> StateSign:
 
 
 def _reason(row: Row, stalls: dict[tuple[Any, ...], Row]) -> str:
-    where = f"{row['broker']} queue {row['queue_id']}"
     window = _window(row, stalls)
     if window is not None:
         return whole(stands_now(window), f"first seen as: {window['evidence']}")
     if row["lag_messages"] is None:
-        reason = row["unknown_reason"]
-        return f"{where}: {REASONS.get(reason, reason or 'not writers why')}"
-    return "no queue stands still"
+        return lag_unknown(row)
+    return stands_nowhere(row["group"], row["topic"])
 
 
 def queues_of(

@@ -45,6 +45,7 @@ from pipelines.reading.emitters import watched_text
 from pipelines.reading.known import began_at, held_to, lag_known, states_at
 from pipelines.reading.left_topics import still_left
 from pipelines.reading.reading import LOOK_BACK
+from pipelines.sentences import changes
 from pipelines.sentences.causes import shown as cause_shown
 from pipelines.sentences.duplicate_counts import came_again
 from pipelines.sentences.new_lives import NewLife
@@ -440,7 +441,7 @@ def _risk_table(risks: pl.DataFrame, view: View) -> Any:
     rows = [
         [
             html.Span(clock(row["opened_at"]), className="exact"),
-            lag_overview.cause_words(row),
+            changes.cause(row),
             html.Span([topic_link(row["topic"], view), f" {row['queue_id']}"]),
             html.Span(f"[{row['from_offset']}, {row['to_offset']})", className="exact"),
             html.Span(_predicted(row), className="number"),
@@ -548,7 +549,7 @@ def _member_table(rebalances: pl.DataFrame) -> Any:
     rows = [
         [
             html.Span(clock(row["observed_at"]), className="exact"),
-            html.Span(lag_overview.rebalance_text(row), className="wrap"),
+            html.Span(changes.of_members(row), className="wrap"),
             html.Span(row["reason"] or "", className="wrap"),
         ]
         for row in rebalances.sort("observed_at", descending=True).iter_rows(named=True)

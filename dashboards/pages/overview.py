@@ -526,10 +526,11 @@ def _entry(change: Change, look: Look) -> list[Any]:
 
 
 def _text(change: Change, view: View) -> Any:
-    """The entry's words; a topic they begin with leads to its page."""
-    if not change.topic or not change.text.startswith(change.topic):
+    """The entry's words; a topic that they name leads to its page."""
+    before, of, after = change.text.partition(f" of {change.topic}")
+    if not change.topic or not of:
         return visible(change.text)
-    return [topic_link(change.topic, view), change.text.removeprefix(change.topic)]
+    return [f"{visible(before)} of ", topic_link(change.topic, view), visible(after)]
 
 
 def register(app: Dash, desk: PageContext) -> None:

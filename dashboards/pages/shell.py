@@ -13,7 +13,7 @@ from typing import Any, Final, cast
 import polars as pl
 from dash import ClientsideFunction, Dash, Input, Output, State, dcc, html, no_update
 
-from dashboards.formatting import clock, duration, visible
+from dashboards.formatting import clock, visible
 from dashboards.models.alert_lines import heard_of
 from dashboards.models.lag_overview import quality
 from dashboards.page_context import PageContext, beside
@@ -34,7 +34,7 @@ from dashboards.url_state import (
 from engine.foundation.errors import LakeError
 from pipelines.base.settings import CLOCK_SKEW_ALLOWED_US
 from pipelines.reading.emitters import watched_text
-from pipelines.sentences.emitters import skews
+from pipelines.sentences.emitters import ahead_of_machine, skews
 
 MILLISECOND: Final = timedelta(milliseconds=1)
 PAGES: Final = (
@@ -291,9 +291,8 @@ def _ahead_of(now: datetime, emitters: pl.DataFrame) -> list[str]:
     limit = timedelta(microseconds=CLOCK_SKEW_ALLOWED_US)
     ahead = emitters.filter(pl.col("judged_to") > now + limit)
     return [
-        f"the clock of {row['emitter']} is ahead of this machine's by "
-        f"{duration((row['judged_to'] - now) / MILLISECOND)}"
-        for row in ahead.to_dicts()
+        ahead_of_machine(emitter, (judged_to - now) / MILLISECOND)
+        for emitter, judged_to in ahead.select("emitter", "judged_to").iter_rows()
     ]
 
 

@@ -193,7 +193,7 @@ def _summary(
     )
     state: list[Any] = [html.Span("no group reads it in this range", className="why")]
     if groups:
-        said = f"{visible(groups[0].group)}: {visible(groups[0].reason)}"
+        said = visible(groups[0].reason)
         state = [sign_pill(groups[0].sign), html.Span(said, className="why")]
     return html.Div(
         [

@@ -16,13 +16,13 @@ from typing import Any, Final
 from pipelines.alerting.alerts import Alert, Notice, State, fingerprint_of
 from pipelines.alerting.store.steps import add_notices
 from pipelines.base.time_units import micros, utc_text
-from pipelines.base.wording import plural
 from pipelines.database.database import Database
 from pipelines.database.limits import TEXT_CHARS_MAX
 from pipelines.lake.lake import Lake, sql_over
 from pipelines.reading.catalogue import ALERTS
 from pipelines.reading.moment import sql_time
 from pipelines.scheduler.store.audit import Change, note
+from pipelines.sentences import periods
 
 RULE: Final = "AlertDigest"
 LINES_MAX: Final = 20
@@ -54,11 +54,8 @@ class Digest:
     def headline(self) -> str:
         """In a sentence."""
         if not self.is_known:
-            return "Nothing is known of alerts: `tidemark alerts run` writes their history."
-        return (
-            f"{plural(self.fired, 'alert')} fired, {self.resolved:,} were resolved "
-            f"({self.brief:,} within 2 min), {self.open_at_end:,} are open."
-        )
+            return periods.NO_HISTORY
+        return periods.alerts(self.fired, self.resolved, self.brief, self.open_at_end)
 
 
 def digest_of(lake: Lake, begin: datetime, end: datetime) -> Digest:
@@ -94,13 +91,15 @@ def counted(
     ]  # fmt: skip
     noise = Counter(row["rule"] for row in brief)
     lines = [
-        f"{count:,} × {rule}" + (f", {noise[rule]:,} of them brief" if noise[rule] else "")
+        periods.alerts_of(rule, count, noise[rule])
         for rule, count in sorted(fired.items(), key=lambda one: (-one[1], one[0]))
     ]
     opened_first = sorted(still, key=lambda row: (row["fired_at"] or end, row["fingerprint"]))
     lines += [
-        f"open since {utc_text(row['fired_at'] or row['observed_at'], timespec='minutes')}: "
-        f"{row['summary'] or row['rule']}"
+        periods.alert_open(
+            utc_text(row["fired_at"] or row["observed_at"], timespec="minutes"),
+            row["summary"] or row["rule"],
+        )
         for row in opened_first
         if row["rule"] != "Watchdog"
     ]

@@ -33,6 +33,7 @@ from pipelines.reports.drawing import (
 )
 from pipelines.reports.numbers import DuplicateCause, GroupFigures, News, Numbers, Verdict
 from pipelines.reports.windows import zone_of
+from pipelines.sentences import periods
 from pipelines.sentences.emitters import polled
 
 ROWS_MAX: Final = 80
@@ -104,28 +105,24 @@ def _cautions(numbers: Numbers) -> Iterable[str]:
     late = [one for one in numbers.emitters if not one.reaches_end]
     for one in late[:5]:
         to = _moment(numbers, one.judged_to_us)
-        yield f"{one.emitter} is known up to {to} only; what came later is told as unknown."
+        yield periods.known_up_to(one.emitter, f"{to} {numbers.zone}")
     if len(late) > 5:
-        yield f"{len(late) - 5} more brokers are not known to the end."
+        yield periods.more_not_known(len(late) - 5)
     lost = [one for one in numbers.emitters if one.missing_rows or one.doubled_rows]
     for one in lost[:5]:
-        yield (
-            f"{one.emitter}: {count(one.missing_rows)} of its reports are missing and "
-            f"{count(one.doubled_rows)} are there twice."
-        )
+        yield periods.reports_wrong(one.emitter, one.missing_rows, one.doubled_rows)
     known_from = numbers.known_from_us
     if known_from is not None and known_from > numbers.begin_us:
-        yield f"Gold tells of lag from {_moment(numbers, known_from)} on; before it all is unknown."
+        yield periods.lag_known_from(f"{_moment(numbers, known_from)} {numbers.zone}")
     withheld: dict[str, list[str]] = {}
     for figures in numbers.groups:
         if figures.withheld:
             withheld.setdefault(figures.withheld, []).append(figures.group)
     for why, groups in list(withheld.items())[:5]:
-        names = ", ".join(groups[:5]) + " …" * (len(groups) > 5)
-        yield f"Not to be believed: {names}: {why}."
+        yield periods.not_believed(groups, why)
     if len(withheld) > 5:
         more = sum(len(groups) for groups in list(withheld.values())[5:])
-        yield f"{plural(more, 'more group')} not to be believed, each for its own reason."
+        yield periods.more_not_believed(more)
 
 
 def _overview(numbers: Numbers) -> str:
@@ -393,23 +390,15 @@ def quality(numbers: Numbers) -> str:
     failing = [one for one in numbers.checks if one.failed_runs]
     known = [one for one in numbers.emitters if one.missing_rows is not None]
     whole = [one for one in known if not one.missing_rows and not one.doubled_rows]
-    sentences = [
-        (
-            f"Reports of {len(whole)} of {plural(len(numbers.emitters), 'broker')} are known to be "
-            "there, each once."
-        )
-    ]
+    sentences = [periods.reports_whole(len(whole), len(numbers.emitters))]
     if not numbers.checks:
-        sentences.append("Whether the data is sound is unknown: no check was run on this period.")
+        sentences.append(periods.NOT_CHECKED)
     elif not failing:
-        sentences.append(f"All {len(numbers.checks)} checks held.")
+        sentences.append(periods.checks_held(len(numbers.checks)))
     if numbers.violations is None:
-        sentences.append("Whether offsets moved as they should is not told.")
+        sentences.append(periods.LAWS_UNKNOWN)
     else:
-        sentences.append(
-            f"{plural(numbers.violations, 'broken law')} of offsets, {count(numbers.unaccounted)} "
-            "without an explanation."
-        )
+        sentences.append(periods.laws(numbers.violations, numbers.unaccounted))
     text = f"<p>{escape(' '.join(sentences))}</p>"
     if not failing:
         return f"<section><h2>Data quality</h2>{text}</section>"

@@ -45,8 +45,8 @@ def of_groups(rows: pl.DataFrame, unjudged: Sequence[str] = ()) -> str:
     bad = rows.filter(~pl.col("state").is_in(WELL))
     total = plural(groups_in(rows), "group")
     if bad.is_empty():
-        judged = f"{total} {is_or_are(groups_in(rows))} judged"
-        return whole(f"no group is in trouble: {judged}", _unjudged(unjudged))
+        are = is_or_are(groups_in(rows))
+        return whole(f"no group is in trouble: {total} {are} judged", _unjudged(unjudged))
     said = f"{groups_in(bad)} of {total} {is_or_are(groups_in(bad))} not OK"
     for state in ("UNKNOWN", WITHHELD):
         of_state = bad.filter(pl.col("state") == state)

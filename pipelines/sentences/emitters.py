@@ -31,6 +31,11 @@ def clock_ahead(emitter: str, seconds: int) -> str:
     return f"the clock of {emitter} is {duration(seconds * 1000)} ahead of the lake's"
 
 
+def ahead_of_machine(emitter: str, ahead_ms: float) -> str:
+    """That an emitter's clock is ahead of that of the machine which shows it."""
+    return f"the clock of {emitter} is ahead of this machine's by {duration(ahead_ms)}"
+
+
 def rows_lost(at: datetime) -> str:
     """Why nothing is known of an emitter that lost rows."""
     return f"rows were lost at {moment(at)}, and no snapshot came since"

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from pipelines.base.wording import duration, plural
+from pipelines.base.wording import duration, plural, unknown
 from pipelines.sentences.figures import (
     deleted_unread,
     messages,
@@ -171,6 +171,18 @@ def _standing(queue: WorstQueue, state: str, who: str, where: str) -> str:
         return f"{said} by {rate(growth)}: " + "; ".join(one for one in (lag, lost) if one)
     late = "waiting for longer than is allowed"
     return f"{said}: {lag}, {late}" if lag else f"{said}: {late}"
+
+
+def lag_unknown(row: Mapping[str, Any]) -> str:
+    """That the lag of one queue is unknown, and why."""
+    where = queue_of(row["topic"], row["queue_id"], row["broker"])
+    why = unknown(row["unknown_reason"])
+    return whole(f"the lag of group {row['group']} on {where} is {why}")
+
+
+def stands_nowhere(group: str, topic: str) -> str:
+    """That a group has no stalled window on a topic."""
+    return whole(f"group {group} stands still on no queue of {topic}")
 
 
 def nothing_known(groups: Sequence[tuple[str, str]], why: str) -> list[str]:

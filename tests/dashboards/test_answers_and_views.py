@@ -156,12 +156,12 @@ class TestAnswers:
         assert [change.at for change in found] == sorted((c.at for c in found), reverse=True)
         said = [change.text for change in found if change.group == "ledger"]
         assert (
-            "payments queues 0, 1, 2, 3: 100 messages at risk of a second delivery, broker crash"
-            in said
+            "Group ledger risks a second delivery of 100 messages of queues 0, 1, 2, 3 of "
+            "payments: broker crash." in said
         )
         assert (
-            "payments queues 2, 3: risk (consumer crash) confirmed, 14 messages delivered again"
-            in said
+            "The risk of group ledger on queues 2, 3 of payments is over, confirmed (consumer "
+            "crash); 14 messages were delivered again." in said
         )
 
     def test_offsets_beyond_a_browsers_numbers_keep_every_digit(self, story: Lake) -> None:
@@ -200,7 +200,7 @@ class TestAnswers:
         assert lag_overview.quality(results, now=END + 14 * MINUTE).level == "warning"
         old = lag_overview.quality(results, now=END + 15 * MINUTE)
         assert (old.level, old.failing) == ("unknown", 0)
-        assert old.sentence == "the last run is 15 min 5 s old: tidemark check"
+        assert old.sentence == "The last run is 15 min 5 s old: `tidemark check` runs them again."
 
 
 class TestBrokers:
@@ -218,7 +218,10 @@ class TestBrokers:
         )
         said = [change.text for change in found if change.kind == "broker"]
         assert said == [
-            "broker-a restarted after a crash (after SIGKILL); 1 client of 1 group came back"
+            (
+                "Broker broker-a restarted after a crash (after SIGKILL); 1 client of 1 group came "
+                "back."
+            )
         ]
         joined = [
             change for change in found if "joined" in change.text and change.at > brokers[0].at
@@ -254,9 +257,12 @@ class TestBrokers:
     @pytest.mark.parametrize(
         ("first_seen", "said"),
         [
-            (True, "broker-a was first seen at 12:00:00 UTC; it has been up since 2026-03-01"),
-            (False, "broker-a restarted; it has been up since 2026-03-01"),
-            (None, "broker-a restarted; it has been up since 2026-03-01"),
+            (
+                True,
+                "Broker broker-a was first seen at 12:00:00 UTC; it has been up since 2026-03-01",
+            ),
+            (False, "Broker broker-a restarted; it has been up since 2026-03-01"),
+            (None, "Broker broker-a restarted; it has been up since 2026-03-01"),
         ],
     )
     def test_the_first_sight_of_a_broker_is_no_restart_and_nobody_came_back(
@@ -307,7 +313,7 @@ class TestBrokers:
         )
         (event,) = lag_overview.broker_events(pl.DataFrame(), silences)
         assert lag_overview.broker_text(event) == (
-            "broker-b reported nothing for 2 min: states in that time are unknown"
+            "Broker broker-b reported nothing for 2 min: states in that time are unknown."
         )
 
     @pytest.mark.parametrize(

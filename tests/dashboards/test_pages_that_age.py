@@ -83,7 +83,7 @@ def test_checks_grow_old_to_unknown_with_the_reason(windows: Windows, story: Lak
         expect(health).to_have_text(
             re.compile("checks unknown: the last run is 15 min"), timeout=WITHIN_MS
         )
-        assert "1 of 8 checks failing: offsets_known" in str(health.get_attribute("title"))
+        assert "1 of 8 checks fails: offsets_known" in str(health.get_attribute("title"))
         assert visit.faults == []
 
 

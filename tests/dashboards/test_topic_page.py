@@ -124,7 +124,10 @@ class TestGroups:
         lag = asked.lag_on(TOPIC, END).filter(group="shipping", queue_id=3)
         (only,) = topic_lines.groups_on(lag, asked.stalls_on(TOPIC, START, END))
         assert (only.sign.word, only.lag_messages, only.time_lag_ms) == ("no offset", None, None)
-        assert only.reason == "broker-a queue 3: no offset was ever committed"
+        assert only.reason == (
+            "The lag of group shipping on queue 3 of orders on broker-a is unknown: no offset was "
+            "ever committed."
+        )
 
 
 class TestQueues:

@@ -112,7 +112,7 @@ class TestPages:
 
         assert "pill-quality-healthy" in fresh
         assert "pill-quality-healthy" not in old
-        assert "the last run is 15 min" in old
+        assert "The last run is 15 min" in old
 
 
 def test_a_browser_shows_what_is_withheld(windows: Windows, lake: Lake) -> None:

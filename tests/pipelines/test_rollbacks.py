@@ -130,7 +130,11 @@ def test_a_crash_that_costs_nobody_anything_is_no_roll_back() -> None:
 @pytest.mark.parametrize(
     ("seen", "total", "said"),
     [
-        ((None, None), None, "whether any was delivered again is unknown: an observer sees only what"),
+        (
+            (None, None),
+            None,
+            "whether any was delivered again is unknown: an observer sees only what",
+        ),
         ((None, 3), 3, "delivery; at least 3 messages were delivered again so far"),
     ],
 )

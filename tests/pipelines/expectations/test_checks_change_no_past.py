@@ -65,7 +65,9 @@ def test_a_check_that_is_run_later_changes_no_answer_as_of_a_moment(lake: Checke
     assert after == before
     assert "ithheld" not in str(after)
     since = handle.groups(as_of=3)
-    assert since.found_since.startswith("Checks that ran since withhold a part of this: ghost, because ")
+    assert since.found_since.startswith(
+        "Checks that ran since withhold a part of this: ghost, because "
+    )
     assert since.found_since in repr(since)
     assert handle.stalls("billing", as_of=3).found_since == ""
     later = asked(handle, None)

@@ -14,7 +14,7 @@ from tests import sentences
 
 RULES = {
     "a moment without its zone": r"\d\d:\d\d:\d\d(?! UTC)",
-    "thousands without their comma": r"(?<!offset )(?<![\d,.A-Za-z@#/:[])\d{4,}(?![\d:)-])",
+    "thousands without their comma": r"(?<!offset )(?<![A-Z][a-z]{2} )(?<![\d,.A-Za-z@#/:[])\d{4,}(?![\d:)-])",
     "a raw moment": r"\b1[5-9]\d{8,}\b",
     "an unknown in place of a figure": r"\bNone\b|\bnan\b|unknown to unknown|\b-1\b",
     "a plural of one": r"(?<![\d,.])1 (messages|queues|groups|members)\b",
@@ -71,7 +71,8 @@ def test_every_cause_is_in_the_catalogue_and_begins_with_its_group() -> None:
 
 
 def test_an_answer_is_of_whole_sentences() -> None:
-    for of_subject in (sentences.of_answers, sentences.of_judging, sentences.of_rates):
+    subjects = ("Answers of a notebook", "How far an answer goes", "Reports", "Rates behind alerts")
+    for of_subject in (sentences.SUBJECTS[name] for name in subjects):
         for name, said in of_subject():
             assert re.match(r"[A-Z0-9]", said), f"{name}: {said}"
             assert said.endswith("."), f"{name}: {said}"

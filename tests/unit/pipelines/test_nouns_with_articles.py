@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from dashboards.models.lag_overview import cause_words
 from pipelines.base.wording import spoken, with_article
+from pipelines.sentences import changes
 
 
 @pytest.mark.parametrize(
@@ -22,4 +22,4 @@ def test_a_noun_has_the_article_of_its_first_sound(constant: str, words: str) ->
 
 def test_what_only_could_happen_is_said_with_its_article() -> None:
     exposed = {"basis": "EXPOSURE", "cause": "OFFSET_STORE_LOST"}
-    assert cause_words(exposed) == "if an offset store lost came now"
+    assert changes.cause(exposed) == "if an offset store lost came now"

@@ -50,11 +50,11 @@ def test_a_digest_counts_by_rule_names_what_was_brief_and_what_is_open() -> None
     ]
     still = [change("FIRED", 9, "LagGrows"), change("FIRED", 0, "Watchdog")]
     told = counted(rows, still, at(0), at(60), is_known=True)
-    assert told.headline == "3 alerts fired, 2 were resolved (1 within 2 min), 1 are open."
+    assert told.headline == "3 alerts fired, 2 were resolved (1 within 2 min), 1 is open."
     assert told.lines == (
-        "2 × QueueFrozen, 1 of them brief",
-        "1 × LagGrows",
-        "open since 2026-03-01T12:09Z: LagGrows stands",
+        "QueueFrozen fired 2 times, 1 of them brief",
+        "LagGrows fired 1 time",
+        "Open since 2026-03-01T12:09Z: LagGrows stands",
     )
     assert "Nothing is known" in counted([], [], at(0), at(60), is_known=False).headline
 

@@ -74,7 +74,7 @@ def test_what_is_unknown_is_called_so() -> None:
     row = html[html.index("<span>dark") : html.index("</tr>", html.index("<span>dark"))]
     assert row.count("unknown") == 3
     assert "Whether the data is sound is unknown" in html
-    assert "Whether offsets moved as they should is not told" in html
+    assert "Whether offsets moved as they should is unknown" in html
 
 
 def test_a_quiet_period_says_so_in_sentences() -> None:

@@ -1,0 +1,136 @@
+"""Sentences on changes: what began, what ended, who came and went, what happened to a broker.
+
+Place in the walk: rows of windows, rebalances, dead letters and lifecycle → the list of changes on
+the overview, and marks of its figures. Pure. Invariant: an open window is named by its own
+headline; several that began together, and one that is over, by their rule. Absent on purpose: which
+of them belong together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any, Final
+
+from pipelines.base.wording import count, duration, plural, spoken, with_article
+from pipelines.sentences.duplicate_counts import came_again
+from pipelines.sentences.figures import client, messages, moment, was, whole
+from pipelines.sentences.questions import listed
+from pipelines.sentences.stalls import by_rule, verdict
+
+Row = Mapping[str, Any]
+SILENT: Final = "SILENT"
+"""A broker of which nothing came for a while."""
+
+
+def queues(rows: Sequence[Row]) -> str:
+    """`queues 0, 1 of orders`, of rows about one topic."""
+    numbers = [str(number) for number in sorted(row["queue_id"] for row in rows)]
+    return f"queue{'s' if len(rows) > 1 else ''} {listed(numbers)} of {rows[0]['topic']}"
+
+
+def stalls_began(rows: Sequence[Row]) -> str:
+    """Stalled windows of one group, topic and rule that began together."""
+    first = rows[0]
+    if len(rows) == 1 and first["closed_at"] is None and first["unknown_reason"] is None:
+        return verdict(first)
+    return whole(by_rule(first["rule"], f"group {first['group']}", queues(rows)))
+
+
+def stalls_ended(rows: Sequence[Row], lasted_ms: float) -> str:
+    """The same when they ended together."""
+    first = rows[0]
+    return whole(
+        f"group {first['group']} is no longer {spoken(first['rule'])} on {queues(rows)}, after "
+        f"{duration(lasted_ms)}"
+    )
+
+
+def risks_began(rows: Sequence[Row]) -> str:
+    """Windows of duplicate risk of one group, topic and cause that began together."""
+    at_risk = sum(row["at_risk_messages"] for row in rows)
+    colon = "" if rows[0]["basis"] == "EXPOSURE" else ":"
+    return whole(
+        f"group {rows[0]['group']} risks a second delivery of {messages(at_risk)} of "
+        f"{queues(rows)}{colon} {cause(rows[0])}"
+    )
+
+
+def risks_ended(rows: Sequence[Row]) -> str:
+    """The same when they ended together, and what came of them."""
+    first, again = rows[0], came_again(rows)
+    delivered = ""
+    if again.messages:
+        delivered = f"; {again.text} {was(again.messages)} delivered again"
+    return whole(
+        f"the risk of group {first['group']} on {queues(rows)} is over, {first['outcome'].lower()} "
+        f"({spoken(first['cause'])}){delivered}"
+    )
+
+
+def cause(row: Row) -> str:
+    """CONSUMER_CRASH as `consumer crash`; one that only could happen says so."""
+    said = spoken(row["cause"])
+    return f"if {with_article(said)} came now" if row["basis"] == "EXPOSURE" else said
+
+
+def of_members(row: Row) -> str:
+    """A change of members."""
+    said = f"{client(row['client_id'])} {spoken(row['kind'])}"
+    if row["members_after"] is None:
+        return said
+    return f"{said}, {count(row['members_before'])} → {count(row['members_after'])} members"
+
+
+def dead_letter(row: Row) -> str:
+    """That a group gave a message up."""
+    named = row["message_id"]
+    what = "a message without id" if not named else f"message {named}"
+    tries = row["reconsume_times"]
+    failed = f"{tries:,} failed {'try' if tries == 1 else 'tries'}"
+    topic = row["origin_topic"] or "an unknown topic"
+    return whole(f"group {row['group']} gave up {what} of {topic} after {failed}")
+
+
+def broker_silent(name: str, since: datetime, until: datetime | None) -> str:
+    """That nothing came of a broker."""
+    if until is None:
+        return whole(f"broker {name} has reported nothing since {moment(since)}")
+    lasted = duration((until - since).total_seconds() * 1000)
+    return whole(f"broker {name} reported nothing for {lasted}: states in that time are unknown")
+
+
+def broker_booted(
+    name: str,
+    at: datetime,
+    *,
+    first_seen: bool = False,
+    up_since: datetime | None = None,
+    clean: bool | None = None,
+    detail: str = "",
+    returned: Sequence[Row] = (),
+) -> str:
+    """That a broker's life began. `up_since`: by itself, where an observer saw it; `clean`: how the
+    life before ended, None: unknown; `returned`: changes of members that came back to it.
+    """
+    said = f"broker {name} restarted"
+    if first_seen:
+        said = f"broker {name} was first seen at {moment(at)}"
+    if up_since is not None:
+        said += f"; it has been up since {moment(up_since, day=True)}"
+    elif clean is not None and not first_seen:
+        said += " after a clean stop" if clean else " after a crash"
+    said += _in_brackets(detail)
+    if returned:
+        groups = plural(len({row["group"] for row in returned}), "group")
+        said += f"; {plural(len(returned), 'client')} of {groups} came back"
+    return whole(said)
+
+
+def broker_event(name: str, kind: str, detail: str = "") -> str:
+    """Anything else that a broker reported of itself."""
+    return whole(f"broker {name} reports a {spoken(kind)}{_in_brackets(detail)}")
+
+
+def _in_brackets(detail: str) -> str:
+    return f" ({detail})" if detail else ""
