@@ -119,7 +119,10 @@ def of_periods() -> Iterator[tuple[str, str]]:
     yield "reports missing, unknown", periods.reports_wrong(late[0], None, None)
     yield "lag is known later", periods.lag_known_from(moment)
     yield "a verdict withheld", periods.not_believed(["shipping"], WITHHELD)
-    yield "verdicts withheld", periods.not_believed(["shipping", "billing", "stock", "mail"], WITHHELD)
+    yield (
+        "verdicts withheld",
+        periods.not_believed(["shipping", "billing", "stock", "mail"], WITHHELD),
+    )
     yield "one more withheld", periods.more_not_believed(1)
     yield "reports whole", periods.reports_whole(1, 2)
     yield "checks", periods.checks_held(8)

@@ -22,7 +22,7 @@ from pipelines.alerting.evaluating import Looked, Signals
 from pipelines.alerting.routing import Route, Routing
 from pipelines.alerting.rule_tables import watched
 from pipelines.alerting.rules import Rule, check
-from pipelines.alerting.step import Decided, Known, judge, tell
+from pipelines.alerting.step import Decided, Known, judge, notify
 from pipelines.base.settings import SECOND_US
 from pipelines.base.time_units import moment_at
 
@@ -74,7 +74,7 @@ def judged(
         begun_s = time.process_time()
         looked = Looked(now_us, {"group_state": frame})
         decided = judge(known, by_name, looked, now_us=now_us)
-        decided = tell(decided, by_name, ROUTING, silences=(), now_us=now_us)
+        decided = notify(decided, by_name, ROUTING, silences=(), now_us=now_us)
         spent.append(time.process_time() - begun_s)
         known = decided.known
     return median(spent), decided

@@ -192,13 +192,13 @@ class AlertBoard:
             try:
                 database = self._opened()
                 if database is None:
-                    return self._board(Process(Life.NEVER))
+                    return self._with(Process(Life.NEVER))
                 with database.reading() as connection:
                     process = self._read(connection, now_us)
             except (StorageError, ConfigError) as error:
                 self._away_us = now_us
-                return self._board(Process(Life.AWAY, trouble=str(error)))
-            return self._board(process)
+                return self._with(Process(Life.AWAY, trouble=str(error)))
+            return self._with(process)
 
     def judged(self, rules: Collection[str]) -> dict[str, JudgedRule]:
         """How these rules fared when they were last judged; empty while the database does not
@@ -217,7 +217,7 @@ class AlertBoard:
             self._database = opened(self._address) if there else None
         return self._database
 
-    def _board(self, process: Process) -> Board:
+    def _with(self, process: Process) -> Board:
         kept = self._board
         is_same = kept.process.life is process.life and kept.process.holder == process.holder
         version = kept.version if is_same else kept.version + 1

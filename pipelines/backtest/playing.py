@@ -27,7 +27,7 @@ from pipelines.alerting.rule_tables import OF_THE_PRESENT, rows_at, watched
 from pipelines.alerting.rules import Rule
 from pipelines.alerting.sql import answered
 from pipelines.alerting.steady import GAP_US
-from pipelines.alerting.step import Decided, Known, judge, tell
+from pipelines.alerting.step import Decided, Known, judge, notify
 from pipelines.backtest.scoring import Heard, Told
 
 PRESENT: Final = tuple(table.name for table in OF_THE_PRESENT)
@@ -98,7 +98,7 @@ class Player:
         self._take_waiting(at_us)
         looked = Looked(at_us, self._rows, gone=self._gone())
         decided = judge(known, judged, looked, now_us=at_us)
-        decided = tell(decided, self._rules, self._routing, silences=(), now_us=at_us)
+        decided = notify(decided, self._rules, self._routing, silences=(), now_us=at_us)
         self._known = decided.known
         self._hear(decided, at_us)
 

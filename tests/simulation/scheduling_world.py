@@ -395,7 +395,7 @@ class World:
         await executor.begin()
         post = Post(executor, self.admins(address), Registration(APP, address))
         life.answers = WireApplication(executor.calls(), Tokens(None))
-        await asyncio.gather(post.beat(BEAT_S, asyncio.Event()), post.tell())
+        await asyncio.gather(post.beat(BEAT_S, asyncio.Event()), post.report())
 
     def admins(self, address: str) -> list[AdminClient]:
         """The centres as an executor asks them, each in an order of its own."""

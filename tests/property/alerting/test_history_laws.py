@@ -14,7 +14,7 @@ from pipelines.alerting.matchers import matcher_of
 from pipelines.alerting.routing import routing_of
 from pipelines.alerting.silences import Silence
 from pipelines.alerting.state_rows import step_of
-from pipelines.alerting.step import Known, judge, tell
+from pipelines.alerting.step import Known, judge, notify
 from pipelines.base.settings import MINUTE_US, SECOND_US
 from pipelines.base.time_units import moment_at
 from pipelines.reading.alert_history import open_alerts, present_alerts
@@ -85,7 +85,7 @@ def test_history_folded_is_what_is_stored(
         looked = Looked(now_us, {} if odd == "no table" else {"group_state": frame})
         decided = judge(known, rules, looked, now_us=now_us)
         silences = silence(holds=is_silenced)
-        decided = tell(decided, rules, ROUTING, silences=silences, now_us=now_us)
+        decided = notify(decided, rules, ROUTING, silences=silences, now_us=now_us)
         all_figures = now_us % (2 * MINUTE_US) == 0
         step = step_of(known, written, decided, ("r", 1), all_figures=all_figures, now_us=now_us)
         known = decided.known

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from pipelines.alerting.alert_queries import Told, Wanted, new_silence, recurring_of
+from pipelines.alerting.alert_queries import ShownAlert, Wanted, new_silence, recurring_of
 from pipelines.alerting.alerts import Course, State
 from pipelines.alerting.matchers import matchers_of
 from pipelines.alerting.rule_status import JUDGED, JudgedRule
@@ -48,7 +48,7 @@ FARED = JudgedRule("StalledWindow", AT_US, AT_US, JUDGED, 3, "", AT_US)
 
 
 def test_an_alert_is_what_somebody_reads_at_night() -> None:
-    told = Told(ALERT, ACK, (SILENCE,), FARED)
+    told = ShownAlert(ALERT, ACK, (SILENCE,), FARED)
     assert (
         "\n".join(alert_in_words(told, AT_US))
         == f"""\
@@ -74,13 +74,13 @@ bob: a release
 
 def test_one_that_is_over_says_when_and_after_how_long() -> None:
     over = replace(ALERT, state=State.RESOLVED, resolved_at_us=AT_US, owner="", muted="")
-    lines = list(alert_in_words(Told(over), AT_US + DAY_US))
+    lines = list(alert_in_words(ShownAlert(over), AT_US + DAY_US))
     assert "  state       resolved at 2026-03-01 12:00:00 UTC, after 3 min" in lines
     assert "  owner       nobody" in lines
 
 
 def test_machines_are_told_what_people_said_and_nothing_internal() -> None:
-    told = json.loads(json.dumps(Told(ALERT, ACK, (SILENCE,)).as_json()))
+    told = json.loads(json.dumps(ShownAlert(ALERT, ACK, (SILENCE,)).as_json()))
     assert told["ack"] == {
         "fingerprint": ALERT.fingerprint,
         "active_at_us": ALERT.active_at_us,
@@ -90,7 +90,7 @@ def test_machines_are_told_what_people_said_and_nothing_internal() -> None:
     }
     assert told["silences"][0]["comment"] == "a release"
     assert "course" not in told
-    assert Told(ALERT).as_json()["ack"] is None
+    assert ShownAlert(ALERT).as_json()["ack"] is None
 
 
 HOSTILE = "g\nFORGED  FIRING\u202e\x1b[2J\x00"
@@ -110,7 +110,7 @@ def test_no_name_of_somebody_else_makes_a_line_or_turns_one(where: str) -> None:
     silence = replace(
         SILENCE, author=HOSTILE, comment=HOSTILE, matchers=matchers_of([f"a={HOSTILE}"])
     )
-    told = Told(alert, ack, (silence,), FARED)
+    told = ShownAlert(alert, ack, (silence,), FARED)
     lines = [*alert_in_words(told, AT_US), *list_in_words([told], limit=5)]
     lines.append(silence_in_words(silence, AT_US))
     assert all(line.isprintable() for line in lines)
@@ -122,7 +122,7 @@ def test_a_list_has_a_line_an_alert_the_worst_first_and_counts_the_rest() -> Non
     waits = an_alert(2, state=State.PENDING, fired_at_us=None)
     warned = an_alert(3, severity="warning")
     worst = an_alert(4)
-    told = [Told(one) for one in sorted((quiet, waits, warned, worst), key=urgency)]
+    told = [ShownAlert(one) for one in sorted((quiet, waits, warned, worst), key=urgency)]
     lines = list(list_in_words(told, limit=3))
     assert lines[0].split() == [
         "ALERT",

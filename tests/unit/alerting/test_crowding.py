@@ -21,11 +21,15 @@ def alert(
 
 
 def after(
-    before: list[Alert], now: list[Alert], *, told: tuple[Alert, ...] = (), most: tuple[int, int]
+    before: list[Alert],
+    now: list[Alert],
+    *,
+    notified: tuple[Alert, ...] = (),
+    most: tuple[int, int],
 ) -> Bounded:
     known = {one.fingerprint: one for one in before}
     changes = [Change(ChangeKind.FIRED, one) for one in now if known.get(one.fingerprint) != one]
-    known_to = {one.fingerprint for one in told}
+    known_to = {one.fingerprint for one in notified}
     return bounded(now, changes, before=known, notified=known_to, most=most)
 
 

@@ -8,7 +8,7 @@ from pipelines.alerting.evaluating import Looked
 from pipelines.alerting.files import read_rules, shipped_files
 from pipelines.alerting.routing import Route, Routing
 from pipelines.alerting.steady import Steady
-from pipelines.alerting.step import Known, judge, tell
+from pipelines.alerting.step import Known, judge, notify
 from pipelines.base.settings import SECOND_US
 from tests.alert_stories import NOON_US, behind, rows, rule
 
@@ -132,6 +132,6 @@ def test_alerts_of_a_rule_that_was_taken_away_end_at_the_next_look() -> None:
 
 def test_the_same_step_decided_again_tells_the_same_notices() -> None:
     decided = judge(Known(), RULES, looked(0), now_us=NOON_US)
-    once, again = (tell(decided, RULES, ROUTING, silences=(), now_us=NOON_US) for _ in range(2))
+    once, again = (notify(decided, RULES, ROUTING, silences=(), now_us=NOON_US) for _ in range(2))
     assert once == again
     assert [notice.alerts[0].annotations["summary"] for notice in once.notices] == ["orders"]

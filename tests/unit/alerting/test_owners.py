@@ -20,7 +20,7 @@ from pipelines.alerting.notification_settings import owners_in
 from pipelines.alerting.owners import OWNERS_MAX, Owned, owner_of, owners_of
 from pipelines.alerting.routing import Route, Routing
 from pipelines.alerting.rules import Rule
-from pipelines.alerting.step import Known, judge, tell
+from pipelines.alerting.step import Known, judge, notify
 from pipelines.base.settings import SECOND_US
 from tests.alert_stories import NOON_US, behind, rows, rule
 
@@ -63,7 +63,7 @@ def notice_of(judged: Rule, row: dict[str, object], owners: tuple[Owned, ...]) -
         now_us = NOON_US + at_s * SECOND_US
         look = Looked(now_us, {"group_state": rows("group_state", row)})
         decided = judge(known, [judged], look, now_us=now_us, owners=owners)
-        decided = tell(decided, [judged], routing, silences=(), now_us=now_us)
+        decided = notify(decided, [judged], routing, silences=(), now_us=now_us)
         if decided.notices:
             return decided.notices[0]
         known = decided.known

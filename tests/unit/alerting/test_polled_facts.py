@@ -8,13 +8,13 @@ from email.message import EmailMessage
 
 import pytest
 
-from pipelines.alerting.alert_queries import Told
+from pipelines.alerting.alert_queries import ShownAlert
 from pipelines.alerting.alerts import OBSERVED, Alert
 from pipelines.alerting.channels import alertmanager, mail, others, pagerduty, slack
 from pipelines.alerting.evaluating import Looked
 from pipelines.alerting.polled_facts import PolledFacts
 from pipelines.alerting.routing import Route, Routing
-from pipelines.alerting.step import Known, judge, tell
+from pipelines.alerting.step import Known, judge, notify
 from pipelines.alerting.terminal import alert_in_words
 from pipelines.base.secrets import Secret
 from pipelines.reading.moment import Reached
@@ -53,7 +53,7 @@ def test_a_notice_has_what_was_said_beside_the_texts_of_its_rule() -> None:
     looked = Looked(NOON_US, {"group_state": frame}, reached=reached("c/b/eye"))
     found = judge(Known(), [rule()], looked, now_us=NOON_US)
     routing = Routing(Route("team", group_wait_us=0))
-    (notice,) = tell(found, [rule()], routing, silences=(), now_us=NOON_US).notices
+    (notice,) = notify(found, [rule()], routing, silences=(), now_us=NOON_US).notices
     texts = notice.alerts[0].annotations
     assert (texts["summary"], texts[OBSERVED]) == ("orders", SAID)
 
@@ -115,6 +115,6 @@ def test_every_channel_shows_it() -> None:
 
 
 def test_a_terminal_shows_it_beside_the_evidence() -> None:
-    lines = list(alert_in_words(Told(watched_alert(), None, (), None), NOON_US))
+    lines = list(alert_in_words(ShownAlert(watched_alert(), None, (), None), NOON_US))
     at = next(number for number, line in enumerate(lines) if line.startswith("  evidence"))
     assert lines[at + 1] == f"  observed    {SAID}"

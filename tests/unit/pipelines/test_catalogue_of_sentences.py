@@ -14,7 +14,9 @@ from tests import sentences
 
 RULES = {
     "a moment without its zone": r"\d\d:\d\d:\d\d(?! UTC)",
-    "thousands without their comma": r"(?<!offset )(?<![A-Z][a-z]{2} )(?<![\d,.A-Za-z@#/:[])\d{4,}(?![\d:)-])",
+    "thousands without their comma": (
+        r"(?<!offset )(?<![A-Z][a-z]{2} )(?<![\d,.A-Za-z@#/:[])\d{4,}(?![\d:)-])"
+    ),
     "a raw moment": r"\b1[5-9]\d{8,}\b",
     "an unknown in place of a figure": r"\bNone\b|\bnan\b|unknown to unknown|\b-1\b",
     "a plural of one": r"(?<![\d,.])1 (messages|queues|groups|members)\b",

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from pipelines.scheduler.changes import (
     DIFF_LINES_MAX,
     VALUE_CHARS_MAX,
+    auditable,
     changes,
     detail_of,
     in_zone,
     source_diff,
-    told_of,
 )
 from pipelines.scheduler.job_settings import CHILDREN_MAX, PARAMETERS_CHARS_MAX
 from pipelines.scheduler.schedules import schedule_of
@@ -26,7 +26,7 @@ TOLD = st.dictionaries(st.sampled_from("abcdef"), VALUES)
 
 
 def told(**changed: Any) -> dict[str, Any]:
-    return told_of(settings(**changed), group="hers", is_active=True)
+    return auditable(settings(**changed), group="hers", is_active=True)
 
 
 @given(TOLD, TOLD)

@@ -35,7 +35,7 @@ def telling(*log_ids: int) -> Delivery:
 
 
 async def begun(inbox: Inbox, *tellings: Delivery) -> list[asyncio.Task[None]]:
-    tasks = [asyncio.create_task(inbox.tell(one)) for one in tellings]
+    tasks = [asyncio.create_task(inbox.deliver(one)) for one in tellings]
     await asyncio.sleep(0)
     return tasks
 
@@ -90,5 +90,5 @@ async def test_who_gives_up_waiting_leaves_the_line() -> None:
         with pytest.raises(asyncio.CancelledError):
             await task
     stored.may_go.set()
-    await inbox.tell(telling(3))
+    await inbox.deliver(telling(3))
     assert stored.batches[-1] == [3]
