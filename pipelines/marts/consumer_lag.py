@@ -79,7 +79,7 @@ CONSUMER_LAG: Final = GoldTable(
         must(
             "provenance",
             STRING,
-            "EXACT, OBSERVED (polled and not told: as of the moment at which its broker was asked "
+            "EXACT, OBSERVED (polled, not reported: as of the moment at which its broker was asked "
             "from outside), UNREADABLE (nobody may read the queue), INTERPOLATED, EXTRAPOLATED, "
             "PURGED or UNKNOWN",
         ),
@@ -130,14 +130,14 @@ CONSUMER_LAG: Final = GoldTable(
         Column(
             "error_ms",
             LONG,
-            "how far the moments of this row may be off: it was polled so often; null when it was "
-            "told",
+            "how far the moments of this row may be off, which is the interval of the polls; null "
+            "when the row was reported",
         ),
         Column(
             "error_messages",
             LONG,
             "by how many messages lag_messages changes in that time, at its present rate; null "
-            "when it was told, or when the rate is not known",
+            "when the row was reported, or when the rate is not known",
             rests_on=("lag_change_per_minute",),
         ),
         Column(

@@ -84,12 +84,12 @@ DQ_RESULTS: Final = GoldTable(
             TIMESTAMP,
             "the run judged rows of data time after this, up to observed_at; null: all before",
         ),
-        Column("cycle", LONG, "the last cycle whose rows the run judged; null when not told"),
+        Column("cycle", LONG, "the last cycle whose rows the run judged; null when not reported"),
         Column(
             "kept_at",
             TIMESTAMP,
             "wall clock at which the run's results were written; they are known from then on; null "
-            "when not told: take started_at",
+            "when not reported: take started_at",
         ),
     ),
     ("run_id", "expectation"),
@@ -146,7 +146,7 @@ ALERTS: Final = GoldTable(
         must("summary", STRING, "what it said; empty when its rule was gone"),
         must("evidence", STRING, "what was seen; may be empty"),
         must("reason", STRING, "why it is in this state, if not for the condition itself"),
-        Column("muted", STRING, "why nobody is told of it; null: who should be is told"),
+        Column("muted", STRING, "why nobody is notified of it; null: its receivers are notified"),
         must("is_flapping", BOOLEAN, "is it held as firing, for it changed too often?"),
         must("active_at", TIMESTAMP, "data time since when its condition holds"),
         Column("fired_at", TIMESTAMP, "data time at which it began to fire; null: never yet"),

@@ -15,12 +15,12 @@ from tests.integration.broker.worn_store import DAMAGES, FIELDS
 
 
 class Outcome(Enum):
-    """What a start comes to. Told means: a line on the terminal, and a row in `lifecycle`."""
+    """What a start comes to. Reported means: a line on the terminal, and a row in `lifecycle`."""
 
     SAME = "starts with everything"
-    MENDED = "starts with everything; told"
-    LESS = "starts with less; told"
-    TOLD = "starts with the file as it is, or with the version before it; told"
+    MENDED = "starts with everything; reported"
+    LESS = "starts with less; reported"
+    FALLBACK = "starts with the file as it is, or with the version before it; reported"
     ABSENT = "—"
 
 
@@ -43,7 +43,7 @@ class Kept:
 
 
 assert not any("not noticed" in each.value for each in Outcome), "having less unseen is no outcome"
-SAME, MENDED, LESS, TOLD, ABSENT = Outcome
+SAME, MENDED, LESS, FALLBACK, ABSENT = Outcome
 ALWAYS = {"missing", "empty", "truncated", "one bit flipped", "of another store"}
 
 
@@ -54,26 +54,26 @@ def every(clean: Outcome, unclean: Outcome) -> dict[str, tuple[Outcome, Outcome]
 
 LOG = (
     "Below the synced position nothing of the log is cut and no file of it removed: what cannot be "
-    "read is a hole, told as LOG_HOLE with the messages that are lost; pulls pass over it. After a "
-    "clean stop a damage is met, and told, when it is read, or when the queues are held against "
-    "the log soon after the start. The checkpoint says where the log begins, so the oldest files "
-    "are missed like any other."
+    "read is a hole, reported as LOG_HOLE with the messages that are lost; pulls pass over it. "
+    "After a clean stop damage is found, and reported, when it is read, or when the queues are "
+    "compared with the log soon after the start. The checkpoint says where the log begins, so the "
+    "oldest files are missed like any other."
 )
 QUEUES = (
     "Built from the log alone. After a clean stop the checkpoint knows where they ended; after an "
     "unclean one what is new in the log is read again anyhow, and of what is older a note beside "
     "them says where each began and ended. Soon after the start, beside the "
-    "loop, every entry is held against the record of its message: one that is not what the log "
-    "says is written again, and told. Until then it may hide its message from a consumer, one "
+    "loop, every entry is compared with the record of its message: one that differs from the "
+    "log is written again, and reported. Until then it may hide its message from a consumer, one "
     "with a wrong tags hash from those that filter: the line names the entries."
 )
 INDEX = (
-    "Built from the log alone. Sums tell what a file was when it was flushed: header and slots of "
+    "Built from the log alone. Sums show what a file was when it was flushed: header and slots of "
     "the newest file are looked at by the start, everything else before a question "
     "believes it and, beside the loop, soon after the start. A header is put right from the sums, "
     "slots from the entries; with damaged entries the file goes, with those behind it, and their "
     "keys are put again from the log: by the start, or beside the work of a broker that runs "
-    "already, which tells it before the first answer that lacks them. A few entries of each file "
+    "already, which reports it before the first answer that lacks them. A few entries of each file "
     "are followed to their records, which shows a file of another store. Files that RocketMQ has "
     "written have no sums: they are taken as they are, and get theirs at the first start."
 )
@@ -83,7 +83,7 @@ SUMS = (
 )
 ENDS = (
     "Where the queues began and ended, for a start that does not read the whole log. Without it "
-    "such a start reads all of it, which takes time, and tells."
+    "such a start reads all of it, which takes time, and reports so."
 )
 CHECKPOINT = (
     "Costs time, never a message: without it the log is read from its start, and everything in it "
@@ -98,26 +98,28 @@ ABORT = (
 TABLE = (
     "Carries its checksum, when it was written and for which store. Damaged, missing or of another "
     "store: the version before it is read (`.bak`), the damaged file is kept as `.damaged`, and "
-    "that is told as DAMAGED_FILE. A good document that is not as it was written, by hand or by a "
-    "flipped bit, is taken and told as CHANGED_FILE. Without a readable version the broker does "
-    "not start, and names both files and the choice; without any version it starts, and tells."
+    "that is reported as DAMAGED_FILE. A good document that is not as it was written, by hand or "
+    "by a flipped bit, is taken and reported as CHANGED_FILE. Without a readable version the "
+    "broker does not start, and names both files and the choice; without any version it starts, "
+    "and reports so."
 )
 BACKUP = "The version before; only read when the file cannot be."
 SETTINGS = (
     "Settings that were changed while a broker ran that was started without a file of its user. "
     "A .properties file whose last line, a comment, is its seal: checksum, when it was written and "
     "for which store; the copy (`.bak`) holds the same. Damaged, missing, cut off or of another "
-    "store: the copy is read, the damaged file is kept as `.damaged`, and that is told as "
-    "DAMAGED_FILE. A file changed by hand, or by a flipped bit, is taken and told as CHANGED_FILE, "
-    "and sealed anew; but with a key that no broker knows, or a value that it refuses, the copy is "
-    "read. To take settings away by hand, leave the line with the seal where it is: without the "
-    "end of the file it counts as cut off. Without a readable version the broker does not start, "
-    "and names both files and the choice; without any version it starts, and tells. A file "
-    "without a seal, of an earlier version or of somebody, is taken without a word and sealed."
+    "store: the copy is read, the damaged file is kept as `.damaged`, and that is reported as "
+    "DAMAGED_FILE. A file changed by hand, or by a flipped bit, is taken, reported as "
+    "CHANGED_FILE, and sealed anew; but with a key that no broker knows, or a value that it "
+    "refuses, the copy is read. To take settings away by hand, leave the line with the seal where "
+    "it is: without the end of the file it counts as cut off. Without a readable version the "
+    "broker does not start, and names both files and the choice; without any version it starts, "
+    "and reports so. A file without a seal, of an earlier version or of somebody, is taken and "
+    "sealed."
 )
 SETTINGS_COPY = "The same as the file, unless there was no room; only read when the file cannot be."
 SPOOL = (
-    "What waits for the lake. Rows that are not there any more are told as SPOOL_LOSS, a spool of "
+    "What waits for the lake. Rows that are gone are reported as SPOOL_LOSS, a spool of "
     "another life as SPOOL_DOUBT: consumerOffset.json says how far it was."
 )
 LOGS = "commitlog"
@@ -133,7 +135,7 @@ TABLES = (
 
 def _rows_of_a_table() -> dict[str, tuple[Outcome, Outcome]]:
     """Whether the version before holds less depends on what has changed since."""
-    return every(TOLD, TOLD) | {"swapped with its .bak": (MENDED, MENDED)}
+    return every(FALLBACK, FALLBACK) | {"swapped with its .bak": (MENDED, MENDED)}
 
 
 FILES = (
@@ -207,7 +209,7 @@ FILES = (
         "config/broker.properties",
         SETTINGS,
         every(MENDED, MENDED)
-        | {"one bit flipped": (TOLD, TOLD), "swapped with its .bak": (SAME, SAME)},
+        | {"one bit flipped": (FALLBACK, FALLBACK), "swapped with its .bak": (SAME, SAME)},
     ),
     Kept("broker.properties.bak", "config/broker.properties.bak", SETTINGS_COPY, every(SAME, SAME)),
     Kept("spool", "spool/*.seg", SPOOL, every(LESS, LESS)),
@@ -229,8 +231,8 @@ def document() -> str:
         "# What a broker does with a damaged file",
         "",
         "Every file of a store, every damage, after a clean and after an unclean stop, as the",
-        "tests hold it against a running broker. *Told* means a line on the terminal and a row in",
-        "`lifecycle`. *Everything* means messages, keys, topics, groups, selectors, consume",
+        "tests hold it against a running broker. *Reported* means a line on the terminal and a row",
+        "in `lifecycle`. *Everything* means messages, keys, topics, groups, selectors, consume",
         "offsets, delay cursors, deletions, pulled marks, settings and the rows of the spool.",
         "",
         "| file | damage | after a clean stop | after an unclean stop |",
@@ -239,10 +241,10 @@ def document() -> str:
     for kept in FILES:
         for damage, (clean, unclean) in kept.outcomes.items():
             lines.append(f"| {kept.name} | {damage} | {clean.value} | {unclean.value} |")
-    told: dict[str, list[str]] = {}
+    names_of: dict[str, list[str]] = {}
     for kept in FILES:
-        told.setdefault(kept.about, []).append(kept.name)
-    for about, names in told.items():
+        names_of.setdefault(kept.about, []).append(kept.name)
+    for about, names in names_of.items():
         lines += ["", f"**{', '.join(names)}.** {about}"]
     return "\n".join(lines) + "\n"
 
