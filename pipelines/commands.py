@@ -110,51 +110,51 @@ def run(
         spark = open_session(master, address=address, conf=spark_settings_of(conf))
         stop.listen()  # Again: Spark has put its own handler of SIGINT in place.
 
-        def tell_failure(sentence: str) -> None:
+        def say_failure(sentence: str) -> None:
             typer.echo(sentence, err=True)
 
-        periods = Periods(home, evaluation, tell_failure)
+        periods = Periods(home, evaluation, say_failure)
 
-        def tell(progress: Progress) -> None:
+        def say(progress: Progress) -> None:
             typer.echo(str(progress))
             sys.stdout.flush()
             periods.cycle()
 
         def begin() -> Driver:
             return live_driver(
-                on_spark(spark), home, evaluation=evaluation, pace=pace, tell=typer.echo
+                on_spark(spark), home, evaluation=evaluation, pace=pace, say=typer.echo
             )
 
         typer.echo(f"ready lake={home.root} window={window_ms} ms slide={slide_ms} ms")
         sys.stdout.flush()
         patience_ms = pace.first_shipment_wait_ms
         if await_first_shipment(home, patience_ms=patience_ms, wanted=stop.absent):
-            with _beside(home, tell_failure, upkeep=upkeep, checks_every=checks_every):
+            with _beside(home, say_failure, upkeep=upkeep, checks_every=checks_every):
                 run_live(
                     begin,
                     lease,
                     pace=pace,
                     wanted=stop.absent,
                     poll_s=poll_s_of(home),
-                    tell=tell,
-                    tell_failure=tell_failure,
+                    say=say,
+                    say_failure=say_failure,
                 )
         spark.stop()
 
 
 @contextmanager
 def _beside(
-    lake: Lake, tell_failure: Callable[[str], None], *, upkeep: bool, checks_every: int
+    lake: Lake, say_failure: Callable[[str], None], *, upkeep: bool, checks_every: int
 ) -> Iterator[None]:
     """The processes that maintain the lake and check it while it is computed."""
     from pipelines.upkeep.companion import Companion, checking
 
     with ExitStack() as started:
         if upkeep:
-            started.enter_context(Companion(lake.root, tell_failure))
+            started.enter_context(Companion(lake.root, say_failure))
         if checks_every:
             check = checking(lake.root, checks_every)
-            started.enter_context(Companion(lake.root, tell_failure, name="checks", command=check))
+            started.enter_context(Companion(lake.root, say_failure, name="checks", command=check))
         yield
 
 
@@ -203,7 +203,7 @@ def replay(
         to=to,
         evaluation=evaluation,
         pace=Pace(rows_per_cycle=rows_per_cycle, buckets=buckets),
-        tell=typer.echo,
+        say=typer.echo,
     )
     if not compare:
         return

@@ -63,7 +63,7 @@ def tried(folder: Path, days: int) -> Outcome:
         golds={own: lake},
         every_us=MINUTE_US,
         warm_up_us=30 * MINUTE_US,
-        tell=lambda line: print(line, file=sys.stderr),
+        say=lambda line: print(line, file=sys.stderr),
     )
 
 

@@ -142,7 +142,7 @@ def detections(lake: Lake, incidents: Sequence[Incident]) -> list[Detected]:
         golds={FIGURES: lake},
         every_us=FIGURES.slide_ms * MS_US,
         warm_up_us=BEGIN_S * SECOND_US,
-        tell=lambda _line: None,
+        say=lambda _line: None,
     )
     found = []
     for kind in ("FROZEN_HEAD", "DEAD_CONSUMER"):

@@ -10,7 +10,7 @@ from dashboards.pages.components import coded, quiet, table
 from dashboards.pages.job_components import cut, moment, worded
 from pipelines.database.operations import Operation
 from pipelines.database.tables import Ended
-from pipelines.operations.service import told_of
+from pipelines.operations.service import operation_json
 from pipelines.scheduler.page_queries import LookingDesk
 
 BY_COMMAND: Final = (
@@ -53,7 +53,7 @@ def _row(one: Operation) -> list[Any]:
 
 def _said(one: Operation) -> str:
     """Why it failed, else the last line of its command."""
-    result = told_of(one)["result"]
+    result = operation_json(one)["result"]
     if not isinstance(result, dict):
         return str(result or one.said)
     lines = result.get("lines") or [one.said]

@@ -17,7 +17,7 @@ from starlette.responses import JSONResponse
 
 from dashboards.access.visitors import Visitors, this_visit
 from engine.foundation.errors import ConfigError, StorageError
-from pipelines.operations.service import told_of
+from pipelines.operations.service import operation_json
 from pipelines.scheduler.page_queries import LookingDesk
 
 ID_CHARS_MAX: Final = 64
@@ -42,14 +42,14 @@ def add_operations(server: FastAPI, visitors: Visitors) -> None:
 
 
 def _all(desk: LookingDesk | None) -> list[dict[str, Any]]:
-    return [] if desk is None else [told_of(one) for one in desk.operations()]
+    return [] if desk is None else [operation_json(one) for one in desk.operations()]
 
 
 def _one(desk: LookingDesk | None, operation_id: str) -> dict[str, Any] | None:
     if desk is None or len(operation_id) > ID_CHARS_MAX:
         return None
     found = desk.operation(operation_id)
-    return None if found is None else told_of(found)
+    return None if found is None else operation_json(found)
 
 
 def _answered(

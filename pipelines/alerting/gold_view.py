@@ -142,8 +142,8 @@ class Gold:
 
     def _gone(self, reading: Reading) -> tuple[Mapping[str, str], ...]:
         """Ended queues, and groups of a broker that are not there any more."""
-        states = reading.told_last("group_state", f"state = '{GONE}'")
-        ended = reading.told_last(ENDED_QUEUES.name).head(GONE_MAX)
+        states = reading.last_reported("group_state", f"state = '{GONE}'")
+        ended = reading.last_reported(ENDED_QUEUES.name).head(GONE_MAX)
         living = self._followed.newest("consumer_lag", reading) if ended.height else ended
         return gone(states.head(GONE_MAX), ended, living)
 

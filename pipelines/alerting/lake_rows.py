@@ -32,7 +32,7 @@ def rows_of_lake(moment: Moment | None, now_us: int) -> dict[str, pl.DataFrame]:
     """
     emitters = [] if moment is None else _emitters(moment)
     present = None if moment is None else moment.present
-    horizon = None if moment is None else moment.told_to
+    horizon = None if moment is None else moment.reported_to
     age_ms = None if horizon is None else (now_us - micros(horizon)) // MS_US
     looked_at = None if moment is None else moment.looked_at
     pipeline = {

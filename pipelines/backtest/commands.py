@@ -95,28 +95,28 @@ def backtest(
             tried,
             incidents,
             over,
-            golds=golds_of(home, tried, over, into=into or folder, job=job, tell=_tell),
+            golds=golds_of(home, tried, over, into=into or folder, job=job, say=_say),
             every_us=own.slide_ms * MS_US,
             warm_up_us=warm_up_s * SECOND_US,
-            tell=_tell,
+            say=_say,
         )
     if not outcome.groups:
-        _tell(f"no facts of any group between {begin} and {end} in {home.root}")
+        _say(f"no facts of any group between {begin} and {end} in {home.root}")
     if given is not None and not given:
-        _tell(f"no incident is told in {truth}: nothing can be found or missed")
-    _tell_limits(outcome, over)
+        _say(f"no incident is told in {truth}: nothing can be found or missed")
+    _say_limits(outcome, over)
     if as_json:
         typer.echo(report.as_json(outcome))
         return
     Console(width=None if sys.stdout.isatty() else REPORT_WIDTH).print(report.as_table(outcome))
 
 
-def _tell_limits(outcome: Outcome, over: Range) -> None:
+def _say_limits(outcome: Outcome, over: Range) -> None:
     """What a reader of the figures has to know of the range."""
     if outcome.silent:
-        _tell(f"no facts in this range of groups with incidents: {', '.join(outcome.silent)}")
+        _say(f"no facts in this range of groups with incidents: {', '.join(outcome.silent)}")
     if outcome.over != over:
-        _tell("tried up to where gold ends")
+        _say("tried up to where gold ends")
 
 
 def _range(begin: str, end: str, grace_s: int) -> Range:
@@ -131,6 +131,6 @@ def _range(begin: str, end: str, grace_s: int) -> Range:
     return Range(from_us, to_us, grace_s * SECOND_US)
 
 
-def _tell(line: str) -> None:
+def _say(line: str) -> None:
     """Beside the answer, which a program may read."""
     typer.echo(line, err=True)

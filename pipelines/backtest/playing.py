@@ -104,8 +104,8 @@ class Player:
 
     def heard(self) -> Heard:
         """What was told by now; what fires still is told to the end."""
-        lasting = [_told(alert, since_us, None) for alert, since_us in self._open.values()]
-        return Heard([*self._heard.told, *lasting], self._heard.notices)
+        lasting = [_finding_of(alert, since_us, None) for alert, since_us in self._open.values()]
+        return Heard([*self._heard.reported, *lasting], self._heard.notices)
 
     def _take_waiting(self, at_us: int) -> None:
         """Rows that have come, as they count at a moment; 0: at that of the newest of them."""
@@ -142,11 +142,11 @@ class Player:
             for alert in firing:
                 self._open.setdefault(alert.fingerprint, (alert, at_us))
             if firing:
-                self._heard.notices.append([_told(one, at_us, None) for one in firing])
+                self._heard.notices.append([_finding_of(one, at_us, None) for one in firing])
         for change in decided.changes:
             if change.kind is ChangeKind.RESOLVED and change.alert.fingerprint in self._open:
                 alert, since_us = self._open.pop(change.alert.fingerprint)
-                self._heard.told.append(_told(alert, since_us, at_us))
+                self._heard.reported.append(_finding_of(alert, since_us, at_us))
 
 
 def ticks_of(moments_us: Iterable[int], begin_us: int, end_us: int, every_us: int) -> list[int]:
@@ -172,7 +172,7 @@ def _is_of_nothing(rule: Rule) -> bool:
     return bool(rule.sql) and answered(rule.sql, none).height > 0
 
 
-def _told(alert: Alert, begin_us: int, end_us: int | None) -> Told:
+def _finding_of(alert: Alert, begin_us: int, end_us: int | None) -> Told:
     labels = alert.labels
     queue_id = labels.get("queue_id", "")
     return Told(

@@ -45,14 +45,14 @@ def as_table(outcome: Outcome) -> Table:
 def as_json(outcome: Outcome) -> str:
     """One object; times in ms."""
     over = outcome.over
-    told = {
+    document = {
         "begin": _iso(over.begin_us),
         "end": _iso(over.end_us),
         "grace_ms": over.grace_us // 1000,
         "groups": outcome.groups,
         "rules": [_score(name, score, outcome) for name, score in outcome.scores.items()],
     }
-    return json.dumps(told, indent=2)
+    return json.dumps(document, indent=2)
 
 
 def _score(name: str, score: Score, outcome: Outcome) -> dict[str, Any]:

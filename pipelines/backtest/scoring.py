@@ -60,7 +60,8 @@ class Told:
             (incident.queue_id, self.queue_id),
         )
         return all(
-            wanted in (None, told) or (self.is_alert and told is None) for wanted, told in named
+            wanted in (None, named_place) or (self.is_alert and named_place is None)
+            for wanted, named_place in named
         )
 
 
@@ -68,7 +69,7 @@ class Told:
 class Heard:
     """What rules of alerts told."""
 
-    told: list[Told] = field(default_factory=list)
+    reported: list[Told] = field(default_factory=list)
     """From the notice that an alert fires until it fires no more."""
     notices: list[list[Told]] = field(default_factory=list)
     """Per notice the alerts that it says to fire, from its moment on; one that only says that
@@ -142,13 +143,13 @@ class Score:
 
 
 def add_group(
-    score: Score, incidents: Sequence[Incident], told: Sequence[Told], over: Range
+    score: Score, incidents: Sequence[Incident], findings: Sequence[Told], over: Range
 ) -> None:
     """Count the incidents of one group, and what was told of it, into a score."""
     for incident in oldest_first(incidents):
         if over.holds(incident.begin_us):
-            score.findings.append(_finding(incident, told, over))
-    for begun in _notices(told):
+            score.findings.append(_finding(incident, findings, over))
+    for begun in _notices(findings):
         if over.holds(begun[0].begin_us):
             score.notices += 1
             score.false += not any(_explains(one, say, over) for one in incidents for say in begun)
@@ -158,15 +159,15 @@ def add_alerts(score: Score, incidents: Sequence[Incident], heard: Heard, over: 
     """Count all incidents, and the notices that were made of alerts, into a score."""
     for incident in oldest_first(incidents):
         if over.holds(incident.begin_us):
-            score.findings.append(_finding(incident, heard.told, over))
+            score.findings.append(_finding(incident, heard.reported, over))
     for said in heard.notices:
         if over.holds(said[0].begin_us):
             score.notices += 1
             score.false += not any(_explains(one, say, over) for one in incidents for say in said)
 
 
-def _finding(incident: Incident, told: Iterable[Told], over: Range) -> Finding:
-    of_place = [one for one in told if one.speaks_of(incident)]
+def _finding(incident: Incident, findings: Iterable[Told], over: Range) -> Finding:
+    of_place = [one for one in findings if one.speaks_of(incident)]
     within = [one.begin_us for one in of_place if _is_within(incident, one, over)]
     if within:
         return Finding(incident, found=True, detected_after_us=min(within) - incident.begin_us)
@@ -187,14 +188,14 @@ def _is_within(incident: Incident, one: Told, over: Range) -> bool:
     return incident.begin_us <= one.begin_us <= incident.end_us + over.grace_us
 
 
-def _notices(told: Iterable[Told]) -> Iterator[list[Told]]:
+def _notices(findings: Iterable[Told]) -> Iterator[list[Told]]:
     """Per time in which anything of a group is told, what it begins with.
 
     What begins at the end of another goes on with it: nobody is told that it is over.
     """
     begun: list[Told] = []
     until_us: int | None = None
-    for one in sorted(told, key=lambda say: say.begin_us):
+    for one in sorted(findings, key=lambda say: say.begin_us):
         if begun and until_us is not None and one.begin_us > until_us:
             yield begun
             begun = []

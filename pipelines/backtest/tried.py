@@ -115,8 +115,8 @@ def _ours(settings: dict[str, Any], own: Evaluation, where: str) -> Evaluation:
 
 def _thresholds(settings: dict[str, Any], _own: Evaluation, where: str) -> Thresholds:
     _only(settings, ("lag_max", "for_s"), where)
-    told = {"lag_max": LAG_MAX, "for_s": FOR_S, **_whole(settings, where)}
-    return Thresholds(**told)
+    values = {"lag_max": LAG_MAX, "for_s": FOR_S, **_whole(settings, where)}
+    return Thresholds(**values)
 
 
 def _burrow(settings: dict[str, Any], _own: Evaluation, where: str) -> BurrowRules:
@@ -127,11 +127,11 @@ def _burrow(settings: dict[str, Any], _own: Evaluation, where: str) -> BurrowRul
     bad_from = settings.pop("bad_from", Status.WARN.name)
     if bad_from not in Status.__members__:
         raise ConfigError("bad_from", bad_from, f"one of {', '.join(Status.__members__)}", where)
-    told: dict[str, Any] = {**_whole(settings, where), "minimum_complete": float(share)}
-    refresh = {name: told[name] for name in ("offset_refresh_s",) if name in told}
+    values: dict[str, Any] = {**_whole(settings, where), "minimum_complete": float(share)}
+    refresh = {name: values[name] for name in ("offset_refresh_s",) if name in values}
     return BurrowRules(
-        StorageSettings(**{name: told[name] for name in _STORAGE if name in told}),
-        EvaluatorSettings(**{name: told[name] for name in _EVALUATOR if name in told}),
+        StorageSettings(**{name: values[name] for name in _STORAGE if name in values}),
+        EvaluatorSettings(**{name: values[name] for name in _EVALUATOR if name in values}),
         bad_from=Status[bad_from],
         **refresh,
     )

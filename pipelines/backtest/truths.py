@@ -161,24 +161,26 @@ def incident_of(row: Any, where: str) -> Incident:
     unknown = sorted(str(name) for name in row if name not in _NAMES)
     if unknown:
         raise ConfigError("incident", ", ".join(unknown), f"only {', '.join(_NAMES)}", where)
-    told = {name: value for name, value in row.items() if value is not None and value != ""}
+    values = {name: value for name, value in row.items() if value is not None and value != ""}
     for name in _NAMES:
-        if name not in told and name not in _OPTIONAL:
+        if name not in values and name not in _OPTIONAL:
             raise ConfigError(name, row.get(name), "something in each incident", where)
     for name in ("cluster", "group", "topic", "kind"):
-        if not isinstance(told.get(name, ""), str):
-            raise ConfigError(name, told[name], "a text", where)
-    begin_us, end_us = (given_us(name, told[name], where) for name in ("begin", "end"))
+        if not isinstance(values.get(name, ""), str):
+            raise ConfigError(name, values[name], "a text", where)
+    begin_us, end_us = (given_us(name, values[name], where) for name in ("begin", "end"))
     if end_us < begin_us:
-        raise ConfigError("end", told["end"], f"a moment not before begin {told['begin']}", where)
+        raise ConfigError(
+            "end", values["end"], f"a moment not before begin {values['begin']}", where
+        )
     return Incident(
         begin_us,
         end_us,
-        told["group"],
-        told["kind"],
-        cluster=told.get("cluster"),
-        topic=told.get("topic"),
-        queue_id=_queue_id(told.get("queue_id"), where),
+        values["group"],
+        values["kind"],
+        cluster=values.get("cluster"),
+        topic=values.get("topic"),
+        queue_id=_queue_id(values.get("queue_id"), where),
     )
 
 

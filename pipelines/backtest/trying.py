@@ -26,8 +26,8 @@ from pipelines.backtest.verdicts import (
     Group,
     batches_of,
     judged_to_us,
-    told_by_others,
-    told_by_ours,
+    verdicts_of_others,
+    verdicts_of_ours,
 )
 from pipelines.base.settings import LOOK_BACK_US, Evaluation, Pace
 from pipelines.cycles.driver import Job
@@ -67,7 +67,7 @@ def backtest(
     golds: Golds,
     every_us: int,
     warm_up_us: int,
-    tell: Callable[[str], None],
+    say: Callable[[str], None],
     batch_rows: int = BATCH_ROWS,
 ) -> Outcome:
     """Try rule sets on [over.begin, over.end) of a lake.
@@ -92,21 +92,21 @@ def backtest(
     batches = batches_of(lake, facts_from_us, over.end_us, rows_max=batch_rows)
     truths = _by_group(incidents or (), [group for batch in batches for group in batch.groups])
     for number, batch in enumerate(batches, 1):
-        told = told_by_others(lake, batch, others, ticks, facts_from_us=facts_from_us)
-        told |= _told_by_ours(golds, tried, batch, over)
+        verdicts = verdicts_of_others(lake, batch, others, ticks, facts_from_us=facts_from_us)
+        verdicts |= _verdicts_of_ours(golds, tried, batch, over)
         for name, score in by_group.items():
             for group in batch.groups:
-                of_group = [one for one in told[name] if (one.cluster, one.group) == group]
+                of_group = [one for one in verdicts[name] if (one.cluster, one.group) == group]
                 add_group(score, truths.get(group, ()), of_group, over)
         if len(batches) > 1:
-            tell(f"{number} of {len(batches)} parts of the groups")
+            say(f"{number} of {len(batches)} parts of the groups")
     silent = truths.keys() - {group for batch in batches for group in batch.groups}
     for score in by_group.values():
         for group in sorted(silent):
             add_group(score, truths[group], (), over)
     for name, rules in alerts.items():
         if rules.left_out:
-            tell(f"{name}: {left_out_in_words(rules.left_out)}")
+            say(f"{name}: {left_out_in_words(rules.left_out)}")
         begin_us = over.begin_us - warm_up_us
         heard = heard_of(lake, rules, begin_us=begin_us, end_us=over.end_us, every_us=every_us)
         add_alerts(scores[name], incidents or (), heard, over)
@@ -122,7 +122,7 @@ def golds_of(
     *,
     into: str,
     job: Callable[[], Job],
-    tell: Callable[[str], None],
+    say: Callable[[str], None],
 ) -> dict[Evaluation, Lake]:
     """The gold of ours: the lake's own where its figures are asked for; for others it is computed
     below `into`, by a job that is begun once, when it is needed.
@@ -140,7 +140,7 @@ def golds_of(
     begun = job() if targets else None
     for figures, target in targets.items():
         assert begun is not None
-        tell(f"computing gold with {figures.as_text()}")
+        say(f"computing gold with {figures.as_text()}")
         replay(
             begun,
             lake,
@@ -149,7 +149,7 @@ def golds_of(
             to=over.end_us,
             evaluation=figures,
             pace=Pace(rows_per_cycle=REPLAYED_ROWS_PER_CYCLE),
-            tell=tell,
+            say=say,
         )
     return found | targets
 
@@ -168,11 +168,11 @@ def _judged(over: Range, golds: Iterable[Lake]) -> Range:
     return replace(over, end_us=end_us)
 
 
-def _told_by_ours(
+def _verdicts_of_ours(
     golds: Golds, tried: Sequence[Tried], batch: Batch, over: Range
 ) -> dict[str, list[Told]]:
     return {
-        one.name: told_by_ours(golds[one.rules], batch, over.begin_us, over.end_us)
+        one.name: verdicts_of_ours(golds[one.rules], batch, over.begin_us, over.end_us)
         for one in tried
         if isinstance(one.rules, Evaluation)
     }

@@ -100,7 +100,7 @@ def batches_of(
     return [*found, _batch(taken, topics)] if taken else found
 
 
-def told_by_others(
+def verdicts_of_others(
     lake: Lake,
     batch: Batch,
     rules: Mapping[str, BurrowRules | Thresholds],
@@ -117,7 +117,7 @@ def told_by_others(
     facts = {name: _facts(lake, name, during, wanted[name]) for name in _FACTS}
     observed = observations_of(**facts)
     committed = _first_commits(facts["group_watermarks"])
-    told: dict[str, list[Told]] = {}
+    found: dict[str, list[Told]] = {}
     for name, rule in rules.items():
         if isinstance(rule, Thresholds):
             said = {
@@ -128,11 +128,11 @@ def told_by_others(
             said = {}
             for queues in _by_group(observed).values():
                 said.update(rule.judge_group(queues, ticks).queues)
-        told[name] = [one for queue, verdicts in said.items() for one in _bad(queue, verdicts)]
-    return told
+        found[name] = [one for queue, verdicts in said.items() for one in _bad(queue, verdicts)]
+    return found
 
 
-def told_by_ours(gold: Lake, batch: Batch, begin_us: int, end_us: int) -> list[Told]:
+def verdicts_of_ours(gold: Lake, batch: Batch, begin_us: int, end_us: int) -> list[Told]:
     """What gold tells of a batch, from a look back before the range on, up to its end."""
     moment = last_complete(gold)
     if moment is None:

@@ -36,10 +36,10 @@ PreviewOption = Annotated[
 ]
 
 
-def spark_settings_of(told: list[str] | None) -> dict[str, str]:
+def spark_settings_of(given: list[str] | None) -> dict[str, str]:
     """Settings of Spark, as `--conf` names them. Raises ConfigError."""
     settings = {}
-    for one in told or ():
+    for one in given or ():
         name, is_set, value = one.partition("=")
         if not (name and is_set):
             raise ConfigError("--conf", one, "NAME=VALUE, like spark.executor.memory=2g")

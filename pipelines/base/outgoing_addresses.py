@@ -68,10 +68,10 @@ def plain_host(host: str) -> str:
 def is_allowed(address: str, *, may_be_private: bool) -> bool:
     """May a connection be made to this address?"""
     try:
-        told = ipaddress.ip_address(address.partition("%")[0])
+        named = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:
         return False
-    return all(_is_allowed(meant, may_be_private) for meant in _meant(told))
+    return all(_is_allowed(meant, may_be_private) for meant in _meant(named))
 
 
 def _is_allowed(address: _Address, may_be_private: bool) -> bool:

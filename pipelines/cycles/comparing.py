@@ -108,8 +108,8 @@ def _compare_rows(ours: pa.Table, theirs: pa.Table, table: GoldTable, found: Dif
     is_missing = np.ones(ours.num_rows, bool)
     is_missing[positions[is_shared]] = False
     found.missing += int(is_missing.sum())
-    _tell(found, "only in the first", ours.filter(pa.array(is_missing)))
-    _tell(found, "only in the second", theirs.filter(pa.array(~is_shared)))
+    _add_rows(found, "only in the first", ours.filter(pa.array(is_missing)))
+    _add_rows(found, "only in the second", theirs.filter(pa.array(~is_shared)))
     for name in table.column_names:
         differs = _differs(shared_ours[name], shared_theirs[name])
         if differs.any():
@@ -149,6 +149,6 @@ def _differs(ours: pa.ChunkedArray, theirs: pa.ChunkedArray) -> np.ndarray[Any, 
     return np.asarray(pc.or_(either, pc.fill_null(pc.not_equal(ours, theirs), False)))
 
 
-def _tell(found: Difference, what: str, rows: pa.Table) -> None:
+def _add_rows(found: Difference, what: str, rows: pa.Table) -> None:
     for row in rows.slice(0, max(0, SAMPLES - len(found.samples))).to_pylist():
         found.samples.append(f"{what}: {row}")

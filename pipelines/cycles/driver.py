@@ -170,7 +170,7 @@ class Driver:
             buckets=self.plans.buckets,
             cuts={name: (begins[name], ends[name]) for name in begins},
             readings=readings_of(files),
-            read_bytes=sum(file.size_bytes for told in files.values() for file in told),
+            read_bytes=sum(file.size_bytes for of_table in files.values() for file in of_table),
             chains=plan.chains,
             evaluation=self._evaluation,
         )

@@ -97,7 +97,7 @@ def statistics_of(rows: pa.Table) -> str:
             column = pc.cast(column.unique(), pa.string())
         bounds = pc.min_max(column).as_py()
         if bounds["min"] is not None:
-            least[name], greatest[name] = _told(bounds["min"]), _told(bounds["max"])
+            least[name], greatest[name] = _as_number(bounds["min"]), _as_number(bounds["max"])
     return json.dumps(
         {
             "numRecords": rows.num_rows,
@@ -108,7 +108,7 @@ def statistics_of(rows: pa.Table) -> str:
     )
 
 
-def _told(value: object) -> object:
+def _as_number(value: object) -> object:
     if isinstance(value, datetime):
         return value.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
     return value

@@ -46,12 +46,14 @@ def run_job(
     """Carry out a work order: what every bucket has made."""
     context, buckets = spark.sparkContext, order.buckets
     if order.read_bytes * buckets <= shared_bytes:
-        told = context.range(0, buckets, 1, buckets).mapPartitions(partial(_read_and_judge, order))
+        parts_read = context.range(0, buckets, 1, buckets).mapPartitions(
+            partial(_read_and_judge, order)
+        )
     else:
         tasks = max(1, len(order.readings))
         parts = context.range(0, tasks, 1, tasks).mapPartitions(partial(_read, order))
-        told = parts.partitionBy(buckets, _own).mapPartitions(partial(_judge, order))
-    done = [BucketDone.from_json(text) for text in task_failures.done(told.collect())]
+        parts_read = parts.partitionBy(buckets, _own).mapPartitions(partial(_judge, order))
+    done = [BucketDone.from_json(text) for text in task_failures.done(parts_read.collect())]
     assert sorted(one.bucket for one in done) == list(range(buckets)), "every bucket answers once"
     return done
 
@@ -99,14 +101,14 @@ def _own(bucket: int) -> int:
     return bucket
 
 
-def _judge(order: WorkOrder, told: Iterable[tuple[int, tuple[str, bytes]]]) -> Iterator[str]:
+def _judge(order: WorkOrder, read_rows: Iterable[tuple[int, tuple[str, bytes]]]) -> Iterator[str]:
     _settle()
-    return task_failures.told(lambda: _judged(order, told))
+    return task_failures.reported(lambda: _judged(order, read_rows))
 
 
-def _judged(order: WorkOrder, told: Iterable[tuple[int, tuple[str, bytes]]]) -> Iterator[str]:
+def _judged(order: WorkOrder, read_rows: Iterable[tuple[int, tuple[str, bytes]]]) -> Iterator[str]:
     parts: dict[int, list[Part]] = {}
-    for bucket, (table, rows) in told:
+    for bucket, (table, rows) in read_rows:
         if table == UNREADABLE:
             raise LakeError(rows.decode())
         of_bucket = parts.setdefault(bucket, [])
@@ -118,10 +120,10 @@ def _judged(order: WorkOrder, told: Iterable[tuple[int, tuple[str, bytes]]]) -> 
 
 def _read_and_judge(order: WorkOrder, buckets: Iterable[int]) -> Iterator[str]:
     _settle()
-    return task_failures.told(lambda: _each_judged(order, buckets))
+    return task_failures.reported(lambda: _each_judged(order, buckets))
 
 
 def _each_judged(order: WorkOrder, buckets: Iterable[int]) -> Iterator[str]:
     for own in buckets:
-        told = (part for task in range(len(order.readings)) for part in read(order, task))
-        yield judge(order, own, (part for part in told if part[0] == own)).as_json()
+        rows = (part for task in range(len(order.readings)) for part in read(order, task))
+        yield judge(order, own, (part for part in rows if part[0] == own)).as_json()

@@ -121,10 +121,10 @@ def file_of(recorded: str) -> str:
 def read_recorded(files: DataFiles, folder: str, recorded: str) -> pa.Buffer:
     """The bytes of a file of the state. LakeError when they are not those that were written."""
     address = f"{folder}/{file_of(recorded)}"
-    data, told = files.read(address), recorded.partition(_SUM)[2]
+    data, digest = files.read(address), recorded.partition(_SUM)[2]
     with understood(address):
-        if told:
-            files.require_sum(address, data, told)
+        if digest:
+            files.require_sum(address, data, digest)
     return data
 
 
@@ -145,9 +145,9 @@ def _pack(parts: Sequence[_Part], sink: pa.NativeFile) -> None:
         if positions is not None:
             write_stream(sink, pa.table({"position": positions}))
         index.append([step, table, start, middle, sink.tell()])
-    told = json.dumps(index).encode()
-    sink.write(told)
-    sink.write(len(told).to_bytes(8, "big"))
+    listed = json.dumps(index).encode()
+    sink.write(listed)
+    sink.write(len(listed).to_bytes(8, "big"))
 
 
 def _index(data: pa.Buffer) -> list[tuple[str, str, int, int, int]]:

@@ -58,8 +58,8 @@ def run_live(
     pace: Pace,
     wanted: Callable[[], bool],
     poll_s: float = POLL_S,
-    tell: Callable[[Progress], None],
-    tell_failure: Callable[[str], None],
+    say: Callable[[Progress], None],
+    say_failure: Callable[[str], None],
 ) -> None:
     """Compute gold while `wanted()`; a cycle under way is finished first. Where nothing is new, one
     looks again after `poll_s`.
@@ -90,7 +90,7 @@ def run_live(
             driver = None
             pause_s = PAUSES_S[min(failures, len(PAUSES_S) - 1)]
             failures += 1
-            tell_failure(f"{first_line(error)}; trying again in {pause_s:g} s")
+            say_failure(f"{first_line(error)}; trying again in {pause_s:g} s")
             _wait(started_s=time.monotonic(), for_s=pause_s, wanted=wanted)
             continue
         failures = 0
@@ -98,7 +98,7 @@ def run_live(
             lease.found_nothing()
             _wait(started_s=started_s, for_s=poll_s, wanted=wanted)
             continue
-        tell(progress)
+        say(progress)
         if progress.bronze_rows < pace.rows_per_cycle:
             _wait(started_s=started_s, for_s=pace.cycle_ms / 1000, wanted=wanted)
 

@@ -375,16 +375,16 @@ def last_done(lake: Lake) -> Plan | None:
     return replace(plan, gold=done[plan.cycle].get("gold", {}))
 
 
-def require_version(lake: Lake, name: str, there: int | None, told: int) -> None:
+def require_version(lake: Lake, name: str, there: int | None, written: int) -> None:
     """LakeError when a gold table is gone (None), or older than a cycle that is done left it."""
-    if there is not None and there >= told:
+    if there is not None and there >= written:
         return
     address = lake.gold(name)
     what = "is gone" if there is None else "is older than its plans"
     now = "" if there is None else f" and not {there}"
     raise LakeError(
-        f"{address} {what}: version {told} was written{now}; restore it from a copy of the lake, "
-        f"or {lake.made_again(address)}"
+        f"{address} {what}: version {written} was written{now}; restore it from a copy of the "
+        f"lake, or {lake.made_again(address)}"
     )
 
 
@@ -415,8 +415,8 @@ def oldest_kept(lake: Lake) -> int:
     dropped by upkeep with the gold of their days, or by an earlier version with their facts.
     """
     tables = (lake.state(CYCLES), lake.state(PLANS))
-    told = [least for one in tables if (least := least_cycle(lake, one)) is not None]
-    first = max(1, min(told, default=1))
+    least_cycles = [least for one in tables if (least := least_cycle(lake, one)) is not None]
+    first = max(1, min(least_cycles, default=1))
     # Of the first cycle in a table of plans maybe only its end was recorded on a day that is kept.
     return first if first == 1 or plans_among(lake, [first]) else first + 1
 

@@ -57,8 +57,8 @@ def require(source: Lake, target: Lake, *, from_us: int, to: int | Sequence[Cut]
     """
     shipments = source.table(source.bronze("shipments"))
     sql = "SELECT min(event_time_to), max(event_time_to) FROM shipments"
-    told = sql_over({"shipments": shipments}, sql, what=source.bronze("shipments"))
-    first_us, last_us = (pc.cast(column, pa.int64())[0].as_py() for column in told.columns)
+    bounds = sql_over({"shipments": shipments}, sql, what=source.bronze("shipments"))
+    first_us, last_us = (pc.cast(column, pa.int64())[0].as_py() for column in bounds.columns)
     is_before = isinstance(to, int) and first_us is not None and to < first_us
     if first_us is None or from_us > last_us or is_before:
         reach = "" if first_us is None else f": it reaches from {_utc(first_us)} to {_utc(last_us)}"
@@ -76,7 +76,7 @@ def replay(
     to: int | Sequence[Cut],
     evaluation: Evaluation,
     pace: Pace,
-    tell: Callable[[str], None],
+    say: Callable[[str], None],
 ) -> tuple[Cut, ...]:
     """Compute gold from `from_us` on from the bronze of `source` into `target`; returns what was
     computed of each emitter.
@@ -88,7 +88,7 @@ def replay(
     require(source, target, from_us=from_us, to=to)
     kept = kept_before(source, from_us)
     if kept is not None and settings_of(source) != evaluation.as_text():
-        tell("other settings than the lake's own: computing from the first row of bronze")
+        say("other settings than the lake's own: computing from the first row of bronze")
         kept = None
     buckets = pace.buckets if kept is None else kept.buckets
     driver = Driver(
@@ -105,7 +105,7 @@ def replay(
         driver.plans.begin_at(kept.cuts, kept.chains)
         begins = {cut.emitter: cut.rest() for cut in kept.cuts}
     while (progress := driver.next_cycle()) is not None:
-        tell(str(progress))
+        say(str(progress))
     done = [
         replace(
             begins.get(cut.emitter, _from_the_first(cut)),

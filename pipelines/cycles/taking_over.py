@@ -54,11 +54,11 @@ def live_driver(
     *,
     evaluation: Evaluation,
     pace: Pace,
-    tell: Callable[[str], None] = lambda _: None,
+    say: Callable[[str], None] = lambda _: None,
 ) -> Driver:
     """The driver of a lake's live run, whichever version has begun it. Raises LakeError."""
     if Plans.is_of_earlier_version(lake):
-        take_over(job, lake, evaluation=evaluation, pace=pace, tell=tell)
+        take_over(job, lake, evaluation=evaluation, pace=pace, say=say)
     again = _again(lake)
     if again.exists(again.state(PLANS)):  # Whoever took the lake over did not come to that.
         remove_folder(again)
@@ -66,7 +66,7 @@ def live_driver(
 
 
 def take_over(
-    job: Job, lake: Lake, *, evaluation: Evaluation, pace: Pace, tell: Callable[[str], None]
+    job: Job, lake: Lake, *, evaluation: Evaluation, pace: Pace, say: Callable[[str], None]
 ) -> None:
     """Bring a lake to where the present version goes on. LakeError for other settings than those of
     the lake's run, and when gold is not whole."""
@@ -77,7 +77,7 @@ def take_over(
     chains: dict[int, tuple[str, ...]] = {}
     again = _again(lake)
     if last is not None:
-        tell(
+        say(
             f"the gold of {lake.root} is of an earlier version: it stays up to cycle {last.cycle}, "
             "and its bronze is read once more to go on from there"
         )
@@ -91,7 +91,7 @@ def take_over(
             until=lambda _marks, shipments: until_cuts(shipments, cuts),
         )
         while (progress := driver.next_cycle()) is not None:
-            tell(f"once more: {progress}")
+            say(f"once more: {progress}")
         chains = _carry_over(again, lake, driver.plans, run_id=plans.run_id)
     gold.create()
     if last is not None:
@@ -164,10 +164,10 @@ def continued(old: pl.DataFrame, new: pl.DataFrame, ends: Ends) -> pl.DataFrame:
     Intervals that the earlier version has reported on behind that cycle stay as they are.
     """
     known = {row["window_id"]: row for row in old.iter_rows(named=True)}
-    told = {row["window_id"]: row for row in new.iter_rows(named=True)}
+    newer = {row["window_id"]: row for row in new.iter_rows(named=True)}
     rows = []
-    for name in sorted({*known, *told}):
-        before, now = known.get(name), told.get(name)
+    for name in sorted({*known, *newer}):
+        before, now = known.get(name), newer.get(name)
         row = before or now
         assert row is not None
         end = ends.get(row["emitter"])

@@ -20,7 +20,7 @@ FAILED: Final = "failed: "
 """What is done begins with a brace."""
 
 
-def told(work: Callable[[], Iterable[str]]) -> Iterator[str]:
+def reported(work: Callable[[], Iterable[str]]) -> Iterator[str]:
     """What the work reports; behind it, why it ended early."""
     try:
         yield from work()

@@ -89,12 +89,12 @@ class BucketDone:
     @staticmethod
     def from_json(text: str) -> BucketDone:
         """The reverse."""
-        told: dict[str, Any] = json.loads(text)
+        values: dict[str, Any] = json.loads(text)
         return BucketDone(
-            told["bucket"],
-            tuple(NewFile(**one) for one in told["files"]),
-            tuple(told["chain"]),
-            tuple(Odd(**one) for one in told["odd"]),
+            values["bucket"],
+            tuple(NewFile(**one) for one in values["files"]),
+            tuple(values["chain"]),
+            tuple(Odd(**one) for one in values["odd"]),
         )
 
 
@@ -161,11 +161,11 @@ def inputs_of(ordered: Sequence[Step]) -> frozenset[str]:
 
 
 def _facts(ordered: Sequence[Step], parts: Iterable[Part]) -> dict[str, pa.Table]:
-    told: dict[str, list[pa.Table]] = {name: [] for name in inputs_of(ordered)}
+    rows_of: dict[str, list[pa.Table]] = {name: [] for name in inputs_of(ordered)}
     for _, table, rows in parts:
-        told[table].append(rows)
+        rows_of[table].append(rows)
     facts = {}
-    for name, tables in told.items():
+    for name, tables in rows_of.items():
         tables.sort(key=_begin)  # Then most are in order as they are.
         if name == ROW_NUMBERS:
             numbers = [NUMBERS.empty_table(), *(table.cast(NUMBERS) for table in tables)]
@@ -199,9 +199,9 @@ def _rows(files: DataFiles, lake: Lake, table: str, path: str, *, everything: bo
     address = f"{lake.bronze(table)}/{path}"
     data = files.read(address)
     with understood(address):
-        told = pq.read_metadata(pa.BufferReader(data))
-        there = set(told.schema.to_arrow_schema().names)
+        footer = pq.read_metadata(pa.BufferReader(data))
+        there = set(footer.schema.to_arrow_schema().names)
         known = [name for name in texts if name in there]  # Files of an earlier version have less.
-        file = pq.ParquetFile(pa.BufferReader(data), metadata=told, read_dictionary=known)
+        file = pq.ParquetFile(pa.BufferReader(data), metadata=footer, read_dictionary=known)
         names = [column.name for column in BY_NAME[table].columns if column.name in there]
         return file.read(names if everything else NUMBERS.names)

@@ -42,8 +42,10 @@ def bound(engine: sa.Engine, *, silence_s: float) -> None:
     ping for longer than PING_WAIT_S. Set it before the first one connects.
     """
 
-    def connected(_dialect: object, _record: object, told: list[str], named: dict[str, Any]) -> Any:
-        connection = _Bounded.connect(*told, **named)
+    def connected(
+        _dialect: object, _record: object, given: list[str], named: dict[str, Any]
+    ) -> Any:
+        connection = _Bounded.connect(*given, **named)
         connection.silence_s = silence_s
         return connection
 

@@ -58,12 +58,12 @@ class SharedClock:
     def set(self) -> None:
         """Ask what time it is. Raises StoreUnavailable, and stays as it was."""
         before_ms = self._own_ms()
-        told_ms = self._asked_ms()
+        server_ms = self._asked_ms()
         took_ms = self._own_ms() - before_ms
         is_known = self._ahead_ms is not None
         if is_known and not 0 <= took_ms <= ROUND_TRIP_MS_MAX:
             return
-        ahead_ms = told_ms - before_ms - took_ms // 2
+        ahead_ms = server_ms - before_ms - took_ms // 2
         if abs(ahead_ms) >= APART_MS and abs(ahead_ms - (self._ahead_ms or 0)) >= APART_MS:
             _log.warning("the database's clock is %d ms ahead of this machine's", ahead_ms)
         self._ahead_ms = ahead_ms

@@ -170,8 +170,8 @@ def _as_ours() -> Iterator[None]:
     except DBAPIError as error:
         if isinstance(error, _BUGS) and getattr(error.orig, "sqlstate", "") not in _NO_TABLES:
             raise
-        told = " ".join(str(error.orig).split())
-        raise StoreUnavailable(f"the database does not do what it is asked: {told}") from error
+        text = " ".join(str(error.orig).split())
+        raise StoreUnavailable(f"the database does not do what it is asked: {text}") from error
     except sa.exc.TimeoutError as error:
         raise StoreUnavailable("all connections to the database are in use") from error
 

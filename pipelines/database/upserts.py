@@ -26,8 +26,8 @@ def upsert(connection: sa.Connection, table: sa.Table, row: Mapping[str, Any]) -
     """An insertion that makes the row of the same primary key what it is given to be."""
     key = [column.name for column in table.primary_key]
     made = _insert(connection, table).values(row)
-    told = {name: made.excluded[name] for name in row if name not in key}
-    return made.on_conflict_do_update(index_elements=key, set_=told)
+    values = {name: made.excluded[name] for name in row if name not in key}
+    return made.on_conflict_do_update(index_elements=key, set_=values)
 
 
 def _insert(connection: sa.Connection, table: sa.Table) -> Insert:

@@ -93,7 +93,7 @@ class DataFiles:
             kind = FileGone if isinstance(error, FileNotFoundError) else LakeError
             raise kind(f"{address} cannot be read ({first_line(error)}): {RESTORE}") from error
 
-    def require_sum(self, address: str, data: pa.Buffer, told: str) -> None:
+    def require_sum(self, address: str, data: pa.Buffer, digest: str) -> None:
         """ValueError when the bytes of a file have not the sum that is reported, eight hex digits.
 
         What is mapped from a disk is looked through by a process when it first reads it, and again
@@ -104,8 +104,8 @@ class DataFiles:
         known = _looked_through.get(address)
         if known is not None and known[0] == stamp and now_s - known[1] < LOOKED_THROUGH_S:
             return
-        if f"{zlib.crc32(data):08x}" != told:
-            raise ValueError(f"its sum is not {told}, with which it was written")
+        if f"{zlib.crc32(data):08x}" != digest:
+            raise ValueError(f"its sum is not {digest}, with which it was written")
         if stamp is not None:
             if len(_looked_through) >= LOOKED_THROUGH_MAX:
                 _looked_through.clear()
@@ -115,8 +115,8 @@ class DataFiles:
         """None in a store: each reading brings other bytes."""
         if self._store is not None:
             return None
-        told = Path(address).stat()
-        return told.st_ino, told.st_size, told.st_mtime_ns
+        stat = Path(address).stat()
+        return stat.st_ino, stat.st_size, stat.st_mtime_ns
 
     def is_there(self, address: str) -> bool:
         """Is there such a file? LakeError when that cannot be said."""

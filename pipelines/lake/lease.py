@@ -76,24 +76,24 @@ class Holder:
 
     def as_bytes(self) -> bytes:
         """The content of the lease's file."""
-        told = {name: getattr(self, name) for name in self.__slots__}
-        return json.dumps(told, indent=1).encode()
+        values = {name: getattr(self, name) for name in self.__slots__}
+        return json.dumps(values, indent=1).encode()
 
     @staticmethod
     def parse(data: bytes) -> Holder | None:
         """What the file of a lease says; None when it says nothing that is understood."""
         try:
             # What follows is the end of a longer text that was there before.
-            told, _ = json.JSONDecoder().raw_decode(data.decode())
+            values, _ = json.JSONDecoder().raw_decode(data.decode())
             return Holder(
-                role=str(told["role"]),
-                host=str(told["host"]),
-                pid=int(told["pid"]),
-                since=str(told["since"]),
-                token=str(told["token"]),
-                renewed=str(told["renewed"]),
-                released=bool(told["released"]),
-                looked=str(told.get("looked", "")),
+                role=str(values["role"]),
+                host=str(values["host"]),
+                pid=int(values["pid"]),
+                since=str(values["since"]),
+                token=str(values["token"]),
+                renewed=str(values["renewed"]),
+                released=bool(values["released"]),
+                looked=str(values.get("looked", "")),
             )
         except (ValueError, KeyError, TypeError):
             return None

@@ -162,9 +162,11 @@ def remove_folder(lake: Lake) -> None:
 
 def object_store(lake: Lake) -> S3Store:
     """The client of an object store, given what delta-rs is given."""
-    told = {name.lower().removeprefix("aws_"): text for name, text in lake.storage_options.items()}
-    settings: Any = {name: text for name, text in told.items() if name in _STORE_OPTIONS}
-    client: Any = {name: text for name, text in told.items() if name in _CLIENT_OPTIONS}
+    options = {
+        name.lower().removeprefix("aws_"): text for name, text in lake.storage_options.items()
+    }
+    settings: Any = {name: text for name, text in options.items() if name in _STORE_OPTIONS}
+    client: Any = {name: text for name, text in options.items() if name in _CLIENT_OPTIONS}
     try:
         return S3Store.from_url(lake.root, config=settings, client_options=client)
     except (BaseError, ValueError) as error:

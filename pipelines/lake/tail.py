@@ -129,10 +129,10 @@ def parse_entry(version: int, entry: bytes) -> Commit:
         added = [_added(action["add"], version) for action in actions if _has_new_rows(action)]
         infos: list[dict[str, Any]] = [one["commitInfo"] for one in actions if "commitInfo" in one]
         info = infos[0] if infos else {}
-        told_at_ms = info.get("timestamp")
+        written_at_ms = info.get("timestamp")
         return Commit(
             version=version,
-            committed_at_ms=None if told_at_ms is None else int(told_at_ms),
+            committed_at_ms=None if written_at_ms is None else int(written_at_ms),
             operation=info.get("operation"),
             engine=info.get("engineInfo"),
             added=tuple(added),

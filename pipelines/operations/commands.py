@@ -68,12 +68,12 @@ def run(
 @operations.command("list")
 def list_operations(database: DatabaseOption = None, as_json: JsonOption = False) -> None:
     """The newest operations, a hundred at most; they are forgotten a week after their time."""
-    from pipelines.operations.service import listed, told_of
+    from pipelines.operations.service import listed, operation_json
 
     with _opened(database) as state:
         found = listed(state)
     if as_json:
-        echo_json([told_of(one) for one in found])
+        echo_json([operation_json(one) for one in found])
         return
     for one in found:
         typer.echo(_line(one))
@@ -88,7 +88,7 @@ def show(
         if as_json:
             _echo(state, operation_id)
         else:
-            _tell(_found(state, operation_id))
+            _print_operation(_found(state, operation_id))
 
 
 @operations.command("wait")
@@ -110,7 +110,7 @@ def wait(
         if as_json:
             _echo(state, operation_id)
         else:
-            _tell(one)
+            _print_operation(one)
     if one.state is not Ended.DONE:
         raise typer.Exit(1)
 
@@ -147,15 +147,15 @@ def _found(state: Database, operation_id: str) -> Operation:
 
     one = found(state, operation_id)
     if one is None:
-        told = f"there is no operation {operation_id!r}, or it is forgotten"
-        raise RuleBroken("operation", operation_id, told)
+        rule = f"there is no operation {operation_id!r}, or it is forgotten"
+        raise RuleBroken("operation", operation_id, rule)
     return one
 
 
 def _echo(state: Database, operation_id: str) -> None:
-    from pipelines.operations.service import told_of
+    from pipelines.operations.service import operation_json
 
-    echo_json(told_of(_found(state, operation_id)))
+    echo_json(operation_json(_found(state, operation_id)))
 
 
 def _line(one: Operation) -> str:
@@ -165,11 +165,11 @@ def _line(one: Operation) -> str:
     return f"{one.operation_id}  {one.state}  {begun}  {one.author}  {' '.join(one.command)}"
 
 
-def _tell(one: Operation) -> None:
-    from pipelines.operations.service import told_of
+def _print_operation(one: Operation) -> None:
+    from pipelines.operations.service import operation_json
 
     typer.echo(_line(one))
-    result = told_of(one)["result"]
+    result = operation_json(one)["result"]
     if not isinstance(result, dict):
         said = result or one.said
         typer.echo(said, nl=bool(said))

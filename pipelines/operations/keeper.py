@@ -74,17 +74,17 @@ def keep(database: Database, operation_id: str) -> None:
         return
     signal.signal(signal.SIGTERM, _stop)
     lines: deque[str] = deque(maxlen=LAST_LINES)
-    state, told = Ended.FAILED, dict[str, object]()
+    state, result = Ended.FAILED, dict[str, object]()
     try:
         code = _run(database, one, lines, now_us)
         state = Ended.DONE if code == 0 else Ended.FAILED
-        told = {"exit_code": code} if code >= 0 else {"signal": signal.Signals(-code).name}
+        result = {"exit_code": code} if code >= 0 else {"signal": signal.Signals(-code).name}
     except Stopped as stopped:
-        told = {"error": str(stopped)}
+        result = {"error": str(stopped)}
     except (OSError, TidemarkError) as error:
-        told = {"error": f"{type(error).__name__}: {error}"}
+        result = {"error": f"{type(error).__name__}: {error}"}
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    _say(database, one, state, json.dumps({**told, "lines": list(lines)}))
+    _say(database, one, state, json.dumps({**result, "lines": list(lines)}))
 
 
 def _run(database: Database, one: Operation, lines: deque[str], now_us: Callable[[], int]) -> int:

@@ -21,11 +21,11 @@ def identity(pid: int) -> str | None:
     """A text that no other process of this number has; None: there is none, or it is not known."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-        told = Path(f"/proc/{pid}/stat").read_text("ascii", "replace")
+        text = Path(f"/proc/{pid}/stat").read_text("ascii", "replace")
     except OSError:
         return None
     # The name, in brackets, may have blanks and brackets of its own.
-    fields = told[told.rindex(")") + 2 :].split()
+    fields = text[text.rindex(")") + 2 :].split()
     if fields[0] == "Z":
         return None
     return f"{boot[:36]}:{fields[START_FIELD - 3]}"

@@ -61,8 +61,8 @@ def begin(
     try:
         launch(made_id, address)
     except OSError as error:
-        told = json.dumps({"error": f"it could not be begun: {error}", "lines": []})
-        operations.end(database, made_id, Ended.FAILED, result=told, now_us=now_us)
+        result = json.dumps({"error": f"it could not be begun: {error}", "lines": []})
+        operations.end(database, made_id, Ended.FAILED, result=result, now_us=now_us)
     return made_id
 
 
@@ -127,13 +127,13 @@ def _looked_at(database: Database, one: Operation, now_us: int) -> Operation:
     assert one.pid is not None, "seen to above"
     if identity(one.pid) == one.process:
         return one
-    told = json.dumps({"error": GONE, "lines": [one.said] if one.said else []})
-    operations.lose(database, one, result=told, now_us=now_us)
+    result = json.dumps({"error": GONE, "lines": [one.said] if one.said else []})
+    operations.lose(database, one, result=result, now_us=now_us)
     # It may have said how it ended before it went: what is stored counts.
     return operations.operation(database, one.operation_id, now_us=now_us) or one
 
 
-def told_of(one: Operation) -> dict[str, Any]:
+def operation_json(one: Operation) -> dict[str, Any]:
     """An operation as JSON has it."""
     return {
         "operation_id": one.operation_id,

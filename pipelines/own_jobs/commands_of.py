@@ -28,61 +28,61 @@ Command = list[str]
 
 def given(text: str, allowed: tuple[str, ...]) -> dict[str, str]:
     """Parameters by name. ConfigError for one that is not among those allowed."""
-    told = {}
+    values = {}
     for part in text.split():
         name, sign, value = part.partition("=")
-        if not sign or name not in allowed or name in told:
+        if not sign or name not in allowed or name in values:
             wanted = f"NAME=VALUE, each once; names: {', '.join(allowed) or 'none'}"
             raise ConfigError("parameters", part, wanted)
-        told[name] = value
-    return told
+        values[name] = value
+    return values
 
 
-def lag_report(settings: Settings, told: Mapping[str, str], fire_time: datetime) -> Command:
+def lag_report(settings: Settings, options: Mapping[str, str], fire_time: datetime) -> Command:
     """`period=daily zone=Europe/Berlin send=team,boss`; a run that is asked for by hand may say
     `again=NAME`, from the cut of that report, and `newest=yes`, from what is known now."""
-    command = ["reports", "run", "--lake", settings.lake, *_period(told, fire_time)]
-    is_newest = _one_of("newest", told.get("newest", "no"), ("yes", "no")) == "yes"
+    command = ["reports", "run", "--lake", settings.lake, *_period(options, fire_time)]
+    is_newest = _one_of("newest", options.get("newest", "no"), ("yes", "no")) == "yes"
     command += [*(["--newest"] if is_newest else []), *_spark(settings)]
     for name in ("objectives", "pages"):
         command += [f"--{name}", value] if (value := getattr(settings, name)) else []
-    return [*command, *_database(settings), *_sent(settings, told)]
+    return [*command, *_database(settings), *_sent(settings, options)]
 
 
-def expectations(settings: Settings, told: Mapping[str, str], fire_time: datetime) -> Command:
+def expectations(settings: Settings, options: Mapping[str, str], fire_time: datetime) -> Command:
     """`fail_on=warning`."""
     del fire_time
-    least = _one_of("fail_on", told.get("fail_on", "critical"), ("critical", "warning", "info"))
+    least = _one_of("fail_on", options.get("fail_on", "critical"), ("critical", "warning", "info"))
     return ["check", "--lake", settings.lake, "--fail-on", least, *_spark(settings)]
 
 
-def maintenance(settings: Settings, told: Mapping[str, str], fire_time: datetime) -> Command:
+def maintenance(settings: Settings, options: Mapping[str, str], fire_time: datetime) -> Command:
     """Without parameters: how long what is kept is settled where the lake's maintainer is."""
-    del told, fire_time
+    del options, fire_time
     return ["lake", "maintain", "--lake", settings.lake, "--once"]
 
 
-def retention(settings: Settings, told: Mapping[str, str], fire_time: datetime) -> Command:
+def retention(settings: Settings, options: Mapping[str, str], fire_time: datetime) -> Command:
     """Files of reports. Rows of tables go by the lake's maintainer, runs of jobs by the centre."""
-    del told, fire_time
+    del options, fire_time
     return ["reports", "tidy", "--lake", settings.lake, *_database(settings)]
 
 
-def backtest(settings: Settings, told: Mapping[str, str], fire_time: datetime) -> Command:
+def backtest(settings: Settings, options: Mapping[str, str], fire_time: datetime) -> Command:
     """`rules=ours,burrow,thresholds days=7`: the last days, held against planted incidents."""
-    rules = told.get("rules", "ours,burrow,thresholds")
+    rules = options.get("rules", "ours,burrow,thresholds")
     for rule in rules.split(","):
         _one_of("rules", rule, RULE_SETS)
-    span = timedelta(days=int(_days("days", told.get("days", "7"), 92)))
+    span = timedelta(days=int(_days("days", options.get("days", "7"), 92)))
     begin, end = utc_text(fire_time - span), utc_text(fire_time)
     return ["backtest", rules, "--lake", settings.lake, "--from", begin, "--to", end]
 
 
-def alert_digest(settings: Settings, told: Mapping[str, str], fire_time: datetime) -> Command:
+def alert_digest(settings: Settings, options: Mapping[str, str], fire_time: datetime) -> Command:
     """`days=1 send=team`."""
-    days = _days("days", told.get("days", "1"), 92)
+    days = _days("days", options.get("days", "1"), 92)
     command = ["reports", "digest", "--lake", settings.lake, "--at", utc_text(fire_time)]
-    return [*command, "--days", days, *_database(settings), *_sent(settings, told)]
+    return [*command, "--days", days, *_database(settings), *_sent(settings, options)]
 
 
 Making = Callable[[Settings, Mapping[str, str], datetime], Command]
@@ -103,12 +103,12 @@ def command_of(handler: str, parameters: str, settings: Settings, fire_time: dat
     return making(settings, given(parameters, allowed), fire_time)
 
 
-def _period(told: Mapping[str, str], fire_time: datetime) -> Command:
-    again = told.get("again")
+def _period(options: Mapping[str, str], fire_time: datetime) -> Command:
+    again = options.get("again")
     if again is None:
-        period = _one_of("period", told.get("period", "daily"), ("hourly", "daily", "weekly"))
-        return ["--period", period, "--at", utc_text(fire_time), *_zone(told)]
-    if name_of(again) is None or not {"period", "zone"}.isdisjoint(told):
+        period = _one_of("period", options.get("period", "daily"), ("hourly", "daily", "weekly"))
+        return ["--period", period, "--at", utc_text(fire_time), *_zone(options)]
+    if name_of(again) is None or not {"period", "zone"}.isdisjoint(options):
         allowed = "a report as `tidemark reports list` names it, without period and zone"
         raise ConfigError("again", again, allowed)
     return ["--again", again]
@@ -122,8 +122,8 @@ def _spark(settings: Settings) -> Command:
     return command
 
 
-def _zone(told: Mapping[str, str]) -> Command:
-    zone = told.get("zone", "UTC")
+def _zone(options: Mapping[str, str]) -> Command:
+    zone = options.get("zone", "UTC")
     if not _ZONE.fullmatch(zone):
         raise ConfigError("zone", zone, "an IANA zone like Europe/Berlin")
     return ["--zone", zone]
@@ -133,15 +133,15 @@ def _database(settings: Settings) -> Command:
     return ["--database", settings.database] if settings.database else []
 
 
-def _sent(settings: Settings, told: Mapping[str, str]) -> Command:
-    names = [name for name in told.get("send", "").split(",") if name]
+def _sent(settings: Settings, options: Mapping[str, str]) -> Command:
+    names = [name for name in options.get("send", "").split(",") if name]
     for name in names:
         if not _NAME.fullmatch(name):
             raise ConfigError("send", name, "names of receivers, commas between")
     if not names:
         return []
     if not settings.receivers:
-        raise ConfigError("send", told["send"], "given where the settings name a receivers file")
+        raise ConfigError("send", options["send"], "given where the settings name a receivers file")
     command = ["--receivers", settings.receivers]
     for name in names:
         command += ["--send", name]

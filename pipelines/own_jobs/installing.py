@@ -29,7 +29,7 @@ class Installed:
 
 def own_jobs(zone: str, send: Sequence[str]) -> tuple[JobSettings, ...]:
     """The jobs as they are made. send: receivers of reports and digests."""
-    told = f" send={','.join(send)}" if send else ""
+    sending = f" send={','.join(send)}" if send else ""
 
     def job(
         title: str,
@@ -59,12 +59,12 @@ def own_jobs(zone: str, send: Sequence[str]) -> tuple[JobSettings, ...]:
         job("lag report, hourly", "lag-report", "0 5 * * * ?", f"period=hourly zone={zone}"),
         job(
             *("lag report, daily", "lag-report", "0 20 0 * * ?"),
-            f"period=daily zone={zone}{told}",
+            f"period=daily zone={zone}{sending}",
             hours=3,
         ),
         job(
             *("lag report, weekly", "lag-report", "0 40 0 ? * MON"),
-            f"period=weekly zone={zone}{told}",
+            f"period=weekly zone={zone}{sending}",
             hours=6,
         ),
         # A check that fails is an answer: it is not asked for again.
@@ -72,7 +72,7 @@ def own_jobs(zone: str, send: Sequence[str]) -> tuple[JobSettings, ...]:
         job("table maintenance", "table-maintenance", "0 15 2 * * ?", hours=6),
         job("backtest", "backtest", "0 30 3 ? * SUN", "days=7", hours=6),
         job("retention", "retention", "0 45 1 * * ?"),
-        job("alert digest", "alert-digest", "0 0 8 * * ?", f"days=1{told}"),
+        job("alert digest", "alert-digest", "0 0 8 * * ?", f"days=1{sending}"),
     )
 
 

@@ -47,8 +47,8 @@ def read_settings(named: str | None) -> Settings:
         allowed = 'the name of a file that says at least lake = "..." (docs/reports.md)'
         raise ConfigError(VARIABLE, named, allowed)
     try:
-        told = tomllib.loads(Path(named).read_text(encoding="utf-8"))
-        return msgspec.convert(told, Settings)
+        document = tomllib.loads(Path(named).read_text(encoding="utf-8"))
+        return msgspec.convert(document, Settings)
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise ConfigError(VARIABLE, named, f"a TOML file ({error})") from None
     except msgspec.ValidationError as error:

@@ -68,7 +68,7 @@ def _trust(reading: Reading, since: datetime | None, keep: Keep, is_known: pl.Ex
     begin = (newest if since is None else min(since, newest)) - STANDS_FOR
     hour = begin.replace(minute=0, second=0, microsecond=0)
     present = ", ".join(sql_text(name) for name in OF_THE_PRESENT)
-    told = keep(
+    kept_runs = keep(
         ("dq_results", hour, ()),
         lambda: reading.rows(
             "dq_results",
@@ -77,7 +77,7 @@ def _trust(reading: Reading, since: datetime | None, keep: Keep, is_known: pl.Ex
             since=hour,
         ),
     )
-    results = told.filter(pl.col("observed_at") > begin).filter(is_known)
+    results = kept_runs.filter(pl.col("observed_at") > begin).filter(is_known)
     failed = results.filter(~pl.col("success"))
     runs = tuple(failed["run_id"].unique().sort())
     if not runs:

@@ -50,8 +50,10 @@ def emitters_at(reading: Reading) -> pl.DataFrame:
     if newest is None:
         return pl.DataFrame(schema=EMITTERS)
     since = newest - LOOK_BACK
-    told = reading.rows("emitter_health", since=since, columns=_SKEW).sort("observed_at", "seq_to")
-    skews = {row["emitter"]: row for row in told.to_dicts()}
+    skew_rows = reading.rows("emitter_health", since=since, columns=_SKEW).sort(
+        "observed_at", "seq_to"
+    )
+    skews = {row["emitter"]: row for row in skew_rows.to_dicts()}
     unknown = {**_unknown_by_events(reading, since), **reading.moment.unknown}
     ended = {one.emitter: one.ended_at for one in reading.moment.ended}
     notes = _notes(reading)
@@ -120,15 +122,15 @@ def _unknown_by_events(reading: Reading, since: Any) -> dict[str, str]:
             step_ms = row["step_ms"] or 0
             if step_ms < 0 and is_set_by(step_ms * MS_US):
                 set_back[emitter] = row
-    told = {emitter: rows_lost(row["event_time"]) for emitter, row in lost.items()}
+    reasons = {emitter: rows_lost(row["event_time"]) for emitter, row in lost.items()}
     for one in reading.moment.reached:
         step = set_back.get(one.emitter)
         if step is None:
             continue
         back = timedelta(milliseconds=-step["step_ms"])
         if one.judged_to < step["event_time"] + back:
-            told[one.emitter] = clock_set_back(-step["step_ms"], step["event_time"])
-    return told
+            reasons[one.emitter] = clock_set_back(-step["step_ms"], step["event_time"])
+    return reasons
 
 
 def watched_text(moment: Moment, emitters: Iterable[str] | None = None) -> str | None:

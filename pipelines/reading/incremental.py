@@ -65,7 +65,7 @@ class Followed:
             before = self._newest.get(name)
         moment = reading.moment
         if before is None or not follows(before[0], moment):
-            frame = reading.told_last(name)
+            frame = reading.last_reported(name)
         else:
             frame = _advanced(name, before, reading)
         with self._lock:
@@ -163,7 +163,7 @@ def _advanced(name: str, before: tuple[Moment, pl.DataFrame], reading: Reading) 
     newest = reading.moment.present
     if earlier == reading.moment or newest is None:
         return known
-    new = reading.told_last(name, _beyond(earlier, reading.moment), since=newest - LOOK_BACK)
+    new = reading.last_reported(name, _beyond(earlier, reading.moment), since=newest - LOOK_BACK)
     both = reading.held_from(pl.concat([known, new]))
     key = list(STATE_KEYS[name])
     return both.sort("observed_at", "seq").unique(key, keep="last").sort(key)

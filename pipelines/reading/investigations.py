@@ -67,8 +67,8 @@ class Investigation:
     @property
     def address(self) -> str:
         """Below the lab's address."""
-        told = {one.name: getattr(self, one.name) for one in fields(self)}
-        return f"{PATH}?{urlencode({name: value for name, value in told.items() if value})}"
+        values = {one.name: getattr(self, one.name) for one in fields(self)}
+        return f"{PATH}?{urlencode({name: value for name, value in values.items() if value})}"
 
     @property
     def file_name(self) -> str:
@@ -101,16 +101,16 @@ def of_alert(
 def asked_for(given: Mapping[str, str]) -> Investigation:
     """The investigation that an address asks for; ConfigError for what none can be about."""
     known = {one.name for one in fields(Investigation)}
-    told = {name: value for name, value in given.items() if name in known and value}
-    kind = told.get("kind", "")
+    values = {name: value for name, value in given.items() if name in known and value}
+    kind = values.get("kind", "")
     if kind not in KINDS:
         raise ConfigError("kind", kind, f"one of {', '.join(KINDS)}")
-    for name, value in told.items():
+    for name, value in values.items():
         if len(value) > VALUE_MAX:
             raise ConfigError(name, f"{value[:20]}…", f"a text of {VALUE_MAX} characters at most")
         if name in ("since", "until", "as_of"):
-            told[name] = _moment(name, value)
-    return Investigation(**told)
+            values[name] = _moment(name, value)
+    return Investigation(**values)
 
 
 def filled(notebook: Mapping[str, Any], asked: Investigation) -> dict[str, Any]:

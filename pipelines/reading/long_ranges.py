@@ -60,10 +60,10 @@ def lag_points(
     last row; and the rows of consumer_lag that no slot holds. In the order of time, with
     `grows_until`.
     """
-    told = slots(reading, span_s, *conditions, since=since, until=until)
+    of_slots = slots(reading, span_s, *conditions, since=since, until=until)
     span = timedelta(seconds=span_s)
-    first = told["observed_at"].min() if told.height else None
-    parts = [_points(told, span)]
+    first = of_slots["observed_at"].min() if of_slots.height else None
+    parts = [_points(of_slots, span)]
     outside = [_behind(reading, span, until)]
     if isinstance(first, datetime):
         outside.append(f"observed_at <= {sql_time(first - span)}")
@@ -85,7 +85,7 @@ def lag_points(
     return points.with_columns(begins).drop("slot_from")
 
 
-def _points(told: pl.DataFrame, span: timedelta) -> pl.DataFrame:
+def _points(of_slots: pl.DataFrame, span: timedelta) -> pl.DataFrame:
     """Three rows a slot, as far as they differ."""
     last = (pl.col("lag_last"), pl.col("time_lag_ms_last"))
     parts = []
@@ -93,7 +93,7 @@ def _points(told: pl.DataFrame, span: timedelta) -> pl.DataFrame:
         lag, time_lag = pl.col(f"lag_{end}"), pl.col(f"time_lag_ms_{end}")
         moment = (pl.col("last_at") - number * POINT).alias("observed_at")
         differs = lag.ne_missing(last[0]) | time_lag.ne_missing(last[1])
-        chosen = told if end == "last" else told.filter(differs)
+        chosen = of_slots if end == "last" else of_slots.filter(differs)
         parts.append(
             chosen.select(
                 moment,

@@ -132,16 +132,16 @@ class Moment:
         return self.planned_at is not None and one.judged_to > self.planned_at + allowed
 
     @property
-    def told_to(self) -> datetime | None:
+    def reported_to(self) -> datetime | None:
         """The furthest any emitter has been judged whose clock is not ahead; if all are, of all."""
         timely = [one.judged_to for one in self._everybody if not self._is_ahead(one)]
         return max(timely, default=max((one.judged_to for one in self._everybody), default=None))
 
     @property
     def present(self) -> datetime | None:
-        """What is now in data time: `told_to`, and later by as long as nothing more came."""
-        told_to = self.told_to
-        return None if told_to is None else told_to + self.waited
+        """What is now in data time: `reported_to`, and later by as long as nothing more came."""
+        reported_to = self.reported_to
+        return None if reported_to is None else reported_to + self.waited
 
     @property
     def looked_at(self) -> datetime | None:
@@ -191,12 +191,12 @@ class Moment:
     @property
     def unknown(self) -> dict[str, str]:
         """Per emitter of which nothing is known at this moment, why, in words."""
-        told = {one.emitter: silent_since(one.emitter, one.judged_to) for one in self.silent}
+        reasons = {one.emitter: silent_since(one.emitter, one.judged_to) for one in self.silent}
         for one in self.ahead:
             assert self.planned_at is not None
             seconds = int((one.judged_to - self.planned_at).total_seconds())
-            told[one.emitter] = clock_ahead(one.emitter, seconds)
-        return told
+            reasons[one.emitter] = clock_ahead(one.emitter, seconds)
+        return reasons
 
     @property
     def judged_to(self) -> datetime | None:
@@ -217,8 +217,8 @@ class Moment:
         def ends(emitters: Iterable[Reached]) -> tuple[Reached, ...]:
             return tuple(replace(one, judged_to=min(one.judged_to, at)) for one in emitters)
 
-        told_to = self.told_to
-        left = self.waited if told_to is None else max(at - told_to, timedelta(0))
+        reported_to = self.reported_to
+        left = self.waited if reported_to is None else max(at - reported_to, timedelta(0))
         return replace(
             self,
             reached=ends(self.reached),
@@ -338,11 +338,11 @@ def with_own_silences(lake: Lake, moment: Moment) -> Moment:
     had reported by then; a broker that reports on itself does so each second. And with those whose
     brokers were taken out for good.
     """
-    told = _told_by_observers(lake, moment)
+    of_observers = _of_observers(lake, moment)
     taken_out = retirements(lake)
 
     def known(one: Reached) -> Reached:
-        period_ms, ended_at = told.get(one.emitter, (None, None))
+        period_ms, ended_at = of_observers.get(one.emitter, (None, None))
         by_hand = taken_out.get(one.emitter)
         if by_hand is not None and one.judged_to <= by_hand.judged_to:
             ended_at = by_hand.retired_at
@@ -353,7 +353,7 @@ def with_own_silences(lake: Lake, moment: Moment) -> Moment:
     return replace(moment, reached=tuple(map(known, moment.reached)))
 
 
-def _told_by_observers(lake: Lake, moment: Moment) -> dict[str, tuple[int | None, datetime | None]]:
+def _of_observers(lake: Lake, moment: Moment) -> dict[str, tuple[int | None, datetime | None]]:
     """Per emitter that reports on a broker from outside, how often it does, ms, and since when the
     broker is gone for good."""
     observers = [one for one in moment.reached if is_observer(one.emitter)]

@@ -30,8 +30,8 @@ def too_seldom(lake: Lake, evaluation: Evaluation) -> dict[str, str]:
     address = lake.bronze(LIFECYCLE.name)
     if not lake.exists(address):
         return {}
-    told = lake.rows(address, "kind = 'OBSERVED'", _COLUMNS).sort_by("seq").to_pylist()
-    periods = {row["emitter"]: row["report_each_ms"] or 0 for row in told}
+    observed = lake.rows(address, "kind = 'OBSERVED'", _COLUMNS).sort_by("seq").to_pylist()
+    periods = {row["emitter"]: row["report_each_ms"] or 0 for row in observed}
     window_ms = evaluation.window_ms
     return {
         emitter: (
@@ -48,11 +48,11 @@ def too_seldom(lake: Lake, evaluation: Evaluation) -> dict[str, str]:
 class Periods:
     """Reports on each emitter once; again when its period is another one."""
 
-    def __init__(self, lake: Lake, evaluation: Evaluation, tell: Callable[[str], None]) -> None:
+    def __init__(self, lake: Lake, evaluation: Evaluation, say: Callable[[str], None]) -> None:
         self._lake = lake
         self._evaluation = evaluation
-        self._tell = tell
-        self._told: dict[str, str] = {}
+        self._say = say
+        self._said: dict[str, str] = {}
         self._cycles = 0
 
     def cycle(self) -> None:
@@ -65,6 +65,6 @@ class Periods:
         except LakeError:
             return
         for emitter, sentence in found.items():
-            if self._told.get(emitter) != sentence:
-                self._tell(sentence)
-        self._told = found
+            if self._said.get(emitter) != sentence:
+                self._say(sentence)
+        self._said = found

@@ -170,9 +170,9 @@ class Reading:
         none: gold reports every key that exists at least once in it.
         """
         if columns is None:
-            return self.present(name, self.told_last(name, *conditions, since=since))
+            return self.present(name, self.last_reported(name, *conditions, since=since))
         needed = dict.fromkeys((*columns, *_NAMING[name]))
-        rows = self.told_last(name, *conditions, columns=list(needed), since=since)
+        rows = self.last_reported(name, *conditions, columns=list(needed), since=since)
         return self.present(name, rows).select(columns)
 
     def present(
@@ -185,14 +185,14 @@ class Reading:
         if name == "group_state":
             return last.filter(pl.col("state") != GONE)
         if ended is None:
-            ended = self.told_last(ENDED_QUEUES.name)
+            ended = self.last_reported(ENDED_QUEUES.name)
         if not ended.height:
             return last
         lives = last.join(ended.select(*QUEUE, ended_seq="seq"), on=QUEUE, how="left")
         is_over = (pl.col("seq") <= pl.col("ended_seq")).fill_null(value=False)
         return lives.filter(~is_over).select(last.columns)
 
-    def told_last(
+    def last_reported(
         self,
         name: str,
         *conditions: str,
@@ -202,8 +202,8 @@ class Reading:
         """The last row of each key, of what has ended as well."""
         key = STATE_KEYS[name]
         shown = columns or _names(name)
-        begin, told = self._look_back(since)
-        wanted = self._where(name, [*told, *conditions], begin)
+        begin, bounds = self._look_back(since)
+        wanted = self._where(name, [*bounds, *conditions], begin)
         over = f"PARTITION BY {_select(key)} ORDER BY observed_at DESC, seq DESC"
         sql = (
             f"SELECT {_select(shown)} FROM (SELECT {_select(dict.fromkeys((*shown, *key)))},"  # noqa: S608
@@ -225,15 +225,15 @@ class Reading:
         silent = self._silent_from(present)
         if not silent:
             return begin, []
-        told = [f"observed_at >= {sql_time(begin)}"]
-        told += [
+        bounds = [f"observed_at >= {sql_time(begin)}"]
+        bounds += [
             f"(emitter = {sql_text(emitter)} AND observed_at >= {sql_time(from_then)})"
             for emitter, from_then in silent.items()
         ]
-        return min(silent.values()), [f"({' OR '.join(told)})"]
+        return min(silent.values()), [f"({' OR '.join(bounds)})"]
 
     def held_from(self, frame: pl.DataFrame) -> pl.DataFrame:
-        """Rows without those that `told_last` would not read again."""
+        """Rows without those that `last_reported` would not read again."""
         present = self.moment.present
         if present is None:
             return frame

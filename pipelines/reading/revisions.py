@@ -51,7 +51,7 @@ def revision_of(lake: Lake, last: Moment, at: datetime) -> Revision | None:
     oldest = oldest_kept(lake)
     if oldest > 1 and _has_come(moment_of(plans_among(lake, [oldest])[oldest]), at):
         return Revision(None, None, (), kept_from=oldest)
-    first = _first_told(lake, last, at, oldest)
+    first = _first_judged(lake, last, at, oldest)
     return None if first is None else revision_after(lake, last, first, at)
 
 
@@ -60,8 +60,8 @@ def revision_after(lake: Lake, last: Moment, known: Moment, at: datetime) -> Rev
     before = {one.emitter: one.judged_to for one in known.reached}
     late = {}
     for one in last.reached:
-        told_to, end = before.get(one.emitter), min(one.judged_to, at)
-        if told_to is None or told_to < end:
+        reported_to, end = before.get(one.emitter), min(one.judged_to, at)
+        if reported_to is None or reported_to < end:
             late[one.emitter] = end
     if not late:
         return None
@@ -74,7 +74,7 @@ def revision_after(lake: Lake, last: Moment, known: Moment, at: datetime) -> Rev
     return Revision(known.cycle, whole.cycle, tuple(sorted(late)))
 
 
-def _first_told(lake: Lake, last: Moment, at: datetime, oldest: int) -> Moment | None:
+def _first_judged(lake: Lake, last: Moment, at: datetime, oldest: int) -> Moment | None:
     """The first cycle that is kept at which all who spoke had been judged up to a moment."""
     if not _has_come(last, at):
         return None

@@ -63,8 +63,8 @@ def rollbacks(windows: pl.DataFrame, boots: pl.DataFrame) -> pl.DataFrame:
     apart = (pl.col("fell_at") - pl.col("fell_at").shift(1)).over(_BROKER)
     is_other = pl.col("life").ne_missing(pl.col("life").shift(1).over(_BROKER))
     begins = (apart.is_null() | (apart > TOGETHER) | is_other).cast(pl.Int64)
-    told = fell.with_columns(begins.cum_sum().over(_BROKER).alias("together"))
-    queues = told.group_by(*_BROKER, "together", *_QUEUE).agg(
+    falls = fell.with_columns(begins.cum_sum().over(_BROKER).alias("together"))
+    queues = falls.group_by(*_BROKER, "together", *_QUEUE).agg(
         pl.col("fell_at").min(),
         pl.col("at_risk_messages").max(),
         pl.col("redelivered_messages").max(),

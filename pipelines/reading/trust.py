@@ -260,8 +260,8 @@ def _of_result(result: Mapping[str, Any], rows: list[dict[str, Any]]) -> Iterabl
         own = places[emitter, group]
         reason = whole.reason
         if len(places) > 1:  # The whole sentence names rows of others.
-            told = [(row["row_key"], row["detail"]) for row in own]
-            reason = broken_text(len(own), result["checked_rows"], told)
+            breaches = [(row["row_key"], row["detail"]) for row in own]
+            reason = broken_text(len(own), result["checked_rows"], breaches)
         about = replace(whole, reason=reason, emitter=emitter, group=group)
         for since in sorted({row["since"] for row in own}, key=str):
             begin = since or whole.since

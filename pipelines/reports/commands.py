@@ -113,15 +113,15 @@ def run_report(
             conf=spark_settings_of(conf),
         )
         if preview:
-            _foretell(plan(shelf, wish), wish, to, as_json=as_json)
+            _preview(plan(shelf, wish), wish, to, as_json=as_json)
             return
         run, is_new = make(shelf, wish, note=by.note)
         if to:
             post(shelf, run, to, by.change, pages=pages, database=by.database)
     if as_json:
-        _echo(_told(shelf, run) | {"made_now": is_new})
+        _echo(_as_json(shelf, run) | {"made_now": is_new})
         return
-    _tell(shelf, run, "made" if is_new else "there already:")
+    _print_run(shelf, run, "made" if is_new else "there already:")
 
 
 @reports.command("list")
@@ -135,7 +135,7 @@ def list_reports(
     shelf = _shelf(lake, folder)
     found = shelf.runs(report=report)
     if as_json:
-        _echo([_told(shelf, run) for run in found])
+        _echo([_as_json(shelf, run) for run in found])
         return
     for run in found:
         marks = [word for word in ("revised", "rebuilt") if getattr(run, word)]
@@ -158,9 +158,9 @@ def show(
     if as_json:
         from pipelines.reports.numbers import builtins
 
-        _echo(_told(shelf, run) | {"numbers": builtins(shelf.numbers(run))})
+        _echo(_as_json(shelf, run) | {"numbers": builtins(shelf.numbers(run))})
         return
-    _tell(shelf, run, "report")
+    _print_run(shelf, run, "report")
 
 
 @reports.command("open")
@@ -207,8 +207,8 @@ def compare(
     before = shelf.named(other or f"{run.report}/{run.of_window.before.name}")
     found = differences(shelf.numbers(before), shelf.numbers(run))
     if as_json:
-        told = [asdict(one) for one in found]
-        _echo({"before": before.name, "after": run.name, "differences": told})
+        listed = [asdict(one) for one in found]
+        _echo({"before": before.name, "after": run.name, "differences": listed})
         return
     for one in found:
         typer.echo(str(one))
@@ -292,34 +292,34 @@ def digest(
     end = datetime.now(UTC) if at is None else moment_at(given_us("--at", at))
     to = checked_receivers(receivers, send or ())
     home = Lake.at(lake)
-    told = digest_of(home, end - timedelta(days=days), end)
+    found = digest_of(home, end - timedelta(days=days), end)
     if to:
         with changing(database, run=for_run) as by:
-            post_digest(home, told, to, by.change, database=by.database)
+            post_digest(home, found, to, by.change, database=by.database)
     if as_json:
-        _echo(asdict(told))
+        _echo(asdict(found))
         return
-    for line in told.lines:
+    for line in found.lines:
         typer.echo(line)
-    typer.echo(told.headline)
+    typer.echo(found.headline)
 
 
-def _foretell(planned: Plan, wish: Wish, to: Sequence[str], *, as_json: bool) -> None:
+def _preview(planned: Plan, wish: Wish, to: Sequence[str], *, as_json: bool) -> None:
     name = f"{wish.report}/{wish.window.name}/{planned.number}"
     if as_json:
-        told = {"name": name, "is_done": False, "is_there": planned.is_there}
+        plan = {"name": name, "is_done": False, "is_there": planned.is_there}
         cut = {"run_id": planned.cut.run_id, "cycle": planned.cut.cycle}
         kept = planned.kept.name if planned.is_gone and planned.kept else None
-        _echo(told | cut | {"rebuilt_from": kept, "to": list(to)})
+        _echo(plan | cut | {"rebuilt_from": kept, "to": list(to)})
         return
-    cut_told = f"cycle {planned.cut.cycle:,} of run {planned.cut.run_id}"
+    cut_text = f"cycle {planned.cut.cycle:,} of run {planned.cut.run_id}"
     if planned.is_there:
-        typer.echo(f"{name} is there already, from {cut_told}")
+        typer.echo(f"{name} is there already, from {cut_text}")
     elif planned.is_gone and planned.kept:
         typer.echo(f"{name} would be rebuilt from the numbers that {planned.kept.name} kept")
-        typer.echo(f"gold of {cut_told} is not there any more")
+        typer.echo(f"gold of {cut_text} is not there any more")
     else:
-        typer.echo(f"{name} would be made from {cut_told}")
+        typer.echo(f"{name} would be made from {cut_text}")
     for receiver in to:
         typer.echo(f"it would be sent to {receiver}, unless he has it")
     _say_if_tried(is_trial=True)
@@ -354,19 +354,19 @@ def _window(period: str, at: str | None, *, begin: str | None, end: str | None, 
     return Window(Period.CUSTOM, moments[0], moments[1], zone)
 
 
-def _told(shelf: Shelf, run: ReportRun) -> dict[str, Any]:
+def _as_json(shelf: Shelf, run: ReportRun) -> dict[str, Any]:
     from dataclasses import asdict
 
     place = shelf.place(run)
     there = sorted(file.name for file in place.iterdir()) if place.exists() else []
-    told = asdict(run) | {"name": run.name, "place": str(place), "files": there}
+    values = asdict(run) | {"name": run.name, "place": str(place), "files": there}
     return {
         name: value.isoformat() if isinstance(value, datetime) else value
-        for name, value in told.items()
+        for name, value in values.items()
     }
 
 
-def _tell(shelf: Shelf, run: ReportRun, what: str) -> None:
+def _print_run(shelf: Shelf, run: ReportRun, what: str) -> None:
     typer.echo(f"{what} {run.name}")
     typer.echo(run.headline)
     for note in (run.rebuilt, run.revised, run.no_paper):

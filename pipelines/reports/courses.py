@@ -65,9 +65,13 @@ def courses(
     reached = gathered.judged_to
     silent = _unknown_spans(gathered.states)
     rows = gathered.slots.filter((pl.col("slot") > grid.first) & (pl.col("slot") <= grid.last))
-    for emitter, cluster, group, told in _groups(rows):
+    for emitter, cluster, group, rows_of_group in _groups(rows):
         one = _course(
-            cluster, group, told, grid=grid, allowed_ms=objectives.of(cluster, group).lag_ms
+            cluster,
+            group,
+            rows_of_group,
+            grid=grid,
+            allowed_ms=objectives.of(cluster, group).lag_ms,
         )
         for begin, end in silent.get((emitter, cluster, group), ()):
             _mark_unknown(one, grid, begin, end)
@@ -98,23 +102,23 @@ class _Grid:
 
 def _groups(rows: pl.DataFrame) -> Iterator[tuple[str, str, str, pl.DataFrame]]:
     key = ["emitter", "cluster", "group"]
-    for (emitter, cluster, group), told in rows.group_by(key, maintain_order=True):
-        yield str(emitter), str(cluster), str(group), told
+    for (emitter, cluster, group), rows_of_group in rows.group_by(key, maintain_order=True):
+        yield str(emitter), str(cluster), str(group), rows_of_group
 
 
 def _course(
-    cluster: str, group: str, told: pl.DataFrame, *, grid: _Grid, allowed_ms: int
+    cluster: str, group: str, rows: pl.DataFrame, *, grid: _Grid, allowed_ms: int
 ) -> Course:
-    at = told["slot"].to_numpy() - grid.first - 1
-    known = told["behind_ms"].fill_null(NOTHING).to_numpy()
-    some_unknown = told["unknown_queues"].to_numpy() > 0
+    at = rows["slot"].to_numpy() - grid.first - 1
+    known = rows["behind_ms"].fill_null(NOTHING).to_numpy()
+    some_unknown = rows["unknown_queues"].to_numpy() > 0
     states = np.full(grid.count, ABSENT, dtype=np.int8)
     unclear = (known == NOTHING) | some_unknown
     states[at] = np.where(known > allowed_ms, BEHIND, np.where(unclear, UNKNOWN, WITHIN))
     behind = np.full(grid.count, NOTHING, dtype=np.int64)
     behind[at] = known
     lag = np.full(grid.count, NOTHING, dtype=np.int64)
-    lag[at] = told["lag_messages"].fill_null(NOTHING).to_numpy()
+    lag[at] = rows["lag_messages"].fill_null(NOTHING).to_numpy()
     is_part = np.zeros(grid.count, dtype=bool)
     is_part[at] = some_unknown
     return Course(cluster, group, states, behind, lag, is_part)

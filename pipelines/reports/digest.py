@@ -119,12 +119,12 @@ def counted(
 
 
 def post_digest(
-    lake: Lake, told: Digest, to: Sequence[str], change: Change, *, database: Database
+    lake: Lake, found: Digest, to: Sequence[str], change: Change, *, database: Database
 ) -> int:
     """Have it sent by somebody; how many receivers had not been told of it yet. The audit has it in
     the same transaction."""
-    labels = {"from": told.begin, "to": told.end}
-    end_us = micros(datetime.fromisoformat(told.end))
+    labels = {"from": found.begin, "to": found.end}
+    end_us = micros(datetime.fromisoformat(found.end))
     alert = Alert(
         fingerprint=fingerprint_of(RULE, labels),
         rule=RULE,
@@ -132,35 +132,35 @@ def post_digest(
         owner="",
         labels=labels,
         annotations={
-            "summary": told.headline,
-            "description": "; ".join(told.lines)[:TEXT_CHARS_MAX],
+            "summary": found.headline,
+            "description": "; ".join(found.lines)[:TEXT_CHARS_MAX],
         },
-        figures={"fired": told.fired, "resolved": told.resolved, "open": told.open_at_end},
+        figures={"fired": found.fired, "resolved": found.resolved, "open": found.open_at_end},
         state=State.FIRING,
         reason="",
-        active_at_us=micros(datetime.fromisoformat(told.begin)),
+        active_at_us=micros(datetime.fromisoformat(found.begin)),
         fired_at_us=end_us,
         resolved_at_us=None,
         last_true_us=end_us,
     )
     notices = []
     for receiver in to:
-        key = f"{lake.root}/{told.begin}/{told.end}/{receiver}"
+        key = f"{lake.root}/{found.begin}/{found.end}/{receiver}"
         digest = hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()[:32]
         notices.append(
             Notice(
                 notice_id=f"digest-{digest}",
                 receiver=receiver,
-                group_key=f"digest/{told.end}",
+                group_key=f"digest/{found.end}",
                 group_labels=labels,
                 alerts=(alert,),
                 truncated_alerts=0,
                 created_us=end_us,
-                subject=f"Alerts of {told.begin} to {told.end}: {told.headline}",
+                subject=f"Alerts of {found.begin} to {found.end}: {found.headline}",
             )
         )
     with database.writing() as connection:
         new = add_notices(connection, lake.root, notices, now_us=change.now_ms * 1_000)
         detail = f"to {', '.join(to)}; {new} of {len(to)} had not been told of it"
-        note(connection, change, "send", f"digest:{told.begin}/{told.end}", detail=detail)
+        note(connection, change, "send", f"digest:{found.begin}/{found.end}", detail=detail)
     return new

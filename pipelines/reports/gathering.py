@@ -325,11 +325,11 @@ SELECT emitter, cluster, `group`, {", ".join(at)} FROM retry_flow
 WHERE observed_at <= {_at(edges[-1])} GROUP BY emitter, cluster, `group`, origin_topic"""  # noqa: S608
 
 
-def _edges(told: pl.DataFrame) -> pl.DataFrame:
+def _edges(totals: pl.DataFrame) -> pl.DataFrame:
     """The same as a row a group and edge."""
     key = ["emitter", "cluster", "group"]
     parts = [
-        told.filter(pl.col(f"{_FATES[0]}_{number}").is_not_null())
+        totals.filter(pl.col(f"{_FATES[0]}_{number}").is_not_null())
         .select(
             *key,
             pl.lit(number, pl.Int32).alias("edge"),
@@ -377,5 +377,5 @@ def _at(moment: datetime) -> str:
 
 def cut_text(cut: Cut) -> str:
     """In words, for people."""
-    told = utc_text(moment_at(cut.told_at_us), timespec="seconds")
-    return f"cycle {cut.cycle} of run {cut.run_id}, taken {told}"
+    taken = utc_text(moment_at(cut.told_at_us), timespec="seconds")
+    return f"cycle {cut.cycle} of run {cut.run_id}, taken {taken}"

@@ -35,16 +35,16 @@ def stall_causes(gathered: Gathered, *, before_is_known: bool) -> tuple[StallCau
     for row, stood_s in _stood(gathered, gathered.window):
         by_kind.setdefault(_kind(row), []).append((row, stood_s))
     found = []
-    for kind, told in by_kind.items():
-        longest, longest_s = max(told, key=lambda one: (one[1], one[0]["window_id"]))
+    for kind, windows in by_kind.items():
+        longest, longest_s = max(windows, key=lambda one: (one[1], one[0]["window_id"]))
         found.append(
             StallCause(
                 kind=kind,
-                windows=len(told),
-                groups=len({_key(row) for row, _ in told}),
-                stood_s=sum(stood_s for _, stood_s in told),
-                open_at_end=sum(_is_open(row, gathered.window.end) for row, _ in told),
-                unknown=sum(row["unknown_reason"] is not None for row, _ in told),
+                windows=len(windows),
+                groups=len({_key(row) for row, _ in windows}),
+                stood_s=sum(stood_s for _, stood_s in windows),
+                open_at_end=sum(_is_open(row, gathered.window.end) for row, _ in windows),
+                unknown=sum(row["unknown_reason"] is not None for row, _ in windows),
                 windows_before=before[kind] if before_is_known else None,
                 longest_s=longest_s,
                 longest_of=f"{longest['group']}: {longest['topic']} queue {longest['queue_id']}",
@@ -190,11 +190,11 @@ def _fates(edges: pl.DataFrame) -> dict[Key, tuple[int | None, ...]]:
     for row in edges.iter_rows(named=True):
         at.setdefault((row["emitter"], _key(row)), {})[row["edge"]] = row
     found: dict[Key, tuple[int | None, ...]] = {}
-    for (_, key), told in at.items():
-        end = told.get(2)
+    for (_, key), by_edge in at.items():
+        end = by_edge.get(2)
         if end is None:
             continue
-        begin = told.get(1, dict.fromkeys((*_DEALT, "dead_lettered"), 0))
+        begin = by_edge.get(1, dict.fromkeys((*_DEALT, "dead_lettered"), 0))
         moved = [_grown(begin[name], end[name]) for name in _DEALT]
         waiting = end["dead_lettered"] - sum(end[name] for name in _DEALT)
         one = (*moved, None if waiting < 0 else waiting)

@@ -256,11 +256,11 @@ _ORDER: Final = 'observed_at DESC, report, "window", number DESC'
 
 
 def _row(run: ReportRun) -> dict[str, Any]:
-    told = {field.name: getattr(run, field.name) for field in fields(run)}
-    del told["end"], told["begin"]
+    values = {field.name: getattr(run, field.name) for field in fields(run)}
+    del values["end"], values["begin"]
     texts = {
         name: value.encode("utf-8", "replace").decode() if isinstance(value, str) else value
-        for name, value in told.items()
+        for name, value in values.items()
     }
     return texts | {
         "observed_at": run.end,
@@ -270,6 +270,6 @@ def _row(run: ReportRun) -> dict[str, Any]:
 
 
 def _run(row: dict[str, Any]) -> ReportRun:
-    told = {one.name: row[one.name] for one in fields(ReportRun) if one.name in row}
-    told["rebuilt"] = told["rebuilt"] or ""
-    return ReportRun(**told, begin=row["began_at"], end=row["observed_at"])
+    values = {one.name: row[one.name] for one in fields(ReportRun) if one.name in row}
+    values["rebuilt"] = values["rebuilt"] or ""
+    return ReportRun(**values, begin=row["began_at"], end=row["observed_at"])

@@ -55,7 +55,7 @@ def lag_report(gathered: Gathered, objectives: Objectives, *, lake: str) -> Numb
     dead = dead_letters(gathered, before_is_known=before_is_known)
     retention = retention_risks(gathered)
     violations = gathered.violations.filter(pl.col("is_now"))
-    told = violations.height > 0
+    has_violations = violations.height > 0
     emitters = _emitters(gathered)
     return Numbers(
         format=FORMAT,
@@ -79,8 +79,8 @@ def lag_report(gathered: Gathered, objectives: Objectives, *, lake: str) -> Numb
         retention=retention,
         emitters=emitters,
         checks=_checks(gathered.results),
-        violations=int(violations["violations"].sum()) if told else None,
-        unaccounted=int(violations["unaccounted"].sum()) if told else None,
+        violations=int(violations["violations"].sum()) if has_violations else None,
+        unaccounted=int(violations["unaccounted"].sum()) if has_violations else None,
         news=(
             news_of(groups, stalls, duplicates, dead, gone=_gone(before, now))
             if before_is_known

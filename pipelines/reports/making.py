@@ -289,8 +289,8 @@ def run_notebook(shelf: Shelf, wanted: Wanted, folder: Path) -> None:
     jupyter = folder.parent / "jupyter"
     write_jupyter(jupyter)
     parameters = folder.parent / "parameters.yaml"
-    told = {"PARAMETERS": msgspec.to_builtins(wanted)}
-    parameters.write_text(json.dumps(told), encoding="utf-8")  # JSON is YAML.
+    document = {"PARAMETERS": msgspec.to_builtins(wanted)}
+    parameters.write_text(json.dumps(document), encoding="utf-8")  # JSON is YAML.
     command = [
         *(sys.executable, "-m", "papermill", str(NOTEBOOK), str(folder / NOTEBOOK_FILE)),
         *("-f", str(parameters), "-k", KERNEL, "--no-progress-bar", "--cwd", str(folder.parent)),
@@ -308,11 +308,11 @@ def run_notebook(shelf: Shelf, wanted: Wanted, folder: Path) -> None:
         raise LakeError(f"the notebook of the report failed: {said or 'it said nothing'}")
 
 
-def said_by(told: str) -> str:
+def said_by(output: str) -> str:
     """What a notebook's report of a failing cell says: the last error in it, ours without its
     class; without any, its last line. Frames of Java may stand behind it.
     """
-    lines = [line.strip() for line in _plain(told).splitlines() if line.strip()]
+    lines = [line.strip() for line in _plain(output).splitlines() if line.strip()]
     errors = [found for line in lines if (found := _ERROR.match(line))]
     if not errors:
         return lines[-1] if lines else ""
@@ -330,8 +330,8 @@ def pieces_of(notebook: Path) -> str:
     from nbconvert.exporters import TemplateExporter  # noqa: PLC0415
 
     exporter: Any = TemplateExporter(raw_template=_PIECES)  # type: ignore[no-untyped-call]
-    told: Any = nbformat.read(notebook, as_version=4)  # type: ignore[no-untyped-call]
-    body, _ = exporter.from_notebook_node(told)
+    executed: Any = nbformat.read(notebook, as_version=4)  # type: ignore[no-untyped-call]
+    body, _ = exporter.from_notebook_node(executed)
     return str(body)
 
 

@@ -26,7 +26,7 @@ from pipelines.reports.windows import Period, Window
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class Report:
     """The numbers, and what is to be said of them."""
 
     numbers: Numbers
@@ -75,7 +75,7 @@ class Wanted:
         return Window(Period(self.period), begin, end, self.zone)
 
 
-def told(parameters: dict[str, object]) -> Told:
+def told(parameters: dict[str, object]) -> Report:
     """Gather, count, compare and write. ConfigError for parameters that are none."""
     try:
         wanted = msgspec.convert(parameters, Wanted)
@@ -86,7 +86,7 @@ def told(parameters: dict[str, object]) -> Told:
     if wanted.numbers:
         Path(wanted.numbers).write_bytes(as_json(numbers))
     rebuilt = rebuilt_from(wanted.recorded_at) if numbers is recorded else ""
-    return Told(numbers, _revised(wanted, numbers), rebuilt)
+    return Report(numbers, _revised(wanted, numbers), rebuilt)
 
 
 def rebuilt_from(kept_at: str) -> str:

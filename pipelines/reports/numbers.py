@@ -224,14 +224,14 @@ class Numbers:
     @property
     def digest(self) -> str:
         """Of everything but cut and place: equal numbers have equal digests."""
-        told = msgspec.to_builtins(self)
+        values = msgspec.to_builtins(self)
         for name in ("lake", "run_id", "cycle", "told_at_us"):
-            del told[name]
-        for group in told["groups"]:  # Earlier versions knew neither.
+            del values[name]
+        for group in values["groups"]:  # Earlier versions knew neither.
             for name in ("is_part", "end_is_part"):
                 if not group[name]:
                     del group[name]
-        return hashlib.sha256(msgspec.json.encode(told, order="deterministic")).hexdigest()[:16]
+        return hashlib.sha256(msgspec.json.encode(values, order="deterministic")).hexdigest()[:16]
 
 
 def as_json(numbers: Numbers) -> bytes:

@@ -60,11 +60,11 @@ def top(numbers: Numbers, *, revised: str = "", rebuilt: str = "") -> str:
     )
     notes = [one for one in (rebuilt, revised) if one]
     notes += [*observed_clusters(numbers), *_cautions(numbers)]
-    told = "".join(f"<p class='caution'>{escape(note)}</p>" for note in notes)
+    cautions = "".join(f"<p class='caution'>{escape(note)}</p>" for note in notes)
     return (
         f"{HATCH}<header><p class='kind'>Lag report · {escape(numbers.period)}</p>"
         f"<h1>{escape(numbers.title)}</h1>"
-        f"<p class='headline'>{_unbroken(numbers.headline)}</p></header>{told}"
+        f"<p class='headline'>{_unbroken(numbers.headline)}</p></header>{cautions}"
         f"<div class='tiles'>{shown}</div>{_overview(numbers)}"
     )
 
@@ -158,10 +158,10 @@ def news(numbers: Numbers) -> str:
     for one in numbers.news:
         by_kind.setdefault(one.kind, []).append(one)
     items = []
-    for kind, told in by_kind.items():
-        shown = [_new(one, of_groups.get(one.about)) for one in told[:NEWS_SHOWN]]
-        rest = f", and {len(told) - NEWS_SHOWN} more" if len(told) > NEWS_SHOWN else ""
-        mark = "<b class='better'>▲</b>" if told[0].is_better else "<b class='worse'>▼</b>"
+    for kind, of_kind in by_kind.items():
+        shown = [_new(one, of_groups.get(one.about)) for one in of_kind[:NEWS_SHOWN]]
+        rest = f", and {len(of_kind) - NEWS_SHOWN} more" if len(of_kind) > NEWS_SHOWN else ""
+        mark = "<b class='better'>▲</b>" if of_kind[0].is_better else "<b class='worse'>▼</b>"
         separator = ", " if kind in _IN_A_ROW else "; "
         items.append(f"<li>{mark} {_KINDS[kind]}: {separator.join(shown)}{rest}</li>")
     return f"{title}<ul class='news'>{''.join(items)}</ul></section>"
@@ -189,9 +189,9 @@ def _new(one: News, figures: GroupFigures | None) -> str:
 
 def groups(numbers: Numbers, *, pages: str = "") -> str:
     """The groups, the worst first. pages: address of the dashboard, for links; empty: none."""
-    told = _with_rows(numbers)
-    ratios = [(one.worst_ms or 0) / one.objective_ms for one in told]
-    rows = "".join(_row(numbers, one, max(ratios, default=1.0), pages) for one in told)
+    listed = _with_rows(numbers)
+    ratios = [(one.worst_ms or 0) / one.objective_ms for one in listed]
+    rows = "".join(_row(numbers, one, max(ratios, default=1.0), pages) for one in listed)
     head = "".join(
         f"<th{side}>{name}</th>"
         for name, side in (
@@ -231,8 +231,8 @@ def others(numbers: Numbers, *, pages: str = "") -> str:
 
 def _with_rows(numbers: Numbers) -> list[GroupFigures]:
     """The groups that have something to tell; when none has, the first few."""
-    told = [one for one in numbers.groups if _has_something(one)]
-    return told[:ROWS_MAX] or list(numbers.groups)[:QUIET_ROWS]
+    listed = [one for one in numbers.groups if _has_something(one)]
+    return listed[:ROWS_MAX] or list(numbers.groups)[:QUIET_ROWS]
 
 
 def _has_something(one: GroupFigures) -> bool:
@@ -280,8 +280,8 @@ def _name(numbers: Numbers, one: GroupFigures, pages: str) -> str:
 
 
 def _share(one: GroupFigures) -> str:
-    told = _percent(one.share_percent)
-    return f"{told} ?" if one.unknown_s and one.share_percent is not None else told
+    percent = _percent(one.share_percent)
+    return f"{percent} ?" if one.unknown_s and one.share_percent is not None else percent
 
 
 def _percent(share: float | None) -> str:
@@ -315,8 +315,8 @@ def stalls(numbers: Numbers) -> str:
 
 
 def _still_open(open_at_end: int, unknown: int) -> str:
-    told = f"{open_at_end} open" if open_at_end else "over"
-    return f"{told}, {unknown} unknown" if unknown else told
+    state = f"{open_at_end} open" if open_at_end else "over"
+    return f"{state}, {unknown} unknown" if unknown else state
 
 
 def duplicates(numbers: Numbers) -> str:
@@ -415,10 +415,10 @@ def quality(numbers: Numbers) -> str:
 
 def origin(numbers: Numbers) -> str:
     """From what it was made, so that it can be made again."""
-    told = utc_text(moment_at(numbers.told_at_us), timespec="seconds")
+    taken = utc_text(moment_at(numbers.told_at_us), timespec="seconds")
     return (
         f"<footer>From gold of {escape(numbers.lake)} as it was known at cycle {numbers.cycle} of "
-        f"run {escape(numbers.run_id)}, taken {told}. Lag by slots of "
+        f"run {escape(numbers.run_id)}, taken {taken}. Lag by slots of "
         f"{duration(1000 * numbers.slot_s)}: one counts as behind when the group was, at any moment"
         f" of it. Numbers {numbers.digest}.</footer>"
     )

@@ -71,9 +71,9 @@ def post(
 ) -> int:
     """Have a run sent by somebody; how many receivers had not been told of it yet. The audit has it
     in the same transaction."""
-    told = _notices(shelf, run, to, pages)
+    notices = _notices(shelf, run, to, pages)
     with database.writing() as connection:
-        new = add_notices(connection, shelf.lake.root, told, now_us=change.now_ms * 1_000)
+        new = add_notices(connection, shelf.lake.root, notices, now_us=change.now_ms * 1_000)
         detail = f"to {', '.join(to)}; {new} of {len(to)} had not been told of it"
         note(connection, change, "send", f"report:{run.name}", detail=detail)
     return new
@@ -142,8 +142,8 @@ def notice_of(
 
 
 def _news(run: ReportRun, numbers: Numbers | None) -> str:
-    told = [run.revised] if run.revised else []
+    texts = [run.revised] if run.revised else []
     if numbers is not None:
         worse = [one for one in numbers.news if not one.is_better]
-        told += [f"{one.about}: {one.text}." for one in worse[:NEWS_TOLD]]
-    return " ".join(told) or "Nothing that was not so before."
+        texts += [f"{one.about}: {one.text}." for one in worse[:NEWS_TOLD]]
+    return " ".join(texts) or "Nothing that was not so before."

@@ -46,9 +46,9 @@ def observations_of(
     for queue in sorted({*reported, *counted}):
         changes, rows = reported.get(queue, []), counted.get(queue, [])
         polled = ends.get((queue.cluster, queue.broker, queue.topic, queue.queue_id), [])
-        told = [_observation(row, Kind.END, "max_offset") for row in rows]
+        of_ends = [_observation(row, Kind.END, "max_offset") for row in rows]
         changed = [_observation(row, Kind.COMMIT, "offset") for row in changes]
-        found[queue] = in_order([*polled, *told, *changed, *_unchanged(rows, changes)])
+        found[queue] = in_order([*polled, *of_ends, *changed, *_unchanged(rows, changes)])
     return found
 
 
@@ -107,12 +107,12 @@ def _instants(reports: int, begin_us: int | None, last_us: int, times_us: list[i
 
     Without a row before, nobody knows since when they were counted: only the last one is put back.
     """
-    is_told = bisect_right(times_us, last_us) > bisect_left(times_us, last_us)
+    is_reported = bisect_right(times_us, last_us) > bisect_left(times_us, last_us)
     if begin_us is None:
-        return [] if is_told else [last_us]
+        return [] if is_reported else [last_us]
     seen = bisect_right(times_us, last_us) - bisect_right(times_us, begin_us)
     missing = max(0, reports - seen)
-    steps = missing + 1 if is_told else missing
+    steps = missing + 1 if is_reported else missing
     first = max(1, missing - UNCHANGED_MAX + 1)
     width_us = last_us - begin_us
     return [begin_us + width_us * step // steps for step in range(first, missing + 1)]

@@ -288,8 +288,8 @@ def slots_asked(by: str | None, asked: Asked, reading: Reading) -> int | None:
 
 def _has_slots(reading: Reading, since: datetime) -> bool:
     """Do the roll-ups go back so far? A lake may have been begun before it had any."""
-    rolled, told = (reading.tables.oldest_day(name) for name in (ROLLUPS, "consumer_lag"))
-    return rolled is not None and (rolled < since.date() or rolled == told)
+    rolled, exact = (reading.tables.oldest_day(name) for name in (ROLLUPS, "consumer_lag"))
+    return rolled is not None and (rolled < since.date() or rolled == exact)
 
 
 def the_message(given: str) -> str:

@@ -56,7 +56,7 @@ Ask = Callable[[Reading, str | None], Answer]
 """(rows of one cluster, the group as it is written there) → its answer."""
 
 
-def told(
+def answered(
     reading: Reading,
     ask: Ask,
     *,

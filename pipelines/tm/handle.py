@@ -63,10 +63,10 @@ from pipelines.tm.arguments import (
     the_number,
     the_text,
 )
-from pipelines.tm.clusters import NOTHING_NAMED, Answer, as_result, judged, told
+from pipelines.tm.clusters import NOTHING_NAMED, Answer, answered, as_result, judged
 from pipelines.tm.engines import NAMES, sql_answer, views_in_spark
-from pipelines.tm.leaving import left_told
-from pipelines.tm.popping import pop_told
+from pipelines.tm.leaving import left_text
+from pipelines.tm.popping import pop_text
 from pipelines.tm.results import FIRST, Result, escaped
 from pipelines.tm.withholding import believed, known_at
 
@@ -117,7 +117,7 @@ class LakeHandle:
             )
             return _answer(reading, verdict, rows, "group_state", draw=figure)
 
-        return told(self._reading(as_of, cluster), answer, order=(bound_of("time_lag_ms"),))
+        return answered(self._reading(as_of, cluster), answer, order=(bound_of("time_lag_ms"),))
 
     def lag(
         self,
@@ -151,7 +151,7 @@ class LakeHandle:
             lag = held_to(at_end.newest("consumer_lag", *asked.place), at_end.moment)
             states = at_end.newest("group_state", equals("group", asked.group or group))
             newest = lag_known(lag, states)
-            more = left_told(at_end, asked, newest) + pop_told(at_end, asked)
+            more = left_text(at_end, asked, newest) + pop_text(at_end, asked)
             said = on_groups.of_lag(asked, summed_up(newest), at_end.moment.judged_to) + more
             verdict = believed(at_end, asked, "consumer_lag", lambda _: said)
             drawn = rows if span_s is None else None
@@ -159,7 +159,7 @@ class LakeHandle:
             found = _answer(at_end, verdict, rows, table, draw=figure, asked=asked)
             return replace(found, until=asked.until)
 
-        return told(self._reading(as_of, cluster), answer, group=the_text("group", group))
+        return answered(self._reading(as_of, cluster), answer, group=the_text("group", group))
 
     def stalls(
         self,
@@ -183,7 +183,7 @@ class LakeHandle:
             rows = stood_until(windows, lag, reading.moment)
             return _judged(reading, asked, "stalled_windows", rows, say=on_groups.of_stalls)
 
-        return told(self._reading(as_of, cluster), answer, group=group)
+        return answered(self._reading(as_of, cluster), answer, group=group)
 
     def why(
         self,
@@ -207,7 +207,7 @@ class LakeHandle:
             verdict = believed(reading, asked, "lag_causes", say)
             return _answer(reading, verdict, rows, "lag_causes", asked=asked)
 
-        return told(self._reading(as_of, cluster), answer, group=group)
+        return answered(self._reading(as_of, cluster), answer, group=group)
 
     def duplicates(
         self,
@@ -235,7 +235,7 @@ class LakeHandle:
 
             return _judged(reading, asked, table, found, say=say)
 
-        return told(self._reading(as_of, cluster), answer, group=group)
+        return answered(self._reading(as_of, cluster), answer, group=group)
 
     def rollbacks(
         self,
@@ -258,7 +258,7 @@ class LakeHandle:
             said, rows = believed(reading, asked, table, say), _rollbacks(reading, windows)
             return _answer(reading, said, rows, table, first=ROLLBACK_FIRST, asked=asked)
 
-        return told(self._reading(as_of, cluster), answer)
+        return answered(self._reading(as_of, cluster), answer)
 
     def ownership(
         self,
@@ -280,7 +280,7 @@ class LakeHandle:
             rows = _windows(reading, "ownership", asked)
             return _judged(reading, asked, "ownership", rows, say=events.of_ownership)
 
-        return told(self._reading(as_of, cluster), answer, group=group)
+        return answered(self._reading(as_of, cluster), answer, group=group)
 
     def rebalances(
         self,
@@ -295,7 +295,7 @@ class LakeHandle:
         asks = partial(
             _events, table="rebalances", say=events.of_rebalances, since=since, until=until
         )
-        return told(self._reading(as_of, cluster), asks, group=group)
+        return answered(self._reading(as_of, cluster), asks, group=group)
 
     def dead_letters(
         self,
@@ -310,7 +310,7 @@ class LakeHandle:
         asks = partial(
             _events, table="dead_letters", say=events.of_dead_letters, since=since, until=until
         )
-        return told(self._reading(as_of, cluster), asks, group=group)
+        return answered(self._reading(as_of, cluster), asks, group=group)
 
     def replaced(
         self,
@@ -325,7 +325,7 @@ class LakeHandle:
         asks = partial(
             _events, table="replaced_messages", say=events.of_replaced, since=since, until=until
         )
-        return told(self._reading(as_of, cluster), asks, group=group)
+        return answered(self._reading(as_of, cluster), asks, group=group)
 
     def lost(
         self,
@@ -341,7 +341,7 @@ class LakeHandle:
         """Messages that were deleted before a group had read them: a row a range."""
         named: dict[str, Any] = {"topic": topic, "queue": queue, "since": since, "until": until}
         asks = partial(_events, table="lost_unread_messages", say=events.of_lost, **named)
-        return told(self._reading(as_of, cluster), asks, group=group)
+        return answered(self._reading(as_of, cluster), asks, group=group)
 
     def passed_over(
         self,
@@ -362,7 +362,7 @@ class LakeHandle:
             say = partial(events.of_passed_over, lives=lives)
             return _judged(reading, asked, table, rows, say=say)
 
-        return told(self._reading(as_of, cluster), answer, group=group)
+        return answered(self._reading(as_of, cluster), answer, group=group)
 
     def emitters(self, *, cluster: str | None = None, as_of: When | Cycle | None = None) -> Result:
         """Who reports, how far each has been judged, what is unknown of it, and how far its clock
@@ -373,7 +373,7 @@ class LakeHandle:
             first = tuple(rows.columns)
             return Answer(reading, of_emitters(rows), rows, "emitter_health", first=first)
 
-        return told(self._reading(as_of, cluster), answer)
+        return answered(self._reading(as_of, cluster), answer)
 
     def checks(self, status: str | None = None, *, as_of: When | Cycle | None = None) -> Result:
         """What every data-quality check last found, with critical failures that still count; as of
@@ -442,7 +442,7 @@ class LakeHandle:
             verdict = events.of_message(message_id, rows)
             return Answer(reading, verdict, rows, "retry_dlq_flow", first=stories.FIRST)
 
-        return told(self._reading(as_of, cluster), answer, is_sought=True)
+        return answered(self._reading(as_of, cluster), answer, is_sought=True)
 
     def explain(
         self, window: Any, *, cluster: str | None = None, as_of: When | Cycle | None = None
@@ -461,7 +461,7 @@ class LakeHandle:
             return Answer(reading, verdict, rows, name, figure, stories.FIRST, asked)
 
         several = len(whole.moment.clusters) > 1
-        return told(whole.of_cluster(found["cluster"]) if several else whole, answer)
+        return answered(whole.of_cluster(found["cluster"]) if several else whole, answer)
 
     def sql(
         self, query: str, *, cluster: str | None = None, as_of: When | Cycle | None = None

@@ -12,7 +12,7 @@ from pipelines.reading.reading import Reading
 from pipelines.tm.arguments import Asked
 
 
-def left_told(reading: Reading, asked: Asked, lag: pl.DataFrame) -> str:
+def left_text(reading: Reading, asked: Asked, lag: pl.DataFrame) -> str:
     """A further sentence, with a blank before it; `lag`: of the queues that the group reads."""
     left = left_topics(reading, asked.since, asked.until)
     left = left.filter(pl.col("group") == asked.group)

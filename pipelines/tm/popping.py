@@ -11,7 +11,7 @@ from pipelines.sentences.pop_groups import pop_group
 from pipelines.tm.arguments import Asked
 
 
-def pop_told(reading: Reading, asked: Asked) -> str:
+def pop_text(reading: Reading, asked: Asked) -> str:
     """A further sentence, with a blank before it; nothing of a group that does not read by POP."""
     present = reading.moment.present
     if present is None or asked.group is None:

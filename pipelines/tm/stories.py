@@ -45,17 +45,19 @@ def of_message(reading: Reading, message_id: str) -> pl.DataFrame:
         raise ConfigError("message_id", message_id, "the id of a message")
     is_it = f"message_id IN ({the_message(message_id)})"
     steps = reading.facts("retry_dlq_flow", is_it)
-    rows = list(_told(steps, "retry_dlq_flow", words.step, at="event_time"))
-    rows += _told(reading.rows("dead_letters", is_it), "dead_letters", words.dead_letter)
-    rows += _told(_risks(reading, is_it), "duplicate_risk_windows", words.risk)
-    rows += _told(_heads(reading, message_id), "stalled_windows", words.head)
+    rows = list(_as_steps(steps, "retry_dlq_flow", words.step, at="event_time"))
+    rows += _as_steps(reading.rows("dead_letters", is_it), "dead_letters", words.dead_letter)
+    rows += _as_steps(_risks(reading, is_it), "duplicate_risk_windows", words.risk)
+    rows += _as_steps(_heads(reading, message_id), "stalled_windows", words.head)
     is_either = f"{is_it} OR message_id_before IN ({the_message(message_id)})"
-    rows += _told(reading.rows("replaced_messages", is_either), "replaced_messages", words.replaced)
+    rows += _as_steps(
+        reading.rows("replaced_messages", is_either), "replaced_messages", words.replaced
+    )
     for place in _places(steps):
-        rows += _told(
+        rows += _as_steps(
             reading.facts("redeliveries", *place), "redeliveries", words.redelivery, at="event_time"
         )
-        rows += _told(_risks(reading, *place), "duplicate_risk_windows", words.risk)
+        rows += _as_steps(_risks(reading, *place), "duplicate_risk_windows", words.risk)
     unique = {(row["source"], row["at"], row["what"], row["seq"]): row for row in rows}
     return _frame(unique.values())
 
@@ -144,19 +146,19 @@ def of_window(reading: Reading, name: str, window: Row) -> pl.DataFrame:
     assert asked.group is not None
     here = [*asked.place, equals("broker", window["broker"])]
     revisions = reading.rows(name, f"window_id = {sql_text(window['window_id'])}")
-    rows = list(_told(revisions, name, words.revision))
+    rows = list(_as_steps(revisions, name, words.revision))
     if "stack" in revisions.columns:
-        rows += _told(_with_new_stack(revisions), name, words.stack)
+        rows += _as_steps(_with_new_stack(revisions), name, words.stack)
     lag = reading.rows("consumer_lag", *here, *asked.times, since=asked.since)
     if lag.is_empty() and asked.since is not None:  # Unchanged since before: its last report.
         lag = reading.newest("consumer_lag", *here, since=asked.since - LOOK_BACK)
-    rows += _told(lag, "consumer_lag", lag_text)
+    rows += _as_steps(lag, "consumer_lag", lag_text)
     changes = reading.rows(
         "rebalances", equals("group", asked.group), *asked.times, since=asked.since
     )
-    rows += _told(changes, "rebalances", words.change)
+    rows += _as_steps(changes, "rebalances", words.change)
     again = reading.facts("redeliveries", *here, *_until(asked.until), since=asked.since)
-    rows += _told(again, "redeliveries", words.redelivery, at="event_time")
+    rows += _as_steps(again, "redeliveries", words.redelivery, at="event_time")
     return _frame(rows)
 
 
@@ -164,7 +166,7 @@ def _until(end: datetime | None) -> list[str]:
     return [f"event_time <= {sql_time(end)}"] if end is not None else []
 
 
-def _told(
+def _as_steps(
     rows: pl.DataFrame, source: str, said: Callable[[Row], str], *, at: str = "observed_at"
 ) -> Iterable[Row]:
     for row in rows.iter_rows(named=True):

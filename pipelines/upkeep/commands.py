@@ -102,8 +102,8 @@ def maintain(
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, ask)
     with acquire(home, ROLE) as lease:
-        maintainer = Maintainer(home, upkeep, _tell)
-        _tell(f"maintaining {home.root}")
+        maintainer = Maintainer(home, upkeep, _say)
+        _say(f"maintaining {home.root}")
         while not stop.is_set():
             if lease.is_lost:
                 raise LakeError(f"{home.root} is maintained by another now; this one ends")
@@ -121,7 +121,7 @@ def _round(maintainer: Maintainer, wanted: Callable[[], bool], every: float | No
     except LakeError as error:
         if every is None:
             raise
-        _tell(f"not maintained this time ({error}); trying again")
+        _say(f"not maintained this time ({error}); trying again")
         return None
 
 
@@ -173,12 +173,12 @@ def _preview_lines(home: Lake, upkeep: Upkeep) -> list[str]:
     return lines
 
 
-def _tell(line: str) -> None:
+def _say(line: str) -> None:
     typer.echo(f"{datetime.now(UTC):%H:%M:%S} {line}")
     sys.stdout.flush()
 
 
-def _table_days(told: list[str]) -> dict[str, int]:
+def _table_days(texts: list[str]) -> dict[str, int]:
     """`gold/consumer_lag=100` as a setting; ConfigError with the nearest names for a table that no
     lake has.
     """
@@ -189,7 +189,7 @@ def _table_days(told: list[str]) -> dict[str, int]:
     known = [f"{BRONZE_FOLDER}/{table.name}" for table in TABLES]
     known += [f"{GOLD_FOLDER}/{table.name}" for table in GOLD_TABLES]
     found = {}
-    for text in told:
+    for text in texts:
         table, separator, days = text.partition("=")
         if not separator or not days.isdecimal():
             raise ConfigError("--days", text, "TABLE=DAYS, like gold/consumer_lag=400")

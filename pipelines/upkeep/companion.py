@@ -50,7 +50,7 @@ class Companion:
     def __init__(
         self,
         lake: str,
-        tell: Callable[[str], None],
+        say: Callable[[str], None],
         *,
         name: str = "upkeep",
         command: Sequence[str] | None = None,
@@ -61,7 +61,7 @@ class Companion:
         self._name = name
         upkeep = ("lake", "maintain", "--lake", lake, "--every", str(every_s))
         self._command = tuple(command) if command is not None else upkeep
-        self._tell = tell
+        self._say = say
         self._first_after_s = first_after_s
         self._restart_pause_s = restart_pause_s
         self._ended = threading.Event()
@@ -82,13 +82,13 @@ class Companion:
             try:
                 code = self._run_one()
             except OSError as error:
-                self._tell(
+                self._say(
                     f"{self._name} cannot be started ({error}); trying again in {restart_s:.0f} s"
                 )
             else:
                 if code is None:
                     return
-                self._tell(
+                self._say(
                     f"{self._name} ended with code {code}; started again in {restart_s:.0f} s"
                 )
             pause_s, restart_s = restart_s, min(2 * restart_s, RESTART_PAUSE_MAX_S)

@@ -49,10 +49,10 @@ class Note:
 class Maintainer:
     """Tends the tables of one lake. Whoever runs it holds the lease."""
 
-    def __init__(self, lake: Lake, upkeep: Upkeep, tell: Callable[[str], None]) -> None:
+    def __init__(self, lake: Lake, upkeep: Upkeep, say: Callable[[str], None]) -> None:
         self._lake = lake
         self._upkeep = upkeep
-        self._tell = tell
+        self._say = say
         self._fruitless: dict[str, tuple[int, Work]] = {}
         """Table -> files and work of a round that made no file fewer: the same is not tried again.
         A file that fits beside no neighbour would be."""
@@ -66,7 +66,7 @@ class Maintainer:
             try:
                 done += self._tend(table, now)
             except LakeError as error:
-                self._tell(f"{table.name}: {first_line(error)}")
+                self._say(f"{table.name}: {first_line(error)}")
         return done
 
     def _tend(self, table: LakeTable, now: datetime) -> int:
@@ -75,7 +75,7 @@ class Maintainer:
         if work.refused or work.vacuum_hours is None:
             return 0
         if said := str(shorten_log(self._lake, table.address)):
-            self._tell(f"{table.name}: {said}")
+            self._say(f"{table.name}: {said}")
         note = noted(self._lake, table.name)
         steps: list[Step] = []
         if not work.is_empty and self._fruitless.get(table.name) != (facts.files, work):
@@ -98,17 +98,19 @@ class Maintainer:
         self, table: LakeTable, note: Note, steps: list[Step], vacuumed: datetime | None
     ) -> None:
         for step in steps:
-            self._tell(f"{table.name}: {step.text}")
+            self._say(f"{table.name}: {step.text}")
         if not steps and vacuumed is None:
             return
         done = [step.text for step in steps]
-        told: dict[str, Any] = {
+        values: dict[str, Any] = {
             "at": datetime.now(UTC).isoformat() if done else _text(note.at),
             "did": "; ".join(done) if done else note.did,
             "vacuumed": _text(vacuumed or note.vacuumed),
             "vacuums": note.vacuums + (vacuumed is not None),
         }
-        SmallFiles(self._lake).replace(_address(self._lake, table.name), json.dumps(told).encode())
+        SmallFiles(self._lake).replace(
+            _address(self._lake, table.name), json.dumps(values).encode()
+        )
 
 
 def preview(lake: Lake, upkeep: Upkeep, now: datetime) -> list[tuple[TableFacts | str, Work]]:
@@ -130,9 +132,12 @@ def noted(lake: Lake, table: str) -> Note:
     if held is None:
         return Note()
     try:
-        told = json.loads(held.data)
+        values = json.loads(held.data)
         return Note(
-            _moment(told["at"]), str(told["did"]), _moment(told["vacuumed"]), int(told["vacuums"])
+            _moment(values["at"]),
+            str(values["did"]),
+            _moment(values["vacuumed"]),
+            int(values["vacuums"]),
         )
     except (ValueError, KeyError, TypeError):
         return Note()

@@ -234,7 +234,7 @@ def statistics(rows: pa.Table) -> dict[str, Any]:
         if pa.types.is_boolean(column.type) or column.null_count == len(column):
             continue
         bounds = pc.min_max(column)
-        low, high = (_told(bounds[side].as_py()) for side in ("min", "max"))
+        low, high = (_as_number(bounds[side].as_py()) for side in ("min", "max"))
         if low is not None and high is not None:
             least[name], greatest[name] = low, high
     return {
@@ -245,7 +245,7 @@ def statistics(rows: pa.Table) -> dict[str, Any]:
     }
 
 
-def _told(value: Any) -> Any:
+def _as_number(value: Any) -> Any:
     """A bound in JSON; None when it is not reported."""
     if isinstance(value, datetime):
         return value.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -185,8 +185,8 @@ def writer_of(engines: Sequence[tuple[str | None, str | None]]) -> Writer:
 
     The newest commit that is not upkeep decides; of upkeep alone, the newest.
     """
-    told = [engine for operation, engine in engines if operation not in _UPKEEP_OPERATIONS]
-    engine = (told or [engine for _operation, engine in engines] or [None])[0] or ""
+    writers = [engine for operation, engine in engines if operation not in _UPKEEP_OPERATIONS]
+    engine = (writers or [engine for _operation, engine in engines] or [None])[0] or ""
     if engine.startswith(("delta-rs", "tidemark-upkeep")):
         return Writer.DELTA_RS
     return Writer.SPARK if "Spark" in engine else Writer.OTHER

@@ -82,8 +82,8 @@ def _partitions(handle: DeltaTable, column: str | None) -> Iterator[PartitionFac
     sizes = files["size_bytes"].to_pylist()
     written_ms = files["modification_time"].to_pylist()
     rows = files["num_records"].to_pylist()
-    for day, *told in zip(days, sizes, written_ms, rows, strict=True):
-        by_day.setdefault(_day(day), []).append((told[0], told[1], told[2]))
+    for day, *figures in zip(days, sizes, written_ms, rows, strict=True):
+        by_day.setdefault(_day(day), []).append((figures[0], figures[1], figures[2]))
     for day, there in by_day.items():
         counts = [rows for _size, _ms, rows in there if rows is not None]
         yield PartitionFacts(
@@ -121,5 +121,5 @@ def _readers(lake: Lake, table: LakeTable) -> Iterator[ReaderPlace]:
         version = max(versions[table.name], 0)  # Who has read nothing needs the first commit.
         entry = read_entry(files, table.address, version)
         commit = None if entry is None else parse_entry(version, entry.data)
-        told_ms = None if commit is None else commit.committed_at_ms
-        yield ReaderPlace(reader, None if told_ms is None else told_ms / 1000)
+        read_ms = None if commit is None else commit.committed_at_ms
+        yield ReaderPlace(reader, None if read_ms is None else read_ms / 1000)

@@ -128,8 +128,8 @@ def _vacuumed(handle: DeltaTable, hours: int, *, full: bool, dry_run: bool) -> l
 
 
 def _drop(handle: DeltaTable, condition: str) -> None:
-    told = handle.delete(condition)
-    if told["num_copied_rows"]:
+    outcome = handle.delete(condition)
+    if outcome["num_copied_rows"]:
         raise LakeError(f"{condition} rewrote rows of {handle.table_uri}: it is no partition")
 
 

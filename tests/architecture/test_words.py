@@ -8,11 +8,11 @@ from collections import Counter
 from tests.architecture.source_tree import PACKAGES, ROOT, modules
 
 BANNED = re.compile(r"(?<![a-zA-Z])(?:told|tell|tells|deed|deeds)(?![a-zA-Z])")
-"""As a word, and as a part of a name: `told_last`, `_tell`."""
+"""As a word, and as a part of a name: `last_reported`, `_tell`."""
 
 # Room → how often it still says one of them. A number only falls: lower it with the words.
 STILL: dict[str, int] = {
-    "dashboards": 6,
+    "dashboards": 1,
     "demo": 2,
     "engine/access_file.py": 13,
     "engine/broker": 269,
@@ -29,24 +29,21 @@ STILL: dict[str, int] = {
     "engine/telemetry": 138,
     "expectations": 18,
     "experiment": 6,
-    "pipelines/alerting": 23,
-    "pipelines/backtest": 102,
-    "pipelines/base": 4,
-    "pipelines/commands.py": 14,
-    "pipelines/cycles": 65,
-    "pipelines/database": 10,
+    "pipelines/alerting": 19,
+    "pipelines/backtest": 29,
+    "pipelines/commands.py": 1,
+    "pipelines/cycles": 5,
     "pipelines/lab": 1,
-    "pipelines/lake": 27,
+    "pipelines/lake": 3,
     "pipelines/marts": 40,
-    "pipelines/operations": 25,
-    "pipelines/own_jobs": 37,
-    "pipelines/reading": 76,
-    "pipelines/reports": 174,
-    "pipelines/rules": 5,
+    "pipelines/operations": 1,
+    "pipelines/own_jobs": 1,
+    "pipelines/reading": 8,
+    "pipelines/reports": 65,
     "pipelines/scheduler": 1,
     "pipelines/sentences": 27,
-    "pipelines/tm": 58,
-    "pipelines/upkeep": 40,
+    "pipelines/tm": 14,
+    "pipelines/upkeep": 3,
     "provision": 2,
 }
 

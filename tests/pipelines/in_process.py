@@ -70,7 +70,7 @@ def main() -> None:
 
     tell("begun")
     with only_driver(Lake.at(lake)) as lease:
-        run_live(begin, lease, pace=pace, wanted=lambda: True, tell=tell, tell_failure=tell)
+        run_live(begin, lease, pace=pace, wanted=lambda: True, say=tell, say_failure=tell)
 
 
 if __name__ == "__main__":

@@ -50,8 +50,8 @@ class Run:
                 lease,
                 pace=Pace(cycle_ms=CYCLE_MS),
                 wanted=wanted,
-                tell=lambda progress: None,
-                tell_failure=fail,
+                say=lambda progress: None,
+                say_failure=fail,
             )
 
 
@@ -125,8 +125,8 @@ class Always:
             self,
             pace=pace,
             wanted=wanted,
-            tell=lambda _: None,
-            tell_failure=fail,
+            say=lambda _: None,
+            say_failure=fail,
         )
 
 

@@ -86,7 +86,7 @@ def outcome_of(
     def silent(_line: str) -> None:
         """Progress is not looked at."""
 
-    golds = golds_of(home, tried, span, into=str(into), job=lambda: in_process, tell=silent)
+    golds = golds_of(home, tried, span, into=str(into), job=lambda: in_process, say=silent)
     return backtest(
         home,
         tried,
@@ -95,7 +95,7 @@ def outcome_of(
         golds=golds,
         every_us=2 * SECOND,
         warm_up_us=600 * SECOND,
-        tell=silent,
+        say=silent,
         batch_rows=batch_rows,
     )
 
@@ -175,7 +175,7 @@ def test_a_range_that_nothing_was_shipped_in_is_refused_before_spark_is_started(
             over(90_000, 99_000),
             into=str(tmp_path),
             job=begin,
-            tell=begun.append,
+            say=begun.append,
         )
     assert begun == []
 

@@ -213,7 +213,7 @@ def recomputed(live: Lake, side: Lake, cycle: int) -> tuple[object, ...]:
         to=cuts_of_cycle(live, cycle),
         evaluation=evaluation_of(live),
         pace=Pace(rows_per_cycle=1_000),
-        tell=print,
+        say=print,
     )
 
 
@@ -263,7 +263,7 @@ def test_a_range_of_the_past_with_a_late_emitter_in_it_is_equal_in_all_columns(
         to=moment(END - 10),
         evaluation=evaluation_of(live),
         pace=Pace(rows_per_cycle=700),
-        tell=print,
+        say=print,
     )
     found = list(differences(live, side, judged_part(computed, live)))
     assert all(one.is_none for one in found), "\n".join(map(str, found))

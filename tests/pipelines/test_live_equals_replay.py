@@ -229,7 +229,7 @@ def replayed(
         to=moment(to_s),
         evaluation=evaluation or evaluation_of(live),
         pace=Pace(rows_per_cycle=1_000_000),
-        tell=print,
+        say=print,
     )
 
 

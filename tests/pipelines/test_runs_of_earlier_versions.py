@@ -54,7 +54,7 @@ def answers(lake: Lake, as_of: int | None) -> dict[str, tuple[str, str]]:
 def go_on(lake: Lake) -> list[str]:
     """The run, to the end of what was shipped; what it tells on the way."""
     said: list[str] = []
-    run_to_the_end(live_driver(in_process, lake, evaluation=SHORT, pace=Pace(), tell=said.append))
+    run_to_the_end(live_driver(in_process, lake, evaluation=SHORT, pace=Pace(), say=said.append))
     return said
 
 
@@ -162,7 +162,7 @@ def test_it_is_replayed_with_its_own_settings_and_checked_once_it_is_gone_on_wit
         to=int(PLANNED_TO.timestamp() * 1_000_000),
         evaluation=evaluation_of(lake),
         pace=Pace(),
-        tell=lambda _: None,
+        say=lambda _: None,
     )
     assert gold(target, "consumer_lag").height > 0
 

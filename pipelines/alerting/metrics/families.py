@@ -202,7 +202,7 @@ def _of_pipeline(gold: Gold, now_us: int) -> Iterator[Family]:
     moment = gold.moment
     present = moment.present
     assert present is not None, "there is gold"
-    horizon = moment.told_to or present
+    horizon = moment.reported_to or present
     age_s = (now_us - micros(horizon)) / SECOND_US
     yield _gauge("pipeline_freshness_seconds", "How old gold is, by this clock.", [({}, age_s)])
     yield Family(

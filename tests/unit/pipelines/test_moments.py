@@ -250,7 +250,7 @@ class TestNobodyReports:
         found = self.after(lake, seconds, *emitters)
         assert tuple(one.emitter for one in found.silent) == (emitters if is_silent else ())
         assert set(found.unknown) == set(emitters if is_silent else ())
-        assert found.told_to == found.judged_to == NOON + timedelta(seconds=5)
+        assert found.reported_to == found.judged_to == NOON + timedelta(seconds=5)
         waits = timedelta(seconds=seconds if seconds >= 10 else 0)
         assert found.present is not None
         assert abs(found.present - NOON - timedelta(seconds=5) - waits) < timedelta(seconds=0.01)

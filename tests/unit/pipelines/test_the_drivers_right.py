@@ -47,8 +47,8 @@ def ran(lake: Path, lease: Leased, *, looks: int) -> list[str]:
         lease,
         pace=Pace(cycle_ms=100),
         wanted=lambda: next(asked) < looks,
-        tell=lambda progress: told.append(str(progress)),
-        tell_failure=told.append,
+        say=lambda progress: told.append(str(progress)),
+        say_failure=told.append,
     )
     return told
 
@@ -93,8 +93,8 @@ def test_a_store_that_fails_at_the_first_look_is_told_and_asked_again(tmp_path: 
         Leased(is_held=True, is_lost=False),
         pace=Pace(cycle_ms=100),
         wanted=lambda: next(asked) < 100 and not any("cycle 1" in line for line in told),
-        tell=lambda progress: told.append(str(progress)),
-        tell_failure=told.append,
+        say=lambda progress: told.append(str(progress)),
+        say_failure=told.append,
     )
     assert told[0] == "no space left on device; trying again in 1 s"
     assert told[1].startswith("cycle 1: ")
@@ -110,6 +110,6 @@ def test_a_lake_that_is_not_this_runs_is_refused_at_once(tmp_path: Path) -> None
             Leased(is_held=True, is_lost=False),
             pace=Pace(),
             wanted=lambda: True,
-            tell=str,
-            tell_failure=str,
+            say=str,
+            say_failure=str,
         )

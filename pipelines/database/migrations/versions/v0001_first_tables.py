@@ -26,7 +26,7 @@ def upgrade() -> None:
     """Make them."""
     _what_is_known()
     _what_people_said()
-    _what_is_to_be_told()
+    _notices()
 
 
 def _what_is_known() -> None:
@@ -100,7 +100,7 @@ def _what_people_said() -> None:
     op.create_index("operations_by_state", "operations", ["state", "ended_us"])
 
 
-def _what_is_to_be_told() -> None:
+def _notices() -> None:
     op.create_table(
         "notices",
         sa.Column(
