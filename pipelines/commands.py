@@ -222,7 +222,7 @@ def replay(
 
 @app.command("evaluate")
 def evaluate(
-    file: Annotated[Path, typer.Argument(help="Cases as JSON; docs/burrow.md tells the kinds.")],
+    file: Annotated[Path, typer.Argument(help="Cases as JSON; docs/burrow.md has the kinds.")],
     rules: Annotated[Rules, typer.Option(help="Whose rules the cases are of.")],
 ) -> None:
     """Run cases of somebody's rules through our evaluator of them, and compare every field.

@@ -51,7 +51,7 @@ def backtest(
         typer.Option(help="Incidents as CSV, TOML or JSON; else those an experiment has planted."),
     ] = None,
     grace_s: Annotated[
-        int, typer.Option(help="So long after its end an incident may still be told.")
+        int, typer.Option(help="So long after its end an incident may still be reported.")
     ] = 60,
     warm_up_s: Annotated[int, typer.Option(help="Facts from so long before are read too.")] = 3600,
     into: Annotated[
@@ -62,7 +62,7 @@ def backtest(
     address: AddressOption = None,
     conf: ConfOption = None,
 ) -> None:
-    """Try rules on the past: incidents found, missed and false, how soon, and how often told."""
+    """Try rules on the past: incidents found, missed and false, how soon, and how many notices."""
     from rich.console import Console
 
     from pipelines.backtest import report, truths
@@ -103,7 +103,7 @@ def backtest(
     if not outcome.groups:
         _say(f"no facts of any group between {begin} and {end} in {home.root}")
     if given is not None and not given:
-        _say(f"no incident is told in {truth}: nothing can be found or missed")
+        _say(f"no incident is named in {truth}: nothing can be found or missed")
     _say_limits(outcome, over)
     if as_json:
         typer.echo(report.as_json(outcome))

@@ -38,7 +38,7 @@ STATES, ENDED, LIVING = "group_state", "ended_queues", "consumer_lag"
 
 @dataclass(frozen=True)
 class AlertRules:
-    """Rules of alerts, and who is told."""
+    """Rules of alerts, and who is notified."""
 
     rules: tuple[Rule, ...]
     routing: Routing
@@ -67,7 +67,7 @@ class Player:
     """Plays one set of rules, look after look."""
 
     def __init__(self, rules: AlertRules, spans_us: Mapping[str, int]) -> None:
-        """spans_us: the tables that rows are told of, and how far back they count."""
+        """spans_us: the tables that rows are read of, and how far back they count."""
         self._rules = rules.played
         self._routing = rules.routing
         self._spans_us = spans_us
@@ -103,7 +103,7 @@ class Player:
         self._hear(decided, at_us)
 
     def heard(self) -> Heard:
-        """What was told by now; what fires still is told to the end."""
+        """What was reported by now; what still fires counts as reported to the end."""
         lasting = [_finding_of(alert, since_us, None) for alert, since_us in self._open.values()]
         return Heard([*self._heard.reported, *lasting], self._heard.notices)
 
@@ -127,7 +127,7 @@ class Player:
         try:
             return rows.filter(rule.when.expression).height > 0
         except pl.exceptions.PolarsError:
-            return True  # What is wrong with it is told when it is judged.
+            return True  # What is wrong with it is reported when it is judged.
 
     def _gone(self) -> tuple[Mapping[str, str], ...]:
         if not self._known.alerts:

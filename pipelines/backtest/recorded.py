@@ -30,7 +30,7 @@ ROWS_MAX: Final = 2_000_000
 
 
 def heard_of(gold: Lake, rules: AlertRules, *, begin_us: int, end_us: int, every_us: int) -> Heard:
-    """What rules of alerts would have told from `begin_us` to `end_us`, looking at ticks of
+    """What rules of alerts would have sent from `begin_us` to `end_us`, looking at ticks of
     `every_us`. LakeError for gold that cannot be read."""
     moment = last_complete(gold)
     if moment is None:

@@ -48,7 +48,7 @@ class Told:
         return self.group == incident.group and self._may_concern(incident)
 
     def is_needed_at(self, incident: Incident) -> bool:
-        """May it be told because of the incident?"""
+        """Whether it may be reported because of the incident."""
         if self.is_alert and not self.group:
             return self._may_concern(incident)
         return self.speaks_of(incident)
@@ -67,7 +67,7 @@ class Told:
 
 @dataclass(slots=True)
 class Heard:
-    """What rules of alerts told."""
+    """What rules of alerts reported."""
 
     reported: list[Told] = field(default_factory=list)
     """From the notice that an alert fires until it fires no more."""
@@ -83,7 +83,7 @@ class Range:
     begin_us: int
     end_us: int
     grace_us: int
-    """So long after its end an incident may still be told: what it has left behind lasts."""
+    """How long after its end an incident may still be reported: what it leaves behind lasts."""
 
     def holds(self, moment_us: int) -> bool:
         """Does it begin in here?"""
@@ -102,7 +102,7 @@ class Finding:
     incident: Incident
     found: bool
     detected_after_us: int | None
-    """How long after its begin it was told; None when missed, and when it was told before."""
+    """How long after its begin it was reported; None when missed, and when reported before."""
 
 
 @dataclass(slots=True)
@@ -116,7 +116,7 @@ class Score:
 
     @property
     def found(self) -> int:
-        """Incidents that were told."""
+        """Incidents that were reported."""
         return sum(one.found for one in self.findings)
 
     @property
@@ -133,19 +133,19 @@ class Score:
 
     @property
     def detection_us_median(self) -> int | None:
-        """Half of the timed incidents were told within it; None when none was timed."""
+        """Half of the timed incidents were reported within it; None when none was timed."""
         timed = self.detections_us
         return round(median(timed)) if timed else None
 
     def notices_a_day(self, over: Range) -> float:
-        """How often somebody would have been told."""
+        """How many notices would have been sent."""
         return self.notices / over.days
 
 
 def add_group(
     score: Score, incidents: Sequence[Incident], findings: Sequence[Told], over: Range
 ) -> None:
-    """Count the incidents of one group, and what was told of it, into a score."""
+    """Count the incidents of one group, and the findings about it, into a score."""
     for incident in oldest_first(incidents):
         if over.holds(incident.begin_us):
             score.findings.append(_finding(incident, findings, over))
@@ -179,7 +179,7 @@ def _finding(incident: Incident, findings: Iterable[Told], over: Range) -> Findi
 
 
 def _explains(incident: Incident, one: Told, over: Range) -> bool:
-    """Is it told because of the incident?"""
+    """Whether it is reported because of the incident."""
     return _is_within(incident, one, over) and one.is_needed_at(incident)
 
 
@@ -189,9 +189,9 @@ def _is_within(incident: Incident, one: Told, over: Range) -> bool:
 
 
 def _notices(findings: Iterable[Told]) -> Iterator[list[Told]]:
-    """Per time in which anything of a group is told, what it begins with.
+    """Per time in which anything of a group is reported, what it begins with.
 
-    What begins at the end of another goes on with it: nobody is told that it is over.
+    What begins at the end of another goes on with it: no notice says that it is over.
     """
     begun: list[Told] = []
     until_us: int | None = None

@@ -13,7 +13,7 @@
     of = "thresholds"       # lag_max, for_s
 
     [[rules]]
-    of = "alerts"           # files, routing: rules of alerts, and who is told; else those shipped
+    of = "alerts"           # files, routing: rules of alerts and their routes; else those shipped
 
 A file with [[rule]] is one of alert rules, and is tried as such.
 

@@ -50,7 +50,7 @@ _OPTIONAL: Final = ("cluster", "topic", "queue_id")
 
 @dataclass(frozen=True, slots=True)
 class Incident:
-    """Something that a rule set should tell."""
+    """Something that a rule set should report."""
 
     begin_us: int
     end_us: int

@@ -108,7 +108,7 @@ def verdicts_of_others(
     *,
     facts_from_us: int,
 ) -> dict[str, list[Told]]:
-    """What rule sets of others tell of a batch, by the names they are given with."""
+    """What rule sets of others report of a batch, by the names they are given with."""
     if not rules:
         return {}
     during = (facts_from_us, ticks.end_us)
@@ -133,14 +133,14 @@ def verdicts_of_others(
 
 
 def verdicts_of_ours(gold: Lake, batch: Batch, begin_us: int, end_us: int) -> list[Told]:
-    """What gold tells of a batch, from a look back before the range on, up to its end."""
+    """What gold reports of a batch, from a look back before the range on, up to its end."""
     moment = last_complete(gold)
     if moment is None:
         raise LakeError(f"no cycle of {gold.root} is complete yet: there is no gold to look at")
     windows = GOLD["stalled_windows"]
     sql = (
         'SELECT cluster, broker, "group", topic, queue_id, min(observed_at) AS begun,'  # noqa: S608
-        " max(CASE WHEN state = 'CLOSED' THEN observed_at END) AS ended FROM told"
+        " max(CASE WHEN state = 'CLOSED' THEN observed_at END) AS ended FROM windows"
         f" WHERE {moment.condition(windows)} AND observed_at <= {sql_moment(end_us)}"
         f' AND {batch.condition} GROUP BY cluster, broker, "group", topic, queue_id, window_id'
     )
@@ -155,13 +155,13 @@ def verdicts_of_ours(gold: Lake, batch: Batch, begin_us: int, end_us: int) -> li
             row["broker"],
             row["queue_id"],
         )
-        for row in sql_over({"told": gold.table(address)}, sql, what=address).to_pylist()
+        for row in sql_over({"windows": gold.table(address)}, sql, what=address).to_pylist()
     ]
     return [*found, *_group_states(gold, batch, begin_us, end_us)]
 
 
 def judged_to_us(gold: Lake) -> int | None:
-    """Up to when a lake's gold tells anything; None without a complete cycle."""
+    """Up to when a lake's gold reports anything; None without a complete cycle."""
     moment = last_complete(gold)
     judged_to = None if moment is None else moment.judged_to
     return None if judged_to is None else micros(judged_to)
@@ -239,8 +239,8 @@ def _batch(groups: Sequence[Group], topics: Mapping[Group, set[str]]) -> Batch:
 
 
 def _first_commits(rows: Iterable[Mapping[str, Any]]) -> dict[Queue, list[Observation]]:
-    """Where each group stood when it was first told of in the range: a commit from long before it,
-    which whoever polls offsets knows. Burrow hears of commits alone.
+    """Where each group stood when it was first reported in the range: a commit from long before it,
+    which whoever polls offsets knows. Burrow sees commits alone.
     """
     first: dict[Queue, Mapping[str, Any]] = {}
     for row in rows:

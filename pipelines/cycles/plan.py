@@ -345,7 +345,7 @@ def _last_done_record(records: Sequence[dict[str, Any]]) -> dict[str, Any] | Non
 
 def _not_ours(lake: Lake) -> LakeError:
     return LakeError(
-        f"{lake.state(PLANS)} tells of no cycle that is done, and not how its run was begun: move "
+        f"{lake.state(PLANS)} names no cycle that is done, and not how its run was begun: move "
         f"{lake.root}/{GOLD_FOLDER} and {lake.root}/{STATE_FOLDER} away, and gold is computed anew "
         "from bronze"
     )

@@ -62,7 +62,7 @@ def require(source: Lake, target: Lake, *, from_us: int, to: int | Sequence[Cut]
     is_before = isinstance(to, int) and first_us is not None and to < first_us
     if first_us is None or from_us > last_us or is_before:
         reach = "" if first_us is None else f": it reaches from {_utc(first_us)} to {_utc(last_us)}"
-        raise LakeError(f"nothing was shipped in that range{reach} (bronze/shipments tells)")
+        raise LakeError(f"nothing was shipped in that range{reach} (see bronze/shipments)")
     if target.exists(target.state(PLANS)):
         raise LakeError(f"{target.root} has been computed before: name an empty place for a replay")
 

@@ -73,7 +73,7 @@ def lab_command(*, port: int, browser: bool, notebooks: Path = NOTEBOOKS) -> lis
         f"--ServerApp.port={port}",
         f"--ServerApp.open_browser={browser}",
         f"--MultiKernelManager.default_kernel_name={KERNEL}",
-        # In a container everybody is root; Jupyter refuses that unless told.
+        # In a container everybody is root; Jupyter refuses that unless allowed.
         *(["--allow-root"] if os.geteuid() == 0 else []),
     ]
 

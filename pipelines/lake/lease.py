@@ -413,7 +413,7 @@ def _read_all(descriptor: int) -> bytes:
 
 def _refusal(address: str, role: str, content: bytes) -> LeaseHeld:
     other = Holder.parse(content)
-    who = "somebody who did not tell a name" if other is None else str(other)
+    who = "somebody who gave no name" if other is None else str(other)
     return LeaseHeld(
         f"one {role} a lake: {who}, is at work there ({address}); stop it first, or wait "
         f"{STALE_AFTER_S:.0f} s if it is gone"

@@ -84,7 +84,7 @@ def launch(operation_id: str, address: str | None) -> None:
 
 def found(database: Database, operation_id: str, *, now_us: int | None = None) -> Operation | None:
     """How it stands; None when it is unknown, or forgotten. `now_us`: by the database's clock,
-    which is asked when it is not told.
+    which is asked when it is not given.
     """
     now_us = now_us or database_ms(database) * 1000
     one = operations.operation(database, operation_id, now_us=now_us)

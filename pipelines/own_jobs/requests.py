@@ -94,7 +94,7 @@ def _jobs(desk: Desk) -> Iterator[Job]:
 
 
 def parameters_for(name: str, *, newest: bool) -> str:
-    """What a run is told that makes a report again. ConfigError for what names none."""
+    """The parameters of a run that makes a report again. ConfigError for what names none."""
     if name_of(name) is None:
         raise ConfigError("report", name[:64], "the name of a run of a report")
     return f"again={name} newest=yes" if newest else f"again={name}"

@@ -180,7 +180,7 @@ REPORTS: Final = GoldTable(
         must("groups", INT, "groups in it"),
         must("missed", INT, "of these, groups that missed their objective"),
         must("unclear", INT, "of these, groups of which too little is known"),
-        must("revised", STRING, "what it tells otherwise than the run before; else empty"),
+        must("revised", STRING, "how it differs from the run before; else empty"),
         must("no_paper", STRING, "why there is no PDF; empty: there is one"),
         must("made_at", TIMESTAMP, "clock of the process that made it"),
         must("took_ms", LONG, "how long that took, ms"),

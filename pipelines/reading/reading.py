@@ -289,10 +289,10 @@ class Reading:
         emitter, since, until."""
         columns = ("emitter", "event_time", "event_time_to")
         sql = (
-            'SELECT emitter, told_before AS "event_time", event_time_to FROM (SELECT emitter,'  # noqa: S608
+            'SELECT emitter, known_before AS "event_time", event_time_to FROM (SELECT emitter,'  # noqa: S608
             " event_time_to, lag(event_time_to) OVER (PARTITION BY emitter ORDER BY seq)"
-            f" AS told_before FROM shipments WHERE {self.moment.fact_condition(since=start)}"
-            f" AND event_time <= {sql_time(end)}) WHERE event_time_to > told_before"
+            f" AS known_before FROM shipments WHERE {self.moment.fact_condition(since=start)}"
+            f" AND event_time <= {sql_time(end)}) WHERE event_time_to > known_before"
             f" + {self._allowed_silence()}"
         )
         return self.ask(sql, "shipments", columns=columns).select(

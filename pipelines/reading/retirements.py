@@ -32,7 +32,7 @@ RETIREMENTS: Final = "retirements"
 COLUMNS: Final = (
     must("emitter", STRING, "who is gone: cluster/broker/broker_id"),
     must("retired_at", TIMESTAMP, "when that was said, by the clock of who said it"),
-    must("judged_to", TIMESTAMP, "how far the emitter had told by then"),
+    must("judged_to", TIMESTAMP, "how far the emitter had reported by then"),
     must("retired_by", STRING, "who said it"),
     Column("reason", STRING, "why, in words; null when none was given"),
 )
@@ -69,7 +69,7 @@ def retire(lake: Lake, emitter: str, *, by: str, reason: str | None, now: dateti
         known = ", ".join(sorted(horizons)) or "none"
         raise ConfigError("emitter", emitter, f"one that {lake.root} has facts of: {known}")
     if now - judged_to < timedelta(microseconds=SILENCE_US):
-        wanted = f"one that reports no more; it has told up to {judged_to:%H:%M:%S} UTC: stop it"
+        wanted = f"one that reports no more; it did up to {judged_to:%H:%M:%S} UTC: stop it"
         raise ConfigError("emitter", emitter, wanted)
     row: dict[str, Any] = {
         "emitter": emitter,

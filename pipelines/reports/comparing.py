@@ -109,6 +109,6 @@ def revised(before: Numbers, after: Numbers, number: int) -> str:
     is_earlier = before.run_id == after.run_id and after.cycle < before.cycle
     why = "What had not come by then" if is_earlier else "What came later"
     return (
-        f"Revised: run {number - 1} of this report was told at cycle {before.cycle}, this one at "
+        f"Revised: run {number - 1} of this report was made at cycle {before.cycle}, this one at "
         f"cycle {after.cycle}. {why} changed {plural(len(found), 'figure')}{about}."
     )

@@ -27,7 +27,7 @@ from pipelines.reports.gathering import Gathered
 from pipelines.reports.windows import Window
 
 ABSENT, WITHIN, UNKNOWN, BEHIND = range(4)
-"""In the order in which one outweighs another where several brokers tell of a group."""
+"""In the order in which one outweighs another where several brokers report a group."""
 LETTERS: Final = "-w?b"
 """Of these, in texts."""
 BUCKETS_MAX: Final = 96
@@ -125,7 +125,7 @@ def _course(
 
 
 def _mark_unknown(course: Course, grid: _Grid, begin: datetime, end: datetime | None) -> None:
-    """Nothing is known of it in a span; what it was told to be before says nothing."""
+    """Nothing is known of it in a span; earlier reports say nothing about it."""
     span = grid.range_of(begin, end)
     course.states[span] = UNKNOWN
     course.behind_ms[span] = NOTHING
@@ -144,7 +144,7 @@ def _mark_gaps(course: Course, grid: _Grid, known_from: datetime | None) -> None
     if known_from is not None:
         before = grid.range_of(known_from, None).start
         course.is_part[:before] = True
-        course.states[:before] = UNKNOWN  # Gold begins later: of what was before it tells nothing.
+        course.states[:before] = UNKNOWN  # Gold begins later: what was before it is unknown.
 
 
 def _together(one: Course, other: Course) -> Course:

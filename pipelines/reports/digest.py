@@ -121,8 +121,8 @@ def counted(
 def post_digest(
     lake: Lake, found: Digest, to: Sequence[str], change: Change, *, database: Database
 ) -> int:
-    """Have it sent by somebody; how many receivers had not been told of it yet. The audit has it in
-    the same transaction."""
+    """Post it in somebody's name; returns how many receivers had not been sent it yet. The audit
+    has it in the same transaction."""
     labels = {"from": found.begin, "to": found.end}
     end_us = micros(datetime.fromisoformat(found.end))
     alert = Alert(
@@ -161,6 +161,6 @@ def post_digest(
         )
     with database.writing() as connection:
         new = add_notices(connection, lake.root, notices, now_us=change.now_ms * 1_000)
-        detail = f"to {', '.join(to)}; {new} of {len(to)} had not been told of it"
+        detail = f"to {', '.join(to)}; {new} of {len(to)} had not been sent it"
         note(connection, change, "send", f"digest:{found.begin}/{found.end}", detail=detail)
     return new

@@ -42,11 +42,11 @@ TABLES: Final = (
 CONF: Final = {
     # A dozen queries are each run once: compiling them well costs more than they do.
     "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
-    # What a query cannot read is told in one sentence; Spark would print its report besides.
+    # What a query cannot read is reported in one sentence; Spark would print its report besides.
     "spark.log.level": "OFF",
 }
 INTERVALS_MAX: Final = 200_000
-"""Intervals of one kind in two periods; more are cut, the shortest first, and that is told."""
+"""Intervals of one kind in two periods; of more the shortest are cut, and the report says so."""
 _FATES: Final = ("dead_lettered", "redriven", "discarded", "expired")
 _QUEUE: Final = "emitter, cluster, broker, `group`, topic, queue_id"
 
@@ -79,14 +79,14 @@ class Gathered:
     shipped: pl.DataFrame
     """is_now, emitter, rows_expected, rows_found, rows_distinct."""
     reached: pl.DataFrame
-    """emitter, judged_to, polled_each_ms: how often it asks a broker that it watches from outside;
-    null: it tells of itself, or has not said."""
+    """emitter, judged_to, polled_each_ms: how often it polls a broker that it watches from outside;
+    null: it reports itself, or has not said."""
     results: pl.DataFrame
     """dq_results of runs that judged a moment of the window."""
     failures: pl.DataFrame
     """dq_failures of these runs."""
     known_from: datetime | None
-    """From when on gold tells of lag, in these two periods; None: of no moment."""
+    """The moment from which gold has lag, in these two periods; None: it has none."""
     checks_from: date | None = None
     """The oldest day of which outcomes of checks are there; None: there are none."""
 
@@ -133,7 +133,7 @@ def gather(
 def _known_from(
     ask: Callable[[str], pl.DataFrame], tables: OpenTables, window: Window
 ) -> datetime | None:
-    """From when on gold tells of lag, looked for from the day on in which the period before begins:
+    """The moment from which gold has lag, searched from the day on which the period before begins:
     what was known of earlier days changes nothing, and goes with retention."""
     begin = window.before.begin
     found = []
@@ -210,7 +210,7 @@ def _spark_type(column_type: Any) -> str:
 
 
 def _slots(window: Window, moment: Moment) -> str:
-    """Lag of groups by slots: what was told in each, and what holds on from those before."""
+    """Lag of groups by slots: what was reported in each, and what holds on from those before."""
     span = window.slot_s
     first, last = micros(window.before.begin) // SECOND_US // span, _slot_of(window.end, span)
     held_slots = -(-LOOK_BACK_US // SECOND_US // span)
@@ -220,7 +220,7 @@ def _slots(window: Window, moment: Moment) -> str:
     between = f"observed_at > {_at(since)} AND observed_at <= {_at(window.end)}"
     between += f" AND observed_date >= DATE '{since:%Y-%m-%d}'"
     return f"""
-WITH told AS (
+WITH reported AS (
   SELECT {_QUEUE}, {slot_of} AS slot, time_lag_ms_max AS behind_max, time_lag_ms_last AS behind,
          lag_last AS lag, unix_millis(last_at) AS last_ms, unknown_reason AS why, false AS is_end
   FROM consumer_lag_rollups WHERE span_s = {span} AND {between}
@@ -237,12 +237,12 @@ WITH told AS (
   GROUP BY {_QUEUE}, {slot_of}
   UNION ALL
   SELECT {_QUEUE}, {slot_of}, NULL, NULL, NULL, NULL, NULL, true FROM ended_queues WHERE {between}
-), next_told AS (
-  SELECT *, lead(slot) OVER (PARTITION BY {_QUEUE} ORDER BY slot, is_end) AS next_slot FROM told
+), next_reported AS (
+  SELECT *, lead(slot) OVER (PARTITION BY {_QUEUE} ORDER BY slot, is_end) AS next_slot FROM reported
 ), holding AS (
   SELECT *, explode(sequence(slot, greatest(slot,
       least(coalesce(next_slot - 1, slot + {held_slots}), slot + {held_slots}, {last})))) AS at_slot
-  FROM next_told WHERE NOT is_end
+  FROM next_reported WHERE NOT is_end
 ), queues AS (
   SELECT emitter, cluster, `group`, at_slot,
     CASE WHEN behind IS NULL THEN NULL
@@ -310,7 +310,7 @@ GROUP BY 1, 2, 3, 4, 5 ORDER BY 1, 2, 3, 4, 5"""  # noqa: S608
 
 
 def _fates(edges: tuple[datetime, datetime, datetime]) -> str:
-    """Totals at each edge, of each group and topic of origin; null before the first that was told.
+    """Totals at each edge, of each group and topic of origin; null before the first report.
 
     A column each: of a struct whose parts are never null Arrow takes no null.
     """
@@ -357,7 +357,7 @@ FROM emitter_health WHERE {_between(begin, end)} GROUP BY 1, 2 ORDER BY 1, 2""" 
 
 
 def _results(window: Window, cut: Cut) -> str:
-    """Runs of checks that had ended when the cut was told, and judged a moment of the window."""
+    """Runs of checks that had ended when the cut was taken, and judged a moment of the window."""
     judged = f"(judged_from IS NULL OR judged_from < {_at(window.end)})"
     return f"""
 SELECT * FROM dq_results WHERE coalesce(kept_at, started_at) <= {spark_time(cut.told_at_us)}

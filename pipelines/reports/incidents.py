@@ -160,7 +160,7 @@ def dead_letters(gathered: Gathered, *, before_is_known: bool) -> tuple[DeadLett
             continue
         reasons: Counter[str] = Counter()
         for row in rows:
-            reasons[row["reason"] or "not told"] += row["letters"]
+            reasons[row["reason"] or "not reported"] += row["letters"]
         common = min(reasons, key=lambda one: (-reasons[one], one)) if reasons else ""
         redriven, discarded, expired, waiting = fate
         found.append(

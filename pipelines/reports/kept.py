@@ -74,7 +74,7 @@ class ReportRun:
     missed: int
     unclear: int
     revised: str
-    """What it tells otherwise than the run before it; empty: it is the first one, or the same."""
+    """How it differs from the run before it; empty: it is the first one, or the same."""
     no_paper: str
     """Why there is no PDF; empty: there is one."""
     made_at: datetime

@@ -21,7 +21,7 @@ from pipelines.reports.numbers import (
 from pipelines.sentences import periods
 
 CHANGE_PERCENT: Final = 1.0
-"""By so many points the share of time within an objective must differ to be told."""
+"""Points by which the share of time within an objective must differ to be shown."""
 NEWS_MAX: Final = 60
 _MORE: Final = 2
 """As many times as before, or new."""

@@ -31,14 +31,14 @@ class Report:
 
     numbers: Numbers
     revised: str
-    """What they tell otherwise than the run before; empty: nothing."""
+    """How they differ from the run before; empty: they do not."""
     rebuilt: str = ""
     """That they are not counted from gold; empty: they are."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """The notebook's parameters, as JSON carries them; empty texts: not told."""
+    """The notebook's parameters, as JSON carries them; empty texts: not given."""
 
     lake: str
     period: str
@@ -93,8 +93,8 @@ def rebuilt_from(kept_at: str) -> str:
     """The sentence that says that numbers are not counted anew."""
     moment = datetime.fromisoformat(kept_at).astimezone(UTC)
     return (
-        f"Rebuilt from the numbers kept on {moment:%d %B %Y %H:%M} UTC: gold does not tell any "
-        "more what it told at this cut. Objectives are those of then."
+        f"Rebuilt from the numbers kept on {moment:%d %B %Y %H:%M} UTC: gold no longer holds what "
+        "it held at this cut. Objectives are those of then."
     )
 
 

@@ -56,7 +56,7 @@ class GroupFigures:
     end_ms: int | None
     """In the last slot of which something is known."""
     state: str
-    """The last that was told; UNKNOWN when nothing is known of the end."""
+    """The last report; UNKNOWN when nothing is known of the end."""
     stalls: int
     stood_s: int
     """Of its queues together."""
@@ -106,7 +106,7 @@ class DuplicateCause:
     predicted: int
     """At most, of those that came out: confirmed or passed."""
     certain: int | None
-    """Of these, known to be finished before: at least as many were to come again; None: not told"""
+    """Of these, known to be finished before: at least as many were to come again; None: unknown"""
     redelivered: int
     confirmed: int
     passed: int
@@ -130,7 +130,7 @@ class DeadLetters:
     reason: str
     """Of most of them."""
     redriven: int | None
-    """In the period, as the next two; None: totals began anew, or were not told."""
+    """In the period, as the next two; None: totals began anew, or were not reported."""
     discarded: int | None
     expired: int | None
     waiting: int | None
@@ -160,8 +160,8 @@ class Emitter:
     judged_to_us: int
     reaches_end: bool
     polled_each_ms: int | None = None
-    """How often it asks a broker that it watches from outside; None: it tells of itself, or has
-    not said."""
+    """How often it polls a broker that it watches from outside; None: it reports itself, or has not
+    said."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,7 +213,7 @@ class Numbers:
     emitters: tuple[Emitter, ...]
     checks: tuple[Check, ...]
     violations: int | None
-    """Broken laws of offsets; None: not told."""
+    """Broken laws of offsets; None: not reported."""
     unaccounted: int | None
     news: tuple[News, ...]
 

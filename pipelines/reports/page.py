@@ -37,9 +37,9 @@ from pipelines.sentences import periods
 from pipelines.sentences.emitters import polled
 
 ROWS_MAX: Final = 80
-"""Groups with a row of their own; of the others the page tells the names."""
+"""Groups with a row of their own; of the others the page has the names."""
 QUIET_ROWS: Final = 10
-"""Groups with a row when none has anything to tell: those that came nearest to it."""
+"""Groups with a row when none has anything to show: those that came nearest to it."""
 NEWS_SHOWN: Final = 6
 """Of a kind; the others are in the numbers."""
 _MARKS: Final = {Verdict.MISSED: "■", Verdict.UNCLEAR: "?", Verdict.KEPT: "✓"}
@@ -92,7 +92,7 @@ def _known(numbers: Numbers) -> str:
 
 
 def observed_clusters(numbers: Numbers) -> Iterable[str]:
-    """A sentence for each cluster that is watched from outside: what is told of it was polled."""
+    """A sentence for each cluster that is watched from outside: its figures were polled."""
     periods: dict[str, list[int | None]] = {}
     for one in numbers.emitters:
         if is_observer(one.emitter):
@@ -230,7 +230,7 @@ def others(numbers: Numbers, *, pages: str = "") -> str:
 
 
 def _with_rows(numbers: Numbers) -> list[GroupFigures]:
-    """The groups that have something to tell; when none has, the first few."""
+    """The groups that have something to show; when none has, the first few."""
     listed = [one for one in numbers.groups if _has_something(one)]
     return listed[:ROWS_MAX] or list(numbers.groups)[:QUIET_ROWS]
 

@@ -69,19 +69,19 @@ def post(
     pages: str = "",
     database: Database,
 ) -> int:
-    """Have a run sent by somebody; how many receivers had not been told of it yet. The audit has it
-    in the same transaction."""
+    """Post a run in somebody's name; returns how many receivers had not been sent it yet. The audit
+    has it in the same transaction."""
     notices = _notices(shelf, run, to, pages)
     with database.writing() as connection:
         new = add_notices(connection, shelf.lake.root, notices, now_us=change.now_ms * 1_000)
-        detail = f"to {', '.join(to)}; {new} of {len(to)} had not been told of it"
+        detail = f"to {', '.join(to)}; {new} of {len(to)} had not been sent it"
         note(connection, change, "send", f"report:{run.name}", detail=detail)
     return new
 
 
 def was_posted(shelf: Shelf, run: ReportRun, receiver: str, *, database: Database) -> bool:
-    """Has a receiver been told of this run, or is he about to be? Old notices are forgotten, so a
-    no is none for ever."""
+    """Whether a receiver was sent this run, or is about to be. Old notices are forgotten, so a no
+    does not hold for ever."""
     wanted = sa.select(notices.c.seq).where(
         notices.c.lake == shelf.lake.root, notices.c.notice_id == _notice_id(run, receiver)
     )
@@ -106,7 +106,7 @@ def _notice_id(run: ReportRun, receiver: str) -> str:
 def notice_of(
     run: ReportRun, numbers: Numbers | None, receiver: str, *, page: Path, pages: str = ""
 ) -> Notice:
-    """What a receiver is told of a run."""
+    """What a receiver is sent of a run."""
     labels = {"report": run.name}
     texts = {"summary": run.headline, "description": _news(run, numbers)}
     if numbers is not None and (observed := " ".join(observed_clusters(numbers))):

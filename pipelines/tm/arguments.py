@@ -298,8 +298,8 @@ def the_message(given: str) -> str:
 
 
 def require_kept(tables: OpenTables, at: datetime, end: str) -> None:
-    """LakeError when the states of that day are not kept any more: no answer would be told from
-    there being nothing."""
+    """LakeError when the states of that day are gone: an answer would look as if there was
+    nothing."""
     for name in STATE_KEYS:
         oldest = tables.oldest_day(name)
         if oldest is not None and at.date() < oldest:

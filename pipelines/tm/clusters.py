@@ -137,7 +137,7 @@ def _lines(rows: pl.DataFrame) -> list[tuple[str, str]]:
 
 
 def as_result(answer: Answer) -> Result:
-    """An answer as a reader gets it: with how far was judged, and whether that was told anew."""
+    """An answer as a reader gets it: how far was judged, and whether it was revised since."""
     reading = answer.reading
     moment, revision = reading.moment, reading.revision
     judged_to = moment.judged_to

@@ -40,7 +40,7 @@ def timeline(reading: Reading, asked: Asked, *, lag: pl.DataFrame | None = None)
     if lag is None:
         lag = _lag(reading, asked)
     span = _span(asked, lag)
-    # What was told before the range may hold into it.
+    # What was reported before the range may hold into it.
     earlier = reading.rows(
         "consumer_lag",
         *asked.place,

@@ -192,7 +192,7 @@ class LakeHandle:
         cluster: str | None = None,
         as_of: When | Cycle | None = None,
     ) -> Result:
-        """Why groups are behind: every cause that held at the newest tick at which it was told."""
+        """Why groups are behind: every cause that held at the newest tick with one."""
 
         def answer(reading: Reading, name: str | None) -> Answer:
             asked = asked_of(reading, group=name)

@@ -40,7 +40,7 @@ Row = dict[str, Any]
 
 
 def of_message(reading: Reading, message_id: str) -> pl.DataFrame:
-    """Everything the lake was told about a message, oldest first."""
+    """Everything the lake knows about a message, oldest first."""
     if not message_id.strip():
         raise ConfigError("message_id", message_id, "the id of a message")
     is_it = f"message_id IN ({the_message(message_id)})"
@@ -71,7 +71,7 @@ def _heads(reading: Reading, message_id: str) -> pl.DataFrame:
 
 
 def _places(steps: pl.DataFrame) -> list[list[str]]:
-    """SQL conditions: the ranges in which the message lay, once for each place it was told of."""
+    """SQL conditions: the ranges in which the message lay, once for each place it was seen in."""
     known = steps.drop_nulls(["origin_topic", "origin_queue_id", "origin_offset"])
     places = known.select("broker", "origin_topic", "origin_queue_id", "origin_offset").unique(
         maintain_order=True
@@ -189,6 +189,6 @@ def _frame(rows: Iterable[Row]) -> pl.DataFrame:
 
 
 def _with_new_stack(revisions: pl.DataFrame) -> pl.DataFrame:
-    """Those that tell another stack than the one before."""
+    """Those that show another stack than the one before."""
     stacks = revisions.sort("revision").filter(pl.col("stack").is_not_null())
     return stacks.filter(pl.col("stack").ne_missing(pl.col("stack").shift(1)))

@@ -160,7 +160,7 @@ def retire(
 
     by = f"{getpass.getuser()}@{socket.gethostname()}"
     write(Lake.at(lake), emitter, by=by, reason=reason, now=datetime.now(UTC))
-    typer.echo(f"{emitter} is retired; if it tells anything more, it is there again")
+    typer.echo(f"{emitter} is retired; if it reports anything more, it is there again")
 
 
 def _preview_lines(home: Lake, upkeep: Upkeep) -> list[str]:

@@ -175,7 +175,7 @@ def _rows(
         except (pa.ArrowException, OSError) as error:
             raise LakeError(f"{address}/{source.path} cannot be read ({error})") from error
         if parts[-1].num_rows != source.rows:
-            raise LakeError(f"{address}/{source.path} has not the rows that the log tells")
+            raise LakeError(f"{address}/{source.path} has not the rows that the log names")
     rows = pa.concat_tables(parts)
     order = [(name, "ascending") for name in ORDER if name in schema.names]
     return rows.sort_by(order) if order else rows

@@ -60,7 +60,7 @@ def _figures(facts: TableFacts, now: datetime) -> list[str]:
         str(sum(today)),
         str(sum(size < TIERS_BYTES[0] for size in sizes)),
         readable_bytes(sum(sizes)),
-        f"{sum(known):,}" if len(known) == len(rows) else "not told",
+        f"{sum(known):,}" if len(known) == len(rows) else "unknown",
         f"{days[0]} to {days[-1]}" if days else "",
     ]
 

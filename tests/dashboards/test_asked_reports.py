@@ -234,7 +234,7 @@ def test_a_report_is_sent_to_each_receiver_once_with_a_link_to_its_page(world: W
     assert f"https://t.example/reports/{run.name}" in str(body)
     noted = audit_of(world.database, f"report:{run.name}")
     assert [(one.author, one.action) for one in noted] == [("cy", "send"), ("cy", "send")]
-    assert noted[1].detail == "to team; 1 of 1 had not been told of it"
+    assert noted[1].detail == "to team; 1 of 1 had not been sent it"
 
 
 def test_a_receiver_that_wakes_people_is_not_offered(world: World) -> None:

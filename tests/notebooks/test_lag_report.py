@@ -129,7 +129,7 @@ def test_the_same_cut_gives_the_same_numbers_and_late_data_is_marked(
     assert [one.expectation for one in shelf.numbers(again).checks if one.failed_runs]
     newest, _ = make(shelf, Wish(WINDOW, From.NEWEST, objectives=wish.objectives))
     assert newest.digest != made.digest
-    assert newest.revised.startswith("Revised: run 2 of this report was told at cycle 1")
+    assert newest.revised.startswith("Revised: run 2 of this report was made at cycle 1")
     assert newest.revised in shelf.file(newest, PAGE_FILE).read_text(encoding="utf-8")
     late = next(one for one in shelf.numbers(newest).groups if one.group == "late")
     assert late.verdict is Verdict.MISSED

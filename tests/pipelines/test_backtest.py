@@ -249,7 +249,7 @@ def test_an_empty_file_of_incidents_is_said_to_be_empty(lake: Path, tmp_path: Pa
     words = ["ours", "--lake", str(lake), *RANGE, "--truth", str(truth)]
     done = CliRunner().invoke(app, words)
     assert done.exit_code == 0
-    assert f"no incident is told in {truth}" in done.stderr
+    assert f"no incident is named in {truth}" in done.stderr
 
 
 def test_a_range_ends_where_gold_ends(lake: Path) -> None:

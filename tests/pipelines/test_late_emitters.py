@@ -132,7 +132,7 @@ def test_a_moment_that_a_late_emitter_told_of_is_revised_and_says_so(lake: Path)
     now = handle.stalls(as_of=at(100))
     assert now.df["broker"].to_list() == ["broker-b"]
     assert now.revised_at is not None
-    assert f"Revised at cycle {now.revised_at}: {B} has told late; as_of=" in now.verdict
+    assert f"Revised at cycle {now.revised_at}: {B} has reported late; as_of=" in now.verdict
     assert the_cycle_that_knew(handle, 100) < now.revised_at
 
 

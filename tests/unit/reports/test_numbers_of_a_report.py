@@ -302,7 +302,7 @@ def test_numbers_are_read_as_they_were_written_and_the_cut_does_not_change_their
 def test_a_re_run_says_what_late_data_has_changed() -> None:
     first = numbers(gathered(course("orders", [5] * 60), course("mail", [1] * 60)))
     late = numbers(gathered(course("orders", [5] * 50 + [90] * 10), course("mail", [1] * 60)))
-    assert revised(first, late, 2).startswith("Revised: run 1 of this report was told at cycle 7")
+    assert revised(first, late, 2).startswith("Revised: run 1 of this report was made at cycle 7")
     changed = {one.figure for one in differences(first, late)}
     assert {"behind_s", "within_s", "verdict", "worst_ms"} <= changed
     assert {one.about for one in differences(first, late)} == {"Prod / orders"}

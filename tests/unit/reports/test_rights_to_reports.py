@@ -110,7 +110,7 @@ def test_without_an_administrator_whoever_has_the_database_changes_reports_and_i
     assert (world.waiting, world.has_page) == (2, False)
     tidied, sent = world.noted()
     assert (sent.author, sent.action, sent.subject) == (user_name(), "send", f"report:{RUN.name}")
-    assert sent.detail == "to team; 1 of 1 had not been told of it"
+    assert sent.detail == "to team; 1 of 1 had not been sent it"
     assert (tidied.author, tidied.action, tidied.subject) == (user_name(), "tidy", "reports")
     assert tidied.detail == f"files of {RUN.name}, of {world.shelf.lake.root}"
     assert [one.action for one in audit_of(world.database)] == ["send", "tidy", "send"]
