@@ -51,6 +51,11 @@ class CheckedRecords:
         """Read from `position` on, where a record begins."""
         self.position, self._damage = position, None
 
+    def cut(self, end_offset: int) -> None:
+        """The log ends at `end_offset`: what follows there is read anew."""
+        if self.position > end_offset:
+            self.begin(end_offset)
+
     def some(
         self, limit: int, delay_levels_ms: Sequence[int], *, bytes_max: int, keys_max: int
     ) -> list[DispatchRequest]:

@@ -9,7 +9,7 @@ file becomes a blank (int32 length of the rest, int32 magic, then whatever) and 
 the next file.
 
 Invariant: min_offset <= flushed_offset <= committed_offset <= end_offset; bytes below end_offset
-never change; nobody reads at or beyond committed_offset; `append` either returns with the record
+never change, until a cut takes them away; nobody reads at or beyond committed_offset; `append` either returns with the record
 stored (readable and safe from SIGKILL, unless there is a pool), or raises with nothing visible.
 Absent on purpose: what a record means, when to flush, and gathering a turn's records into one
 write: `bench.store_paths` measures 1.2 us a record against 0.2 us, which is not worth having every
@@ -33,6 +33,7 @@ BLANK = Struct(">ii")
 BLANK_BYTES = BLANK.size
 
 SIZE_KEY = "mappedFileSizeCommitLog"
+NO_END = 1 << 63
 NO_DELAYS = (0,)
 """Delay levels for a look at a record that is not interested in when it is due."""
 
@@ -52,6 +53,8 @@ class CommitLog:
         """Everything before this byte is in the files: readable, and safe from SIGKILL."""
         self.end_offset = 0
         """First byte not yet taken; equal to committed_offset where there is no pool."""
+        self.visible_end = NO_END
+        """Nothing at or beyond this byte is dispatched or read, whatever the log holds."""
         self.waited_bytes_max = 0
         """The most that one move out of the pool has taken, since somebody last set this to 0."""
         self.folder_dirty = False
@@ -173,6 +176,7 @@ class CommitLog:
         if (
             physical_offset < self.min_offset
             or end > self.committed_offset
+            or end > self.visible_end
             or size_bytes <= 0
             or inside + size_bytes > self.file_size_bytes
         ):
@@ -263,6 +267,24 @@ class CommitLog:
         self.end_offset = self.committed_offset = end_offset
         self.flushed_offset = min(self.flushed_offset, end_offset)
         self.folder_dirty = True
+
+    def cut(self, end_offset: int) -> None:
+        """Let the log end at `end_offset`, for which its files were prepared; an entry ends there.
+        Views of what goes show what they showed.
+        """
+        assert self.committed_offset == self.end_offset, "bytes wait in the pool"
+        if self._current is not None:
+            self._current.unpin()
+            self._current = None
+        self.files.cut(end_offset)
+        self.folder_dirty = True
+        self.end_offset = self.committed_offset = end_offset
+        self.flushed_offset = min(self.flushed_offset, end_offset)
+        self.unchecked_to = min(self.unchecked_to, end_offset)
+        self.holes.cut(end_offset)
+        self._strangers = {start: None for start in self._strangers if start < end_offset}
+        if self.visible_end != NO_END:
+            self.visible_end = min(self.visible_end, end_offset)
 
     def set_min(self) -> None:
         """Follow the removal of files."""

@@ -408,21 +408,39 @@ class ConsumeQueue:
             return 0
         return self.truncate(self.first_reaching(physical_end))
 
-    def truncate(self, queue_offset: int) -> int:
-        """Make `queue_offset` the next one again; return how many units were dropped."""
-        self.write_out()
-        dropped = self.max_offset - queue_offset
+    def truncate(self, queue_offset: int, *, sync: bool = True) -> int:
+        """Make `queue_offset` the next one again; return how many units were dropped. Without
+        `sync` the next flush makes it last.
+        """
+        dropped, written = self.max_offset - queue_offset, self._written_offset
         assert dropped >= 0, f"cannot cut {self.directory} at {queue_offset}, beyond its end"
+        self.unsync_from(queue_offset)
+        del self._waiting[max(0, queue_offset - written) * UNIT_BYTES :]
         self.max_offset = queue_offset
         self.min_offset = min(self.min_offset, queue_offset)
-        self._files.remove_from(queue_offset * UNIT_BYTES)
-        self._files.wipe_from(queue_offset * UNIT_BYTES)
-        self.folder_dirty = True
-        self._dirty = [start for start in self._dirty if self._files.has(start)]
+        self.loaded_to = min(self.loaded_to, queue_offset)
+        if queue_offset < written:
+            self._cut_files(queue_offset * UNIT_BYTES, sync=sync)
         newest = self.unit(queue_offset - 1)
         self.end_physical = unit_end(newest) if newest else 0
         self.last_store_time_ms = None
         return dropped
+
+    def _cut_files(self, position: int, *, sync: bool) -> None:
+        self._files.remove_from(position)
+        self._files.wipe_from(position, sync=sync)
+        self.folder_dirty = True
+        self._dirty = [start for start in self._dirty if self._files.has(start)]
+        start = self._files.start_at(position)
+        if not sync and self._files.has(start) and start not in self._dirty:
+            self._dirty.append(start)
+
+    def unsync_from(self, queue_offset: int) -> None:
+        """No unit from `queue_offset` on counts as synced any more."""
+        if queue_offset < self.synced_offset:
+            newest = self.unit(queue_offset - 1)
+            self.synced_offset = queue_offset
+            self.synced_physical = unit_end(newest) if newest else 0
 
     def wipe_behind_end(self) -> None:
         """Zero whatever stands behind the last good unit, files behind it included."""

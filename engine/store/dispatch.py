@@ -107,6 +107,18 @@ class Dispatcher:
             self._announce(requests)
         return more
 
+    def cut(self, end_offset: int, stored_ms: int) -> None:
+        """The log ends at `end_offset`, behind a message stored at `stored_ms`: what lay behind is
+        not dispatched, what comes there is.
+        """
+        self.last_store_time_ms = min(self.last_store_time_ms, stored_ms)
+        while self._queued and self._queued[-1].physical_offset >= end_offset:
+            self._queued.pop()
+        self.position = min(self.position, end_offset)
+        self._filling.cut(end_offset)
+        if self._index is not None and self._index.filled_to is not None:
+            self._index.filled_to = min(self._index.filled_to, end_offset)
+
     def _next(self, limit: int) -> tuple[list[DispatchRequest], int, bool]:
         """Records of DISPATCH_BATCH_MAX keys or so that end at or before `limit`; also where the
         next one begins, and whether it ends there, too, as far as is known. Hot.

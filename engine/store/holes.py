@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from engine.foundation.limits import LOG_HOLES_KEPT_MAX
 
@@ -50,6 +50,12 @@ class Holes:
     def count(self) -> int:
         """How many there are, those that are not kept included."""
         return len(self._holes) + self.left_out
+
+    def cut(self, end: int) -> None:
+        """The log ends at `end` now: what is noted behind it counts no more."""
+        kept = [hole for hole in self._holes if hole.start < end]
+        self._holes = [replace(hole, end=min(hole.end, end)) for hole in kept]
+        del self._starts[len(kept) :]
 
     @property
     def size_bytes(self) -> int:

@@ -30,6 +30,7 @@ from engine.store.queue_table import QueueTable
 from engine.store.table_file import store_id_of
 from engine.store.tombstones import Tombstones
 from engine.store.topic_deletion import TopicDeletion
+from engine.store.truncation import Truncation
 from engine.store.upkeep.background import BackgroundTasks
 from engine.store.upkeep.checkpoint import CheckpointFile
 from engine.store.upkeep.dispatch_service import DispatchService
@@ -148,6 +149,21 @@ class StoreLifeCycle:
             flusher=self.flusher,
         )
 
+        self.truncation = Truncation(
+            self._disk,
+            observer,
+            log=log,
+            queues=queues,
+            index=index,
+            dispatcher=self.dispatcher,
+            dispatching=self.dispatching,
+            flusher=self.flusher,
+            committer=self.committer,
+            deletion=self.deletion,
+            retention=self.retention,
+            tombstones=self.tombstones,
+        )
+
     async def recover(self) -> None:
         """Recover what the last process left. Raises what `MessageStore.open` raises."""
         opening = Opening(
@@ -210,6 +226,7 @@ class StoreLifeCycle:
             queues=self.queues,
             dispatcher=self.dispatcher,
         )
+        self.truncation.on_cut.append(queue_scrub.cut)
         tasks.begin(queue_scrub.run(self.flusher.pause), "store queue scrub")
         if self.index is not None:
             scrub = IndexScrub(self._disk, self.index, self.flusher.pause)
@@ -228,6 +245,8 @@ class StoreLifeCycle:
             return f"the store stopped writing: {self.flusher.failure}; restart it on a sound disk"
         if self.closed:
             return "the store is closed"
+        if self.truncation.under_way:
+            return "the log is being cut; try again"
         return (
             f"the disk of {self.retention.fullest} is fuller than "
             f"{self._config.disk_warning_ratio:.0%}; writes resume when there is room"

@@ -20,10 +20,13 @@ from collections.abc import Callable
 
 from engine.foundation.errors import ConfigError, DiskFull, OffsetOutOfRange, StorageError
 from engine.foundation.limits import STORE_OPEN_FILES_MAX
+from engine.foundation.units import MIB
 from engine.runtime.disk import Disk, File
 
 MAKING = ".making"
-"""Suffix of a file that is being made ahead."""
+"""Suffix of a file that is being made ahead, or to take the place of another."""
+COPY_BYTES = 1 * MIB
+"""Copied at once."""
 
 
 class OpenFile:
@@ -296,7 +299,46 @@ class FileSequence:
             self.remove(start)
         return len(doomed)
 
-    def wipe_from(self, offset: int) -> None:
+    async def prepare_cut(self, offset: int) -> None:
+        """Copy what `cut` will leave of the file that `offset` lies in, beside the loop, and sync
+        it. Raises DiskFull, StorageError.
+        """
+        start, disk = self.start_at(offset), self.disk
+        if offset == start or not self.has(start):
+            return
+        source, path = self.open_file(start).pin(), self.path_of(start) + MAKING
+
+        def work() -> None:
+            copy = disk.open(path, create=True)
+            try:
+                copy.truncate(0)
+                self._fill(copy)
+                for at in range(0, offset - start, COPY_BYTES):
+                    part = source.file.pread(min(COPY_BYTES, offset - start - at), at)
+                    copy.pwrite(part, at)
+                copy.sync()
+            finally:
+                copy.close()
+
+        try:
+            await disk.off_loop(work)
+        except StorageError:
+            disk.remove(path)
+            raise
+        finally:
+            source.unpin()
+
+    def cut(self, offset: int) -> None:
+        """Let the files end at `offset`, for which `prepare_cut` was called. Whatever a crash
+        leaves of this is a shorter sequence; views of what goes show what they showed.
+        """
+        start = self.start_at(offset)
+        self.remove_from(offset if offset == start else start + self.file_size_bytes)
+        if offset != start and self.has(start):
+            self.close_file(start)
+            self.disk.rename(self.path_of(start) + MAKING, self.path_of(start))
+
+    def wipe_from(self, offset: int, *, sync: bool = True) -> None:
         """Zero the file that `offset` lies in from there to its end, and sync it.
 
         Left in place, stale bytes behind a truncation could line up with new records and come back
@@ -309,7 +351,8 @@ class FileSequence:
         entry.forget_view()
         entry.file.truncate(offset - start)
         self._fill(entry.file)
-        entry.file.sync()
+        if sync:
+            entry.file.sync()
 
     def close_file(self, start: int) -> None:
         """Close one file, if open."""

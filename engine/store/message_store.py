@@ -69,6 +69,7 @@ class MessageStore:
         self._flusher = life.flusher
         self._committer = life.committer
         self._deletion = life.deletion
+        self._truncation = life.truncation
         self.retention = life.retention
 
     @classmethod
@@ -116,9 +117,9 @@ class MessageStore:
     def writable(self) -> bool:
         """Would a put be tried?
 
-        False after a failed sync, while the disk is too full, after close.
+        False after a failed sync, while the disk is too full or the log is cut, after close.
         """
-        if self._flusher.failure is not None or self._life.closed:
+        if self._flusher.failure is not None or self._life.closed or self._truncation.under_way:
             return False
         return not self.retention.stop_writes
 
@@ -292,6 +293,20 @@ class MessageStore:
         """
         return await self._deletion.delete(topic, forget, readers)
 
+    async def truncate(self, end_offset: int) -> None:
+        """Cut the log at `end_offset`, the end of an entry, with queues and index, durably; see
+        `truncation`. From the call on nothing is put, and who waits for a sync learns that its
+        outcome is unknown.
+
+        Raises OffsetOutOfRange, WritesStopped, DiskFull: then nothing has changed. StorageError:
+        the store writes no more.
+        """
+        await self._truncation.to(end_offset)
+
+    def on_cut(self, callback: Callable[[int], None]) -> None:
+        """Have `callback` called with the log's new end, in the step in which it is cut there."""
+        self._truncation.on_cut.append(callback)
+
     def is_being_deleted(self, topic: str) -> bool:
         """Is nothing put into the topic, because its deletion has not ended?"""
         return topic in self._deletion.under_way
@@ -454,6 +469,20 @@ class MessageStore:
         return physical_offset < self._deleted.get(topic, 0)
 
     # ---- the log ----------------------------------------------------------------------------
+
+    @property
+    def visible_end(self) -> int:
+        """Nothing at or beyond this byte is dispatched, read or counted; beyond every log until
+        somebody sets it.
+        """
+        return self._log.visible_end
+
+    @visible_end.setter
+    def visible_end(self, offset: int) -> None:
+        seen_to = self._dispatcher.position
+        assert offset >= seen_to, f"{offset} hides what is seen, up to {seen_to}; cut the log"
+        self._log.visible_end = offset
+        self._dispatching.plan()
 
     @property
     def holes(self) -> Holes:

@@ -208,6 +208,15 @@ class QueueTable:
             queue.loaded_to = queue.max_offset
             queue.synced_offset, queue.synced_physical = queue.max_offset, queue.end_physical
 
+    def go_on_at(self, undispatched: Mapping[QueueKey, int]) -> None:
+        """After a cut, or a start: the next message of each queue comes behind its newest unit, and
+        behind those of its messages that have none yet.
+        """
+        for key in self._next_offsets:
+            queue = self._queues.get(key)
+            self._next_offsets[key] = 0 if queue is None else queue.max_offset
+        self._next_offsets.update(undispatched)
+
     def take_out(self, topic: str) -> list[ConsumeQueue]:
         """Forget the topic's queues, and return them to be deleted; a topic made again under the
         name begins at offset 0, and only when their files are gone.

@@ -59,7 +59,8 @@ class TopicDeletion:
         """Topics whose deletion has not ended: nothing is put into them meanwhile."""
         self._left: dict[str, _Left] = {}
         """Of topics whose tombstone is durable."""
-        self._one_at_a_time = asyncio.Lock()
+        self.one_at_a_time = asyncio.Lock()
+        """Whoever has it keeps topics from being deleted."""
 
     async def delete(
         self, topic: str, forget: Callable[[], Iterable[None]], readers: EarlierReaders = NO_READERS
@@ -76,13 +77,13 @@ class TopicDeletion:
 
     async def ended(self) -> None:
         """Wait for the deletions that were asked for."""
-        async with self._one_at_a_time:
+        async with self.one_at_a_time:
             pass
 
     async def _delete(
         self, topic: str, forget: Callable[[], Iterable[None]], readers: EarlierReaders
     ) -> int:
-        async with self._one_at_a_time:
+        async with self.one_at_a_time:
             if topic not in self._left:
                 await self._write_down(topic, readers)
                 self._left[topic] = _Left(self._queues.take_out(topic))

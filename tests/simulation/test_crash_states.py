@@ -15,8 +15,11 @@ import sys
 import pytest
 
 from tests.seeds import one_seed
+from tests.simulation.crash_states.cuts import CUTS
 from tests.simulation.crash_states.states import crash_states
 from tests.simulation.crash_states.workloads import WORKLOADS, Workload
+
+ALL = [*WORKLOADS, *CUTS]
 
 STATES = int(os.environ.get("TIDEMARK_CRASH_STATES", "3000"))
 SEED = one_seed()
@@ -25,9 +28,9 @@ STATES_PER_LIFE = 600
 
 
 @pytest.mark.timeout(3600 if "TIDEMARK_CRASH_STATES" in os.environ else 120)
-@pytest.mark.parametrize("workload", WORKLOADS, ids=lambda each: each.name)
+@pytest.mark.parametrize("workload", ALL, ids=lambda each: each.name)
 def test_recovery_keeps_what_was_promised_in_every_crash_state(workload: Workload) -> None:
-    wanted = STATES // len(WORKLOADS)
+    wanted = STATES // len(ALL)
     different = lives = 0
     while different < wanted and lives < LIVES_MAX:
         seed = f"{SEED}/{lives}"

@@ -333,17 +333,31 @@ class Index:
         return removed
 
     def truncate_to_log(self, physical_end: int) -> None:
-        """Forget the entries of messages at or behind `physical_end`."""
-        for file in list(self.files):
-            behind = file.index_count > 1 and file.end_physical >= physical_end
+        """Forget the entries of messages at or behind `physical_end`: newest first, so that what a
+        crash leaves lacks no key amid others.
+        """
+        for file in [each for each in reversed(self.files) if each.index_count > 1]:
+            if file.end_physical < physical_end:
+                return
             try:
-                keeps = not behind or IndexRepair(file).cut(physical_end)
+                if file.entry(1)[1] < physical_end:
+                    self._disk.sync_directory(self.directory)  # Those behind it are gone for good.
+                    self._cut(file, physical_end)
+                    return
             except DamagedIndex as error:
                 self.give_up(error)
                 return
-            if not keeps:
-                self._remove(file)
-                self.folder_dirty = True
+            self._remove(file)
+            self.folder_dirty = True
+
+    def _cut(self, file: IndexFile, physical_end: int) -> None:
+        """Raises DamagedIndex for a file that is not as it was, or that the scrub is looking at."""
+        if file.is_being_summed:
+            raise DamagedIndex(file.start, "its sums are not made yet: its entries count as")
+        file.is_unsummed = False  # The next start makes sums of what is left.
+        if file.sums is None:  # It was full, and is not any more.
+            self._judge_sums(file, clean=True, ours=True, mend=False)
+        IndexRepair(file).cut(physical_end)
 
     def close(self) -> None:
         """Close the files."""

@@ -95,6 +95,11 @@ class IndexFile:
         return self.index_count >= self.shape.index_count_max
 
     @property
+    def is_being_summed(self) -> bool:
+        """Is somebody making the sums of a full file that came without?"""
+        return self._making is not None
+
+    @property
     def dirty(self) -> bool:
         """Is there anything to flush?"""
         return self._header_dirty

@@ -124,8 +124,8 @@ class IndexRepair:
             )
         return None
 
-    def cut(self, physical_end: int) -> bool:
-        """Forget the entries of messages at or behind `physical_end`; False when none is left.
+    def cut(self, physical_end: int) -> None:
+        """Forget the entries of messages at or behind `physical_end`, which the first one is not.
         Raises DamagedIndex for entries or slots that are not as they were.
         """
         self._file.begin_flush()
@@ -142,14 +142,11 @@ class IndexRepair:
                 low = middle + 1
             else:
                 high = middle
-        if low == 1:
-            return False
         end = self._shape.entry_position(self._file.index_count)
         self._settle(low)
         file = self._file.open_file().file  # Left in place, a torn header could count them again.
         for position in range(self._shape.entry_position(low), end, ZEROS_BYTES_MAX):
             file.pwrite(bytes(min(ZEROS_BYTES_MAX, end - position)), position)
-        return True
 
     def _settle(self, count: int) -> None:
         """Let the file end before entry `count`."""

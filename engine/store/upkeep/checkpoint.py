@@ -181,8 +181,10 @@ class CheckpointFile:
 
     @property
     def changed(self) -> bool:
-        """Is there something to save?"""
-        return self.value.encode() != self._synced
+        """Is there something to save? What was written and not synced may be on disk or not, also
+        when the value is again what was synced before.
+        """
+        return not self.value.encode() == self._written == self._synced
 
     def write(self) -> None:
         """Put the value into the file; `sync` makes it last. Raises DiskFull, StorageError."""

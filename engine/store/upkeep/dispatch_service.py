@@ -55,11 +55,13 @@ class DispatchService:
         """The next step that fills an index that is behind."""
         self.planned = False
         """Will it run in this turn of the loop anyway?"""
+        self.is_paused = False
+        """Does nothing run, because the log is being cut?"""
 
     @property
     def behind_bytes(self) -> int:
-        """Bytes written and not yet visible to readers."""
-        return self._log.end_offset - self._dispatcher.position
+        """Bytes that may be seen and are not yet visible to readers."""
+        return min(self._log.end_offset, self._log.visible_end) - self._dispatcher.position
 
     def plan(self) -> None:
         """Have it run at the end of this turn of the loop."""
@@ -70,7 +72,7 @@ class DispatchService:
     def turn(self) -> None:
         """Dispatch what this turn of the loop appended (or flushed). Never raises."""
         self.planned = False
-        if self._stopped:
+        if self._stopped or self.is_paused:
             return
         if self._committer is not None:
             self._committer.note_written()
@@ -96,6 +98,9 @@ class DispatchService:
         if self._stopped:
             return
         pause_s = INDEX_FILL_PAUSE_S
+        if self.is_paused:
+            self._fill_planned = self._loop.call_later(pause_s, self._fill_turn)
+            return
         try:
             more = self._dispatcher.fill_index(now_ms=self._clock.now_ms())
         except DiskFull as error:
@@ -124,7 +129,10 @@ class DispatchService:
 
     @property
     def _limit(self) -> int:
-        return self._log.flushed_offset if self._sync_flush else self._log.committed_offset
+        log = self._log
+        return min(
+            log.flushed_offset if self._sync_flush else log.committed_offset, log.visible_end
+        )
 
     def _note_dispatched(self) -> None:
         if self._dispatcher.position == self._log.end_offset:

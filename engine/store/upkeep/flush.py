@@ -16,7 +16,8 @@ Absent on purpose: threads; `Disk.off_loop` blocks somewhere else.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 
 from engine.foundation.errors import DiskFull, StorageError
 from engine.foundation.observing import FlushDone, LifecycleEvent, Observer
@@ -88,6 +89,8 @@ class Flusher:
         self._work = asyncio.Event()
         self._spares = SpareFiles(runtime.disk, log, may_write=lambda: self.failure is None)
         self._sync_target = 0
+        self._log_turn, self._derived_turn = asyncio.Lock(), asyncio.Lock()
+        """Whoever flushes has them; both, where it is one and then the other, in reverse order."""
         self._running_group: GroupCommit | None = None
         self._next_group: GroupCommit | None = None
         self._last_flush_ms = self._clock.steady_ms()
@@ -114,7 +117,7 @@ class Flusher:
         """As `when_flushed`, under ASYNC_FLUSH as well: that sync does not wait for its timer."""
         if end_offset <= self._log.flushed_offset:
             return None
-        if self.failure is not None:
+        if self.failure is not None or end_offset > self._log.end_offset:  # It was cut.
             refused = self._new_group()
             refused.settle(flushed=False)
             return refused
@@ -200,8 +203,30 @@ class Flusher:
         self._work.clear()
         return self._stopping.is_set()
 
+    @asynccontextmanager
+    async def standstill(self) -> AsyncIterator[None]:
+        """Nothing is flushed, so that the log can be cut: a sync under way has ended before. For
+        whoever waits, or begins to, the outcome is unknown at once.
+        """
+        self._settle_unknown()
+        async with self._derived_turn, self._log_turn:
+            try:
+                yield
+            finally:
+                self._settle_unknown()
+                self._next_group = None
+
+    def _settle_unknown(self) -> None:
+        for group in (self._running_group, self._next_group):
+            if group is not None:
+                group.settle(flushed=False)
+
     async def flush_log(self, cause: str) -> None:
         """Sync everything in the files so far; settle the waiters it covers. Never raises."""
+        async with self._log_turn:
+            await self._flush_log(cause)
+
+    async def _flush_log(self, cause: str) -> None:
         log = self._log
         if self.failure is not None:
             return
@@ -263,16 +288,43 @@ class Flusher:
 
         A full disk only postpones it: the checkpoint stays behind and the next round tries again.
         """
-        if self.failure is not None:
-            return
-        try:
-            await self._flush_queues(cause)
-            await self._flush_index(cause)
-            await self._save_checkpoint()
-        except DiskFull as error:
-            self.report_disk_full(error)
-        except StorageError as error:
-            self.fail(str(error))
+        async with self._derived_turn:
+            if self.failure is not None:
+                return
+            try:
+                await self._flush_queues(cause)
+                await self._flush_index(cause)
+                await self._save_checkpoint()
+            except DiskFull as error:
+                self.report_disk_full(error)
+            except StorageError as error:
+                self.fail(str(error))
+
+    async def lower_notes(self, end_offset: int, stored_ms: int) -> None:
+        """In a standstill, before the log is cut at `end_offset`, behind a message stored at
+        `stored_ms`: let nothing on disk vouch for what lies behind. Raises DiskFull, StorageError.
+        """
+        note, log, newest = self._checkpoint.value, self._log, self._noted_ends.newest
+        log.flushed_offset = min(log.flushed_offset, end_offset)
+        note.flushed_offset = min(note.flushed_offset, end_offset)
+        note.written_offset = min(note.written_offset, end_offset)
+        note.physic_timestamp_ms = min(note.physic_timestamp_ms, stored_ms)
+        note.logics_timestamp_ms = min(note.logics_timestamp_ms, stored_ms)
+        note.index_timestamp_ms = min(note.index_timestamp_ms, stored_ms)
+        self.last_store_time_ms = min(self.last_store_time_ms, stored_ms)
+        self.committed_store_time_ms = min(self.committed_store_time_ms, stored_ms)
+        self.dispatched_store_time_ms = min(self.dispatched_store_time_ms, stored_ms)
+        await self._noted_ends.write(
+            min(newest.dispatched_offset, end_offset), min(newest.flushed_offset, end_offset)
+        )
+        await self._save_checkpoint()
+
+    async def flush_cut(self) -> None:
+        """In a standstill: make last what was cut of queues and index. Raises DiskFull,
+        StorageError.
+        """
+        await self._queue_flush.flush(self._config, everything=True)
+        await self._flush_index("GROUP")
 
     async def _flush_queues(self, cause: str) -> None:
         stored_ms, started_us = self.dispatched_store_time_ms, self._clock.steady_us()
@@ -378,9 +430,7 @@ class Flusher:
             self._observer.observe(
                 LifecycleEvent("WRITES_STOPPED", f"a sync failed, writing is over: {reason}")
             )
-        for group in (self._running_group, self._next_group):
-            if group is not None:
-                group.settle(flushed=False)
+        self._settle_unknown()
 
     def _report_log(self, cause: str, started_us: int, stored_ms: int, at_risk_bytes: int) -> None:
         log, kernel = self._log, self._sample_kernel()

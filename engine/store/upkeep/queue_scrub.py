@@ -85,7 +85,7 @@ class QueueScrub:
         self._log = log
         self._queues = queues
         self._records = CheckedRecords(log, queues, on_damage=log.note_damage)
-        self._warm_to = 0
+        self._end = self._warm_to = 0
         self._mended: dict[str, Mended] = {}
         self._mended_unreported = 0
         """Units in files beside those."""
@@ -96,14 +96,14 @@ class QueueScrub:
         """Hold the queues against what of the log is on stable storage now. `pause` waits so many
         milliseconds; True: stop. Never raises for the disk.
         """
-        end = self._log.flushed_offset
+        self._end = self._log.flushed_offset
         self._records.begin(self._log.min_offset)
         stopped = False
         try:
-            while self._records.position < end and not stopped:
-                await self._warm(end)
+            while self._records.position < self._end and not stopped:
+                await self._warm()
                 began_us = self._clock.steady_us()
-                self._step(end, began_us)
+                self._step(began_us)
                 self._report()
                 took_us = self._clock.steady_us() - began_us
                 pause_ms = int(took_us * (1 / QUEUE_SCRUB_SHARE - 1)) // 1000
@@ -113,7 +113,12 @@ class QueueScrub:
             report(self._observer, _log, LifecycleEvent("DAMAGED_FILE", f"{words}: {error}"))
         self._report(at_last=True)
 
-    async def _warm(self, end: int) -> None:
+    def cut(self, end_offset: int) -> None:
+        """The log ends at `end_offset`: what follows there is of this life."""
+        self._end = min(self._end, end_offset)
+        self._records.cut(end_offset)
+
+    async def _warm(self) -> None:
         """Have the next bytes of the log in memory, so that no step waits for the disk."""
         log, position = self._log, max(self._records.position, self._log.min_offset)
         start = log.files.start_at(position)
@@ -122,7 +127,7 @@ class QueueScrub:
         if not log.files.has(start):
             self._warm_to = start + log.file_size_bytes
             return
-        stop = min(end, start + log.file_size_bytes, position + QUEUE_SCRUB_BYTES)
+        stop = min(self._end, start + log.file_size_bytes, position + QUEUE_SCRUB_BYTES)
         entry = log.files.open_file(start).pin()
         try:
             await self._disk.off_loop(lambda: entry.file.pread(stop - position, position - start))
@@ -130,12 +135,12 @@ class QueueScrub:
             entry.unpin()
         self._warm_to = stop
 
-    def _step(self, end: int, began_us: int) -> None:
+    def _step(self, began_us: int) -> None:
         """What is in memory, for some milliseconds. Raises StorageError."""
-        records, stop = self._records, min(end, self._warm_to)
+        records, stop = self._records, min(self._end, self._warm_to)
         while records.position < stop:
             for request in records.some(
-                end,
+                self._end,
                 self._dispatcher.delay_levels_ms,
                 bytes_max=stop - records.position,
                 keys_max=RECORDS_AT_ONCE,

@@ -135,6 +135,8 @@ class Retention:
         """
         self.on_purged: Callable[[Purged], None] = _ignore
         """Called with what each queue lost, after files went."""
+        self.is_paused = False
+        """Does no file go, because the log is being cut?"""
         self.stop_writes = False
         """Is the disk too full to write?"""
         self.fullest = config.commit_log_folder
@@ -248,7 +250,8 @@ class Retention:
     def _let_go(self, starts: Sequence[int], reason: str) -> Callable[[], None]:
         """Forget the files and report it; what is returned deletes them from the disk."""
         log = self._log
-        destroy = [log.files.take_out(start) for start in starts if log.files.has(start)]
+        going = [] if self.is_paused else [start for start in starts if log.files.has(start)]
+        destroy = [log.files.take_out(start) for start in going]
         if destroy:
             log.folder_dirty = True
             log.set_min()

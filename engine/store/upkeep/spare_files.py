@@ -5,7 +5,8 @@ RocketMQ's AllocateMappedFileService.
 Place in the walk: beside the flushes. Once the current file is half full, the next one gets its
 room on disk under another name, beside the loop, and its own name when it is whole.
 
-Invariant: a log that has made the file itself meanwhile keeps its own; a file that cannot be made
+Invariant: a log that has made the file itself meanwhile keeps its own, one that was cut has no
+file that does not follow its last; a file that cannot be made
 ahead is the roll's to make, and to report. Absent on purpose: when a file is needed (`commit_log`).
 """
 
@@ -70,7 +71,7 @@ class SpareFiles:
         except StorageError:
             disk.remove(making)  # No room yet: the roll will try for itself and say so.
             return
-        if self._log.files.has(start):
+        if self._log.spare_wanted() != start:  # The log has made it, or was cut.
             disk.remove(making)
             return
         disk.rename(making, path)
