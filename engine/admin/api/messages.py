@@ -212,7 +212,7 @@ class MessageAdmin:
             broker_name=queue.broker_name,
         ).encode()
         request = RemotingCommand.request(RequestCode.PULL_MESSAGE, fields)
-        answer = await self._requests.connection.rpc.invoke(
+        answer = await self._requests.connection.invoke(
             address or await self._requests.routes.find_master(queue),
             request,
             timeout_ms=self._requests.connection.config.request_timeout_ms,

@@ -36,10 +36,6 @@ _NOT_SAFE = {
         ResponseCode.FLUSH_SLAVE_TIMEOUT,
         "flush slave timeout: stored, but not yet on enough slaves",
     ),
-    PutStatus.SLAVE_NOT_AVAILABLE: (
-        ResponseCode.SLAVE_NOT_AVAILABLE,
-        "slave not available: stored, and no slave could take it over",
-    ),
     PutStatus.UNKNOWN: (
         ResponseCode.SYSTEM_ERROR,
         "the broker is no longer the master that took the message: it may or may not be stored",

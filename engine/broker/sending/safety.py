@@ -27,8 +27,7 @@ class PutStatus(IntEnum):
     PUT_OK = 0
     FLUSH_DISK_TIMEOUT = 1
     FLUSH_SLAVE_TIMEOUT = 2
-    SLAVE_NOT_AVAILABLE = 3
-    UNKNOWN = 4
+    UNKNOWN = 3
     """The node stepped down, or a majority did not answer: it may be stored, it may be cut."""
 
 

@@ -6,8 +6,11 @@ Brokers know a client by its heartbeats, and forget it 120 s after the last one.
 what the client is: `describe` is asked each time, so a changed subscription travels with the next
 one.
 
-Invariant: the client id never changes while the client lives. Absent on purpose: sending and
-consuming; they use `rpc` and `routes` from here.
+A broker that cannot be reached, or that says that it is no master, makes the routes doubtful: a new
+one is asked for at once, beside whatever its caller does.
+
+Invariant: the client id never changes while the client lives; every request to a broker goes out
+here. Absent on purpose: sending and consuming; they use `invoke`, `ask` and `routes` from here.
 """
 
 from __future__ import annotations
@@ -25,7 +28,7 @@ from engine.client.connection.heartbeats import (
 )
 from engine.client.connection.owned_tasks import OwnedTasks
 from engine.client.connection.route_cache import RouteCache
-from engine.foundation.errors import RequestRefused, TidemarkError
+from engine.foundation.errors import RequestRefused, TidemarkError, Unreachable
 from engine.protocol.bodies import HeartbeatData
 from engine.protocol.codes import RequestCode, ResponseCode
 from engine.protocol.command import RemotingCommand
@@ -34,6 +37,29 @@ from engine.remoting import Handler, RpcClient
 from engine.runtime import Runtime
 
 _log = logging.getLogger(__name__)
+
+_PUTTING = frozenset(
+    {
+        RequestCode.SEND_MESSAGE,
+        RequestCode.SEND_MESSAGE_V2,
+        RequestCode.SEND_BATCH_MESSAGE,
+        RequestCode.SEND_REPLY_MESSAGE,
+        RequestCode.SEND_REPLY_MESSAGE_V2,
+        RequestCode.CONSUMER_SEND_MSG_BACK,
+    }
+)
+
+
+def is_from_no_master(request_code: int, answer_code: int) -> bool:
+    """May it be the answer of a broker that is no master (any more)? A slave takes nothing (14),
+    ends no transaction (11), has no master to pass a send-back to (1); a former master does not
+    know what became of a send (1).
+    """
+    if answer_code == ResponseCode.SERVICE_NOT_AVAILABLE:
+        return True
+    if answer_code == ResponseCode.SLAVE_NOT_AVAILABLE:  # To a send it says: stored.
+        return request_code == RequestCode.END_TRANSACTION
+    return answer_code == ResponseCode.SYSTEM_ERROR and request_code in _PUTTING
 
 
 class ClusterConnection:
@@ -74,8 +100,30 @@ class ClusterConnection:
 
     async def stop(self) -> None:
         """End them and close all connections."""
+        self.routes.close()
         await self._tasks.close()
         await self.rpc.close()
+
+    async def invoke(
+        self, address: str, request: RemotingCommand, *, timeout_ms: int
+    ) -> RemotingCommand:
+        """As `RpcClient.invoke`, of a broker. Hot."""
+        try:
+            answer = await self.rpc.invoke(address, request, timeout_ms=timeout_ms)
+        except Unreachable:
+            self.routes.doubt(address)
+            raise
+        if answer.code != ResponseCode.SUCCESS and is_from_no_master(request.code, answer.code):
+            self.routes.doubt(address)
+        return answer
+
+    async def invoke_oneway(self, address: str, request: RemotingCommand) -> None:
+        """As `RpcClient.invoke_oneway`, to a broker."""
+        try:
+            await self.rpc.invoke_oneway(address, request)
+        except Unreachable:
+            self.routes.doubt(address)
+            raise
 
     async def ask(
         self, address: str, request: RemotingCommand, *, timeout_ms: int | None = None
@@ -84,7 +132,7 @@ class ClusterConnection:
 
         Raises RequestRefused otherwise, Unreachable without an answer.
         """
-        answer = await self.rpc.invoke(
+        answer = await self.invoke(
             address, request, timeout_ms=timeout_ms or self.config.request_timeout_ms
         )
         if answer.code != ResponseCode.SUCCESS:

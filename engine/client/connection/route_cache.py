@@ -2,6 +2,9 @@
 
 Place in the walk: before the first step.
 
+A broker that does not answer, or is no master, makes the routes to it doubtful: a new one is asked
+for at once, and not only when its turn comes.
+
 Invariant: a route that was known stays in use while no name server answers; only an answer changes
 it. Concurrent wishes for one topic share one request. Absent on purpose: choosing a queue.
 """
@@ -16,6 +19,7 @@ from typing import Any
 
 from engine.client.config import ClientConfig
 from engine.foundation.errors import ConnectFailed, RequestRefused, Unreachable
+from engine.foundation.units import SECOND_MS
 from engine.protocol.bodies import TopicRouteData
 from engine.protocol.codes import RequestCode, ResponseCode
 from engine.protocol.command import RemotingCommand
@@ -23,6 +27,9 @@ from engine.protocol.message import MessageQueue
 from engine.protocol.names import AUTO_CREATE_TOPIC, DEDUPLICATION_FLAG, MASTER_ID, Perm
 from engine.remoting import RpcClient
 from engine.runtime import Runtime
+
+DOUBT_EACH_MS = SECOND_MS
+"""So often at most a new route to one broker is asked for because it fails."""
 
 _log = logging.getLogger(__name__)
 
@@ -53,6 +60,7 @@ class RouteCache:
         self._on_new_broker = on_new_broker
         self._config = config
         self._rpc = rpc
+        self._clock = runtime.clock
         self._entropy = runtime.entropy
         self._namesrv = runtime.entropy.below(len(config.namesrv_addresses))
         self._routes: dict[str, TopicRoute] = {}
@@ -60,6 +68,9 @@ class RouteCache:
         self._addresses: dict[str, dict[int, str]] = {}
         self._template_asked: asyncio.Task[TopicRouteData | None] | None = None
         self._refreshes: dict[str, asyncio.Task[bool]] = {}
+        self._doubted_ms: dict[str, int] = {}
+        """When a broker's routes were doubted last, by its name."""
+        self._closed = False
 
     def known_topics(self) -> list[str]:
         """Topics somebody asked for, with or without a route."""
@@ -107,6 +118,25 @@ class RouteCache:
             self._refreshes[topic] = task
             task.add_done_callback(lambda done: self._refreshed(topic, done))
         return task
+
+    def doubt(self, address: str) -> None:
+        """A broker there did not answer, or is no master (any more): ask for a new route, unless
+        one was asked for a moment ago. The route of one topic has the addresses for all.
+        """
+        names = [name for name, known in self._addresses.items() if address in known.values()]
+        if self._closed or not names:  # A name server, or a broker that no route leads to any more.
+            return
+        name, now_ms = names[0], self._clock.steady_ms()
+        if now_ms - self._doubted_ms.get(name, now_ms - DOUBT_EACH_MS) < DOUBT_EACH_MS:
+            return
+        self._doubted_ms[name] = now_ms
+        topic = next((topic for topic, one in self._routes.items() if name in one.brokers), None)
+        if topic is not None:
+            self.begin_refresh(topic)
+
+    def close(self) -> None:
+        """Doubt nothing any more: the client stops."""
+        self._closed = True
 
     async def _refresh(self, topic: str) -> bool:
         data = await self._fetch(topic)
@@ -224,6 +254,7 @@ class RouteCache:
         for name in list(self._addresses):
             if not any(name in route.brokers for route in in_use):
                 del self._addresses[name]  # No route leads there any more.
+                self._doubted_ms.pop(name, None)
         if any(address not in known for address in self.broker_addresses(masters_only=False)):
             self._on_new_broker()
 

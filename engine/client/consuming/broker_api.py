@@ -17,13 +17,13 @@ from collections.abc import Sequence
 from functools import partial
 
 from engine.client.config import ConsumerConfig
-from engine.client.connection.connection import ClusterConnection
+from engine.client.connection.connection import ClusterConnection, is_from_no_master
 from engine.client.connection.queue_offsets import QueueOffsets, commit_request
 from engine.client.consuming.failed_messages import SendBackRequest
 from engine.client.consuming.offset_store import CommitTrigger
 from engine.client.consuming.pulling import OnPulled, PullQuestion, PullResult, PullStatus
 from engine.client.messages.stored_bodies import inflate_bodies
-from engine.foundation.errors import ConnectFailed, RequestRefused, TidemarkError
+from engine.foundation.errors import ConnectFailed, RequestRefused, TidemarkError, Unreachable
 from engine.foundation.units import SECOND_MS
 from engine.protocol.bodies import (
     CheckClientRequest,
@@ -82,7 +82,7 @@ class BrokerSide:
         request = commit_request(self._group, queue, offset, trigger=trigger.value)
         address = await self._address(queue)
         if not self._acknowledged:
-            await self._connection.rpc.invoke_oneway(address, request)
+            await self._connection.invoke_oneway(address, request)
             return False
         answer = await self._connection.ask(address, request, timeout_ms=COMMIT_TIMEOUT_MS)
         if answer.remark:
@@ -106,10 +106,10 @@ class BrokerSide:
         """Ask once and wait; may be held. Raises TidemarkError when there is no usable answer."""
         queue = question.queue
         address = await self._address(queue, self._instance_of.get(queue, MASTER_ID))
-        answer = await self._connection.rpc.invoke(
+        answer = await self._connection.invoke(
             address, self._pull_request(question), timeout_ms=self._config.pull_timeout_ms
         )
-        return self._pull_result(queue, answer)
+        return self._pull_result(question, address, answer)
 
     def begin_pull(self, question: PullQuestion, on_pulled: OnPulled) -> None:
         """See `BrokerPulls.begin_pull`; a broker no route leads to is looked for once."""
@@ -134,27 +134,42 @@ class BrokerSide:
         answered = self._connection.rpc.begin(
             address, self._pull_request(question), timeout_ms=self._config.pull_timeout_ms
         )
-        answered.add_done_callback(partial(self._pulled, question.queue, on_pulled))
+        answered.add_done_callback(partial(self._pulled, question, address, on_pulled))
 
     def _pulled(
         self,
-        queue: MessageQueue,
+        question: PullQuestion,
+        address: str,
         on_pulled: OnPulled,
         answered: asyncio.Future[RemotingCommand],
     ) -> None:
         outcome: PullResult | TidemarkError
         try:
-            outcome = self._pull_result(queue, answered.result())
+            outcome = self._pull_result(question, address, answered.result())
         except TidemarkError as error:
+            if isinstance(error, Unreachable) or (
+                isinstance(error, RequestRefused)
+                and is_from_no_master(RequestCode.PULL_MESSAGE, error.code)
+            ):
+                self._connection.routes.doubt(address)
             outcome = error
         on_pulled(outcome)
 
-    def _pull_result(self, queue: MessageQueue, answer: RemotingCommand) -> PullResult:
+    def _pull_result(
+        self, question: PullQuestion, address: str, answer: RemotingCommand
+    ) -> PullResult:
         status = _STATUS_OF_CODE.get(answer.code)
         if status is None:
             raise RequestRefused(answer.code, answer.remark or "no remark")
         found = PullMessageResponseHeader.decode(answer.fields)
-        self._instance_of[queue] = found.suggest_which_broker_id
+        queue, instance = question.queue, found.suggest_which_broker_id
+        self._instance_of[queue] = instance
+        stays = found.next_begin_offset == question.queue_offset
+        if stays and status is PullStatus.NO_MATCHED_MESSAGE:  # A slave sends us to its master.
+            routes = self._connection.routes
+            if routes.address_for_reading(queue.broker_name, instance) == address:
+                routes.doubt(address)
+                raise RequestRefused(answer.code, f"{address} is no master, as the route has it")
         messages = decode_records(answer.body) if status is PullStatus.FOUND else []
         inflate_bodies(messages)
         return PullResult(status, found.next_begin_offset, messages)

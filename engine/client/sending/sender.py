@@ -22,17 +22,24 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Protocol
 
 from engine.client.config import ProducerConfig
-from engine.client.connection.connection import ClusterConnection
+from engine.client.connection.connection import ClusterConnection, is_from_no_master
 from engine.client.sending.envelope import Envelope, Envelopes
 from engine.client.sending.latency_faults import LatencyFaults
 from engine.client.sending.queue_choice import MessageQueueSelector, QueueChoice
 from engine.client.sending.send_result import SendResult, deserves_retry, status_of
-from engine.foundation.errors import ConnectFailed, RequestRefused, RequestTimedOut, Unreachable
+from engine.foundation.errors import (
+    ConnectFailed,
+    RequestRefused,
+    RequestTimedOut,
+    TidemarkError,
+    Unreachable,
+)
 from engine.foundation.limits import UNKNOWN_SENDS_MAX
-from engine.protocol.codes import ResponseCode
+from engine.protocol.codes import RequestCode, ResponseCode
 from engine.protocol.command import RemotingCommand
 from engine.protocol.headers import SendMessageResponseHeader
 from engine.protocol.message import Message, MessageQueue
@@ -134,7 +141,7 @@ class Sender:
         else:
             chosen = self._choice.next(await self._choice.writable(message.topic), avoid=None)
         address = await self._connection.routes.find_master(chosen)
-        await self._connection.rpc.invoke_oneway(
+        await self._connection.invoke_oneway(
             address, envelope.request(chosen, self._clock.now_ms())
         )
 
@@ -185,6 +192,9 @@ class Sender:
                 _log.warning(
                     "%s refused by %s, trying again: %s", envelope.message_id, queue, error
                 )
+                if is_from_no_master(RequestCode.SEND_MESSAGE, error.code):
+                    with suppress(TidemarkError):  # Without a new route there may be another queue.
+                        await self._connection.routes.refresh(envelope.topic)
             except Unreachable as error:
                 if not isinstance(error, ConnectFailed):
                     earlier.append(error)
@@ -233,7 +243,7 @@ class Sender:
             raise RequestTimedOut(f"{envelope.message_id} was not sent to {queue} in time")
         request = envelope.request(queue, self._clock.now_ms())
         try:
-            answer = await self._connection.rpc.invoke(
+            answer = await self._connection.invoke(
                 address, request, timeout_ms=deadline_ms - began_ms
             )
         except Unreachable as error:

@@ -24,7 +24,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from engine.client.config import ClientConfig, ProducerConfig
 from engine.client.connection.owned_tasks import OwnedTasks
 from engine.client.producer import Producer
-from engine.client.sending.send_result import SendResult, SendStatus
+from engine.client.sending.send_result import SendResult, SendStatus, status_of
 from engine.client.transactions.transaction_end import (
     TransactionEnd,
     TransactionSendResult,
@@ -55,6 +55,8 @@ from engine.runtime import Runtime
 DELAYS = (PROPERTY_DELAY, "TIMER_DELAY_MS", "TIMER_DELAY_SEC", "TIMER_DELIVER_MS")
 
 _log = logging.getLogger(__name__)
+
+_STORED_LESS_SAFELY = (ResponseCode.FLUSH_DISK_TIMEOUT, ResponseCode.FLUSH_SLAVE_TIMEOUT)
 
 
 _TRACED_STATE = {
@@ -168,14 +170,14 @@ class TransactionProducer(Producer):
         request = RemotingCommand.request(RequestCode.END_TRANSACTION, fields)
         address = await self._connection.routes.find_master(half.queue)
         if state is TransactionState.UNKNOWN:  # RocketMQ gives no answer to this one.
-            await self._connection.rpc.invoke_oneway(address, request)
+            await self._connection.invoke_oneway(address, request)
             return SendStatus.SEND_OK
         try:
             await self._connection.ask(address, request)
         except RequestRefused as error:
-            if error.code != ResponseCode.FLUSH_DISK_TIMEOUT:
+            if error.code not in _STORED_LESS_SAFELY:
                 raise
-            return SendStatus.FLUSH_DISK_TIMEOUT
+            return status_of(error.code, error.remark)
         return SendStatus.SEND_OK
 
     async def _result_of(

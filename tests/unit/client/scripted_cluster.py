@@ -41,6 +41,9 @@ class ScriptedBroker:
     """END_TRANSACTIONs; answered by `end_code` and `end_remark`."""
     end_code: Answer = ResponseCode.SUCCESS
     end_remark: str = "by script"
+    other_code: Answer = ResponseCode.SUCCESS
+    """What pulls, locks, send-backs and offsets are answered."""
+    others: list[RemotingCommand] = field(default_factory=list)
     clients: list[Peer] = field(default_factory=list)
     """Who sent a heartbeat, newest last."""
 
@@ -71,6 +74,17 @@ class ScriptedBroker:
             return None
         return request.respond(self.end_code, self.end_remark)
 
+    def on_other(self, peer: Peer, request: RemotingCommand) -> RemotingCommand | None:
+        self.others.append(request)
+        if self.other_code is None:
+            return None
+        fields = {"nextBeginOffset": request.fields.get("queueOffset", "0"), "offset": "7"} | {
+            "suggestWhichBrokerId": "0",
+            "minOffset": "0",
+            "maxOffset": "9",
+        }
+        return request.respond(self.other_code, "by script", fields, b'{"lockOKMQSet":[]}')
+
     def on_leave(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         self.left.append(dict(request.fields))
         return request.respond(ResponseCode.SUCCESS)
@@ -86,6 +100,8 @@ class ScriptedCluster:
     brokers: dict[str, ScriptedBroker]
     topics: dict[str, dict[str, int]]
     route_requests: int = 0
+    others: Sequence[RequestCode] = ()
+    """Further codes that the brokers serve, by `other_code`."""
     topic_sys_flag: int = 0
     """Of all topics, in their routes."""
 
@@ -127,7 +143,10 @@ class ScriptedCluster:
 
         await self.world.node(NAMESRV).boot(serve_names)
         for broker in self.brokers.values():
-            handlers = dict.fromkeys(SENDS, broker.on_send) | {
+            handlers = dict.fromkeys(SENDS, broker.on_send) | dict.fromkeys(
+                self.others, broker.on_other
+            )
+            handlers |= {
                 RequestCode.HEART_BEAT: broker.on_heartbeat,
                 RequestCode.UNREGISTER_CLIENT: broker.on_leave,
                 RequestCode.END_TRANSACTION: broker.on_end,
@@ -146,6 +165,7 @@ def with_cluster(
     *,
     topics: dict[str, dict[str, int]],
     names: Sequence[str] = ("broker-a", "broker-b"),
+    others: Sequence[RequestCode] = (),
 ) -> None:
     """Run `story` on a client host of a virtual world with these brokers."""
 
@@ -153,7 +173,7 @@ def with_cluster(
         brokers = {
             name: ScriptedBroker(name, f"10.0.1.{number}") for number, name in enumerate(names)
         }
-        cluster = ScriptedCluster(world, brokers, topics)
+        cluster = ScriptedCluster(world, brokers, topics, others=others)
         await cluster.start()
 
         async def live(runtime: Runtime) -> None:

@@ -154,6 +154,7 @@ async def test_a_half_message_that_is_refused_ends_nothing_and_runs_nothing(
         (COMMIT, ResponseCode.SUCCESS, "", ACCEPTED, COMMIT),
         (ROLLBACK, ResponseCode.SUCCESS, "", ACCEPTED, ROLLBACK),
         (COMMIT, ResponseCode.FLUSH_DISK_TIMEOUT, "not synced", ACCEPTED, COMMIT),
+        (COMMIT, ResponseCode.FLUSH_SLAVE_TIMEOUT, "not copied", ACCEPTED, COMMIT),
         (COMMIT, ResponseCode.TRANSACTION_FAILED, "was rolled back", CONTRADICTED, ROLLBACK),
         (ROLLBACK, ResponseCode.TRANSACTION_FAILED, "was committed", CONTRADICTED, COMMIT),
         (
@@ -205,8 +206,8 @@ async def test_the_result_is_what_the_broker_made_of_the_end(
     assert result.is_final == (end is not OPEN)
     if code == ResponseCode.SUCCESS:
         assert result.reason is None
-    elif code == ResponseCode.FLUSH_DISK_TIMEOUT:
-        assert "FLUSH_DISK_TIMEOUT" in str(result.reason)
+    elif code in (ResponseCode.FLUSH_DISK_TIMEOUT, ResponseCode.FLUSH_SLAVE_TIMEOUT):
+        assert ResponseCode(code).name in str(result.reason)
     else:
         assert remark in str(result.reason), "the broker's words, or why there are none"
 
