@@ -31,6 +31,11 @@ if "PYTEST_XDIST_WORKER" in os.environ:
     # Or PySpark takes a process without a main file for its own, and ends it.
     sys.modules["__main__"].__file__ = pytest.__file__
 
+# Polars and delta-rs read them when they are loaded. Tables of tests are small: to hand them from
+# thread to thread took a tenth of the CPU time of tests that read and write them.
+os.environ.setdefault("POLARS_MAX_THREADS", "1")
+os.environ.setdefault("TOKIO_WORKER_THREADS", "1")
+
 TESTS = Path(__file__).parent
 UNTIMED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("same", UNTIMED, derandomize=True)

@@ -48,9 +48,14 @@ class Module:
     def tree(self) -> ast.Module:
         return ast.parse(self.text, filename=self.name)
 
+    @cached_property
+    def nodes(self) -> tuple[ast.AST, ...]:
+        """All that stands in the tree, so that each question need not walk through it again."""
+        return tuple(ast.walk(self.tree))
+
     def imports(self) -> Iterator[tuple[str, int]]:
         """Every imported module, also inside functions, with its line."""
-        for node in ast.walk(self.tree):
+        for node in self.nodes:
             if isinstance(node, ast.Import):
                 for alias in node.names:
                     yield alias.name, node.lineno
@@ -77,6 +82,7 @@ def all_code() -> list[Module]:
     return [*modules(*CODE_FOLDERS), read_once("tidemark.py")]
 
 
+@cache
 def all_texts() -> list[Path]:
     """Every text a reader of the project may open, without what runs and tools leave behind."""
     folders = (*CODE_FOLDERS, "docs", "notebooks", ".ci")

@@ -85,7 +85,7 @@ def outside_reaches(module: Module) -> Iterator[str]:
         root = imported.split(".")[0]
         if root in FORBIDDEN_MODULES:
             yield f"{module.name}:{line} imports {imported} ({FORBIDDEN_MODULES[root]})"
-    for node in ast.walk(module.tree):
+    for node in module.nodes:
         if not isinstance(node, ast.Call):
             continue
         called = node.func
@@ -106,13 +106,13 @@ def iterations_over_sets(module: Module) -> Iterator[str]:
     known_sets = set_names(module.tree)
     sheltered = {
         id(argument)
-        for node in ast.walk(module.tree)
+        for node in module.nodes
         if isinstance(node, ast.Call)
         and isinstance(node.func, ast.Name)
         and node.func.id in ORDER_FREE
         for argument in node.args
     }
-    for node in ast.walk(module.tree):
+    for node in module.nodes:
         sources: list[ast.expr] = []
         if isinstance(node, ast.For | ast.AsyncFor):
             sources = [node.iter]

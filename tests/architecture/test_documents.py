@@ -84,9 +84,10 @@ def is_a_place(name: str) -> bool:
 
 def is_there(name: str) -> bool:
     """Is it the path of a file, folder or module, or how such a path ends?"""
-    return any(
-        PurePath(place).match(ending) for place in places() for ending in (name, f"{name}.py")
-    )
+    wanted = (name.rstrip("/"), f"{name}.py")
+    if "*" in name:
+        return any(PurePath(place).match(ending) for place in places() for ending in wanted)
+    return not endings().isdisjoint(wanted)
 
 
 @cache
@@ -95,6 +96,13 @@ def places() -> frozenset[str]:
     files = [path.relative_to(ROOT) for path in all_texts()]
     files += [Path(module.name) for module in modules("tests/architecture")]
     return frozenset(str(place) for file in files for place in (file, *file.parents))
+
+
+@cache
+def endings() -> frozenset[str]:
+    """How their paths end, in whole names."""
+    parts = [PurePath(place).parts for place in places()]
+    return frozenset("/".join(path[at:]) for path in parts for at in range(len(path)))
 
 
 @cache

@@ -18,7 +18,7 @@ def test_the_engine_speaks_through_its_doors_only() -> None:
         f"{module.name}:{node.lineno} {name}"
         for module in modules("engine")
         if module.name not in DOORS
-        for node in ast.walk(module.tree)
+        for node in module.nodes
         if isinstance(node, ast.Call)
         and (name := getattr(node.func, "attr", getattr(node.func, "id", ""))) in SPEAKING
     ]

@@ -59,7 +59,7 @@ TEXTS_ALLOWED: dict[tuple[str, str], str] = {}
 
 def functions(module: Module) -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]]:
     """Every function of the module, as `file:name`."""
-    for node in ast.walk(module.tree):
+    for node in module.nodes:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             yield f"{module.name}:{node.name}", node
 
@@ -121,7 +121,7 @@ def test_names_say_what_a_thing_is() -> None:
     for module in all_code():
         if BANNED_NAME_PARTS & set(re.split(r"[/_.]", module.name)):
             findings.append(f"{module.name}: file name")
-        for node in ast.walk(module.tree):
+        for node in module.nodes:
             if isinstance(node, ast.ClassDef):
                 parts = {part.lower() for part in re.findall(r"[A-Z][a-z]*", node.name)}
                 if BANNED_NAME_PARTS & parts:
@@ -173,7 +173,7 @@ def test_nothing_runs_text_as_code_or_trusts_pickled_bytes() -> None:
             for imported, line in module.imports()
             if imported.split(".")[0] in {"pickle", "marshal", "shelve", "dill", "cloudpickle"}
         ]
-        for node in ast.walk(module.tree):
+        for node in module.nodes:
             if isinstance(node, ast.Call):
                 if isinstance(node.func, ast.Name) and node.func.id in {"eval", "exec"}:
                     findings.append(f"{module.name}:{node.lineno} calls {node.func.id}")
@@ -192,9 +192,10 @@ def test_no_file_contains(pattern: str) -> None:
         name = str(path.relative_to(ROOT))
         if (name, pattern) in TEXTS_ALLOWED:
             continue
-        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
-            if found := re.search(pattern, line):
-                findings.append(f"{name}:{number} {found[0]!r}: {BANNED_TEXTS[pattern]}")
+        text = path.read_text(encoding="utf-8")
+        for found in re.finditer(pattern, text):
+            number = text.count("\n", 0, found.start()) + 1
+            findings.append(f"{name}:{number} {found[0]!r}: {BANNED_TEXTS[pattern]}")
     assert not findings, report(findings)
 
 
@@ -262,7 +263,7 @@ def test_who_catches_everything_raises_it_again_or_says_why_not() -> None:
         lines = module.text.splitlines()
         findings += [
             f"{module.name}:{node.lineno} {lines[node.lineno - 1].strip()}"
-            for node in ast.walk(module.tree)
+            for node in module.nodes
             if isinstance(node, ast.ExceptHandler)
             and (node.type is None or ast.unparse(node.type) in {"Exception", "BaseException"})
             and not isinstance(node.body[-1], ast.Raise)
