@@ -41,7 +41,7 @@ def _carry_out(order: Order, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.R
     units = order.units
     for batch in batches:
         numbers = batch.column("id").to_pylist()
-        for told in task_failures.told(partial(_each, order, [units[one] for one in numbers])):
+        for told in task_failures.reported(partial(_each, order, [units[one] for one in numbers])):
             yield pa.record_batch([[told]], schema=_DONE)
 
 

@@ -69,7 +69,7 @@ def retire(lake: Lake, emitter: str, *, by: str, reason: str | None, now: dateti
         known = ", ".join(sorted(horizons)) or "none"
         raise ConfigError("emitter", emitter, f"one that {lake.root} has facts of: {known}")
     if now - judged_to < timedelta(microseconds=SILENCE_US):
-        wanted = f"one that reports no more; it did up to {judged_to:%H:%M:%S} UTC: stop it"
+        wanted = f"one that reports no more; this one did up to {judged_to:%H:%M:%S} UTC: stop it"
         raise ConfigError("emitter", emitter, wanted)
     row: dict[str, Any] = {
         "emitter": emitter,

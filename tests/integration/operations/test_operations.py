@@ -23,7 +23,7 @@ from pipelines.database.operations import RUNNING_MAX, SILENT_US, Operation
 from pipelines.database.tables import Ended
 from pipelines.operations import service
 from pipelines.operations.processes import identity
-from pipelines.operations.service import found, stop, told_of
+from pipelines.operations.service import found, operation_json, stop
 from tests.integration.alerting.stores import sqlite_address
 from tidemark import app
 
@@ -71,7 +71,7 @@ def until(database: Database, operation_id: str, is_so: Callable[[Operation], An
 
 def over(database: Database, operation_id: str) -> tuple[Operation, dict[str, Any]]:
     one = until(database, operation_id, lambda one: one.state is not Ended.RUNNING)
-    return one, told_of(one)["result"]
+    return one, operation_json(one)["result"]
 
 
 def begun(database: Database, address: str, *, lasts_us: int = HOUR_US) -> tuple[Operation, int]:
