@@ -35,26 +35,26 @@ class AccessFile:
             raise ConfigError(
                 "access", self.name, "a file of secrets that others may not read: chmod 600"
             )
-        told = replace(read_access(text, str(self._path.absolute())), source=self)
-        self._first = self._first or told
-        return told
+        access = replace(read_access(text, str(self._path.absolute())), source=self)
+        self._first = self._first or access
+        return access
 
     def stamp(self) -> object:
         """See `AccountsSource.stamp`: time alone would miss a second change within its tick."""
         try:
-            told = self._path.stat()
+            stat = self._path.stat()
         except OSError as error:
             return error.errno
-        return (told.st_mtime_ns, told.st_ctime_ns, told.st_size, told.st_ino, told.st_mode)
+        return (stat.st_mtime_ns, stat.st_ctime_ns, stat.st_size, stat.st_ino, stat.st_mode)
 
     def accounts(self) -> tuple[Account, ...]:
         """See `AccountsSource.accounts`."""
-        first, told = self._first, self.read()
+        first, access = self._first, self.read()
         if first is not None and (
-            (told.server_tls, told.client_tls) != (first.server_tls, first.client_tls)
+            (access.server_tls, access.client_tls) != (first.server_tls, first.client_tls)
         ):
             _log.warning("[tls] of %s has changed: it counts from the next start", self.name)
-        return told.accounts
+        return access.accounts
 
 
 def access_of(path: Path | None) -> Access:

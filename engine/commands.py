@@ -226,7 +226,9 @@ def namesrv(
             access=access_of(access),
             connections_max=connections_that_fit(),
         )
-        check_host(party.config.host, party.config.access, allow_remote=allow_remote, is_told=False)
+        check_host(
+            party.config.host, party.config.access, allow_remote=allow_remote, is_announced=False
+        )
         bound = await party.start()
         announce(f"ready namesrv={party.config.host}:{bound}")
         await serve([party], stopping)
@@ -268,7 +270,7 @@ def set_flags(settings: list[str] | None) -> list[Setting]:
 
 
 def broker_start(path: Path | None, flags: list[Setting], *, telemetry: bool) -> broker_words.Start:
-    """What a broker starts with; each setting that means nothing is told once, as a warning."""
+    """What a broker starts with; each setting that means nothing is logged once, as a warning."""
     start = broker_words.read_start(
         SystemDisk(),
         None if path is None else str(path.absolute()),
@@ -319,9 +321,9 @@ def connections_that_fit() -> int:
     return fitting
 
 
-def check_host(host: str, access: Access, *, allow_remote: bool, is_told: bool = True) -> None:
+def check_host(host: str, access: Access, *, allow_remote: bool, is_announced: bool = True) -> None:
     """Refuse to listen where other machines could reach us, unless the user means it and there
-    are accounts. `is_told`: clients are sent to this address, so it must be one.
+    are accounts. `is_announced`: clients are sent to this address, so it must be one.
     """
     try:
         address = ip_address(host)
@@ -336,18 +338,18 @@ def check_host(host: str, access: Access, *, allow_remote: bool, is_told: bool =
             "a loopback address; where other machines reach us, --allow-remote and accounts in an "
             "--access file are needed",
         )
-    if is_told and address.is_unspecified:
+    if is_announced and address.is_unspecified:
         raise ConfigError(
             "host",
             host,
-            "one address of this machine: clients are told it, and to them this one is their own",
+            "one address of this machine: clients are sent it, and to them this one is their own",
         )
     if access.server_tls is None:
         _log.warning("no [tls] in the access file: whoever listens can read and repeat requests")
 
 
 def check_metrics_host(config: BrokerConfig, *, allow_remote: bool) -> None:
-    """Refuse to tell topics and groups to other machines, unless the user means it: whoever
+    """Refuse to show topics and groups to other machines, unless the user means it: whoever
     reaches the metrics reads them.
     """
     host, exporter = config.metrics_host, config.metrics_exporter

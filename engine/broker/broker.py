@@ -379,12 +379,12 @@ class Broker:
         """Take the samples of rates and times on each point of the grid."""
         state, clock = running.state, self._runtime.clock
         cold_ms = TOLD_EACH_SAMPLES * self._config.sample_interval_ms
-        cold_told = clock.now_ms() // cold_ms
+        cold_emitted = clock.now_ms() // cold_ms
         state.cold_reads.take(self._runtime.disk.fetched_bytes())
         while True:
             now_ms = await self._next_sample_ms()
-            if now_ms // cold_ms != cold_told:
-                cold_told = now_ms // cold_ms
+            if now_ms // cold_ms != cold_emitted:
+                cold_emitted = now_ms // cold_ms
                 fetched_bytes = self._runtime.disk.fetched_bytes()
                 state.observer.observe_all(state.cold_reads.take(fetched_bytes))
             state.put_times.sample(clock.steady_ms())
@@ -418,13 +418,13 @@ class Broker:
         detail = f"the machine's clock was set {direction} by {abs(step.by_ms)} ms"
         _log.warning("%s", detail)
 
-        def tell() -> None:
+        def emit() -> None:
             if self._running is not None:
                 self._running.state.observer.observe(
                     LifecycleEvent("CLOCK_STEPPED", detail, step_ms=step.by_ms)
                 )
 
-        asyncio.get_running_loop().call_soon(tell)
+        asyncio.get_running_loop().call_soon(emit)
 
     def _emit_malformed(self, peer: Peer, error: ProtocolError) -> None:
         if self._running is not None:

@@ -56,7 +56,7 @@ from engine.observer.topics_seen import TopicsSeen, of_topics
 from engine.protocol.bodies import ConsumerConnection, ConsumerRunningInfo, TopicConfig, TopicOffset
 from engine.protocol.left_topics import LeftTopics
 from engine.protocol.names import PERM_READ
-from engine.protocol.told_subscriptions import meant
+from engine.protocol.reported_subscriptions import meant
 from engine.telemetry.members.answers import is_orderly, stack_of, taken_whole, window_of
 from engine.telemetry.members.client_clocks import ClientClocks
 from engine.telemetry.members.listener_stacks import consume_threads
@@ -78,7 +78,7 @@ CLUSTERING: Final = "CLUSTERING"
 
 Key = tuple[str, str, int]
 """(group, topic, queue_id)"""
-Told = (
+Emitted = (
     LifecycleEvent
     | QueueWatermark
     | GroupWatermark
@@ -162,7 +162,7 @@ class Facts:
 
     def of(
         self, look: Look, *, snapshot_from_ms: int | None, losses: int = 0
-    ) -> Iterator[Told | None]:
+    ) -> Iterator[Emitted | None]:
         """The facts of a look; in a snapshot that began then all marks once, changed or not. None:
         so many marks were looked at that others should run before the next.
 
@@ -218,7 +218,7 @@ class Facts:
         group, client_id = member
         return self._groups[group].kinds.get(client_id) if group in self._groups else None
 
-    def ends(self, at_ms: int) -> Iterator[Told]:
+    def ends(self, at_ms: int) -> Iterator[Emitted]:
         """That nothing of the broker is there any more."""
         nothing = Look(
             at_ms, 0, None, progress={}, topics={}, groups=frozenset(), address=self._address

@@ -18,7 +18,12 @@ from typing import Final
 
 from engine.foundation.observing import RebalanceEvent
 from engine.foundation.units import SECOND_MS
-from engine.protocol.told_subscriptions import QueuesOf, Subscription, disagreement, how_to_agree
+from engine.protocol.reported_subscriptions import (
+    QueuesOf,
+    Subscription,
+    disagreement,
+    how_to_agree,
+)
 
 TOGETHER_MS: Final = 130 * SECOND_MS
 """A broker closes a connection without heartbeats after 120 s, and looks each ten: of two that were

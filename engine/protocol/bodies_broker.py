@@ -264,12 +264,12 @@ class RegisterBrokerBody:
     @classmethod
     def _decode_whole(cls, body: Buffer) -> Self:
         """Of JSON that is not strict, or wrong: then this says where."""
-        told = _Registration.decode(body)
-        wrapper = told.topic_config_serialize_wrapper or _Wrapper()
+        body_read = _Registration.decode(body)
+        wrapper = body_read.topic_config_serialize_wrapper or _Wrapper()
         return cls(
             wrapper.data_version or DataVersion(),
             wrapper.topic_config_table or {},
-            told.filter_server_list or [],
+            body_read.filter_server_list or [],
         )
 
     @classmethod

@@ -355,8 +355,8 @@ def _status_table(document: object) -> dict[str, ConsumeStatus]:
 
 def _listener_pool(document: object) -> ListenerPool | None:
     try:
-        told = table_of(document, "listenerPool")
-        return convert(told, ListenerPool) if told else None
+        pool = table_of(document, "listenerPool")
+        return convert(pool, ListenerPool) if pool else None
     except RemoteProtocolError:
         return None  # As above.
 

@@ -38,7 +38,7 @@ SLICE_ENTRIES_MAX: Final = 200
 """A slice ends with either; an entry is read in 3 µs, in 100 when it is written as nobody does."""
 
 Entry = tuple[MessageQueue, OffsetWrapper]
-Told = tuple[str, Entry | None]
+Named = tuple[str, Entry | None]
 """(group, how far it is in a queue); None where figures of a group begin, of which it may have
 none.
 """
@@ -58,25 +58,25 @@ _FIGURES: Final = msgspec.json.Decoder(OffsetWrapper)
 _Part = TypeVar("_Part", bound=Part)
 
 
-def consume_stats_in_slices(body: Buffer) -> Iterator[list[Told]]:
+def consume_stats_in_slices(body: Buffer) -> Iterator[list[Named]]:
     """What it says, in its order. Raises RemoteProtocolError where it is wrong."""
     try:
         scan = _Scan(str(body, "utf-8"))
     except UnicodeDecodeError as error:
         raise RemoteProtocolError(f"figures of groups are not UTF-8: {error}") from error
-    told: list[Told] = []
+    entries: list[Named] = []
     end = SLICE_CHARS_MAX
     for count, one in enumerate(_groups(scan), 1):
         if count > LOOSE_KEYS_MAX:
             raise RemoteProtocolError(f"figures of groups on more than {LOOSE_KEYS_MAX} queues")
-        told.append(one)
-        if len(told) >= SLICE_ENTRIES_MAX or scan.at >= end:
-            yield told
-            told, end = [], scan.at + SLICE_CHARS_MAX
-    yield told
+        entries.append(one)
+        if len(entries) >= SLICE_ENTRIES_MAX or scan.at >= end:
+            yield entries
+            entries, end = [], scan.at + SLICE_CHARS_MAX
+    yield entries
 
 
-def _groups(scan: _Scan) -> Iterator[Told]:
+def _groups(scan: _Scan) -> Iterator[Named]:
     for name in scan.members(count_max=MEMBERS_MAX):
         if name != "consumeStatsList" or scan.has(_NULL):
             scan.take(_SCALAR, "a figure")

@@ -20,7 +20,7 @@ from engine.foundation.limits import LEFT_TOPICS_MAX
 from engine.foundation.observing import LifecycleEvent
 from engine.foundation.units import SECOND_MS
 from engine.protocol.names import DLQ_PREFIX, RETRY_PREFIX
-from engine.protocol.told_subscriptions import Subscription, topics_in
+from engine.protocol.reported_subscriptions import Subscription, topics_in
 
 TOPIC_LEFT: Final = "TOPIC_LEFT"
 LEFT_AFTER_MS: Final = 60 * SECOND_MS

@@ -212,16 +212,16 @@ def _consuming(fields: list[str]) -> ConsumingTrace:
 
 
 def _consumed(fields: list[str]) -> ConsumedTrace:
-    told = dict(enumerate(fields))
+    at = dict(enumerate(fields))
     return ConsumedTrace(
         request_id=fields[1],
         message_id=fields[2],
         cost_ms=_long(fields[3]),
         success=fields[4] == "true",
         keys=_value(fields[5]),
-        end=ConsumeEnd(_int(told.get(6) or "0")),
-        time_ms=_long(told[7]) if 7 in told else None,
-        group=told.get(8),
+        end=ConsumeEnd(_int(at.get(6) or "0")),
+        time_ms=_long(at[7]) if 7 in at else None,
+        group=at.get(8),
     )
 
 

@@ -39,22 +39,22 @@ CONSUME_RESULTS: Final = (
 REQUEST_MODES: Final = ("PULL", "POP")
 
 
-def enum_name(told: str | int | None, names: Sequence[str], field: str) -> str:
+def enum_name(value: str | int | None, names: Sequence[str], field: str) -> str:
     """The name in `names` that was given, or that has the place given.
 
     Raises ValueError, which decoders turn into RemoteProtocolError.
     """
-    if isinstance(told, int) and 0 <= told < len(names):
-        return names[told]
-    if isinstance(told, str) and told in names:
-        return told
+    if isinstance(value, int) and 0 <= value < len(names):
+        return names[value]
+    if isinstance(value, str) and value in names:
+        return value
     raise ValueError(
-        f"{field} {str(told)[:40]!r} is none of {', '.join(names)}, nor a place in that order"
+        f"{field} {str(value)[:40]!r} is none of {', '.join(names)}, nor a place in that order"
     )
 
 
-def language_name(told: str | int) -> str:
+def language_name(value: str | int) -> str:
     """As `enum_name`; peers of a later release may have a language that is not known here."""
-    if isinstance(told, int):
-        return LANGUAGES[told] if 0 <= told < len(LANGUAGES) else "OTHER"
-    return told
+    if isinstance(value, int):
+        return LANGUAGES[value] if 0 <= value < len(LANGUAGES) else "OTHER"
+    return value

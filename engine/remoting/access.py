@@ -123,13 +123,13 @@ class _ClientFile(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
 
 def read_access(text: str, path: str) -> Access:
     """What the file at `path` says. Raises ConfigError; it never quotes a secret."""
-    told = _read(text, path, _PartyFile)
-    accounts = tuple(_account(each) for each in told.accounts)
-    if not accounts and told.tls is None:
+    document = _read(text, path, _PartyFile)
+    accounts = tuple(_account(each) for each in document.accounts)
+    if not accounts and document.tls is None:
         raise ConfigError("access", path, "a file with [[accounts]], [tls] or both")
     server, client = None, None
-    if told.tls is not None:
-        tls = _resolved(told.tls, path)
+    if document.tls is not None:
+        tls = _resolved(document.tls, path)
         if tls.certificate is None or tls.key is None:
             raise ConfigError("tls", path, "certificate and key")
         server = ServerTls(tls.certificate, tls.key, tls.client_authorities, tls.mode)
@@ -142,12 +142,14 @@ def read_access(text: str, path: str) -> Access:
 
 def read_credentials(text: str, path: str) -> tuple[Credentials | None, ClientTls | None]:
     """Whom a client is, and how it connects. Raises ConfigError; it never quotes a secret."""
-    told = _read(text, path, _ClientFile)
+    document = _read(text, path, _ClientFile)
     credentials, client = None, None
-    if told.access_key is not None or told.secret_key is not None:
-        credentials = Credentials(told.access_key or "", told.secret_key or "", told.security_token)
-    if told.tls is not None:
-        tls = _resolved(told.tls, path)
+    if document.access_key is not None or document.secret_key is not None:
+        credentials = Credentials(
+            document.access_key or "", document.secret_key or "", document.security_token
+        )
+    if document.tls is not None:
+        tls = _resolved(document.tls, path)
         client = ClientTls(tls.authorities, tls.certificate, tls.key)
     return credentials, client
 
@@ -161,16 +163,16 @@ def _read(text: str, path: str, kind: type[Any]) -> Any:
         raise ConfigError("access", path, f"{error}") from error
 
 
-def _account(told: _Account) -> Account:
-    key = told.access_key
+def _account(entry: _Account) -> Account:
+    key = entry.access_key
     return Account(
-        Credentials(key, told.secret_key),
-        admin=told.admin,
-        watcher=told.watcher,
-        default_topic_perm=_permission(told.default_topic_perm, "defaultTopicPerm", key),
-        default_group_perm=_permission(told.default_group_perm, "defaultGroupPerm", key),
-        topic_perms=_list(told.topic_perms, "topicPerms", key),
-        group_perms=_list(told.group_perms, "groupPerms", key),
+        Credentials(key, entry.secret_key),
+        admin=entry.admin,
+        watcher=entry.watcher,
+        default_topic_perm=_permission(entry.default_topic_perm, "defaultTopicPerm", key),
+        default_group_perm=_permission(entry.default_group_perm, "defaultGroupPerm", key),
+        topic_perms=_list(entry.topic_perms, "topicPerms", key),
+        group_perms=_list(entry.group_perms, "groupPerms", key),
     )
 
 

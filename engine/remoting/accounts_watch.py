@@ -60,16 +60,18 @@ class AccountsWatch:
             return
         self._stamp = stamp
         try:
-            told = self._source.accounts()
-            changes = changes_between(self._in_force, told)
+            accounts = self._source.accounts()
+            changes = changes_between(self._in_force, accounts)
             if changes:
-                self._take(Accounts(told))
+                self._take(Accounts(accounts))
         except ConfigError as error:
             _log.error("accounts stay as they were, for their file is refused: %s", error)
             return
-        self._in_force = told
+        self._in_force = accounts
         if changes:
-            _log.info("%d accounts of %s are in force: %s", len(told), self._source.name, changes)
+            _log.info(
+                "%d accounts of %s are in force: %s", len(accounts), self._source.name, changes
+            )
 
 
 def changes_between(before: tuple[Account, ...], after: tuple[Account, ...]) -> str:
@@ -89,5 +91,5 @@ def changes_between(before: tuple[Account, ...], after: tuple[Account, ...]) -> 
         ("removed", [key for key in old if key not in new]),
         ("changed", [key for key in new if key in old and new[key] != old[key]]),
     )
-    told = [f"{kind} {', '.join(keys)}" for kind, keys in kinds if keys]
-    return "; ".join(told) or "another order"
+    texts = [f"{kind} {', '.join(keys)}" for kind, keys in kinds if keys]
+    return "; ".join(texts) or "another order"

@@ -81,7 +81,7 @@ class Connection(asyncio.BufferedProtocol):
         self.unfinished_since_ms = 0
         self.is_known = False
         """Has it sent a request that was found genuine?"""
-        self.refusal_told = False
+        self.is_refusal_logged = False
         """Was a refusal of one of its requests logged?"""
         self._turn = turn
         self._buffer = buffer
@@ -99,7 +99,7 @@ class Connection(asyncio.BufferedProtocol):
         self._kept: list[RemotingCommand] = []
         """Read, but not acted on: the answers before are not taken."""
         self._load = load
-        self._request_bytes = self._told_request_bytes = 0
+        self._request_bytes = self._reported_request_bytes = 0
         self._output_bytes = 0
         self._is_dispatching = self._is_slow = False
         self._pauses = _Pause.NONE
@@ -376,9 +376,9 @@ class Connection(asyncio.BufferedProtocol):
         load, request_bytes = self._load, self._request_bytes
         if load is None:
             return
-        if request_bytes != self._told_request_bytes:
-            change, self._told_request_bytes = (
-                request_bytes - self._told_request_bytes,
+        if request_bytes != self._reported_request_bytes:
+            change, self._reported_request_bytes = (
+                request_bytes - self._reported_request_bytes,
                 request_bytes,
             )
             load.add_requests(change)

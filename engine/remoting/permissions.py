@@ -132,9 +132,9 @@ def _view(request: RemotingCommand) -> list[Asked]:
 
 
 def _heartbeat(request: RemotingCommand) -> list[Asked]:
-    told = HeartbeatData.decode(request.body)
-    demands: list[Asked] = [ClientId(told.client_id)]
-    for consumer in told.consumer_data_set:
+    heartbeat = HeartbeatData.decode(request.body)
+    demands: list[Asked] = [ClientId(heartbeat.client_id)]
+    for consumer in heartbeat.consumer_data_set:
         demands.append(group_demand(consumer.group_name))
         demands += [
             topic_demand(subscription.topic, Permission.SUB)

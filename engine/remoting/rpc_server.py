@@ -176,8 +176,8 @@ class RpcServer:
             if request.code not in self._open_codes:
                 gate.check(connection, request)
         except TidemarkError as error:
-            if not connection.refusal_told:  # Once a connection: a log is no place for floods.
-                connection.refusal_told = True
+            if not connection.is_refusal_logged:  # Once a connection: a log is no place for floods.
+                connection.is_refusal_logged = True
                 _log.warning("refused %s: %s", connection.address, error)
             connection.answer(request, answer_to(request, error))
             return False

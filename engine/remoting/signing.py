@@ -77,10 +77,10 @@ def is_genuine(request: RemotingCommand, secret: bytes) -> bool:
     """Was the request signed with `secret`? Takes as long for a wrong signature as for a right
     one.
     """
-    told = request.fields.get(SIGNATURE, "")
+    signature = request.fields.get(SIGNATURE, "")
     but = UNIQUE_KEY_QUERY if request.version <= VERSION_4_9_3 else ""
     right = signature_of(request.fields, request.body, secret, but=but)
-    return hmac.compare_digest(told.encode("utf-8", "replace"), right.encode())
+    return hmac.compare_digest(signature.encode("utf-8", "replace"), right.encode())
 
 
 def _java_order(name: str) -> bytes:

@@ -133,11 +133,11 @@ async def _first_byte(connection: socket.socket) -> bytes:
     loop = asyncio.get_running_loop()
     readable: asyncio.Future[None] = loop.create_future()
 
-    def tell() -> None:
+    def notify() -> None:
         if not readable.done():
             readable.set_result(None)
 
-    loop.add_reader(connection, tell)
+    loop.add_reader(connection, notify)
     try:
         await readable
     finally:

@@ -96,66 +96,66 @@ class ConsumerFilters:
         """Take a heartbeat's word; return a sentence for each selector that is not in force, or
         that is and selects less than it seems to.
         """
-        told = {data.topic: data for data in subscriptions}
+        by_topic = {data.topic: data for data in subscriptions}
         faults = []
-        for data in told.values():
+        for data in by_topic.values():
             if not data.is_by_tags and data.sub_string:
                 said = self._register_one(group, data, now_ms)
                 if said:
                     shown = f"{data.sub_string[:EXPRESSION_SHOWN_CHARS]!r}"
                     faults.append(f"group {group}, topic {data.topic}: selector {shown} {said}")
         for topic in self._topics_of.get(group, ()):
-            if topic not in told:
+            if topic not in by_topic:
                 self._bury(self._filters[topic, group], now_ms)
         return faults
 
-    def _register_one(self, group: str, told: SubscriptionData, now_ms: int) -> str:
-        key = (told.topic, group)
+    def _register_one(self, group: str, data_new: SubscriptionData, now_ms: int) -> str:
+        key = (data_new.topic, group)
         known = self._filters.get(key)
         if known is not None:
             data = known.data
             same = (data.expression, data.expression_type) == (
-                told.sub_string,
-                told.expression_type,
+                data_new.sub_string,
+                data_new.expression_type,
             )
-            if told.sub_version <= data.client_version:
-                if told.sub_version == data.client_version and data.is_dead:
+            if data_new.sub_version <= data.client_version:
+                if data_new.sub_version == data.client_version and data.is_dead:
                     self._revive(known)
                 if same:
                     return ""
                 return not_in_force(
-                    f"its version {told.sub_version} is not newer than {data.client_version}, "
+                    f"its version {data_new.sub_version} is not newer than {data.client_version}, "
                     "whose selector stays"
                 )
             if same:
-                data.client_version = told.sub_version
+                data.client_version = data_new.sub_version
                 self._revive(known)
                 return ""
         elif len(self._filters) >= self._count_max:
             return not_in_force(f"this broker keeps {self._count_max} selectors and no more")
-        growth = len(told.sub_string) - (0 if known is None else len(known.data.expression))
+        growth = len(data_new.sub_string) - (0 if known is None else len(known.data.expression))
         if growth > 0 and self._chars + growth > self._chars_max:
             self._drop(key)
             return not_in_force(
                 f"this broker keeps {self._chars_max} characters of selectors and no more"
             )
-        return self._compile(key, told, now_ms)
+        return self._compile(key, data_new, now_ms)
 
-    def _compile(self, key: tuple[str, str], told: SubscriptionData, now_ms: int) -> str:
+    def _compile(self, key: tuple[str, str], data_new: SubscriptionData, now_ms: int) -> str:
         self.counter += 1
         topic, group = key
         try:
-            selector = selector_of(told.sub_string, told.expression_type)
+            selector = selector_of(data_new.sub_string, data_new.expression_type)
         except RequestRefused as refused:
             self._drop(key)
             return not_in_force(refused.remark)
         data = FilterData(
             group,
             topic,
-            told.sub_string,
+            data_new.sub_string,
             SQL92_EXPRESSION,
             born_time=now_ms,
-            client_version=told.sub_version,
+            client_version=data_new.sub_version,
         )
         self._keep(key, ConsumerFilter(data, selector))
         if selector.ignored:
@@ -240,12 +240,12 @@ class ConsumerFilters:
             groups = entry.get("groupFilterData") if isinstance(entry, Mapping) else None
             if not isinstance(groups, Mapping):
                 raise CorruptRecord(f"consumerFilter.json: {topic} holds no groupFilterData")
-            for group, told in groups.items():
-                self._take_over(str(topic), str(group), told, now_ms)
+            for group, filters in groups.items():
+                self._take_over(str(topic), str(group), filters, now_ms)
 
-    def _take_over(self, topic: str, group: str, told: object, now_ms: int) -> None:
+    def _take_over(self, topic: str, group: str, document: object, now_ms: int) -> None:
         try:
-            data = FilterData.from_json(told)
+            data = FilterData.from_json(document)
         except RemoteProtocolError as error:
             raise CorruptRecord(f"consumerFilter.json: {topic} {group}: {error}") from error
         try:

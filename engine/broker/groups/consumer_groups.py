@@ -31,7 +31,7 @@ from engine.foundation.limits import (
 )
 from engine.protocol.bodies import ConsumerData, SubscriptionData
 from engine.protocol.codes import ResponseCode
-from engine.protocol.told_subscriptions import disagreement, meant
+from engine.protocol.reported_subscriptions import disagreement, meant
 from engine.remoting import Peer
 
 BROADCASTING = "BROADCASTING"
@@ -53,13 +53,13 @@ class ConsumerGroup:
     """Memory that the subscriptions take."""
     account: str | None = None
     """Whose member reported them last: they are counted there."""
-    told: dict[tuple[str, ...], list[str]] = field(default_factory=dict)
+    reported: dict[tuple[str, ...], list[str]] = field(default_factory=dict)
     """Who reported which subscription last, sorted: one entry when they agree."""
-    told_changed: bool = False
-    """Did `told` change since it was last looked at whether members disagree?"""
+    reported_changed: bool = False
+    """Did `reported` change since it was last looked at whether members disagree?"""
     sorted_ids: list[str] = field(default_factory=list)
     """Client ids of `members`, kept sorted: to sort ten thousand at each heartbeat takes a core."""
-    disagreement_told: tuple[str, ...] = ()
+    disagreement_emitted: tuple[str, ...] = ()
     """The members' differing subscriptions as they were last reported to the observer."""
 
     @property
@@ -81,40 +81,40 @@ class ConsumerGroup:
         """The member is gone."""
         member = self.members.pop(client_id)
         del self.sorted_ids[bisect_left(self.sorted_ids, client_id)]
-        self.note_told(client_id, member.subscription, None)
+        self.note_reported(client_id, member.subscription, None)
         return member
 
     def spelled_subscription(self) -> list[str]:
         """`topic:expression` of each subscribed topic, sorted."""
         return _spelled(self.subscriptions.values())
 
-    def note_told(
+    def note_reported(
         self, client_id: str, before: tuple[str, ...] | None, after: tuple[str, ...] | None
     ) -> None:
         """A member reports `after` where it reported `before`; None: nothing yet, or no more."""
         if before == after:
             return
-        self.told_changed = True
+        self.reported_changed = True
         if before is not None:
-            tellers = self.told[before]
-            del tellers[bisect_left(tellers, client_id)]
-            if not tellers:
-                del self.told[before]
+            reporters = self.reported[before]
+            del reporters[bisect_left(reporters, client_id)]
+            if not reporters:
+                del self.reported[before]
         if after is not None:
-            insort(self.told.setdefault(after, []), client_id)
+            insort(self.reported.setdefault(after, []), client_id)
 
-    def subscriptions_told(self) -> list[tuple[str, ...]] | None:
+    def subscriptions_reported(self) -> list[tuple[str, ...]] | None:
         """What the members subscribe to, each once; None: some have not reported, or report
         nothing, as those do that poll.
         """
-        tellers = sum(len(ids) for subscription, ids in self.told.items() if subscription)
-        return list(self.told) if tellers == len(self.members) else None
+        reporters = sum(len(ids) for subscription, ids in self.reported.items() if subscription)
+        return list(self.reported) if reporters == len(self.members) else None
 
     def disagreement(self) -> tuple[str, ...]:
         """`client reads topic:expression, ...` of each member when they differ; empty when all
         that have reported their subscription reported the same. Of very many, the rarest ones.
         """
-        return disagreement(self.told)
+        return disagreement(self.reported)
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,15 +297,15 @@ class ConsumerGroups:
         client_id = channel.client_id
         subscription_before = group.spelled_subscription()
         member = group.members.get(client_id)
-        told_before = member.subscription if member is not None else None
-        told = told_before
+        reported_before = member.subscription if member is not None else None
+        reported = reported_before
         if not keep_subscription:
-            told = tuple(sorted(meant(one) for one in data.subscription_data_set))
+            reported = tuple(sorted(meant(one) for one in data.subscription_data_set))
         members_before = _listed(group) if is_new else None
-        group.note_told(client_id, told_before, told)
-        if member is None or told != told_before:
+        group.note_reported(client_id, reported_before, reported)
+        if member is None or reported != reported_before:
             self._said_anew[name] = None
-        heard = Member(channel, now_ms, channel.account, told)
+        heard = Member(channel, now_ms, channel.account, reported)
         is_shared = member is not None and member.heard_again(heard)
         self._count(member, heard)
         group.put(heard)
@@ -437,11 +437,11 @@ def _growth(
     if group is None:
         return wanted, wanted
     member = group.members.get(client_id)
-    told_bytes = member.told_bytes if member is not None else 0
-    own_bytes = told_bytes if member is not None and member.account == account else 0
+    reported_bytes = member.told_bytes if member is not None else 0
+    own_bytes = reported_bytes if member is not None and member.account == account else 0
     if group.account == account:
         own_bytes += group.subscription_bytes
-    return wanted - told_bytes - group.subscription_bytes, wanted - own_bytes
+    return wanted - reported_bytes - group.subscription_bytes, wanted - own_bytes
 
 
 def _listed(group: ConsumerGroup) -> list[str] | None:
@@ -453,10 +453,10 @@ def _spelled(subscriptions: Iterable[SubscriptionData]) -> list[str]:
     return sorted(f"{data.topic}:{data.sub_string}" for data in subscriptions)
 
 
-def _subscribe(group: ConsumerGroup, told: Iterable[SubscriptionData]) -> bool:
+def _subscribe(group: ConsumerGroup, reported: Iterable[SubscriptionData]) -> bool:
     """Make the group subscribe to what one member reported; return whether topics came or went."""
     subscriptions, changed = group.subscriptions, False
-    new = {data.topic: data for data in told}
+    new = {data.topic: data for data in reported}
     for topic, data in new.items():
         old = subscriptions.get(topic)
         if old is None:

@@ -33,11 +33,15 @@ def check_heartbeat(data: HeartbeatData) -> None:
     group_count = len(data.consumer_data_set) + len(data.producer_data_set)
     if group_count > CLIENT_GROUPS_MAX:
         raise _too_much("groups in one heartbeat", group_count, CLIENT_GROUPS_MAX)
-    told = [one for consumer in data.consumer_data_set for one in consumer.subscription_data_set]
-    if len(told) > CLIENT_SUBSCRIPTIONS_MAX:
-        raise _too_much("subscriptions in one heartbeat", len(told), CLIENT_SUBSCRIPTIONS_MAX)
+    subscriptions = [
+        one for consumer in data.consumer_data_set for one in consumer.subscription_data_set
+    ]
+    if len(subscriptions) > CLIENT_SUBSCRIPTIONS_MAX:
+        raise _too_much(
+            "subscriptions in one heartbeat", len(subscriptions), CLIENT_SUBSCRIPTIONS_MAX
+        )
     selector_chars = 0
-    for subscription in told:
+    for subscription in subscriptions:
         check_subscription(subscription)
         if not subscription.is_by_tags:
             selector_chars += len(subscription.sub_string)
@@ -71,8 +75,8 @@ def keep(channel: ClientChannel, data: HeartbeatData, *, is_full: bool) -> None:
     kept = dict(channel.kept_bytes)
     for consumer in data.consumer_data_set:
         if is_full or consumer.group_name not in kept:
-            told = consumer.subscription_data_set if is_full else ()
-            kept[consumer.group_name] = sum(one.weight_bytes for one in told)
+            subscriptions = consumer.subscription_data_set if is_full else ()
+            kept[consumer.group_name] = sum(one.weight_bytes for one in subscriptions)
     producers = channel.producer_groups.union(one.group_name for one in data.producer_data_set)
     if len(kept) + len(producers) > CLIENT_GROUPS_MAX:
         raise _too_much("groups of one connection", len(kept) + len(producers), CLIENT_GROUPS_MAX)

@@ -67,7 +67,7 @@ class MemberNotices:
             rest_ms = min(count * SECOND_MS // MEMBER_NOTICES_PER_SECOND, MEMBER_NOTICES_EACH_MS)
             self._rests_until_ms[group.name] = now_ms + rest_ms
             self._resting.set()
-        self._work.add(self._told(group.name, group.member_ids()))
+        self._work.add(self._notified(group.name, group.member_ids()))
 
     async def run(self) -> None:
         """Report what changed while its group rested, until cancelled."""
@@ -88,7 +88,7 @@ class MemberNotices:
             else:
                 self._resting.clear()
 
-    def _told(self, name: str, member_ids: list[str]) -> Iterator[None]:
+    def _notified(self, name: str, member_ids: list[str]) -> Iterator[None]:
         for number, client_id in enumerate(member_ids, 1):
             group = self._groups.of(name)
             member = None if group is None else group.members.get(client_id)

@@ -41,7 +41,7 @@ from engine.foundation.limits import (
 from engine.foundation.observing import Observer, OwnedQueue, RebalanceEvent
 from engine.protocol.bodies import ConsumerData, HeartbeatData
 from engine.protocol.names import retry_topic
-from engine.protocol.told_subscriptions import how_to_agree
+from engine.protocol.reported_subscriptions import how_to_agree
 from engine.remoting import Peer
 from engine.runtime.clock import Clock
 
@@ -291,17 +291,17 @@ class Membership:
         self, group: ConsumerGroup, client_id: str, *, judged: bool = False
     ) -> None:
         """Members that subscribe differently fight: say so once per state of it."""
-        if not group.told_changed:
+        if not group.reported_changed:
             return
         if len(group.members) > MEMBER_NOTICES_AT_ONCE and not judged:
             self._unjudged[group.name] = client_id
             return
-        group.told_changed = False
+        group.reported_changed = False
         disagreement = group.disagreement()
-        if disagreement == group.disagreement_told:
+        if disagreement == group.disagreement_emitted:
             return
-        before, group.disagreement_told = group.disagreement_told, disagreement
-        reason = how_to_agree(disagreement, group.told, self._queues_of)
+        before, group.disagreement_emitted = group.disagreement_emitted, disagreement
+        reason = how_to_agree(disagreement, group.reported, self._queues_of)
         _log.warning("group %s: %s", group.name, reason)
         self._observer.observe(
             RebalanceEvent(

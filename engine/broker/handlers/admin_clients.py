@@ -149,24 +149,24 @@ class ClientHandlers:
         """QUERY_SUBSCRIPTION_BY_CONSUMER (345): null when nobody of the group subscribes to it."""
         asked = QuerySubscriptionRequestHeader.decode(request.fields)
         group = self._groups.of(asked.group)
-        told = None if group is None else group.subscriptions.get(asked.topic)
-        body = GroupSubscription(asked.group, asked.topic, told).encode()
+        subscription = None if group is None else group.subscriptions.get(asked.topic)
+        body = GroupSubscription(asked.group, asked.topic, subscription).encode()
         return request.respond(ResponseCode.SUCCESS, body=body)
 
     def set_request_mode(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """SET_MESSAGE_REQUEST_MODE (401): pull is what every group does; pop there is not."""
         try:
-            told = MessageRequestMode.decode(request.body)
+            wanted = MessageRequestMode.decode(request.body)
         except ProtocolError as error:
             raise RequestRefused(ResponseCode.INVALID_PARAMETER, str(error)) from error
-        if is_retry_topic(told.topic):
+        if is_retry_topic(wanted.topic):
             raise RequestRefused(
                 ResponseCode.NO_PERMISSION, "retry topic is not allowed to set mode"
             )
-        if told.mode != PULL_MODE:
+        if wanted.mode != PULL_MODE:
             raise RequestRefused(
                 ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
-                f"mode {told.mode} of group {told.consumer_group}: this broker is pulled from, "
+                f"mode {wanted.mode} of group {wanted.consumer_group}: this broker is pulled from, "
                 "set PULL",
             )
         return request.respond(ResponseCode.SUCCESS)

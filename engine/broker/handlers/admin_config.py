@@ -51,8 +51,8 @@ class ConfigHandlers:
     async def change(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """UPDATE_BROKER_CONFIG (25): a .properties text of the keys to change."""
         try:
-            told = parse(text_of(bytes(request.body)))
-            await self._config_changes.change({one.key: one.value for one in told})
+            settings = parse(text_of(bytes(request.body)))
+            await self._config_changes.change({one.key: one.value for one in settings})
         except NotChangeable as error:
             raise RequestRefused(
                 ResponseCode.NO_PERMISSION, f"Can not update config: {error}"

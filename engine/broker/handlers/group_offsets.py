@@ -84,14 +84,14 @@ class GroupOffsetHandlers:
                 ResponseCode.SYSTEM_ERROR,
                 f"No Any Consumer online in the consumer group: [{header.group}]",
             )
-        told: dict[str, Mapping[MessageQueue, int]] = {}
+        offsets_of: dict[str, Mapping[MessageQueue, int]] = {}
         for client_id in group.member_ids():
             if header.client_addr and header.client_addr != client_id:
                 continue
             offsets = await _ask_member(group.members[client_id].channel, header)
             if offsets is not None:
-                told[client_id] = offsets
-        return request.respond(ResponseCode.SUCCESS, body=encode_consumer_status(told))
+                offsets_of[client_id] = offsets
+        return request.respond(ResponseCode.SUCCESS, body=encode_consumer_status(offsets_of))
 
     def clone(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """CLONE_GROUP_OFFSET (314): another group begins where this one is, topic by topic."""
@@ -171,5 +171,5 @@ async def _ask_member(
             raise RequestRefused(answer.code, answer.remark or "no remark")
         return member_offsets(answer.body)
     except TidemarkError as error:
-        _log.warning("%s does not tell its offsets: %s", channel.client_id, error)
+        _log.warning("%s does not report its offsets: %s", channel.client_id, error)
         return None

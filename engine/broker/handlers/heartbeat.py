@@ -95,10 +95,10 @@ class HeartbeatHandlers:
             self._client_ids.hold(data.client_id, peer, account)
         subscription_changed = not fingerprint
         for consumer in data.consumer_data_set:
-            must_tell = self._groups.take_fingerprint(
+            must_notify = self._groups.take_fingerprint(
                 consumer.group_name, fingerprint, without_subscription=not is_full
             )
-            subscription_changed = subscription_changed or must_tell
+            subscription_changed = subscription_changed or must_notify
             self._membership.heartbeat(channel, consumer, keep_subscription=not is_full)
         now_ms = self._clock.steady_ms()
         for producer in data.producer_data_set:

@@ -248,8 +248,8 @@ def _check_named(message: MessageExt, named_id: str | None) -> None:
 
 def _origin_topic(message: MessageExt) -> str:
     """The first topic; a client may have written anything there, then the message's own."""
-    told = message.properties.get(PROPERTY_RETRY_TOPIC, "")
-    return told if is_legal_topic(told) else message.topic
+    topic = message.properties.get(PROPERTY_RETRY_TOPIC, "")
+    return topic if is_legal_topic(topic) else message.topic
 
 
 def _is_short(message_id: str) -> bool:

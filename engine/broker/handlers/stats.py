@@ -149,9 +149,9 @@ class StatsHandlers:
                     totals.inflight += max(0, one.pull_offset - one.consumer_offset)
                     yield
                 yield
-            told = b"{%s:[%s]}" % (fastjson.dumps(name), b",".join(entries))
-            totals.listed.append(told)
-            totals.size_bytes += len(told) + 1
+            entry = b"{%s:[%s]}" % (fastjson.dumps(name), b",".join(entries))
+            totals.listed.append(entry)
+            totals.size_bytes += len(entry) + 1
             if totals.size_bytes > FRAME_BYTES_MAX:
                 raise RequestRefused(
                     ResponseCode.SYSTEM_ERROR,

@@ -86,12 +86,12 @@ class ExporterFamilies:
         now_ms = self._clock.steady_ms()
 
         def rates(column: Callable[[Sums], int]) -> Iterator[Series | None]:
-            told: dict[str, None] = {}
+            shown: dict[str, None] = {}
             for topic, _, _ in self._stats.puts():
-                if topic in told:
+                if topic in shown:
                     yield None
                     continue
-                told[topic] = None
+                shown[topic] = None
                 rate = _rate(self._stats.puts_of(topic), now_ms, column)
                 yield Series(place | {"topic": topic}, rate)
 
@@ -181,16 +181,16 @@ class ExporterFamilies:
             ("consume_ok_msg_tps", "Messages a client consumed, a second", "ok_tps"),
             ("consume_rt", "Milliseconds a client needs to consume a message", "rt"),
         ):
-            series = self._told_by_clients(f"consume_{column}")
+            series = self._of_client_figures(f"consume_{column}")
             yield Family(f"rocketmq_client_{name}", "gauge", meaning, series)
         for name, meaning, column in (
             ("consumer_pull_rt", "Milliseconds a pull of a client takes", "pull_rt"),
             ("consumer_pull_tps", "Messages a client pulls, a second", "pull_tps"),
         ):
-            series = self._told_by_clients(column)
+            series = self._of_client_figures(column)
             yield Family(f"rocketmq_client_{name}", "gauge", meaning, series)
 
-    def _told_by_clients(self, column: str) -> Iterator[Series | None]:
+    def _of_client_figures(self, column: str) -> Iterator[Series | None]:
         for group in list(self._groups.all()):
             for member_id in group.member_ids():
                 yield None
@@ -202,8 +202,8 @@ class ExporterFamilies:
                     "clientId": member_id,
                     "group": group.name,
                 }
-                for topic, told in self._client_stats.of(group.name, member_id).items():
-                    value: float | None = getattr(told, column)
+                for topic, figures in self._client_stats.of(group.name, member_id).items():
+                    value: float | None = getattr(figures, column)
                     if value is not None and isfinite(value):
                         yield Series(labels | {"topic": topic}, value)
 
@@ -227,7 +227,7 @@ class ExporterFamilies:
             ("rocketmq_group_get_latency_by_storetime", age, age_ms),
             ("rocketmq_group_get_latency", age, age_ms),
         ):
-            yield Family(name, "gauge", meaning, _told_of(lags, place, value))
+            yield Family(name, "gauge", meaning, _series_of(lags, place, value))
 
     def _diffs(self, lags: Iterable[GroupLag], prefix: str) -> Iterator[Series | None]:
         for lag in lags:
@@ -255,7 +255,7 @@ def _rates(
         yield Series(place | labels, _rate([count], now_ms, column))
 
 
-def _told_of(
+def _series_of(
     lags: Iterable[GroupLag], place: dict[str, str], value: Callable[[GroupLag], int]
 ) -> Iterator[Series]:
     for lag in lags:

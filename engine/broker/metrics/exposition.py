@@ -57,11 +57,11 @@ def written(families: Iterable[Family], *, series_max: int, left_out: LeftOut) -
             f"# HELP {family.name} {_escaped_help(family.help)}",
             f"# TYPE {family.name} {family.kind}",
         ]
-        looked_at, told_count = len(lines), 0
+        looked_at, written_count = len(lines), 0
         for series in family.series:
             looked_at += 1
-            if series is not None and told_count < series_max:
-                told_count += 1
+            if series is not None and written_count < series_max:
+                written_count += 1
                 lines.append(_line(family.name, series))
             elif series is not None:
                 left_out.by_family[family.name] = left_out.by_family.get(family.name, 0) + 1

@@ -88,7 +88,7 @@ class BrokerMetrics:
         family = Family(
             "tidemark_metrics_left_out_series",
             "gauge",
-            f"Series beyond the {METRIC_SERIES_MAX} of a family that this scrape did not tell",
+            f"Series beyond the {METRIC_SERIES_MAX} of a family that this scrape left out",
             own,
         )
         yield from written([family], series_max=METRIC_SERIES_MAX, left_out=left_out)
@@ -134,7 +134,7 @@ class BrokerMetrics:
         yield self._one(
             "tidemark_client_figures_left_out",
             "gauge",
-            "Topics of consumers whose own figures are not told, because there were too many",
+            "Topics of consumers whose own figures are left out, because there were too many",
             self._client_stats.left_out,
         )
 
@@ -203,7 +203,7 @@ class BrokerMetrics:
         yield Family(
             "rocketmq_finish_message_latency_milliseconds",
             "histogram",
-            "Age of a transaction at its commit, in whole seconds as RocketMQ 5.5 tells it",
+            "Age of a transaction at its commit, in whole seconds as in RocketMQ 5.5",
             (
                 series
                 for topic, times in list(traffic.finish_times.items())

@@ -120,8 +120,8 @@ class RuntimeFamilies:
             for span, rate in zip(SPANS, figures[figure].split(), strict=True):
                 yield f"{name}_tps{span}", float(rate)
         ranges = figures["putMessageDistributeTime"].split()
-        for name, told in zip(PUT_TIMES, ranges, strict=True):
-            yield f"pmdt_{name}", float(told.rpartition(":")[2])
+        for name, text in zip(PUT_TIMES, ranges, strict=True):
+            yield f"pmdt_{name}", float(text.rpartition(":")[2])
         store, folder = self._store, self._node.config.store.commit_log_folder
         total_bytes, free_bytes = self._runtime.disk.space_bytes(folder)
         yield "commitlogdir_capacity_total", total_bytes

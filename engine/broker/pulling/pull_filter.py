@@ -88,10 +88,10 @@ class PullFilters:
     def filter_of(self, header: PullMessageRequestHeader) -> PullFilter:
         """The tests for a pull. Raises RequestRefused."""
         own = header.sys_flag & SUBSCRIPTION
-        subscription = _told_subscription(header) if own else self._group_subscription(header)
+        subscription = _own_subscription(header) if own else self._group_subscription(header)
         if subscription.is_by_tags:
             return _by_tags(subscription)
-        selector = _told_selector(header) if own else self._group_selector(header)
+        selector = _own_selector(header) if own else self._group_selector(header)
         if not self._node.config.enable_property_filter:
             raise not_supported(subscription.expression_type)
         if subscription.class_filter_mode:
@@ -161,17 +161,17 @@ def not_supported(expression_type: str | None) -> RequestRefused:
     )
 
 
-def _told_subscription(header: PullMessageRequestHeader) -> SubscriptionData:
+def _own_subscription(header: PullMessageRequestHeader) -> SubscriptionData:
     """The subscription that the pull itself carries."""
-    told = SubscriptionData(header.topic, "", expression_type=header.expression_type)
-    if told.is_by_tags:
+    subscription = SubscriptionData(header.topic, "", expression_type=header.expression_type)
+    if subscription.is_by_tags:
         return SubscriptionData.build(header.topic, header.subscription)
     return SubscriptionData.by_selector(
         header.topic, header.subscription, header.expression_type or ""
     )
 
 
-def _told_selector(header: PullMessageRequestHeader) -> Selector:
+def _own_selector(header: PullMessageRequestHeader) -> Selector:
     try:
         return selector_of(header.subscription, header.expression_type)
     except RequestRefused as refused:

@@ -50,8 +50,8 @@ class PullPositions:
         back_to = self._remembered.goes_back_to(key, offset, pull.client, shared=pull.shared)
         self._note_reader(pull, is_sent_back=back_to is not None)
         if back_to is not None:
-            told = self._offsets.told(*key)
-            if pull.shared and (told is None or told > back_to):
+            committed = self._offsets.told(*key)
+            if pull.shared and (committed is None or committed > back_to):
                 # So does any other of its group that asks, whatever its start policy is.
                 self._new_lives.place_at(key, back_to)
             return back_to

@@ -22,7 +22,7 @@ from engine.foundation.errors import RequestRefused
 from engine.foundation.units import SECOND_MS
 from engine.protocol.codes import ResponseCode
 from engine.protocol.left_topics import LEFT_AFTER_MS
-from engine.protocol.told_subscriptions import topics_in
+from engine.protocol.reported_subscriptions import topics_in
 from engine.runtime.clock import Clock
 
 
@@ -81,7 +81,7 @@ class OffsetDeletion:
     def _who_reads(self, group: str, topic: str) -> str | None:
         members = self._groups.of(group)
         if members is not None:
-            for subscription, ids in members.told.items():
+            for subscription, ids in members.reported.items():
                 if topic in topics_in(subscription):
                     return f"member {ids[0]} subscribes to it"
             for client_id, member in members.members.items():

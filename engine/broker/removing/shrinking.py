@@ -145,16 +145,16 @@ class Shrinking:
                 f"queues {after.read_queue_nums} to {after.write_queue_nums - 1} would still be "
                 "written to"
             )
-        told = "; ".join(reasons)
+        text = "; ".join(reasons)
         if not reasons or forced:
             if reasons:
-                _log.warning("topic %s is shrunk by force: %s", after.topic_name, told)
-            return told
+                _log.warning("topic %s is shrunk by force: %s", after.topic_name, text)
+            return text
         had, keep = before.read_queue_nums, after.read_queue_nums
         raise RequestRefused(
             ResponseCode.INVALID_PARAMETER,
             f"topic {after.topic_name} has {had} queues to read, {keep} would strand messages: "
-            f"{told}. First set writeQueueNums={keep} and leave readQueueNums={had}, wait until "
+            f"{text}. First set writeQueueNums={keep} and leave readQueueNums={had}, wait until "
             f"the groups have consumed what is there, then set readQueueNums={keep} (tidemark "
             "admin topic shrink does all that); or force it by the attribute +queue.shrink=forced",
         )

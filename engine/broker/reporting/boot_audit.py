@@ -109,7 +109,7 @@ class BootAudit:
             f"written before row {before.seq} of life {before.epoch}: "
         )
         if found < before:
-            detail += "what was told between is lost, and how far groups had pulled"
+            detail += "what was reported between is lost, and how far groups had pulled"
         else:
             detail += "either that life ended at its start, or the spool is of another store"
         report(self._observer, _log, LifecycleEvent(kind, detail, clean=False))

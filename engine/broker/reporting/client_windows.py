@@ -120,14 +120,14 @@ class ClientWindows:
                 + self._node.config.window_ask_timeout_ms
             ),
         )
-        self._retries_told_ms: dict[tuple[str, str], int] = {}
+        self._retries_emitted_ms: dict[tuple[str, str], int] = {}
         """Up to when each member's local retries have been reported."""
         config = self._node.config
-        self._told = ToldWindows(
+        self._windows = ToldWindows(
             # The next answer comes an interval later; what is reported must not be older by then.
             max(1, config.full_sample_interval_ms - config.window_sample_interval_ms)
         )
-        self._told_stats = ToldStats(
+        self._stats = ToldStats(
             rest_ms=2 * config.window_sample_interval_ms,
             interval_ms=max(1, config.full_sample_interval_ms - config.window_sample_interval_ms),
         )
@@ -181,9 +181,9 @@ class ClientWindows:
                 due = []
         yield due
         for key in list(self._asked_ms):
-            for told in self._forget_unless_member(*key, now_ms=now_ms):
-                if told is not None:
-                    self._observer.observe(told)
+            for gone in self._forget_unless_member(*key, now_ms=now_ms):
+                if gone is not None:
+                    self._observer.observe(gone)
                 looked_at += 1
                 if not looked_at % LOOP_STEP_ENTRIES_MAX:
                     yield []
@@ -205,18 +205,18 @@ class ClientWindows:
         if group is not None and client_id in group.members:
             answered_ms = self._answered_ms.get((name, client_id), now_ms)
             if now_ms - answered_ms >= self._patience_ms:
-                yield from self._told.unanswered(name, client_id)
+                yield from self._windows.unanswered(name, client_id)
         else:
             del self._asked_ms[name, client_id]
             self._answered_ms.pop((name, client_id), None)
-            self._retries_told_ms.pop((name, client_id), None)
+            self._retries_emitted_ms.pop((name, client_id), None)
             self._stacks_asked_ms.pop((name, client_id), None)
             self._clients_asked_ms.pop(client_id, None)
             self._clocks.forget(client_id)
-            self._told_stats.forget(name, client_id)
+            self._stats.forget(name, client_id)
             self._doubtful_readers.forget((name, client_id))
             self._client_stats.forget(name, client_id)
-            yield from self._told.forget(name, client_id)
+            yield from self._windows.forget(name, client_id)
 
     def _urgent_readers(self, now_ms: int) -> Iterator[tuple[str, str] | None]:
         """Of each queue that was pulled a moment ago: its reader (by group) when its offset stands
@@ -260,7 +260,7 @@ class ClientWindows:
         try:
             info = await self._running_info(group, channel)
         except TidemarkError as error:
-            _log.debug("%s does not tell what it holds for %s: %s", channel.client_id, group, error)
+            _log.debug("%s does not say what it holds for %s: %s", channel.client_id, group, error)
             self._client_stats.take(group, channel.client_id, {})
             return
         finally:
@@ -294,24 +294,26 @@ class ClientWindows:
         stacks = None if info.jstack is None else consume_threads(info.jstack)
         orderly, whole = is_orderly(info), taken_whole(info)
         ahead_ms = self._clocks.ahead_ms(client_id, info, self._clock.now_ms())
-        for number, (queue, told) in enumerate(ours, 1):
+        for number, (queue, process_queue) in enumerate(ours, 1):
             window = window_of(
-                *(group, client_id, queue, told),
+                *(group, client_id, queue, process_queue),
                 orderly=orderly,
                 takes_all=whole.get(queue.topic),
                 ahead_ms=ahead_ms,
             )
             if (queue.topic, queue.queue_id) in standing:
-                window.stack = stack_of(told, stacks)
+                window.stack = stack_of(process_queue, stacks)
             self._emit_window(window)
-            if told.processed_offset is not None:
-                self._readers.processed((group, queue.topic, queue.queue_id), told.processed_offset)
+            if process_queue.processed_offset is not None:
+                self._readers.processed(
+                    (group, queue.topic, queue.queue_id), process_queue.processed_offset
+                )
             if not number % LOOP_STEP_ENTRIES_MAX:
                 await asyncio.sleep(0)
                 if member not in self._asked_ms:
                     return
         held = {(queue.topic, queue.queue_id): None for queue, _ in ours}
-        for window_gone in self._told.given_up(group, client_id, held):
+        for window_gone in self._windows.given_up(group, client_id, held):
             if window_gone is not None:
                 self._observer.observe(window_gone)
         self._emit_given_back(member, held)
@@ -330,20 +332,20 @@ class ClientWindows:
         at, now_ms = self._observer.told_up_to(), self._clock.steady_ms()
         losses = -1 if at is None else at.losses  # What is reported now is lost.
         for stats in all_stats:
-            if self._told_stats.is_news(stats, now_ms, losses=losses):
+            if self._stats.is_news(stats, now_ms, losses=losses):
                 self._observer.observe(stats)
 
     def _emit_window(self, window: ClientWindow) -> None:
         at = self._observer.told_up_to()
         losses = -1 if at is None else at.losses  # What is reported now is lost.
-        if not self._told.knows(window):
+        if not self._windows.knows(window):
             # How far the group is comes first: nobody can do anything with a window of a queue that
             # the group was never said to read.
             key = (window.group, window.topic, window.queue_id)
             self._emit_marks([key])
             if not window.held_count and not self._is_mark_emitted(key):
                 return  # It never pulled, and holds nothing. The next answer comes soon.
-        if self._told.is_news(window, self._clock.steady_ms(), losses=losses):
+        if self._windows.is_news(window, self._clock.steady_ms(), losses=losses):
             self._observer.observe(window)
 
     async def _ask_for_stacks(self, group: str, channel: ClientChannel) -> None:
@@ -357,10 +359,10 @@ class ClientWindows:
             or not _is_due(self._clients_asked_ms.get(channel.client_id), now_ms, STACK_INTERVAL_MS)
         ):
             return
-        standing = self._told.standing(*member, since_ms=now_ms - stood_ms)
+        standing = self._windows.standing(*member, since_ms=now_ms - stood_ms)
         asked_ms = self._stacks_asked_ms.get(member)  # Other groups of the client come first then.
         if not standing or (
-            self._told.has_stack(*member, standing)
+            self._windows.has_stack(*member, standing)
             and not _is_due(asked_ms, now_ms, 2 * STACK_INTERVAL_MS)
         ):
             return
@@ -370,7 +372,7 @@ class ClientWindows:
         try:
             info = await self._running_info(group, channel, stacks=True)
         except TidemarkError as error:
-            _log.debug("%s does not tell its stacks for %s: %s", channel.client_id, group, error)
+            _log.debug("%s does not send its stacks for %s: %s", channel.client_id, group, error)
             return
         finally:
             self._under_way.discard(member)
@@ -384,8 +386,8 @@ class ClientWindows:
         others as well, whose own brokers ask for them, and of topics that were made again.
         """
         return [
-            (queue, told)
-            for queue, told in sorted(info.mq_table.items())
+            (queue, process_queue)
+            for queue, process_queue in sorted(info.mq_table.items())
             if queue.broker_name == self._node.config.broker_name
             and self._topics.find(queue.topic) is not None
             and self._remembered.holds_present_life((group, queue.topic, queue.queue_id), client)
@@ -395,11 +397,11 @@ class ClientWindows:
         self, group: str, client_id: str, ours: list[tuple[MessageQueue, ProcessQueueInfo]]
     ) -> None:
         """Report the messages that a member could not give back since it was asked last."""
-        told_ms = self._retries_told_ms.get((group, client_id), 0)
-        newest_ms = told_ms
+        emitted_ms = self._retries_emitted_ms.get((group, client_id), 0)
+        newest_ms = emitted_ms
         for queue, window in ours:
             for at_ms, message_id, queue_offset, reconsume_times in window.local_retries or ():
-                if at_ms <= told_ms:
+                if at_ms <= emitted_ms:
                     continue
                 newest_ms = max(newest_ms, at_ms)
                 self._observer.observe(
@@ -415,14 +417,14 @@ class ClientWindows:
                         reason="no way back worked, the listener gets it again where it is",
                     )
                 )
-        self._retries_told_ms[group, client_id] = newest_ms
+        self._retries_emitted_ms[group, client_id] = newest_ms
 
     def _figures(self, info: ConsumerRunningInfo) -> dict[str, ConsumeStatus]:
         """What it says of topics that are here: others may have any name."""
         topics = self._topics
         return {
-            topic: told
-            for topic, told in info.status_table.items()
+            topic: figures
+            for topic, figures in info.status_table.items()
             if topics.find(topic) is not None
         }
 

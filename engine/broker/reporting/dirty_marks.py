@@ -70,7 +70,7 @@ class EmittedMarks(Generic[Key, Mark]):
             keys = [key for key in keys if key not in self._moved_before]
         self._moved.update(dict.fromkeys(keys))
 
-    def told(self, key: Key, mark: Mark) -> None:
+    def emitted(self, key: Key, mark: Mark) -> None:
         """This was reported just now."""
         if self._former:
             self._former.pop(key, None)

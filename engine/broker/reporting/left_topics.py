@@ -122,7 +122,7 @@ class LeavingTopics:
         ]
         found = self._known.look(
             group,
-            members.subscriptions_told(),
+            members.subscriptions_reported(),
             {topic: self._unread(group, topic) for topic in topics},
             now_ms,
             pulled_ms=self._pulled(group, topics, now_ms),

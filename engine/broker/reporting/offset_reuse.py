@@ -116,5 +116,5 @@ class OffsetReuse:
 def _message_id(message: DispatchRequest | None) -> str | None:
     """Its UNIQ_KEY; None when it has none, or one that is longer than this broker takes."""
     key = b"" if message is None else property_value(message.properties, _UNIQ_KEY)
-    told = key.decode("utf-8", "replace")
-    return told if 0 < len(told) <= MESSAGE_ID_CHARS_MAX else None
+    text = key.decode("utf-8", "replace")
+    return text if 0 < len(text) <= MESSAGE_ID_CHARS_MAX else None

@@ -180,12 +180,12 @@ class Watermarks:
     def _is_in_haste(self) -> bool:
         return self._snapshot is not None and self._snapshot.in_haste
 
-    def _turns(self, told_count: int) -> int:
+    def _turns(self, emitted_count: int) -> int:
         """Marks that one sample reports of a snapshot."""
         samples = self._round_samples
         if self._is_in_haste:
             samples = min(samples, SNAPSHOT_IN_HASTE_SAMPLES)
-        return max(SNAPSHOT_TURNS_MIN, told_count // samples + 1)
+        return max(SNAPSHOT_TURNS_MIN, emitted_count // samples + 1)
 
     def _moved_max(self, waiting_count: int) -> int:
         """Marks that one sample looks at because they may have moved; at boot that is all."""
@@ -235,8 +235,8 @@ class Watermarks:
         messages wait for the group, or when it was never reported.
         """
         for key in keys:
-            told = self._groups.get(key)
-            if told is None or self._marks.is_waited_for(key, told.pulled):
+            emitted = self._groups.get(key)
+            if emitted is None or self._marks.is_waited_for(key, emitted.pulled):
                 self._groups.moved(key)
             yield 1
 
@@ -319,19 +319,19 @@ class Watermarks:
         if topic in self._moved.topics_leaving:
             self._queues.moved(key)
             return
-        told, found = self._queues, self._marks.of_queue(topic, queue_id)
+        queues, found = self._queues, self._marks.of_queue(topic, queue_id)
         if found is None:
-            if told.forget(key):
+            if queues.forget(key):
                 self._drop_queue(topic, queue_id)
             return
-        (marks, _), last = found, told.get(key)
+        (marks, _), last = found, queues.get(key)
         if last is None:
             self._queue_ids.setdefault(topic, []).append(queue_id)
         if always or found != last:
             self._observer.observe(_queue_watermark(key, *found))
-            told.told(key, found)
+            queues.emitted(key, found)
         if marks.flushed_offset != marks.max_offset:
-            told.moved(key)  # It moves once more, when that is flushed.
+            queues.moved(key)  # It moves once more, when that is flushed.
 
     def _sample_groups(self, now_ms: int, *, everything: bool) -> Iterator[None]:
         turns = None if everything else self._turns(len(self._groups))
@@ -366,7 +366,7 @@ class Watermarks:
         leaving, is_any_left = self._leaving, bool(self._leaving)
         reads = Reads()
         facts: list[GroupWatermark] = []
-        of_group, told_of, tell = self._marks.of_group, groups.get, groups.told
+        of_group, last_of, note = self._marks.of_group, groups.get, groups.emitted
         groups.looked_at([key for key, _ in step])
         for key, always in step:
             if is_any_leaving and (key[1] in topics_leaving or key[0] in groups_leaving):
@@ -380,16 +380,16 @@ class Watermarks:
             if mark is None:
                 self._drop_group(key)
                 continue
-            told = told_of(key)
-            if not always and told is not None and not is_news(told, mark):
+            emitted = last_of(key)
+            if not always and emitted is not None and not is_news(emitted, mark):
                 continue
             if reported is not None:
                 reported.count = 0
             facts.append(mark)
-            if told is None:
+            if emitted is None:
                 self._pairs.add(key)
                 leaving.want(key[0])
-            tell(key, mark)
+            note(key, mark)
         self._observer.observe_all(facts)
 
 
@@ -401,29 +401,29 @@ def by_queue(due: dict[QueueKey, bool]) -> list[tuple[QueueKey, bool]]:
     return list(chain.from_iterable(found.values()))
 
 
-def is_news(told: GroupWatermark, now: GroupWatermark) -> bool:
+def is_news(before: GroupWatermark, now: GroupWatermark) -> bool:
     """Does a row say more than the one reported last? A pull or a report that moved nothing is news
     only while messages wait for the group. Those that move most are compared first. Hot.
     """
     if (
-        now.committed != told.committed
-        or now.max_offset != told.max_offset
-        or now.pulled != told.pulled
-        or now.processed != told.processed
-        or now.persisted != told.persisted
-        or now.min_offset != told.min_offset
-        or now.committed_state != told.committed_state
-        or now.last_puller != told.last_puller
-        or now.lock_holder != told.lock_holder
-        or now.members != told.members
-        or now.message_model != told.message_model
-        or now.last_store_time_ms != told.last_store_time_ms
-        or now.store_time_at_committed_ms != told.store_time_at_committed_ms
+        now.committed != before.committed
+        or now.max_offset != before.max_offset
+        or now.pulled != before.pulled
+        or now.processed != before.processed
+        or now.persisted != before.persisted
+        or now.min_offset != before.min_offset
+        or now.committed_state != before.committed_state
+        or now.last_puller != before.last_puller
+        or now.lock_holder != before.lock_holder
+        or now.members != before.members
+        or now.message_model != before.message_model
+        or now.last_store_time_ms != before.last_store_time_ms
+        or now.store_time_at_committed_ms != before.store_time_at_committed_ms
     ):
         return True
     if not are_waiting(now.committed, now.pulled, now.max_offset):
         return False
-    return now.reports > 0 or now.last_pull_time_ms != told.last_pull_time_ms
+    return now.reports > 0 or now.last_pull_time_ms != before.last_pull_time_ms
 
 
 def _queue_watermark(key: tuple[str, int], marks: QueueMarks, is_readable: bool) -> QueueWatermark:

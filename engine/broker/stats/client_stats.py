@@ -15,9 +15,9 @@ from collections.abc import Mapping
 from engine.foundation.limits import CLIENT_FIGURES_MAX
 from engine.protocol.bodies import ConsumeStatus
 
-Told = Mapping[str, ConsumeStatus]
+Figures = Mapping[str, ConsumeStatus]
 """By topic."""
-NOTHING: Told = {}
+NOTHING: Figures = {}
 
 
 class ClientStats:
@@ -25,25 +25,25 @@ class ClientStats:
 
     def __init__(self, count_max: int = CLIENT_FIGURES_MAX) -> None:
         self._count_max = count_max
-        self._told: dict[tuple[str, str], Told] = {}
+        self._figures: dict[tuple[str, str], Figures] = {}
         self._count = 0
         self._left_out: dict[tuple[str, str], int] = {}
 
-    def take(self, group: str, client_id: str, told: Told) -> None:
+    def take(self, group: str, client_id: str, figures: Figures) -> None:
         """What a member reports takes the place of what it reported before."""
         key = (group, client_id)
         self._drop(key)
-        if not told:
+        if not figures:
             return
-        if self._count + len(told) > self._count_max:
-            self._left_out[key] = len(told)
+        if self._count + len(figures) > self._count_max:
+            self._left_out[key] = len(figures)
             return
-        self._told[key] = told
-        self._count += len(told)
+        self._figures[key] = figures
+        self._count += len(figures)
 
-    def of(self, group: str, client_id: str) -> Told:
+    def of(self, group: str, client_id: str) -> Figures:
         """What the member reported last; empty for one that reported nothing."""
-        return self._told.get((group, client_id), NOTHING)
+        return self._figures.get((group, client_id), NOTHING)
 
     def forget(self, group: str, client_id: str) -> None:
         """The member is gone."""
@@ -56,4 +56,4 @@ class ClientStats:
 
     def _drop(self, key: tuple[str, str]) -> None:
         self._left_out.pop(key, None)
-        self._count -= len(self._told.pop(key, NOTHING))
+        self._count -= len(self._figures.pop(key, NOTHING))

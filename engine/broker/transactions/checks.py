@@ -21,7 +21,7 @@ import logging
 from engine.broker.groups.producer_groups import ProducerGroups
 from engine.broker.node import BrokerNode
 from engine.broker.transactions.half_queue import HalfQueue
-from engine.broker.transactions.half_records import told_properties
+from engine.broker.transactions.half_records import properties_of
 from engine.broker.transactions.stored_messages import demand_for
 from engine.broker.transactions.transactions import CheckRules, HalfMessage, Verdict, verdict
 from engine.delay.waiting_messages import real_place
@@ -165,7 +165,7 @@ def check_request(half: MessageExt, broker_name: str) -> RemotingCommand:
     place = real_place(half)
     if place is not None:
         half.topic, half.queue_id = place
-    half.properties = told_properties(half)
+    half.properties = properties_of(half)
     request = RemotingCommand.request(
         RequestCode.CHECK_TRANSACTION_STATE,
         {**header.encode(), "bname": broker_name},

@@ -89,7 +89,7 @@ def further_properties(half: MessageExt, check_times: int) -> dict[str, str]:
     return properties
 
 
-def told_properties(half: MessageExt) -> dict[str, str]:
+def properties_of(half: MessageExt) -> dict[str, str]:
     """Properties of a half message as others see them: without the name of its transaction, which
     RocketMQ 5.5.0 writes only when it puts one again whose producer has asked for time.
     """
@@ -110,7 +110,7 @@ def committed_message(half: MessageExt) -> MessageDraft:
         raise RequestRefused(
             ResponseCode.SYSTEM_ERROR, f"half message {half.message_id} names no real topic"
         )
-    properties = told_properties(half)  # As in RocketMQ 5.5.0, TRAN_MSG, PGROUP and the count of
+    properties = properties_of(half)  # As in RocketMQ 5.5.0, TRAN_MSG, PGROUP and the count of
     del properties[PROPERTY_REAL_TOPIC]  # questions stay, the real place goes.
     del properties[PROPERTY_REAL_QUEUE_ID]
     draft = _copy(half, *place, properties)
@@ -121,7 +121,7 @@ def committed_message(half: MessageExt) -> MessageDraft:
 
 def given_up(half: MessageExt) -> MessageDraft:
     """The record of a transaction that is rolled back for its producer."""
-    return _copy(half, CHECK_MAX_TIME_TOPIC, QUEUE_ID, told_properties(half))
+    return _copy(half, CHECK_MAX_TIME_TOPIC, QUEUE_ID, properties_of(half))
 
 
 def begun_anew(record: MessageExt) -> MessageDraft:

@@ -74,10 +74,12 @@ def is_named_by(message: MessageExt, named_id: str | None, physical_offset: int)
         return False
 
 
-def no_message(physical_offset: int, told: str = "") -> RequestRefused:
-    """The refusal of an offset that leads to no message; `told` are RocketMQ's words for it."""
+def no_message(physical_offset: int, of_rocketmq: str = "") -> RequestRefused:
+    """The refusal of an offset that leads to no message; `of_rocketmq`: RocketMQ's words for it."""
     words = f"{NO_MESSAGE_REMARK} {physical_offset}, or it is gone"
-    return RequestRefused(ResponseCode.SYSTEM_ERROR, f"{told}: {words}" if told else words)
+    return RequestRefused(
+        ResponseCode.SYSTEM_ERROR, f"{of_rocketmq}: {words}" if of_rocketmq else words
+    )
 
 
 def demand_for(message: MessageExt, permission: Permission) -> Demand:

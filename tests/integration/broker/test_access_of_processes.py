@@ -164,7 +164,7 @@ def test_with_certificates_everything_is_encrypted_and_plain_text_is_refused(
     [
         (["--host", "0.0.0.0", "--allow-remote"], "--allow-remote and accounts"),
         (["--set", "brokerIP1=192.0.2.1", "--access", "FILE"], "--allow-remote and accounts"),
-        (["--host", "0.0.0.0", "--allow-remote", "--access", "FILE"], "clients are told it"),
+        (["--host", "0.0.0.0", "--allow-remote", "--access", "FILE"], "clients are sent it"),
         (["--access", "OPEN"], "chmod 600"),
         (["--set", "aclEnable=true"], "accounts are given by --access"),
     ],

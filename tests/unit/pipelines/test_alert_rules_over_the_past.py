@@ -42,7 +42,7 @@ WAITS = AlertRules((rule(**{"for": "30s"}),), routing())
 
 def test_an_alert_is_told_when_its_wait_and_that_of_its_group_are_over() -> None:
     found = heard({0: state(0, 5), 20: state(20, 90)}, until_s=300, rules=WAITS)
-    (told,) = found.told
+    (told,) = found.reported
     assert (seconds(told.begin_us), told.end_us, told.group) == (60, None, "orders")
     assert [len(one) for one in found.notices] == [1]
 
@@ -55,7 +55,7 @@ def test_one_that_is_over_before_anybody_was_told_is_told_to_nobody() -> None:
 def test_what_fires_no_more_ends_and_a_notice_of_that_is_none_that_fires() -> None:
     over = {20: state(20, 90), 200: state(200, 5)}
     found = heard(over, until_s=900, rules=WAITS)
-    assert [(seconds(one.begin_us), seconds(one.end_us)) for one in found.told] == [(60, 200)]
+    assert [(seconds(one.begin_us), seconds(one.end_us)) for one in found.reported] == [(60, 200)]
     assert len(found.notices) == 1
 
 
@@ -90,7 +90,7 @@ def test_knowing_what_comes_changes_nothing_of_what_is_told() -> None:
         expected.look(NOON_US + at_s * SECOND_US, new)
     found = expected.heard()
     assert found == heard(told, until_s=1_200, rules=rules)
-    assert [(seconds(one.begin_us), one.group) for one in found.told] == [
+    assert [(seconds(one.begin_us), one.group) for one in found.reported] == [
         (10, ""),
         (340, "orders"),
         (940, "orders"),

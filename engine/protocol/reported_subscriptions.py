@@ -21,7 +21,7 @@ from engine.protocol.tag_bits import split_tags
 
 Subscription = tuple[str, ...]
 """`topic:expression` of each topic, sorted."""
-Told = Mapping[Subscription, Sequence[str]]
+Reported = Mapping[Subscription, Sequence[str]]
 QueuesOf = Callable[[str], int | None]
 """How many queues of a topic are read; None: that is not known."""
 
@@ -33,12 +33,12 @@ def meant(data: SubscriptionData) -> str:
     return f"{data.topic}:{data.sub_string}"
 
 
-def rarest_tellers(told: Told) -> list[str]:
+def rarest_reporters(reported: Reported) -> list[str]:
     """Members whose subscription the fewest others reported, DISAGREEING_MEMBERS_TOLD_MAX at most,
     sorted.
     """
     rarest: list[str] = []
-    for _, alike in groupby(sorted(told.values(), key=len), key=len):
+    for _, alike in groupby(sorted(reported.values(), key=len), key=len):
         room = DISAGREEING_MEMBERS_TOLD_MAX - len(rarest)
         if not room:
             break
@@ -46,25 +46,25 @@ def rarest_tellers(told: Told) -> list[str]:
     return sorted(rarest)
 
 
-def disagreement(told: Told) -> tuple[str, ...]:
+def disagreement(reported: Reported) -> tuple[str, ...]:
     """`client reads topic:expression, ...` of each member when they differ; empty when all reported
     the same. Of very many, the rarest ones.
     """
-    if len(told) < 2:
+    if len(reported) < 2:
         return ()
-    named = _told_by_named(told)
+    named = _named_members(reported)
     return tuple(f"{one} reads {', '.join(named[one]) or 'nothing'}" for one in named)
 
 
-def how_to_agree(found: Sequence[str], told: Told, queues_of: QueuesOf) -> str:
+def how_to_agree(found: Sequence[str], reported: Reported, queues_of: QueuesOf) -> str:
     """Who reads what while members subscribe differently, what goes wrong then, and what ends it:
     judged by those that are named, and by what most members reported. `found`: their disagreement;
     empty: they agree again.
     """
     if not found:
         return "all members subscribe alike again"
-    named = _told_by_named(told)
-    most = max(sorted(told), key=lambda one: (bool(one), len(told[one])))
+    named = _named_members(reported)
+    most = max(sorted(reported), key=lambda one: (bool(one), len(reported[one])))
     spoken = dict.fromkeys(named.values())
     spoken[most] = None
     readers = Counter(topic for one in spoken for topic in topics_in(one))
@@ -74,7 +74,7 @@ def how_to_agree(found: Sequence[str], told: Told, queues_of: QueuesOf) -> str:
         harm = (
             f"the broker keeps the last heartbeat's subscription for all, pulls of {_and(partial)} "
             "are refused in turn (SUBSCRIPTION_NOT_EXIST), and queues given to a member that does "
-            f"not subscribe to their topic are not read{_unread(partial, told, queues_of)}"
+            f"not subscribe to their topic are not read{_unread(partial, reported, queues_of)}"
         )
     else:
         harm = (
@@ -90,17 +90,17 @@ def how_to_agree(found: Sequence[str], told: Told, queues_of: QueuesOf) -> str:
     return f"{'; '.join(found)}; {harm}; fix: {fix}"
 
 
-def _unread(topics: Sequence[str], told: Told, queues_of: QueuesOf) -> str:
+def _unread(topics: Sequence[str], reported: Reported, queues_of: QueuesOf) -> str:
     """How many queues of each topic nobody reads, were they dealt out evenly to all members; of
     very many subscriptions that is not counted.
     """
-    if len(told) > DISAGREEING_MEMBERS_TOLD_MAX:
+    if len(reported) > DISAGREEING_MEMBERS_TOLD_MAX:
         return ""
-    members = sum(map(len, told.values()))
+    members = sum(map(len, reported.values()))
     readers: Counter[str] = Counter()
-    for subscription, tellers in told.items():
+    for subscription, reporters in reported.items():
         for topic in topics_in(subscription):
-            readers[topic] += len(tellers)
+            readers[topic] += len(reporters)
     shares = []
     for topic in topics[:DISAGREEING_MEMBERS_TOLD_MAX]:
         without, queues = members - readers[topic], queues_of(topic)
@@ -111,12 +111,12 @@ def _unread(topics: Sequence[str], told: Told, queues_of: QueuesOf) -> str:
     return f", {_and(shares)}"
 
 
-def _told_by_named(told: Told) -> dict[str, Subscription]:
+def _named_members(reported: Reported) -> dict[str, Subscription]:
     """What the rarest ones reported, in the order of their names."""
-    rarest = rarest_tellers(told)
+    rarest = rarest_reporters(reported)
     wanted, found = set(rarest), dict[str, Subscription]()
-    for subscription, tellers in told.items():
-        found |= dict.fromkeys(wanted.intersection(tellers), subscription)
+    for subscription, reporters in reported.items():
+        found |= dict.fromkeys(wanted.intersection(reporters), subscription)
     return {one: found[one] for one in rarest}
 
 
