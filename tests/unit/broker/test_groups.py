@@ -50,10 +50,10 @@ def test_members_that_tell_another_subscription_are_counted_until_they_agree_or_
     groups.register(consumer(), two, keep_subscription=True, now_ms=1)
     assert group.disagreement() != (), "what is left out has not changed"
     groups.register(consumer("A"), two, now_ms=2)
-    assert (group.disagreement(), group.told) == ((), {("A:*",): ["c1", "c2"]})
+    assert (group.disagreement(), group.reported) == ((), {("A:*",): ["c1", "c2"]})
     groups.register(consumer("B"), one, now_ms=3)
     groups.unregister("g", "c1")
-    assert (group.disagreement(), group.told) == ((), {("A:*",): ["c2"]})
+    assert (group.disagreement(), group.reported) == ((), {("A:*",): ["c2"]})
 
 
 def test_of_very_many_members_those_that_differ_are_named() -> None:

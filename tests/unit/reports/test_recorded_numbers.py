@@ -11,7 +11,7 @@ import pytest
 from pipelines.alerting.objectives import Objectives
 from pipelines.reports import notebook, page
 from pipelines.reports.lag_report import lag_report
-from pipelines.reports.notebook import Told
+from pipelines.reports.notebook import Report
 from pipelines.reports.numbers import Numbers, as_json, read_json
 from pipelines.reports.recorded import as_recorded
 from tests.unit.reports.gathered import BEGIN, HOUR, at, course, gathered
@@ -25,7 +25,7 @@ DAY = BEGIN.date()
 LATER = DAY + timedelta(days=1)
 
 
-def rebuilt(tmp_path: Path, **given: object) -> Told:
+def rebuilt(tmp_path: Path, **given: object) -> Report:
     """What the notebook tells of a cut whose gold is not there any more."""
     kept = tmp_path / "kept.json"
     kept.write_bytes(as_json(RECORDED))
