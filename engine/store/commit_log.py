@@ -9,8 +9,9 @@ file becomes a blank (int32 length of the rest, int32 magic, then whatever) and 
 the next file.
 
 Invariant: min_offset <= flushed_offset <= committed_offset <= end_offset; bytes below end_offset
-never change, until a cut takes them away; nobody reads at or beyond committed_offset; `append` either returns with the record
-stored (readable and safe from SIGKILL, unless there is a pool), or raises with nothing visible.
+never change, until a cut takes them away; nobody reads at or beyond committed_offset; `append`
+either returns with the record stored (readable and safe from SIGKILL, unless there is a pool), or
+raises with nothing visible.
 Absent on purpose: what a record means, when to flush, and gathering a turn's records into one
 write: `bench.store_paths` measures 1.2 us a record against 0.2 us, which is not worth having every
 put's failure come later, when its answer is already made.
