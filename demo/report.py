@@ -23,7 +23,7 @@ def print_verdict(verdict: Verdict, console: Console) -> None:
     console.print(_incidents(verdict))
     failed = ", ".join(verdict.failed_checks) or "none"
     console.print(f"failed checks: {failed}")
-    verb = "tells" if verdict.success else "does NOT tell"
+    verb = "shows" if verdict.success else "does NOT show"
     console.print(f"verdict: gold {verb} what was played, no more and no less")
 
 

@@ -31,8 +31,8 @@ def _run(spark: SparkSession, order: Order) -> list[UnitDone]:
     if not units:
         return []
     tasks = spark.range(0, len(units), 1, len(units))
-    told = tasks.mapInArrow(partial(_carry_out, order), "done string").toArrow()
-    done = [UnitDone.from_json(text) for text in task_failures.done(told["done"].to_pylist())]
+    results = tasks.mapInArrow(partial(_carry_out, order), "done string").toArrow()
+    done = [UnitDone.from_json(text) for text in task_failures.done(results["done"].to_pylist())]
     assert sorted(one.unit for one in done) == sorted(units), "every unit answers once"
     return done
 
@@ -41,8 +41,8 @@ def _carry_out(order: Order, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.R
     units = order.units
     for batch in batches:
         numbers = batch.column("id").to_pylist()
-        for told in task_failures.reported(partial(_each, order, [units[one] for one in numbers])):
-            yield pa.record_batch([[told]], schema=_DONE)
+        for text in task_failures.reported(partial(_each, order, [units[one] for one in numbers])):
+            yield pa.record_batch([[text]], schema=_DONE)
 
 
 def _each(order: Order, units: Sequence[str]) -> Iterator[str]:

@@ -45,7 +45,7 @@ COLUMNS: Final = (
         "at risk, as it stood when the first message came again, and at last",
     ),
     must("told_ranges", ColumnType.RANGES, "at risk by any revision, withdrawn ones as well"),
-    must("certain_ranges", ColumnType.RANGES, "of the predicted: told to be finished"),
+    must("certain_ranges", ColumnType.RANGES, "of the predicted: reported as finished"),
     must(
         "redelivered_ranges",
         ColumnType.RANGES,

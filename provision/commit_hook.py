@@ -23,7 +23,7 @@ def ensure(root: Path = ROOT) -> None:
     if not (root / HOOKS).is_dir() or not _is_work_tree(root) or _has_others(root):
         return
     if _git(root, "config", "core.hooksPath", HOOKS) is None:
-        say(f"git could not be told of {HOOKS}: commit messages are not looked at here")
+        say(f"git did not take {HOOKS}: commit messages are not looked at here")
     else:
         say(f"git looks at commit messages from now on (core.hooksPath is {HOOKS})")
 

@@ -48,7 +48,7 @@ def run(
 
 
 def can_install_system_packages() -> bool:
-    """True for root on a Debian or Ubuntu; anybody else is told what to install."""
+    """True for root on a Debian or Ubuntu; anybody else gets a list of what to install."""
     return os.geteuid() == 0 and shutil.which("apt-get") is not None
 
 

@@ -80,12 +80,12 @@ def lag_against_watermarks(frames: Frames) -> pl.DataFrame:
     """Rows of lag that say another thing than their row of group_watermarks, or have none."""
     facts = frames["group_watermarks"].select(
         *FACT,
-        pl.lit(value=True).alias("is_told"),
-        *(pl.col(name).alias(f"told_{name}") for name in PROJECTED),
+        pl.lit(value=True).alias("is_reported"),
+        *(pl.col(name).alias(f"reported_{name}") for name in PROJECTED),
     )
     joined = frames["consumer_lag"].join(facts, on=FACT, how="left")
-    differs = [pl.col(name).ne_missing(pl.col(f"told_{name}")) for name in PROJECTED]
-    return joined.filter(pl.col("is_told").is_null() | pl.any_horizontal(differs))
+    differs = [pl.col(name).ne_missing(pl.col(f"reported_{name}")) for name in PROJECTED]
+    return joined.filter(pl.col("is_reported").is_null() | pl.any_horizontal(differs))
 
 
 def watermarks_without_lag(frames: Frames) -> pl.DataFrame:
@@ -130,13 +130,13 @@ def marks_that_fall(frames: Frames) -> pl.DataFrame:
     reports = frames["consume_offsets"].select(
         *QUEUE,
         "emitter",
-        pl.col("seq").alias("told_seq"),
-        pl.col("offset").alias("told_offset"),
-        pl.col("path").alias("told_path"),
+        pl.col("seq").alias("reported_seq"),
+        pl.col("offset").alias("reported_offset"),
+        pl.col("path").alias("reported_path"),
     )
     accounted = fallen.join(reports, on=[*QUEUE, "emitter"]).filter(
-        pl.col("told_seq").is_between("seq_before", "seq")
-        & ((pl.col("told_offset") < pl.col("before")) | (pl.col("told_path") == "RESET"))
+        pl.col("reported_seq").is_between("seq_before", "seq")
+        & ((pl.col("reported_offset") < pl.col("before")) | (pl.col("reported_path") == "RESET"))
     )
     unexplained = fallen.join(accounted, on=FACT, how="anti")
     return _without_a_life_between(unexplained, frames["lifecycle"])
@@ -188,7 +188,7 @@ SET_LAWS: Final = (
         _critical("consumer_lag", "lag_is_that_of_its_watermarks"),
         ("consumer_lag", "group_watermarks"),
         lag_against_watermarks,
-        ("committed", "told_committed", "max_offset", "told_max_offset"),
+        ("committed", "reported_committed", "max_offset", "reported_max_offset"),
     ),
     SetLaw(
         _critical("consumer_lag", "every_watermark_has_its_lag"),

@@ -249,7 +249,7 @@ def _clocks(counted: Counted) -> list[Finding]:
             ahead.append(_about(emitter, detail))
         if seen["behind_us"] > BEHIND_MAX_US:
             detail = (
-                f"all it told was shipped at least {seen['behind_us'] / SECOND_US:.0f} s later: "
+                f"all its rows were shipped at least {seen['behind_us'] / SECOND_US:.0f} s later: "
                 "its clock is behind, or its shipper was late"
             )
             behind.append(_about(emitter, detail))
