@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from functools import cache
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +23,25 @@ DAY_US = 86_400 * SECOND_US
 
 @contextmanager
 def postgresql_address() -> Iterator[str]:
-    """A running PostgreSQL, as the address that a user would give."""
-    with postgresql() as told:
-        yield address_of(told)
+    """A new database on a running PostgreSQL, as the address that a user would give."""
+    server, name = _server_of_all(), f"tests_{next(_NUMBERS)}"
+    with psycopg.connect(server, autocommit=True) as connection:
+        connection.execute(f"CREATE DATABASE {name}")
+        try:
+            yield address_of(server.replace("dbname=postgres", f"dbname={name}"))
+        finally:
+            connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+_NUMBERS = count()
+
+
+@cache
+def _server_of_all() -> str:
+    """One server for all tests of a process: to make one takes a second, a database in it 0.1."""
+    held = ExitStack()
+    atexit.register(held.close)
+    return held.enter_context(postgresql())
 
 
 def address_of(told: str) -> str:

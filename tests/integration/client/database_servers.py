@@ -98,6 +98,7 @@ def stoppable_postgresql() -> Iterator[Stoppable]:
         assert made.returncode == 0, made.stderr
         serve = [*as_user, str(programs / "postgres"), "-D", str(data), "-p", str(port)]
         serve += ["-c", "listen_addresses=127.0.0.1", "-c", "unix_socket_directories="]
+        serve += ["-c", "fsync=off"]  # What is written outlives a kill all the same.
         address = f"host=127.0.0.1 port={port} user=tests dbname=postgres"
 
         def runs() -> AbstractContextManager[int]:
