@@ -29,6 +29,10 @@ class TableChanges:
         self.to_save.set()
         self.to_register.set()
 
+    def of_role(self) -> None:
+        """The broker has another role, or leads in another term: it is registered soon."""
+        self.to_register.set()
+
     def of_settings(self) -> None:
         """Settings or selectors of groups, or kept settings of the broker, changed."""
         self.to_save.set()

@@ -62,6 +62,8 @@ class BrokerConfig:
     """0 lets the machine choose."""
     namesrv_addresses: tuple[str, ...] = _setting((), "namesrvAddr")
     """`host:port` of each name server; none for a broker that nobody looks up."""
+    slave_read_enable: bool = False
+    """Do slaves give messages to readers, and masters send readers that are far behind to them?"""
     broker_permission: int = _setting(6, "brokerPermission")
     """What the broker allows on top of each topic's own perm: 4 read, 2 write, 6 both."""
     metrics_exporter: MetricsExporter = field(

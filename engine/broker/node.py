@@ -1,4 +1,4 @@
-"""One life of a broker: the configuration in force, its address, the versions of its tables.
+"""One life of a broker: configuration and role in force, its address, the versions of its tables.
 
 Place in the walk: made first, read by whoever works by a setting, writes a table, registers or
 answers with the broker's address. Absent on purpose: changing settings (dynamic_config).
@@ -9,7 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from engine.broker.config import BrokerConfig
+from engine.broker.role import Role
+from engine.foundation.errors import RequestRefused
 from engine.protocol.bodies import DataVersion
+from engine.protocol.codes import ResponseCode
+from engine.protocol.names import MASTER_ID
 
 
 @dataclass(slots=True)
@@ -23,6 +27,32 @@ class BrokerNode:
     address: str = ""
     """`ip:port` under which clients know it; empty until its port is open."""
 
+    role: Role = Role.MASTER
+    term: int = 0
+    """The term of its role: of two that call themselves master, that of the greater term is it."""
+    slave_id: int = 1
+    """The broker id it goes by while it is no master."""
+
+    @property
+    def broker_id(self) -> int:
+        """The broker id it goes by now."""
+        return MASTER_ID if self.role is Role.MASTER else self.slave_id
+
+    def leads(self, term: int) -> bool:
+        """Is it still the master that it was in `term`?"""
+        return self.role is Role.MASTER and self.term == term
+
+    def check_master(self) -> None:
+        """Raise RequestRefused, as RocketMQ's slaves do, unless it is the master. Hot."""
+        if self.role is not Role.MASTER:
+            raise RequestRefused(
+                ResponseCode.SERVICE_NOT_AVAILABLE,
+                f"service not available now: the broker[{self.config.host}] is no master, its "
+                f"role is {self.role.name}; a name server knows who is",
+            )
+
     def data_version(self, counter: int) -> DataVersion:
-        """The version of one of the broker's tables, which has changed so many times."""
-        return DataVersion(state_version=0, timestamp=self.boot_ms, counter=counter)
+        """The version of one of the broker's tables, which has changed so many times: a greater
+        term is newer, as name servers judge it.
+        """
+        return DataVersion(state_version=self.term, timestamp=self.boot_ms, counter=counter)

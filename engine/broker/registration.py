@@ -6,6 +6,9 @@ broker by its topics.
 A round after a change sends what changed, all others send every topic: otherwise making ten
 thousand topics one by one would send fifty million.
 
+A slave registers under an id of its own, and a node that is neither says farewell. The term of a
+master is in its tables' version, by which name servers pass over a former master.
+
 Invariant: at most one round is under way, and a change during a round starts another one. Name
 servers take over the topics of a registration whose data version is new to them, so a whole table
 that follows a partial one gets a new version: one that missed the part, or began anew since, takes
@@ -24,6 +27,7 @@ from itertools import islice
 
 from engine.broker.changes import TableChanges
 from engine.broker.node import BrokerNode
+from engine.broker.role import Role
 from engine.broker.topics.attributes import DEDUPLICATION, is_on
 from engine.broker.topics.topics import READ_WRITE, Topics
 from engine.foundation.errors import TidemarkError
@@ -70,6 +74,8 @@ class Registration:
         self._client = client
         self._failed_rounds = 0
         """Rounds since all name servers heard."""
+        self._registered_id: int | None = None
+        """The broker id under which name servers may know it; None: they do not."""
         self._told_in_part = False
         """Was anything reported since the last whole table?"""
         self._begun = self._ended = 0
@@ -112,11 +118,24 @@ class Registration:
 
     async def register(self, *, whole: bool = True) -> None:
         """One round over all name servers, side by side: every topic, or if not `whole` those that
-        changed since the last round.
+        changed since the last round and the role is as it was.
         """
         self._changes.to_register.clear()
         self._begun += 1
-        number = self._begun
+        number, node = self._begun, self._node
+        if node.role is Role.NONE:
+            heard = await self.unregister()
+        else:
+            whole = whole or self._registered_id != node.broker_id
+            self._registered_id = node.broker_id
+            heard = await self._register_all(whole=whole)
+        self._failed_rounds = 0 if heard else min(self._failed_rounds + 1, DOUBLINGS_MAX)
+        async with self._turned:
+            self._ended = number
+            self._turned.notify_all()
+
+    async def _register_all(self, *, whole: bool) -> bool:
+        """Did all name servers hear?"""
         requests = []
         for part in self._registrations(self._due_topics(whole=whole)):
             requests.append(part)
@@ -127,27 +146,29 @@ class Registration:
                 for address in self._node.config.namesrv_addresses
             )
         )
-        self._failed_rounds = 0 if all(heard) else min(self._failed_rounds + 1, DOUBLINGS_MAX)
-        async with self._turned:
-            self._ended = number
-            self._turned.notify_all()
+        return all(heard)
 
-    async def unregister(self) -> None:
-        """Say farewell to all name servers."""
-        config = self._node.config
+    async def unregister(self) -> bool:
+        """Say farewell to all name servers; did all hear, as far as they have to?"""
+        config, broker_id = self._node.config, self._registered_id
+        if broker_id is None:
+            return True
         fields = UnregisterBrokerRequestHeader(
             broker_name=config.broker_name,
             broker_addr=self._node.address,
             cluster_name=config.cluster_name,
-            broker_id=config.broker_id,
+            broker_id=broker_id,
         ).encode()
         command = RemotingCommand.request(RequestCode.UNREGISTER_BROKER, fields)
-        await asyncio.gather(
+        heard = await asyncio.gather(
             *(
                 self._send(address, command, FAREWELL_TIMEOUT_MS)
                 for address in config.namesrv_addresses
             )
         )
+        if all(heard):
+            self._registered_id = None
+        return all(heard)
 
     def _due_topics(self, *, whole: bool) -> dict[str, TopicConfig]:
         topics = self._topics
@@ -183,7 +204,7 @@ class Registration:
             broker_addr=self._node.address,
             cluster_name=config.cluster_name,
             ha_server_addr=self._node.address,
-            broker_id=config.broker_id,
+            broker_id=self._node.broker_id,
             compressed=False,
             body_crc32=body_crc(body),
         ).encode()
@@ -209,7 +230,7 @@ class Registration:
             broker_name=config.broker_name,
             broker_addr=self._node.address,
             cluster_name=config.cluster_name,
-            broker_id=config.broker_id,
+            broker_id=self._node.broker_id,
         ).encode()
         request = RemotingCommand.request(RequestCode.QUERY_DATA_VERSION, fields, version.encode())
         try:

@@ -280,12 +280,14 @@ def send_services(
         placement=Placement(
             clock=state.clock,
             deduplication=state.deduplication,
+            node=state.node,
             observer=state.observer,
             store=state.store,
             topics=state.topics,
         ),
         durability=Durability(
             changes=state.changes,
+            node=state.node,
             safety=state.safety,
             save_settings=save_settings,
             store=state.store,

@@ -31,6 +31,8 @@ from engine.broker.removing.shrinking import Shrinking
 from engine.broker.removing.topic_changes import TopicChanges
 from engine.broker.reporting.watermarks import Watermarks
 from engine.broker.rocketmq_settings import FILE_NAME
+from engine.broker.role import Role
+from engine.broker.role_changes import RoleChanges
 from engine.broker.service_groups import (
     OffsetServices,
     PullServices,
@@ -72,6 +74,7 @@ class Services:
     shrinking: Shrinking
     delay: DelayService
     checks: TransactionChecks
+    roles: RoleChanges
     runtime_info: RuntimeInfo
 
 
@@ -131,6 +134,9 @@ def services_of(
             half_queue=sending.half_queue,
             node=state.node,
             producers=state.producers,
+        ),
+        roles=RoleChanges(
+            changes=state.changes, node=state.node, safety=state.safety, wake_ups=wake_ups
         ),
         runtime_info=RuntimeInfo(
             clock=state.clock,
@@ -281,6 +287,7 @@ def _delay(state: BrokerState, sending: SendServices) -> DelayService:
         state.delay_levels,
         observer=state.observer,
         make_dead_letter_topic=sending.dead_letters.make,
+        may_deliver=lambda: state.node.role is Role.MASTER,
         queue_there=state.topics.queue_there,
         origin_of=sending.origins.origin_of,
     )

@@ -128,13 +128,14 @@ def state_of(
 ) -> BrokerState:
     """The empty tables of a broker with this store; `broker_epoch`: the life of its telemetry."""
     clock, transactions, client_ids = runtime.clock, Transactions(), ClientIds()
+    node = BrokerNode(config, boot_ms=clock.now_ms())
     latencies = Latencies()
     return BrokerState(
         runtime=runtime,
         clock=clock,
-        node=BrokerNode(config, boot_ms=clock.now_ms()),
+        node=node,
         store=store,
-        safety=Safety(flushed(store)),
+        safety=Safety(node, flushed(store)),
         observer=observer,
         delay_levels=DelayLevels(
             runtime,

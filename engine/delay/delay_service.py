@@ -66,10 +66,12 @@ class DelayService:
         *,
         observer: Observer,
         make_dead_letter_topic: Callable[[str], None],
+        may_deliver: Callable[[], bool] = lambda: True,
         queue_there: Callable[[str, int], int] = lambda _topic, queue_id: queue_id,
         origin_of: Callable[[Mapping[str, str]], Origin] = lambda _properties: (None, None),
     ) -> None:
-        """`make_dead_letter_topic` makes that of a group, when it is not there; `queue_there` says
+        """`make_dead_letter_topic` makes that of a group, when it is not there; `may_deliver`: is
+        this node the one that does? `queue_there` says
         where a message for a queue of a topic goes, which may have been taken away meanwhile;
         `origin_of` where the message was first whose copy has these properties.
         """
@@ -77,6 +79,7 @@ class DelayService:
         self._delays = delays
         self._observer = observer
         self._make_dead_letter_topic = make_dead_letter_topic
+        self._may_deliver = may_deliver
         self._queue_there = queue_there
         self._origin_of = origin_of
 
@@ -101,6 +104,8 @@ class DelayService:
         for due in self._delays.due():
             if due is None:
                 await asyncio.sleep(0)
+            elif not self._may_deliver():
+                break
             else:
                 delivered_count += self._deliver(due)
         return delivered_count

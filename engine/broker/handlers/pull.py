@@ -5,7 +5,7 @@ signals a message. What the reader had pulled before decides whether this is a r
 
 Invariant: a pull is answered exactly once: now, when a wanted message arrives, at its deadline, or
 not at all because its connection ended; a woken pull is never parked again.
-Absent on purpose: which messages it wants (pull_filter) and reading from a slave.
+Absent on purpose: which messages it wants (pull_filter).
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from engine.broker.node import BrokerNode
 from engine.broker.pulling.long_poll import HeldPull, HeldPulls
 from engine.broker.pulling.pull_answers import PullAnswers, code_of
 from engine.broker.pulling.pull_checks import SUSPEND, Pull, PullChecks
-from engine.broker.pulling.pull_positions import PullPositions
+from engine.broker.pulling.pull_positions import COMMIT_OFFSET, PullPositions
+from engine.broker.role import Role
 from engine.foundation.limits import FILTER_COST_MAX, PULL_SUSPEND_MS_MAX
 from engine.protocol.codes import RequestCode, ResponseCode
 from engine.protocol.command import RemotingCommand
@@ -80,6 +81,11 @@ class PullHandlers:
     def _pull(self, peer: Peer, request: RemotingCommand) -> RemotingCommand | None:
         header = PullMessageRequestHeader.decode(request.fields)
         pull = self._checks.checked(peer, request, header)
+        elsewhere = self._answers.elsewhere(pull)
+        if elsewhere is not None:
+            return elsewhere
+        if self._node.role is not Role.MASTER:
+            header.sys_flag &= ~COMMIT_OFFSET  # Progress is the master's to note.
         moved_to = self._positions.moved_to(pull)
         if moved_to is not None:
             return self._answers.moved(pull, moved_to)
@@ -131,6 +137,8 @@ class PullHandlers:
         void = self._checks.why_void(pull)
         if void is not None:
             response = self._answers.nothing(pull, void)
+        elif (elsewhere := self._answers.elsewhere(pull)) is not None:
+            response = elsewhere
         elif (moved_to := self._positions.reset_to(pull)) is not None:
             response = self._answers.moved(pull, moved_to)
         else:

@@ -51,6 +51,7 @@ class QueueLockHandlers:
 
     def lock(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """LOCK_BATCH_MQ (41): answers the queues the client holds now."""
+        self._node.check_master()
         wanted = _lock_batch(request)
         check_group(wanted.consumer_group)
         for queue in wanted.mq_set:

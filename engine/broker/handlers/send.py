@@ -395,7 +395,9 @@ class SendHandlers:
         }
         response = request.respond(ResponseCode.SUCCESS, fields=fields)
         end_offset = put.end_offset if waits else None
-        return self._durability.answer_put(peer, request, response, end_offset=end_offset)
+        return self._durability.answer_put(
+            peer, request, response, end_offset=end_offset, term=put.term
+        )
 
 
 def _says_half(properties: dict[str, str]) -> bool:

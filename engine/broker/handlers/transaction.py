@@ -19,6 +19,7 @@ from __future__ import annotations
 import logging
 
 from engine.broker.node import BrokerNode
+from engine.broker.role import Role
 from engine.broker.sending.durability import Durability, stored
 from engine.broker.transactions.half_queue import HalfQueue
 from engine.broker.transactions.stored_messages import is_named_by, no_message
@@ -78,6 +79,7 @@ class TransactionHandlers:
         """END_TRANSACTION (37)."""
         header = EndTransactionRequestHeader.decode(request.fields)
         try:
+            self._check_master()
             return self._end(peer, request, header)
         except RequestRefused as error:
             if request.is_oneway:  # Nobody else would hear of it.
@@ -88,6 +90,7 @@ class TransactionHandlers:
         """RESUME_CHECK_HALF_MESSAGE (323): a transaction that was given up begins anew, and its
         producer is asked from the next round on.
         """
+        self._node.check_master()
         header = ResumeCheckHalfMessageRequestHeader.decode(request.fields)
         try:
             _, physical_offset = parse_offset_message_id(header.msg_id)
@@ -96,6 +99,14 @@ class TransactionHandlers:
         put = stored(lambda: self._half_queue.resume(physical_offset))
         response = request.respond(ResponseCode.SUCCESS)
         return self._durability.answer_put(peer, request, response, end_offset=put.end_offset)
+
+    def _check_master(self) -> None:
+        """Raise RequestRefused with RocketMQ's code for the end of a transaction at a slave."""
+        if self._node.role is not Role.MASTER:
+            raise RequestRefused(
+                ResponseCode.SLAVE_NOT_AVAILABLE,
+                f"the broker[{self._node.config.host}] is no master: it ends no transaction",
+            )
 
     def _end(
         self, peer: Peer, request: RemotingCommand, header: EndTransactionRequestHeader

@@ -17,6 +17,7 @@ from engine.broker.offsets.remembered_offsets import RememberedOffsets
 from engine.broker.offsets.topic_lives import Asked
 from engine.broker.pulling.cold_reads import FAR_BEHIND_BYTES, ColdReadSums
 from engine.broker.pulling.pull_checks import Pull
+from engine.broker.role import Role
 from engine.broker.stats.broker_stats import BrokerStats
 from engine.foundation.limits import PULL_MESSAGES_MAX
 from engine.foundation.observing import Observer
@@ -25,6 +26,7 @@ from engine.protocol.codes import ResponseCode
 from engine.protocol.command import RemotingCommand
 from engine.protocol.headers import PullMessageResponseHeader
 from engine.protocol.message_record import queue_offsets
+from engine.protocol.names import MASTER_ID
 from engine.store import GetResult, GetStatus, MessageStore
 
 ANSWER_BYTES_MAX = 4 * MIB
@@ -77,6 +79,23 @@ class PullAnswers:
             max_tests=pull.filter.tests_max,
         )
 
+    def elsewhere(self, pull: Pull) -> RemotingCommand | None:
+        """The answer of a node that gives its readers nothing, as RocketMQ's slave sends them to
+        the master: they stay where they are. None: they read here. Hot.
+        """
+        node = self._node
+        if node.role is Role.MASTER or (node.role is Role.SLAVE and node.config.slave_read_enable):
+            return None
+        return self._at_the_master(pull)
+
+    def _at_the_master(self, pull: Pull) -> RemotingCommand:
+        return self._without_messages(
+            pull,
+            ResponseCode.PULL_RETRY_IMMEDIATELY,
+            "this broker is no master; ask that one",
+            pull.header.queue_offset,
+        )
+
     def nothing(self, pull: Pull, reason: str) -> RemotingCommand:
         """No message, and why; the reader asks again."""
         remark = f"{reason}; ask again"
@@ -94,13 +113,15 @@ class PullAnswers:
         """An answer that was not read from the queue."""
         store, queue = self._store, (pull.header.topic, pull.header.queue_id)
         fields = _fields(
-            pull, next_begin_offset, store.min_offset(*queue), store.max_offset(*queue)
+            pull, MASTER_ID, next_begin_offset, store.min_offset(*queue), store.max_offset(*queue)
         )
         return pull.request.respond(code, remark, fields)
 
     def found(self, pull: Pull, found: GetResult) -> RemotingCommand:
         """What was read. The group's pulled mark moves, and counts."""
         code = code_of(found, pull.header.queue_offset)
+        if code == ResponseCode.PULL_OFFSET_MOVED and self._node.role is not Role.MASTER:
+            return self._at_the_master(pull)  # A slave may lag behind: it moves nobody.
         body: bytes | memoryview = b""
         pieces: Sequence[memoryview] = ()
         if found.status is GetStatus.FOUND:
@@ -118,10 +139,21 @@ class PullAnswers:
         if code == ResponseCode.PULL_OFFSET_MOVED:
             begin = found.next_begin_offset
             self._remembered.note_answer(pull.key, begin, pull.peer.address, asked=Asked.SENT)
-        fields = _fields(pull, found.next_begin_offset, found.min_offset, found.max_offset)
+        suggested = self._suggested(pull, found)
+        fields = _fields(
+            pull, suggested, found.next_begin_offset, found.min_offset, found.max_offset
+        )
         response = pull.request.respond(code, found.status.value, fields, body)
         response.pieces = pieces
         return response
+
+    def _suggested(self, pull: Pull, found: GetResult) -> int:
+        """The broker id that the reader is to ask next."""
+        if not self._node.config.slave_read_enable:
+            return MASTER_ID
+        group = pull.group_config
+        is_slow = found.suggest_pulling_from_slave
+        return group.which_broker_when_consume_slowly if is_slow else group.broker_id
 
     def _note_cold(self, group: str, topic: str, found: GetResult, behind_bytes: int) -> None:
         config = self._node.config.store
@@ -156,14 +188,16 @@ class PullAnswers:
             self._handed(pull.key, range(pull.header.queue_offset, found.next_begin_offset), bodies)
 
 
-def _fields(pull: Pull, next_begin_offset: int, min_offset: int, max_offset: int) -> dict[str, str]:
+def _fields(
+    pull: Pull, suggested_id: int, next_begin_offset: int, min_offset: int, max_offset: int
+) -> dict[str, str]:
     return PullMessageResponseHeader(
-        suggest_which_broker_id=0,
+        suggest_which_broker_id=suggested_id,
         next_begin_offset=next_begin_offset,
         min_offset=min_offset,
         max_offset=max_offset,
         topic_sys_flag=pull.topic_sys_flag,
-        group_sys_flag=pull.group_sys_flag,
+        group_sys_flag=pull.group_config.group_sys_flag,
     ).encode()
 
 

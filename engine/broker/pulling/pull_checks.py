@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from engine.broker.groups.consumer_groups import ConsumerGroup, ConsumerGroups
-from engine.broker.groups.group_configs import TOOLS_GROUP, GroupConfigs
+from engine.broker.groups.group_configs import TOOLS_GROUP, GroupConfigs, SubscriptionGroupConfig
 from engine.broker.groups.members import client_id_of
 from engine.broker.groups.readers import QueueKey
 from engine.broker.node import BrokerNode
@@ -46,7 +46,7 @@ class Pull:
     """The life of the topic in which it came."""
     filter: PullFilter
     topic_sys_flag: int
-    group_sys_flag: int
+    group_config: SubscriptionGroupConfig
     gate_changes: int
     """What the gate had seen of other accounts when it let this pass."""
 
@@ -131,7 +131,7 @@ class PullChecks:
             life=self._lives.number(topic),
             filter=self._filters.filter_of(header),
             topic_sys_flag=config.topic_sys_flag,
-            group_sys_flag=group_config.group_sys_flag,
+            group_config=group_config,
             gate_changes=self._gate.changes,
         )
 

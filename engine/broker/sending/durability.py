@@ -17,6 +17,7 @@ from typing import TypeVar
 
 from engine.broker.changes import TableChanges
 from engine.broker.config import BrokerConfig
+from engine.broker.node import BrokerNode
 from engine.broker.sending.safety import PutStatus, Safety, Waiter
 from engine.foundation.errors import LocalProtocolError, RequestRefused, StorageError
 from engine.protocol.codes import ResponseCode
@@ -84,17 +85,22 @@ class Durability:
         self,
         *,
         changes: TableChanges,
+        node: BrokerNode,
         safety: Safety,
         save_settings: Callable[[], Awaitable[None]],
         store: MessageStore,
     ) -> None:
         self._changes = changes
+        self._node = node
         self._safety = safety
         self._save_settings = save_settings
         self._store = store
 
     def put(self, draft: MessageDraft) -> PutResult:
-        """Store a message that the broker makes itself. Raises RequestRefused as `stored` does."""
+        """Store a message that the broker makes itself. Raises RequestRefused as `stored` does, and
+        when this node is no master.
+        """
+        self._node.check_master()
         return stored(lambda: self._store.put(draft))
 
     def answer_put(
@@ -104,11 +110,15 @@ class Durability:
         response: RemotingCommand,
         *,
         end_offset: int | None,
+        term: int | None = None,
     ) -> HandlerResult:
         """`response` when what ends at `end_offset` is safe; None: its sender waits for nothing.
 
-        A handler that has put returns what this returns, in the step in which it put.
+        A handler that has put returns what this returns. `term` is the one in which it put; None:
+        it put in this very step.
         """
+        if term is not None and not self._node.leads(term):
+            return _with_status(response, PutStatus.UNKNOWN)
         waiter = None if end_offset is None else self._safety.when_safe(end_offset)
         if self._changes.topics_unsaved:  # A killed broker would know the message only.
             return self._answer_when_topics_saved(peer, request, response, waiter=waiter)
@@ -130,14 +140,15 @@ class Durability:
 
         A topic that cannot be saved is tried again each second (`Tables`); its message is stored.
         """
-        term = self._safety.term
+        term = self._node.term
         try:
             await self._save_settings()
         except StorageError as error:
             _log.warning("a topic made for a message is not saved yet: %s", error)
+        if not self._node.leads(term):
+            return _with_status(response, PutStatus.UNKNOWN)
         if waiter is None:
-            status = PutStatus.PUT_OK if self._safety.term == term else PutStatus.UNKNOWN
-            return _with_status(response, status)
+            return response
         _answer_when_settled(peer, request, response, waiter)
         return None
 

@@ -17,6 +17,7 @@ from itertools import chain
 
 import msgspec
 
+from engine.broker.node import BrokerNode
 from engine.broker.sending.deduplication import Deduplication, FirstCopy, body_digest, name_of
 from engine.broker.sending.durability import no_record, not_stored
 from engine.broker.topics.attributes import BITMAP, DEDUPLICATION, is_on, tag_filter
@@ -49,6 +50,8 @@ class Put(msgspec.Struct):
     puts: list[PutResult]
     queue_id: int
     """The queue to name in the answer."""
+    term: int
+    """The term in which it was put."""
 
     @property
     def end_offset(self) -> int:
@@ -64,12 +67,14 @@ class Placement:
         *,
         clock: Clock,
         deduplication: Deduplication,
+        node: BrokerNode,
         observer: Observer,
         store: MessageStore,
         topics: Topics,
     ) -> None:
         self._clock = clock
         self._deduplication = deduplication
+        self._node = node
         self._observer = observer
         self._store = store
         self._topics = topics
@@ -89,6 +94,7 @@ class Placement:
         `queue_id` is the one their answer names; `put_one` stores a message that is alone, None as
         the store does, with `room_bytes` left for further copies. Raises RequestRefused.
         """
+        self._node.check_master()  # Also who finds copies acknowledges a put.
         put_one = put_one or partial(self._store.put, room_bytes=room_bytes)
         if config.attributes:
             for draft in drafts:
@@ -97,7 +103,7 @@ class Placement:
                 return self._put_once(
                     config.topic_name, drafts, unique_keys, queue_id=queue_id, put_one=put_one
                 )
-        return Put(self._put_all(drafts, put_one), queue_id)
+        return Put(self._put_all(drafts, put_one), queue_id, self._node.term)
 
     def new_batch(self) -> BatchDraft:
         """An empty batch; see `put_batch`."""
@@ -107,12 +113,14 @@ class Placement:
         """Store a batch that was encoded with the flags of its topic, which stores each message it
         is sent. Raises RequestRefused.
         """
+        self._node.check_master()
         try:
-            return Put(self._store.put_batch(batch, room_bytes=COPY_ROOM_BYTES), queue_id)
+            puts = self._store.put_batch(batch, room_bytes=COPY_ROOM_BYTES)
         except LocalProtocolError as error:
             raise no_record(error) from error
         except StorageError as error:
             raise not_stored(error) from error
+        return Put(puts, queue_id, self._node.term)
 
     @staticmethod
     def flags_of(config: TopicConfig) -> int:
@@ -179,7 +187,7 @@ class Placement:
             placed[at] if at in placed else known[key].put if key in known else placed[key]
             for at, key in enumerate(unique_keys)
         ]
-        return Put(puts, queue_id)
+        return Put(puts, queue_id, self._node.term)
 
     # ---- the window over a restart, and what is reported of it -----------------------------------
 

@@ -18,6 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
 
+from engine.broker.node import BrokerNode
 from engine.store import GroupCommit, MessageStore
 
 
@@ -91,9 +92,8 @@ class Waiter:
 class Safety:
     """Knows when the puts of one broker are safe."""
 
-    def __init__(self, *conditions: Condition) -> None:
-        self.term = 0
-        """The term in which this node puts."""
+    def __init__(self, node: BrokerNode, *conditions: Condition) -> None:
+        self._node = node
         self.conditions = conditions
         """All must be met. Hot: a tuple."""
         self._waiting: dict[Waiter, None] = {}
@@ -104,7 +104,7 @@ class Safety:
 
     def when_safe(self, end_offset: int) -> Waiter | None:
         """Who gets the status of a put of this step that ends there; None: it is safe. Hot."""
-        waiter, term = None, self.term
+        waiter, term = None, self._node.term
         for condition in self.conditions:
             met = condition.when_met(term, end_offset)
             if met is not None:
@@ -115,10 +115,10 @@ class Safety:
             waiter.note(PutStatus.PUT_OK)
         return waiter
 
-    def begin_term(self, term: int) -> None:
-        """Whoever waits in an earlier term learns that nobody knows what became of it."""
-        assert term > self.term, f"term {term} after term {self.term}"
-        self.term = term
+    def end_term(self) -> None:
+        """The node stepped down, or leads in another term: nobody knows what becomes of what was
+        put before, and whoever waits hears so.
+        """
         for waiter in list(self._waiting):
             try:
                 waiter.settle(PutStatus.UNKNOWN)

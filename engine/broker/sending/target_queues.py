@@ -37,6 +37,7 @@ class TargetQueues:
 
     def topic_for(self, header: SendMessageRequestHeader) -> TopicConfig:
         """The topic, made on demand when that is allowed. Raises RequestRefused."""
+        self._node.check_master()
         topic = header.topic
         if topic in FORBIDDEN_TO_CLIENTS:
             raise RequestRefused(
@@ -84,6 +85,7 @@ class TargetQueues:
 
     def reply_topic_for(self, header: SendMessageRequestHeader) -> TopicConfig:
         """An existing topic that clients may write. Raises RequestRefused."""
+        self._node.check_master()
         check_topic(header.topic)
         config = self._topics.require(header.topic)
         if not self._node.config.broker_permission & PERM_WRITE:

@@ -20,6 +20,7 @@ import logging
 
 from engine.broker.groups.producer_groups import ProducerGroups
 from engine.broker.node import BrokerNode
+from engine.broker.role import Role
 from engine.broker.transactions.half_queue import HalfQueue
 from engine.broker.transactions.half_records import properties_of
 from engine.broker.transactions.stored_messages import demand_for
@@ -85,6 +86,8 @@ class TransactionChecks:
                 await asyncio.sleep(0)
             now_ms = self._clock.now_ms()
             if self._clock.steady_ms() - began_steady_ms > ROUND_MS_MAX:
+                break
+            if self._node.role is not Role.MASTER:
                 break
             if transactions.find(half.first_offset) is half:  # Others end while we sleep.
                 self._apply(half, now_ms=now_ms, round_began_ms=began_ms, renews=renews)

@@ -23,6 +23,7 @@ from engine.broker.changes import TableChanges
 from engine.broker.node import BrokerNode
 from engine.broker.offsets.consumer_offsets import ConsumerOffsets
 from engine.broker.offsets.offset_facts import OffsetFacts
+from engine.broker.role import Role
 from engine.broker.stats.broker_stats import BrokerStats
 from engine.broker.topics.topics import Topics
 from engine.broker.transactions.half_records import (
@@ -265,12 +266,13 @@ class HalfQueue:
         return self.put_half(begun_anew(record))
 
     def write_ops(self) -> int | None:
-        """Write every op message that is due; return the end of the last, None when none was.
-
-        Raises StorageError.
+        """Write every op message that is due; return the end of the last, None when none was, or
+        when this node is no master. Raises StorageError.
         """
         end_offset = None
-        while batch := self.transactions.op_batch(self._node.config.transaction_op_bytes_max):
+        while self._node.role is Role.MASTER and (
+            batch := self.transactions.op_batch(self._node.config.transaction_op_bytes_max)
+        ):
             put = self._store.put(
                 op_message(batch, now_ms=self._clock.now_ms(), address=self._node.address)
             )

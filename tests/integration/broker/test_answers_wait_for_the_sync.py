@@ -180,11 +180,11 @@ async def test_no_request_that_stores_is_answered_success_before_it_is_safe(
     tmp_path: Path, withheld: str
 ) -> None:
     async with scene(tmp_path) as held:
-        safety, replica = held.running.broker.state.safety, FakeReplica()
+        state, replica = held.running.broker.state, FakeReplica()
         held.disk.hold_syncs = asyncio.Event()
         if withheld == "replica":
             held.disk.hold_syncs.set()
-            safety.conditions = (*safety.conditions, replica.condition())
+            state.safety.conditions = (*state.safety.conditions, replica.condition())
         held.running.broker.state.store.put(  # Its sync is under way, and held.
             given_up(decode_record(await record_of(held)))
         )
@@ -198,7 +198,7 @@ async def test_no_request_that_stores_is_answered_success_before_it_is_safe(
         told = [f"{name}: {answer.code} {answer.remark}" for name, answer in early.items()]
         assert not told, f"answered before it is safe: {told}"
         held.disk.hold_syncs.set()
-        replica.acknowledge(safety.term, held.running.broker.state.store.physical_max)
+        replica.acknowledge(state.node.term, state.store.physical_max)
         for name, task in waiting.items():
             answer = await task
             assert answer.code == ResponseCode.SUCCESS, (name, answer.remark)

@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
+from engine.broker.config import BrokerConfig
+from engine.broker.node import BrokerNode
 from engine.broker.sending.safety import Condition, PutStatus, Safety, Waiter
-from engine.store import GroupCommit
+from engine.store import GroupCommit, StoreConfig
 from tests.unit.broker.fake_replica import FakeReplica
 
 END = 100
@@ -20,11 +22,17 @@ class Setting:
     def __init__(self, *, replica_timeout_ms: int = 60_000) -> None:
         self.replica = FakeReplica(replica_timeout_ms)
         self.flush = GroupCommit(asyncio.get_running_loop(), 60_000)
+        self.node = BrokerNode(BrokerConfig(store=StoreConfig("/nowhere")), boot_ms=0)
         self.safety = Safety(
+            self.node,
             Condition(lambda _term, _end: self.flush, PutStatus.FLUSH_DISK_TIMEOUT),
             self.replica.condition(),
         )
         self.heard: list[PutStatus] = []
+
+    def begin_term(self, term: int) -> None:
+        self.node.term = term
+        self.safety.end_term()
 
     def wait(self, end_offset: int = END) -> Waiter:
         waiter = self.safety.when_safe(end_offset)
@@ -85,7 +93,7 @@ async def test_a_new_term_settles_all_who_wait_for_a_replica_that_never_answers(
     for _ in range(3):
         setting.wait()
     setting.flush.settle(flushed=True)
-    setting.safety.begin_term(1)
+    setting.begin_term(1)
     assert setting.heard == [PutStatus.UNKNOWN] * 3
     setting.replica.acknowledge(0, END)
     assert setting.heard == [PutStatus.UNKNOWN] * 3
@@ -96,7 +104,7 @@ async def test_a_waiter_hears_late_what_was_settled_before_it_asked() -> None:
     setting = Setting()
     waiter = setting.safety.when_safe(END)
     assert waiter is not None
-    setting.safety.begin_term(1)
+    setting.begin_term(1)
     waiter.when_settled(setting.heard.append)
     assert setting.heard == [PutStatus.UNKNOWN]
 
@@ -105,7 +113,7 @@ async def test_the_bytes_of_another_term_make_no_put_safe() -> None:
     setting = Setting()
     setting.flush.settle(flushed=True)
     setting.replica.acknowledge(0, END)  # By the former leader's bytes.
-    setting.safety.begin_term(1)
+    setting.begin_term(1)
     setting.wait()
     assert setting.heard == []
     setting.replica.acknowledge(1, END)
@@ -129,6 +137,6 @@ async def test_an_answer_that_fails_leaves_no_other_waiter_behind() -> None:
     assert waiter is not None
     waiter.when_settled(fails)
     setting.wait()
-    setting.safety.begin_term(1)
+    setting.begin_term(1)
     assert setting.heard == [PutStatus.UNKNOWN]
     assert [str(told["exception"]) for told in errors] == ["gone"]
