@@ -14,10 +14,12 @@ from __future__ import annotations
 import logging
 
 from engine.broker.changes import TableChanges
+from engine.broker.groups.queue_locks import QueueLocks
 from engine.broker.node import BrokerNode
 from engine.broker.pulling.wake_ups import WakeUps
 from engine.broker.role import Role
 from engine.broker.sending.safety import Safety
+from engine.runtime.clock import Clock
 
 _log = logging.getLogger(__name__)
 
@@ -26,9 +28,18 @@ class RoleChanges:
     """The one place that sets the role."""
 
     def __init__(
-        self, *, changes: TableChanges, node: BrokerNode, safety: Safety, wake_ups: WakeUps
+        self,
+        *,
+        changes: TableChanges,
+        clock: Clock,
+        locks: QueueLocks,
+        node: BrokerNode,
+        safety: Safety,
+        wake_ups: WakeUps,
     ) -> None:
         self._changes = changes
+        self._clock = clock
+        self._locks = locks
         self._node = node
         self._safety = safety
         self._wake_ups = wake_ups
@@ -45,5 +56,6 @@ class RoleChanges:
         _log.warning("%s of term %d, was %s of %d", role.name, term, node.role.name, node.term)
         node.role, node.term = role, term
         self._safety.end_term()
+        self._locks.begin_term(term, now_ms=self._clock.steady_ms())
         self._wake_ups.wake_all()
         self._changes.of_role()

@@ -136,7 +136,12 @@ def services_of(
             producers=state.producers,
         ),
         roles=RoleChanges(
-            changes=state.changes, node=state.node, safety=state.safety, wake_ups=wake_ups
+            changes=state.changes,
+            clock=state.clock,
+            locks=state.locks,
+            node=state.node,
+            safety=state.safety,
+            wake_ups=wake_ups,
         ),
         runtime_info=RuntimeInfo(
             clock=state.clock,

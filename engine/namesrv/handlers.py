@@ -158,6 +158,14 @@ class NameServerHandlers:
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, str(error)) from error
         if peer.closed:  # Between two pieces: nobody would hear of its end any more.
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"{peer.address} has gone meanwhile")
+        if self._routes.is_outdated(told, topics.data_version):
+            _log.warning(
+                "%s at %s is passed over: its broker id %d has another broker, of a greater term "
+                "than %d",
+                *(told.broker_name, told.address, told.broker_id),
+                topics.data_version.state_version,
+            )
+            return None
         self._routes.check_room(told.address)
         has_news = self._routes.has_news(told, topics.data_version)
         master = self._routes.register(

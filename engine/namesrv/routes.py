@@ -4,7 +4,8 @@ Place in the walk: brokers register on start, on topic changes and each 30 s; cl
 route of a topic before they send or pull.
 
 Invariant: a broker is in the tables exactly while its registration is fresh and its connection is
-not known to be gone; a topic without a broker is not in them. Name servers know nothing of each
+not known to be gone; a topic without a broker is not in them. Of two brokers that go by one id the
+one of the greater term counts. Name servers know nothing of each
 other. Absent on purpose: time (arrives as now_ms), connections (arrive as opaque keys), bytes.
 """
 
@@ -115,6 +116,21 @@ class Routes:
         if told.broker_id == MASTER_ID:
             return None
         return self._live.get(broker_set.addresses.get(MASTER_ID, ""))
+
+    def is_outdated(self, told: Registration, data_version: DataVersion) -> bool:
+        """Goes another broker by this id in a greater term? Then a former master has woken: it is
+        passed over, as RocketMQ does, and leaves the routes.
+        """
+        broker_set = self._sets.get(told.broker_name)
+        address = None if broker_set is None else broker_set.addresses.get(told.broker_id)
+        holder = None if address in (None, told.address) else self._live.get(address or "")
+        if holder is None or holder.data_version.state_version <= data_version.state_version:
+            return False
+        former = self._live.get(told.address)
+        if former is not None:
+            one = former.registration
+            self.unregister(one.broker_name, one.broker_id, one.address)
+        return True
 
     def check_room(self, address: str) -> None:
         """Raise RequestRefused when a broker at this address is one too many."""

@@ -34,11 +34,18 @@ INFLATED_BYTES_MAX: Final = BODY_REGISTRATION_BYTES_MAX
 
 
 class DataVersion(Body):
-    """Version of a table; a greater counter is newer."""
+    """Version of a table; of a greater term, or of the same with a greater counter, is newer."""
 
     state_version: Int64 = 0
+    """The term of the master that wrote it; 0 where nobody is elected."""
     timestamp: Int64 = 0
     counter: Int64 = 0
+
+    def is_newer_than(self, other: DataVersion) -> bool:
+        """As RocketMQ compares."""
+        return (self.state_version, self.counter, self.timestamp) > (
+            *(other.state_version, other.counter, other.timestamp),
+        )
 
 
 class TopicConfig(Body):

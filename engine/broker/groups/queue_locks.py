@@ -3,6 +3,9 @@
 Place in the walk: an orderly consumer asks for its queues before it adds them and each 20 s
 (LOCK_BATCH_MQ); the broker answers with those it granted.
 
+A lease is one of a term: what an earlier leader granted is void here, for it is known nowhere else;
+and whoever holds it trusts it for a while yet, so a new leader grants nothing before that is over.
+
 Invariant: at any time at most one client of a group holds the unexpired lease of a queue. A client
 that is gone loses its queues when the lease runs out, so a lease is longer than the time after
 which a client itself distrusts its lock. There are at most `count_max` leases: of queues beyond it
@@ -28,6 +31,7 @@ class Lease:
 
     client_id: str
     renewed_ms: int
+    term: int
 
 
 class QueueLocks:
@@ -42,6 +46,11 @@ class QueueLocks:
         self._lease_ms = lease_ms
         self._count_max = count_max
         self._former_max = former_max
+        self._term = 0
+        self._closed_until_ms: int | None = None
+        """When leases of an earlier term have run out, wherever they were granted; None: there was
+        none.
+        """
         self._leases: dict[str, dict[MessageQueue, Lease]] = {}
         self._by_renewal: OrderedDict[tuple[str, MessageQueue], None] = OrderedDict()
         """Every lease, the one renewed longest ago first."""
@@ -58,6 +67,8 @@ class QueueLocks:
         self, group: str, client_id: str, queues: Iterable[MessageQueue], *, now_ms: int
     ) -> list[MessageQueue]:
         """Grant or renew what is free, expired or the client's own; return what it holds now."""
+        if self._closed_until_ms is not None and now_ms <= self._closed_until_ms:
+            return []
         leases = self._leases.get(group, {})
         granted = []
         for queue in queues:
@@ -70,13 +81,17 @@ class QueueLocks:
                     if lease is not None:
                         self._note_former(group, queue, lease.client_id)
                 self._former.pop((group, queue, client_id), None)
-                leases[queue] = Lease(client_id, now_ms)
+                leases[queue] = Lease(client_id, now_ms, self._term)
                 self._by_renewal[group, queue] = None
                 self._by_renewal.move_to_end((group, queue))
                 granted.append(queue)
         if leases:
             self._leases[group] = leases
         return granted
+
+    def begin_term(self, term: int, *, now_ms: int) -> None:
+        """The broker has another role or leads in another term."""
+        self._term, self._closed_until_ms = term, now_ms + self._lease_ms
 
     def unlock(self, group: str, client_id: str, queues: Iterable[MessageQueue]) -> None:
         """Give back the client's own leases; those of others stay."""
@@ -152,4 +167,4 @@ class QueueLocks:
             self._former.popitem(last=False)
 
     def _expired(self, lease: Lease, now_ms: int) -> bool:
-        return now_ms - lease.renewed_ms > self._lease_ms
+        return lease.term != self._term or now_ms - lease.renewed_ms > self._lease_ms

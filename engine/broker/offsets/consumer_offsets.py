@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from engine.broker.groups.readers import QueueKey
 from engine.foundation.errors import CorruptRecord, RequestRefused
 from engine.foundation.limits import GROUP_QUEUES_MAX, LOOP_STEP_ENTRIES_MAX
+from engine.protocol.bodies import DataVersion
 from engine.protocol.codes import ResponseCode
 from engine.protocol.fastjson import dumps
 
@@ -322,6 +323,20 @@ class ConsumerOffsets:
         self._moved = dict.fromkeys(self.keys())
         self._count = sum(map(len, table.values()))
         self.counter = counter
+
+    def merge(self, table: Table, version: DataVersion, own: DataVersion) -> Iterator[None]:
+        """Take over another node's offsets, one (topic, group) after the other, if its table is
+        newer than ours, which is `own`: however often somebody reported to a former master, that of
+        the greater term counts. Offsets that it lacks stay.
+        """
+        if not version.is_newer_than(own):
+            return
+        for (topic, group), queues in table.items():
+            if not self.is_being_forgotten(topic, group):
+                for queue_id, offset in queues.items():
+                    self.place(group, topic, queue_id, offset)
+            yield
+        self.counter = max(self.counter, version.counter)
 
     def take_back(self, end_of: Callable[[str, int], int]) -> list[Lowered]:
         """Lower every offset beyond the end of its queue to it; return which."""

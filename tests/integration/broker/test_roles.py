@@ -11,13 +11,17 @@ from typing import Any
 
 import pytest
 
+from engine.broker.broker import Broker
 from engine.broker.handlers import send as send_handlers
+from engine.broker.offsets.consumer_offsets import ConsumerOffsets, from_document
 from engine.broker.role import Role
 from engine.foundation.errors import RequestRefused
-from engine.protocol.bodies import LockBatchRequest, LockBatchResponse
+from engine.protocol.bodies import DataVersion, LockBatchRequest, LockBatchResponse
 from engine.protocol.codes import RequestCode, ResponseCode
 from engine.protocol.command import RemotingCommand
+from engine.protocol.fastjson import loads
 from engine.protocol.message import MessageQueue
+from engine.runtime import system_runtime
 from engine.store import FlushDiskType
 from tests.connection_end import End
 from tests.integration.broker.cluster import (
@@ -281,7 +285,8 @@ async def test_a_slave_grants_no_order_lock(tmp_path: Path) -> None:
         assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
         become(running, Role.MASTER, 2)
         answer = await client.ask(RequestCode.LOCK_BATCH_MQ, body)
-        assert LockBatchResponse.decode(answer.body).lock_ok_mq_set == [queue]
+        granted = LockBatchResponse.decode(answer.body).lock_ok_mq_set
+        assert granted == [], "a client may trust the lock of another leader"
 
 
 # ---- reading ------------------------------------------------------------------------------------
@@ -382,6 +387,53 @@ async def test_name_servers_know_the_role(tmp_path: Path) -> None:
         version = routes.data_version(address)
         assert version is not None
         assert version.state_version == 2
+
+
+async def test_the_greater_term_counts_in_routes_and_offsets(tmp_path: Path) -> None:
+    """Two brokers of one name: the first leads, sleeps while the other is elected, and wakes."""
+    async with cluster(broker_config(tmp_path)) as running:
+        first, client = running.broker, running.client()
+        await client.send()
+        become(running, Role.MASTER, 1)
+        for offset in range(1000):
+            first.state.offsets.commit(GROUP, TOPIC, 0, offset % 2, now_ms=1)
+        config = replace(
+            broker_config(tmp_path / "second"), namesrv_addresses=(running.name_server_address,)
+        )
+        second = Broker(system_runtime(), config)
+        await second.start()
+        try:
+            second.services.roles.become(Role.MASTER, 2)
+            await second.services.registration.register()
+            second.state.offsets.commit(GROUP, TOPIC, 0, 7, now_ms=1)
+            await first.services.registration.register()  # It wakes.
+            route = running.name_server.routes.cluster_info().broker_addr_table["broker-a"]
+            assert dict(route.broker_addrs) == {0: second.address}
+            become(running, Role.SLAVE, 2)
+            await first.services.registration.register()
+            route = running.name_server.routes.cluster_info().broker_addr_table["broker-a"]
+            assert dict(route.broker_addrs) == {0: second.address, 1: first.address}
+        finally:
+            await second.stop()
+
+
+async def test_offsets_are_merged_by_the_term_that_their_wire_form_carries(tmp_path: Path) -> None:
+    async with cluster(broker_config(tmp_path)) as running:
+        client, state = running.client(), running.broker.state
+        await client.send()
+        await client.commit(1)
+        become(running, Role.MASTER, 5)
+        body = loads((await client.ask(RequestCode.GET_ALL_CONSUMER_OFFSET)).body)
+        version = DataVersion.from_json(body["dataVersion"])
+        assert version.state_version == 5
+        other = ConsumerOffsets()
+        other.commit(GROUP, TOPIC, 0, 0, now_ms=1)
+        for own in (DataVersion(6, 0, 0), DataVersion(4, 0, 10**6)):
+            for _ in other.merge(from_document(body), version, own):
+                pass
+            expected = 0 if own.state_version > 5 else 1
+            assert other.committed(GROUP, TOPIC, 0) == expected
+        assert state.node.term == 5
 
 
 async def test_a_single_node_is_the_master_of_term_0_and_leads_once_a_term(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from engine.broker.offsets.consumer_offsets import (
     from_document,
 )
 from engine.foundation.errors import CorruptRecord, RequestRefused
+from engine.protocol.bodies import DataVersion
 from engine.protocol.fastjson import loads
 
 GROUP, TOPIC = "orders-group", "orders"
@@ -188,3 +189,45 @@ def test_a_file_of_another_form_is_called_damaged(
 ) -> None:
     with pytest.raises(CorruptRecord, match=complaint):
         from_document(document)
+
+
+def merged(own: DataVersion, other: DataVersion) -> int | None:
+    offsets = ConsumerOffsets()
+    offsets.commit(GROUP, TOPIC, 0, 40, now_ms=1)
+    offsets.commit("stays", TOPIC, 0, 7, now_ms=1)
+    for _ in offsets.merge({(TOPIC, GROUP): {0: 90}}, other, own):
+        pass
+    assert offsets.committed("stays", TOPIC, 0) == 7
+    return offsets.committed(GROUP, TOPIC, 0)
+
+
+@pytest.mark.parametrize(
+    ("own", "other", "expected"),
+    [
+        (DataVersion(1, 9, 900), DataVersion(2, 1, 3), 90),
+        (DataVersion(2, 1, 3), DataVersion(1, 9, 900), 40),
+        (DataVersion(2, 1, 3), DataVersion(2, 1, 4), 90),
+        (DataVersion(2, 1, 3), DataVersion(2, 1, 3), 40),
+        (DataVersion(2, 9, 3), DataVersion(2, 1, 4), 90),
+        (DataVersion(0, 1, 3), DataVersion(0, 2, 3), 90),
+    ],
+    ids=["newer term", "older term", "newer counter", "the same", "counter first", "started later"],
+)
+def test_the_offsets_of_another_node_are_taken_over_when_its_table_is_newer(
+    own: DataVersion, other: DataVersion, expected: int
+) -> None:
+    assert merged(own, other) == expected
+
+
+def test_a_merge_leaves_what_is_being_deleted_and_goes_on_from_the_greater_counter() -> None:
+    offsets = ConsumerOffsets()
+    for number in range(3):
+        offsets.commit(GROUP, f"{TOPIC}-{number}", 0, 40, now_ms=1)
+    forgetting = offsets.forget_group(GROUP)
+    next(forgetting)
+    table: Table = {(TOPIC, GROUP): {0: 90}, (TOPIC, "other"): {0: 5}}
+    steps = list(offsets.merge(table, DataVersion(2, 1, 77), DataVersion(1, 1, 1)))
+    assert len(steps) == 2, "a step each"
+    assert offsets.committed("other", TOPIC, 0) == 5
+    assert offsets.told(GROUP, TOPIC, 0) is None
+    assert offsets.counter == 77

@@ -93,3 +93,21 @@ def test_who_held_a_queue_is_remembered_until_it_holds_it_again_or_others_push_i
     assert not locks.was_held_by("g", Q0, "c2")
     list(locks.drop_expired(100))
     assert locks.was_held_by("g", Q0, "c2")
+
+
+def test_a_new_leader_grants_nothing_while_a_lease_of_an_earlier_one_may_be_trusted() -> None:
+    locks = QueueLocks(lease_ms=60_000)
+    locks.begin_term(2, now_ms=1000)
+    assert locks.lock("g", "c2", [Q0], now_ms=61_000) == []
+    assert locks.lock("g", "c2", [Q0], now_ms=61_001) == [Q0]
+
+
+def test_a_lease_of_an_earlier_term_is_void() -> None:
+    locks = QueueLocks(lease_ms=60_000)
+    locks.lock("g", "c1", [Q0, Q1], now_ms=0)
+    locks.begin_term(2, now_ms=1000)
+    assert locks.holder("g", Q0, now_ms=1000) is None
+    assert not locks.is_held("g", now_ms=1000)
+    assert locks.lock("g", "c1", [Q0], now_ms=2000) == [], "its holder has no privilege"
+    assert len(list(locks.drop_expired(2000))) == 2
+    assert locks.lock("g", "c2", [Q0], now_ms=61_001) == [Q0]

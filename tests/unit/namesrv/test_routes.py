@@ -127,6 +127,41 @@ def test_a_slave_that_became_master_leaves_its_old_place() -> None:
     assert addresses(routes) == {"broker-a": {0: "10.0.0.2:10911"}}
 
 
+OLD_TERM, NEW_TERM = DataVersion(1, 9, 900), DataVersion(2, 1, 1)
+ELSEWHERE = replace(MASTER, address="10.0.0.9:10911")
+
+
+def test_a_former_master_that_wakes_is_passed_over_and_leaves_the_routes() -> None:
+    routes = Routes()
+    register(routes, MASTER, version=OLD_TERM)
+    register(routes, ELSEWHERE, version=NEW_TERM)
+    assert routes.is_outdated(MASTER, OLD_TERM)
+    assert addresses(routes) == {"broker-a": {0: ELSEWHERE.address}}
+    assert routes.data_version(MASTER.address) is None
+    assert not routes.is_outdated(ELSEWHERE, NEW_TERM), "it is known by its own address"
+
+
+def test_a_former_master_that_claims_its_place_from_where_it_is_a_slave_leaves_that_too() -> None:
+    routes = Routes()
+    register(routes, ELSEWHERE, version=NEW_TERM)
+    register(routes, replace(MASTER, broker_id=1), {}, version=NEW_TERM)
+    assert routes.is_outdated(MASTER, OLD_TERM)
+    assert addresses(routes) == {"broker-a": {0: ELSEWHERE.address}}
+
+
+def test_a_master_of_the_same_term_or_a_greater_one_takes_the_place() -> None:
+    for version in (OLD_TERM, NEW_TERM):
+        routes = Routes()
+        register(routes, MASTER, version=OLD_TERM)
+        assert not routes.is_outdated(ELSEWHERE, version)
+
+
+def test_a_slave_of_an_older_term_under_another_id_is_no_rival() -> None:
+    routes = Routes()
+    register(routes, ELSEWHERE, version=NEW_TERM)
+    assert not routes.is_outdated(SLAVE, OLD_TERM)
+
+
 def test_changed_topics_are_taken_over_with_a_new_version_only() -> None:
     routes = Routes()
     register(routes)
