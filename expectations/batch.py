@@ -45,7 +45,7 @@ class Batch:
     @property
     def rows(self) -> int:
         """Bronze rows."""
-        return sum(cut.seq_to - cut.seq_from for cut in self.cuts)
+        return sum(cut.rows for cut in self.cuts)
 
     @property
     def judged_to_us(self) -> int:
@@ -103,7 +103,7 @@ def _within(
 
 
 def _rows(plan: Plan, memory: Memory) -> int:
-    return sum(max(0, cut.seq_to - memory.emitter(cut.emitter).seq_to) for cut in plan.cuts)
+    return sum(max(0, _cut(cut, memory).rows) for cut in plan.cuts)
 
 
 def _cut(cut: Cut, memory: Memory) -> Cut:
@@ -117,6 +117,8 @@ def _cut(cut: Cut, memory: Memory) -> Cut:
         cut.shipment_to,
         min(before.time_to_us, cut.time_to_us),
         cut.time_to_us,
+        min(before.unused_to, cut.unused_to),
+        cut.unused_to,
     )
 
 

@@ -56,6 +56,8 @@ class EmitterMemory:
     """Its newest complete snapshot began there."""
     is_stopped: bool = False
     """Its last word was a clean stop."""
+    unused_to: int = 0
+    """Seqs up to `seq_to` that no row has."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,6 +63,7 @@ class CheckedLake:
         self.memory = Memory()
         self.orders: list[Order] = []
         self._shipped = self.seq
+        self._skipped = self._unused = 0
         self._facts: dict[str, list[dict[str, Any]]] = {}
         self._answers: dict[str, list[dict[str, Any]]] = {}
         self._of_story: dict[tuple[Any, ...], dict[str, Any]] = {}
@@ -125,6 +126,12 @@ class CheckedLake:
         at = {"observed_at": self.next, "seq": seq}
         self.answer("consumer_lag", **{**lag, **same, "lag_messages": waiting, **at})
 
+    def pass_over(self, seqs: int) -> None:
+        """A life of the emitter begins: its first fact has a seq so much higher."""
+        assert self._shipped == self.seq, "a shipment is of one life"
+        self._skipped = seqs
+        self._shipped = self.seq = self.seq + seqs
+
     def append_fact(self, table: str, row: dict[str, Any]) -> None:
         """A row that no cycle has taken yet."""
         append_rows(self.lake.bronze(table), BRONZE[table].columns, [row], "event_date")
@@ -140,7 +147,8 @@ class CheckedLake:
         self.shipment += 1
         last = {"seq_from": self._shipped + 1, "seq_to": self.seq, "event_time_to": self.moment}
         at = {"event_time": self.moment, "event_date": self.moment.date()}
-        row = {**self.like("shipments"), **last, **at, "seq": self.shipment, **shipped}
+        own = {"seq": self.shipment, "skipped": self._skipped}
+        row = {**self.like("shipments"), **last, **at, **own, **shipped}
         for table, rows in self._facts.items():
             columns = BRONZE[table].columns
             append_rows(self.lake.bronze(table), columns, rows, "event_date")
@@ -152,8 +160,11 @@ class CheckedLake:
             self.answer("emitter_health", **{**health, "observed_at": self.moment})
         for table, rows in self._answers.items():
             self._commit(table, rows)
-        complete_cycle(self.lake, {EMITTER: (self.moment, self.seq)}, shipments=self.shipment)
+        self._unused += self._skipped
+        reached = {EMITTER: (self.moment, self.seq)}
+        complete_cycle(self.lake, reached, shipments=self.shipment, unused=self._unused)
         self._shipped, self._facts, self._answers = self.seq, {}, {}
+        self._skipped = 0
 
     def _commit(self, table: str, rows: list[dict[str, Any]]) -> None:
         """As the pipeline does: a commit says of which cycle it is."""

@@ -132,13 +132,14 @@ def begin_run(lake: Lake) -> None:
 
 
 def complete_cycle(
-    lake: Lake, reached: dict[str, tuple[datetime, int]], *, shipments: int = 1
+    lake: Lake, reached: dict[str, tuple[datetime, int]], *, shipments: int = 1, unused: int = 0
 ) -> None:
     """Say that one cycle more has taken its emitters so far (data time, seq, shipments) and that
-    all its gold is there; a lake's first cycle is begun before its gold.
+    all its gold is there; a lake's first cycle is begun before its gold. `unused`: seqs that no
+    row has.
     """
     cuts = tuple(
-        Cut(emitter, 0, seq, 0, shipments, 0, int(moment.timestamp() * 1_000_000))
+        Cut(emitter, 0, seq, 0, shipments, 0, int(moment.timestamp() * 1_000_000), 0, unused)
         for emitter, (moment, seq) in sorted(reached.items())
     )
     plans = Plans.open(lake, SETTINGS, gold=(), buckets=1)

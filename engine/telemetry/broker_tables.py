@@ -204,6 +204,12 @@ SHIPMENTS: Final = Table(
             TIMESTAMP,
             "the shipper's wall clock, as it is, when those rows were committed",
         ),
+        Column(
+            "skipped",
+            LONG,
+            "seqs right before seq_from that no row has: the emitter's life passed them over when "
+            "it began; null: none, by an earlier shipper",
+        ),
     ),
 )
 

@@ -59,7 +59,11 @@ message of a queue that was pulled before it was synced."""
 
 class Life(msgspec.Struct, array_like=True, tag=1, frozen=True):
     """A segment begins, or a broker's next life in it: who speaks from here on, and every mark,
-    reported offset and tail known by then."""
+    reported offset and tail known by then.
+
+    No row has a seq between `follows_seq`, the newest one when the life began, and `life_seq`, its
+    own first one; None in what earlier versions wrote, whose lives passed nothing over.
+    """
 
     cluster: str
     broker: str
@@ -70,6 +74,21 @@ class Life(msgspec.Struct, array_like=True, tag=1, frozen=True):
     marks: Sequence[Mark]
     offsets: Sequence[Offset] = []
     tails: Sequence[Tail] = []
+    life_seq: int | None = None
+    follows_seq: int | None = None
+
+    @property
+    def before_seq(self) -> int:
+        """Seq of the row before this frame; 0 when there is none."""
+        if self.follows_seq is not None and self.first_seq == self.life_seq:
+            return self.follows_seq
+        return self.first_seq - 1
+
+    def unused_in(self, from_seq: int, to_seq: int) -> int:
+        """How many seqs in [from_seq, to_seq) were passed over when this life began."""
+        if self.life_seq is None or self.follows_seq is None:
+            return 0
+        return max(0, min(to_seq, self.life_seq) - max(from_seq, self.follows_seq + 1))
 
 
 class Turn(msgspec.Struct, array_like=True, tag=2, frozen=True):
@@ -111,6 +130,8 @@ class _EncodedLife(msgspec.Struct, array_like=True, tag=1, frozen=True):
     marks: msgspec.Raw
     offsets: msgspec.Raw
     tails: Sequence[Tail]
+    life_seq: int | None
+    follows_seq: int | None
 
 
 class Placed(NamedTuple):
@@ -133,7 +154,8 @@ def encode_frame(frame: Frame) -> bytes:
 def encode_life(life: Life, marks: msgspec.Raw, offsets: msgspec.Raw) -> bytes:
     """As `encode_frame`, with these arrays of marks and offsets in place of the life's own."""
     who = (life.cluster, life.broker, life.broker_id, life.broker_epoch)
-    told = _EncodedLife(*who, life.first_seq, life.as_of, marks, offsets, life.tails)
+    begin = (life.life_seq, life.follows_seq)
+    told = _EncodedLife(*who, life.first_seq, life.as_of, marks, offsets, life.tails, *begin)
     return _framed(_encoder.encode(told))
 
 

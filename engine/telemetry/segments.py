@@ -4,8 +4,9 @@ Place in the walk: at boot, before the first fact. `<20-digit first seq>.seg` ho
 first frame is a Life with every mark and reported offset known by then, so that older segments may
 be dropped without losing one.
 
-Invariant: after `restore` the segments hold one unbroken run of seqs up to `next_seq` (unless
-damage to old, synced bytes is reported), and the newest one ends with a whole frame.
+Invariant: after `restore` the segments hold one unbroken chain of rows up to `last_seq` (unless
+damage to old, synced bytes is reported), and the newest one ends with a whole frame. Rows of a life
+follow each other without a gap; each life's first frame names the row that it follows.
 
 Rows after a hole at the end are cut off, although they can be read: the hole is what a power cut
 leaves when a later page reached the disk before an earlier one; nothing after it was shipped,
@@ -14,13 +15,15 @@ because the shipper syncs before it ships.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from typing import Final, TypeVar
 
 from engine.foundation.errors import StorageError
 from engine.runtime import Disk
 from engine.telemetry.frames import (
+    Frame,
     Life,
     Placed,
     Turn,
@@ -61,6 +64,8 @@ class Restored:
 
     emitter: str | None = None
     next_seq: int = 1
+    last_seq: int = 0
+    """Of the newest row; below `next_seq` - 1 when the last life has written none."""
     as_of: int = 0
     broker_epoch: int = 0
     progress: Progress = field(default_factory=Progress)
@@ -81,7 +86,7 @@ def restore(disk: Disk, directory: str, *, shipped_seq: int) -> Restored:
     _check_older(disk, directory, names[:-1], found, shipped_seq=shipped_seq)
     if newest is not None:
         found.newest = newest.name
-        found.next_seq = newest.next_seq
+        found.next_seq, found.last_seq = newest.next_seq, newest.last_seq
         found.end = newest.end_of_news
         for placed in newest.frames:
             _take(placed.frame, found)
@@ -91,8 +96,20 @@ def restore(disk: Disk, directory: str, *, shipped_seq: int) -> Restored:
             found.losses.append(
                 f"rows {found.next_seq} to {shipped_seq} are in the lake but no longer in the spool"
             )
-        found.next_seq = shipped_seq + 1
+        found.next_seq, found.last_seq = shipped_seq + 1, shipped_seq
     return found
+
+
+def next_seq_of(last: Frame) -> int:
+    """The seq of the next row after a segment's last frame."""
+    return last.first_seq if isinstance(last, Life) else last.next_seq
+
+
+def last_seq_of(frames: Sequence[Placed]) -> int:
+    """Seq of the newest row in a segment's frames, which begin with a Life, or before them."""
+    life = next(one.frame for one in reversed(frames) if isinstance(one.frame, Life))
+    next_seq = next_seq_of(frames[-1].frame)
+    return life.before_seq if next_seq == life.first_seq else next_seq - 1
 
 
 def emitter_of(disk: Disk, directory: str) -> str | None:
@@ -130,8 +147,11 @@ class _Segment:
 
     @property
     def next_seq(self) -> int:
-        last = self.frames[-1].frame
-        return last.first_seq if isinstance(last, Life) else last.next_seq
+        return next_seq_of(self.frames[-1].frame)
+
+    @property
+    def last_seq(self) -> int:
+        return last_seq_of(self.frames)
 
     @property
     def end_of_news(self) -> int:
@@ -167,7 +187,7 @@ def _settle_end(disk: Disk, directory: str, names: list[str], losses: list[str])
         _cut(disk, f"{directory}/{segment.name}", segment.end)
         losses.append(
             f"{segment.name}: cut {torn_bytes} bytes of an unfinished write "
-            f"after seq {segment.next_seq - 1}; its turn had answered nobody, unless power failed"
+            f"after seq {segment.last_seq}; its turn had answered nobody, unless power failed"
         )
     # The life before may have died before it synced: what was read here must not be lost later on,
     # when the rows that follow it are on the disk.
@@ -192,7 +212,9 @@ def _continues(disk: Disk, directory: str, names: list[str], segment: _Segment) 
     before = _unless_dropped(disk, path, lambda _: _read(disk, directory, names[-2]))
     if before is None:
         return True  # It goes only when what follows it is whole.
-    return bool(before.frames) and before.next_seq == first_seq_of(segment.name)
+    life = segment.frames[0].frame
+    assert isinstance(life, Life), "asked of a segment that begins with one"
+    return before.begins_with_life and before.last_seq == life.before_seq
 
 
 def _unless_dropped(disk: Disk, path: str, work: Callable[[str], Answer]) -> Answer | None:
@@ -211,23 +233,26 @@ def _check_older(
 ) -> None:
     """Verify the checksums of the closed segments; a damaged one stays, and what cannot be shipped
     of it is named."""
-    for at, name in enumerate(names):
+    for name, following in zip_longest(names, names[1:]):
         data = _unless_dropped(disk, f"{directory}/{name}", disk.read)
         if data is None:
             continue
         spans, end = find_frames(data)
         found.sizes[name] = len(data)
-        if end == len(data):
+        if end == len(data) or following is None:
             continue
-        last = decode_frame(data, *spans[-1]) if spans else None
-        kept = first_seq_of(name) if last is None else last.first_seq + _row_count(last)
-        following = names[at + 1] if at + 1 < len(names) else None
-        if following is not None and first_seq_of(following) - 1 > max(shipped_seq, kept - 1):
+        kept = next_seq_of(decode_frame(data, *spans[-1])) if spans else first_seq_of(name)
+        first, last = max(kept, shipped_seq + 1), before_seq_of(disk, directory, following)
+        if first <= last:
             found.losses.append(
-                f"{name}: damaged at byte {end}; rows {max(kept, shipped_seq + 1)} to "
-                f"{first_seq_of(following) - 1} cannot be read"
+                f"{name}: damaged at byte {end}; rows {first} to {last} cannot be read"
             )
 
 
-def _row_count(frame: Life | Turn) -> int:
-    return 0 if isinstance(frame, Life) else len(frame.rows)
+def before_seq_of(disk: Disk, directory: str, name: str) -> int:
+    """Seq of the row before a segment; one that lacks its first frame is taken to follow without a
+    gap, and one that was dropped meanwhile as well."""
+    data = _unless_dropped(disk, f"{directory}/{name}", disk.read) or b""
+    spans, _ = find_frames(data)
+    first = decode_frame(data, *spans[0]) if spans else None
+    return first.before_seq if isinstance(first, Life) else first_seq_of(name) - 1

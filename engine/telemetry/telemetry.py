@@ -6,9 +6,11 @@ Place in the walk: the rooms below call `observe`; the remoting server calls `wr
 turn, before that turn's answers leave. So a broker killed by SIGKILL loses no row of what it
 answered.
 
-Invariant: seq is gapless over all tables and lives: a row gets its seq when it is written, so a row
-that could not be written never had one. event_time never goes back, and a row emitted after a frame
-was written is later than its `as_of`.
+Invariant: seq is gapless over all tables of a life: a row gets its seq when it is written, so a row
+that could not be written never had one. A life begins with the time in µs as its seq: no other life
+of this emitter has used it, in another store or another copy of this one either, for rows come more
+slowly than microseconds. event_time never goes back, and a row emitted after a frame was written is
+later than its `as_of`.
 
 What goes wrong here never harms messages: a full or failing disk costs rows, which are counted and
 reported as SPOOL_LOSS. Only what happened to the broker itself waits for room: that its disk was
@@ -101,7 +103,6 @@ class Telemetry:
         shipped = read_shipped_mark(runtime.disk, directory)
         restored = restore(runtime.disk, directory, shipped_seq=shipped.seq if shipped else 0)
         _refuse_other_emitter(directory, identity, restored.emitter)
-        self._next_seq = restored.next_seq
         self.earlier_until_us: Final = max(restored.as_of, shipped.as_of if shipped else 0)
         """Up to when it was written before, by the clock of its rows; 0 before the first life."""
         self._event_time = 1 + self.earlier_until_us
@@ -113,6 +114,8 @@ class Telemetry:
         self._earlier_marks = restored.progress.pulled_marks()
         self._earlier_offsets = restored.progress.reported_offsets()
         self._earlier_tails = restored.progress.handed_tails()
+        self._follows_seq = restored.last_seq
+        self._next_seq = self._life_seq = max(self._stamp(), restored.next_seq)
         epoch = max(self._stamp(), restored.broker_epoch + 1)
         if broker_epoch == LAST_LIFE:
             broker_epoch = restored.broker_epoch or None
@@ -331,6 +334,8 @@ class Telemetry:
             marks=list(progress.marks.values()) if whole else [],
             offsets=list(progress.offsets.values()) if whole else [],
             tails=list(progress.tails.values()),
+            life_seq=self._life_seq,
+            follows_seq=self._follows_seq,
         )
 
     def _write(self) -> None:

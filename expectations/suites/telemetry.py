@@ -62,7 +62,8 @@ class Counted:
     stale: Numbers = field(default_factory=dict)
     """found: rows that were judged before and have come again."""
     shipments: Numbers = field(default_factory=dict)
-    """seq_from, seq_to, ahead_us, behind_us."""
+    """seq_from, seq_to, skipped (by lives that began), skipped_first (before seq_from), ahead_us,
+    behind_us."""
     lifecycle: Numbers = field(default_factory=dict)
     """loss (seq, event_us, detail), snapshot_from, last (kind of start or stop)."""
     health: Numbers = field(default_factory=dict)
@@ -84,12 +85,16 @@ def count_shipments(shipments: pl.DataFrame) -> Numbers:
     """The range that was shipped, and how far the two clocks are apart."""
     ahead_us = (pl.col("event_time_to") - pl.col("shipped_time")).dt.total_microseconds()
     carried = pl.col("seq_to") >= pl.col("seq_from")
+    skipped = pl.col("skipped").fill_null(0)
+    first = pl.col("seq_from").filter(carried).min()
     return _by_emitter(
         _owned(shipments)
         .group_by("emitter")
         .agg(
-            pl.col("seq_from").filter(carried).min(),
+            first,
             pl.col("seq_to").max(),
+            skipped.sum(),
+            skipped.filter(pl.col("seq_from") <= first).sum().alias("skipped_first"),
             ahead_us.max().alias("ahead_us"),
             (-ahead_us).min().alias("behind_us"),
         )
@@ -158,6 +163,7 @@ def remembered(memory: Memory, batch: Batch, counted: Counted) -> dict[str, Emit
             loss_detail=(loss["detail"] or "") if loss else known.loss_detail,
             snapshot_from=snapshot_from,
             is_stopped=last == "SHUTDOWN" if last else known.is_stopped,
+            unused_to=cut.unused_to,
         )
     return after
 
@@ -183,6 +189,7 @@ def _facts(memory: Memory, batch: Batch, counted: Counted) -> list[Finding]:
         total += found["found"]
         begin = _first(cut.emitter, memory, counted)
         lacking = 0 if begin is None else cut.seq_to - begin - found["distinct"]
+        lacking -= _skipped(cut.emitter, counted, is_first=cut.emitter not in memory.emitters)
         if lacking > 0:
             detail = f"missing={lacking}, of seq {(begin or 0) + 1} to {cut.seq_to}"
             missing.append(_about(cut.emitter, detail))
@@ -210,15 +217,22 @@ def _first(emitter: str, memory: Memory, counted: Counted) -> int | None:
     return None if begin is None else begin - 1
 
 
+def _skipped(emitter: str, counted: Counted, *, is_first: bool) -> int:
+    """Seqs in the batch that no row has; of an emitter that nobody judged before, those behind its
+    first row."""
+    seen = counted.shipments.get(emitter, {"skipped": 0, "skipped_first": 0})
+    return int(seen["skipped"]) - (int(seen["skipped_first"]) if is_first else 0)
+
+
 def _followed(memory: Memory, counted: Counted) -> Finding:
     wrong: list[Failure] = []
     for emitter, seen in counted.health.items():
-        between = seen["seq_to"] - seen["seq_from"] + 1 - seen["expected"]
         before = memory.emitter(emitter).health_to
-        gap = 0 if before is None else seen["seq_from"] - before - 1
-        if between or gap:
-            detail = f"seq between judged shipments: {abs(between) + abs(gap)}"
-            wrong.append(_about(emitter, detail))
+        begin = seen["seq_from"] - 1 if before is None else before
+        between = seen["seq_to"] - begin - seen["expected"]
+        between -= _skipped(emitter, counted, is_first=before is None)
+        if between:
+            wrong.append(_about(emitter, f"seq between judged shipments: {abs(between)}"))
     return _finding(FOLLOWED, len(counted.health), wrong, "shipments follow each other")
 
 

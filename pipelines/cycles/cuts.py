@@ -27,6 +27,16 @@ class Cut:
     time_from_us: int
     """0: from the emitter's first row."""
     time_to_us: int
+    unused_from: int = 0
+    """Seqs up to `seq_from` that no row has: those before the lake's first one, and those that the
+    emitter's lives have passed over."""
+    unused_to: int = 0
+    """The same up to `seq_to`."""
+
+    @property
+    def rows(self) -> int:
+        """How many it takes."""
+        return self.seq_to - self.unused_to - (self.seq_from - self.unused_from)
 
     @property
     def is_empty(self) -> bool:
@@ -43,6 +53,8 @@ class Cut:
             self.shipment_to,
             self.time_to_us,
             self.time_to_us,
+            self.unused_to,
+            self.unused_to,
         )
 
 
@@ -108,18 +120,19 @@ def _next_cut(emitter: str, mark: Cut | None, shipments: list[Shipment], rows_ma
     ordered = sorted(shipments, key=lambda one: one.seq)
     if mark is None:
         seq, own = ordered[0].seq_from - 1, ordered[0].seq - 1
-        mark = Cut(emitter, seq, seq, own, own, 0, 0)
+        mark = Cut(emitter, seq, seq, own, own, 0, 0, seq, seq)
     cut = mark
     for one in ordered:
         if one.seq <= cut.shipment_to:
             continue
-        if cut.seq_to - mark.seq_to >= rows_max:
+        if cut.rows >= rows_max:
             break
         cut = replace(
             cut,
             seq_to=max(cut.seq_to, one.seq_to),
             shipment_to=one.seq,
             time_to_us=max(cut.time_to_us, one.time_to_us),
+            unused_to=cut.unused_to + max(0, one.seq_from - 1 - cut.seq_to),
         )
     return cut
 

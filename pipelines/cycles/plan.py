@@ -76,7 +76,7 @@ class Plan:
     @property
     def rows(self) -> int:
         """Bronze rows it takes."""
-        return sum(cut.seq_to - cut.seq_from for cut in self.cuts)
+        return sum(cut.rows for cut in self.cuts)
 
 
 class Plans:

@@ -112,6 +112,7 @@ def replay(
             seq_to=cut.seq_to,
             shipment_to=cut.shipment_to,
             time_to_us=cut.time_to_us,
+            unused_to=cut.unused_to,
         )
         for cut in driver.plans.positions()
     ]
@@ -180,7 +181,7 @@ def differences(live: Lake, replayed: Lake, cuts: tuple[Cut, ...]) -> Iterator[D
 
 
 def _from_the_first(cut: Cut) -> Cut:
-    return replace(cut, seq_from=0, shipment_from=0, time_from_us=0)
+    return replace(cut, seq_from=0, shipment_from=0, time_from_us=0, unused_from=0)
 
 
 def _carry_over(source: Lake, target: Lake, state: KeptState, *, run_id: str) -> None:

@@ -19,7 +19,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Mapping, Sequence
-from datetime import date
+from datetime import UTC, date, datetime
 from typing import Final
 
 import pyarrow.compute as pc
@@ -28,7 +28,7 @@ from deltalake import Schema as DeltaSchema
 from deltalake.exceptions import DeltaError
 
 from engine.foundation.errors import LakeError
-from engine.foundation.units import MIB
+from engine.foundation.units import MIB, SECOND_US
 from engine.telemetry.shipper.arrow_schemas import Speaker, SpooledRow, arrow_rows, arrow_schema
 from engine.telemetry.shipper.local_files import LocalTableFiles
 from engine.telemetry.shipper.short_logs import HELD_S, HOOKS, NoCommit, ShortLog
@@ -205,20 +205,27 @@ class BronzeTable:
         )
         self._sync()
 
-    def newest(self, emitter: str, column: str) -> int | None:
-        """`column` of the emitter's row with the highest seq; None when it has no row.
+    def life_and_time_of(self, emitter: str, seq: int) -> tuple[int, int] | None:
+        """broker_epoch and event_time (µs since 1970) of a row; None when it is not there.
 
-        For start-up: it reads a lot.
+        For start-up: it may read a whole file.
         """
         # delta-rs's file system is Python called from Arrow's threads: a thread that is still at
         # work when the process ends aborts it (5 of 75 runs). Arrow's own has no Python in it.
         arrow = self._handle.to_pyarrow_table(
-            columns=["seq", column],
-            filters=[("emitter", "=", emitter)],
+            columns=["broker_epoch", "event_time"],
+            filters=[("emitter", "=", emitter), ("seq", "=", seq)],
             filesystem=None if self._files is None else self._files.arrow_files(),
         )
-        rows = arrow.to_pylist()
-        return int(max(rows, key=lambda row: int(row["seq"]))[column]) if rows else None
+        if not arrow.num_rows:
+            return None
+        return arrow["broker_epoch"][0].as_py(), arrow["event_time"].cast("int64")[0].as_py()
+
+    def begins_after(self, event_time: int) -> bool:
+        """Has its retention dropped the rows of that moment's day?"""
+        day = datetime.fromtimestamp(event_time // SECOND_US, UTC).date()
+        days = [date.fromisoformat(one[EVENT_DATE.name]) for one in self._handle.partitions()]
+        return day < min(days, default=date.max)
 
     def _commit(
         self, speaker: Speaker, fresh: Sequence[SpooledRow], transactions: list[Transaction]

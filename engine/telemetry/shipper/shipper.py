@@ -10,6 +10,11 @@ repeats the rest.
 Invariant: one shipper per spool (an exclusive lock, held by the process: SIGKILL frees it). Rows at
 or below shipments.seq_to are all in their tables.
 
+A store may be emptied, or put back from an older copy: each life of a broker has seqs of its own,
+so its rows lie beyond what is in the lake, and the numbers between are stated as passed over. That
+holds as long as no clock goes back by more than a life has lasted; a spool of whose rows another
+store's are in the lake is refused.
+
 The shipments rows are the shipper's own statements, so they carry an emitter of their own,
 `<emitter>/shipper`, with its own gapless seq; otherwise each would tear a hole into the broker's.
 Their horizon is a second transaction of the same commit: `<emitter>/shipments`, version seq_to.
@@ -22,7 +27,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Final
 
@@ -78,6 +83,8 @@ class Shipper:
         self._reader = SpoolReader(runtime.disk, directory)
         self._settled = False
         self._own_seq = 0
+        self._passed = 0
+        """Seqs behind the horizon that are passed over, until a shipment says so."""
         self._idle_run: Run | None = None
         self._last_shipment_ms: int | None = None
 
@@ -99,7 +106,7 @@ class Shipper:
         What is reported meanwhile is left: a spool that somebody writes to never ends.
         """
         extent = self._reader.extent()
-        last_seq = 0 if extent is None else extent[2]
+        last_seq = 0 if extent is None else extent.last_seq
         total = 0
         while row_count := self.ship():
             total += row_count
@@ -118,6 +125,7 @@ class Shipper:
         if not self._settled and not self._settle():
             return 0
         run = self._reader.read(SHIP_ROWS_MAX)
+        self._settled = not self._reader.is_replaced
         if run is None:
             return 0
         if not run.rows and not self._is_idle_long_enough():
@@ -157,46 +165,51 @@ class Shipper:
             self._own_seq + 1,
             run.broker_epoch,
             self._clock.now_us(),
-            (run.seq_from, run.seq_to, run.as_of, counts, self._clock.wall_ms() * MILLISECOND_US),
+            (
+                *(run.seq_from, run.seq_to, run.as_of, counts),
+                *(self._clock.wall_ms() * MILLISECOND_US, self._passed + run.skipped),
+            ),
         )
         speaker = run.speaker._replace(emitter=_own_emitter(run.speaker.emitter))
         horizon = Transaction(_horizon_id(run.speaker.emitter), run.seq_to)
         self._shipments.append(speaker, [row], also=[horizon])
         self._own_seq += 1
+        self._passed = 0
         self._last_shipment_ms = self._clock.steady_ms()
 
     def _settle(self) -> bool:
         """Find the place where lake and spool meet; False while no broker has written into the
-        spool.
+        spool, or none since an older copy of it was put back.
 
         Raises LakeError when they do not meet: then this is another lake, or another spool.
         """
         extent = self._reader.extent()
         if extent is None:
             return False
-        life, first_seq, last_seq = extent
-        emitter = speaker_of(life).emitter
+        emitter = speaker_of(extent.life).emitter
         horizon = self._shipments.shipped_seq(_horizon_id(emitter))
-        furthest = max(table.shipped_seq(_app_id(emitter, table)) for table in self._tables)
-        held = f"lake {self._lake} has rows of {emitter} up to seq"
-        if furthest > last_seq:
+        ends = [max(horizon, table.shipped_seq(_app_id(emitter, table))) for table in self._tables]
+        furthest = max(ends)
+        if horizon < extent.before_seq:
             raise LakeError(
-                f"{held} {furthest}, spool {self._directory} ends at {last_seq}: another spool "
-                "was shipped there. Give this broker another name or another lake"
-            )
-        if horizon + 1 < first_seq:
-            raise LakeError(
-                f"{held} {horizon}, spool {self._directory} begins at {first_seq}: the rows "
-                "between were shipped elsewhere. Put that lake back, or rename this broker"
+                f"lake {self._lake} has rows of {emitter} up to seq {horizon}, spool "
+                f"{self._directory} begins behind {extent.before_seq}: the rows between were "
+                "shipped elsewhere. Put that lake back, or rename this broker"
             )
         mark = read_shipped_mark(self._disk, self._directory)
-        if mark is None and horizon:
-            self._refuse_other_spool(emitter, horizon)
         if mark is not None and mark.seq <= horizon:
             self._refuse_lost_rows(emitter, mark)
+        is_told = mark is not None and mark.lake == self._lake
+        known = min(mark.seq, horizon) if mark and is_told else 0
+        foreign = self._not_there(emitter, known, ends)
+        if foreign is not None:
+            self._pass_over(emitter, foreign, is_behind=(extent.life.life_seq or 0) <= furthest)
+        if extent.next_seq <= furthest:
+            return False  # An older copy, before a life begins with it.
         self._own_seq = self._shipments.shipped_seq(f"{_own_emitter(emitter)}/{SHIPMENTS.name}")
-        told = mark is not None and mark.seq == horizon and mark.lake == self._lake
-        self._reader.seek(horizon + 1, as_of=mark.as_of if mark and told else 0)
+        as_of = mark.as_of if mark and is_told and mark.seq == horizon else 0
+        self._passed = 0 if foreign is None else furthest - horizon
+        self._reader.seek(horizon + self._passed + 1, as_of=as_of)
         self._reader.drop_shipped(horizon)  # The shipper before may have died before it did so.
         self._settled = True
         return True
@@ -212,17 +225,30 @@ class Shipper:
                     f"to seq {known}, but {shipped} was shipped. Put that table back from a copy"
                 )
 
-    def _refuse_other_spool(self, emitter: str, horizon: int) -> None:
-        """A spool without a mark beside a lake with rows: only the life that wrote the last row can
-        report."""
-        life = self._reader.life_of(horizon)
-        epoch = self._shipments.newest(_own_emitter(emitter), "broker_epoch")
-        if life is not None and epoch is not None and life.broker_epoch != epoch:
+    def _not_there(self, emitter: str, begin: int, ends: Sequence[int]) -> int | None:
+        """The newest row of the spool that the lake does not have, although each table has rows up
+        to its end; those up to `begin` are known to be there. None: all are."""
+        for written in reversed(self._reader.newest_rows(begin, ends)):
+            table_number, event_time, _ = written.row
+            table = self._tables[table_number]
+            there = table.life_and_time_of(emitter, written.seq)
+            is_gone = there is None and table.begins_after(event_time)
+            if there != (written.life.broker_epoch, event_time) and not is_gone:
+                return written.seq
+        return None
+
+    def _pass_over(self, emitter: str, seq: int, *, is_behind: bool) -> None:
+        """Rows up to `seq` come too late. LakeError if those of the present life do, too."""
+        told = (
+            f"row {seq} of {emitter} in lake {self._lake} is not the one in spool "
+            f"{self._directory}: another store of that name was shipped there"
+        )
+        if is_behind:
             raise LakeError(
-                f"row {horizon} of {emitter} in lake {self._lake} is not the one in spool "
-                f"{self._directory}: another spool was shipped there. Give this broker another "
-                "name or another lake"
+                f"{told}, by a clock that was ahead. See to this broker's clock and start it "
+                "again, or give it another name or another lake"
             )
+        _log.error("%s since; rows up to that one that are not in the lake are lost", told)
 
 
 def interval_after(cpu_s: float) -> float:

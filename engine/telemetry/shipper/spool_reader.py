@@ -2,7 +2,7 @@
 
 Place in the walk: the shipper's first step. Invariant: rows are handed out after the bytes they
 came from were synced. Otherwise a power cut could take rows from the spool that are already in the
-lake, and the broker's next life would give their seqs to other facts.
+lake. A run is of one life: what the next one passed over lies between two runs.
 
 Absent on purpose: writing. Only `drop_shipped` changes the folder, and never the newest segment.
 """
@@ -10,13 +10,21 @@ Absent on purpose: writing. Only `drop_shipped` changes the folder, and never th
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import NamedTuple
 
 from engine.foundation.errors import StorageError
 from engine.runtime import Disk
-from engine.telemetry.frames import Life, Placed, Turn, decode_frames
-from engine.telemetry.segments import first_seq_of, segment_names
+from engine.telemetry.frames import Life, Placed, Row, Turn, decode_frames
+from engine.telemetry.segments import (
+    before_seq_of,
+    first_seq_of,
+    last_seq_of,
+    next_seq_of,
+    segment_names,
+)
 from engine.telemetry.shipper.arrow_schemas import Speaker, SpooledRow
 
 _log = logging.getLogger(__name__)
@@ -33,11 +41,31 @@ class Run:
     seq_to: int
     as_of: int
     rows: dict[int, list[SpooledRow]] = field(default_factory=dict)
+    skipped: int = 0
+    """Seqs right before `seq_from` that no row has: its life passed them over."""
 
     @property
     def row_count(self) -> int:
         """Rows of all tables together."""
         return self.seq_to - self.seq_from + 1 if self.rows else 0
+
+
+class Extent(NamedTuple):
+    """What a spool holds: rows in (before_seq, last_seq]. `next_seq` is the one that comes next."""
+
+    life: Life
+    """The newest."""
+    before_seq: int
+    last_seq: int
+    next_seq: int
+
+
+class Written(NamedTuple):
+    """A row in the spool, and the life that wrote it."""
+
+    life: Life
+    seq: int
+    row: Row
 
 
 def speaker_of(life: Life) -> Speaker:
@@ -56,37 +84,40 @@ class SpoolReader:
         self._life: Life | None = None
         self._next_seq = 1
         self._as_of = 0
+        self.is_replaced = False
+        """Does the folder hold another spool than before? Nothing is read until `seek`."""
 
     @property
     def next_seq(self) -> int:
         """Seq of the next row to be handed out."""
         return self._next_seq
 
-    def life_of(self, seq: int) -> Life | None:
-        """Who wrote the row `seq`, or would write it next; None when the spool does not reach that
-        far."""
-        found: Life | None = None
+    def newest_rows(self, begin: int, ends: Sequence[int]) -> list[Written]:
+        """Of each table the newest row in (begin, end]; `ends` are by table number."""
+        found: dict[int, Written] = {}
         for name in segment_names(self._disk, self._directory):
-            if first_seq_of(name) > seq:
+            if first_seq_of(name) > max(ends):
                 break
+            life: Life | None = None
             for placed in self._frames(name, 0)[0]:
                 if isinstance(placed.frame, Life):
-                    found = placed.frame
-                elif placed.frame.next_seq > seq:
-                    return found
-        return None
+                    life = placed.frame
+                    continue
+                for seq, row in enumerate(placed.frame.rows, placed.frame.first_seq):
+                    if life is not None and begin < seq <= ends[row[0]]:
+                        found[row[0]] = Written(life, seq, row)
+        return sorted(found.values(), key=lambda one: one.seq)
 
-    def extent(self) -> tuple[Life, int, int] | None:
-        """The newest life, the first seq the spool still has and the last; None when nobody has
-        written yet."""
+    def extent(self) -> Extent | None:
+        """What the spool holds; None when nobody has written yet."""
         names = segment_names(self._disk, self._directory)
         for name in reversed(names):
             frames, _ = self._frames(name, 0)
-            lives = [placed.frame for placed in frames if isinstance(placed.frame, Life)]
-            if lives:
-                last = frames[-1].frame
-                next_seq = last.first_seq if isinstance(last, Life) else last.next_seq
-                return lives[-1], first_seq_of(names[0]), next_seq - 1
+            if frames and isinstance(frames[0].frame, Life):
+                life = next(one.frame for one in reversed(frames) if isinstance(one.frame, Life))
+                before_seq = before_seq_of(self._disk, self._directory, names[0])
+                next_seq = next_seq_of(frames[-1].frame)
+                return Extent(life, before_seq, last_seq_of(frames), next_seq)
         return None
 
     def seek(self, next_seq: int, *, as_of: int = 0) -> None:
@@ -98,6 +129,7 @@ class SpoolReader:
         self._position = 0
         self._life = None
         self._next_seq = next_seq
+        self.is_replaced = False
 
     def read(self, rows_max: int) -> Run | None:
         """The next rows, at least one frame and about `rows_max` of them, or the time alone; None
@@ -109,19 +141,24 @@ class SpoolReader:
         while run is None or run.row_count < rows_max:
             # The list first: a segment with a successor gets no more frames, its end is final.
             names = segment_names(self._disk, self._directory)
-            if self._name not in names:
-                if not names:
-                    break
+            if self._name is None and names:
                 self.seek(self._next_seq)
-                names = segment_names(self._disk, self._directory)
+            if self._name not in names:  # No shipper drops the one that it reads.
+                self.is_replaced = self._name is not None
+                break
             assert self._name is not None
             following = names[names.index(self._name) + 1 :]
             frames, whole = self._frames(self._name, self._position)
             for placed in frames:
+                if run is not None and self._begins_another(placed.frame, run):
+                    return run
                 run = self._take(placed, run)
                 if run is not None and run.row_count >= rows_max:
                     return run
             if not following:
+                break
+            if first_seq_of(following[0]) < self._next_seq:  # Behind rows that were read already.
+                self.is_replaced = True
                 break
             if not whole:
                 _log.error(
@@ -143,10 +180,11 @@ class SpoolReader:
         names = segment_names(self._disk, self._directory)
         dropped: list[str] = []
         for name, following in pairwise(names):
-            if first_seq_of(following) > shipped_seq + 1 or name == self._name:
+            if name == self._name:
                 break
             frames, _ = self._frames(following, 0)
-            if not frames or not isinstance(frames[0].frame, Life):
+            first = frames[0].frame if frames else None
+            if not isinstance(first, Life) or first.before_seq > shipped_seq:
                 break
             self._disk.remove(f"{self._directory}/{name}")
             dropped.append(name)
@@ -170,6 +208,15 @@ class SpoolReader:
         placed = [Placed(frame, start + position, stop + position) for frame, start, stop in frames]
         return placed, end == len(data)
 
+    def _begins_another(self, frame: Life | Turn, run: Run) -> bool:
+        """Is it of another life than the rows of the run?"""
+        if self._life is None or not run.rows or not isinstance(frame, Life):
+            return False
+        return (frame.broker_epoch, frame.life_seq) != (
+            self._life.broker_epoch,
+            self._life.life_seq,
+        )
+
     def _take(self, placed: Placed, run: Run | None) -> Run | None:
         frame = placed.frame
         if isinstance(frame, Life):
@@ -182,23 +229,30 @@ class SpoolReader:
             raise StorageError(
                 f"{self._directory}/{self._name} does not begin with a life: not a spool segment"
             )
-        if frame.next_seq <= self._next_seq and frame.as_of <= self._as_of:
+        is_read = not frame.rows or frame.next_seq <= self._next_seq
+        if is_read and frame.as_of <= self._as_of:
             return run
         return self._add(frame, self._life, run)
 
     def _add(self, frame: Turn, life: Life, run: Run | None) -> Run:
-        if frame.first_seq > self._next_seq:
-            _log.error("spool: rows %d to %d are missing", self._next_seq, frame.first_seq - 1)
-            self._next_seq = frame.first_seq
         if run is None:
             run = Run(
                 speaker_of(life), life.broker_epoch, self._next_seq, self._next_seq - 1, frame.as_of
             )
+        if frame.rows and frame.first_seq > self._next_seq:
+            skipped = life.unused_in(self._next_seq, frame.first_seq)
+            missing = frame.first_seq - self._next_seq - skipped
+            if missing:
+                _log.error("spool: %d rows before row %d are missing", missing, frame.first_seq)
+            if not run.rows:
+                run.seq_from, run.skipped = frame.first_seq, skipped
+            self._next_seq = frame.first_seq
         for seq, (table_number, event_time, values) in enumerate(frame.rows, frame.first_seq):
             if seq >= self._next_seq:
                 row = SpooledRow(seq, life.broker_epoch, event_time, values)
                 run.rows.setdefault(table_number, []).append(row)
-        self._next_seq = max(self._next_seq, frame.next_seq)
+        if frame.rows:
+            self._next_seq = max(self._next_seq, frame.next_seq)
         run.seq_to = self._next_seq - 1
         run.broker_epoch = life.broker_epoch
         run.as_of = self._as_of = max(self._as_of, frame.as_of)

@@ -13,6 +13,7 @@ from engine.runtime import system_runtime
 from engine.telemetry import EmitterIdentity, Telemetry
 from engine.telemetry.shipper.shipper import Shipper
 from tests.integration.telemetry.bronze_rows import read_bronze
+from tests.unit.telemetry.lives import SetClock
 from tests.unit.telemetry.mortal_disk import MortalDisk
 
 ROOT = Path(__file__).parents[3]
@@ -27,12 +28,14 @@ class Setting:
         self.spool = self.store / "spool"
         self.lake = folder / "lake"
         self.disk = MortalDisk()
+        self.clock = SetClock(1)
+        """It stands: rows have seq 1, 2, 3."""
         self.telemetry = self.boot()
 
     def boot(self, **settings: Any) -> Telemetry:
         """The broker's next life; the one before, if any, was killed."""
         self.disk.die()
-        runtime = replace(system_runtime(), disk=self.disk)
+        runtime = replace(system_runtime(), clock=self.clock, disk=self.disk)
         return Telemetry.open(runtime, str(self.spool), MASTER, **settings)
 
     def tell(self, *facts: Fact) -> None:

@@ -4,6 +4,7 @@ to as before, and read as before, by whoever comes first.
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -105,7 +106,7 @@ def test_every_table_stands_where_an_earlier_spool_has_it() -> None:
 
 def test_a_shipment_says_when_it_was_shipped_by_the_wall_clock(setting: Setting) -> None:
     setting.tell(event("up"))
-    began_us = setting.telemetry.broker_epoch
+    began_us = time.time_ns() // 1000
     setting.ship()
     _, shipment = by_broker(setting, "shipments")
     shipped_us = shipment["shipped_time"]

@@ -293,7 +293,7 @@ def test_stopping_ships_the_last_sign_of_life(setting: Setting) -> None:
 
 
 def test_whole_shipped_segments_are_dropped_and_the_newest_stays(setting: Setting) -> None:
-    setting.telemetry = setting.boot(segment_bytes=300)
+    setting.telemetry = setting.boot(segment_bytes=200)
     setting.telemetry.pulled("g", "t", 0, 9, "c@1")
     for number in range(30):
         setting.tell(event(f"fact {number}"))

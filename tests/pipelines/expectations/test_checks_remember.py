@@ -246,6 +246,39 @@ class TestEmitters:
 
         assert "missing=1" in broken(lake.look())["facts_gapless"]
 
+    @pytest.mark.parametrize("is_judged_at_once", [True, False])
+    def test_what_a_life_passed_over_is_not_missing_and_what_it_lost_is(
+        self, lake: CheckedLake, is_judged_at_once: bool
+    ) -> None:
+        for _ in range(2):
+            lake.pass_over(10**15)
+            lake.watermark()
+            lake.complete()
+            if is_judged_at_once:
+                assert broken(lake.look()) == {}
+        seen = lake.look()
+        assert broken(seen) == {}
+        assert checked_rows(seen)["facts_gapless"] < 10
+        lake.pass_over(10**15)
+        lake.watermark()
+        lake.seq += 1  # Shipped, and in no table.
+        lake.complete()
+        assert "missing=1," in broken(lake.look())["facts_gapless"]
+
+    def test_shipments_that_gold_has_not_judged_are_found_beside_what_was_passed_over(
+        self, lake: CheckedLake
+    ) -> None:
+        lake.watermark()
+        lake.complete()
+        assert broken(lake.look()) == {}
+        lake.seq += 1  # As if gold had left out a shipment of one row.
+        lake._shipped += 1
+        lake.pass_over(10**15)
+        lake.watermark()
+        lake.complete()
+        found = broken(lake.look())
+        assert "seq between judged shipments: 1" in found["judged_shipments_follow"]
+
 
 class TestQueues:
     def told(self, lake: CheckedLake, **marks: int) -> dict[str, str]:

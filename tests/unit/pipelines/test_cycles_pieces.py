@@ -329,6 +329,15 @@ def test_a_cycle_takes_whole_shipments_until_it_has_enough() -> None:
     assert next_cuts(second, shipped, rows_max=15)[0].is_empty
 
 
+def test_seqs_that_lives_passed_over_are_no_rows_of_a_cycle() -> None:
+    shipped = [shipment(1, 901, 910, 100), shipment(2, 5001, 5010, 200), shipment(3, 5011, 5020, 9)]
+    first = next_cuts((), shipped, rows_max=15)
+    assert first == (Cut("e", 900, 5010, 0, 2, 0, 200, 900, 4990),)
+    assert first[0].rows == 20, "as many as come of two shipments, not one"
+    (second,) = next_cuts(first, shipped, rows_max=15)
+    assert (second.rows, second.seq_from, second.seq_to) == (10, 5010, 5020)
+
+
 def test_an_emitter_that_brings_nothing_keeps_its_place() -> None:
     here = (Cut("a", 0, 10, 0, 1, 0, 100), Cut("b", 0, 7, 0, 3, 0, 90))
     brought = [Shipment("a", 2, 11, 12, 150), Shipment("c", 1, 1, 4, 120)]

@@ -56,7 +56,8 @@ class Broker:
 
     def __init__(self, store: Path) -> None:
         self.spool = store / "spool"
-        self.clock = SetClock(1_000_000)
+        self.clock = SetClock(1)
+        """It stands at the beginning: rows have seq 1, 2, 3 until it is set."""
         self.disk = MortalDisk()
         self.runtime: Runtime = replace(system_runtime(), clock=self.clock, disk=self.disk)
 

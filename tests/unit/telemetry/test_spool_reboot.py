@@ -10,7 +10,7 @@ import pytest
 from engine.foundation.errors import ConfigError, StorageError
 from engine.runtime import File, system_runtime
 from engine.telemetry import EmitterIdentity, PulledMark, Telemetry
-from engine.telemetry.frames import Life, decode_frames
+from engine.telemetry.frames import Life, Turn, decode_frames
 from engine.telemetry.segments import segment_name
 from engine.telemetry.shipped_mark import ShippedMark, write_shipped_mark
 from tests.unit.telemetry.lives import DETAIL, MASTER, Broker, report
@@ -31,18 +31,66 @@ def test_the_next_life_goes_on_with_seq_time_and_a_later_epoch(broker: Broker) -
     second = broker.boot()
     second.observe(report(2))
     second.write_turn()
-    assert [seq for seq, _, _ in broker.rows()] == [1, 2]
+    assert [seq for seq, _, _ in broker.rows()] == [1, 9_000_001], "beyond what any life had"
     assert broker.turns()[1].rows[0][1] > 9_000_000
     assert second.broker_epoch > first.broker_epoch
 
 
-def test_lives_without_a_row_share_a_segment(broker: Broker) -> None:
+def test_lives_of_one_moment_without_a_row_share_a_segment(broker: Broker) -> None:
     for _ in range(3):
-        broker.boot().tick()
+        broker.boot()
     assert broker.segments() == [segment_name(1)]
     placed, end = decode_frames((broker.spool / segment_name(1)).read_bytes())
     assert sum(isinstance(each.frame, Life) for each in placed) == 3
     assert end == (broker.spool / segment_name(1)).stat().st_size
+
+
+def test_each_life_names_the_row_that_it_follows(broker: Broker) -> None:
+    for now_us in (1, 1_000, 2_000, 3_000):
+        broker.clock.us = now_us
+        telemetry = broker.boot(segment_bytes=1)
+        if now_us == 2_000:
+            continue  # It died before its first row.
+        for offset in range(2):
+            telemetry.observe(report(offset))
+            telemetry.write_turn()
+    lives = [
+        placed.frame
+        for name in broker.segments()
+        for placed in decode_frames((broker.spool / name).read_bytes())[0]
+        if isinstance(placed.frame, Life)
+    ]
+    assert [(life.before_seq, life.first_seq) for life in lives] == [
+        *((0, 1), (1, 2)),
+        *((2, 1_000), (1_000, 1_001)),
+        (1_001, 2_000),
+        *((1_001, 3_000), (3_000, 3_001)),
+    ]
+    assert [life.unused_in(3, 2_500) for life in lives] == [0, 0, 997, 997, 998, 1_498, 1_498]
+
+
+def test_a_torn_beginning_of_a_life_is_cut_and_the_next_one_follows_what_is_left(
+    broker: Broker,
+) -> None:
+    for now_us in (1, 1_000):
+        broker.clock.us = now_us
+        telemetry = broker.boot()
+        telemetry.observe(report(1))
+        telemetry.write_turn()
+    before, torn = (broker.spool / name for name in broker.segments())
+    torn.write_bytes(torn.read_bytes()[:9])
+    broker.clock.us = 2_000
+    broker.boot().write_turn()
+    first, second = (
+        decode_frames((broker.spool / name).read_bytes())[0] for name in broker.segments()
+    )
+    assert before.name == segment_name(1)
+    assert len(first) == 2
+    life, told = second[0].frame, second[1].frame
+    assert isinstance(life, Life)
+    assert isinstance(told, Turn)
+    assert (life.before_seq, life.first_seq) == (1, 2_000)
+    assert "dropped" in told.rows[0][2][DETAIL]
 
 
 def test_pulled_marks_are_written_once_a_turn_and_restored_with_their_life(broker: Broker) -> None:
@@ -210,7 +258,7 @@ def test_a_seq_that_was_shipped_is_never_given_again(broker: Broker) -> None:
     again = broker.boot()
     again.write_turn()
     (seq, table, values) = broker.rows()[-1]
-    assert (seq, table, values[0]) == (41, "lifecycle", "SPOOL_LOSS")
+    assert (seq, table, values[0]) == (7_000_001, "lifecycle", "SPOOL_LOSS")
     assert broker.turns()[-1].rows[0][1] > 7_000_000, "later than what was vouched for"
 
 
