@@ -61,10 +61,6 @@ def of_alerts() -> Iterator[tuple[str, str]]:
 def _texts(rule: Rule, count: int | None) -> dict[str, str]:
     labels = {name: NAMES.get(name, name) for name in rule.label_columns}
     evidence = NAMES["evidence"]
-    if rule.tables[0] == "job_runs":
-        evidence = "it says so"
-    if rule.tables[0] == "retry_rates":
-        evidence = "1 failure within 5 min."
     given = {
         "alertname": rule.name,
         "severity": rule.severity.value,

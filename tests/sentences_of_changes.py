@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from pipelines.sentences import changes, checks, groups, periods
+from pipelines.sentences import changes, checks, groups, jobs, periods
 
 AT = datetime(2026, 3, 1, 19, 10, 3, tzinfo=UTC)
 CLIENT = "192.0.2.2@4711#1234567890123"
@@ -121,7 +121,7 @@ def of_periods() -> Iterator[tuple[str, str]]:
     yield "a verdict withheld", periods.not_believed(["shipping"], WITHHELD)
     yield (
         "verdicts withheld",
-        periods.not_believed(["shipping", "billing", "stock", "mail"], WITHHELD),
+        periods.not_believed(late, WITHHELD),
     )
     yield "one more withheld", periods.more_not_believed(1)
     yield "reports whole", periods.reports_whole(1, 2)
@@ -135,3 +135,21 @@ def of_periods() -> Iterator[tuple[str, str]]:
     yield "alerts of one kind", periods.alerts_of("LagGrows", 3, 1) + "."
     yield "an alert that is open", periods.alert_open("2026-03-01T19:10Z", "Nobody consumes g.")
     yield "alerts, no history", periods.NO_HISTORY
+
+
+def of_jobs() -> Iterator[tuple[str, str]]:
+    """Runs of jobs, and jobs that nobody plans."""
+    address = "http://192.0.2.9:9999"
+    yield "failed", jobs.failed(address, 3, 500)
+    yield "failed, executor and tries unknown", jobs.failed(None, 1, 500)
+    yield "refused", jobs.refused(3)
+    yield "lost", jobs.lost(address, 3)
+    yield "lost, executor unknown", jobs.lost(None, 1)
+    yield "result late", jobs.result_late(address, "success")
+    yield "late", jobs.late()
+    yield "not planned", jobs.not_planned(1, AT)
+    yield "not planned, many", jobs.not_planned(12, AT)
+    yield "stopped", jobs.stopped("no time of its rule is left")
+    for name, more in (("missed", 0), ("missed, one more", 1), ("missed, more", 7)):
+        done = "by DO_NOTHING no run makes up for it"
+        yield name, jobs.missed(AT, done, more_jobs=more)

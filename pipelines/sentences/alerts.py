@@ -76,7 +76,7 @@ OF_GROUPS: Final[Mapping[str, Texts]] = {
         "{{ time_lag_ms | duration }}.",
         ASK_WHY,
         "{{ evidence }} In all it is {{ lag_messages | plural('message') }} behind, and "
-        "{{ lag_change_per_hour | count }} more each hour.",
+        "{{ lag_change_per_hour | plural('message') }} more each hour.",
     ),
     "LagBeyondObjective": _texts(
         "Group {{ labels.group }} has been more than 15 min behind for as long, and does not catch "
@@ -111,7 +111,7 @@ OF_GROUPS: Final[Mapping[str, Texts]] = {
         "{{ evidence }}",
     ),
     "FailuresCrowdOut": _texts(
-        "Group {{ labels.group }} is behind, for failing messages take"
+        "Group {{ labels.group }} is behind because failing messages take"
         "{% if share_percent is not none %} {{ share_percent | count }} % of{% endif %} its work.",
         "Ask `tm.dead_letters` which messages of the group fail, and why; its retry queues are on "
         "the group's page.",
@@ -124,14 +124,14 @@ OF_GROUPS: Final[Mapping[str, Texts]] = {
         "{{ evidence }}",
     ),
     "ObjectiveBurnsFast": _texts(
-        "Group {{ labels.group }} uses up its objective {{ burn_1h | count }} times as fast as it "
-        "may: it was behind for {{ behind_1h_ms | duration }} of the last hour.",
+        "Group {{ labels.group }} uses up its objective {{ burn_1h | plural('time') }} as fast as "
+        "it may: it was behind for {{ behind_1h_ms | duration }} of the last hour.",
         ASK_WHY,
         "{{ evidence }}",
     ),
     "ObjectiveBurns": _texts(
-        "Group {{ labels.group }} uses up its objective {{ burn_6h | count }} times as fast as it "
-        "may: it was behind for {{ behind_6h_ms | duration }} of the last six hours.",
+        "Group {{ labels.group }} uses up its objective {{ burn_6h | plural('time') }} as fast as "
+        "it may: it was behind for {{ behind_6h_ms | duration }} of the last six hours.",
         "See on the group's page when it is behind, and ask `tm.why` at such a moment.",
         "{{ evidence }}",
     ),
@@ -158,8 +158,8 @@ OF_MEMBERS: Final[Mapping[str, Texts]] = {
         "{{ members | plural('member') }}.",
     ),
     "MembersIdle": _texts(
-        "Group {{ labels.group }} has members without a queue, {{ idle | count }} of "
-        "{{ members | count }}; it is not behind.",
+        "Group {{ labels.group }} leaves {{ idle | count }} of {{ members | plural('member') }} "
+        "without a queue; it is not behind.",
         "Stop the members that have none, or give the topic more queues: `tm.ownership` says who "
         "reads what.",
         "Its queues are read by {{ readers | plural('client') }}.",

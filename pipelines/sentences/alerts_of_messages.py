@@ -51,11 +51,10 @@ OF_OFFSETS: Final[Mapping[str, Texts]] = {
         "consumed again by {{ groups | plural('group') }}.",
         "`tm.rollbacks()` names groups, queues and messages; consumers that are not idempotent "
         "need to know.",
-        "{% if redelivered is none %}Come again, between the old offsets and the new ones: "
-        "{{ at_risk | plural('message') }} of {{ queues | plural('queue') }}. How many did is not "
-        "reported by a broker that is observed from outside.{% else %}Delivered "
-        "again: {% if unknown_reason %}at least {% endif %}{{ redelivered | plural('message') }} "
-        "of {{ queues | plural('queue') }}.{% endif %}",
+        "{% if redelivered is none %}It may deliver up to {{ at_risk | plural('message') }} of "
+        "{{ queues | plural('queue') }} again; how many it did is unknown, for it is observed from "
+        "outside.{% else %}It delivered {% if unknown_reason %}at least {% endif %}"
+        "{{ redelivered | plural('message') }} of {{ queues | plural('queue') }} again.{% endif %}",
     ),
     "LogCut": _texts(
         "The log of broker {{ labels.broker }} was cut, and group {{ labels.group }} was moved "
@@ -80,7 +79,7 @@ OF_OFFSETS: Final[Mapping[str, Texts]] = {
         "Two members of group {{ labels.group }} read queue {{ labels.queue_id }} of "
         "{{ labels.topic }}.",
         "Look for two processes with one client id, or a member that missed a rebalance.",
-        "They are {{ client_id | client }} and {{ next_client_id | client }}: {{ evidence }}",
+        "They are {{ client_id | client }} and {{ next_client_id | client }}. {{ evidence }}",
     ),
     "DuplicatesThreaten": _texts(
         "Group {{ labels.group }} would be given {{ at_risk_messages | plural('message') }} of "
@@ -121,8 +120,8 @@ OF_RETRIES: Final[Mapping[str, Texts]] = {
         "Dead letters of group {{ labels.group }} have waited for a decision for six hours.",
         "Send them again (`tidemark admin dlq redrive {{ labels.group }}`) or give them up "
         "(`tidemark admin dlq discard`), before retention removes them.",
-        "Of {{ dead_lettered | count }} that were given up, {{ redriven | count }} were sent "
-        "again, {{ discarded | count }} discarded, and {{ expired | count }} have expired.",
+        "It gave up {{ dead_lettered | plural('message') }}; sent again: {{ redriven | count }}, "
+        "discarded: {{ discarded | count }}, expired: {{ expired | count }}.",
     ),
     "RetrySurge": _texts(
         "Group {{ labels.group }} failed {{ failed_5m | plural('message') }} within 5 min; "

@@ -98,8 +98,8 @@ def slow_listener(
     calls = f"the listener calls of {client(client_id)} for {topic} took"
     took = f"99 % of {calls} up to {now_ms:,} ms" if is_p99 else f"{calls} {now_ms:,} ms on average"
     return whole(
-        f"group {group} is slower than it was: {took} in the last minute, {calm_ms:,} ms before "
-        "the group fell behind",
+        f"group {group} is slower than it was: {took} in the last minute, and "
+        f"{calm_ms:,} ms before the group fell behind",
         ADVICE["SLOW_LISTENER"],
     )
 
@@ -111,8 +111,8 @@ def flow_control(
     return whole(
         f"group {group} pulls less than it could: {WHY_PULLS_REST[kind]}",
         standing,
-        f"pulls rested for {rested_ms / 1000:,.1f} s of the last minute, summed over the queues; "
-        f"most of it {client(client_id)} for {topic}",
+        f"pulls rested for {rested_ms / 1000:,.1f} s of the last minute, summed over the queues, "
+        f"those of {client(client_id)} for {topic} longest",
         ADVICE[f"FLOW_CONTROL_{kind}"],
     )
 

@@ -138,7 +138,7 @@ def _last_pull(row: Row) -> str:
         return ""
     at = row["stands_since"]
     when = "" if at is None else f" at {moment(at)}"
-    return f"; the last pull was of {client(row['client_id'])}{when}"
+    return f"; the last pull was by {client(row['client_id'])}{when}"
 
 
 def evidence(row: Row) -> str:
@@ -168,8 +168,9 @@ def over(row: Row, *, catches_up: bool) -> str:
     where = queue_of(row["topic"], row["queue_id"], row["broker"])
     how = "catches up" if catches_up else "is well again"
     offset = row["committed_to"]
-    at = "" if offset is None else f"offset {offset}, "
-    return whole(f"group {row['group']} {how} on {where}", f"{at}{behind(row['lag_messages'])}")
+    at = "" if offset is None else f"at offset {offset}, "
+    far = f"it is {at}{behind(row['lag_messages'])}"
+    return whole(f"group {row['group']} {how} on {where}", far)
 
 
 UNKNOWN_NOW: Final = "Nothing is known of it any more: {}. Before: {}"
@@ -203,36 +204,36 @@ def _figures(row: Row) -> str:
             age, usual = duration(row["head_age_us"] // 1000), duration(row["usual_us"] // 1000)
             return (
                 f"it has been there for {age} while {plural(row['passed'], 'message')} behind it "
-                f"were finished; listener calls hardly ever take longer than {usual}; "
-                f"{_at(offset)}{waits}"
+                f"were finished; listener calls hardly ever take longer than {usual}; {waits}"
+                f"{_at(offset)}"
             )
         case "STALLED" if _is_ahead(row) and (row["is_told"] or _beyond(row)):
             verb = "finished" if row["is_told"] else "pulled"
             return (
-                f"nothing beyond offset {row['reached']} was {verb} for {span}; "
-                f"{_at(offset)}{waiting(_beyond(row))} beyond it"
+                f"nothing beyond offset {row['reached']} was {verb} for {span}, and "
+                f"{waiting(_beyond(row))} there{_at(offset)}"
             )
         case "STALLED":
             at = "the offset" if offset is None else f"offset {offset}"
             return f"{at} has not moved for {span}{_usual(row)}{_pulls(row)}; {waits}"
         case "STOPPED":
             last = "none is known" if offset is None else f"the last was {offset}"
-            return f"no report for {span}, {last}{_usual(row)}{_pulls(row)}; {waits}"
+            return f"no offset was reported for {span}, {last}{_usual(row)}{_pulls(row)}; {waits}"
         case "SLOW":
             return _slow(row)
         case "REWOUND":
-            high = "unknown" if row["high"] is None else row["high"]
-            return f"the offset before was {high}; {waits}"
+            before = "is unknown" if row["high"] is None else f"was {row['high']}"
+            return f"the offset before {before}; {waits}"
         case "DATA_LOST":
             kept = f"[{row['min_offset']}, {row['max_offset_to']})"
-            return f"offset {offset}, and the queue keeps {kept}"
+            return f"its offset is {offset}, and the queue keeps {kept}"
         case "PAUSED":
             return f"it holds nothing of the queue; {waits}"
     return f"no offset was committed for {span}; messages up to {row['max_offset_to']} wait"
 
 
 def _at(offset: int | None) -> str:
-    return "" if offset is None else f"offset {offset}, "
+    return "" if offset is None else f"; its offset is {offset}"
 
 
 def _pulls(row: Row) -> str:
@@ -263,7 +264,7 @@ def _slow(row: Row) -> str:
     growth, waits = row["growth"], waiting(row["open"], row["waited_ms"])
     if growth is not None and growth > 0:
         lost = deleted_unread(row["retained"], growth)
-        return f"{behind(row['open'])}, {rate(growth)} more; {lost}"
+        return f"{waits}; their number grows by {rate(growth)}; {lost}"
     if growth == 0:
         return f"{waits}; the group neither falls behind nor gains"
     if row["open_before"] is None or row["open"] is None or row["open"] <= row["open_before"]:

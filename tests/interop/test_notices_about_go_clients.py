@@ -1,7 +1,8 @@
 """How soon people hear of Go clients of a real RocketMQ that is observed each ten seconds.
 
 `tidemark observe`, `pipeline run` and `alerts run` with a webhook, as a user starts them, on a
-RocketMQ 5.5.0: a member whose listener never returns, and a group whose only member is killed.
+RocketMQ 5.5.0: a member whose listener never returns, another one whose client says that it holds
+nothing, and a group whose only member is killed.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from datetime import datetime
 from pathlib import Path
 from typing import Final
 
@@ -19,16 +21,18 @@ import pytest
 from demo.processes import Actor, stop_all, tidemark
 from engine.client import Producer
 from engine.protocol.message import Message
+from pipelines.lake.lake import Lake, whole_table
 from tests.integration.alerting.receiving_server import Ledger, receiving
 from tests.integration.client.cluster_users import eventually, producing
 from tests.interop.java_clients import JavaChecks
+from tests.interop.ledger_consumers import SILENT_GO
 from tests.interop.real_rocketmq import RealRocketMQ
 from tests.interop.test_observed_go_clients import STUCK, at_hand, go_member
 from tests.interop.test_observed_rocketmq import _sent, observer
 
-STUCK_TOPIC, GONE_TOPIC = "notice-stuck", "notice-gone"
-STUCK_GROUP, GONE_GROUP = "g-stuck", "g-gone"
-STALL_TOLD_WITHIN_S, GONE_TOLD_WITHIN_S = 90, 60
+STUCK_TOPIC, GONE_TOPIC, EMPTY_TOPIC = "notice-stuck", "notice-gone", "notice-empty"
+STUCK_GROUP, GONE_GROUP, EMPTY_GROUP = "g-stuck", "g-gone", "g-empty"
+STALL_TOLD_WITHIN_S, GONE_TOLD_WITHIN_S, GOLD_WITHIN_S = 90, 60, 60
 HEARD_WITHIN_S: Final = 180
 """Beyond it a rule is taken to be silent."""
 STALLED: Final = ("QueueStalled", "QueueFrozen")
@@ -82,6 +86,34 @@ async def heard(ledger: Ledger, rules: tuple[str, ...], group: str, since_s: flo
     raise AssertionError(f"nothing of {rules} about {group} within {HEARD_WITHIN_S} s")
 
 
+async def in_gold(lake: Path, group: str, topic: str, since_s: float) -> float:
+    """How long after `since_s` gold had a stalled window of the group on the topic."""
+    home = Lake.at(str(lake))
+    while time.time() < since_s + HEARD_WITHIN_S:
+        if home.exists(home.gold("stalled_windows")):
+            rows = whole_table(home.table(home.gold("stalled_windows"))).to_pylist()
+            found = [row for row in rows if (row["group"], row["topic"]) == (group, topic)]
+            if found:
+                took_s = time.time() - since_s
+                said = {(row["rule"], row["kind"]) for row in found}
+                sys.stdout.write(f"gold after {took_s:.0f} s: {said}\n")
+                return took_s
+        await asyncio.sleep(0.5)
+    raise AssertionError(f"gold has no stall of {group} within {HEARD_WITHIN_S} s")
+
+
+def held(lake: Path, group: str, topic: str, since_s: float) -> list[int]:
+    """How many messages its client said that it holds, on all queues, look by look."""
+    home = Lake.at(str(lake))
+    rows = whole_table(home.table(home.bronze("client_windows"))).to_pylist()
+    looks: dict[datetime, int] = {}
+    for row in rows:
+        is_it = (row["group"], row["topic"]) == (group, topic) and row["answered"]
+        if is_it and row["event_time"].timestamp() > since_s:
+            looks[row["event_time"]] = looks.get(row["event_time"], 0) + (row["held_count"] or 0)
+    return [looks[at] for at in sorted(looks)]
+
+
 async def goes_on(producer: Producer, topic: str) -> None:
     """Three messages a second, until cancelled."""
     while True:
@@ -121,3 +153,39 @@ async def test_a_stuck_go_member_and_the_end_of_another_are_told_in_time(
             flow.cancel()
     assert stalled_s <= STALL_TOLD_WITHIN_S
     assert gone_s <= GONE_TOLD_WITHIN_S
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+async def test_a_stuck_go_member_that_says_it_holds_nothing_is_told_in_time(
+    apache_rocketmq: RealRocketMQ, java_checks: JavaChecks, tmp_path: Path
+) -> None:
+    consumers = at_hand(java_checks, tmp_path)
+    if consumers is None:
+        return
+    names = apache_rocketmq.name_server
+    with ExitStack() as stack:
+        ledger = stack.enter_context(receiving())
+        stack.enter_context(observer(apache_rocketmq, tmp_path, period_s=10))
+        async with producing(names, "notice-producer") as producer:
+            await eventually(lambda: _sent(producer, EMPTY_TOPIC), EMPTY_TOPIC, within_s=60)
+            made = consumers.made(
+                *(SILENT_GO, names, EMPTY_GROUP, EMPTY_TOPIC), orderly=False, policy="FIRST"
+            )
+            member = stack.enter_context(go_member(made))
+            await eventually(member.is_ready, f"{EMPTY_GROUP} is there", within_s=60)
+            lake = stack.enter_context(watched(tmp_path, ledger))
+            state = lake / "gold" / "group_state"
+            await eventually(state.exists, "gold has states", within_s=240)
+            await asyncio.sleep(45)
+            await producer.send(Message(EMPTY_TOPIC, STUCK))
+            came_s = time.time()
+            gold_s, told_s = await asyncio.gather(
+                in_gold(lake, EMPTY_GROUP, EMPTY_TOPIC, came_s),
+                heard(ledger, STALLED, EMPTY_GROUP, came_s),
+            )
+        said = held(lake, EMPTY_GROUP, EMPTY_TOPIC, came_s)
+        sys.stdout.write(f"held by its own account, look by look: {said}\n")
+    assert not any(said), "its client says that it holds nothing"
+    assert gold_s <= GOLD_WITHIN_S
+    assert told_s <= STALL_TOLD_WITHIN_S

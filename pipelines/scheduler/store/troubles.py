@@ -20,17 +20,19 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Final
 
 import sqlalchemy as sa
 
 from pipelines.base.settings import MS_US
-from pipelines.base.time_units import moment_at, utc_text
+from pipelines.base.time_units import moment_at
 from pipelines.database.database import Database
 from pipelines.scheduler.run_life import OK, RunState
 from pipelines.scheduler.store.pass_notes import MISFIRE, SCHEDULER, STOP
 from pipelines.scheduler.store.tables import AnyRow, job_audit, job_groups, jobs, runs
 from pipelines.scheduler.wire.messages import DISCARDED
+from pipelines.sentences import jobs as sentences
 
 TOLD_FOR_MS: Final = 3_600_000
 """How long after its end a run is still reported: alerting may have been down meanwhile."""
@@ -114,9 +116,7 @@ def _not_planned(connection: sa.Connection, now_ms: int) -> list[Trouble]:
     ).one_or_none()
     if longest is None:
         return []
-    jobs_are = "1 job is" if count == 1 else f"{count} jobs are"
-    since = utc_text(moment_at(longest.next_ms * MS_US), timespec="seconds")
-    evidence = f"{jobs_are} overdue and not planned, the first since {since}"
+    evidence = sentences.not_planned(count, moment_at(longest.next_ms * MS_US))
     return [_without_run(longest, NOT_PLANNED, longest.next_ms, evidence)]
 
 
@@ -152,7 +152,7 @@ def _noted(connection: sa.Connection, now_ms: int) -> list[Trouble]:
 
 
 def _of_job(job: AnyRow, one: AnyRow) -> Trouble:
-    outcome, evidence = STOPPED, f"the scheduler has stopped it: {job.stopped_because}"
+    outcome, evidence = STOPPED, sentences.stopped(job.stopped_because)
     if one.action == MISFIRE:
         outcome, evidence = MISSED, _missed(one.detail)
     return _without_run(job, outcome, one.at_ms, evidence)
@@ -178,12 +178,9 @@ def _without_run(job: AnyRow, outcome: str, at_ms: int, evidence: str) -> Troubl
 def _missed(detail: str) -> str:
     """What the scheduler noted of a misfire, in a sentence."""
     noted = json.loads(detail)
-    more = noted.get("more_jobs", 0)
-    others = f"; {more} more jobs have missed times, too" if more else ""
-    return (
-        f"no centre planned it in time from {noted['missed_from']} on; "
-        f"by {noted['misfire']} {noted['done']}{others}"
-    )
+    done = f"by {noted['misfire']} {noted['done']}"
+    since = datetime.fromisoformat(noted["missed_from"])
+    return sentences.missed(since, done, more_jobs=noted.get("more_jobs", 0))
 
 
 def _trouble(row: AnyRow) -> Trouble:
@@ -207,17 +204,16 @@ def _trouble(row: AnyRow) -> Trouble:
 
 
 def _evidence(outcome: str, row: AnyRow) -> str:
-    at = f" at {row.address}" if row.address else ""
-    tries = f" after {row.attempt + 1} tries" if row.attempt else ""
+    tries = row.attempt + 1
     match outcome:
         case "FAILED":
-            return f"it failed{at}{tries} with code {row.result_code}"
+            return sentences.failed(row.address, tries, row.result_code)
         case "REFUSED":
-            return f"no executor has taken it{tries}"
+            return sentences.refused(tries)
         case "LOST":
-            return f"its result is lost{tries}: what became of it{at} is not known"
+            return sentences.lost(row.address, tries)
         case "RESULT_LATE":
-            how = "success" if row.late_code == OK else f"code {row.late_code}"
-            return f"it counted as lost; its result came late{at}: {how}"
+            result = "success" if row.late_code == OK else f"code {row.late_code}"
+            return sentences.result_late(row.address, result)
         case _:
-            return "it should have begun, and no executor has it yet"
+            return sentences.late()

@@ -80,7 +80,7 @@ def test_a_circle_that_a_database_has_stops_at_its_first_job_and_is_reported(
     assert noted.author == "the scheduler"
     [trouble] = troubles.troubles(database, now_ms=ENDED_MS)
     assert (trouble.outcome, trouble.job_id) == ("STOPPED", first)
-    assert trouble.evidence == f"the scheduler has stopped it: {because}"
+    assert trouble.evidence == f"The scheduler has stopped the job: {because}."
 
     again = results.run_by_hand(database, first, "again", by())
     claims = passes.claim_due(database, "one", now_ms=ENDED_MS)

@@ -160,7 +160,7 @@ def test_a_head_that_stands_opens_a_window_that_names_it_and_moving_on_closes_it
     assert (second(opened["opened_at"]), second(opened["observed_at"])) == (12, 14)
     assert (closed["revision"], closed["state"]) == (2, "CLOSED")
     assert closed["evidence"] == (
-        "Group g is well again on queue 0 of t on broker-a. Offset 150, 0 messages behind."
+        "Group g is well again on queue 0 of t on broker-a. It is at offset 150, 0 messages behind."
     )
     assert closed["window_id"] == opened["window_id"]
 

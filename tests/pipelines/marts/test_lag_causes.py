@@ -79,8 +79,8 @@ def test_a_queue_that_is_not_pulled_for_its_head_is_named_with_what_is_behind() 
         "Group g pulls less than it could: too much lies beyond an unfinished message. Queue 0 of "
         f"t is not pulled: offset 7 has been in a listener of c@1 for {seconds} s, and 2,000 "
         "messages behind it are finished or held (queue_span_max). Pulls rested for 30.0 s of the "
-        "last minute, summed over the queues; most of it c@1 for t. See where the listener of that "
-        "message stands."
+        "last minute, summed over the queues, those of c@1 for t longest. See where the listener "
+        "of that message stands."
     )
     assert (row["queue_id"], row["measured"]) == (0, 30_000)
 

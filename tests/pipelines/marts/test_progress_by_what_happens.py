@@ -256,6 +256,6 @@ def test_an_offset_beyond_the_end_nets_out_no_other_queue_and_makes_the_sum_a_lo
     } == {(None, None, "UNKNOWN", "BEYOND_END")}
     assert newest(gold, "stalled_windows")["evidence"] == (
         "Group g has an offset on queue 1 of t on broker-a that lies beyond the end of the queue. "
-        "Offset 150, and the queue keeps [0, 100). Set the offset, and see which messages are "
-        "missing."
+        "Its offset is 150, and the queue keeps [0, 100). Set the offset, and see which messages "
+        "are missing."
     )

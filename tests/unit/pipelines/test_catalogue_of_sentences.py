@@ -12,6 +12,9 @@ from pipelines.marts.causes.finding import CAUSES
 from pipelines.sentences import causes, stalls
 from tests import sentences
 
+NOUNS = (
+    "message|queue|group|member|client|time|topic|row|byte|check|job|alert|window|failure|report"
+)
 RULES = {
     "a moment without its zone": r"\d\d:\d\d:\d\d(?! UTC)",
     "thousands without their comma": (
@@ -19,8 +22,9 @@ RULES = {
     ),
     "a raw moment": r"\b1[5-9]\d{8,}\b",
     "an unknown in place of a figure": r"\bNone\b|\bnan\b|unknown to unknown|\b-1\b",
-    "a plural of one": r"(?<![\d,.])1 (messages|queues|groups|members)\b",
-    "one of many": r"(?<![\d,.])(?!1 )[\d,]+ (message|queue|group|member)\b(?!s)",
+    "a plural of one": rf"(?<![\d,.])1 ({NOUNS})s\b",
+    "one of many": rf"(?<![\d,.])(?!1 )\d[\d,]* ({NOUNS})\b(?!s)",
+    "a sentence without its capital": r"[a-z)]\. [a-z]",
     "a stop doubled": r"\.\.|;;|,,|; ;|: :|\s[;,.]",
     "an id as it came": r"#\d{9,}",
     "an article of another word": r"(?<![-\w])(?:[aA] [aeioAEIO]|[aA]n [bcdfgjklmnpqrstvwxyz])",
@@ -80,6 +84,16 @@ def test_an_answer_is_of_whole_sentences() -> None:
             assert said.endswith("."), f"{name}: {said}"
             headline, *_ = said.split(". ")
             assert len(headline) <= stalls.HEADLINE_MAX or "withhold" in said, headline
+
+
+def test_the_texts_of_an_alert_are_whole_and_its_summary_is_short() -> None:
+    for name, said in sentences.of_alerts():
+        if not said:
+            continue
+        assert re.match(r"[A-Z0-9`]", said), f"{name}: {said}"
+        if ", summary, " in name:
+            assert said.endswith("."), f"{name}: {said}"
+            assert len(said) <= stalls.HEADLINE_MAX, f"{name}: {said}"
 
 
 def test_a_client_is_named_by_what_tells_it_apart_in_every_sentence() -> None:
