@@ -11,6 +11,7 @@ import polars as pl
 
 from pipelines.sentences import answers, emitters, events, rates, rollbacks, withholding
 from pipelines.sentences import answers_on_groups as on_groups
+from pipelines.sentences.losses import unaccounted
 
 AT = datetime(2026, 3, 1, 19, 10, 3, tzinfo=UTC)
 BROKER = "prod/broker-a/0"
@@ -187,6 +188,8 @@ def of_rates() -> Iterator[tuple[str, str]]:
     yield "one failure", rates.retries({**RATES, **none, "failed_5m": 1})
     yield "invisible times", rates.retries({**RATES, **none, **POP_RATES})
     yield "both", rates.retries({**RATES, **POP_RATES})
+    yield "failures without a next step", unaccounted(3)
+    yield "next steps without a failure", unaccounted(-3)
     spent = {"behind_1h_ms": 600_000, "behind_6h_ms": 600_000}
     yield "an objective", rates.objective("shipping", lag_ms=60_000, share_percent=99.5, **spent)
 

@@ -24,7 +24,7 @@ OBSERVED_DATE: Final = must(
     "observed_date",
     DATE,
     "UTC date of observed_at; the partition. Of an interval that is open since before what is "
-    "kept: the oldest day that is",
+    "stored: the oldest day that is",
 )
 CLUSTER: Final = must("cluster", STRING, "cluster name")
 BROKER: Final = must("broker", STRING, "broker name")

@@ -79,8 +79,8 @@ CONSUMER_LAG: Final = GoldTable(
         must(
             "provenance",
             STRING,
-            "EXACT, OBSERVED (polled, not reported: as of the moment at which its broker was asked "
-            "from outside), UNREADABLE (nobody may read the queue), INTERPOLATED, EXTRAPOLATED, "
+            "EXACT, OBSERVED (polled, not reported: as of the moment at which its broker was "
+            "polled), UNREADABLE (nobody may read the queue), INTERPOLATED, EXTRAPOLATED, "
             "PURGED or UNKNOWN",
         ),
         Column(
@@ -100,8 +100,8 @@ CONSUMER_LAG: Final = GoldTable(
             "committed 6 s before",
         ),
         Column("pulled", LONG, "next offset nobody of the group has pulled"),
-        Column("processed", LONG, "one past the highest finished offset, as clients reported it"),
-        must("min_offset", LONG, "first message kept"),
+        Column("processed", LONG, "one past the highest finished offset, as clients reported"),
+        must("min_offset", LONG, "first message that is stored"),
         must("max_offset", LONG, "next offset to be written"),
         Column(
             "trend",
@@ -130,14 +130,14 @@ CONSUMER_LAG: Final = GoldTable(
         Column(
             "error_ms",
             LONG,
-            "how far the moments of this row may be off, which is the interval of the polls; null "
-            "when the row was reported",
+            "how far the moments of this row may be off: it was polled so often; null when it was "
+            "reported",
         ),
         Column(
             "error_messages",
             LONG,
             "by how many messages lag_messages changes in that time, at its present rate; null "
-            "when the row was reported, or when the rate is not known",
+            "when it was reported, or when the rate is not known",
             rests_on=("lag_change_per_minute",),
         ),
         Column(

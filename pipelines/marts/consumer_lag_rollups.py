@@ -76,7 +76,7 @@ CONSUMER_LAG_ROLLUPS: Final = GoldTable(
         must(
             "is_worst",
             BOOLEAN,
-            "of the group's queues on this broker that were reported in the slot, the one with the "
+            "of the queues of the group on this broker reported in the slot, the one with the "
             "greatest time lag, or lag; none when nothing was behind",
         ),
         EMITTER,

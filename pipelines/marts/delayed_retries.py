@@ -60,7 +60,7 @@ DELAYED_RETRIES: Final = GoldTable(
         CLUSTER,
         BROKER,
         GROUP,
-        must("delay_ms", LONG, "the delay, which gives the delay level"),
+        must("delay_ms", LONG, "the delay; each delay level has its own"),
         must("scheduled", LONG, "messages scheduled for it so far"),
         must("released", LONG, "of these, put into the retry topic or given up since"),
         must("waiting", LONG, "scheduled - released"),
@@ -68,7 +68,7 @@ DELAYED_RETRIES: Final = GoldTable(
             "overdue",
             LONG,
             "of waiting, messages whose delay was over by the end: a few on their way, or those "
-            "that the level keeps; null when the delay of one that came out was not reported",
+            "that the level does not release; null when the delay of one that came out is unknown",
         ),
         EMITTER,
         SEQ,

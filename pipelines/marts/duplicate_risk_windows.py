@@ -72,16 +72,16 @@ DUPLICATE_RISK_WINDOWS: Final = GoldTable(
         must(
             "basis",
             STRING,
-            "what showed it: DEPARTURE, RESTART, OFFSET_FALL, OFFSET_ANSWER (the broker's answer "
-            "makes a reader begin below what was pulled), EXPOSURE (at risk while commits stand "
-            "still), SEND_BACK, SEND_RETRY, INVISIBLE_TIME_EXPIRED, or REDELIVERY (seen without a "
+            "what showed it: DEPARTURE, RESTART, OFFSET_FALL, OFFSET_ANSWER (a reader was sent to "
+            "begin below what was pulled), EXPOSURE (at risk while commits stand still), "
+            "SEND_BACK, SEND_RETRY, INVISIBLE_TIME_EXPIRED, or REDELIVERY (seen without a "
             "prediction)",
         ),
         must(
             "outcome",
             STRING,
-            "POSSIBLE (always, for an observed broker: redeliveries are not reported), CONFIRMED "
-            "or PASSED",
+            "POSSIBLE (for ever, of an observed broker: what comes again is not reported), "
+            "CONFIRMED or PASSED",
         ),
         Column("client_id", STRING, "client whose work may be repeated"),
         Column("next_client_id", STRING, "client that pulled the range again, or pulls now"),
@@ -98,9 +98,7 @@ DUPLICATE_RISK_WINDOWS: Final = GoldTable(
             "of these, known to be finished (will be processed again); null when not reported",
         ),
         Column(
-            "uncertain_messages",
-            LONG,
-            "of these, not known to be finished; null when not reported",
+            "uncertain_messages", LONG, "of these, not known to be finished; null when not reported"
         ),
         Column("redelivered_from", LONG, "first offset delivered again; null unless CONFIRMED"),
         Column("redelivered_to", LONG, "one past the last; null unless CONFIRMED"),
@@ -117,8 +115,8 @@ DUPLICATE_RISK_WINDOWS: Final = GoldTable(
         Column(
             "certain_ranges",
             ColumnType.RANGES,
-            "which offsets the certain messages are; null when only their number is reported, or "
-            "not even that",
+            "which offsets the certain messages are; null when only their number is known, or not "
+            "even that",
         ),
         Column(
             "all_from_offset",

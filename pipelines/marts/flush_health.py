@@ -52,26 +52,18 @@ FLUSH_HEALTH: Final = GoldTable(
         CLUSTER,
         BROKER,
         must(
-            "kill_bytes",
-            LONG,
-            "written and not committed at the last report: a SIGKILL costs them",
+            "kill_bytes", LONG, "written and not committed at the last report: a SIGKILL costs them"
         ),
         Column(
-            "kill_bytes_max",
-            LONG,
-            "the most at any instant of these seconds; null when not reported",
+            "kill_bytes_max", LONG, "the most at an instant of these seconds; null: not reported"
         ),
         must("power_cut_bytes", LONG, "written and not flushed at the last report"),
         Column(
             "power_cut_bytes_max",
             LONG,
-            "the most at any instant of these seconds; null when not reported",
+            "the most at an instant of these seconds; null: not reported",
         ),
-        must(
-            "power_cut_messages",
-            LONG,
-            "messages in queues and not flushed, at the last report",
-        ),
+        must("power_cut_messages", LONG, "messages in queues and not flushed, at the last report"),
         must("power_cut_queues", LONG, "queues that have such messages"),
         must("flushes", LONG, "flushes of the commit log in these seconds"),
         Column("flush_us_max", LONG, "the longest of them, µs; null without any"),
@@ -82,7 +74,7 @@ FLUSH_HEALTH: Final = GoldTable(
             "provenance",
             STRING,
             "OBSERVED: polled, not reported; bytes are right to a twentieth, messages are 1 for "
-            "one or more, flushes one per poll in which any has ended; null when reported",
+            "one or more, flushes one a look in which any has ended; null: reported",
         ),
     ),
     ("emitter", "observed_at"),

@@ -112,7 +112,7 @@ GROUP_STATE: Final = GoldTable(
         must("queues", INT, "queues of the group on this broker"),
         must("queues_known", INT, "of these, queues whose lag is known"),
         must("queues_not_ok", INT, "of these, queues whose state is not OK"),
-        Column("members", INT, "clients of the group; null when not reported"),
+        Column("members", INT, "clients of the group; null when not known"),
         Column(
             "trend",
             STRING,
@@ -155,13 +155,12 @@ GROUP_STATE: Final = GoldTable(
         Column(
             "provenance",
             STRING,
-            "OBSERVED: polled, not reported, as its broker is watched from outside; null: reported",
+            "OBSERVED: polled, for its broker is watched from outside; null: reported",
         ),
         Column(
             "error_ms",
             LONG,
-            "how far the moments of this row may be off, which is the interval of the polls; null "
-            "when the row was reported",
+            "how far the moments of this row may be off: it was polled so often; null: reported",
         ),
         Column(
             "lag_at_least_messages",

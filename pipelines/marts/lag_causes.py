@@ -67,8 +67,8 @@ from pipelines.staging.facts import is_one_of
 
 LAG_CAUSES: Final = GoldTable(
     "lag_causes",
-    "group, broker, evaluation tick and cause: why the group is behind; emitted when the causes "
-    "change, and again every two windows while it is behind",
+    "group, broker, evaluation tick and cause: why the group is behind, written when other causes "
+    "hold than before, and again each two windows while it is behind",
     (
         OBSERVED_AT,
         CLUSTER,

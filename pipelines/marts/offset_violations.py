@@ -64,7 +64,7 @@ OFFSET_VIOLATIONS: Final = GoldTable(
         must("law", STRING, "MONOTONIC, AT_MOST_MAX or AT_LEAST_MIN"),
         must("offset", LONG, "offset reported"),
         Column("previous_offset", LONG, "offset stored before"),
-        Column("min_offset", LONG, "first message kept"),
+        Column("min_offset", LONG, "first message that is stored"),
         Column("max_offset", LONG, "next offset to be written"),
         must("delta", LONG, "by how many messages the law is broken"),
         must(

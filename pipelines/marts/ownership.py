@@ -56,9 +56,9 @@ OWNERSHIP: Final = GoldTable(
         Column(
             "ended_by",
             STRING,
-            "REVOKED, LEFT, EXPIRED, SHUTDOWN, BROKER_STOP (it booted without having reported its "
-            "stop), TOPIC_GONE, QUEUES_REMOVED, GROUP_GONE, TOPIC_LEFT (by the group) or "
-            "OFFSETS_DELETED; null while OPEN",
+            "REVOKED, LEFT, EXPIRED, SHUTDOWN, BROKER_STOP (it booted, its stop unreported), "
+            "TOPIC_GONE, QUEUES_REMOVED, GROUP_GONE, TOPIC_LEFT (by the group) or OFFSETS_DELETED; "
+            "null while OPEN",
         ),
         Column("committed_at_end", LONG, "consume offset when it ended"),
         Column("pulled_at_end", LONG, "pulled mark when it ended"),

@@ -82,7 +82,7 @@ PASSED_OVER_MESSAGES: Final = GoldTable(
             "how many more it may be, as the group was seen so much further; null when it is exact "
             "or unknown",
         ),
-        must("provenance", STRING, "EXACT, or OBSERVED: seen by polls, not reported"),
+        must("provenance", STRING, "EXACT, or OBSERVED: seen at polls, not reported"),
         must("evidence", STRING, "one sentence with the figures"),
         EMITTER,
         SEQ,

@@ -56,7 +56,7 @@ POP_PROGRESS: Final = GoldTable(
         ),
         Column("handed_out_since", TIMESTAMP, "when the oldest of them was handed out"),
         Column("acknowledged_max", LONG, "popped - unacknowledged: acknowledged, at most"),
-        Column("invisible_ms", LONG, "the invisible time that its clients asked for last"),
+        Column("invisible_ms", LONG, "the invisible time that its clients requested last"),
         must("acknowledged", LONG, "acknowledgements since the look before, as far as known"),
         must(
             "expired",

@@ -51,7 +51,9 @@ REBALANCES: Final = GoldTable(
         EMITTER,
         SEQ,
         OBSERVED_DATE,
-        Column("language", STRING, "JOINED: the client's language; null when not reported"),
+        Column(
+            "language", STRING, "JOINED: the client's language, as it says; null when not reported"
+        ),
         Column(
             "client_version",
             LONG,

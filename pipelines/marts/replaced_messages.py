@@ -34,7 +34,7 @@ from pipelines.sentences.losses import replaced
 REPLACED_MESSAGES: Final = GoldTable(
     "replaced_messages",
     "queue of a group whose pulled messages were lost, and whose offsets were given again: the "
-    "newest of them that is known, emitted when another message had its offset",
+    "newest of them that is known, written when another message had its offset",
     (
         OBSERVED_AT,
         CLUSTER,

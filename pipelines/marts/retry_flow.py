@@ -51,6 +51,7 @@ from pipelines.marts.slots import (
     summed,
     totalled,
 )
+from pipelines.sentences.losses import unaccounted
 from pipelines.staging.facts import is_one_of
 
 SLOT_US: Final = 10 * SECOND_US
@@ -199,15 +200,7 @@ def _rows(totals: pa.Table) -> pa.Table:
 
 
 def _reasons(differences: np.ndarray[tuple[int], np.dtype[np.int64]]) -> list[str | None]:
-    return [
-        None
-        if not difference
-        else "failures without a next step: they were reported before the first fact here, or lost"
-        if difference > 0
-        else "given up without a reported failure: a delayed message could not be delivered, or "
-        "the failure was reported before the first fact here"
-        for difference in differences.tolist()
-    ]
+    return [unaccounted(one) if one else None for one in differences.tolist()]
 
 
 MART: Final = mart(

@@ -80,12 +80,10 @@ STALLED_WINDOWS: Final = GoldTable(
         must("reports", LONG, "offset reports inside the window, unchanged ones included"),
         Column("client_id", STRING, "client that holds the queue, or pulled it last"),
         Column(
-            "head_message_id",
-            STRING,
-            "message at the head of that client's window; null when not reported",
+            "head_message_id", STRING, "message at the head of that client's window, when reported"
         ),
         Column("head_since", TIMESTAMP, "since when it is in a listener"),
-        Column("stack", STRING, "stack of that listener; null when not reported"),
+        Column("stack", STRING, "stack of that listener, when reported"),
         must("evidence", STRING, "the headline, the figures that fired the rule, and what to do"),
         EMITTER,
         SEQ,
@@ -93,14 +91,14 @@ STALLED_WINDOWS: Final = GoldTable(
         Column(
             "head_offset",
             LONG,
-            "offset of the message that all others wait for: the reported head of the client's "
-            "window, else the one at the consume offset; null when the kind is not determined",
+            "offset of the message that all others wait for: the head of the client's window, when "
+            "reported, else the one at the consume offset; null when the kind is not determined",
         ),
         Column(
             "stands_since",
             TIMESTAMP,
             "since when it stands, by its kind: the head in its listener, or the last pull of a "
-            "queue that nobody pulls; null when not reported",
+            "queue that nobody pulls; null when not known",
         ),
         Column(
             "unknown_reason",

@@ -46,10 +46,10 @@ TOPIC_LIVES: Final = GoldTable(
         Column(
             "not_before",
             TIMESTAMP,
-            "of a cluster that is watched from outside: the last poll that did not see the new "
-            "life; null when its broker reported it",
+            "of a cluster that is watched from outside: the look before, at which the new life was "
+            "not seen; null when its broker reported it",
         ),
-        must("provenance", STRING, "EXACT, or OBSERVED: seen by a poll, not reported"),
+        must("provenance", STRING, "EXACT, or OBSERVED: seen at a poll, not reported"),
         EMITTER,
         SEQ,
         OBSERVED_DATE,

@@ -1,7 +1,7 @@
 """Sentences on lost messages: deleted unread, or lost after they had been pulled.
 
 Place in the walk: rows of lost_unread_messages and replaced_messages → their columns `evidence`,
-and `tm`. Pure.
+and `tm`; retry_flow's reason why it does not close. Pure.
 Invariant: what an observer cannot know exactly is a range of counts.
 """
 
@@ -54,6 +54,18 @@ def left_text(row: Row) -> str:
     """That a group has left a topic, when, and how much of it is unread."""
     at = f"{row['event_time']:%H:%M}"
     return f"{row['group']} left {row['topic']} at {at} UTC; {row['detail']}"
+
+
+def unaccounted(difference: int) -> str:
+    """Why failures and what became of them differ; `difference`: failures without a next step, or,
+    below 0, next steps without a failure.
+    """
+    if difference > 0:
+        return "Failures have no next step: they were reported before the first fact, or lost."
+    return (
+        "Messages were given up without a reported failure: a delayed message could not be "
+        "delivered, or the failure was reported before the first fact."
+    )
 
 
 def _count(least: int, most: int) -> str:

@@ -68,7 +68,7 @@ def test_where_nothing_comes_from_anybody_who_is_silent_is_named_and_the_right_p
     assert (late.state, silent.state) == ("FIRING", "FIRING")
     assert silent.alerts[0].labels == {"cluster": "c", "broker": "a"}
     texts = text_of(late)
-    assert texts["summary"].startswith("No emitter reports anything, for ")
+    assert texts["summary"].startswith("No emitter has reported anything for ")
     assert "brokers and observers" in texts["first_step"]
 
 
