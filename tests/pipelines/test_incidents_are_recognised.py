@@ -238,7 +238,9 @@ def test_failed_messages_have_a_balance_sheet_that_does_not_hide_what_is_lacking
     counts = ("sent_back", "scheduled", "delivered", "delayed", "failed_again", "dead_lettered")
     assert [sheet[name] for name in counts] == [2, 2, 2, 0, 1, 1]
     assert sheet["difference"] == -1, "the story gives up a message without telling a failure"
-    assert sheet["difference_reason"].startswith("Messages were given up without a reported failure")
+    assert sheet["difference_reason"].startswith(
+        "Messages were given up without a reported failure"
+    )
 
 
 def test_what_a_power_cut_would_cost_is_told_while_the_broker_lives(told: Path) -> None:
