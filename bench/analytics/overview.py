@@ -54,13 +54,13 @@ def measure(folder: Path, scale: float) -> list[Figure]:
 
 def _server(lake: Lake, size: Size) -> list[Figure]:
     now = [size.end + timedelta(seconds=5)]
-    desk = PageContext(LakeData(lake), lambda: now[0])
-    shell.beat(desk, 0, None)
-    first_s, sent_bytes = _looked(desk)
+    context = PageContext(LakeData(lake), lambda: now[0])
+    shell.beat(context, 0, None)
+    first_s, sent_bytes = _looked(context)
     next_s = []
     for _ in range(SHARED):
         now[0] += timedelta(seconds=2)
-        next_s.append(_looked(desk)[0])
+        next_s.append(_looked(context)[0])
     what = f"overview, {size.groups:,} groups on {size.queues} queues: server's share"
     return [
         Figure(
@@ -81,10 +81,10 @@ def _server(lake: Lake, size: Size) -> list[Figure]:
     ]
 
 
-def _looked(desk: PageContext) -> tuple[float, int]:
+def _looked(context: PageContext) -> tuple[float, int]:
     """CPU seconds of the page's content, put into words, and its size."""
     begun_s = time.process_time()
-    content = overview.content(desk, "", "dark")
+    content = overview.content(context, "", "dark")
     sent = to_json_plotly(content)  # As Dash does it.
     return time.process_time() - begun_s, len(sent)
 

@@ -22,7 +22,7 @@ from dashboards.access.security import LOOPBACK_NAMES, Application, Receive, Sco
 from dashboards.reads.job_database import JobDatabase
 from pipelines.database.clock import database_ms
 from pipelines.database.database import Database
-from pipelines.scheduler.page_queries import LookingDesk
+from pipelines.scheduler.page_queries import PageService
 from pipelines.scheduler.roles import Actor
 from pipelines.scheduler.store import people, sessions
 
@@ -137,17 +137,17 @@ class Visitors:
                 return Visitor(Standing.SIGNED_IN, actor)
         return LOOKER if may_look and not people.has_users(database) else STRANGER
 
-    def desk(self, visitor: Visitor, *, expects: str | None = None) -> LookingDesk | None:
+    def service(self, visitor: Visitor, *, expects: str | None = None) -> PageService | None:
         """Where he asks; None when there is no database yet. `expects`: the version of the job
         that he looks at: a change of one that is another by now is refused."""
         database = self.database.opened()
         if database is None:
             return None
-        return self.desk_at(database, visitor, expects=expects)
+        return self.service_at(database, visitor, expects=expects)
 
-    def desk_at(
+    def service_at(
         self, database: Database, visitor: Visitor, *, expects: str | None = None
-    ) -> LookingDesk:
+    ) -> PageService:
         """The same at an open database."""
         now = lambda: self.now_ms(database)  # noqa: E731
-        return LookingDesk(database, visitor.actor, now, expects=expects)
+        return PageService(database, visitor.actor, now, expects=expects)

@@ -24,7 +24,7 @@ from dashboards.actions.job_previews import NOTHING_YET, Facts, Preview, Wish
 from dashboards.actions.once import why_not
 from engine.foundation.errors import ConfigError, TidemarkError
 from pipelines.database.database import Database
-from pipelines.scheduler.page_queries import LookingDesk
+from pipelines.scheduler.page_queries import PageService
 from pipelines.scheduler.refusals import AS_THEY_ARE
 from pipelines.scheduler.store.audit import Noted, changes_in, last_noted, noted_since
 
@@ -37,48 +37,48 @@ SECRETS: Final = ("password",)
 Values = Mapping[str, str]
 
 
-def _add_group(desk: LookingDesk, values: Values) -> None:
+def _add_group(service: PageService, values: Values) -> None:
     title, addresses = values.get("title", ""), _addresses(values)
-    desk.add_group(values.get("app_name", "").strip(), title=title, addresses=addresses)
+    service.add_group(values.get("app_name", "").strip(), title=title, addresses=addresses)
 
 
-def _edit_group(desk: LookingDesk, values: Values) -> None:
+def _edit_group(service: PageService, values: Values) -> None:
     title, addresses = values.get("title", ""), _addresses(values)
-    desk.edit_group(values.get("name", ""), title=title, addresses=addresses)
+    service.edit_group(values.get("name", ""), title=title, addresses=addresses)
 
 
-def _copy_group(desk: LookingDesk, values: Values) -> None:
-    desk.copy_group(values.get("name", ""), values.get("as_name", "").strip())
+def _copy_group(service: PageService, values: Values) -> None:
+    service.copy_group(values.get("name", ""), values.get("as_name", "").strip())
 
 
-def _remove_group(desk: LookingDesk, values: Values) -> None:
-    desk.remove_group(values.get("name", ""))
+def _remove_group(service: PageService, values: Values) -> None:
+    service.remove_group(values.get("name", ""))
 
 
-def _add_user(desk: LookingDesk, values: Values) -> None:
+def _add_user(service: PageService, values: Values) -> None:
     name = values.get("user", "").strip()
-    desk.add_user(name, is_admin=_is_admin(values), apps=_apps(values))
+    service.add_user(name, is_admin=_is_admin(values), apps=_apps(values))
     if values.get("password"):
-        desk.set_password(name, values["password"])
+        service.set_password(name, values["password"])
 
 
-def _edit_user(desk: LookingDesk, values: Values) -> None:
-    desk.edit_user(values.get("name", ""), is_admin=_is_admin(values), apps=_apps(values))
+def _edit_user(service: PageService, values: Values) -> None:
+    service.edit_user(values.get("name", ""), is_admin=_is_admin(values), apps=_apps(values))
 
 
-def _copy_user(desk: LookingDesk, values: Values) -> None:
-    desk.copy_user(values.get("name", ""), values.get("as_name", "").strip())
+def _copy_user(service: PageService, values: Values) -> None:
+    service.copy_user(values.get("name", ""), values.get("as_name", "").strip())
 
 
-def _set_password(desk: LookingDesk, values: Values) -> None:
-    desk.set_password(values.get("name", ""), values.get("password", ""))
+def _set_password(service: PageService, values: Values) -> None:
+    service.set_password(values.get("name", ""), values.get("password", ""))
 
 
-def _remove_user(desk: LookingDesk, values: Values) -> None:
-    desk.remove_user(values.get("name", ""))
+def _remove_user(service: PageService, values: Values) -> None:
+    service.remove_user(values.get("name", ""))
 
 
-_ACTIONS: Final[Mapping[str, tuple[Callable[[LookingDesk, Values], None], str, str]]] = {
+_ACTIONS: Final[Mapping[str, tuple[Callable[[PageService, Values], None], str, str]]] = {
     "group-add": (
         _add_group,
         "Make a group",
@@ -129,10 +129,10 @@ class AdminChanges(Changes):
         """The panel of an action on a group or a user, with fields that hold what stands now."""
         wish = Wish(action, 0, {"name": name})
         try:
-            desk = self._visitors.desk(visitor)
-            if desk is None:
+            service = self._visitors.service(visitor)
+            if service is None:
                 return PanelState(wish, refused=NO_DATABASE)
-            return self.preview(visitor, replace(wish, values=_standing(desk, action, name)))
+            return self.preview(visitor, replace(wish, values=_standing(service, action, name)))
         except TidemarkError as error:
             return PanelState(wish, refused=why_not(error))
 
@@ -144,7 +144,7 @@ class AdminChanges(Changes):
         try:
             with database.rehearsal() as rehearsed:
                 noted = self._noted(rehearsed, visitor, wish)
-                groups = self._visitors.desk_at(rehearsed, visitor).groups()
+                groups = self._visitors.service_at(rehearsed, visitor).groups()
         except ConfigError as error:
             return Preview(named, wrong=_wrong(error, wish), version=_version(wish, ())), None
         names = {one.group_id: one.app_name for one in groups}
@@ -167,7 +167,7 @@ class AdminChanges(Changes):
 
     def _noted(self, database: Database, visitor: Visitor, wish: Wish) -> list[Noted]:
         since = last_noted(database)
-        _ACTIONS[wish.action][0](self._visitors.desk_at(database, visitor), wish.values)
+        _ACTIONS[wish.action][0](self._visitors.service_at(database, visitor), wish.values)
         return noted_since(database, since)
 
 
@@ -179,13 +179,13 @@ def _wrong(error: ConfigError, wish: Wish) -> dict[str, str]:
     return {there[0]: error.allowed} if there else {"": str(error)}
 
 
-def _standing(desk: LookingDesk, action: str, name: str) -> dict[str, str]:
+def _standing(service: PageService, action: str, name: str) -> dict[str, str]:
     """What the fields of an action hold when its panel is opened."""
     match action:
         case "group-add":
             return {"app_name": "", "title": "", "addresses": ""}
         case "group-edit":
-            group = next((one for one in desk.groups() if one.app_name == name), None)
+            group = next((one for one in service.groups() if one.app_name == name), None)
             addresses = () if group is None else group.manual_addresses or ()
             title = "" if group is None else group.title
             return {"name": name, "title": title, "addresses": "\n".join(addresses)}
@@ -194,8 +194,8 @@ def _standing(desk: LookingDesk, action: str, name: str) -> dict[str, str]:
         case "user-add":
             return {"user": "", "rights": RIGHTS[0], "groups": "", "password": ""}
         case "user-edit":
-            user = next((one for one in desk.users() if one.name == name), None)
-            apps = {one.group_id: one.app_name for one in desk.groups()}
+            user = next((one for one in service.users() if one.name == name), None)
+            apps = {one.group_id: one.app_name for one in service.groups()}
             listed = () if user is None else user.group_ids
             return {
                 "name": name,

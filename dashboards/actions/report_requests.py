@@ -31,7 +31,7 @@ from pipelines.scheduler.roles import Action, NotPermitted
 if TYPE_CHECKING:
     from dashboards.page_context import PageContext
     from pipelines.database.database import Database
-    from pipelines.scheduler.service import Desk as JobDesk
+    from pipelines.scheduler.service import JobService
 
 KEY_BYTES: Final = 8
 KIND: Final = "request for a report"
@@ -87,80 +87,82 @@ class Ways:
         return self.visitor.standing is Standing.SIGNED_IN
 
 
-def ways(desk: PageContext, run: ReportRun) -> Ways:
+def ways(context: PageContext, run: ReportRun) -> Ways:
     """What may be asked for of a report, by who asks now."""
     try:
-        visitor = desk.visitor()
-        if desk.visitors is None or visitor.is_stranger:
+        visitor = context.visitor()
+        if context.visitors is None or visitor.is_stranger:
             return Ways(visitor)
-        door = _door(desk.visitors, visitor)
+        door = _door(context.visitors, visitor)
         if door is None:
-            return Ways(visitor, no_making=_no_job(desk, run), no_sending=_by_hand(desk, run))
+            return Ways(visitor, no_making=_no_job(context, run), no_sending=_by_hand(context, run))
         jobs, database = door
         found = maker(jobs, database, period=run.period)
         name = name_of(run.name)
         asked = asked_for(jobs, database, found.job.job_id, name) if found and name else []
-        receivers, no_sending = _receivers(desk, jobs, run)
+        receivers, no_sending = _receivers(context, jobs, run)
         return Ways(
-            visitor, found, _no_making(desk, run, found), receivers, no_sending, tuple(asked)
+            visitor, found, _no_making(context, run, found), receivers, no_sending, tuple(asked)
         )
     except (StorageError, ConfigError) as error:
         return Ways(no_making=f"What may be asked for is not known now: {error}")
 
 
-def _door(visitors: Visitors, visitor: Visitor) -> tuple[JobDesk, Database] | None:
-    jobs, database = visitors.desk(visitor), visitors.database.opened()
+def _door(visitors: Visitors, visitor: Visitor) -> tuple[JobService, Database] | None:
+    jobs, database = visitors.service(visitor), visitors.database.opened()
     return None if jobs is None or database is None else (jobs, database)
 
 
-def _receivers(desk: PageContext, jobs: JobDesk, run: ReportRun) -> tuple[tuple[str, ...], str]:
-    if desk.sending.receivers is None:
-        return (), _by_hand(desk, run)
+def _receivers(
+    context: PageContext, jobs: JobService, run: ReportRun
+) -> tuple[tuple[str, ...], str]:
+    if context.sending.receivers is None:
+        return (), _by_hand(context, run)
     try:
         jobs.demand_app(Action.CHANGE_JOBS, APP)
-        return receivers_for(desk.sending.receivers), ""
+        return receivers_for(context.sending.receivers), ""
     except NotPermitted:
         return (), f"To have reports sent takes the right to the jobs of {APP}."
     except ConfigError as error:
         return (), f"The file of receivers is broken: {error}"
 
 
-def _by_hand(desk: PageContext, run: ReportRun) -> str:
-    command = f"tidemark reports send {run.name} RECEIVER --receivers FILE {desk.reports.option}"
+def _by_hand(context: PageContext, run: ReportRun) -> str:
+    command = f"tidemark reports send {run.name} RECEIVER --receivers FILE {context.reports.option}"
     return f"This dashboard was started without `--receivers FILE`; `{command}` has a report sent."
 
 
-def _no_making(desk: PageContext, run: ReportRun, found: Maker | None) -> str:
+def _no_making(context: PageContext, run: ReportRun, found: Maker | None) -> str:
     if found is None:
-        return _no_job(desk, run)
+        return _no_job(context, run)
     if not found.executors:
         return (
             f"The job that makes reports has no executor of {found.app_name} now: `{EXECUTOR}` "
-            f"starts one. By hand, `{again_command(desk, run)}` makes this one again."
+            f"starts one. By hand, `{again_command(context, run)}` makes this one again."
         )
     return ""
 
 
-def _no_job(desk: PageContext, run: ReportRun) -> str:
+def _no_job(context: PageContext, run: ReportRun) -> str:
     return (
         "There is no job here that makes reports, or you may not see it: `tidemark jobs install` "
-        f"installs the platform's own ones. By hand, `{again_command(desk, run)}` makes this one "
+        f"installs the platform's own. By hand, `{again_command(context, run)}` makes this one "
         "again, from the same cut; with `--newest`, from what is known now."
     )
 
 
-def again_command(desk: PageContext, run: ReportRun) -> str:
+def again_command(context: PageContext, run: ReportRun) -> str:
     """What makes a report again from the same cut."""
-    return f"tidemark reports run {desk.reports.option} --again {run.name}"
+    return f"tidemark reports run {context.reports.option} --again {run.name}"
 
 
-def preview(desk: PageContext, run: ReportRun, what: What, receiver: str = "") -> Preview:
+def preview(context: PageContext, run: ReportRun, what: What, receiver: str = "") -> Preview:
     """What would happen. Raises a TidemarkError with why it would not."""
-    _, _, jobs, database = _needed(desk)
+    _, _, jobs, database = _needed(context)
     key = secrets.token_hex(KEY_BYTES)
     if what is What.SEND:
-        return _preview_of_sending(desk, run, receiver, key, jobs=jobs, database=database)
-    found = _needed_maker(desk, run, jobs, database)
+        return _preview_of_sending(context, run, receiver, key, jobs=jobs, database=database)
+    found = _needed_maker(context, run, jobs, database)
     jobs.demand_job(Action.CHANGE_JOBS, found.job.job_id)
     parameters = parameters_for(run.name, newest=what is What.NEWEST)
     named = ", ".join(found.executors[:EXECUTORS_NAMED])
@@ -187,11 +189,17 @@ def preview(desk: PageContext, run: ReportRun, what: What, receiver: str = "") -
 
 
 def _preview_of_sending(
-    desk: PageContext, run: ReportRun, receiver: str, key: str, *, jobs: JobDesk, database: Database
+    context: PageContext,
+    run: ReportRun,
+    receiver: str,
+    key: str,
+    *,
+    jobs: JobService,
+    database: Database,
 ) -> Preview:
     jobs.demand_app(Action.CHANGE_JOBS, APP)
-    (to,) = checked_receivers(desk.sending.receivers, [receiver])
-    if was_posted(desk.reports.shelf, run, to, database=database):
+    (to,) = checked_receivers(context.sending.receivers, [receiver])
+    if was_posted(context.reports.shelf, run, to, database=database):
         said = f"{to} was sent this run, or is about to be: nothing is sent again."
     else:
         said = (
@@ -201,39 +209,44 @@ def _preview_of_sending(
     return Preview((said,), Asked(What.SEND, run.name, key, receiver=to))
 
 
-def carry_out(desk: PageContext, asked: Asked) -> str:
+def carry_out(context: PageContext, asked: Asked) -> str:
     """Does what was previewed, once; returns a sentence that says what was done.
 
     Raises a TidemarkError with why it was not done, or why that is not known.
     """
-    run = desk.reports.named(asked.name)
+    run = context.reports.named(asked.name)
     name = name_of(asked.name)
     if run is None or name is None:
         raise ConfigError("report", asked.name[:64], "one of this lake")
     if not _is_key(asked.key):
         raise ConfigError("key", "***", "that of a preview")
-    visitors, visitor, jobs, database = _needed(desk, asked.version or None)
+    visitors, visitor, jobs, database = _needed(context, asked.version or None)
     click = click_of(visitors, database, visitor, key=asked.key, kind=KIND)
-    return click.do(lambda: _done(desk, asked, run, name, jobs=jobs, database=database))
+    return click.do(lambda: _done(context, asked, run, name, jobs=jobs, database=database))
 
 
 def _done(
-    desk: PageContext,
+    context: PageContext,
     asked: Asked,
     run: ReportRun,
     name: RunName,
     *,
-    jobs: JobDesk,
+    jobs: JobService,
     database: Database,
 ) -> str:
     if asked.what is What.SEND:
         jobs.demand_app(Action.CHANGE_JOBS, APP)
-        to = checked_receivers(desk.sending.receivers, [asked.receiver])
+        to = checked_receivers(context.sending.receivers, [asked.receiver])
         sent = post(
-            desk.reports.shelf, run, to, jobs.change, pages=desk.sending.pages, database=database
+            context.reports.shelf,
+            run,
+            to,
+            jobs.change,
+            pages=context.sending.pages,
+            database=database,
         )
         return f"{asked.receiver} {'is sent it' if sent else 'was sent it before: not again'}"
-    found = _needed_maker(desk, run, jobs, database)
+    found = _needed_maker(context, run, jobs, database)
     if found.job.job_id != asked.job_id:
         raise ConfigError("job", asked.job_id, "the job that makes such reports now; look again")
     parameters = parameters_for(run.name, newest=asked.what is What.NEWEST)
@@ -246,21 +259,26 @@ def _is_key(text: str) -> bool:
 
 
 def _needed(
-    desk: PageContext, expects: str | None = None
-) -> tuple[Visitors, Visitor, JobDesk, Database]:
-    visitor = desk.visitor()
-    if desk.visitors is None or visitor.standing is not Standing.SIGNED_IN:
+    context: PageContext, expects: str | None = None
+) -> tuple[Visitors, Visitor, JobService, Database]:
+    visitor = context.visitor()
+    if context.visitors is None or visitor.standing is not Standing.SIGNED_IN:
         raise NotPermitted("who has not signed in may not have reports made or sent")
-    jobs, database = desk.visitors.desk(visitor, expects=expects), desk.visitors.database.opened()
+    jobs, database = (
+        context.visitors.service(visitor, expects=expects),
+        context.visitors.database.opened(),
+    )
     if jobs is None or database is None:
         raise NotPermitted("there is no database of jobs yet")
-    return desk.visitors, visitor, jobs, database
+    return context.visitors, visitor, jobs, database
 
 
-def _needed_maker(desk: PageContext, run: ReportRun, jobs: JobDesk, database: Database) -> Maker:
+def _needed_maker(
+    context: PageContext, run: ReportRun, jobs: JobService, database: Database
+) -> Maker:
     found = maker(jobs, database, period=run.period)
     if found is None or not found.executors:
-        raise ReportNotMade(_no_making(desk, run, found))
+        raise ReportNotMade(_no_making(context, run, found))
     return found
 
 

@@ -102,16 +102,16 @@ TITLES: Final = {
 
 
 def content(
-    desk: PageContext, path: str | None, search: str | None, pulse: Any = None
+    context: PageContext, path: str | None, search: str | None, pulse: Any = None
 ) -> tuple[Any, ...]:
     """(notice, parts, note, list as a tree, links to its pages)."""
     path = path if path in PARTS else "/alerts"
-    asked = _asked(desk, search, pulse)
-    source, board = desk.alerts, desk.board()
+    asked = _asked(context, search, pulse)
+    source, board = context.alerts, context.board()
     if source is None or board is None or board.process.life.value == "never":
-        return _nobody_watches(desk), _parts(path, asked.view, None, 0), "", None, None
-    now_us = desk.now_us
-    shown = _Shown(source, board, asked, now_us=now_us, lake=desk.data.lake.root)
+        return _nobody_watches(context), _parts(path, asked.view, None, 0), "", None, None
+    now_us = context.now_us
+    shown = _Shown(source, board, asked, now_us=now_us, lake=context.data.lake.root)
     part = {
         "/alerts": shown.open_ones,
         "/alerts/history": shown.history,
@@ -133,18 +133,18 @@ class _Asked:
     names_clusters: bool
 
 
-def _asked(desk: PageContext, search: str | None, pulse: Any) -> _Asked:
+def _asked(context: PageContext, search: str | None, pulse: Any) -> _Asked:
     """The same, also while the lake cannot be read: that is when alerts are looked at."""
     try:
-        look = desk.look(search, pulse)
+        look = context.look(search, pulse)
     except LakeError:
         view = parse(search)
-        return _Asked(view, resolve(view, now=desk.clock(), data_end=None), True)
+        return _Asked(view, resolve(view, now=context.clock(), data_end=None), True)
     return _Asked(look.view, look.span, look.names_clusters)
 
 
-def _nobody_watches(desk: PageContext) -> html.Div:
-    lake = desk.data.lake.root
+def _nobody_watches(context: PageContext) -> html.Div:
+    lake = context.data.lake.root
     return notice(
         "Nobody watches this lake",
         [
@@ -456,7 +456,7 @@ def _silence_text(silence: Silence) -> str:
     return "\n".join(alert_lines).casefold()
 
 
-def register(app: Dash, desk: PageContext) -> None:
+def register(app: Dash, context: PageContext) -> None:
     """The page's callbacks."""
 
     @app.callback(
@@ -470,7 +470,7 @@ def register(app: Dash, desk: PageContext) -> None:
         Input("url", "search"),
     )
     async def show_alerts(pulse: Any, pathname: str | None, search: str | None) -> Any:
-        return await beside(partial(content, pulse=pulse), desk, pathname, search)
+        return await beside(partial(content, pulse=pulse), context, pathname, search)
 
     register_drawn(app, "alerts-list")
     register_search(app, "alerts-search")

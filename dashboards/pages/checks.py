@@ -54,29 +54,29 @@ def layout() -> html.Div:
     )
 
 
-def content(desk: PageContext, pulse: Any = None, search: str | None = None) -> tuple[Any, ...]:
+def content(context: PageContext, pulse: Any = None, search: str | None = None) -> tuple[Any, ...]:
     """(notice, body class, run, results, failures). Checks judge the lake; of one cluster only the
     rows that are about it, or about nobody alone, are shown."""
     cluster = parse(search).cluster
     try:
-        look = desk.look(None, pulse)
+        look = context.look(None, pulse)
         if look.pulse.first_run:
-            return _instead(first_run(desk.data.lake.root))
+            return _instead(first_run(context.data.lake.root))
         results = of_each_check(look.data.checks())
         failing = results.filter(~pl.col("success") & (pl.col("checked_rows") > 0))
         failures = _rows_of(look, failing)
     except LakeError as error:
-        return _instead(failure(str(error), desk.clock()))
+        return _instead(failure(str(error), context.clock()))
     if results.is_empty():
-        command = html.Code(f"tidemark check --lake {desk.data.lake.root}")
+        command = html.Code(f"tidemark check --lake {context.data.lake.root}")
         return _instead(notice("No check has run yet", [html.P(command)], kind="empty"))
     started = cast("datetime | None", results["started_at"].max())
     newest = results.filter(pl.col("started_at") == started)
-    verdict = lag_overview.quality(results, now=desk.clock())
+    verdict = lag_overview.quality(results, now=context.clock())
     is_old = verdict.level == "unknown"
     said = f"newest run {newest['run_id'][0]}, started {clock(started, day=True)} UTC, "
     said += f"data to {clock(newest.row(0, named=True)['observed_at'], day=True)} UTC"
-    run = [said, f"; {verdict.sentence}" if is_old else "", *_docs(desk)]
+    run = [said, f"; {verdict.sentence}" if is_old else "", *_docs(context)]
     elsewhere = _elsewhere(failing, failures, cluster)
     shown = _results(results, is_old=is_old, elsewhere=elsewhere)
     return None, SHOWN, run, shown, _failures(failures.filter(_about(cluster)))
@@ -109,9 +109,9 @@ def _rows_of(look: Look, failing: pl.DataFrame) -> pl.DataFrame:
     return rows.join(failing.select("run_id", "expectation"), on=["run_id", "expectation"])
 
 
-def _docs(desk: PageContext) -> list[Any]:
+def _docs(context: PageContext) -> list[Any]:
     """A link to Data Docs, where there are any."""
-    if docs_index(desk.data.lake) is None:
+    if docs_index(context.data.lake) is None:
         return []
     return ["; ", html.A("Data Docs", href=DOCS_PATH + "index.html", target="_blank")]
 
@@ -182,7 +182,7 @@ def _failures(failures: pl.DataFrame) -> Any:
     return table(("check", "row", "figures"), cells, label="Rows that broke a check")
 
 
-def register(app: Dash, desk: PageContext) -> None:
+def register(app: Dash, context: PageContext) -> None:
     """The page's callback."""
 
     @app.callback(
@@ -195,7 +195,7 @@ def register(app: Dash, desk: PageContext) -> None:
         Input("url", "search"),
     )
     async def show_checks(pulse: Any, search: str | None) -> Any:
-        return await beside(content, desk, pulse, search)
+        return await beside(content, context, pulse, search)
 
 
 PAGE: Final = Page("/checks", "Checks", layout, register)

@@ -218,7 +218,7 @@ def _grid() -> dag.AgGrid:
 
 
 def content(
-    desk: PageContext,
+    context: PageContext,
     group: str | None,
     search: str | None,
     theme: str | None,
@@ -228,18 +228,18 @@ def content(
     """(notice, body class, summary, figure, its summary, queue rows, duplicates, stalls, members,
     dead letters), as they are sent."""
     try:
-        look = desk.look(search, pulse)
+        look = context.look(search, pulse)
         if look.pulse.first_run:
-            return _instead(first_run(desk.data.lake.root))
-        board, version = desk.board(), 0
+            return _instead(first_run(context.data.lake.root))
+        board, version = context.board(), 0
         fired: Callable[[str], AlertLane | None] = _nobody_watches
-        if board is not None and desk.alerts is not None:
-            past, version = desk.alerts.past(look.span.start, look.span.end), board.version
-            fired = partial(_fired, board, past, group or "", now_us=desk.now_us)
+        if board is not None and context.alerts is not None:
+            past, version = context.alerts.past(look.span.start, look.span.end), board.version
+            fired = partial(_fired, board, past, group or "", now_us=context.now_us)
         key = ("group", group, look.key, theme, int(look.span.now.timestamp() // 60), version)
-        return desk.pages.get(key, lambda: _content(group or "", look, theme, fired))
+        return context.pages.get(key, lambda: _content(group or "", look, theme, fired))
     except LakeError as error:
-        return _instead(failure(str(error), desk.clock()))
+        return _instead(failure(str(error), context.clock()))
 
 
 def _nobody_watches(_cluster: str) -> None:
@@ -582,7 +582,7 @@ def _message(row: dict[str, Any], view: View) -> Any:
     return dcc.Link(message_id, href=href, className="exact")
 
 
-def register(app: Dash, desk: PageContext) -> None:
+def register(app: Dash, context: PageContext) -> None:
     """The page's callback."""
 
     @app.callback(
@@ -605,7 +605,7 @@ def register(app: Dash, desk: PageContext) -> None:
         pulse: Any, pathname: str | None, search: str | None, theme: str | None
     ) -> Any:
         group = group_of(pathname or "")
-        return await beside(partial(content, pulse=pulse), desk, group, search, theme)
+        return await beside(partial(content, pulse=pulse), context, group, search, theme)
 
     for element in ("group-duplicates", "group-stalls", "group-members", "group-dead"):
         register_drawn(app, element)

@@ -20,7 +20,7 @@ from dashboards.pages.job_components import (
     schedule_text,
     worded,
 )
-from pipelines.scheduler.page_queries import Executor, LookingDesk
+from pipelines.scheduler.page_queries import Executor, PageService
 from pipelines.scheduler.roles import Action
 from pipelines.scheduler.store.groups import Group
 from pipelines.scheduler.store.job_lists import JOBS_A_PAGE, JobLine, JobOrder, JobState
@@ -37,9 +37,9 @@ PARTS_OF: Final = {"/jobs/audit": Action.SEE_AUDIT, "/jobs/users": Action.CHANGE
 """Who may not do this has no such page."""
 
 
-def head(part: str, desk: LookingDesk, search: str | None) -> list[Any]:
+def head(part: str, service: PageService, search: str | None) -> list[Any]:
     """The name of the page, its parts, and the way to make a job."""
-    shown = [one for one in PARTS if one not in PARTS_OF or desk.may(PARTS_OF[one])]
+    shown = [one for one in PARTS if one not in PARTS_OF or service.may(PARTS_OF[one])]
     links = [
         dcc.Link(
             PARTS[one],
@@ -50,12 +50,12 @@ def head(part: str, desk: LookingDesk, search: str | None) -> list[Any]:
     ]
     actions = []
     if part == "/jobs" and any(
-        desk.may(Action.CHANGE_JOBS, group.group_id) for group in desk.groups()
+        service.may(Action.CHANGE_JOBS, group.group_id) for group in service.groups()
     ):
         actions.append(action_link("new job", linked(part, search, do="add")))
-    if part == "/jobs/executors" and desk.may(Action.CHANGE_GROUPS):
+    if part == "/jobs/executors" and service.may(Action.CHANGE_GROUPS):
         actions.append(action_link("new group", linked(part, search, do="group-add", name=None)))
-    if part == "/jobs/users" and desk.may(Action.CHANGE_PEOPLE):
+    if part == "/jobs/users" and service.may(Action.CHANGE_PEOPLE):
         actions.append(action_link("new user", linked(part, search, do="user-add", name=None)))
     return [
         html.Div(html.H1("Jobs"), className="page-head"),
@@ -66,10 +66,10 @@ def head(part: str, desk: LookingDesk, search: str | None) -> list[Any]:
     ]
 
 
-def jobs(desk: LookingDesk, view: JobView, search: str | None) -> Any:
+def jobs(service: PageService, view: JobView, search: str | None) -> Any:
     """The jobs that are found, a page of them."""
-    page = desk.job_page(view.query)
-    apps = [group.app_name for group in desk.groups()][:GROUPS_CHOSEN_MAX]
+    page = service.job_page(view.query)
+    apps = [group.app_name for group in service.groups()][:GROUPS_CHOSEN_MAX]
     query = view.query
     groups = [("", "all groups"), *((one, cut(one, 60)) for one in apps)]
     states = [(one.value, one.value or "all states") for one in JobState]
@@ -87,7 +87,7 @@ def jobs(desk: LookingDesk, view: JobView, search: str | None) -> Any:
         said = "No job is that." if is_asked else "There is no job yet that you may see."
         return [asks, quiet(said)]
     headings = ("job", "group", "state", "schedule", "next, by its zone", "last run", "p95", "do")
-    rows = [_row(line, desk, search) for line in page.lines]
+    rows = [_row(line, service, search) for line in page.lines]
     return [
         asks,
         table(headings, rows, label="Jobs"),
@@ -95,7 +95,7 @@ def jobs(desk: LookingDesk, view: JobView, search: str | None) -> Any:
     ]
 
 
-def _row(line: JobLine, desk: LookingDesk, search: str | None) -> list[Any]:
+def _row(line: JobLine, service: PageService, search: str | None) -> list[Any]:
     job, settings = line.job, line.job.settings
     path = f"/jobs/{job.job_id}"
     what = html.Div(
@@ -133,12 +133,12 @@ def _row(line: JobLine, desk: LookingDesk, search: str | None) -> list[Any]:
         next_one,
         last,
         "" if line.p95_ms is None else html.Span(duration(line.p95_ms), className="number"),
-        _actions(line, desk, search),
+        _actions(line, service, search),
     ]
 
 
-def _actions(line: JobLine, desk: LookingDesk, search: str | None) -> Any:
-    if not desk.may(Action.CHANGE_JOBS, line.job.group_id):
+def _actions(line: JobLine, service: PageService, search: str | None) -> Any:
+    if not service.may(Action.CHANGE_JOBS, line.job.group_id):
         return ""
     path = f"/jobs/{line.job.job_id}"
     stands = "pause" if line.job.is_active else "start"
@@ -165,11 +165,11 @@ def _turns(page: int, found: int, search: str | None) -> Any:
     return html.Nav(links, className="choices pager", **{"aria-label": "Pages of jobs"})
 
 
-def executors(desk: LookingDesk, search: str | None) -> list[Any]:
+def executors(service: PageService, search: str | None) -> list[Any]:
     """Groups, and where their executors are."""
-    found = desk.executors()
-    now_ms = desk.now_ms
-    words = ("edit", "copy", "remove") if desk.may(Action.CHANGE_GROUPS) else ()
+    found = service.executors()
+    now_ms = service.now_ms
+    words = ("edit", "copy", "remove") if service.may(Action.CHANGE_GROUPS) else ()
     cards: list[Any] = [
         _group(
             group,
@@ -214,12 +214,12 @@ def _executor(one: Executor, now_ms: int) -> list[Any]:
     return [address, pill, f"{duration(age_ms // 1000 * 1000)} ago"]
 
 
-def audit(desk: LookingDesk, view: JobView) -> list[Any]:
+def audit(service: PageService, view: JobView) -> list[Any]:
     """Who changed what, the newest first. Raises NotPermitted unless he may see it."""
     wanted = view.query.text
     noted = [
         one
-        for one in desk.audit_of()
+        for one in service.audit_of()
         if not wanted
         or wanted.casefold() in f"{one.author}\n{one.action}\n{one.subject}".casefold()
     ]

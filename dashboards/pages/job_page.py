@@ -29,7 +29,7 @@ from dashboards.pages.job_components import (
 from dashboards.pages.job_panel import SOURCE_CHARS_MAX, diff, source_of
 from engine.foundation.errors import ConfigError
 from pipelines.scheduler.job_settings import BEAN
-from pipelines.scheduler.page_queries import LookingDesk
+from pipelines.scheduler.page_queries import PageService
 from pipelines.scheduler.roles import Action
 from pipelines.scheduler.run_life import ENDED, OPEN, OUTSIDE, RunState
 from pipelines.scheduler.store.results import Run
@@ -41,17 +41,17 @@ class JobPage:
     """One look at one job."""
 
     def __init__(
-        self, desk: LookingDesk, address: JobAddress, view: JobView, search: str | None
+        self, service: PageService, address: JobAddress, view: JobView, search: str | None
     ) -> None:
         """Raises NotPermitted for a job that is none of his, ConfigError for none."""
         assert address.job_id is not None, "the page of one job"
-        self._desk = desk
+        self._service = service
         self._address = address
         self._view = view
         self._search = search
-        self._job = desk.job(address.job_id)
-        self._group = desk.group_of(self._job)
-        self._may_change = desk.may(Action.CHANGE_JOBS, self._job.group_id)
+        self._job = service.job(address.job_id)
+        self._group = service.group_of(self._job)
+        self._may_change = service.may(Action.CHANGE_JOBS, self._job.group_id)
 
     def head(self) -> list[Any]:
         """Its name, where it stands, what may be done, and its parts."""
@@ -97,7 +97,7 @@ class JobPage:
 
     def _settings(self) -> Any:
         settings = self._job.settings
-        titles = self._desk.titles_of(list(settings.children[:20]))
+        titles = self._service.titles_of(list(settings.children[:20]))
         children = ", ".join(
             f"{one} {cut(titles[one], 40)}" if one in titles else str(one)
             for one in settings.children
@@ -132,7 +132,7 @@ class JobPage:
         job, zone = self._job, self._job.settings.zone
         try:
             schedule = job.settings.schedule
-            first = job.next_ms or schedule.next_ms(self._desk.now_ms)
+            first = job.next_ms or schedule.next_ms(self._service.now_ms)
             times = schedule.upcoming_ms(first, count=TIMES_SHOWN)
         except ConfigError:
             return card("When does it run?", quiet("Its schedule cannot be."), element="job-next")
@@ -152,7 +152,7 @@ class JobPage:
 
     def _history(self) -> Any:
         view = self._view
-        found, is_more = self._desk.runs_page(
+        found, is_more = self._service.runs_page(
             self._job.job_id, state=view.run_state, before=view.before
         )
         options = [("", "all states"), *((one.value, spoken(one.value)) for one in RunState)]
@@ -193,7 +193,7 @@ class JobPage:
             run_pill(run.state),
             html.Span(moment(run.planned_ms), className="exact"),
             html.Span(moment(run.sent_ms)[11:] if run.sent_ms else "", className="exact"),
-            _took(run, self._desk.now_ms),
+            _took(run, self._service.now_ms),
             html.Span(_cause(run) + again),
             shard,
             html.Span(run.address or "", className="exact"),
@@ -211,7 +211,7 @@ class JobPage:
         """The run that is looked at: where it stands, its shards, or its steps."""
         if self._view.run is None or self._address.job_part:
             return None
-        run = self._desk.run(self._view.run)
+        run = self._service.run(self._view.run)
         if run.job_id != self._job.job_id:
             raise ConfigError("run", run.log_id, f"one of job {self._job.job_id}")
         message = run.result_message or run.trigger_message or ""
@@ -239,7 +239,7 @@ class JobPage:
         return card(f"Run {run.log_id}", html.Div(shown), element="job-run")
 
     def _shards(self, run: Run) -> Any:
-        shards = self._desk.shards_of(run)
+        shards = self._service.shards_of(run)
         done = sum(one.state is RunState.DONE for one in shards)
         over = sum(one.state in ENDED for one in shards)
         rows = [
@@ -250,7 +250,7 @@ class JobPage:
                 run_pill(one.state),
                 html.Span(one.address or "", className="exact"),
                 str(one.attempt + 1),
-                _took(one, self._desk.now_ms),
+                _took(one, self._service.now_ms),
                 dcc.Link(f"run {one.log_id}", href=self._to(run=one.log_id), className="jump"),
             ]
             for one in shards[:SHARD_ROWS_MAX]
@@ -262,10 +262,10 @@ class JobPage:
 
     def _steps(self, run: Run) -> Any:
         try:
-            steps = self._desk.steps_of(run.log_id)
+            steps = self._service.steps_of(run.log_id)
         except ConfigError:
             return quiet("None of its steps has begun.")
-        titles = self._desk.titles_of([step.job_id for step in steps])
+        titles = self._service.titles_of([step.job_id for step in steps])
         rows = [
             [
                 html.Span(step.name, className="name"),
@@ -290,7 +290,7 @@ class JobPage:
         if len(settings.glue_source) > SOURCE_CHARS_MAX:
             shown.append(quiet("It is longer than a page shows; `tidemark jobs glue show` has it."))
         now = card("What is run?", html.Div(shown), element="job-source", note=settings.glue_type)
-        versions = self._desk.glue_of(self._job.job_id)
+        versions = self._service.glue_of(self._job.job_id)
         rows = [
             [
                 dcc.Link(str(one.glue_id), href=self._to(glue=one.glue_id, do=None),

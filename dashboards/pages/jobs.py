@@ -37,7 +37,7 @@ from dashboards.pages.job_panel import first_values, panel
 from dashboards.pages.page import Page
 from dashboards.pages.run_logs import Logs
 from engine.foundation.errors import ConfigError, RuleBroken, StorageError, TidemarkError
-from pipelines.scheduler.page_queries import LookingDesk
+from pipelines.scheduler.page_queries import PageService
 from pipelines.scheduler.roles import NotPermitted
 
 LOG_EACH_MS: Final = 1_000
@@ -94,17 +94,17 @@ def _log() -> html.Div:
     return html.Div(shown, id="run-log-card", className="hidden")
 
 
-def content(desk: PageContext, path: str | None, search: str | None) -> dict[str, Any]:
+def content(context: PageContext, path: str | None, search: str | None) -> dict[str, Any]:
     """What is shown: "gate" is for strangers and what stands above, the others are trees."""
     nothing: dict[str, Any] = {"head": None, "run": None, "body": None, "gate": None}
     address = address_of(path)
-    if address is None or desk.visitors is None:
+    if address is None or context.visitors is None:
         return nothing | {"body": quiet("This dashboard was started without a database of jobs.")}
     try:
-        visitor = desk.visitor()
+        visitor = context.visitor()
         if visitor.is_stranger:
             return nothing | {"gate": "stranger"}
-        scheduler = desk.visitors.desk(visitor)
+        scheduler = context.visitors.service(visitor)
         gate = "nobody" if visitor.standing is Standing.LOOKS else f"search {address.path}"
         if scheduler is None:
             return nothing | {"gate": gate, "body": _no_database()}
@@ -119,23 +119,23 @@ def content(desk: PageContext, path: str | None, search: str | None) -> dict[str
         return nothing | {"head": _TITLE} | {"body": _away(str(error))}
 
 
-def _shown(desk: LookingDesk, address: JobAddress, search: str | None) -> dict[str, Any]:
+def _shown(service: PageService, address: JobAddress, search: str | None) -> dict[str, Any]:
     view = view_of(search)
     if address.job_id is not None:
-        page = JobPage(desk, address, view, search)
+        page = JobPage(service, address, view, search)
         return {"head": page.head(), "run": page.run(), "body": page.body()}
     match address.part:
         case "/jobs/executors":
-            body: Any = job_lists.executors(desk, search)
+            body: Any = job_lists.executors(service, search)
         case "/jobs/users":
-            body = _card(address, user_list.users(desk, search))
+            body = _card(address, user_list.users(service, search))
         case "/jobs/operations":
-            body = _card(address, operation_list.operations(desk))
+            body = _card(address, operation_list.operations(service))
         case "/jobs/audit":
-            body = _card(address, job_lists.audit(desk, view))
+            body = _card(address, job_lists.audit(service, view))
         case _:
-            body = _card(address, job_lists.jobs(desk, view, search))
-    return {"head": job_lists.head(address.part, desk, search), "body": body}
+            body = _card(address, job_lists.jobs(service, view, search))
+    return {"head": job_lists.head(address.part, service, search), "body": body}
 
 
 def _card(address: JobAddress, shown: Any) -> Any:
@@ -188,12 +188,14 @@ def gate_of(kind: str | None, search: str | None) -> Any:
 class Panel:
     """The panel of a change, for whoever asks."""
 
-    def __init__(self, desk: PageContext) -> None:
-        self._desk = desk
+    def __init__(self, context: PageContext) -> None:
+        self._context = context
         self._changes = (
-            None if desk.visitors is None else JobChanges(desk.visitors, token=desk.executor_token)
+            None
+            if context.visitors is None
+            else JobChanges(context.visitors, token=context.executor_token)
         )
-        self._admin = None if desk.visitors is None else AdminChanges(desk.visitors)
+        self._admin = None if context.visitors is None else AdminChanges(context.visitors)
 
     def shown(self, path: str | None, search: str | None, asked: Any) -> Any:
         """The panel that the address opens, or what came of the step that was asked for."""
@@ -201,7 +203,7 @@ class Panel:
         if address is None or self._changes is None:
             return None
         try:
-            visitor = self._desk.visitor()
+            visitor = self._context.visitor()
         except (StorageError, ConfigError):
             return None  # The page says it.
         is_of_here = isinstance(asked, dict) and (asked.get("path"), asked.get("search") or "") == (
@@ -252,18 +254,18 @@ class Panel:
         return self._changes.preview(visitor, filled)
 
     def _groups(self, visitor: Visitor) -> list[str]:
-        assert self._desk.visitors is not None, "somebody is known"
+        assert self._context.visitors is not None, "somebody is known"
         try:
-            desk = self._desk.visitors.desk(visitor)
-            found = [] if desk is None else desk.groups()
+            service = self._context.visitors.service(visitor)
+            found = [] if service is None else service.groups()
         except TidemarkError:
             return []
         return [one.app_name for one in found]
 
 
-def register(app: Dash, desk: PageContext) -> None:
+def register(app: Dash, context: PageContext) -> None:
     """The callbacks of these pages."""
-    panels, logs = Panel(desk), Logs(desk)
+    panels, logs = Panel(context), Logs(context)
 
     @app.callback(
         *(Output(f"jobs-{part}-tree", "data") for part in ("head", "run", "body")),
@@ -278,7 +280,7 @@ def register(app: Dash, desk: PageContext) -> None:
         del ticks
         if address_of(path) is None:
             return (no_update,) * 5
-        found = await beside(content, desk, path, search)
+        found = await beside(content, context, path, search)
         return only_news(path, search, found, seen)
 
     @app.callback(

@@ -11,7 +11,7 @@ from dashboards.pages.job_components import cut, moment, worded
 from pipelines.database.operations import Operation
 from pipelines.database.tables import Ended
 from pipelines.operations.service import operation_json
-from pipelines.scheduler.page_queries import LookingDesk
+from pipelines.scheduler.page_queries import PageService
 
 BY_COMMAND: Final = (
     "They are begun by `tidemark operations run -- reports run …`, and asked for here, by "
@@ -28,9 +28,9 @@ SIGNS: Final = {
 }
 
 
-def operations(desk: LookingDesk) -> list[Any]:
+def operations(service: PageService) -> list[Any]:
     """Long actions, the newest first."""
-    rows = [_row(one) for one in desk.operations()]
+    rows = [_row(one) for one in service.operations()]
     shown: Any = quiet("Nobody has begun a long action within the last week.")
     if rows:
         shown = table(("operation", "", "begun, UTC", "by", "said last"), rows, label="Operations")

@@ -136,18 +136,18 @@ def layout() -> html.Div:
 
 
 def content(
-    desk: PageContext, search: str | None, theme: str | None, pulse: Any = None
+    context: PageContext, search: str | None, theme: str | None, pulse: Any = None
 ) -> tuple[Any, ...]:
     """(notice, body class, strip, figure, its size, its summary, groups, changes, links to the
     pages of groups, how many groups were found), as they are sent."""
     try:
-        look = desk.look(search, pulse)
+        look = context.look(search, pulse)
         if look.pulse.first_run:
-            return _instead(first_run(desk.data.lake.root))
+            return _instead(first_run(context.data.lake.root))
         key = ("overview", look.key, theme, _checks_age(look))
-        return desk.pages.get(key, lambda: _content(look, theme))
+        return context.pages.get(key, lambda: _content(look, theme))
     except LakeError as error:
-        return _instead(failure(str(error), desk.clock()))
+        return _instead(failure(str(error), context.clock()))
 
 
 def _instead(shown: Any) -> tuple[Any, ...]:
@@ -533,7 +533,7 @@ def _text(change: Change, view: View) -> Any:
     return [f"{visible(before)} of ", topic_link(change.topic, view), visible(after)]
 
 
-def register(app: Dash, desk: PageContext) -> None:
+def register(app: Dash, context: PageContext) -> None:
     """The page's callbacks."""
 
     @app.callback(
@@ -552,7 +552,7 @@ def register(app: Dash, desk: PageContext) -> None:
         Input("theme", "data"),
     )
     async def show_overview(pulse: Any, search: str | None, theme: str | None) -> Any:
-        return await beside(content, desk, search, theme, pulse)
+        return await beside(content, context, search, theme, pulse)
 
     register_drawn(app, "overview-groups")
     register_drawn(app, "overview-changes")

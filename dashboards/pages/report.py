@@ -118,20 +118,20 @@ def layout(name: str) -> html.Div:
     )
 
 
-def content(desk: PageContext, path: str | None, search: str | None) -> tuple[Any, ...]:
+def content(context: PageContext, path: str | None, search: str | None) -> tuple[Any, ...]:
     """What OUTPUTS show."""
     view, name = parse(search), report_of(path or "") or ""
     try:
-        run = desk.reports.named(name)
+        run = context.reports.named(name)
         if run is None or not is_sound(run):
-            return _instead(name, _missing(desk, name))
-        return _Shown(desk, run, view).outputs()
+            return _instead(name, _missing(context, name))
+        return _Shown(context, run, view).outputs()
     except LakeError as error:
-        return _instead(name, failure(str(error), desk.clock()))
+        return _instead(name, failure(str(error), context.clock()))
 
 
-def _missing(desk: PageContext, name: str) -> html.Div:
-    command = html.Code(f"tidemark reports list {desk.reports.option}")
+def _missing(context: PageContext, name: str) -> html.Div:
+    command = html.Code(f"tidemark reports list {context.reports.option}")
     said = [
         html.P(f"{name or 'That'} is none of this lake: its row is not there, or not any more."),
         html.P(["What there is: ", dcc.Link("all reports", href=REPORTS_PATH), " or ", command]),
@@ -148,13 +148,13 @@ def _instead(name: str, shown: Any) -> tuple[Any, ...]:
 class _Shown:
     """One report, as one look asks for it."""
 
-    desk: PageContext
+    context: PageContext
     run: ReportRun
     view: View
 
     def outputs(self) -> tuple[Any, ...]:
         """The values of OUTPUTS, in their order."""
-        shelf, run, view = self.desk.reports, self.run, self.view
+        shelf, run, view = self.context.reports, self.run, self.view
         stored = shelf.numbers(run)
         runs = shelf.of_period(run)
         choices, against, differences = self._compared()
@@ -191,7 +191,7 @@ class _Shown:
     def _frame(self) -> Any:
         run = self.run
         try:
-            self.desk.reports.file(run, PAGE_FILE)
+            self.context.reports.file(run, PAGE_FILE)
         except LakeError as error:
             return notice("The page is not there", [html.P(coded(str(error)))], kind="gone")
         return html.Iframe(
@@ -203,7 +203,7 @@ class _Shown:
 
     def _compared(self) -> tuple[Any, str, Any]:
         """(links to what it may be compared with, with what it is, the differences)."""
-        shelf, run, view = self.desk.reports, self.run, self.view
+        shelf, run, view = self.context.reports, self.run, self.view
         other = shelf.named(view.against) if view.against else shelf.before(run)
         if other is not None and not is_sound(other):
             other = None
@@ -221,7 +221,7 @@ class _Shown:
         return choices, f"{against}: {tally(things)}", stored
 
     def _nothing_before(self) -> Any:
-        run, shelf = self.run, self.desk.reports
+        run, shelf = self.run, self.context.reports
         if self.view.against:
             return quiet(f"{visible(self.view.against)} is none of this lake.")
         window = run.of_window.before
@@ -234,7 +234,7 @@ class _Shown:
         return [quiet([said, "while gold keeps those days:"]), html.Code(command)]
 
     def _choices(self, other: ReportRun | None) -> html.Div:
-        view, run, shelf = self.view, self.run, self.desk.reports
+        view, run, shelf = self.view, self.run, self.context.reports
         here = report_path(run.name)
 
         def to(text: str, name: str, *, chosen: bool) -> dcc.Link:
@@ -265,7 +265,7 @@ def _named(run: ReportRun) -> str:
     return f"{visible(period_text(run))}, run {run.number}"
 
 
-def register(app: Dash, desk: PageContext) -> None:
+def register(app: Dash, context: PageContext) -> None:
     """The page's callbacks."""
 
     @app.callback(
@@ -275,13 +275,13 @@ def register(app: Dash, desk: PageContext) -> None:
         State("url", "pathname"),
     )
     async def show_report(_: Any, search: str | None, path: str | None) -> Any:
-        return await beside(content, desk, path, search)
+        return await beside(content, context, path, search)
 
     @app.callback(Output("report-crumb", "href"), Input("url", "search"))
     def show_way_back(search: str | None) -> str:
         return REPORTS_PATH + parse(search).around_page.search()
 
-    report_actions.register(app, desk)
+    report_actions.register(app, context)
     for place in ("report-origin", "report-runs", "report-differences", "report-groups"):
         register_drawn(app, place)
 

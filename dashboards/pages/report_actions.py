@@ -93,20 +93,20 @@ def layout() -> html.Section:
     )
 
 
-def offered(desk: PageContext, path: str | None) -> tuple[Any, ...]:
+def offered(context: PageContext, path: str | None) -> tuple[Any, ...]:
     """(why not more, class of making, class of sending, receivers, runs that were asked for)."""
     try:
-        run = desk.reports.named(report_of(path or "") or "")
+        run = context.reports.named(report_of(path or "") or "")
         if run is None or not is_sound(run):
             return None, HIDDEN, HIDDEN, [], None
-        found = ways(desk, run)
-        made = _runs(desk, run, found)
+        found = ways(context, run)
+        made = _runs(context, run, found)
     except LakeError:
         return None, HIDDEN, HIDDEN, [], None
     may_make = found.signed_in and found.maker is not None and not found.no_making
     may_send = found.signed_in and bool(found.receivers)
     return (
-        _said(desk, found, path or ""),
+        _said(context, found, path or ""),
         "actions" if may_make else HIDDEN,
         "actions" if may_send else HIDDEN,
         [html.Option(value=one) for one in found.receivers],
@@ -114,8 +114,8 @@ def offered(desk: PageContext, path: str | None) -> tuple[Any, ...]:
     )
 
 
-def _said(desk: PageContext, found: Ways, path: str) -> Any:
-    if desk.visitors is None:
+def _said(context: PageContext, found: Ways, path: str) -> Any:
+    if context.visitors is None:
         return quiet("This dashboard knows nobody: `tidemark reports` makes and sends reports.")
     if found.no_making and found.visitor.is_stranger:
         return quiet(coded(visible(found.no_making)))  # The database cannot be asked.
@@ -128,11 +128,11 @@ def _said(desk: PageContext, found: Ways, path: str) -> Any:
     return [quiet(coded(visible(one))) for one in lines]
 
 
-def _runs(desk: PageContext, run: ReportRun, found: Ways) -> Any:
+def _runs(context: PageContext, run: ReportRun, found: Ways) -> Any:
     """The runs that were asked for about this period, each with the report that came of it."""
     if not found.runs:
         return None
-    reports = desk.reports.of_period(run)
+    reports = context.reports.of_period(run)
     lines = []
     for one in found.runs:
         since = [report for report in reports if report.made_at >= moment_at(one.planned_ms * 1000)]
@@ -164,16 +164,16 @@ def _line(one: AskedRun, made: ReportRun | None) -> html.Li:
 
 
 def looked_at(
-    desk: PageContext, path: str | None, what: What, receiver: str | None
+    context: PageContext, path: str | None, what: What, receiver: str | None
 ) -> tuple[Any, ...]:
     """(what would happen, class of the decision, what the browser keeps of it, what was said)."""
     try:
-        run = desk.reports.named(report_of(path or "") or "")
+        run = context.reports.named(report_of(path or "") or "")
         if run is None:
             return None, HIDDEN, None, None
         if what is What.SEND and not receiver:
             return None, HIDDEN, None, html.P("To whom? Name a receiver.", className="quiet")
-        shown = preview(desk, run, what, receiver or "")
+        shown = preview(context, run, what, receiver or "")
     except TidemarkError as error:
         return None, HIDDEN, None, refused(error)
     lines = [html.P(coded(one)) for one in shown.sentences]
@@ -185,10 +185,10 @@ def kept_of(shown: Preview) -> Any:
     return msgspec.to_builtins(shown.asked)
 
 
-def done(desk: PageContext, given: Any) -> Any:
+def done(context: PageContext, given: Any) -> Any:
     """What was done, or why not."""
     try:
-        return html.P(visible(carry_out(desk, asked_of(given))), className="done")
+        return html.P(visible(carry_out(context, asked_of(given))), className="done")
     except (ClickNotDone, RequestTimedOut, StorageError) as error:
         return html.P(coded(why_not(error)), className="field-wrong")  # Perhaps it was done.
     except TidemarkError as error:
@@ -200,7 +200,7 @@ def refused(error: TidemarkError) -> html.P:
     return html.P(coded(f"Not done: {error}"), className="field-wrong")
 
 
-def register(app: Dash, desk: PageContext) -> None:
+def register(app: Dash, context: PageContext) -> None:
     """The callbacks."""
 
     @app.callback(
@@ -215,7 +215,7 @@ def register(app: Dash, desk: PageContext) -> None:
     )
     async def show_ways(_: Any, said: Any, path: str | None) -> Any:
         del said
-        return await beside(offered, desk, path)
+        return await beside(offered, context, path)
 
     @app.callback(
         Output("report-preview", "children"),
@@ -233,10 +233,10 @@ def register(app: Dash, desk: PageContext) -> None:
     async def decide(*given: Any) -> Any:
         path, receiver, asked = given[-3:]
         if ctx.triggered_id == "report-confirm" and asked is not None:
-            return None, HIDDEN, None, await beside(done, desk, asked)
+            return None, HIDDEN, None, await beside(done, context, asked)
         what = BUTTONS.get(str(ctx.triggered_id))
         if what is None:
             return None, HIDDEN, None, None
-        return await beside(looked_at, desk, path, what, receiver)
+        return await beside(looked_at, context, path, what, receiver)
 
     register_drawn(app, "report-asked-runs")

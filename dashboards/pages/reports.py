@@ -56,15 +56,15 @@ def layout() -> html.Div:
     )
 
 
-def content(desk: PageContext, search: str | None) -> tuple[Any, ...]:
+def content(context: PageContext, search: str | None) -> tuple[Any, ...]:
     """(notice, body class, kinds of period, note, list as a tree, links to its pages)."""
-    view, shelf = parse(search), desk.reports
+    view, shelf = parse(search), context.reports
     try:
         runs, found, page = shelf.page(view.period, view.query, view.page)
         is_empty = not found and not (view.period or view.query)
-        lines = [_row(desk, one, view) for one in runs]
+        lines = [_row(context, one, view) for one in runs]
     except LakeError as error:
-        return failure(str(error), desk.clock()), HIDDEN, _periods(view), "", None, None
+        return failure(str(error), context.clock()), HIDDEN, _periods(view), "", None, None
     if is_empty:
         return none_yet(shelf), HIDDEN, _periods(view), "", None, None
     headings = ("period", "what it was like", "groups", "new against before", "made", "files")
@@ -108,7 +108,7 @@ def _periods(view: View) -> list[Any]:
     ]
 
 
-def _row(desk: PageContext, run: ReportRun, view: View) -> list[Any]:
+def _row(context: PageContext, run: ReportRun, view: View) -> list[Any]:
     if not is_sound(run):
         strange = html.Span(visible(run.name), className="wrap")
         return [strange, quiet("Its row is none of ours."), "", "", "", ""]
@@ -136,14 +136,14 @@ def _row(desk: PageContext, run: ReportRun, view: View) -> list[Any]:
             className="what",
         ),
         verdicts_of(run),
-        _news(desk, run),
+        _news(context, run),
         html.Div(
             [
                 html.Div(f"{clock(run.made_at, day=True)} UTC", className="exact"),
                 html.Div(f"took {duration(run.took_ms)}; {cut_text(run)}", className="reason"),
             ]
         ),
-        _files(desk.reports, run),
+        _files(context.reports, run),
     ]
 
 
@@ -169,8 +169,8 @@ def verdicts_of(run: ReportRun) -> html.Div:
     return html.Div(pills or "no group", className="verdicts")
 
 
-def _news(desk: PageContext, run: ReportRun) -> Any:
-    numbers = desk.reports.numbers(run).numbers
+def _news(context: PageContext, run: ReportRun) -> Any:
+    numbers = context.reports.numbers(run).numbers
     if numbers is None:
         return html.Span("unknown", className="reason")
     counted = news_counts(numbers)
@@ -191,7 +191,7 @@ def _files(shelf: ReportShelf, run: ReportRun) -> html.Div:
     return html.Div("page, PDF" if shelf.has(run, PAPER_FILE) else "page; the PDF is gone")
 
 
-def register(app: Dash, desk: PageContext) -> None:
+def register(app: Dash, context: PageContext) -> None:
     """The page's callbacks."""
 
     @app.callback(
@@ -205,7 +205,7 @@ def register(app: Dash, desk: PageContext) -> None:
         Input("url", "search"),
     )
     async def show_reports(_: Any, search: str | None) -> Any:
-        return await beside(content, desk, search)
+        return await beside(content, context, search)
 
     register_drawn(app, "reports-list")
     register_search(app, "reports-search")

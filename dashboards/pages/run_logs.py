@@ -30,8 +30,8 @@ ASKS_WAITING_MAX: Final = 16
 class Logs:
     """Logs of runs, asked for at their executors, so many at a time."""
 
-    def __init__(self, desk: PageContext) -> None:
-        self._desk = desk
+    def __init__(self, context: PageContext) -> None:
+        self._context = context
         self._asks = ThreadPoolExecutor(ASKS_AT_ONCE, thread_name_prefix="ask")
         self._under_way = 0
 
@@ -52,7 +52,7 @@ class Logs:
         address, view = address_of(path), view_of(search)
         if address is None or address.job_id is None or view.run is None or address.job_part:
             return None
-        if self._desk.visitors is None:
+        if self._context.visitors is None:
             return None
         from_line = _next_line(known, view.run)
         empty = {
@@ -63,12 +63,12 @@ class Logs:
             "is_end": False,
         }
         try:
-            visitor = self._desk.visitor()
-            desk = self._desk.visitors.desk(visitor)
-            if desk is None or desk.run(view.run).job_id != address.job_id:
+            visitor = self._context.visitor()
+            service = self._context.visitors.service(visitor)
+            if service is None or service.run(view.run).job_id != address.job_id:
                 return None
-            token = self._desk.executor_token
-            page = desk.log_of_run(view.run, from_line=from_line, token=token)
+            token = self._context.executor_token
+            page = service.log_of_run(view.run, from_line=from_line, token=token)
         except (NotPermitted, ConfigError):
             return None
         except TidemarkError as error:

@@ -199,18 +199,18 @@ def controls(pathname: str, view: View) -> list[html.Div]:
     ]
 
 
-def clusters_of(desk: PageContext, pulse: Any) -> list[str]:
+def clusters_of(context: PageContext, pulse: Any) -> list[str]:
     """The clusters that the lake holds; none while it cannot be read."""
     try:
-        return list(desk.look(None, pulse).seen.clusters)
+        return list(context.look(None, pulse).seen.clusters)
     except LakeError:
         return []
 
 
-def watched(desk: PageContext, search: str | None, pulse: Any) -> str | None:
+def watched(context: PageContext, search: str | None, pulse: Any) -> str | None:
     """How far all that is shown may be off, where brokers are watched from outside."""
     try:
-        look, cluster = desk.look(None, pulse), parse(search).cluster
+        look, cluster = context.look(None, pulse), parse(search).cluster
         seen = (look.of_cluster(cluster) if cluster else look).seen
     except LakeError:
         return None
@@ -222,7 +222,7 @@ def _choice(name: str, href: str, *, here: bool) -> dcc.Link:
 
 
 def beat(
-    desk: PageContext,
+    context: PageContext,
     ticks: int | None,
     known: dict[str, Any] | None,
     url: tuple[str | None, str | None] = (None, None),
@@ -235,19 +235,19 @@ def beat(
     interval_ms = IDLE_MS if refresh_s is None else refresh_s * 1000
     heard: dict[str, Any] = {
         "beat": ticks or 0,
-        "now": desk.clock().isoformat(),
+        "now": context.clock().isoformat(),
         "lost_after_ms": max(LOST_AFTER_BEATS * interval_ms, LOST_AFTER_MS_MIN),
         "late_after_ms": LATE_AFTER / MILLISECOND,
         "stale_after_ms": STALE_AFTER / MILLISECOND,
     }
-    board = desk.board()
-    heard["alerts"] = heard_of(board, view.cluster, desk.now_us)
+    board = context.board()
+    heard["alerts"] = heard_of(board, view.cluster, context.now_us)
     version = 0 if board is None else board.version
     # Asked only where they are shown: on an object store each look is a request.
     shows_reports = (path or "").startswith(REPORTS_PATH)
-    of_reports = {"reports": desk.data.reports_version()} if shows_reports else {}
+    of_reports = {"reports": context.data.reports_version()} if shows_reports else {}
     try:
-        look = desk.look(None)
+        look = context.look(None)
         look.seen.newest_lag()  # A lake that cannot be read is reported here, on every page.
         results = look.seen.checks()
     except LakeError as error:
@@ -271,7 +271,7 @@ def beat(
     heard["silent"] = [
         *(f"{row['emitter']} unknown: {row['reason']}" for row in unknown),
         *skews(emitters),
-        *_ahead_of(desk.clock(), emitters),
+        *_ahead_of(context.clock(), emitters),
     ]
     heard["worst_at"] = _worst_of(group_of(path or ""), look)
     if results.height:
@@ -310,7 +310,7 @@ def _worst_of(name: str | None, look: Look) -> str | None:
     return worst.isoformat() if worst is not None else None
 
 
-def register(app: Dash, desk: PageContext) -> None:
+def register(app: Dash, context: PageContext) -> None:
     """The frame's callbacks, and those of every page."""
 
     @app.callback(
@@ -334,7 +334,7 @@ def register(app: Dash, desk: PageContext) -> None:
         path = pathname or "/"
         return navigation(path, view), controls(path, view), interval_ms
 
-    _register_filters(app, desk)
+    _register_filters(app, context)
 
     @app.callback(
         Output("pulse", "data"),
@@ -347,7 +347,7 @@ def register(app: Dash, desk: PageContext) -> None:
     async def refresh(
         ticks: int | None, known: dict[str, Any] | None, search: str | None, path: str | None
     ) -> Any:
-        return await beside(beat, desk, ticks, known, (path, search))
+        return await beside(beat, context, ticks, known, (path, search))
 
     # In the browser: what a page shows grows old also when no server answers any more.
     app.clientside_callback(
@@ -366,10 +366,10 @@ def register(app: Dash, desk: PageContext) -> None:
         Input("theme-toggle", "n_clicks"),
     )
     for one in PAGES:
-        one.register(app, desk)
+        one.register(app, context)
 
 
-def _register_filters(app: Dash, desk: PageContext) -> None:
+def _register_filters(app: Dash, context: PageContext) -> None:
     """What goes with the reader from page to page, and the choice of a cluster."""
 
     @app.callback(Output("brand", "href"), Input("url", "search"))
@@ -382,12 +382,12 @@ def _register_filters(app: Dash, desk: PageContext) -> None:
 
     @app.callback(Output("clusters", "data"), Input("pulse", "data"), State("clusters", "data"))
     async def find_clusters(pulse: Any, known: list[str] | None) -> Any:
-        found = await beside(clusters_of, desk, pulse)
+        found = await beside(clusters_of, context, pulse)
         return no_update if found == known else found
 
     @app.callback(Output("watched", "children"), Input("pulse", "data"), Input("url", "search"))
     async def show_watched(pulse: Any, search: str | None) -> Any:
-        return await beside(watched, desk, search, pulse)
+        return await beside(watched, context, search, pulse)
 
     @app.callback(
         Output("cluster-menu", "children"),

@@ -103,23 +103,23 @@ def chip(visitor: Visitor) -> Any:
     )
 
 
-def who(desk: PageContext) -> Any:
+def who(context: PageContext) -> Any:
     """What the frame says of who asks."""
-    if desk.visitors is None:
+    if context.visitors is None:
         return None
     try:
-        return chip(desk.visitor())
+        return chip(context.visitor())
     except (StorageError, ConfigError):
         return html.Span("users unknown", className="visitor reason")
 
 
-def register(app: Dash, desk: PageContext) -> None:
+def register(app: Dash, context: PageContext) -> None:
     """The frame's part, and what the browser does."""
 
     @app.callback(Output("visitor", "children"), Input("url", "pathname"))
     async def show_visitor(pathname: str | None) -> Any:
         del pathname
-        return await beside(who, desk)
+        return await beside(who, context)
 
     app.clientside_callback(
         ClientsideFunction("tidemark", "signIn"),

@@ -97,20 +97,20 @@ def layout(name: str) -> html.Div:
 
 
 def content(
-    desk: PageContext, topic: str | None, search: str | None, pulse: Any = None
+    context: PageContext, topic: str | None, search: str | None, pulse: Any = None
 ) -> tuple[Any, ...]:
     """(notice, body class, summary, groups, failed messages)."""
     try:
-        look = desk.look(search, pulse)
+        look = context.look(search, pulse)
         if look.pulse.first_run:
-            return _instead(first_run(desk.data.lake.root))
+            return _instead(first_run(context.data.lake.root))
         found = looked(look, topic or "")
         if isinstance(found, tuple):
             what, path = f"Topic {visible(topic)!r}", topic_path(topic or "")
             return _instead(choice_of_cluster(what, path, found, look.view))
         return _content(TopicData(found.data), topic or "", found)
     except LakeError as error:
-        return _instead(failure(str(error), desk.clock()))
+        return _instead(failure(str(error), context.clock()))
 
 
 def _instead(shown: Any) -> tuple[Any, ...]:
@@ -153,11 +153,11 @@ def _watched(look: Look) -> list[tuple[str, str]]:
 
 
 def queues(
-    desk: PageContext, topic: str | None, search: str | None, route: Route, *, pulse: Any = None
+    context: PageContext, topic: str | None, search: str | None, route: Route, *, pulse: Any = None
 ) -> Any:
     """The queue table; `route` is what a name server said, or why none was asked."""
     try:
-        look = desk.look(search, pulse)
+        look = context.look(search, pulse)
         if look.pulse.first_run:
             return []
         found = looked(look, topic or "")
@@ -312,7 +312,7 @@ def _tone(step: str) -> str:
     return {"DEAD_LETTERED": "dead", "EXPIRED": "dead", "DISCARDED": "dead"}.get(step, "risk")
 
 
-def register(app: Dash, desk: PageContext) -> None:
+def register(app: Dash, context: PageContext) -> None:
     """The page's callbacks."""
 
     @app.callback(
@@ -326,7 +326,7 @@ def register(app: Dash, desk: PageContext) -> None:
         Input("url", "search"),
     )
     async def show_topic(pulse: Any, pathname: str | None, search: str | None) -> Any:
-        shown = await beside(content, desk, topic_of(pathname or ""), search, pulse)
+        shown = await beside(content, context, topic_of(pathname or ""), search, pulse)
         return *shown[:3], tree(shown[3]), tree(shown[4])
 
     @app.callback(
@@ -338,13 +338,13 @@ def register(app: Dash, desk: PageContext) -> None:
     async def show_queues(pulse: Any, pathname: str | None, search: str | None) -> Any:
         # Beside the rest: a name server that does not answer holds up this table alone.
         topic = topic_of(pathname or "")
-        route = await desk.cluster.route(topic or "")
-        return tree(await beside(partial(queues, pulse=pulse), desk, topic, search, route))
+        route = await context.cluster.route(topic or "")
+        return tree(await beside(partial(queues, pulse=pulse), context, topic, search, route))
 
     for element in ("topic-groups", "topic-queues", "topic-failed"):
         register_drawn(app, element)
 
-    trace.register(app, desk)
+    trace.register(app, context)
 
 
 PAGE: Final = Page(TOPIC_PREFIX, "Topic", layout, register, topic_of, in_navigation=False)

@@ -49,7 +49,7 @@ def layout() -> html.Div:
 
 
 def content(
-    desk: PageContext,
+    context: PageContext,
     topic: str | None,
     search: str | None,
     story: ClusterStory,
@@ -64,12 +64,12 @@ def content(
     if fault is not None:
         return notice("That is no message id and no key", [html.P(fault)], kind="bad-input")
     try:
-        look = looked(desk.look(search, pulse), topic or "")
+        look = looked(context.look(search, pulse), topic or "")
         if isinstance(look, tuple):
             return quiet("Choose a cluster first: a message is looked for in one.")
         return _content(TopicData(look.data), topic or "", look, story)
     except LakeError as error:
-        return failure(str(error), desk.clock())
+        return failure(str(error), context.clock())
 
 
 def _content(data: TopicData, topic: str, look: Look, story: ClusterStory) -> Any:
@@ -207,7 +207,7 @@ def _nothing(text: str, between: str, view: View, advice: list[str]) -> Any:
     )
 
 
-def register(app: Dash, desk: PageContext) -> None:
+def register(app: Dash, context: PageContext) -> None:
     """The part's callbacks: the field follows the URL, and the URL the field."""
 
     @app.callback(
@@ -240,5 +240,5 @@ def register(app: Dash, desk: PageContext) -> None:
     async def show_trace(pulse: Any, pathname: str | None, search: str | None) -> Any:
         topic, text = topic_of(pathname or "") or "", parse(search).query
         sound = text and topic and message_path.fault_of(text) is None
-        story = await desk.cluster.story(topic, text) if sound else ClusterStory()
-        return await beside(partial(content, pulse=pulse), desk, topic, search, story)
+        story = await context.cluster.story(topic, text) if sound else ClusterStory()
+        return await beside(partial(content, pulse=pulse), context, topic, search, story)

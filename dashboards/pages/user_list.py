@@ -10,16 +10,16 @@ from dashboards.job_url_state import linked
 from dashboards.pages.alert_components import worded
 from dashboards.pages.components import table
 from dashboards.pages.job_components import cut
-from pipelines.scheduler.page_queries import LookingDesk
+from pipelines.scheduler.page_queries import PageService
 from pipelines.scheduler.store.people import User
 
 USER_ACTIONS: Final = ("edit", "copy", "password", "remove")
 
 
-def users(desk: LookingDesk, search: str | None) -> Any:
+def users(service: PageService, search: str | None) -> Any:
     """Who may do what. Raises NotPermitted for who is no administrator."""
-    names = {one.group_id: one.app_name for one in desk.groups()}
-    rows = [_user(one, names, search) for one in desk.users()]
+    names = {one.group_id: one.app_name for one in service.groups()}
+    rows = [_user(one, names, search) for one in service.users()]
     return table(("user", "may", "signs in", ""), rows, label="Users")
 
 

@@ -89,7 +89,7 @@ def build(
     # Without the generated API pages: they load scripts from elsewhere.
     server = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
     shelf = ReportShelf(lake, reports)
-    desk = PageContext(
+    context = PageContext(
         LakeData(lake),
         clock,
         cluster or Cluster(),
@@ -99,7 +99,7 @@ def build(
         shelf=shelf,
         sending=sending or Sending(),
     )
-    _add_health(server, desk)
+    _add_health(server, context)
     if visitors is not None:
         add_sign_in(server, SignIn(visitors))
         add_operations(server, visitors)
@@ -122,7 +122,7 @@ def build(
     # Otherwise every browser opens a WebSocket that no page uses, and retries for ever.
     dash.backend.websocket_capability = False
     dash.layout = shell.layout
-    shell.register(dash, desk)
+    shell.register(dash, context)
     server.add_middleware(GZipMiddleware, minimum_size=1024)
     application = NotedVisits(PageAddresses(server))
     headers = security_headers(dash.csp_hashes())
@@ -130,12 +130,12 @@ def build(
     return Guard(application, allowed_hosts=hosts, headers=headers, framed=framed)
 
 
-def _add_health(server: FastAPI, desk: PageContext) -> None:
+def _add_health(server: FastAPI, context: PageContext) -> None:
     @server.get("/healthz")
     def healthz() -> JSONResponse:
         """Does this process serve, and how far does its data reach?"""
         try:
-            data_end = desk.data.pulse().data_end
+            data_end = context.data.pulse().data_end
         except LakeError as error:
             return JSONResponse({"status": "unreadable lake", "detail": str(error)}, 503)
         return JSONResponse(

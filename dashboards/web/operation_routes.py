@@ -18,7 +18,7 @@ from starlette.responses import JSONResponse
 from dashboards.access.visitors import Visitors, this_visit
 from engine.foundation.errors import ConfigError, StorageError
 from pipelines.operations.service import operation_json
-from pipelines.scheduler.page_queries import LookingDesk
+from pipelines.scheduler.page_queries import PageService
 
 ID_CHARS_MAX: Final = 64
 NOT_NOW: Final = "the database cannot be asked now"
@@ -33,33 +33,33 @@ def add_operations(server: FastAPI, visitors: Visitors) -> None:
     @server.get("/api/operations")
     def listed() -> JSONResponse:
         """The newest ones."""
-        return _answered(visitors, lambda desk: {"operations": _all(desk)})
+        return _answered(visitors, lambda service: {"operations": _all(service)})
 
     @server.get("/api/operations/{operation_id}")
     def one(operation_id: str) -> JSONResponse:
         """One of them."""
-        return _answered(visitors, lambda desk: _one(desk, operation_id))
+        return _answered(visitors, lambda service: _one(service, operation_id))
 
 
-def _all(desk: LookingDesk | None) -> list[dict[str, Any]]:
-    return [] if desk is None else [operation_json(one) for one in desk.operations()]
+def _all(service: PageService | None) -> list[dict[str, Any]]:
+    return [] if service is None else [operation_json(one) for one in service.operations()]
 
 
-def _one(desk: LookingDesk | None, operation_id: str) -> dict[str, Any] | None:
-    if desk is None or len(operation_id) > ID_CHARS_MAX:
+def _one(service: PageService | None, operation_id: str) -> dict[str, Any] | None:
+    if service is None or len(operation_id) > ID_CHARS_MAX:
         return None
-    found = desk.operation(operation_id)
+    found = service.operation(operation_id)
     return None if found is None else operation_json(found)
 
 
 def _answered(
-    visitors: Visitors, ask: Callable[[LookingDesk | None], dict[str, Any] | None]
+    visitors: Visitors, ask: Callable[[PageService | None], dict[str, Any] | None]
 ) -> JSONResponse:
     try:
         visitor = visitors.visitor(this_visit())
         if visitor.is_stranger:
             return JSONResponse({"said": STRANGER}, 401, headers=_HEADERS)
-        answer = ask(visitors.desk(visitor))
+        answer = ask(visitors.service(visitor))
     except (StorageError, ConfigError):
         return JSONResponse({"said": NOT_NOW}, 503, headers=_HEADERS)
     if answer is None:

@@ -34,7 +34,7 @@ def install_own_jobs(
 ) -> None:
     """Make the platform's own jobs, those that are missing; what is there stays as it is."""
     with asked(database, is_preview=preview) as at:
-        done = install(at.desk, app=app_name, zone=zone, send=send or (), is_started=not paused)
+        done = install(at.service, app=app_name, zone=zone, send=send or (), is_started=not paused)
         if preview:
             at.answer({}, "", as_json=as_json)
             return

@@ -12,7 +12,7 @@ from typing import Final
 
 from pipelines.own_jobs.commands_of import JOBS
 from pipelines.scheduler.job_settings import JobSettings
-from pipelines.scheduler.service import Desk
+from pipelines.scheduler.service import JobService
 
 APP: Final = "tidemark"
 HOUR_S: Final = 3_600
@@ -77,7 +77,7 @@ def own_jobs(zone: str, send: Sequence[str]) -> tuple[JobSettings, ...]:
 
 
 def install(
-    desk: Desk,
+    service: JobService,
     *,
     app: str = APP,
     zone: str = "UTC",
@@ -85,11 +85,11 @@ def install(
     is_started: bool = True,
 ) -> list[Installed]:
     """Make what is missing of the jobs, by their titles within the application's group; as the
-    desk raises for who may not."""
-    group_ids = {one.group_id for one in desk.groups() if one.app_name == app}
+    service raises for who may not."""
+    group_ids = {one.group_id for one in service.groups() if one.app_name == app}
     known: dict[str, int] = {}
     last = 0
-    while found := desk.jobs_after(last):
+    while found := service.jobs_after(last):
         known |= {one.settings.title: one.job_id for one in found if one.group_id in group_ids}
         last = found[-1].job_id
     done = []
@@ -97,8 +97,8 @@ def install(
         if settings.title in known:
             done.append(Installed(settings.title, known[settings.title], is_new=False))
             continue
-        job_id = desk.add_job(app, settings)
+        job_id = service.add_job(app, settings)
         if is_started:
-            desk.start_job(job_id)
+            service.start_job(job_id)
         done.append(Installed(settings.title, job_id, is_new=True))
     return done

@@ -3,7 +3,7 @@
 Place in the walk: a page → a run of the job `lag-report` by hand, with parameters of its own → the
 handler. Making a report needs Spark, which no page has.
 
-Invariant: a person gets at jobs by his right to their group alone, as at the scheduler's desk. The
+Invariant: a person gets at jobs by his right to their group alone, as in the job service. The
 key of a run says which period it is about, so that whoever looks at a report sees the requests for
 it, and two requests with one key are one run. Absent on purpose: parameters that somebody writes.
 """
@@ -23,7 +23,7 @@ from pipelines.own_jobs.installing import APP
 from pipelines.reading.report_names import RunName, name_of
 from pipelines.scheduler.roles import Action
 from pipelines.scheduler.run_life import ENDED, RunState
-from pipelines.scheduler.service import Desk
+from pipelines.scheduler.service import JobService
 from pipelines.scheduler.store.jobs import Job
 from pipelines.scheduler.store.registry import addresses_of
 from pipelines.scheduler.store.tables import runs
@@ -61,12 +61,12 @@ class AskedRun:
         return self.state in ENDED
 
 
-def maker(desk: Desk, database: Database, *, period: str) -> Maker | None:
+def maker(service: JobService, database: Database, *, period: str) -> Maker | None:
     """The job by which he can have a report of such a period made; None when he may see none."""
-    apps = {group.group_id: group.app_name for group in desk.groups()}
+    apps = {group.group_id: group.app_name for group in service.groups()}
     own = [
         job
-        for job in _jobs(desk)
+        for job in _jobs(service)
         if job.settings.handler == HANDLER and job.wrong_because is None and job.group_id in apps
     ]
     if not own:
@@ -82,13 +82,13 @@ def maker(desk: Desk, database: Database, *, period: str) -> Maker | None:
         ),
     )
     with database.reading() as connection:
-        found = addresses_of(connection, [job.group_id], now_ms=desk.now_ms)
+        found = addresses_of(connection, [job.group_id], now_ms=service.now_ms)
     return Maker(job, apps[job.group_id], found.get(job.group_id, ()))
 
 
-def _jobs(desk: Desk) -> Iterator[Job]:
+def _jobs(service: JobService) -> Iterator[Job]:
     last = 0
-    while found := desk.jobs_after(last):
+    while found := service.jobs_after(last):
         yield from found
         last = found[-1].job_id
 
@@ -110,10 +110,12 @@ def _begin(name: RunName) -> str:
     return f"report:{digest}:"
 
 
-def asked_for(desk: Desk, database: Database, job_id: int, name: RunName) -> list[AskedRun]:
+def asked_for(
+    service: JobService, database: Database, job_id: int, name: RunName
+) -> list[AskedRun]:
     """The runs that were asked for about the period of a report, the newest first; SHOWN_MAX at
-    most. NotPermitted as the desk says."""
-    desk.demand_job(Action.SEE_JOBS, job_id)
+    most. NotPermitted as the service says."""
+    service.demand_job(Action.SEE_JOBS, job_id)
     begin = f"{_HAND}{_begin(name)}"
     columns = (
         *(runs.c[one] for one in ("log_id", "job_id", "parameters", "state", "planned_ms")),

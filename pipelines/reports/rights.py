@@ -27,7 +27,7 @@ from pipelines.own_jobs.installing import APP
 from pipelines.scheduler.commands.context import acting
 from pipelines.scheduler.roles import Action, Actor
 from pipelines.scheduler.run_life import ENDED
-from pipelines.scheduler.service import Desk
+from pipelines.scheduler.service import JobService
 from pipelines.scheduler.store.audit import Change, note
 from pipelines.scheduler.store.jobs import job_of
 from pipelines.scheduler.store.results import run_of
@@ -74,7 +74,7 @@ def changing(
 
 
 def _demand(state: Database, actor: Actor) -> None:
-    Desk(state, actor, lambda: database_ms(state)).demand_app(Action.CHANGE_JOBS, APP)
+    JobService(state, actor, lambda: database_ms(state)).demand_app(Action.CHANGE_JOBS, APP)
 
 
 def _vouches(state: Database, log_id: int) -> bool:

@@ -1,7 +1,7 @@
 """XXL-Job 3.5's open API: what a program may do to the jobs of its own group.
 
 Place in the walk: beside the three calls by which executors speak to a centre, below the same paths
-and behind the same two headers; each request goes through the desk, as a person's does.
+and behind the same two headers; each request goes through the service, as a person's does.
 
 Invariant: who asks shows a token of a group's own, and may do to the jobs of that group what one
 may who has it listed: nothing to other groups' jobs, not by making them children or steps either,
@@ -21,7 +21,7 @@ from typing import Any, Final, TypeAlias
 from pipelines.database.database import Database
 from pipelines.scheduler.job_settings import PARAMETERS_CHARS_MAX, JobSettings
 from pipelines.scheduler.roles import Actor
-from pipelines.scheduler.service import Desk
+from pipelines.scheduler.service import JobService
 from pipelines.scheduler.setting_names import OURS, XXL_NAMES, setting_of
 from pipelines.scheduler.store import groups
 from pipelines.scheduler.store.groups import Group
@@ -34,7 +34,7 @@ ELSEWHERE: Final = "addressList: a run goes where the route of its job says"
 RUN_KEY_CHARS_MAX: Final = 48
 
 OffLoop: TypeAlias = Callable[[Callable[[], Any]], Awaitable[Any]]
-Action: TypeAlias = Callable[[Desk, Group, Fields, Mapping[str, Any]], object]
+Action: TypeAlias = Callable[[JobService, Group, Fields, Mapping[str, Any]], object]
 
 
 def open_calls(database: Database, clock: Callable[[], int], off_loop: OffLoop) -> dict[str, Call]:
@@ -64,45 +64,47 @@ def _done(database: Database, clock: Callable[[], int], action: Action, *, asked
     if theirs != group.group_id:
         return refused(f"jobGroup: the token is that of group {group.group_id}")
     actor = Actor(f"app {app}", group_ids=frozenset({group.group_id}))
-    return Answer(content=action(Desk(database, actor, clock), group, fields, values))
+    return Answer(content=action(JobService(database, actor, clock), group, fields, values))
 
 
-def _add(desk: Desk, group: Group, fields: Fields, values: Mapping[str, Any]) -> object:
+def _add(service: JobService, group: Group, fields: Fields, values: Mapping[str, Any]) -> object:
     del fields
-    default = {"title": "", "author": desk.change.author}
+    default = {"title": "", "author": service.change.author}
     settings = JobSettings(**default | _settings(values))
-    return str(desk.add_job(group.app_name, settings))
+    return str(service.add_job(group.app_name, settings))
 
 
-def _update(desk: Desk, group: Group, fields: Fields, values: Mapping[str, Any]) -> object:
+def _update(service: JobService, group: Group, fields: Fields, values: Mapping[str, Any]) -> object:
     del group
     job_id = _job_id(fields)
-    before = desk.job(job_id).settings
+    before = service.job(job_id).settings
     settings = replace(before, **_settings(values))
     if settings != before:
-        desk.edit_job(job_id, settings)
+        service.edit_job(job_id, settings)
     return None
 
 
-def _remove(desk: Desk, group: Group, fields: Fields, values: Mapping[str, Any]) -> object:
+def _remove(service: JobService, group: Group, fields: Fields, values: Mapping[str, Any]) -> object:
     del group, values
-    desk.remove_job(_job_id(fields))
+    service.remove_job(_job_id(fields))
     return None
 
 
-def _start(desk: Desk, group: Group, fields: Fields, values: Mapping[str, Any]) -> object:
+def _start(service: JobService, group: Group, fields: Fields, values: Mapping[str, Any]) -> object:
     del group, values
-    desk.start_job(_job_id(fields))
+    service.start_job(_job_id(fields))
     return None
 
 
-def _stop(desk: Desk, group: Group, fields: Fields, values: Mapping[str, Any]) -> object:
+def _stop(service: JobService, group: Group, fields: Fields, values: Mapping[str, Any]) -> object:
     del group, values
-    desk.pause_job(_job_id(fields))
+    service.pause_job(_job_id(fields))
     return None
 
 
-def _trigger(desk: Desk, group: Group, fields: Fields, values: Mapping[str, Any]) -> object:
+def _trigger(
+    service: JobService, group: Group, fields: Fields, values: Mapping[str, Any]
+) -> object:
     """The number of the run. `runKey` is ours: the same key is the same run, asked as often as may
     be."""
     del group
@@ -111,7 +113,7 @@ def _trigger(desk: Desk, group: Group, fields: Fields, values: Mapping[str, Any]
     has_own = values.get("executorParam") is not None
     parameters = fields.text("executorParam", chars_max=PARAMETERS_CHARS_MAX, default="")
     run_key = fields.text("runKey", chars_max=RUN_KEY_CHARS_MAX, default=secrets.token_hex(8))
-    return str(desk.run_job(_job_id(fields), run_key, parameters if has_own else None))
+    return str(service.run_job(_job_id(fields), run_key, parameters if has_own else None))
 
 
 ACTIONS: Final[Mapping[str, Action]] = {

@@ -1,4 +1,4 @@
-"""The desk for pages: the same rights and changes, with the queries that pages need.
+"""The job service for pages: the same rights and changes, with the queries that pages need.
 
 Place in the walk: between pages and the store. Whatever is shown of a job, a run or a group is
 allowed here first.
@@ -13,7 +13,7 @@ from pipelines.operations import service
 from pipelines.scheduler.job_settings import JobSettings
 from pipelines.scheduler.roles import Action, NotPermitted, may
 from pipelines.scheduler.run_life import RunState
-from pipelines.scheduler.service import Desk
+from pipelines.scheduler.service import JobService
 from pipelines.scheduler.store import flows, groups, job_lists, jobs, registry, results
 from pipelines.scheduler.store.groups import Group
 from pipelines.scheduler.store.job_lists import JobPage, JobQuery
@@ -30,7 +30,7 @@ class Executor:
     """When it said last that it is there; None: somebody has written its address by hand."""
 
 
-class LookingDesk(Desk):
+class PageService(JobService):
     """The database, as one person may look at it and change it."""
 
     def may(self, action: Action, group_id: int | None = None) -> bool:

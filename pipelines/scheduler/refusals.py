@@ -1,6 +1,6 @@
 """Refusals of requests about jobs, groups, users and runs, each a sentence, subject first.
 
-Place in the walk: the store and the desk raise them, commands print them, pages show them beside
+Place in the walk: the store and the service raise them, commands print them, pages show them beside
 the field that `key` names. A value that one setting cannot have stays a plain ConfigError, which
 says what it may be. Pure.
 """

@@ -39,7 +39,7 @@ from pipelines.scheduler.store.kills import begin_kill
 from pipelines.scheduler.workflows import workflow_of
 
 
-class Desk:
+class JobService:
     """The database, as one person may use it. What he may not raises NotPermitted.
 
     At a trial of the database whatever is asked for is only tried: it is refused as it would be

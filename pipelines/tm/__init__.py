@@ -33,14 +33,14 @@ __all__ = ["LAKE_VARIABLE", "LakeHandle", "Result", "connect"]
 LAKE_VARIABLE: Final = "TIDEMARK_LAKE"
 
 
-class _Desk:
+class _Connected:
     """The lake that module-level questions go to."""
 
     def __init__(self) -> None:
         self.handle: LakeHandle | None = None
 
 
-_desk: Final = _Desk()
+_connected: Final = _Connected()
 
 
 def connect(address: str | os.PathLike[str] | None = None) -> LakeHandle:
@@ -54,15 +54,15 @@ def connect(address: str | os.PathLike[str] | None = None) -> LakeHandle:
             f"no gold table in {lake.root}: start `tidemark pipeline run --lake "
             f"{lake.root}`, or `make demo` for a lake with a story in it"
         )
-    _desk.handle = handle_of(lake)
-    return _desk.handle
+    _connected.handle = handle_of(lake)
+    return _connected.handle
 
 
 def __getattr__(name: str) -> Any:
     """`tm.lag`, `tm.stalls` and the other questions, asked of the lake connected last."""
     if name not in QUESTIONS:
         raise AttributeError(f"tm has no {name}; it has {', '.join(('connect', *QUESTIONS))}")
-    return getattr(_desk.handle or connect(), name)
+    return getattr(_connected.handle or connect(), name)
 
 
 def __dir__() -> list[str]:

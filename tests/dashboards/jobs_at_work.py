@@ -18,7 +18,7 @@ from pipelines.scheduler.commands.context import acting
 from pipelines.scheduler.executor.serving import Settings
 from pipelines.scheduler.executor.serving import serve as serve_executor
 from pipelines.scheduler.roles import Actor
-from pipelines.scheduler.service import Desk
+from pipelines.scheduler.service import JobService
 from pipelines.scheduler.store import people
 from pipelines.scheduler.store.audit import Change
 
@@ -36,7 +36,7 @@ def write_jobs(folder: Path) -> Database:
     """Our own jobs, none of them started, and the three people."""
     database = Database.at(address_in(folder))
     change = Change("root", machine_ms())
-    desk = Desk(database, Actor("root", is_admin=True), machine_ms)
+    desk = JobService(database, Actor("root", is_admin=True), machine_ms)
     install(desk, is_started=False)
     other = desk.add_group("other")
     own = next(one.group_id for one in desk.groups() if one.app_name == APP)

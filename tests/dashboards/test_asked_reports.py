@@ -35,7 +35,7 @@ from pipelines.own_jobs.requests import asked_for
 from pipelines.reading.report_names import name_of
 from pipelines.scheduler.roles import Actor, NotPermitted
 from pipelines.scheduler.run_life import RunState
-from pipelines.scheduler.service import Desk as JobDesk
+from pipelines.scheduler.service import JobService
 from pipelines.scheduler.store import registry, results, sessions
 from pipelines.scheduler.store.audit import audit_of
 from pipelines.scheduler.store.jobs import JobChanged
@@ -56,7 +56,7 @@ class World:
     reported: Reported
     database: Database
     desk: PageContext
-    jobs: JobDesk
+    jobs: JobService
 
     def posted(self) -> int:
         """Notices that wait."""
@@ -95,7 +95,7 @@ def world(reported: Reported, jobs_there: Path, tmp_path: Path) -> Iterator[Worl
         shelf=ReportShelf(reported.shelf.lake),
         sending=Sending(tmp_path / "receivers.toml", "https://t.example"),
     )
-    yield World(reported, database, desk, JobDesk(database, ROOT, machine_ms))
+    yield World(reported, database, desk, JobService(database, ROOT, machine_ms))
     kept.close()
     database.close()
 

@@ -17,7 +17,7 @@ from dashboards.access.visitors import COOKIE
 from dashboards.actions.changes import NEW_NOW
 from dashboards.actions.job_previews import ACTIONS
 from pipelines.lake.lake import Lake
-from pipelines.scheduler.page_queries import LookingDesk
+from pipelines.scheduler.page_queries import PageService
 from pipelines.scheduler.roles import Actor
 from pipelines.scheduler.run_life import RunState
 from pipelines.scheduler.store import glue, jobs, people, results, tables
@@ -269,7 +269,7 @@ class TestWhatIsDone:
                 )
                 _, known = await ann.preview(action, job_id, values=values)
                 settings = jobs.job_of(database, job_id).settings
-                desk = LookingDesk(database, Actor("root", is_admin=True), lambda: told.NOW_MS)
+                desk = PageService(database, Actor("root", is_admin=True), lambda: told.NOW_MS)
                 changed = {"parameters": settings.parameters + "!"}
                 desk.edit_job(job_id, type(settings)(**_as_dict(settings) | changed))
                 before = any_house.rows()
@@ -281,7 +281,7 @@ class TestWhatIsDone:
     async def test_within_the_stores_transaction_too(self, house: House) -> None:
         job_id = house.jobs["daily"]
         job = jobs.job_of(house.database, job_id)
-        desk = LookingDesk(
+        desk = PageService(
             house.database, Actor("root", is_admin=True), lambda: told.NOW_MS, expects=job.version
         )
         jobs.pause_job(house.database, job_id, told.by())

@@ -14,7 +14,7 @@ from pipelines.database.database import Database
 from pipelines.database.operations import SHOWN_MAX, SILENT_US
 from pipelines.database.tables import Ended
 from pipelines.lake.lake import Lake
-from pipelines.scheduler.page_queries import LookingDesk
+from pipelines.scheduler.page_queries import PageService
 from pipelines.scheduler.roles import Actor, NotPermitted
 from tests.dashboards.test_sign_in import NOW_MS, asked, tried
 from tests.dashboards.test_sign_in import database as database_of_people
@@ -88,7 +88,7 @@ def texts(shown: object) -> Iterator[str]:
 
 
 def test_the_page_lists_them_with_their_last_words(database: Database) -> None:
-    desk = LookingDesk(database, Actor("ann"), lambda: NOW_MS)
+    desk = PageService(database, Actor("ann"), lambda: NOW_MS)
     assert "Nobody has begun" in " ".join(texts(operation_list.operations(desk)))
     some(database)
     shown = list(texts(operation_list.operations(desk)))
@@ -96,4 +96,4 @@ def test_the_page_lists_them_with_their_last_words(database: Database) -> None:
     assert any(one.startswith("SIGKILL: ") for one in shown)
     assert not any("\u202e" in one or "\x00" in one for one in shown)
     with pytest.raises(NotPermitted):
-        LookingDesk(database, None, lambda: NOW_MS).operations()
+        PageService(database, None, lambda: NOW_MS).operations()

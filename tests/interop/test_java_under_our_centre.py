@@ -23,7 +23,7 @@ from pipelines.scheduler.centre.run_requests import kill_run, log_of_run
 from pipelines.scheduler.job_settings import JobSettings
 from pipelines.scheduler.roles import Actor
 from pipelines.scheduler.run_life import RunState
-from pipelines.scheduler.service import Desk
+from pipelines.scheduler.service import JobService
 from pipelines.scheduler.store import groups, jobs, registry, results, tables
 from pipelines.scheduler.store.audit import Change
 from provision import jars
@@ -71,8 +71,8 @@ class Scheduler:
         self.desk.edit_job(job_id, replace(settings, glue_source=source))
 
     @property
-    def desk(self) -> Desk:
-        return Desk(self.database, Actor("ann", is_admin=True), machine_ms)
+    def desk(self) -> JobService:
+        return JobService(self.database, Actor("ann", is_admin=True), machine_ms)
 
     def run(self, job_id: int, parameters: str) -> int:
         key = str(next(self._keys))

@@ -24,7 +24,7 @@ from pipelines.reading.moment import last_complete
 from pipelines.reports.kept import Shelf
 from pipelines.scheduler.roles import Actor
 from pipelines.scheduler.run_life import ENDED, RunState
-from pipelines.scheduler.service import Desk
+from pipelines.scheduler.service import JobService
 from pipelines.scheduler.store import jobs, results
 from pipelines.scheduler.store.audit import Change
 from pipelines.scheduler.wire.messages import Code
@@ -45,7 +45,7 @@ class Place:
 
     lake: Path
     database: Database
-    desk: Desk
+    desk: JobService
     fire_ms: int
 
     def job_of(self, handler: str) -> jobs.Job:
@@ -97,7 +97,7 @@ async def at_work(told: Path, folder: Path) -> AsyncIterator[Place]:
     address = sqlite_address(folder)
     settings.write_text(f'lake = "{lake}"\nmaster = "local[1]"\ndatabase = "{address}"\n')
     database = Database.at(address)
-    desk = Desk(database, Actor("ann", is_admin=True), lambda: database_ms(database))
+    desk = JobService(database, Actor("ann", is_admin=True), lambda: database_ms(database))
     install(desk, is_started=False)
     fire_ms = micros(hour + timedelta(hours=1, minutes=5)) // 1000
     environment = {VARIABLE: str(settings), "TIDEMARK_HOME": str(folder / "home")}

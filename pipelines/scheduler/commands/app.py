@@ -15,7 +15,7 @@ from pipelines.base.command_options import DatabaseOption, JsonOption, echo_json
 from pipelines.scheduler.commands.context import (
     ConfigOption,
     moment,
-    opened_desk,
+    opened_service,
     settings_from_xxl,
 )
 from pipelines.scheduler.commands.jobs import jobs
@@ -80,8 +80,8 @@ def days(
     as_json: JsonOption = False,
 ) -> None:
     """How the runs of each UTC day stand, as a centre counted them last; the newest day first."""
-    with opened_desk(database) as desk:
-        found = desk.days(count)
+    with opened_service(database) as service:
+        found = service.days(count)
     if as_json:
         echo_json([asdict(one) for one in found])
         return
@@ -93,8 +93,8 @@ def days(
 @scheduler.command("executors")
 def executors(database: DatabaseOption = None, as_json: JsonOption = False) -> None:
     """Who registered, and those written by hand in their group; gone: silent for 90 s."""
-    with opened_desk(database) as desk:
-        found = desk.registered()
+    with opened_service(database) as service:
+        found = service.registered()
     if as_json:
         echo_json([asdict(one) for one in found])
         return

@@ -20,7 +20,7 @@ from pipelines.base.command_options import user_name
 if TYPE_CHECKING:
     from pipelines.database.database import Database
     from pipelines.scheduler.roles import Actor
-    from pipelines.scheduler.service import Desk
+    from pipelines.scheduler.service import JobService
     from pipelines.scheduler.xxl_settings import Keys
 
 ConfigOption = Annotated[
@@ -38,15 +38,15 @@ FILE_BYTES_MAX = 4 * 1024 * 1024
 
 
 @contextmanager
-def opened_desk(database: str | None, *, is_trial: bool = False) -> Iterator[Desk]:
-    """The desk at which the user of this process asks; at a trial all that he asks is undone."""
+def opened_service(database: str | None, *, is_trial: bool = False) -> Iterator[JobService]:
+    """The job service for the user of this process; a trial undoes all that is done."""
     from pipelines.database.clock import database_ms
     from pipelines.database.state import opened
-    from pipelines.scheduler.service import Desk
+    from pipelines.scheduler.service import JobService
 
     state = opened(database)
     try:
-        yield Desk(
+        yield JobService(
             state.trial() if is_trial else state,
             acting(state, user_name()),
             lambda: database_ms(state),

@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from pipelines.base.command_options import DatabaseOption, JsonOption, PreviewOption, echo_json
-from pipelines.scheduler.commands.context import JobArgument, moment, opened_desk, text_of
+from pipelines.scheduler.commands.context import JobArgument, moment, opened_service, text_of
 
 glue = typer.Typer(no_args_is_help=True, help="Sources that are sent to executors; versions.")
 
@@ -25,8 +25,8 @@ def list_versions(
     job_id: JobArgument, database: DatabaseOption = None, as_json: JsonOption = False
 ) -> None:
     """The versions that are kept, thirty at most; the newest, which the job has, first."""
-    with opened_desk(database) as desk:
-        found = desk.glue_of(job_id)
+    with opened_service(database) as service:
+        found = service.glue_of(job_id)
     if as_json:
         echo_json([asdict(version) for version in found])
         return
@@ -45,8 +45,8 @@ def show(
     """The source itself, as it is sent."""
     from pipelines.scheduler.refusals import no_such
 
-    with opened_desk(database) as desk:
-        found = [one for one in desk.glue_of(job_id) if version in {None, one.glue_id}]
+    with opened_service(database) as service:
+        found = [one for one in service.glue_of(job_id) if version in {None, one.glue_id}]
     if not found:
         raise no_such("version", version or "of a source", key="version", where=f"job {job_id}")
     if as_json:
@@ -72,15 +72,15 @@ def edit(
     from pipelines.scheduler.commands.output import answer_source
     from pipelines.scheduler.job_settings import BEAN
 
-    with opened_desk(database, is_trial=preview) as desk:
-        settings = desk.job(job_id).settings
+    with opened_service(database, is_trial=preview) as service:
+        settings = service.job(job_id).settings
         if (glue_type or settings.glue_type) == BEAN:
             raise ConfigError("type", BEAN, "--type of the source: the job runs a handler")
         changed = replace(
             settings, glue_type=glue_type or settings.glue_type, glue_source=text_of(file)
         )
-        done = desk.edit_job(job_id, changed, remark=remark)
-        answer_source(desk, done, settings, is_preview=preview, as_json=as_json)
+        done = service.edit_job(job_id, changed, remark=remark)
+        answer_source(service, done, settings, is_preview=preview, as_json=as_json)
 
 
 @glue.command("back")
@@ -95,7 +95,7 @@ def back(
     """Give it a source again that it had, as a new version."""
     from pipelines.scheduler.commands.output import answer_source
 
-    with opened_desk(database, is_trial=preview) as desk:
-        settings = desk.job(job_id).settings
-        done = desk.roll_back(job_id, version, remark=remark)
-        answer_source(desk, done, settings, is_preview=preview, as_json=as_json)
+    with opened_service(database, is_trial=preview) as service:
+        settings = service.job(job_id).settings
+        done = service.roll_back(job_id, version, remark=remark)
+        answer_source(service, done, settings, is_preview=preview, as_json=as_json)

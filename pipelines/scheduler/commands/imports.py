@@ -15,7 +15,7 @@ import typer
 
 from engine.foundation.errors import ConfigError
 from pipelines.base.command_options import DatabaseOption, JsonOption, echo_json
-from pipelines.scheduler.commands.context import opened_desk
+from pipelines.scheduler.commands.context import opened_service
 
 if TYPE_CHECKING:
     from pipelines.scheduler.importing.mysql_dump import Row
@@ -56,11 +56,11 @@ def import_jobs(
     from pipelines.scheduler.schedules import zone_of
 
     there = zone_of(zone)
-    with _read(source, password, history) as (tables, past), opened_desk(database) as desk:
+    with _read(source, password, history) as (tables, past), opened_service(database) as service:
         plan = taking(tables, there)
-        done = desk.take_over(plan, name, is_preview=not apply, is_started=start and apply)
+        done = service.take_over(plan, name, is_preview=not apply, is_started=start and apply)
         runs = (run for row in past if (run := taken_run(row, there)) is not None)
-        count = desk.take_history(runs, name) if apply else 0
+        count = service.take_history(runs, name) if apply else 0
     if as_json:
         echo_json(asdict(done) | {"runs": count, "is_done": apply})
         return

@@ -12,7 +12,12 @@ import typer
 
 from engine.foundation.errors import ConfigError
 from pipelines.base.command_options import DatabaseOption, JsonOption, PreviewOption, echo_json
-from pipelines.scheduler.commands.context import JobArgument, SettingsArgument, moment, opened_desk
+from pipelines.scheduler.commands.context import (
+    JobArgument,
+    SettingsArgument,
+    moment,
+    opened_service,
+)
 from pipelines.scheduler.commands.glue import glue
 from pipelines.scheduler.commands.imports import imports
 from pipelines.scheduler.commands.preview import asked
@@ -33,8 +38,8 @@ def list_jobs(
     as_json: JsonOption = False,
 ) -> None:
     """The jobs, by number; a thousand at a time."""
-    with opened_desk(database) as desk:
-        found = desk.jobs_after(after)
+    with opened_service(database) as service:
+        found = service.jobs_after(after)
     if as_json:
         echo_json([asdict(job) for job in found])
         return
@@ -50,8 +55,8 @@ def list_jobs(
 @jobs.command("show")
 def show(job_id: JobArgument, database: DatabaseOption = None, as_json: JsonOption = False) -> None:
     """All that is known of a job."""
-    with opened_desk(database) as desk:
-        job = desk.job(job_id)
+    with opened_service(database) as service:
+        job = service.job(job_id)
     if as_json:
         echo_json(asdict(job))
         return
@@ -77,9 +82,9 @@ def add(
     from pipelines.scheduler.setting_names import settings_from
 
     with asked(database, is_preview=preview) as at:
-        default = {"title": "", "author": at.desk.change.author}
+        default = {"title": "", "author": at.service.change.author}
         chosen = JobSettings(**default | settings_from(settings or []))
-        at.answer_new(at.desk.add_job(group, chosen), as_json=as_json)
+        at.answer_new(at.service.add_job(group, chosen), as_json=as_json)
 
 
 @jobs.command("edit")
@@ -95,10 +100,10 @@ def edit(
     from pipelines.scheduler.commands.output import answer
     from pipelines.scheduler.setting_names import settings_from
 
-    with opened_desk(database, is_trial=preview) as desk:
-        changed = replace(desk.job(job_id).settings, **settings_from(settings or []))
-        done = desk.edit_job(job_id, changed, app_name=group)
-        answer(done, now_ms=desk.now_ms, is_preview=preview, as_json=as_json)
+    with opened_service(database, is_trial=preview) as service:
+        changed = replace(service.job(job_id).settings, **settings_from(settings or []))
+        done = service.edit_job(job_id, changed, app_name=group)
+        answer(done, now_ms=service.now_ms, is_preview=preview, as_json=as_json)
 
 
 @jobs.command("copy")
@@ -114,10 +119,10 @@ def copy(
     from pipelines.scheduler.setting_names import settings_from
 
     with asked(database, is_preview=preview) as at:
-        same = at.desk.job(job_id).settings
-        changed = {"title": f"copy of {same.title}"[:255], "author": at.desk.change.author}
+        same = at.service.job(job_id).settings
+        changed = {"title": f"copy of {same.title}"[:255], "author": at.service.change.author}
         made = replace(same, **changed | settings_from(settings or []))
-        at.answer_new(at.desk.copy_job(job_id, made, app_name=group), as_json=as_json)
+        at.answer_new(at.service.copy_job(job_id, made, app_name=group), as_json=as_json)
 
 
 @jobs.command("start")
@@ -130,10 +135,10 @@ def start(
     """Have its schedule hold; says when it runs next."""
     from pipelines.scheduler.commands.output import answer
 
-    with opened_desk(database, is_trial=preview) as desk:
-        done = desk.start_job(job_id)
+    with opened_service(database, is_trial=preview) as service:
+        done = service.start_job(job_id)
         plain = moment(done.job.next_ms if done.job else None)
-        answer(done, now_ms=desk.now_ms, is_preview=preview, as_json=as_json, plain=plain)
+        answer(done, now_ms=service.now_ms, is_preview=preview, as_json=as_json, plain=plain)
 
 
 @jobs.command("pause")
@@ -146,9 +151,9 @@ def pause(
     """Have it run no more, but by hand."""
     from pipelines.scheduler.commands.output import answer
 
-    with opened_desk(database, is_trial=preview) as desk:
-        done = desk.pause_job(job_id)
-        answer(done, now_ms=desk.now_ms, is_preview=preview, as_json=as_json)
+    with opened_service(database, is_trial=preview) as service:
+        done = service.pause_job(job_id)
+        answer(done, now_ms=service.now_ms, is_preview=preview, as_json=as_json)
 
 
 @jobs.command("remove")
@@ -161,10 +166,10 @@ def remove(
     """Remove it. Its runs stay until they are forgotten."""
     from pipelines.scheduler.commands.output import answer
 
-    with opened_desk(database, is_trial=preview) as desk:
-        done = desk.remove_job(job_id)
+    with opened_service(database, is_trial=preview) as service:
+        done = service.remove_job(job_id)
         plain = f"job {job_id} is removed"
-        answer(done, now_ms=desk.now_ms, is_preview=preview, as_json=as_json, plain=plain)
+        answer(done, now_ms=service.now_ms, is_preview=preview, as_json=as_json, plain=plain)
 
 
 @jobs.command("run")
@@ -180,9 +185,9 @@ def run_once(
 
     from pipelines.scheduler.commands.output import answer_run
 
-    with opened_desk(database, is_trial=preview) as desk:
-        job = desk.job(job_id)
-        log_id = desk.run_job(job_id, secrets.token_hex(8), parameters)
+    with opened_service(database, is_trial=preview) as service:
+        job = service.job(job_id)
+        log_id = service.run_job(job_id, secrets.token_hex(8), parameters)
         answer_run(job, None if preview else log_id, parameters, as_json=as_json)
 
 
@@ -204,9 +209,9 @@ def history(
 
     if state is not None and state.upper() not in set(RunState):
         raise ConfigError("--state", state, f"one of {', '.join(RunState)}")
-    with opened_desk(database) as desk:
+    with opened_service(database) as service:
         wanted = None if state is None else RunState(state.upper())
-        found = desk.runs_of(job_id, before=before, state=wanted)
+        found = service.runs_of(job_id, before=before, state=wanted)
     if as_json:
         echo_json([asdict(run) for run in found])
         return
@@ -224,8 +229,8 @@ def next_times(
     as_json: JsonOption = False,
 ) -> None:
     """When its schedule would have it run."""
-    with opened_desk(database) as desk:
-        job, now_ms = desk.job(job_id), desk.now_ms
+    with opened_service(database) as service:
+        job, now_ms = service.job(job_id), service.now_ms
     schedule = job.settings.schedule
     times = schedule.upcoming_ms(job.next_ms or schedule.next_ms(now_ms), count=count)
     if as_json:

@@ -14,7 +14,7 @@ import typer
 from pipelines.base.command_options import echo_json
 from pipelines.scheduler.changes import brief, changes, in_zone, source_diff
 from pipelines.scheduler.job_settings import JobSettings
-from pipelines.scheduler.service import Desk
+from pipelines.scheduler.service import JobService
 from pipelines.scheduler.store.jobs import Changed, Job
 
 NEXT_TIMES: Final = 5
@@ -68,13 +68,13 @@ def answer(
 
 
 def answer_source(
-    desk: Desk, done: Changed, before: JobSettings, *, is_preview: bool, as_json: bool
+    service: JobService, done: Changed, before: JobSettings, *, is_preview: bool, as_json: bool
 ) -> None:
     """Say what a change of a source was, or would be: with the lines that go and come."""
     after = done.job.settings.glue_source if done.job else ""
     answer(
         done,
-        now_ms=desk.now_ms,
+        now_ms=service.now_ms,
         is_preview=is_preview,
         as_json=as_json,
         source_lines=source_diff(before.glue_source, after),

@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 from pipelines.base.command_options import DatabaseOption, JsonOption, PreviewOption, echo_json
-from pipelines.scheduler.commands.context import moment, opened_desk, text_of
+from pipelines.scheduler.commands.context import moment, opened_service, text_of
 from pipelines.scheduler.commands.preview import asked
 
 groups = typer.Typer(no_args_is_help=True, help="Groups of executors: add, edit, token, ...")
@@ -37,8 +37,8 @@ PasswordFileOption = Annotated[
 @groups.command("list")
 def list_groups(database: DatabaseOption = None, as_json: JsonOption = False) -> None:
     """Groups: their number, application, where their executors are, and whose token they show."""
-    with opened_desk(database) as desk:
-        found = desk.groups()
+    with opened_service(database) as service:
+        found = service.groups()
     if as_json:
         echo_json([asdict(group) for group in found])
         return
@@ -60,7 +60,7 @@ def add_group(
 ) -> None:
     """Make a group. Says its number."""
     with asked(database, is_preview=preview) as at:
-        group_id = at.desk.add_group(app_name, title=title, addresses=address)
+        group_id = at.service.add_group(app_name, title=title, addresses=address)
         at.answer({"group_id": group_id, "app_name": app_name}, str(group_id), as_json=as_json)
 
 
@@ -82,9 +82,9 @@ def edit_group(
     if address and registered:
         raise ConfigError("address", address[0], "not together with --registered")
     with asked(database, is_preview=preview) as at:
-        before = next((one for one in at.desk.groups() if one.app_name == app_name), None)
+        before = next((one for one in at.service.groups() if one.app_name == app_name), None)
         kept = None if before is None or registered else before.manual_addresses
-        at.desk.edit_group(app_name, title=title, addresses=address or kept)
+        at.service.edit_group(app_name, title=title, addresses=address or kept)
         at.answer({"app_name": app_name, "is_done": True}, "", as_json=as_json)
 
 
@@ -98,7 +98,7 @@ def copy_group(
 ) -> None:
     """Make a group like another, without jobs and token. Says its number."""
     with asked(database, is_preview=preview) as at:
-        group_id = at.desk.copy_group(app_name, to)
+        group_id = at.service.copy_group(app_name, to)
         at.answer({"group_id": group_id, "app_name": to}, str(group_id), as_json=as_json)
 
 
@@ -111,7 +111,7 @@ def remove_group(
 ) -> None:
     """Remove a group that has no jobs."""
     with asked(database, is_preview=preview) as at:
-        at.desk.remove_group(app_name)
+        at.service.remove_group(app_name)
         at.answer({"app_name": app_name, "is_done": True}, "", as_json=as_json)
 
 
@@ -132,7 +132,7 @@ def token(
     """
     made = None if common else _first_line(file) if file else secrets.token_urlsafe(32)
     with asked(database, is_preview=preview) as at:
-        at.desk.set_token(app_name, made)
+        at.service.set_token(app_name, made)
         said = made if file is None else None
         outcome = {"app_name": app_name, "token": said, "is_done": True}
         at.answer(outcome, said or "", as_json=as_json)
@@ -141,9 +141,9 @@ def token(
 @users.command("list")
 def list_users(database: DatabaseOption = None, as_json: JsonOption = False) -> None:
     """Users and their rights."""
-    with opened_desk(database) as desk:
-        found = desk.users()
-        names = {group.group_id: group.app_name for group in desk.groups()}
+    with opened_service(database) as service:
+        found = service.users()
+        names = {group.group_id: group.app_name for group in service.groups()}
     if as_json:
         echo_json([asdict(user) for user in found])
         return
@@ -166,7 +166,7 @@ def add_user(
     whoever makes him becomes an administrator.
     """
     with asked(database, is_preview=preview) as at:
-        at.desk.add_user(name, is_admin=admin, apps=group or [])
+        at.service.add_user(name, is_admin=admin, apps=group or [])
         at.answer({"name": name, "is_done": True}, "", as_json=as_json)
 
 
@@ -182,7 +182,7 @@ def edit_user(
 ) -> None:
     """Change the rights of a user: the groups that are named are all that he has then."""
     with asked(database, is_preview=preview) as at:
-        at.desk.edit_user(name, is_admin=admin, apps=[] if no_group else group or None)
+        at.service.edit_user(name, is_admin=admin, apps=[] if no_group else group or None)
         at.answer({"name": name, "is_done": True}, "", as_json=as_json)
 
 
@@ -196,7 +196,7 @@ def copy_user(
 ) -> None:
     """Make a user with the rights of another, and no password yet."""
     with asked(database, is_preview=preview) as at:
-        at.desk.copy_user(name, to)
+        at.service.copy_user(name, to)
         at.answer({"name": to, "is_done": True}, "", as_json=as_json)
 
 
@@ -212,7 +212,7 @@ def password(
     """Give a user another password."""
     given = None if none else _password(password_file)
     with asked(database, is_preview=preview) as at:
-        at.desk.set_password(name, given)
+        at.service.set_password(name, given)
         at.answer({"name": name, "is_done": True}, "", as_json=as_json)
 
 
@@ -225,7 +225,7 @@ def remove_user(
 ) -> None:
     """Remove a user; never the last administrator."""
     with asked(database, is_preview=preview) as at:
-        at.desk.remove_user(name)
+        at.service.remove_user(name)
         at.answer({"name": name, "is_done": True}, "", as_json=as_json)
 
 
@@ -238,8 +238,8 @@ def show_audit(
     as_json: JsonOption = False,
 ) -> None:
     """Who changed what, the newest first; a thousand at most."""
-    with opened_desk(database) as desk:
-        found = desk.audit_of(subject, before=before)
+    with opened_service(database) as service:
+        found = service.audit_of(subject, before=before)
     if as_json:
         echo_json([asdict(one) for one in found])
         return

@@ -2,7 +2,7 @@
 
 The audit entries of a rehearsal are its preview.
 
-Place in the walk: commands that make jobs, groups and users → here → the desk. A rehearsal carries
+Place in the walk: commands that make jobs, groups and users → here → the service. A preview carries
 out the whole command in one transaction that is undone at its end, so it is refused as the command
 would be refused, and what the audit has by then is its preview.
 
@@ -32,16 +32,16 @@ from pipelines.scheduler.commands.output import (
     change_as_json,
     shown,
 )
-from pipelines.scheduler.service import Desk
+from pipelines.scheduler.service import JobService
 from pipelines.scheduler.store.audit import Noted, changes_in, last_noted, noted_since
 from pipelines.scheduler.store.jobs import Changed
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """The desk of a command, and the way to its answer."""
+    """The job service of a command, and how it answers."""
 
-    desk: Desk
+    service: JobService
     is_preview: bool
     _database: Database
     _since: int
@@ -54,7 +54,7 @@ class Asked:
             elif plain:
                 typer.echo(plain)
             else:
-                author = self.desk.change.author  # Others may change something at the same time.
+                author = self.service.change.author  # Others may change something at the same time.
                 _print_noted(one for one in self.noted() if one.author == author)
             return
         noted = self.noted()
@@ -66,7 +66,7 @@ class Asked:
 
     def answer_new(self, job_id: int, *, as_json: bool) -> None:
         """The same of a job that is made: with its settings, and the times that it would have."""
-        job = self.desk.job(job_id)
+        job = self.service.job(job_id)
         if not self.is_preview:
             answer_new(job, as_json=as_json)
             return
@@ -79,7 +79,7 @@ class Asked:
             for name, pair in changes_in(one).items()
         }
         done = Changed(job_id, "add", made, (), job)
-        now_ms = self.desk.now_ms
+        now_ms = self.service.now_ms
         if as_json:  # The number is not known before the job is there.
             change = change_as_json(done, is_done=False, now_ms=now_ms)
             unnumbered = {"job_id": None, "job": change["job"] | {"job_id": None}}
@@ -96,7 +96,7 @@ class Asked:
 
 @contextmanager
 def asked(database: str | None, *, is_preview: bool) -> Iterator[Asked]:
-    """The desk at which the user of this process asks; at a preview all that is done is undone."""
+    """The job service for the user of this process; a preview undoes all that is done."""
     state = opened(database)
     try:
         if is_preview:
@@ -109,8 +109,8 @@ def asked(database: str | None, *, is_preview: bool) -> Iterator[Asked]:
 
 
 def _asked(database: Database, *, is_preview: bool) -> Asked:
-    desk = Desk(database, acting(database, user_name()), lambda: database_ms(database))
-    return Asked(desk, is_preview, database, last_noted(database))
+    service = JobService(database, acting(database, user_name()), lambda: database_ms(database))
+    return Asked(service, is_preview, database, last_noted(database))
 
 
 def _print_noted(noted: Iterable[Noted]) -> None:

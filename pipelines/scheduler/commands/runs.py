@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from pipelines.base.command_options import DatabaseOption, JsonOption, PreviewOption, echo_json
-from pipelines.scheduler.commands.context import opened_desk
+from pipelines.scheduler.commands.context import opened_service
 
 if TYPE_CHECKING:
     from pipelines.scheduler.centre.run_requests import Killed
@@ -42,8 +42,8 @@ def kill(
     the job that it has. A killed run is not tried again."""
     from pipelines.scheduler.commands.output import NOTHING_DONE
 
-    with opened_desk(database, is_trial=preview) as desk:
-        killed = desk.kill_run(log_id, token=token)
+    with opened_service(database, is_trial=preview) as service:
+        killed = service.kill_run(log_id, token=token)
     if as_json:
         echo_json({**asdict(killed), "is_done": not preview})
     elif preview:
@@ -73,9 +73,9 @@ def log(
     """The log of a run, from its executor. With --json one object a page."""
     from pipelines.scheduler.centre.run_requests import NO_LOG
 
-    with opened_desk(database) as desk:
+    with opened_service(database) as service:
         while True:
-            page = desk.log_of_run(log_id, from_line=from_line, token=token)
+            page = service.log_of_run(log_id, from_line=from_line, token=token)
             is_new = page.to_line >= from_line
             if as_json and (is_new or page.is_end or not follow):
                 echo_json(asdict(page))

@@ -13,7 +13,12 @@ from typing import Annotated
 import typer
 
 from pipelines.base.command_options import DatabaseOption, JsonOption, PreviewOption, echo_json
-from pipelines.scheduler.commands.context import JobArgument, SettingsArgument, opened_desk, text_of
+from pipelines.scheduler.commands.context import (
+    JobArgument,
+    SettingsArgument,
+    opened_service,
+    text_of,
+)
 from pipelines.scheduler.commands.preview import asked
 
 workflow = typer.Typer(no_args_is_help=True, help="Jobs as steps: add, edit, steps, stop, ...")
@@ -55,10 +60,10 @@ def add(
 
     source = text_of(file)
     with asked(database, is_preview=preview) as at:
-        author = at.desk.change.author
+        author = at.service.change.author
         chosen = {"title": file.stem, "author": author} | settings_from(settings or [])
         made = JobSettings(**chosen | {"glue_type": WORKFLOW, "glue_source": source})
-        at.answer_new(at.desk.add_job(group, made), as_json=as_json)
+        at.answer_new(at.service.add_job(group, made), as_json=as_json)
 
 
 @workflow.command("edit")
@@ -74,13 +79,13 @@ def edit(
     from pipelines.scheduler.commands.output import answer_source
     from pipelines.scheduler.workflows import WORKFLOW
 
-    with opened_desk(database, is_trial=preview) as desk:
-        job = desk.job(job_id)
+    with opened_service(database, is_trial=preview) as service:
+        job = service.job(job_id)
         changed = replace(
             job.settings, glue_type=WORKFLOW, glue_source=text_of(file), handler="", timeout_s=0
         )
-        done = desk.edit_job(job_id, changed, remark=remark)
-        answer_source(desk, done, job.settings, is_preview=preview, as_json=as_json)
+        done = service.edit_job(job_id, changed, remark=remark)
+        answer_source(service, done, job.settings, is_preview=preview, as_json=as_json)
 
 
 @workflow.command("steps")
@@ -88,8 +93,8 @@ def steps(
     log_id: RunArgument, database: DatabaseOption = None, as_json: JsonOption = False
 ) -> None:
     """Where the steps of a run stand, and by which runs."""
-    with opened_desk(database) as desk:
-        found = desk.steps_of(log_id)
+    with opened_service(database) as service:
+        found = service.steps_of(log_id)
     if as_json:
         echo_json([asdict(step) for step in found])
         return
@@ -106,8 +111,8 @@ def stop(
     as_json: JsonOption = False,
 ) -> None:
     """Begin no further step of a run; what executors have goes on."""
-    with opened_desk(database, is_trial=preview) as desk:
-        is_stopped = desk.stop_run(log_id)
+    with opened_service(database, is_trial=preview) as service:
+        is_stopped = service.stop_run(log_id)
     if as_json:
         echo_json({"log_id": log_id, "is_done": is_stopped and not preview})
     elif preview:

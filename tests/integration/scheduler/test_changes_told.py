@@ -20,7 +20,7 @@ from pipelines.scheduler.importing.xxl_job import taken_run, taking
 from pipelines.scheduler.roles import Actor
 from pipelines.scheduler.run_life import RunState
 from pipelines.scheduler.schedules import zone_of
-from pipelines.scheduler.service import Desk
+from pipelines.scheduler.service import JobService
 from pipelines.scheduler.store import passes, registry, results, upkeep
 from pipelines.scheduler.store.tables import metadata
 from tests.integration.alerting.stores import sqlite_address
@@ -179,7 +179,7 @@ def a_shop(address: str) -> None:
     """An active job with a run that waits, a paused one with two sources, a workflow under way."""
     database = Database.at(address)
     try:
-        desk = Desk(database, Actor("root", is_admin=True), lambda: NOW_MS)
+        desk = JobService(database, Actor("root", is_admin=True), lambda: NOW_MS)
         desk.add_group("other")
         active = started(database, a_group(database))
         assert active == 1
@@ -343,10 +343,10 @@ def test_every_command_that_changes_something_has_a_preview() -> None:
 
 
 def test_a_rehearsal_is_undone_also_by_other_eyes_and_when_it_fails(database: Database) -> None:
-    desk = Desk(database, Actor("root", is_admin=True), lambda: NOW_MS)
+    desk = JobService(database, Actor("root", is_admin=True), lambda: NOW_MS)
     there = len(desk.groups())
     with database.rehearsal() as rehearsed:
-        tried = Desk(rehearsed, Actor("root", is_admin=True), lambda: NOW_MS)
+        tried = JobService(rehearsed, Actor("root", is_admin=True), lambda: NOW_MS)
         job_id = tried.add_job("rehearsed", settings())
         assert tried.start_job(job_id).job is not None
         with pytest.raises(ConfigError, match="exists already"):
@@ -355,15 +355,15 @@ def test_a_rehearsal_is_undone_also_by_other_eyes_and_when_it_fails(database: Da
         assert rehearsed.is_trial
     assert len(desk.groups()) == there
     with pytest.raises(ConfigError, match="99999"), database.rehearsal() as rehearsed:
-        fail_after_a_step(Desk(rehearsed, Actor("root", is_admin=True), lambda: NOW_MS))
+        fail_after_a_step(JobService(rehearsed, Actor("root", is_admin=True), lambda: NOW_MS))
     assert len(desk.groups()) == there
 
 
 def test_a_step_that_is_refused_leaves_a_rehearsal_as_it_was(database: Database) -> None:
-    desk = Desk(database, Actor("root", is_admin=True), lambda: NOW_MS)
+    desk = JobService(database, Actor("root", is_admin=True), lambda: NOW_MS)
     job_id = desk.add_job("steps", settings())
     with database.rehearsal() as rehearsed:
-        tried = Desk(rehearsed, Actor("root", is_admin=True), lambda: NOW_MS)
+        tried = JobService(rehearsed, Actor("root", is_admin=True), lambda: NOW_MS)
         tried.add_user("ann", apps=["steps"])
         with pytest.raises(ConfigError):
             forget_everybody_and_fail(rehearsed)
@@ -377,7 +377,7 @@ def forget_everybody_and_fail(database: Database) -> None:
         raise ConfigError("user", "ann", "another")
 
 
-def fail_after_a_step(desk: Desk) -> None:
+def fail_after_a_step(desk: JobService) -> None:
     desk.add_group("rehearsed")
     desk.job(99_999)
 
@@ -403,12 +403,12 @@ def test_the_audit_goes_back_from_an_entry(tmp_path: Path) -> None:
     assert plain.startswith(f"{whole[0]}  ")
 
 
-def details(desk: Desk, subject: str) -> list[dict[str, Any]]:
+def details(desk: JobService, subject: str) -> list[dict[str, Any]]:
     return [json.loads(one.detail) for one in desk.audit_of(subject)]
 
 
 def test_the_audit_has_the_old_and_the_new_of_each_value_and_the_group(database: Database) -> None:
-    desk = Desk(database, Actor("root", is_admin=True), lambda: NOW_MS)
+    desk = JobService(database, Actor("root", is_admin=True), lambda: NOW_MS)
     desk.add_group("other2")
     job_id = desk.add_job("hers", settings(retries=2, parameters="p"))
     desk.edit_job(job_id, settings(), app_name="other2")
@@ -441,7 +441,7 @@ def test_the_audit_has_the_old_and_the_new_of_each_value_and_the_group(database:
 
 
 def test_runs_that_are_taken_over_are_noted_with_their_numbers(database: Database) -> None:
-    desk = Desk(database, Actor("root", is_admin=True), lambda: NOW_MS)
+    desk = JobService(database, Actor("root", is_admin=True), lambda: NOW_MS)
     tables = {"xxl_job_group": [their_group()], "xxl_job_info": [their_job()]}
     desk.take_over(taking(tables, zone_of("UTC")), "theirs", is_preview=False)
     row = {

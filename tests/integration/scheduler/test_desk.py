@@ -13,7 +13,7 @@ from pipelines.database.database import Database
 from pipelines.scheduler.importing.xxl_job import Taking
 from pipelines.scheduler.passwords import NO_PASSWORD, is_password
 from pipelines.scheduler.roles import Action, Actor, NotPermitted
-from pipelines.scheduler.service import Desk
+from pipelines.scheduler.service import JobService
 from pipelines.scheduler.store import groups, people, registry, sessions
 from tests.integration.scheduler.stores import NOW_MS, by, settings
 
@@ -23,11 +23,11 @@ TOKEN = "sixteen-or-more-characters"
 ADMIN = Actor("root", is_admin=True)
 
 
-def a_desk(database: Database, actor: Actor | None = ADMIN) -> Desk:
-    return Desk(database, actor, lambda: NOW_MS)
+def a_desk(database: Database, actor: Actor | None = ADMIN) -> JobService:
+    return JobService(database, actor, lambda: NOW_MS)
 
 
-def shop(database: Database) -> tuple[Desk, Desk, int, int]:
+def shop(database: Database) -> tuple[JobService, JobService, int, int]:
     """An administrator and Ann, who has the jobs of one group; a job of hers, one of another."""
     root = a_desk(database)
     hers = root.add_job("hers", settings(title="hers"))
@@ -37,7 +37,7 @@ def shop(database: Database) -> tuple[Desk, Desk, int, int]:
     return root, ann, hers, other
 
 
-ASKED: dict[str, Callable[[Desk, int], Any]] = {
+ASKED: dict[str, Callable[[JobService, int], Any]] = {
     "demand_job": lambda desk, job: desk.job(job),
     "demand_app": lambda desk, job: desk.demand_app(Action.CHANGE_JOBS, "other"),
     "demand_named": lambda desk, job: desk.demand_named(settings(children=(job,)), ()),
@@ -77,7 +77,9 @@ LISTS = {"jobs_after", "groups", "registered"}
 
 
 def test_nobody_gets_at_what_is_not_his(database: Database) -> None:
-    public = {name for name, _ in inspect.getmembers(Desk, inspect.isfunction) if name[0] != "_"}
+    public = {
+        name for name, _ in inspect.getmembers(JobService, inspect.isfunction) if name[0] != "_"
+    }
     assert public == set(ASKED) | LISTS, "each thing that can be asked for is asked for here"
     _, ann, hers, other = shop(database)
     before = people.users(database), groups.groups(database)
@@ -94,7 +96,9 @@ def test_nobody_gets_at_what_is_not_his(database: Database) -> None:
         registry.beat(database, app, "http://10.0.0.1:9999/", now_ms=NOW_MS)
     theirs = next(one.group_id for one in groups.groups(database) if one.app_name == "other")
     groups.edit_group(database, theirs, by(), title="x", manual_addresses=["http://10.0.0.2:9999/"])
-    later = Desk(database, people.actor_of(database, "ann"), lambda: NOW_MS + registry.GONE_MS)
+    later = JobService(
+        database, people.actor_of(database, "ann"), lambda: NOW_MS + registry.GONE_MS
+    )
     assert [(one.app_name, one.is_gone) for one in ann.registered()] == [("hers", False)]
     assert [(one.app_name, one.is_gone) for one in later.registered()] == [("hers", True)]
     assert a_desk(database, None).registered() == []

@@ -16,7 +16,7 @@ from pipelines.own_jobs.installing import APP, install
 from pipelines.own_jobs.settings import Settings, read_settings
 from pipelines.scheduler.commands.context import acting
 from pipelines.scheduler.executor.handlers import handlers_in
-from pipelines.scheduler.service import Desk
+from pipelines.scheduler.service import JobService
 from pipelines.scheduler.store.jobs import edit_job, job_of
 
 FIRE = datetime(2026, 3, 2, 0, 20, tzinfo=UTC)
@@ -121,7 +121,7 @@ def test_settings_say_what_is_wrong_with_them(tmp_path: Path) -> None:
 def test_jobs_are_installed_once_and_what_somebody_has_changed_stays(tmp_path: Path) -> None:
     state = Database.in_folder(tmp_path)
     try:
-        desk = Desk(state, acting(state, "ann"), lambda: 1)
+        desk = JobService(state, acting(state, "ann"), lambda: 1)
         made = install(desk, zone="Europe/Berlin", send=["team"])
         assert len(made) == 8
         assert all(one.is_new for one in made)
