@@ -54,8 +54,10 @@ def scheduled(draft: MessageDraft, level: int) -> MessageDraft:
 
 def real_place(message: MessageExt) -> tuple[str, int] | None:
     """Topic and queue id under which a scheduled message is to appear; None when it names none."""
-    told = message.properties.get
-    return legal_place(told(PROPERTY_REAL_TOPIC, ""), told(PROPERTY_REAL_QUEUE_ID, ""))
+    property_of = message.properties.get
+    return legal_place(
+        property_of(PROPERTY_REAL_TOPIC, ""), property_of(PROPERTY_REAL_QUEUE_ID, "")
+    )
 
 
 def legal_place(topic: str, queue_id_word: str | bytes) -> tuple[str, int] | None:
@@ -75,8 +77,8 @@ def dead_letter_of(record: memoryview) -> tuple[MessageDraft, dict[str, str]] | 
         draft = draft_of(record)
     except CorruptRecord:
         return None
-    told = draft.properties
-    text = told if isinstance(told, str) else told.decode("utf-8", "replace")
+    given = draft.properties
+    text = given if isinstance(given, str) else given.decode("utf-8", "replace")
     properties = decode_properties(text.replace("\0", ""))
     real_topic = properties.get(PROPERTY_REAL_TOPIC, "")
     properties.pop(PROPERTY_DELAY, None)

@@ -62,8 +62,8 @@ class ConfigHandlers:
     async def change(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """UPDATE_NAMESRV_CONFIG (318): a .properties text of the keys to change."""
         try:
-            told = parse(text_of(bytes(request.body)))
-            await self._change({one.key: one.value.strip() for one in told})
+            settings = parse(text_of(bytes(request.body)))
+            await self._change({one.key: one.value.strip() for one in settings})
         except NotChangeable as error:
             raise RequestRefused(
                 ResponseCode.NO_PERMISSION, f"Can not update config: {error}"

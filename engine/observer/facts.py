@@ -59,9 +59,9 @@ from engine.protocol.names import PERM_READ
 from engine.protocol.reported_subscriptions import meant
 from engine.telemetry.members.answers import is_orderly, stack_of, taken_whole, window_of
 from engine.telemetry.members.client_clocks import ClientClocks
+from engine.telemetry.members.emitted_stats import EmittedStats, stats_of
+from engine.telemetry.members.emitted_windows import EmittedWindows
 from engine.telemetry.members.listener_stacks import consume_threads
-from engine.telemetry.members.told_stats import ToldStats, stats_of
-from engine.telemetry.members.told_windows import ToldWindows
 
 QUEUES_WATCHED_MAX: Final = 100_000
 """Of one broker; nothing is reported of those beyond."""
@@ -149,7 +149,7 @@ class Facts:
         """As the broker listed them last."""
         self.is_full = False
         """Are there more queues than are watched?"""
-        self._windows, self._clocks = ToldWindows(SNAPSHOT_EACH_MS), ClientClocks()
+        self._windows, self._clocks = EmittedWindows(SNAPSHOT_EACH_MS), ClientClocks()
         self._unplaced: dict[Key, ClientWindow] = {}
         """What members hold of queues whose first mark of the group is not emitted yet."""
         self._stacks_asked_ms: dict[Member, int] = {}
@@ -158,7 +158,7 @@ class Facts:
         self._popped = PopMarks()
         self._silent = SilentMembers(SNAPSHOT_EACH_MS)
         self._left = LeftTopics()
-        self._stats = ToldStats(rest_ms=2 * period_ms, interval_ms=SNAPSHOT_EACH_MS)
+        self._stats = EmittedStats(rest_ms=2 * period_ms, interval_ms=SNAPSHOT_EACH_MS)
 
     def of(
         self, look: Look, *, snapshot_from_ms: int | None, losses: int = 0

@@ -71,20 +71,20 @@ class Progress:
         """Write the group's `ConsumeStats` over these topics into `pieces`, in steps of so many
         queues; each queue is reported as it is when it has its turn.
         """
-        rate, some, told = 0.0, dict[MessageQueue, OffsetWrapper](), list[bytes]()
+        rate, some, parts = 0.0, dict[MessageQueue, OffsetWrapper](), list[bytes]()
         for topic in topics:
             rate += self._rate(group, topic)
             for queue in self._queues_of(topic):
                 some[queue] = self.of_queue((group, topic, queue.queue_id))
                 if len(some) == LOOP_STEP_ENTRIES_MAX:
-                    told.append(encode_entries_object_keyed(some))
+                    parts.append(encode_entries_object_keyed(some))
                     some.clear()
                     yield
         if some:
-            told.append(encode_entries_object_keyed(some))
+            parts.append(encode_entries_object_keyed(some))
         pieces += [
             b'{"consumeTps":%s,"offsetTable":{' % fastjson.dumps(rate),
-            b",".join(told),
+            b",".join(parts),
             b"}}",
         ]
 

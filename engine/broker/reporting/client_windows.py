@@ -4,7 +4,7 @@ Place in the walk: beside it; each consumer is asked every 5 s (GET_CONSUMER_RUN
 when one of its queues looks frozen (pulls go on, the consume offset does not), and a second after
 it began to read one: should it die soon, what it had finished is known. So is a client that may
 read a queue beside its reader (`groups/doubtful_readers`): what such a client does not hold, it
-gave back. What it holds is reported when it changes (told_windows), once more when it has not
+gave back. What it holds is reported when it changes (emitted_windows), once more when it has not
 answered for UNANSWERED_MS, and when it is gone. When a head stands for STANDS_AFTER_SAMPLES
 samples, its client is asked once more, for the stacks of its listeners, at most each
 STACK_INTERVAL_MS.
@@ -46,9 +46,9 @@ from engine.runtime.clock import Clock
 from engine.store import MessageStore
 from engine.telemetry.members.answers import is_orderly, stack_of, taken_whole, window_of
 from engine.telemetry.members.client_clocks import ClientClocks
+from engine.telemetry.members.emitted_stats import EmittedStats, stats_of
+from engine.telemetry.members.emitted_windows import EmittedWindows, MemberKey, Place, holds_nothing
 from engine.telemetry.members.listener_stacks import consume_threads
-from engine.telemetry.members.told_stats import ToldStats, stats_of
-from engine.telemetry.members.told_windows import MemberKey, Place, ToldWindows, holds_nothing
 
 READS_FOR_MS = 2 * SECOND_MS
 """Who pulled a queue in the last such span reads it."""
@@ -123,11 +123,11 @@ class ClientWindows:
         self._retries_emitted_ms: dict[tuple[str, str], int] = {}
         """Up to when each member's local retries have been reported."""
         config = self._node.config
-        self._windows = ToldWindows(
+        self._windows = EmittedWindows(
             # The next answer comes an interval later; what is reported must not be older by then.
             max(1, config.full_sample_interval_ms - config.window_sample_interval_ms)
         )
-        self._stats = ToldStats(
+        self._stats = EmittedStats(
             rest_ms=2 * config.window_sample_interval_ms,
             interval_ms=max(1, config.full_sample_interval_ms - config.window_sample_interval_ms),
         )

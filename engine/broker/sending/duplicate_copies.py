@@ -31,7 +31,7 @@ class SecondCopy:
     earlier_queue_offset: int
     later_ms: int
     """How long after the earlier copy it was stored."""
-    told: list[str] = field(default_factory=list)
+    reported_to: list[str] = field(default_factory=list)
     """Groups that were handed it, and of which that was reported."""
 
 
@@ -71,10 +71,10 @@ class DuplicateCopies:
         brought = [
             copy
             for copy in copies[first:end]
-            if group not in copy.told and holds(copy.queue_offset)
+            if group not in copy.reported_to and holds(copy.queue_offset)
         ]
         for copy in brought:
-            copy.told.append(group)
+            copy.reported_to.append(group)
         return brought
 
     def forget_topic(self, topic: str) -> None:

@@ -50,7 +50,7 @@ def window_of(
     group: str,
     client_id: str,
     queue: MessageQueue,
-    told: ProcessQueueInfo,
+    info: ProcessQueueInfo,
     *,
     orderly: bool,
     takes_all: bool | None = None,
@@ -64,15 +64,15 @@ def window_of(
     """
     # Messages taken by an orderly listener are held like those that wait.
     firsts, lasts = [], []
-    if told.cached_msg_count > 0:
-        firsts.append(told.cached_msg_min_offset)
-        lasts.append(told.cached_msg_max_offset)
-    if told.transaction_msg_count > 0:
-        firsts.append(told.transaction_msg_min_offset)
-        lasts.append(told.transaction_msg_max_offset)
-    held_bytes = told.held_bytes
+    if info.cached_msg_count > 0:
+        firsts.append(info.cached_msg_min_offset)
+        lasts.append(info.cached_msg_max_offset)
+    if info.transaction_msg_count > 0:
+        firsts.append(info.transaction_msg_min_offset)
+        lasts.append(info.transaction_msg_max_offset)
+    held_bytes = info.held_bytes
     # -1 is a Java client's word for none.
-    committed = told.commit_offset if told.held_ranges is None else told.client_committed
+    committed = info.commit_offset if info.held_ranges is None else info.client_committed
     return ClientWindow(
         client_id=client_id,
         group=group,
@@ -80,22 +80,22 @@ def window_of(
         queue_id=queue.queue_id,
         first_held=min(firsts) if firsts else None,
         last_held=max(lasts) if lasts else None,
-        held_count=told.cached_msg_count + told.transaction_msg_count,
-        held_bytes=told.cached_msg_size_in_mib * MIB if held_bytes is None else held_bytes,
-        held_ranges=told.held_ranges,
-        finished_count=told.finished_count,
-        filtered_count=told.filtered_count,
-        head_message_id=told.head_message_id,
-        head_since_ms=_corrected(told.head_since_ms, ahead_ms),
+        held_count=info.cached_msg_count + info.transaction_msg_count,
+        held_bytes=info.cached_msg_size_in_mib * MIB if held_bytes is None else held_bytes,
+        held_ranges=info.held_ranges,
+        finished_count=info.finished_count,
+        filtered_count=info.filtered_count,
+        head_message_id=info.head_message_id,
+        head_since_ms=_corrected(info.head_since_ms, ahead_ms),
         client_committed=committed if committed is None or committed >= 0 else None,
-        locked=told.locked and orderly,
-        dropped=told.dropped,
-        last_pull_time_ms=_corrected(told.last_pull_timestamp_ms, ahead_ms),
-        last_consume_time_ms=_corrected(told.last_consume_timestamp_ms, ahead_ms),
-        top_key=told.top_key,
-        top_key_messages=told.top_key_messages,
-        keyed_messages=told.keyed_messages,
-        resting=told.resting if told.resting in _RESTS else None,
+        locked=info.locked and orderly,
+        dropped=info.dropped,
+        last_pull_time_ms=_corrected(info.last_pull_timestamp_ms, ahead_ms),
+        last_consume_time_ms=_corrected(info.last_consume_timestamp_ms, ahead_ms),
+        top_key=info.top_key,
+        top_key_messages=info.top_key_messages,
+        keyed_messages=info.keyed_messages,
+        resting=info.resting if info.resting in _RESTS else None,
         takes_all=takes_all,
     )
 
@@ -105,10 +105,10 @@ def _corrected(at_ms: int | None, ahead_ms: int) -> int | None:
     return max(0, at_ms - ahead_ms) or None if at_ms else None
 
 
-def stack_of(told: ProcessQueueInfo, stacks: str | None) -> str | None:
+def stack_of(info: ProcessQueueInfo, stacks: str | None) -> str | None:
     """Where the listener of a head stands: our own clients say it of this one; of others it is one
     of `stacks`, those of all their listeners.
     """
-    if told.held_ranges is None:
+    if info.held_ranges is None:
         return stacks
-    return None if told.head_stack is None else bounded(told.head_stack)
+    return None if info.head_stack is None else bounded(info.head_stack)

@@ -87,8 +87,8 @@ def _said_ms(info: ConsumerRunningInfo) -> int | None:
     return int(said) if said.isdecimal() and len(said) <= _DIGITS_MAX else None
 
 
-def _moments(told: Iterable[ProcessQueueInfo]) -> Iterable[int]:
-    for one in told:
+def _moments(infos: Iterable[ProcessQueueInfo]) -> Iterable[int]:
+    for one in infos:
         yield max(one.last_pull_timestamp_ms, one.last_consume_timestamp_ms)
 
 

@@ -44,8 +44,8 @@ def consume_threads(jstack: str) -> str | None:
 
 def bounded(stack: str) -> str:
     """As much of it as is reported, its beginning."""
-    told = stack.encode("utf-8", "replace")
-    if len(told) <= STACK_TOLD_BYTES_MAX:
-        return told.decode()
-    kept = told[: STACK_TOLD_BYTES_MAX - len(CUT)]
+    encoded = stack.encode("utf-8", "replace")
+    if len(encoded) <= STACK_TOLD_BYTES_MAX:
+        return encoded.decode()
+    kept = encoded[: STACK_TOLD_BYTES_MAX - len(CUT)]
     return kept.decode("utf-8", "ignore") + CUT

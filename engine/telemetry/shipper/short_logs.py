@@ -225,8 +225,8 @@ def _old_checkpoint(table: Path, names: list[str], *, before_s: float) -> int | 
 
 def _version_in(pointer: Path) -> int | None:
     try:
-        told = json.loads(pointer.read_bytes())
-        return int(told["version"])
+        pointer_read = json.loads(pointer.read_bytes())
+        return int(pointer_read["version"])
     except (FileNotFoundError, ValueError, KeyError, TypeError):
         return None
 

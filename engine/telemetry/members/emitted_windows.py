@@ -33,11 +33,11 @@ Place = tuple[str, int]
 
 
 @dataclass(slots=True)
-class ToldWindow:
+class EmittedWindow:
     """One window as it was reported last."""
 
     window: ClientWindow
-    told_ms: int
+    emitted_ms: int
     losses: int
     """Of the observer, when it was reported."""
     head_seen_ms: int
@@ -48,14 +48,14 @@ class ToldWindow:
     """When that was another one before."""
 
 
-class ToldWindows:
+class EmittedWindows:
     """The windows of all members of one broker's groups."""
 
     def __init__(self, interval_ms: int, count_max: int = WINDOWS_TOLD_MAX) -> None:
         self._interval_ms = interval_ms
         self._count_max = count_max
         self._count = 0
-        self._told: dict[MemberKey, dict[Place, ToldWindow]] = {}
+        self._emitted: dict[MemberKey, dict[Place, EmittedWindow]] = {}
 
     def __len__(self) -> int:
         """Windows of which is known what was reported last."""
@@ -68,13 +68,13 @@ class ToldWindows:
         window.answered = True
         window.attended = True if window.last_pull_time_ms is not None else None
         member, place = (window.group, window.client_id), (window.topic, window.queue_id)
-        windows = self._told.setdefault(member, {})
+        windows = self._emitted.setdefault(member, {})
         last = windows.get(place)
         if last is None:
             if self._count < self._count_max:
                 self._count += 1
                 pulled_ms = window.last_pull_time_ms
-                windows[place] = ToldWindow(window, now_ms, losses, now_ms, pulled_ms, now_ms)
+                windows[place] = EmittedWindow(window, now_ms, losses, now_ms, pulled_ms, now_ms)
             return True
         if window.last_pull_time_ms != last.pull_time_ms:
             last.pull_time_ms, last.pull_seen_ms = window.last_pull_time_ms, now_ms
@@ -85,27 +85,27 @@ class ToldWindows:
             last.head_seen_ms = now_ms
         elif window.stack is None:
             window.stack = last.window.stack
-        is_due = now_ms - last.told_ms >= self._interval_ms or last.losses != losses
+        is_due = now_ms - last.emitted_ms >= self._interval_ms or last.losses != losses
         if not is_due and _without_times(last.window) == _without_times(window):
             return False
-        last.window, last.told_ms, last.losses = window, now_ms, losses
+        last.window, last.emitted_ms, last.losses = window, now_ms, losses
         return True
 
     def knows(self, window: ClientWindow) -> bool:
         """Was anything reported of what this client holds of this queue?"""
-        windows = self._told.get((window.group, window.client_id), {})
+        windows = self._emitted.get((window.group, window.client_id), {})
         return (window.topic, window.queue_id) in windows
 
     def unanswered(self, group: str, client_id: str) -> Iterator[ClientWindow | None]:
         """What to report of the windows of a client that does not answer any more; None for each of
         which that was reported, or which is dropped.
         """
-        for told in list(self._told.get((group, client_id), {}).values()):
-            if told.window.answered is False or told.window.dropped:
+        for emitted in list(self._emitted.get((group, client_id), {}).values()):
+            if emitted.window.answered is False or emitted.window.dropped:
                 yield None
                 continue
-            told.window = replace(told.window, answered=False)
-            yield told.window
+            emitted.window = replace(emitted.window, answered=False)
+            yield emitted.window
 
     def given_up(
         self, group: str, client_id: str, held: Collection[Place]
@@ -113,7 +113,7 @@ class ToldWindows:
         """What to report of windows that the client holds no more, which are forgotten; None for
         each that it does hold.
         """
-        windows = self._told.get((group, client_id), {})
+        windows = self._emitted.get((group, client_id), {})
         for place in list(windows):
             if place in held:
                 yield None
@@ -128,18 +128,18 @@ class ToldWindows:
         """
         return [
             place
-            for place, one in self._told.get((group, client_id), {}).items()
+            for place, one in self._emitted.get((group, client_id), {}).items()
             if one.head_seen_ms <= since_ms and one.window.held_count and _is_in_listener(one)
         ]
 
     def has_stack(self, group: str, client_id: str, places: Collection[Place]) -> bool:
         """Is it known of each of these windows where its listener stands?"""
-        windows = self._told.get((group, client_id), {})
+        windows = self._emitted.get((group, client_id), {})
         return all(place in windows and windows[place].window.stack for place in places)
 
     def forget_topics(self, topics: Container[str]) -> None:
         """What was reported of their queues holds no more, and the next answers are news."""
-        for windows in self._told.values():
+        for windows in self._emitted.values():
             for place in [place for place in windows if place[0] in topics]:
                 del windows[place]
                 self._count -= 1
@@ -147,7 +147,7 @@ class ToldWindows:
     def forget(self, group: str, client_id: str) -> Iterator[ClientWindow | None]:
         """The client has left the group: what to report of its windows, as `given_up`."""
         yield from self.given_up(group, client_id, ())
-        self._count -= len(self._told.pop((group, client_id), {}))
+        self._count -= len(self._emitted.pop((group, client_id), {}))
 
 
 def _head(window: ClientWindow) -> tuple[object, ...]:
@@ -155,9 +155,9 @@ def _head(window: ClientWindow) -> tuple[object, ...]:
     return window.first_held, window.head_message_id, window.head_since_ms
 
 
-def _is_in_listener(told: ToldWindow) -> bool:
+def _is_in_listener(emitted: EmittedWindow) -> bool:
     """Clients that report their ranges report since when the head is in a listener as well."""
-    window = told.window
+    window = emitted.window
     return window.held_ranges is None or window.head_since_ms is not None
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from engine.foundation.observing import ClientWindow
-from engine.telemetry.members.told_windows import ATTENDED_MS, ToldWindows
+from engine.telemetry.members.emitted_windows import ATTENDED_MS, EmittedWindows
 
 INTERVAL_MS = 1000
 WINDOW = ClientWindow(
@@ -32,18 +32,18 @@ WINDOW = ClientWindow(
 )
 
 
-def told(windows: ToldWindows, window: ClientWindow, now_ms: int, *, losses: int = 0) -> bool:
+def told(windows: EmittedWindows, window: ClientWindow, now_ms: int, *, losses: int = 0) -> bool:
     return windows.is_news(replace(window), now_ms, losses=losses)
 
 
 def test_an_unchanged_window_is_told_once_in_its_interval() -> None:
-    windows = ToldWindows(INTERVAL_MS)
+    windows = EmittedWindows(INTERVAL_MS)
     times = range(0, 2500, 100)
     assert [at for at in times if told(windows, WINDOW, at)] == [0, 1000, 2000]
 
 
 def test_that_a_client_has_pulled_or_finished_something_elsewhere_is_no_change() -> None:
-    windows = ToldWindows(INTERVAL_MS)
+    windows = EmittedWindows(INTERVAL_MS)
     assert told(windows, WINDOW, 0)
     later = replace(WINDOW, last_pull_time_ms=200, last_consume_time_ms=201)
     assert not told(windows, later, 1)
@@ -63,20 +63,20 @@ def test_each_other_change_is_told() -> None:
         {"resting": "SPAN"},
     ]
     for change in changes:
-        windows = ToldWindows(INTERVAL_MS)
+        windows = EmittedWindows(INTERVAL_MS)
         assert told(windows, WINDOW, 0)
         assert told(windows, replace(WINDOW, **change), 1), change  # type: ignore[arg-type]
 
 
 def test_when_facts_were_lost_every_window_is_told_anew() -> None:
-    windows = ToldWindows(INTERVAL_MS)
+    windows = EmittedWindows(INTERVAL_MS)
     assert told(windows, WINDOW, 0)
     assert told(windows, WINDOW, 1, losses=4)
     assert not told(windows, WINDOW, 2, losses=4)
 
 
 def test_a_queue_that_is_held_no_more_is_told_once_as_dropped_and_empty() -> None:
-    windows = ToldWindows(INTERVAL_MS)
+    windows = EmittedWindows(INTERVAL_MS)
     other = replace(WINDOW, queue_id=1)
     assert told(windows, WINDOW, 0)
     assert told(windows, other, 0)
@@ -89,13 +89,13 @@ def test_a_queue_that_is_held_no_more_is_told_once_as_dropped_and_empty() -> Non
 
 
 def test_one_that_was_told_as_dropped_is_not_told_again_when_it_goes() -> None:
-    windows = ToldWindows(INTERVAL_MS)
+    windows = EmittedWindows(INTERVAL_MS)
     assert told(windows, replace(WINDOW, dropped=True), 0)
     assert [one for one in windows.given_up("g", "c1", {}) if one] == []
 
 
 def test_a_head_stands_from_when_it_was_first_seen_until_it_moves() -> None:
-    windows = ToldWindows(INTERVAL_MS)
+    windows = EmittedWindows(INTERVAL_MS)
     told(windows, WINDOW, 100)
     told(windows, WINDOW, 300)
     assert windows.standing("g", "c1", since_ms=99) == []
@@ -105,7 +105,7 @@ def test_a_head_stands_from_when_it_was_first_seen_until_it_moves() -> None:
 
 
 def test_a_head_in_no_listener_does_not_stand_where_the_client_tells_of_listeners() -> None:
-    windows = ToldWindows(INTERVAL_MS)
+    windows = EmittedWindows(INTERVAL_MS)
     told(windows, replace(WINDOW, head_since_ms=None), 0)
     assert windows.standing("g", "c1", since_ms=0) == []
     silent = replace(WINDOW, queue_id=1, held_ranges=None, head_since_ms=None)
@@ -116,7 +116,7 @@ def test_a_head_in_no_listener_does_not_stand_where_the_client_tells_of_listener
 
 
 def test_the_stack_of_a_head_stays_with_it_and_goes_with_it() -> None:
-    windows = ToldWindows(INTERVAL_MS)
+    windows = EmittedWindows(INTERVAL_MS)
     told(windows, WINDOW, 0)
     told(windows, replace(WINDOW, stack="here"), 1)
     again = replace(WINDOW)
@@ -128,7 +128,7 @@ def test_the_stack_of_a_head_stays_with_it_and_goes_with_it() -> None:
 
 
 def test_windows_beyond_the_limit_are_told_each_time_and_left_no_room_by_who_left() -> None:
-    windows = ToldWindows(INTERVAL_MS, count_max=1)
+    windows = EmittedWindows(INTERVAL_MS, count_max=1)
     other = replace(WINDOW, client_id="c2")
     assert told(windows, WINDOW, 0)
     assert [told(windows, other, at) for at in (0, 1)] == [True, True]
@@ -138,7 +138,7 @@ def test_windows_beyond_the_limit_are_told_each_time_and_left_no_room_by_who_lef
 
 
 def test_what_a_client_held_goes_with_it() -> None:
-    windows = ToldWindows(INTERVAL_MS)
+    windows = EmittedWindows(INTERVAL_MS)
     for queue_id in (0, 1):
         told(windows, replace(WINDOW, queue_id=queue_id), 0)
     gone = [one for one in windows.forget("g", "c1") if one]
@@ -150,7 +150,7 @@ def test_what_a_client_held_goes_with_it() -> None:
 
 
 def test_of_a_client_that_answers_no_more_it_is_told_once_with_what_it_held() -> None:
-    windows = ToldWindows(INTERVAL_MS)
+    windows = EmittedWindows(INTERVAL_MS)
     told(windows, WINDOW, 0)
     silent = [one for one in windows.unanswered("g", "c1") if one]
     assert [(one.answered, one.held_count, one.head_message_id) for one in silent] == [
@@ -164,7 +164,7 @@ def test_of_a_client_that_answers_no_more_it_is_told_once_with_what_it_held() ->
 
 def test_a_client_that_turns_to_its_queue_no_more_is_told_by_the_broker_s_clock() -> None:
     """Its own clock may say anything: whether its last pull moved is what counts."""
-    windows = ToldWindows(10**9)
+    windows = EmittedWindows(10**9)
     answers = []
     for at in range(0, 200_000, 5_000):
         pulled_ms = 10**12 + min(at, 50_000)

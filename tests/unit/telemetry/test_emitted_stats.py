@@ -13,7 +13,7 @@ from engine.protocol.bodies import (
     ProcessQueueInfo,
 )
 from engine.protocol.message import MessageQueue
-from engine.telemetry.members.told_stats import ToldStats, stats_of
+from engine.telemetry.members.emitted_stats import EmittedStats, stats_of
 
 OURS = ConsumerRunningInfo(
     {"PROP_THREADPOOL_CORE_SIZE": "20"},
@@ -69,7 +69,7 @@ def test_numbers_that_are_none_are_unknown() -> None:
 
 
 def test_changed_figures_are_told_after_a_rest_and_unchanged_ones_after_an_interval() -> None:
-    told = ToldStats(rest_ms=10, interval_ms=1000)
+    told = EmittedStats(rest_ms=10, interval_ms=1000)
     first, other = one(OURS), replace(one(OURS), consumed=7)
     assert told.is_news(first, 0, losses=0)
     assert not told.is_news(other, 5, losses=0)
@@ -80,7 +80,7 @@ def test_changed_figures_are_told_after_a_rest_and_unchanged_ones_after_an_inter
 
 
 def test_beyond_the_limit_all_is_told_and_a_member_that_left_makes_room() -> None:
-    told = ToldStats(rest_ms=10, interval_ms=1000, count_max=1)
+    told = EmittedStats(rest_ms=10, interval_ms=1000, count_max=1)
     assert told.is_news(one(OURS), 0, losses=0)
     stranger = replace(one(OURS), client_id="c@2")
     assert told.is_news(stranger, 1, losses=0)

@@ -31,14 +31,14 @@ _INT_MAX: Final = 2**31 - 1
 
 
 @dataclass(slots=True)
-class _Told:
+class _Emitted:
     stats: ConsumeStats
-    told_ms: int
+    emitted_ms: int
     losses: int
     """Of the observer, when it was reported."""
 
 
-class ToldStats:
+class EmittedStats:
     """The figures of all members of one broker's groups, as they were reported last."""
 
     def __init__(
@@ -48,27 +48,27 @@ class ToldStats:
         self._interval_ms = interval_ms
         self._count_max = count_max
         self._count = 0
-        self._told: dict[tuple[str, str], dict[str, _Told]] = {}
+        self._emitted: dict[tuple[str, str], dict[str, _Emitted]] = {}
 
     def is_news(self, stats: ConsumeStats, now_ms: int, *, losses: int) -> bool:
         """Is this to be reported? It counts as reported then."""
-        topics = self._told.setdefault((stats.group, stats.client_id), {})
+        topics = self._emitted.setdefault((stats.group, stats.client_id), {})
         last = topics.get(stats.topic)
         if last is None:
             if self._count < self._count_max:
                 self._count += 1
-                topics[stats.topic] = _Told(stats, now_ms, losses)
+                topics[stats.topic] = _Emitted(stats, now_ms, losses)
             return True
-        age_ms = now_ms - last.told_ms
+        age_ms = now_ms - last.emitted_ms
         has_changed = age_ms >= self._rest_ms and stats != last.stats
         if not (has_changed or age_ms >= self._interval_ms or last.losses != losses):
             return False
-        last.stats, last.told_ms, last.losses = stats, now_ms, losses
+        last.stats, last.emitted_ms, last.losses = stats, now_ms, losses
         return True
 
     def forget(self, group: str, client_id: str) -> None:
         """The client has left the group."""
-        self._count -= len(self._told.pop((group, client_id), {}))
+        self._count -= len(self._emitted.pop((group, client_id), {}))
 
     def __len__(self) -> int:
         """Topics of members of which is known what was reported last."""
@@ -93,20 +93,22 @@ def stats_of(
             listeners_busy=None if pool is None else _count(pool.busy),
             listeners_queued=None if pool is None else _count(pool.queued),
             paused=None if pool is None else pool.paused,
-            calls=told.calls,
-            consume_us_mean=None if is_go and told.consume_rt == told.pull_rt else _mean_us(told),
-            consume_ms_p50=told.consume_p50,
-            consume_ms_p99=told.consume_p99,
-            consumed=_a_minute(told.consume_ok_tps),
-            failed=_a_minute(told.consume_failed_tps),
-            flow_count_ms=told.flow_count_ms,
-            flow_bytes_ms=told.flow_bytes_ms,
-            flow_span_ms=told.flow_span_ms,
+            calls=status.calls,
+            consume_us_mean=None
+            if is_go and status.consume_rt == status.pull_rt
+            else _mean_us(status),
+            consume_ms_p50=status.consume_p50,
+            consume_ms_p99=status.consume_p99,
+            consumed=_a_minute(status.consume_ok_tps),
+            failed=_a_minute(status.consume_failed_tps),
+            flow_count_ms=status.flow_count_ms,
+            flow_bytes_ms=status.flow_bytes_ms,
+            flow_span_ms=status.flow_span_ms,
             queues_held=held[topic],
-            topic_queues=_count(told.topic_queues),
-            group_members=_count(told.group_members),
+            topic_queues=_count(status.topic_queues),
+            group_members=_count(status.group_members),
         )
-        for topic, told in sorted(figures.items())
+        for topic, status in sorted(figures.items())
     ]
 
 
@@ -115,12 +117,12 @@ def _count(value: int | None) -> int | None:
     return value if value is not None and 0 <= value <= _INT_MAX else None
 
 
-def _mean_us(told: ConsumeStatus) -> int | None:
+def _mean_us(status: ConsumeStatus) -> int | None:
     """Mean length of a call. A client that reports no calls reports 0 when there were none."""
-    mean_ms = told.consume_rt
-    if mean_ms is None or not 0 <= mean_ms < _INT_MAX or told.calls == 0:
+    mean_ms = status.consume_rt
+    if mean_ms is None or not 0 <= mean_ms < _INT_MAX or status.calls == 0:
         return None
-    if told.calls is None and not mean_ms:
+    if status.calls is None and not mean_ms:
         return None
     return round(mean_ms * 1000)
 
