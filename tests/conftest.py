@@ -108,8 +108,11 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Sort by folder; tests that ask for the fixture `spark` go with those of tests/pipelines."""
-    items.sort(key=_place)
+    """Sort by folder; tests that ask for the fixture `spark` go with those of tests/pipelines, and
+    files that use the shared RocketMQ come last in their folder.
+    """
+    late = {item.path for item in items if "apache_rocketmq" in getattr(item, "fixturenames", ())}
+    items.sort(key=lambda item: (_place(item), item.path in late))
     if hasattr(config, "workerinput"):  # One of several processes.
         items.sort(key=lambda item: _turn(share_of(item.nodeid)))
 

@@ -20,7 +20,7 @@ def java_checks(tmp_path_factory: pytest.TempPathFactory) -> JavaChecks:
 @pytest.fixture(scope="package")
 def apache_rocketmq(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealRocketMQ]:
     """One real Apache RocketMQ for all tests of this folder, which use topics and groups of their
-    own; it takes half a processor even when nobody asks it, so it ends with them.
+    own. It takes of the processor even when nobody asks it: files that use it come last.
     """
     with real_rocketmq(tmp_path_factory.mktemp("apache-rocketmq")) as cluster:
         yield cluster

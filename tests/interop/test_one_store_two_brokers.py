@@ -2,7 +2,8 @@
 
 Messages, keys, consume offsets, topics and delayed messages that one has stored are there for the
 other, in both directions, after a clean stop and after kill -9. A topic that our broker deleted and
-made again has only its new life, and its readers are at its beginning.
+made again has only its new life, and its readers are at its beginning. RocketMQ reads our sealed
+tables of `config/`; what it writes in their place has no seal, and is no damage to us.
 """
 
 from __future__ import annotations
@@ -13,9 +14,13 @@ from pathlib import Path
 
 import pytest
 
+from engine.admin import Admin
+from engine.client import ClientConfig
 from engine.protocol.codes import RequestCode, ResponseCode
-from engine.protocol.message import MessageExt
+from engine.protocol.message import MessageExt, MessageQueue
 from engine.protocol.message_record import decode_records
+from engine.runtime import system_runtime
+from engine.store.table_file import seal_of
 from tests.integration.broker.cluster import RawClient, eventually, messages
 from tests.interop.our_engine import our_engine
 from tests.interop.real_rocketmq import real_rocketmq
@@ -26,6 +31,8 @@ TOPIC = "both-brokers"
 ANEW, ANEW_READERS = "made-again", [f"reader-{number}" for number in range(40)]
 PER_BROKER = 130  # More than one consume-queue file of 100 units.
 DELAY_LEVEL = 3  # 10 s
+TABLES = ("topics.json", "subscriptionGroup.json", "consumerOffset.json", "delayOffset.json")
+SHAPED, SHAPED_GROUP = "sealedTopic", "sealedGroup"
 
 
 def talk(address: str, story: Callable[[RawClient], Awaitable[None]]) -> None:
@@ -129,6 +136,45 @@ async def check_made_again(client: RawClient) -> None:
     assert end.fields["queueOffset"] == "6"
 
 
+def admin_of(name_server: str) -> Admin:
+    return Admin(system_runtime(), ClientConfig(namesrv_addresses=(name_server,)))
+
+
+async def fill_tables(name_server: str, broker: str) -> None:
+    """A topic, a group and an offset, none of them as they come by themselves."""
+    async with admin_of(name_server) as admin:
+        await admin.topics.create(broker, SHAPED, read_queues=3, write_queues=3)
+        await admin.groups.put(broker, {"groupName": SHAPED_GROUP, "retryMaxTimes": 7})
+    client = RawClient(broker)
+    for number in range(5):
+        await client.send(b"%d" % number, topic=SHAPED, queue_id=2)
+    await client.commit(4, topic=SHAPED, group=SHAPED_GROUP, queue_id=2)
+    await client.close()
+
+
+async def check_tables(name_server: str, broker: str) -> None:
+    """All of it is known."""
+    async with admin_of(name_server) as admin:
+
+        async def routed() -> bool:
+            return await admin.topics.route(SHAPED) is not None
+
+        await eventually(routed, "the name server knows the topic", within_s=60)
+        config = (await admin.topics.configs(SHAPED))["broker-a"]
+        assert (config.read_queue_nums, config.write_queue_nums, config.perm) == (3, 3, 6)
+        assert (await admin.groups.configs_at(broker))[SHAPED_GROUP]["retryMaxTimes"] == 7
+        queue = MessageQueue(SHAPED, "broker-a", 2)
+        assert await admin.offsets.consume_offset(SHAPED_GROUP, queue) == 4
+        assert await admin.offsets.max_offset(queue) == 5
+
+
+def sealed(store: Path) -> dict[str, bool]:
+    """Table → has it a seal?"""
+    found = {name: seal_of((store / "config" / name).read_bytes()) for name in TABLES}
+    assert all(seal.fits for seal in found.values() if seal is not None)
+    return {name: seal is not None for name, seal in found.items()}
+
+
 async def by_key(client: RawClient, key: str) -> list[MessageExt]:
     answer = await client.ask(
         RequestCode.QUERY_MESSAGE,
@@ -141,7 +187,7 @@ async def by_key(client: RawClient, key: str) -> list[MessageExt]:
     return messages(answer) if answer.code == ResponseCode.SUCCESS else []
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(400)
 @pytest.mark.parametrize(
     "clean",
     [
@@ -150,21 +196,34 @@ async def by_key(client: RawClient, key: str) -> list[MessageExt]:
     ],
 )
 def test_each_goes_on_where_the_other_stopped(tmp_path: Path, clean: bool) -> None:
+    store = tmp_path / "store"
     with real_rocketmq(tmp_path, SHAPE, clean_stop=clean) as rocketmq:
         talk(rocketmq.broker, lambda client: write(client, "rocketmq"))
         if not clean:
-            wait_for_offset(tmp_path / "store", "rocketmq")
-    assert (tmp_path / "store" / "abort").exists() is not clean
+            wait_for_offset(store, "rocketmq")
+    assert (store / "abort").exists() is not clean
     with our_engine(tmp_path, *OUR_SHAPE, killed=not clean) as ours:
         talk(ours.broker, lambda client: check(client, ["rocketmq"]))
         talk(ours.broker, make_again)
+        asyncio.run(fill_tables(ours.name_server, ours.broker))
+        asyncio.run(check_tables(ours.name_server, ours.broker))
         talk(ours.broker, lambda client: write(client, "tidemark"))
         if not clean:
-            wait_for_offset(tmp_path / "store", "tidemark")
-    assert (tmp_path / "store" / "abort").exists() is not clean
-    with real_rocketmq(tmp_path, SHAPE) as rocketmq:
+            wait_for_offset(store, "tidemark")
+    assert (store / "abort").exists() is not clean
+    if clean:
+        assert sealed(store) == dict.fromkeys(TABLES, True)
+    with real_rocketmq(tmp_path, SHAPE, clean_stop=clean) as rocketmq:
         talk(rocketmq.broker, lambda client: check(client, ["rocketmq", "tidemark"]))
         talk(rocketmq.broker, check_made_again)
+        asyncio.run(check_tables(rocketmq.name_server, rocketmq.broker))
+    if clean:
+        assert sealed(store)["consumerOffset.json"] is False, "RocketMQ wrote its own"
+        with our_engine(tmp_path, *OUR_SHAPE, "--strict-store") as again:
+            asyncio.run(check_tables(again.name_server, again.broker))
+        said = (tmp_path / "engine.log").read_text()
+        assert "damaged" not in said.lower(), said
+        assert sealed(store)["consumerOffset.json"] is True, "and we ours"
 
 
 def wait_for_offset(store: Path, who: str) -> None:
