@@ -1,4 +1,4 @@
-"""One life of a broker: configuration and role in force, its address, the versions of its tables.
+"""One life of a broker: configuration and role in force, address, versions of its tables.
 
 Place in the walk: made first, read by whoever works by a setting, writes a table, registers or
 answers with the broker's address. Absent on purpose: changing settings (dynamic_config).

@@ -135,14 +135,7 @@ def services_of(
             node=state.node,
             producers=state.producers,
         ),
-        roles=RoleChanges(
-            changes=state.changes,
-            clock=state.clock,
-            locks=state.locks,
-            node=state.node,
-            safety=state.safety,
-            wake_ups=wake_ups,
-        ),
+        roles=_roles(state, wake_ups),
         runtime_info=RuntimeInfo(
             clock=state.clock,
             node=state.node,
@@ -151,6 +144,17 @@ def services_of(
             stats=state.stats,
             store=state.store,
         ),
+    )
+
+
+def _roles(state: BrokerState, wake_ups: WakeUps) -> RoleChanges:
+    return RoleChanges(
+        changes=state.changes,
+        clock=state.clock,
+        locks=state.locks,
+        node=state.node,
+        safety=state.safety,
+        wake_ups=wake_ups,
     )
 
 

@@ -1,4 +1,4 @@
-"""Delayed messages: the port of what waits, the 18 delay levels behind it, and their delivery."""
+"""Delayed messages: the port of what waits, the 18 levels behind it, their delivery."""
 
 from engine.delay.delay_levels import DelayLevels
 from engine.delay.delay_service import DelayService

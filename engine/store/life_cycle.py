@@ -148,7 +148,6 @@ class StoreLifeCycle:
             tombstones=self.tombstones,
             flusher=self.flusher,
         )
-
         self.truncation = Truncation(
             self._disk,
             observer,

@@ -1,4 +1,4 @@
-"""Sentences on changes: what began, what ended, who came and went, what happened to a broker.
+"""Sentences on changes: beginnings, ends, members that come and go, events of brokers.
 
 Place in the walk: rows of windows, rebalances, dead letters and lifecycle → the list of changes on
 the overview, and marks of its figures. Pure. Invariant: an open window is named by its own

@@ -37,7 +37,6 @@ from pipelines.reading.long_ranges import ROLLUPS
 from pipelines.reading.moment import cluster_of, cycle_moment, last_complete, sql_time
 from pipelines.reading.reading import OpenTables, Reading, equals, judged_by, present_causes
 from pipelines.reading.revisions import revision_after, revision_of
-from pipelines.reading.rollbacks import BOOTS, NO_BOOTS, rollbacks
 from pipelines.reading.rollbacks import FIRST as ROLLBACK_FIRST
 from pipelines.reading.trust import Doubts
 from pipelines.sentences import answers_on_groups as on_groups
@@ -67,7 +66,14 @@ from pipelines.tm.clusters import NOTHING_NAMED, Answer, answered, as_result, ju
 from pipelines.tm.engines import NAMES, sql_answer, views_in_spark
 from pipelines.tm.leaving import left_text
 from pipelines.tm.popping import pop_text
-from pipelines.tm.results import FIRST, Result, escaped
+from pipelines.tm.results import Result, escaped
+from pipelines.tm.table_answers import (
+    answer_of_events,
+    judged_answer,
+    rollbacks_in,
+    table_answer,
+    windows_of,
+)
 from pipelines.tm.withholding import believed, known_at
 
 ROWS_MAX: Final = 5_000_000
@@ -115,7 +121,7 @@ class LakeHandle:
             verdict = believed(
                 reading, NOTHING_NAMED, "group_state", lambda _: said, trust=trust, anyway=said
             )
-            return _answer(reading, verdict, rows, "group_state", draw=figure)
+            return table_answer(reading, verdict, rows, "group_state", draw=figure)
 
         return answered(self._reading(as_of, cluster), answer, order=(bound_of("time_lag_ms"),))
 
@@ -156,7 +162,7 @@ class LakeHandle:
             verdict = believed(at_end, asked, "consumer_lag", lambda _: said)
             drawn = rows if span_s is None else None
             figure = lambda: drawing.timeline(reading, asked, lag=drawn)  # noqa: E731
-            found = _answer(at_end, verdict, rows, table, draw=figure, asked=asked)
+            found = table_answer(at_end, verdict, rows, table, draw=figure, asked=asked)
             return replace(found, until=asked.until)
 
         return answered(self._reading(as_of, cluster), answer, group=the_text("group", group))
@@ -178,10 +184,10 @@ class LakeHandle:
             asked = asked_of(
                 reading, group=name, topic=topic, queue=queue, since=since, until=until
             )
-            windows = _windows(reading, "stalled_windows", asked)
+            windows = windows_of(reading, "stalled_windows", asked)
             lag = reading.newest("consumer_lag", *asked.place)
             rows = stood_until(windows, lag, reading.moment)
-            return _judged(reading, asked, "stalled_windows", rows, say=on_groups.of_stalls)
+            return judged_answer(reading, asked, "stalled_windows", rows, say=on_groups.of_stalls)
 
         return answered(self._reading(as_of, cluster), answer, group=group)
 
@@ -205,7 +211,7 @@ class LakeHandle:
                 return on_groups.of_causes(asked, doubts.rest_of(rows), doubts.rest_of(now))
 
             verdict = believed(reading, asked, "lag_causes", say)
-            return _answer(reading, verdict, rows, "lag_causes", asked=asked)
+            return table_answer(reading, verdict, rows, "lag_causes", asked=asked)
 
         return answered(self._reading(as_of, cluster), answer, group=group)
 
@@ -227,13 +233,16 @@ class LakeHandle:
                 reading, group=name, topic=topic, queue=queue, since=since, until=until
             )
             table = "duplicate_risk_windows"
-            found = _windows(reading, table, asked)
+            found = windows_of(reading, table, asked)
 
             def say(asked: Asked, rows: pl.DataFrame) -> str:
-                together, open_ = _rollbacks(reading, rows), rows.filter(pl.col("state") == "OPEN")
+                together, open_ = (
+                    rollbacks_in(reading, rows),
+                    rows.filter(pl.col("state") == "OPEN"),
+                )
                 return on_groups.of_duplicates(asked, rows, together, at_risk=at_risk(open_))
 
-            return _judged(reading, asked, table, found, say=say)
+            return judged_answer(reading, asked, table, found, say=say)
 
         return answered(self._reading(as_of, cluster), answer, group=group)
 
@@ -250,13 +259,13 @@ class LakeHandle:
         def answer(reading: Reading, _: str | None) -> Answer:
             asked = asked_of(reading, since=since, until=until)
             table = "duplicate_risk_windows"
-            windows = _windows(reading, table, asked)
+            windows = windows_of(reading, table, asked)
 
             def say(doubts: Doubts) -> str:
-                return of_rollbacks(_rollbacks(reading, doubts.rest_of(windows)))
+                return of_rollbacks(rollbacks_in(reading, doubts.rest_of(windows)))
 
-            said, rows = believed(reading, asked, table, say), _rollbacks(reading, windows)
-            return _answer(reading, said, rows, table, first=ROLLBACK_FIRST, asked=asked)
+            said, rows = believed(reading, asked, table, say), rollbacks_in(reading, windows)
+            return table_answer(reading, said, rows, table, first=ROLLBACK_FIRST, asked=asked)
 
         return answered(self._reading(as_of, cluster), answer)
 
@@ -277,8 +286,8 @@ class LakeHandle:
             asked = asked_of(
                 reading, group=name, topic=topic, queue=queue, since=since, until=until
             )
-            rows = _windows(reading, "ownership", asked)
-            return _judged(reading, asked, "ownership", rows, say=events.of_ownership)
+            rows = windows_of(reading, "ownership", asked)
+            return judged_answer(reading, asked, "ownership", rows, say=events.of_ownership)
 
         return answered(self._reading(as_of, cluster), answer, group=group)
 
@@ -293,7 +302,7 @@ class LakeHandle:
     ) -> Result:
         """Changes of membership and subscription."""
         asks = partial(
-            _events, table="rebalances", say=events.of_rebalances, since=since, until=until
+            answer_of_events, table="rebalances", say=events.of_rebalances, since=since, until=until
         )
         return answered(self._reading(as_of, cluster), asks, group=group)
 
@@ -308,7 +317,11 @@ class LakeHandle:
     ) -> Result:
         """Messages that ended in a dead-letter queue, with the place they came from."""
         asks = partial(
-            _events, table="dead_letters", say=events.of_dead_letters, since=since, until=until
+            answer_of_events,
+            table="dead_letters",
+            say=events.of_dead_letters,
+            since=since,
+            until=until,
         )
         return answered(self._reading(as_of, cluster), asks, group=group)
 
@@ -323,7 +336,11 @@ class LakeHandle:
     ) -> Result:
         """Messages that were pulled and lost, with those that have their offsets now."""
         asks = partial(
-            _events, table="replaced_messages", say=events.of_replaced, since=since, until=until
+            answer_of_events,
+            table="replaced_messages",
+            say=events.of_replaced,
+            since=since,
+            until=until,
         )
         return answered(self._reading(as_of, cluster), asks, group=group)
 
@@ -340,7 +357,7 @@ class LakeHandle:
     ) -> Result:
         """Messages that were deleted before a group had read them: a row a range."""
         named: dict[str, Any] = {"topic": topic, "queue": queue, "since": since, "until": until}
-        asks = partial(_events, table="lost_unread_messages", say=events.of_lost, **named)
+        asks = partial(answer_of_events, table="lost_unread_messages", say=events.of_lost, **named)
         return answered(self._reading(as_of, cluster), asks, group=group)
 
     def passed_over(
@@ -360,7 +377,7 @@ class LakeHandle:
             rows = reading.rows(table, *asked.place, *asked.times, since=asked.since)
             lives = reading.rows("topic_lives", *asked.times, since=asked.since)
             say = partial(events.of_passed_over, lives=lives)
-            return _judged(reading, asked, table, rows, say=say)
+            return judged_answer(reading, asked, table, rows, say=say)
 
         return answered(self._reading(as_of, cluster), answer, group=group)
 
@@ -385,7 +402,7 @@ class LakeHandle:
         verdict = events.of_checks(rows, by_then=as_of is not None)
         if status is not None:
             rows = rows.filter(pl.col("success") == (status == "passed"))
-        return as_result(_answer(reading, verdict, rows, "dq_results"))
+        return as_result(table_answer(reading, verdict, rows, "dq_results"))
 
     def alerts(
         self,
@@ -425,7 +442,7 @@ class LakeHandle:
             rows = rows.filter(pl.col("observed_at") >= asked.since)
         if rows.height > ROWS_MAX:
             raise ConfigError("since", since, f"a range of at most {ROWS_MAX:,} rows")
-        return as_result(_answer(reading, verdict, rows, ALERTS.name, asked=asked))
+        return as_result(table_answer(reading, verdict, rows, ALERTS.name, asked=asked))
 
     def message(
         self,
@@ -600,64 +617,3 @@ QUESTIONS: Final = tuple(
 def handle_of(lake: Lake) -> LakeHandle:
     """A lake, connected. Nothing is read yet."""
     return LakeHandle(lake, OpenTables(lake))
-
-
-def _windows(reading: Reading, name: str, asked: Asked) -> pl.DataFrame:
-    return reading.windows(name, *asked.place, since=asked.since, until=asked.until)
-
-
-def _rollbacks(reading: Reading, windows: pl.DataFrame) -> pl.DataFrame:
-    if windows.is_empty():
-        return rollbacks(windows, NO_BOOTS)
-    since: datetime = windows["opened_at"].dt.min()  # type: ignore[assignment]
-    return rollbacks(windows, reading.facts("lifecycle", BOOTS, since=since))
-
-
-def _events(
-    reading: Reading,
-    name: str | None,
-    *,
-    table: str,
-    say: Callable[[Asked, pl.DataFrame], str],
-    **named: Any,
-) -> Answer:
-    """Rows of a table of events that a question names."""
-    asked = asked_of(reading, group=name, **named)
-    rows = reading.rows(table, *asked.place, *asked.times, since=asked.since)
-    return _judged(reading, asked, table, rows, say=say)
-
-
-def _judged(
-    reading: Reading,
-    asked: Asked,
-    table: str,
-    rows: pl.DataFrame,
-    *,
-    say: Callable[[Asked, pl.DataFrame], str],
-) -> Answer:
-    """Rows, drawn as what they are about, and what is said of those that may be believed."""
-    return _answer(
-        reading,
-        believed(reading, asked, table, lambda doubts: say(asked, doubts.rest_of(rows))),
-        rows,
-        table,
-        draw=drawing.of(reading, asked, rows),
-        asked=asked,
-    )
-
-
-def _answer(
-    reading: Reading,
-    verdict: str,
-    rows: pl.DataFrame,
-    table: str,
-    *,
-    draw: Any = None,
-    asked: Asked = NOTHING_NAMED,
-    first: Sequence[str] | None = None,
-) -> Answer:
-    """Rows of one table, the columns that a person looks at first."""
-    wanted = FIRST.get(table, ()) if first is None else first
-    first = tuple(name for name in wanted if name in rows.columns)
-    ordered = rows.select(*first, *(name for name in rows.columns if name not in first))
-    return Answer(reading, verdict, ordered, table, draw, first, asked)

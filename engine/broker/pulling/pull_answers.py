@@ -113,7 +113,11 @@ class PullAnswers:
         """An answer that was not read from the queue."""
         store, queue = self._store, (pull.header.topic, pull.header.queue_id)
         fields = _fields(
-            pull, MASTER_ID, next_begin_offset, store.min_offset(*queue), store.max_offset(*queue)
+            pull,
+            MASTER_ID,
+            next_begin_offset=next_begin_offset,
+            min_offset=store.min_offset(*queue),
+            max_offset=store.max_offset(*queue),
         )
         return pull.request.respond(code, remark, fields)
 
@@ -141,7 +145,11 @@ class PullAnswers:
             self._remembered.note_answer(pull.key, begin, pull.peer.address, asked=Asked.SENT)
         suggested = self._suggested(pull, found)
         fields = _fields(
-            pull, suggested, found.next_begin_offset, found.min_offset, found.max_offset
+            pull,
+            suggested,
+            next_begin_offset=found.next_begin_offset,
+            min_offset=found.min_offset,
+            max_offset=found.max_offset,
         )
         response = pull.request.respond(code, found.status.value, fields, body)
         response.pieces = pieces
@@ -189,7 +197,7 @@ class PullAnswers:
 
 
 def _fields(
-    pull: Pull, suggested_id: int, next_begin_offset: int, min_offset: int, max_offset: int
+    pull: Pull, suggested_id: int, *, next_begin_offset: int, min_offset: int, max_offset: int
 ) -> dict[str, str]:
     return PullMessageResponseHeader(
         suggest_which_broker_id=suggested_id,

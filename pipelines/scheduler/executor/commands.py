@@ -77,21 +77,14 @@ def executor(
     given = {"app": name, "admins": admin or None, "home": home, "host": host, "port": port}
     given |= {"address": address, "log_days": log_days}
     given |= {"token": None if token is None else token.reveal()}
-    given_settings = settings_from_xxl(config, EXECUTOR, given)
+    found = settings_from_xxl(config, EXECUTOR, given)
     for key, option in (("app", "--app"), ("admins", "--admin")):
-        if key not in given_settings:
+        if key not in found:
             raise ConfigError(option, None, "given, here or in the file of --config")
-    default_home = home_folder() / "executors" / given_settings["app"].replace("/", "_")
-    given_settings |= {
-        "home": Path(given_settings.get("home", default_home)),
-        "admins": tuple(given_settings["admins"]),
-    }
+    default_home = home_folder() / "executors" / found["app"].replace("/", "_")
+    found |= {"home": Path(found.get("home", default_home)), "admins": tuple(found["admins"])}
     settings = Settings(
-        module=module,
-        scripts=scripts,
-        processes=processes,
-        dialect=Dialect(words),
-        **given_settings,
+        module=module, scripts=scripts, processes=processes, dialect=Dialect(words), **found
     )
 
     def ready(line: str) -> None:
