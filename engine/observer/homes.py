@@ -23,6 +23,7 @@ import msgspec
 from engine.foundation.errors import CorruptRecord, StorageError
 from engine.runtime import Disk, File
 from engine.runtime.durable_files import replace_durably
+from engine.runtime.durable_folders import make_durable
 from engine.telemetry.segments import emitter_of
 from engine.telemetry.telemetry import SPOOL_DIRECTORY
 
@@ -58,7 +59,7 @@ def take_home(disk: Disk, home: str, observer: str) -> File | None:
     """Lock the home for this process; closing the file lets it go. None: another process has it.
     Raises StorageError when it cannot be written.
     """
-    disk.make_directories(home)
+    make_durable(disk, home)
     lock_file = disk.open(lock_path(home, observer), create=True)
     if not lock_file.lock():
         lock_file.close()
@@ -82,7 +83,7 @@ def folder_of(disk: Disk, home: str, emitter: tuple[str, str, str]) -> str:
 
 def note(disk: Disk, folder: str, noted: Noted) -> None:
     """Write what is known of a broker. Raises StorageError."""
-    disk.make_directories(folder)
+    make_durable(disk, folder)
     if noted_in(disk, folder) != noted:
         replace_durably(disk, f"{folder}/{WATCHED_NAME}", msgspec.json.encode(noted))
 

@@ -17,6 +17,7 @@ from engine.foundation.errors import ConfigError, TidemarkError
 from engine.foundation.log_lines import write_log
 from engine.foundation.terminal import complain, say
 from engine.runtime import system_runtime
+from engine.runtime.durable_folders import make_durable
 from engine.telemetry.tables import LAKE_SCHEMES
 from engine.telemetry.telemetry import SPOOL_DIRECTORY
 
@@ -109,7 +110,7 @@ def _ship(store: Path, lake: str, stop: threading.Event, *, once: bool) -> None:
     if once and not directory.is_dir():
         raise ConfigError("store", str(store), "the store folder of a broker that has run")
     runtime = system_runtime()
-    runtime.disk.make_directories(str(directory))
+    make_durable(runtime.disk, str(directory))
 
     def on_signal(_number: int, _frame: FrameType | None) -> None:
         stop.set()

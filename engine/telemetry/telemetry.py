@@ -38,6 +38,7 @@ from engine.foundation.limits import (
 from engine.foundation.observing import Fact, FlushDone, HandedTail, LifecycleEvent, ToldUpTo
 from engine.foundation.units import MILLISECOND_US, SECOND_MS
 from engine.runtime import Disk, File, Runtime
+from engine.runtime.durable_folders import make_durable
 from engine.telemetry.events import IMMEDIATE_CAUSES, FlushSums, row_of, rows_of, stamped
 from engine.telemetry.frames import Life, Mark, Row, Tail, Turn, encodable, encode_frame
 from engine.telemetry.next_life import NextLife
@@ -167,7 +168,7 @@ class Telemetry:
         disk without room is no reason: rows are lost until there is some, and that is reported
         then.
         """
-        runtime.disk.make_directories(directory)
+        make_durable(runtime.disk, directory)
         lock_file = _take_spool(runtime.disk, directory)
         try:
             return cls(

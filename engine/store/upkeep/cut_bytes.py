@@ -15,6 +15,7 @@ from engine.foundation.errors import StorageError
 from engine.foundation.limits import CUT_BYTES_KEPT_MAX
 from engine.foundation.units import MIB
 from engine.runtime.disk import Disk
+from engine.runtime.durable_folders import make_durable
 from engine.store.commit_log import CommitLog
 
 CHUNK_BYTES = 1 * MIB
@@ -33,7 +34,7 @@ class CutBytes:
         pieces = _pieces(log, begin, end, self._bytes_max)
         wanted_bytes = sum(stop - start for start, stop in pieces)
         try:
-            self._disk.make_directories(self.directory)
+            make_durable(self._disk, self.directory)
             self._make_room(wanted_bytes)
             for start, stop in pieces:
                 self._write(log, start, stop, now_ms)

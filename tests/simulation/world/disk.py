@@ -1,10 +1,13 @@
 """A virtual disk per node that knows what was synced and what was only written.
 
 Persistence model (after ALICE): a process crash keeps everything that was written; a power cut
-keeps all that was synced, then a random prefix of the unsynced writes of each file, the last of
-them possibly torn; creations, renames and removals survive it only up to a random prefix of those
-made since the folder was last synced. A file that was never synced, or whose folder was not, may
-be gone. Bits of what was synced flip when a scenario says so, while the node is down.
+keeps all that was synced, and of the unsynced writes of each file either a random prefix, the last
+of them possibly torn, or any subset of their sectors. Creations, renames and removals, of folders
+as well, survive it only up to a random prefix of those made since the folder they are in was last
+synced. A file that was never synced, or whose folder was not, may be gone.
+
+When a scenario says so, bits of what was synced flip, the node down or up; reads of some files
+fail, syncs fail, there is no room, and what blocks on the disk is slow or stands still.
 
 Absent on purpose: timing (syncs take a drawn virtual time).
 """
@@ -13,7 +16,8 @@ from __future__ import annotations
 
 import asyncio
 import posixpath
-from collections.abc import Callable, Sequence
+import random
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
@@ -26,6 +30,7 @@ if TYPE_CHECKING:
 
 Answer = TypeVar("Answer")
 Data = bytes | bytearray | memoryview
+SECTOR_BYTES = 512
 
 
 @dataclass(slots=True)
@@ -67,22 +72,39 @@ class _Inode:
         self.durable = bytes(self.image)
         self.unsynced.clear()
 
-    def power_cut(self, world: World) -> None:
-        """Keep the synced bytes and a random prefix of the later writes, the last one torn."""
+    def power_cut(self, chance: random.Random) -> None:
+        """Keep the synced bytes, and of the later writes what chance has it."""
         survivor = bytearray(self.durable)
-        kept = world.random.randint(0, len(self.unsynced))
-        for number, (position, data) in enumerate(self.unsynced[:kept]):
+        for position, data in self._prefix(chance) if chance.random() < 0.5 else self._some(chance):
             if data is None:
                 survivor = survivor[:position].ljust(position, b"\0")
                 continue
-            torn = number == kept - 1
-            part = data[: world.random.randint(0, len(data))] if torn else data
-            end = position + len(part)
+            end = position + len(data)
             survivor = survivor.ljust(end, b"\0")
-            survivor[position:end] = part
+            survivor[position:end] = data
         self.image = survivor
         self.mirrors.clear()
         self.sync()
+
+    def _prefix(self, chance: random.Random) -> Iterator[tuple[int, bytes | None]]:
+        """The first of the unsynced writes, the last of these torn."""
+        kept = chance.randint(0, len(self.unsynced))
+        for number, (position, data) in enumerate(self.unsynced[:kept], 1):
+            torn = data is not None and number == kept
+            yield position, data[: chance.randint(0, len(data))] if data and torn else data
+
+    def _some(self, chance: random.Random) -> Iterator[tuple[int, bytes | None]]:
+        """Any of the sectors of the unsynced writes, and of the changes of length."""
+        likely = chance.random()
+        for position, data in self.unsynced:
+            at = 0
+            while data is not None and at < len(data):
+                length = SECTOR_BYTES - (position + at) % SECTOR_BYTES
+                if chance.random() < likely:
+                    yield position + at, data[at : at + length]
+                at += length
+            if data is None and chance.random() < likely:
+                yield position, None
 
     @property
     def used_bytes(self) -> int:
@@ -95,17 +117,21 @@ class _Inode:
         durable = bytearray(self.durable)
         durable[position] ^= mask
         self.durable = bytes(durable)
-        if position < len(self.image):
-            self.image[position] ^= mask
+        for shown in (self.image, *self.mirrors):
+            if position < len(shown):
+                shown[position] ^= mask
 
 
 @dataclass(slots=True)
 class _Folder:
-    entries: dict[str, _Inode] = field(default_factory=dict)
-    durable: dict[str, _Inode] = field(default_factory=dict)
-    unsynced: list[dict[str, _Inode]] = field(
+    entries: dict[str, _Inode | _Folder] = field(default_factory=dict)
+    durable: dict[str, _Inode | _Folder] = field(default_factory=dict)
+    unsynced: list[dict[str, _Inode | _Folder]] = field(
         default_factory=list
     )  # The folder after each later change.
+
+    def files(self) -> dict[str, _Inode]:
+        return {name: each for name, each in self.entries.items() if isinstance(each, _Inode)}
 
     def changed(self) -> None:
         self.unsynced.append(dict(self.entries))
@@ -113,6 +139,12 @@ class _Folder:
     def sync(self) -> None:
         self.durable = dict(self.entries)
         self.unsynced.clear()
+
+    def power_cut(self, chance: random.Random) -> None:
+        """Keep the synced entries, and a prefix of the later changes of them."""
+        states = [self.durable, *self.unsynced]
+        self.entries = dict(states[chance.randint(0, len(states) - 1)])
+        self.sync()
 
 
 class VirtualDisk:
@@ -127,12 +159,17 @@ class VirtualDisk:
         self.locks: dict[str, MountedFile] = {}
         self.free_bytes: int | None = None
         self.fail_syncs = False
+        self.fail_reads: str | None = None
+        """Reads of files whose path holds this text fail."""
+        self.still_until_s = 0.0
+        """What blocks on the disk waits until then, in virtual time."""
         self.slow_s = 0.0
         """What blocks on the disk takes up to this much longer, and at least half of it."""
 
     async def take_time(self) -> None:
         """What blocks on the disk does so beside the event loop: others run meanwhile."""
-        chance = self.world.random
+        chance, now_s = self.world.random, asyncio.get_running_loop().time()
+        await asyncio.sleep(max(0.0, self.still_until_s - now_s))
         await asyncio.sleep(
             chance.uniform(0.0001, 0.005)
             + (chance.uniform(self.slow_s / 2, self.slow_s) if self.slow_s else 0.0)
@@ -148,16 +185,21 @@ class VirtualDisk:
         self.locks.clear()
         if not power_cut:
             return
-        for folder in self.folders.values():
-            states = [folder.durable, *folder.unsynced]
-            folder.entries = dict(states[self.world.random.randint(0, len(states) - 1)])
-            folder.sync()
+        chance, waiting, left = self.world.random, [("/", self.folders["/"])], {}
+        while waiting:
+            path, folder = waiting.pop()
+            folder.power_cut(chance)
+            left[path] = folder
+            for name, each in folder.entries.items():
+                if isinstance(each, _Folder):
+                    waiting.append((posixpath.join(path, name), each))
+        self.folders = left
         seen: dict[int, None] = {}
-        for folder in self.folders.values():
-            for inode in folder.entries.values():
+        for folder in left.values():
+            for inode in folder.files().values():
                 if id(inode) not in seen:
                     seen[id(inode)] = None
-                    inode.power_cut(self.world)
+                    inode.power_cut(chance)
 
     def has_synced(self, below: str) -> bool:
         """Is anything but zeros synced in the files below the folder?"""
@@ -168,14 +210,12 @@ class VirtualDisk:
             posixpath.join(path, name): inode
             for path, folder in sorted(self.folders.items())
             if path == below or path.startswith(f"{below}/")
-            for name, inode in sorted(folder.entries.items())
+            for name, inode in sorted(folder.files().items())
             if inode.used_bytes
         }
 
     def flip_a_bit(self, below: str) -> tuple[str, int]:
-        """Flip a synced bit of a file below the folder, while the node is down; which file, and
-        which byte of it.
-        """
+        """Flip a synced bit of a file below the folder; which file, and which byte of it."""
         files = self._synced(below)
         assert files, f"nothing is synced below {below}"
         path = self.world.random.choice(sorted(files))
@@ -207,12 +247,14 @@ class MountedFile:
         self.pwrite(b"".join(bytes(part) for part in parts), position)
 
     def pread(self, length: int, position: int) -> bytes:
+        self._disk.check_read(self._path)
         return bytes(self._inode.image[position : position + length])
 
     def written_from(self, position: int) -> tuple[int, int] | None:
         return written_from(self._inode.image, position)
 
     def view(self) -> memoryview:
+        self._disk.check_read(self._path)
         return memoryview(self._inode.image).toreadonly()
 
     def truncate(self, size_bytes: int) -> None:
@@ -251,6 +293,11 @@ class MountedDisk:
         if not self.alive:
             raise StorageError(f"node {self.platter.host} is down")
 
+    def check_read(self, path: str) -> None:
+        failing = self.platter.fail_reads
+        if failing is not None and failing in path:
+            raise StorageError(f"reading {path}: Input/output error")
+
     def write_into(self, inode: _Inode, position: int, data: bytes) -> None:
         self.check_alive()
         free_bytes = self.platter.free_bytes
@@ -283,7 +330,10 @@ class MountedDisk:
                 raise StorageError(f"opening {path}: No such file or directory")
             folder.entries[name] = _Inode(modified_ms=self.platter.world.now_ms())
             folder.changed()
-        return MountedFile(self, path, folder.entries[name])
+        inode = folder.entries[name]
+        if isinstance(inode, _Folder):
+            raise StorageError(f"opening {path}: Is a directory")
+        return MountedFile(self, path, inode)
 
     def exists(self, path: str) -> bool:
         if self.is_directory(path):
@@ -295,22 +345,21 @@ class MountedDisk:
         return _clean(path) in self.platter.folders
 
     def names(self, path: str) -> list[str]:
-        clean = _clean(path)
-        folder = self.platter.folders.get(clean)
-        if folder is None:
-            return []
-        inside = "/" if clean == "/" else clean + "/"
-        children = [p[len(inside) :] for p in self.platter.folders if p.startswith(inside)]
-        return sorted({*folder.entries, *(c for c in children if c and "/" not in c)})
+        folder = self.platter.folders.get(_clean(path))
+        return [] if folder is None else sorted(folder.entries)
 
     def make_directories(self, path: str) -> None:
         self.check_alive()
         clean = _clean(path)
-        while clean not in self.platter.folders:
-            self.platter.folders[clean] = _Folder()
-            clean = posixpath.dirname(clean)
+        if clean in self.platter.folders:
+            return
+        self.make_directories(posixpath.dirname(clean))
+        folder, name = self._locate(clean)
+        folder.entries[name] = self.platter.folders[clean] = _Folder()
+        folder.changed()
 
     def read(self, path: str) -> bytes:
+        self.check_read(path)
         return bytes(self.open(path)._inode.image)
 
     def write(self, path: str, data: bytes) -> None:
@@ -339,6 +388,9 @@ class MountedDisk:
         clean = _clean(path)
         if clean in self.platter.folders and not self.names(path):
             del self.platter.folders[clean]
+            folder, name = self._locate(clean)
+            del folder.entries[name]
+            folder.changed()
 
     def sync_file(self, path: str) -> None:
         self.open(path).sync()
@@ -373,7 +425,7 @@ class MountedDisk:
         unsynced = [
             len(data or b"")
             for folder in self.platter.folders.values()
-            for inode in folder.entries.values()
+            for inode in folder.files().values()
             for _, data in inode.unsynced
         ]
         return UnwrittenPages(sum(unsynced), 0)
