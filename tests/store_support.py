@@ -118,10 +118,13 @@ def runtime_on(disk: Disk | None = None, clock: HandClock | None = None) -> Runt
 
 
 async def open_store(
-    config: StoreConfig, listener: Listener | None = None, runtime: Runtime | None = None
+    config: StoreConfig,
+    listener: Listener | None = None,
+    runtime: Runtime | None = None,
+    **how: Any,
 ) -> MessageStore:
     """An opened, not yet started store."""
-    return await MessageStore.open(runtime or runtime_on(), config, listener or Listener())
+    return await MessageStore.open(runtime or runtime_on(), config, listener or Listener(), **how)
 
 
 async def abandon(store: MessageStore) -> None:

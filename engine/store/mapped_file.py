@@ -312,7 +312,7 @@ class FileSequence:
             copy = disk.open(path, create=True)
             try:
                 copy.truncate(0)
-                self._fill(copy)
+                copy.allocate(self.file_size_bytes)  # On a full disk before anything has changed.
                 for at in range(0, offset - start, COPY_BYTES):
                     part = source.file.pread(min(COPY_BYTES, offset - start - at), at)
                     copy.pwrite(part, at)

@@ -29,7 +29,7 @@ from engine.foundation.observing import Observer
 from engine.protocol.hashes import index_key_hash
 from engine.runtime import Runtime
 from engine.store import queue_times
-from engine.store.commit_log import SIZE_KEY
+from engine.store.commit_log import NO_END, SIZE_KEY
 from engine.store.config import FlushDiskType, StoreConfig
 from engine.store.consume_queue import Unit
 from engine.store.copied_entries import whole_entries
@@ -73,14 +73,22 @@ class MessageStore:
         self.retention = life.retention
 
     @classmethod
-    async def open(cls, runtime: Runtime, config: StoreConfig, observer: Observer) -> MessageStore:
-        """Take the folder, recover, report.
+    async def open(
+        cls,
+        runtime: Runtime,
+        config: StoreConfig,
+        observer: Observer,
+        *,
+        visible_end: int = NO_END,
+    ) -> MessageStore:
+        """Take the folder, recover, report; nothing shows that ends beyond `visible_end`.
 
         Raises StorageError when another process has it, ConfigError for file sizes that the store
         was not made with.
         """
         make_folders(runtime, config)
         life = StoreLifeCycle(runtime, config, observer)
+        life.log.visible_end = visible_end
         try:
             await life.recover()
         except BaseException:

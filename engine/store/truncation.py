@@ -158,9 +158,10 @@ class Truncation:
             self._queues.note_written(key, queue)
             if not number % QUEUES_AT_ONCE:
                 await asyncio.sleep(0)
-        if self._index is not None:
-            self._index.truncate_to_log(end_offset)
         await self._flusher.flush_cut()
+        if self._index is not None:  # In one step, which is short as all of it is flushed.
+            self._index.truncate_to_log(end_offset)
+            await self._flusher.flush_cut()
         log.cut(end_offset)
         self._dispatcher.cut(end_offset, plan.stored_ms)
         self._queues.go_on_at(plan.undispatched)

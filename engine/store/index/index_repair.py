@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import sys
 from array import array
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from zlib import crc32
 
 from engine.foundation.units import SECOND_MS
@@ -131,10 +131,6 @@ class IndexRepair:
         self._file.begin_flush()
         self._file.write_slots()
         self._file.open_file().file.sync()
-        if self._file.sums is not None:
-            for page in range(len(self._file.sums.unchecked_pages)):
-                if self._file.sums.unchecked_pages[page]:
-                    self._file.sums.check_page(page, self._file.open_file().view)
         low, high = 1, self._file.index_count
         while low < high:
             middle = (low + high) // 2
@@ -143,34 +139,49 @@ class IndexRepair:
             else:
                 high = middle
         end = self._shape.entry_position(self._file.index_count)
-        self._settle(low)
+        self._settle(low, self._pages_of(low))
         file = self._file.open_file().file  # Left in place, a torn header could count them again.
         for position in range(self._shape.entry_position(low), end, ZEROS_BYTES_MAX):
             file.pwrite(bytes(min(ZEROS_BYTES_MAX, end - position)), position)
 
-    def _settle(self, count: int) -> None:
-        """Let the file end before entry `count`."""
+    def _pages_of(self, first: int) -> list[int]:
+        """The pages of slots that lead to entries from `first` on. Raises DamagedIndex for one that
+        is not as it was.
+        """
+        slot_count, sums = self._shape.slot_count, self._file.sums
+        numbers = range(first, self._file.index_count)
+        hashes = [self._file.entry(number)[0] for number in numbers]
+        pages = sorted({key_hash % slot_count // PAGE_SLOTS for key_hash in hashes})
+        for page in pages:
+            if sums is not None and sums.unchecked_pages[page]:
+                sums.check_page(page, self._file.open_file().view)
+        return pages
+
+    def _settle(self, count: int, changed: Iterable[int] | None = None) -> None:
+        """Let the file end before entry `count`. `changed`: the pages of slots that lead to later
+        ones, where they are known.
+        """
         self._file.index_count = count
         newest, seconds = self._file.fields_of(count - 1)[1:3] if count > 1 else (0, 0)
         if newest != self._file.end_physical:
             self._file.end_physical = newest
             self._file.end_timestamp_ms = self._file.begin_timestamp_ms + seconds * SECOND_MS
-        pages = self._pages_up_to(count)
-        used = self._file.open_file().view
-        empty = 0
-        for page in range(page_count(self._shape)):
-            position, length = page_place(self._shape, page)
-            content = pages.get(page)
-            if content is None:
-                content = bytes(used[position : position + length])
-            empty += _numbers(content).count(0)
-        self._file.used_slot_count = self._shape.slot_count - empty
+        every_page = range(page_count(self._shape))
+        pages = self._pages_up_to(count, every_page if changed is None else changed)
+        if changed is None:
+            self._file.used_slot_count = self._shape.slot_count
+            self._file.used_slot_count -= sum(self._slots(page).count(0) for page in every_page)
+        for page, content in pages.items():
+            emptied = _numbers(content).count(0) - self._slots(page).count(0)
+            self._file.used_slot_count -= emptied
         self._write_settled(pages)
 
-    def _pages_up_to(self, count: int) -> dict[int, bytes]:
-        """The pages of slots that change when the file ends before entry `count`."""
+    def _pages_up_to(self, count: int, changed: Iterable[int]) -> dict[int, bytes]:
+        """The pages of slots that change when the file ends before entry `count`: some of these,
+        unless entries are missing.
+        """
         pages: dict[int, bytes] = {}
-        for page in range(page_count(self._shape)):
+        for page in changed:
             slots = self._slots(page)
             if max(slots) < count and min(slots) >= 0:
                 continue

@@ -175,7 +175,8 @@ class CheckpointFile:
         if not existed:
             self._file.truncate(CHECKPOINT_BYTES)
         self.value = decode_checkpoint(self._file.pread(CHECKPOINT_BYTES, 0))
-        self._written = self._synced = self.value.encode()
+        self._written = self.value.encode()
+        self._writes = self._writes_synced = 0
         if existed and self._file.size_bytes() != CHECKPOINT_BYTES:
             self._file.truncate(CHECKPOINT_BYTES)
 
@@ -184,19 +185,20 @@ class CheckpointFile:
         """Is there something to save? What was written and not synced may be on disk or not, also
         when the value is again what was synced before.
         """
-        return not self.value.encode() == self._written == self._synced
+        return self._writes_synced != self._writes or self.value.encode() != self._written
 
     def write(self) -> None:
         """Put the value into the file; `sync` makes it last. Raises DiskFull, StorageError."""
         content = self.value.encode()
         self._file.pwrite(content, 0)
         self._written = content
+        self._writes += 1
 
     def sync(self) -> None:
         """Sync the file. Blocks; raises StorageError."""
-        covered = self._written  # What is written while the sync runs is for the next one.
+        covered = self._writes  # What is written while the sync runs is for the next one.
         self._file.sync()
-        self._synced = covered
+        self._writes_synced = covered
 
     def close(self) -> None:
         """Close the file."""

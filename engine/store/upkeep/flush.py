@@ -320,7 +320,7 @@ class Flusher:
         await self._save_checkpoint()
 
     async def flush_cut(self) -> None:
-        """In a standstill: make last what was cut of queues and index. Raises DiskFull,
+        """In a standstill: make last what is there of queues and index. Raises DiskFull,
         StorageError.
         """
         await self._queue_flush.flush(self._config, everything=True)

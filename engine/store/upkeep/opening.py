@@ -137,6 +137,8 @@ class Opening:
         """Sync what the last life may have left unsynced, and note it in the checkpoint."""
         log, note, flusher = self._log, self._checkpoint.value, self._flusher
         there_ms = found.last_store_time_ms or note.physic_timestamp_ms
+        is_all_seen = self._dispatcher.position == log.end_offset
+        dispatched_ms = there_ms if is_all_seen else found.dispatched_store_time_ms
         flusher.last_store_time_ms = max(there_ms, note.physic_timestamp_ms)
         note.written_offset = log.end_offset
         safe = log.end_offset if found.clean else max(found.scanned_from, found.synced_to)
@@ -146,12 +148,12 @@ class Opening:
         await flusher.flush_log("RECOVERY")
         # What is missing is reported once, not at every start from now on.
         note.physic_timestamp_ms = min(note.physic_timestamp_ms, there_ms)
-        note.logics_timestamp_ms = min(note.logics_timestamp_ms, there_ms)
+        note.logics_timestamp_ms = min(note.logics_timestamp_ms, dispatched_ms)
         note.flushed_offset = log.flushed_offset
         note.derived = None
         note.log_begin = log.min_offset
         log.unchecked_to = found.scanned_from
-        flusher.dispatched_store_time_ms = flusher.committed_store_time_ms = there_ms
+        flusher.committed_store_time_ms, flusher.dispatched_store_time_ms = there_ms, dispatched_ms
         await flusher.flush_derived("RECOVERY")
 
     def _report(self, found: Recovered) -> None:

@@ -116,7 +116,6 @@ class QueueScrub:
     def cut(self, end_offset: int) -> None:
         """The log ends at `end_offset`: what follows there is of this life."""
         self._end = min(self._end, end_offset)
-        self._records.cut(end_offset)
 
     async def _warm(self) -> None:
         """Have the next bytes of the log in memory, so that no step waits for the disk."""

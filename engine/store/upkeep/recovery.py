@@ -31,7 +31,7 @@ from engine.store.index.index_sums import DamagedIndex
 from engine.store.log_walk import LogWalk
 from engine.store.lost_messages import LostMessages, lost_in
 from engine.store.queue_table import QueueKey, QueueTable
-from engine.store.record import DispatchRequest
+from engine.store.record import DispatchRequest, has_queue_offset
 from engine.store.sound_records import count_sound, last_sound_end, record_at
 from engine.store.upkeep.checkpoint import Checkpoint
 from engine.store.upkeep.cut_bytes import CutBytes
@@ -71,6 +71,8 @@ class Recovered:
     """Holes beyond these."""
     last_store_time_ms: int = 0
     """Store time of the newest message read; 0 when none was."""
+    dispatched_store_time_ms: int = 0
+    """That of the newest one that is visible."""
     records_checked: int = 0
     scanned_from: int = 0
     stopped_by: str = ""
@@ -133,6 +135,12 @@ class Recovery:
         self._delay_levels_ms = delay_levels_ms
         self._cut_bytes = cut_bytes
         self._synced_to = 0
+        self._unseen: dict[QueueKey, int] = {}
+        """Next offsets by messages that end beyond what is visible."""
+        self._unseen_from: int | None = None
+        """Where the first of them begins."""
+        self._unseen_ms = 0
+        """When the last of them was stored."""
 
     def run(self, checkpoint: Checkpoint, *, clean: bool, now_ms: int) -> Recovered:
         """Find the end of the log, bring the derived files to it. Raises DiskFull, StorageError."""
@@ -159,6 +167,7 @@ class Recovery:
             bound = max(log.end_offset, self._synced_to)
             found.damaged += self._index.repair_newest(bound, clean=clean)
         found.damaged += self._index_of_another_log()
+        self._hide(log.visible_end)
         for key, queue in zip(self._queues.keys(), self._queues.all(), strict=True):
             if not clean:
                 broken = self._mend_end(found, key, queue)
@@ -177,6 +186,8 @@ class Recovery:
             scan_from = self._vouched_start(found, checkpoint, fault_of_note)
         if damaged_queues or (clean and checkpoint.has_lost_derived):
             scan_from = log.min_offset  # Nothing says that the queues are what they were.
+        if log.visible_end < scan_from:
+            scan_from = max(log.min_offset, log.files.start_at(log.visible_end))
         self._scan(found, scan_from, now_ms=now_ms)
         self._cut(found, checkpoint, now_ms=now_ms)
         if not clean:
@@ -194,6 +205,13 @@ class Recovery:
                 f"up to time {checkpoint.physic_timestamp_ms} were on disk"
             )
         return found
+
+    def _hide(self, visible_end: int) -> None:
+        """Queues and index end where the log does, as far as it is visible."""
+        for queue in self._queues.all():
+            queue.truncate_to_log(visible_end)
+        if self._index is not None:
+            self._index.truncate_to_log(visible_end)
 
     def _changed_since(self, derived: tuple[int, int]) -> list[str]:
         """Are queues and index what the clean stop left? An index that is not begins anew."""
@@ -317,6 +335,8 @@ class Recovery:
         fault = noted_ends.load()
         if checkpoint.flushed_offset or checkpoint.is_blank:
             self._note = noted_ends.newest
+            if self._note.dispatched_offset > self._log.visible_end:
+                self._note = EndsNote(flushed_offset=self._note.flushed_offset)
         return fault or f"{noted_ends.path} does not say where consume queues ended"
 
     def _shorter_than_noted(self, checkpoint: Checkpoint) -> str:
@@ -363,6 +383,7 @@ class Recovery:
             found.scanned_from = self._log.min_offset
             again = self._walk(self._log.min_offset, walk.position)
             self._dispatch(again, found, now_ms=now_ms, end_offset=walk.position)
+        found.last_store_time_ms = self._unseen_ms or found.dispatched_store_time_ms
         found.end_offset, found.stopped_by = walk.position, walk.stopped_by
 
     def _walk(self, begin: int, synced_to: int) -> LogWalk:
@@ -383,15 +404,26 @@ class Recovery:
         for request in walk.records():
             if request.physical_offset >= end_offset:
                 break
+            if request.physical_offset + request.size_bytes > self._log.visible_end:
+                self._leave_unseen(request)
+                continue
             batch.append(request)
             if len(batch) == DISPATCH_BATCH_MAX:
-                found.last_store_time_ms = request.store_timestamp_ms
+                found.dispatched_store_time_ms = request.store_timestamp_ms
                 self._dispatcher.apply(batch, now_ms=now_ms, fill_gaps=fill_gaps)
                 batch.clear()
         found.records_checked = walk.records_count
         if batch:
-            found.last_store_time_ms = batch[-1].store_timestamp_ms
+            found.dispatched_store_time_ms = batch[-1].store_timestamp_ms
             self._dispatcher.apply(batch, now_ms=now_ms, fill_gaps=fill_gaps)
+
+    def _leave_unseen(self, request: DispatchRequest) -> None:
+        """For dispatch, when more of the log becomes visible."""
+        self._unseen_ms = request.store_timestamp_ms
+        if self._unseen_from is None:
+            self._unseen_from = request.physical_offset
+        if has_queue_offset(request.sys_flag):
+            self._unseen[request.topic, request.queue_id] = request.queue_offset + 1
 
     # ---- cutting ----------------------------------------------------------------------------
 
@@ -417,7 +449,7 @@ class Recovery:
                 self._drop_units_without_records(key, queue)
         if self._index is not None:
             self._index.truncate_to_log(end_offset)
-        self._dispatcher.position = end_offset
+        self._dispatcher.position = end_offset if self._unseen_from is None else self._unseen_from
 
     def _follow_log(self) -> None:
         """Let queues and index begin where the log does."""
@@ -426,3 +458,4 @@ class Recovery:
         if self._index is not None:
             self._index.follow_log(self._log.min_offset)
         self._queues.settle()
+        self._queues.go_on_at(self._unseen)

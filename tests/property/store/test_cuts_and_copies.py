@@ -1,5 +1,7 @@
 """A log that is cut and copied equals one that only ever got what is left.
 
+What the copy holds is visible up to an entry's end that only a cut or a start moves back.
+
 The model is the list of entries (a message, a half message or a batch), each with the time of its
 put. A store takes puts and cuts, a copy of it gets the bytes of its log and is cut where they
 differ; both are flushed, stopped and killed. Held against them is a fresh store that gets the
@@ -21,7 +23,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from engine.foundation.errors import OffsetOutOfRange
 from engine.store import MessageDraft, MessageStore
-from engine.store.commit_log import written_end
+from engine.store.commit_log import NO_END, written_end
 from tests.store_support import (
     HandClock,
     abandon,
@@ -69,10 +71,13 @@ class CutMachine(RuleBasedStateMachine):
         self.copy: MessageStore = self.run(self.opened("copy"))
         self.copied: list[Entry] = []
         """What the copy has, as far as it is whole."""
+        self.seen = NO_END
+        """The copy's visible end."""
 
     def teardown(self) -> None:
         self.run(self.compared(self.store, self.entries))
         self.catch_up(1 << 20)
+        self.see(len(self.copied))
         self.run(self.compared(self.copy, self.entries))
         self.run(self.store.close())
         self.run(self.copy.close())
@@ -82,10 +87,9 @@ class CutMachine(RuleBasedStateMachine):
     def run(self, work: object) -> MessageStore:
         return self.loop.run_until_complete(work)  # type: ignore[arg-type]
 
-    async def opened(self, name: str) -> MessageStore:
-        return await open_store(
-            small_config(self.root / name), runtime=runtime_on(clock=self.clock)
-        )
+    async def opened(self, name: str, **how: int) -> MessageStore:
+        runtime = runtime_on(clock=self.clock)
+        return await open_store(small_config(self.root / name), runtime=runtime, **how)
 
     # ---- what can happen --------------------------------------------------------------------
 
@@ -142,18 +146,37 @@ class CutMachine(RuleBasedStateMachine):
                 break
             common = entry.end
         if common < (self.copied[-1].end if self.copied else 0):
-            self.run(self.copy.truncate(common))
+            self.cut_copy(common)
         self.run(self.copying(chunk_bytes))
         end = self.copy.physical_max
         self.copied = [entry for entry in self.entries if entry.end <= end]
-        if (
-            self.copied[-1].end if self.copied else 0
-        ) < end:  # It took part of a batch, or a blank.
-            self.run(self.copy.truncate(self.copied[-1].end if self.copied else 0))
+        whole = self.copied[-1].end if self.copied else 0
+        if whole < end:  # It took part of a batch, or a blank.
+            self.cut_copy(whole)
+
+    def cut_copy(self, end: int) -> None:
+        self.run(self.copy.truncate(end))
+        if self.seen != NO_END:
+            self.seen = min(self.seen, end)
 
     async def copying(self, chunk_bytes: int) -> None:
         source, begin = log_bytes(self.store), self.copy.physical_max
         self.copy.append_at(begin, source[begin : begin + chunk_bytes])
+        await turn()
+
+    @rule(count=st.integers(0, 30))
+    def see(self, count: int) -> None:
+        """So many entries of the copy are visible, or as many as are."""
+        self.seen = max(self.copy._dispatcher.position, self.end_of(count))
+        self.run(self.seeing())
+
+    def end_of(self, count: int) -> int:
+        """Where that many entries of the copy end."""
+        ends = [0, *(entry.end for entry in self.copied)]
+        return ends[min(count, len(ends) - 1)]
+
+    async def seeing(self) -> None:
+        self.copy.visible_end = self.seen
         await turn()
 
     @rule(which=st.sampled_from(["store", "copy"]), derived=st.booleans())
@@ -163,28 +186,40 @@ class CutMachine(RuleBasedStateMachine):
         if derived:
             self.run(store._flusher.flush_derived("TIMER"))
 
-    @rule(which=st.sampled_from(["store", "copy"]), kill=st.booleans())
-    def restart(self, which: str, kill: bool) -> None:
-        store: MessageStore = getattr(self, which)
-        self.run(abandon(store) if kill else store.close())
-        setattr(self, which, self.run(self.opened(which)))
+    @rule(kill=st.booleans())
+    def restart(self, kill: bool) -> None:
+        self.run(abandon(self.store) if kill else self.store.close())
+        self.store = self.run(self.opened("store"))
+
+    @rule(kill=st.booleans(), count=st.one_of(st.none(), st.integers(0, 30)))
+    def restart_copy(self, kill: bool, count: int | None) -> None:
+        """None: all of it is visible."""
+        self.run(abandon(self.copy) if kill else self.copy.close())
+        self.seen = NO_END if count is None else self.end_of(count)
+        self.copy = self.run(self.opened("copy", visible_end=self.seen))
 
     # ---- what must hold ---------------------------------------------------------------------
 
     @invariant()
     def queues_hold_what_is_left(self) -> None:
-        for store, entries in ((self.store, self.entries), (self.copy, self.copied)):
+        for store, entries, seen in (
+            (self.store, self.entries, NO_END),
+            (self.copy, self.copied, self.seen),
+        ):
             wanted: dict[tuple[str, int], list[bytes]] = {key: [] for key in QUEUES}
+            given = dict.fromkeys(QUEUES, 0)
             for entry in entries:
                 for each in entry.drafts:
                     if not each.sys_flag:
-                        wanted[each.topic, each.queue_id].append(each.body)
+                        given[each.topic, each.queue_id] += 1
+                        if entry.end <= seen:
+                            wanted[each.topic, each.queue_id].append(each.body)
             assert store.physical_max == (entries[-1].end if entries else 0)
             for (topic, queue_id), bodies in wanted.items():
                 found = [each.body for each in messages_of(store, topic, queue_id)]
                 assert found == bodies
                 assert store.max_offset(topic, queue_id) == len(bodies)
-                assert store._queues.next_offset(topic, queue_id) == len(bodies)
+                assert store._queues.next_offset(topic, queue_id) == given[topic, queue_id]
 
     async def compared(self, store: MessageStore, entries: list[Entry]) -> None:
         """With a store that got these entries only."""

@@ -86,3 +86,18 @@ def test_what_was_written_and_synced_is_read_again(tmp_path: Path) -> None:
     again = CheckpointFile(SystemDisk(), path)
     assert again.value == Checkpoint(77)
     again.close()
+
+
+def test_what_was_written_in_between_is_written_over_when_the_value_is_the_synced_one_again(
+    tmp_path: Path,
+) -> None:
+    file = CheckpointFile(SystemDisk(), str(tmp_path / "checkpoint"))
+    file.value.flushed_offset = 77
+    file.write()
+    file.value.flushed_offset = 0
+    assert file.changed, "a power cut may leave the 77 on disk"
+    file.write()
+    assert file.changed
+    file.sync()
+    assert not file.changed
+    file.close()

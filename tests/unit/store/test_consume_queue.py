@@ -140,6 +140,7 @@ def test_following_the_log_moves_the_minimum_and_deletes_whole_files_only(tmp_pa
 def test_a_cut_at_the_log_s_end_leaves_zeros_behind(tmp_path: Path) -> None:
     queue = new_queue(tmp_path)
     queue.append(units(0, 10))
+    queue.write_out()
     assert queue.truncate_to_log(55) == 5
     assert (queue.max_offset, queue.end_physical) == (5, 50)
     assert sorted(p.name for p in (tmp_path / "TopicA" / "0").iterdir()) == [

@@ -214,3 +214,43 @@ def test_sums_are_of_the_bytes_in_the_file() -> None:
     assert list(sums.entries) == [crc32(content[SHAPE.entry_position(0) :])]
     with pytest.raises(DamagedIndex, match="entries of block 0"):
         sums.check_block(0, memoryview(bytes(len(content))), SHAPE.index_count_max)
+
+
+def cut_of(tree: Tree, end: int, *, ends_full: bool = False) -> RecordingDisk:
+    """A live cut: what was put is flushed, as far as anybody has looked."""
+    disk = RecordingDisk(tree)
+    index = new_index(disk)
+    index.load()
+    assert index.repair_newest(BOUND) == []
+    for file in index.files:
+        while parts := file.parts_to_look_at(100):
+            file.looked_at(parts, [file.sum_of(part) for part in parts])
+        file.end_look()
+    assert (index.files[0].sums is None) == ends_full
+    del disk.changes[:]
+    index.truncate_to_log(end)
+    return disk
+
+
+def test_a_cut_takes_the_newest_file_first_and_changes_none_before_those_are_gone() -> None:
+    changes = cut_of(written(), 350, ends_full=True).changes
+    unlinked = [each.name for each in changes if each.kind == "unlink" and each.target == FOLDER]
+    assert unlinked == sorted(unlinked, reverse=True)
+    assert len(unlinked) == 2
+    kinds = [each.kind for each in changes]
+    assert "write" not in kinds[: kinds.index("sync_folder")]
+
+
+def test_entries_that_were_cut_from_a_full_file_are_not_believed_again_after_a_power_cut() -> None:
+    before = written()
+    after = cut_of(before, 350, ends_full=True).tree()
+    (path,) = [path for path in after if path.startswith(f"{FOLDER}/")]
+    torn, position = bytearray(after[path] or b""), SHAPE.entry_position(4)
+    torn[position:] = (before[path] or b"")[position:]  # The zeros never came to the disk.
+    index, _ = start(after | {path: bytes(torn)}, clean=False)
+    assert index.end_physical == 300
+    assert [index.entry(number)[1] for index in index.files for number in (1, 2, 3)] == [
+        100,
+        200,
+        300,
+    ]
