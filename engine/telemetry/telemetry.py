@@ -116,8 +116,9 @@ class Telemetry:
         self._earlier_offsets = restored.progress.reported_offsets()
         self._earlier_tails = restored.progress.handed_tails()
         self._follows_seq = restored.last_seq
-        self._next_seq = self._life_seq = max(self._stamp(), restored.next_seq)
-        epoch = max(self._stamp(), restored.broker_epoch + 1)
+        now_us = self._stamp()
+        self._next_seq = self._life_seq = max(now_us, restored.next_seq)
+        epoch = max(now_us, restored.broker_epoch + 1)
         if broker_epoch == LAST_LIFE:
             broker_epoch = restored.broker_epoch or None
         self.broker_epoch: Final = epoch if broker_epoch is None else broker_epoch

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from engine.foundation.observing import LifecycleEvent, OffsetReport
 from engine.runtime import Runtime, system_runtime
 from engine.runtime.clock import StepListener
 from engine.telemetry import EmitterIdentity, Telemetry
-from engine.telemetry.frames import Turn, decode_frames
+from engine.telemetry.frames import Frame, Life, Turn, decode_frames
 from engine.telemetry.tables import BY_NAME, TABLES
 from tests.unit.telemetry.mortal_disk import MortalDisk
 
@@ -84,6 +85,23 @@ class Broker:
             for turn in self.turns()
             for seq, (number, _, values) in enumerate(turn.rows, turn.first_seq)
         ]
+
+
+def missing_in(frames: Iterable[Frame]) -> list[int]:
+    """Seqs of rows that a spool lacks, from its first one on: a life's first frame names the row
+    before it, and the rows of a life follow each other."""
+    missing: list[int] = []
+    last_seq = next_seq = 0
+    for frame in frames:
+        if isinstance(frame, Life):
+            unused = frame.unused_in(last_seq + 1, frame.before_seq + 1)
+            missing += range(last_seq + 1 + unused, frame.before_seq + 1)
+            last_seq, next_seq = frame.before_seq, frame.first_seq
+        elif frame.rows:
+            assert frame.first_seq == next_seq, "a row follows the one before"
+            next_seq = frame.next_seq
+            last_seq = next_seq - 1
+    return missing
 
 
 def report(offset: int) -> OffsetReport:
