@@ -182,7 +182,7 @@ Between two rows of a key nothing of it changed, as far as the shipped horizon g
 """
 
 # The shipper's own statements: emitter `<emitter>/shipper` with a gapless seq of its own, so that
-# the broker's seq stays gapless over the other tables; broker_epoch is the newest shipped row's.
+# the broker's seq stays its own over the other tables; broker_epoch is the newest shipped row's.
 SHIPMENTS: Final = Table(
     "shipments",
     "run of spooled rows that is now in every table",

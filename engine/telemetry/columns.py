@@ -86,7 +86,12 @@ COMMON: Final = (
         "who reported: cluster/broker/broker_id, of an observed broker cluster/broker/observer; "
         "the shipper of that spool adds /shipper",
     ),
-    must("seq", LONG, "gapless number of the row per emitter, over all its tables, from 1"),
+    must(
+        "seq",
+        LONG,
+        "number of the row per emitter, over all its tables: gapless in a life, which begins with "
+        "the time, µs since 1970 UTC",
+    ),
     must("event_time", TIMESTAMP, "the broker's clock when it happened"),
 )
 EVENT_DATE: Final = must("event_date", ColumnType.DATE, "UTC date of event_time; the partition")

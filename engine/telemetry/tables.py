@@ -5,7 +5,8 @@ spool, and is appended to the Delta table of the same name by the shipper; the p
 schemas from here and nowhere else.
 
 Invariant: every row carries the COMMON columns; (emitter, seq) is its primary key; seq is gapless
-per emitter over all tables together. Tables only ever gain nullable columns at their end.
+per life of an emitter over all tables together, and shipments say what a life passed over. Tables
+only ever gain nullable columns at their end.
 
 Absent on purpose: the declarations. They lie by subject in the modules beside it, in the words of
 `columns`.

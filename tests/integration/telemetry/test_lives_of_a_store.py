@@ -203,6 +203,7 @@ def test_an_older_copy_of_a_store_goes_on_behind_what_was_shipped_since(
     setting.ship()
     assert texts(setting)[7:] == [f"new {number}" for number in range(9)], "as many as were told"
     assert assert_exactly_once(read_all(setting.lake), MASTER.emitter) == 16
+    assert len(list(setting.spool.glob("*.seg"))) == 1, "what is shipped is dropped"
 
 
 @pytest.mark.parametrize("others", [1, 3, 9])
@@ -235,6 +236,68 @@ def test_a_clock_that_went_back_by_less_than_a_life_does_no_harm(setting: Settin
     setting.tell(event("three"))
     setting.ship()
     assert texts(setting) == ["one", "two", "three"]
+
+
+def test_an_observer_whose_store_was_emptied_goes_on_in_the_life_that_it_observes(
+    setting: Setting,
+) -> None:
+    for text in ("one", "two"):
+        shutil.rmtree(setting.store)
+        setting.clock.us += 1_000
+        setting.telemetry = setting.boot(broker_epoch=7)
+        setting.tell(event(text), event(f"after {text}"))
+        setting.ship()
+    assert texts(setting) == ["one", "after one", "two", "after two"]
+    rows = read_all(setting.lake)
+    assert assert_exactly_once(rows, MASTER.emitter) == 4
+    assert {row["broker_epoch"] for row in rows["lifecycle"]} == {7}
+
+
+def test_rows_that_another_store_has_overtaken_are_passed_over_and_said_to_be(
+    setting: Setting, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    setting.tell(event("one"))
+    setting.ship()
+    setting.tell(event("too late"))
+    shutil.copytree(setting.store, tmp_path / "copy")
+    shutil.rmtree(setting.store)
+    setting.clock.us += 1_000
+    setting.telemetry = setting.boot()
+    setting.tell(event("of another store"))
+    setting.ship()
+    setting.disk.die()
+    shutil.rmtree(setting.store)
+    (tmp_path / "copy").rename(setting.store)
+    setting.clock.us += 1_000
+    setting.telemetry = setting.boot()
+    setting.tell(event("two"))
+    setting.ship()
+    assert texts(setting) == ["one", "of another store", "two"]
+    assert "rows up to that one that are not in the lake are lost" in caplog.text
+    caplog.clear()
+    setting.tell(event("three"))
+    setting.ship()
+    assert caplog.text == "", "once"
+
+
+def test_a_shipper_that_runs_while_an_older_copy_is_laid_over_the_store_refuses_what_collides(
+    setting: Setting, tmp_path: Path
+) -> None:
+    shipper = setting.shipper()
+    setting.tell(event("one"))
+    shipper.ship()
+    shutil.copytree(setting.spool, tmp_path / "copy")
+    setting.tell(event("two"), event("three"))
+    shipper.ship()
+    setting.disk.die()
+    shutil.rmtree(setting.spool)
+    (tmp_path / "copy").rename(setting.spool)
+    setting.clock.us -= 1_000_000
+    setting.telemetry = setting.boot()
+    setting.tell(event("other two"), event("other three"))
+    assert shipper.ship() == 0
+    with pytest.raises(LakeError, match="is not the one in spool"):
+        shipper.ship()
 
 
 def test_a_shipper_that_runs_while_the_store_is_replaced_refuses_what_collides(
