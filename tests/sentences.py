@@ -26,7 +26,7 @@ from pipelines.sentences.losses import left_text, lost_unread, replaced
 from tests.sentences_of_alerts import of_alerts
 from tests.sentences_of_answers import of_answers, of_judging, of_rates
 from tests.sentences_of_causes import of_causes
-from tests.sentences_of_changes import of_changes, of_jobs, of_periods
+from tests.sentences_of_changes import of_alert_states, of_changes, of_jobs, of_periods
 
 PAGE = Path(__file__).parents[1] / "docs" / "sentences.md"
 HEAD = """# Sentences
@@ -371,6 +371,7 @@ SUBJECTS = {
     "Changes": of_changes,
     "Reports": of_periods,
     "Alerts": of_alerts,
+    "States of alerts": of_alert_states,
     "Runs of jobs": of_jobs,
     "Rates behind alerts": of_rates,
 }

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from pipelines.sentences import changes, checks, groups, jobs, periods
+from pipelines.sentences import alert_states, changes, checks, groups, jobs, periods
 
 AT = datetime(2026, 3, 1, 19, 10, 3, tzinfo=UTC)
 CLIENT = "192.0.2.2@4711#1234567890123"
@@ -153,3 +153,18 @@ def of_jobs() -> Iterator[tuple[str, str]]:
     for name, more in (("missed", 0), ("missed, one more", 1), ("missed, more", 7)):
         done = "by DO_NOTHING no run makes up for it"
         yield name, jobs.missed(AT, done, more_jobs=more)
+
+
+def of_alert_states() -> Iterator[tuple[str, str]]:
+    """Alerts of which something is to be said beside their rule's texts."""
+    for outcome in ("NO_DATA", "EVAL_ERROR", "WITHHELD"):
+        yield outcome, alert_states.not_judged("LagGrows", outcome)
+    silent = "prod/broker-a/0 has reported nothing since 19:10:03 UTC"
+    yield "unknown", alert_states.unknown_now(silent)
+    yield "flapping", alert_states.FLAPPING
+    yield "resting", alert_states.RESTS
+    yield "its subject is gone", alert_states.SUBJECT_GONE
+    yield "its rule is gone", alert_states.RULE_GONE
+    yield "in another notice", alert_states.ELSEWHERE
+    yield "inhibited", alert_states.inhibited("ConsumersGone")
+    yield "silenced", alert_states.silenced("kim", "we deploy")

@@ -37,6 +37,8 @@ from pipelines.alerting.matchers import labels_of, values_of
 from pipelines.alerting.routing import Route, Routing, inhibited
 from pipelines.alerting.rules import Rule, Severity
 from pipelines.alerting.silences import Silence, active, silenced_by
+from pipelines.sentences.alert_states import ELSEWHERE, silenced
+from pipelines.sentences.alert_states import inhibited as inhibited_by
 
 GROUPS_MAX: Final = 50
 """Groups of a route that are notified separately; of more, the worst."""
@@ -44,7 +46,6 @@ GROUPS_MAX: Final = 50
 _FIRES: Final = "fires"
 _FLAPS: Final = "flaps"
 _LEFT_OUT: Final = "left out"
-_ELSEWHERE: Final = "it is notified elsewhere since its labels, or the routes, were changed"
 _SEVERITIES: Final = {severity.value: rank for rank, severity in enumerate(Severity)}
 _QUIET: Final = (State.PENDING, State.RESOLVED)
 
@@ -124,7 +125,7 @@ def step(
     """
     firing = [alert for alert in alerts if alert.state not in _QUIET]
     muted = {
-        fingerprint: f"inhibited by {rule}"
+        fingerprint: inhibited_by(rule)
         for fingerprint, rule in inhibited(firing, routing.inhibitions).items()
     }
     standing = active(silences, now_us)
@@ -132,7 +133,7 @@ def step(
         for alert in firing:
             silence = silenced_by(labels_of(alert), standing)
             if silence is not None:
-                muted[alert.fingerprint] = f"silenced by {silence.author}: {silence.comment}"
+                muted[alert.fingerprint] = silenced(silence.author, silence.comment)
     kept: dict[str, Group] = {}
     notices = []
     members_of = _members(alerts, routing, muted, groups)
@@ -206,7 +207,7 @@ def _add_those_that_left(
         members.has_left = True
         for alert in left:
             ended_us = now_us if alert.resolved_at_us is None else alert.resolved_at_us
-            reason = alert.reason if alert.state in _QUIET else _ELSEWHERE
+            reason = alert.reason if alert.state in _QUIET else ELSEWHERE
             members.over[alert.fingerprint] = replace(alert, resolved_at_us=ended_us, reason=reason)
 
 

@@ -46,11 +46,18 @@ from pipelines.alerting.polled_facts import PolledFacts
 from pipelines.alerting.rules import Policy, Rule
 from pipelines.alerting.texts import rendered, since_text
 from pipelines.base.settings import MINUTE_US
+from pipelines.sentences.alert_states import (
+    FLAPPING,
+    RESTS,
+    RULE_GONE,
+    SUBJECT_GONE,
+    not_judged,
+    unknown_now,
+)
 
 FLAP_WINDOW_US: Final = 30 * MINUTE_US
 FLAP_CHANGES: Final = 4
 """So many changes within the window are flapping."""
-FLAPPING: Final = "flapping: it changed 4 times within 30 min, and is held until it rests as long"
 KEPT_FOR_US: Final = 30 * MINUTE_US
 """An alert that was resolved is remembered for so long: whether it flaps is seen by it."""
 PATIENCE_US: Final = 2 * MINUTE_US
@@ -131,7 +138,7 @@ def step(
         if signal is not None:
             life.holds(alert, signal)
         elif _is_gone(alert, gone):
-            life.ends(alert, "what it is about is not there any more")
+            life.ends(alert, SUBJECT_GONE)
         else:
             why = _unknown(alert, outcome)
             life.holds_not(alert) if why is None else life.is_unknown(alert, why)
@@ -148,7 +155,7 @@ def without_rule(alerts: Iterable[Alert], now: Now) -> Stepped:
         if alert.state is State.PENDING and alert.resolved_at_us is None:
             changes.append(Change(ChangeKind.DROPPED, alert))
         elif alert.state is not State.RESOLVED:
-            ended = _resolved(alert, now, "its rule is not there any more")
+            ended = _resolved(alert, now, RULE_GONE)
             course = replace(ended.course, holds=False, phase_us=now.steady_us)
             kept.append(replace(ended, course=course))
             changes.append(Change(ChangeKind.RESOLVED, kept[-1]))
@@ -321,9 +328,7 @@ class _Life:
         now, course = self._now, alert.course
         wait_us = FLAP_WINDOW_US if course.is_flapping else self._rule.keep_firing_for_us
         if rested_us < wait_us:
-            reason = (
-                FLAPPING if course.is_flapping else "its condition holds no more; kept for a while"
-            )
+            reason = FLAPPING if course.is_flapping else RESTS
             self._keep(replace(alert, reason=reason), kind)
             return
         ended = _resolved(alert, now, "")
@@ -357,7 +362,7 @@ class _Life:
         if alert.state is State.RESOLVED:
             self.holds_not(alert)
             return
-        course, reason = alert.course, f"nobody knows whether it still holds: {why}"
+        course, reason = alert.course, unknown_now(why)
         if course.unknown_us is not None:
             self._keep(replace(alert, reason=reason), None)
             return
@@ -395,8 +400,7 @@ def with_texts(rule: Rule, alert: Alert) -> Alert:
     }
     templates = rule.annotations
     if OUTCOME in alert.labels:
-        about = alert.labels[OUTCOME].replace("_", " ").lower()
-        templates = {"summary": f"the rule {rule.name} cannot be judged: {about}"}
+        templates = {"summary": not_judged(rule.name, alert.labels[OUTCOME])}
     texts = rendered(templates, labels=alert.labels, figures=alert.figures, given=given)
     table = "" if OUTCOME in alert.labels else rule.tables[0]
     annotations = {**links_of(alert, table), **texts, "evidence": evidence}

@@ -92,7 +92,7 @@ def of_the_story(cluster: str = "demo") -> list[Alert]:
             State.WITHHELD,
             severity="error",
             labels={**billing, "outcome": "WITHHELD"},
-            annotations={"summary": "the rule DeadLetters cannot be judged: withheld"},
+            annotations={"summary": "Rule DeadLetters cannot be judged: withheld."},
             reason="withheld: rows_are_unique failed at 12:14:55 UTC",
         ),
         an_alert(
