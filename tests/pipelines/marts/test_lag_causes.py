@@ -127,7 +127,10 @@ def test_a_listener_whose_calls_grew_is_slow_by_its_p99() -> None:
     assert (row["measured"], row["expected"], row["unit"]) == (200, 20, "ms a call, p99")
     assert (row["topic"], row["client_id"]) == ("t", "c@1")
     assert row["evidence"].startswith("Group g is slower than it was: 99 % of the listener calls")
-    assert "up to 200 ms in the last minute, and 20 ms before the group fell behind." in row["evidence"]
+    assert (
+        "up to 200 ms in the last minute, and 20 ms before the group fell behind."
+        in row["evidence"]
+    )
 
 
 def test_a_client_that_tells_no_percentiles_is_slow_by_its_mean() -> None:
