@@ -23,7 +23,7 @@ from pipelines.sentences import groups, new_lives, risks, stalls, stories
 from pipelines.sentences.events import lag_text
 from pipelines.sentences.figures import whole
 from pipelines.sentences.losses import left_text, lost_unread, replaced
-from tests.sentences_of_alerts import of_alerts
+from tests.sentences_of_alerts import of_alerts, of_prometheus
 from tests.sentences_of_answers import of_answers, of_judging, of_rates
 from tests.sentences_of_causes import of_causes
 from tests.sentences_of_changes import of_alert_states, of_changes, of_jobs, of_periods
@@ -374,6 +374,7 @@ SUBJECTS = {
     "States of alerts": of_alert_states,
     "Runs of jobs": of_jobs,
     "Rates behind alerts": of_rates,
+    "Rules of Prometheus": of_prometheus,
 }
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from importlib.resources import files
 from typing import Any, Final
 
 from pipelines.alerting.files import read_rules, shipped_files
@@ -56,6 +58,13 @@ def of_alerts() -> Iterator[tuple[str, str]]:
                 if text not in said.values():
                     said[f"{rule.name}, {name}, figures {kind}"] = text
         yield from said.items()
+
+
+def of_prometheus() -> Iterator[tuple[str, str]]:
+    """Summaries of the rules for who has a Prometheus, which fills them."""
+    shipped = files("pipelines.alerting").joinpath("shipped", "prometheus", "rules.yml")
+    rule = re.compile(r"- alert: (\w+)\n(?:.*\n)*?\s+summary: '(.*)'\n")
+    yield from rule.findall(shipped.read_text(encoding="utf-8"))
 
 
 def _texts(rule: Rule, count: int | None) -> dict[str, str]:

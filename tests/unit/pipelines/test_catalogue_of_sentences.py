@@ -77,7 +77,10 @@ def test_every_cause_is_in_the_catalogue_and_begins_with_its_group() -> None:
 
 
 def test_an_answer_is_of_whole_sentences() -> None:
-    subjects = ("Answers of a notebook", "How far an answer goes", "Reports", "Rates behind alerts")
+    subjects = (
+        *("Answers of a notebook", "How far an answer goes", "Reports", "Rates behind alerts"),
+        *("Rules of Prometheus", "Runs of jobs"),
+    )
     for of_subject in (sentences.SUBJECTS[name] for name in subjects):
         for name, said in of_subject():
             assert re.match(r"[A-Z0-9]", said), f"{name}: {said}"
