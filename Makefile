@@ -50,7 +50,7 @@ test: setup  ## The whole suite, shared by JOBS=2 processes.
 	.venv/bin/pytest -n $(JOBS) $(TESTS)
 
 test-fast: setup-python  ## Unit, property and architecture tests only; without Java and browser.
-	.venv/bin/pytest tests/unit tests/property tests/architecture
+	.venv/bin/pytest -n $(JOBS) tests/unit tests/property tests/architecture
 
 explore: setup  ## The properties, with examples that no run had before.
 	.venv/bin/pytest -n $(JOBS) --hypothesis-profile=explore -m "hypothesis and not slow" $(TESTS)

@@ -46,7 +46,7 @@ def scopes_of(*words: str) -> list[str]:
 
 def test_the_folders_of_the_fast_tests_hold_no_test_that_needs_java_or_a_browser() -> None:
     recipe = (ROOT / "Makefile").read_text(encoding="utf-8")
-    assert f"pytest {' '.join(f'tests/{name}' for name in FAST_FOLDERS)}" in recipe
+    assert f"pytest -n $(JOBS) {' '.join(f'tests/{name}' for name in FAST_FOLDERS)}" in recipe
     needy = [
         f"{path.relative_to(ROOT)}:{node.lineno} {node.name}"
         for folder in FAST_FOLDERS

@@ -4,7 +4,6 @@ whatever the last stop was.
 
 from __future__ import annotations
 
-import asyncio
 from collections import defaultdict
 from collections.abc import Iterator
 from zlib import crc32
@@ -100,7 +99,7 @@ def test_no_flipped_bit_loses_or_forges_an_answer_without_a_word(clean: bool) ->
 
 
 @pytest.mark.parametrize("clean", [True, False], ids=["clean", "unclean"])
-def test_the_scrub_finds_what_nobody_asks_for(clean: bool) -> None:
+async def test_the_scrub_finds_what_nobody_asks_for(clean: bool) -> None:
     tree = written()
 
     async def go_on(pause_ms: int) -> bool:
@@ -108,7 +107,7 @@ def test_the_scrub_finds_what_nobody_asks_for(clean: bool) -> None:
 
     for path, bit in flips(tree):
         index, told = start(flipped(tree, path, bit), clean=clean)
-        asyncio.run(IndexScrub(index._disk, index, go_on).run())
+        await IndexScrub(index._disk, index, go_on).run()
         assert told, f"{path} bit {bit} was not noticed"
         left = index.end_physical or 0
         answers = {k: [o for o in v if o <= left] for k, v in wanted().items()}
@@ -137,7 +136,7 @@ def test_damaged_slots_are_made_again_from_the_entries_and_a_header_from_the_sum
         assert disk.tree()[newest] == tree[newest], "the very bytes from before"
 
 
-def test_an_index_of_others_is_taken_as_it_is_and_has_sums_from_then_on() -> None:
+async def test_an_index_of_others_is_taken_as_it_is_and_has_sums_from_then_on() -> None:
     """RocketMQ wrote it: no sums at all, and after our store had some, newer entries without."""
     tree = written()
     bare = {path: data for path, data in tree.items() if not path.startswith(SUMS + "/")}
@@ -148,7 +147,7 @@ def test_an_index_of_others_is_taken_as_it_is_and_has_sums_from_then_on() -> Non
     async def go_on(pause_ms: int) -> bool:
         return False
 
-    asyncio.run(IndexScrub(disk, index, go_on).run())  # type: ignore[arg-type]
+    await IndexScrub(disk, index, go_on).run()  # type: ignore[arg-type]
     made = disk.tree()
     assert {path for path in made if path.startswith(SUMS + "/")} == {
         path for path in tree if path.startswith(SUMS + "/")
@@ -157,7 +156,7 @@ def test_an_index_of_others_is_taken_as_it_is_and_has_sums_from_then_on() -> Non
         index, told = start(flipped(made, path, bit), clean=True)
         for key in range(14):
             index.find(key, 99, **ALL)
-        asyncio.run(IndexScrub(index._disk, index, go_on).run())
+        await IndexScrub(index._disk, index, go_on).run()
         assert told, f"{path} bit {bit} was not noticed"
 
 
