@@ -86,5 +86,5 @@ class HowFarBehind:
 
     @property
     def time_lag(self) -> str:
-        """For how long the oldest of them has waited, in words."""
+        """How long the oldest of them has waited, in words."""
         return or_more(self.time_lag_ms, self.time_lag_at_least_ms, duration)

@@ -129,7 +129,7 @@ class Span:
 
     @property
     def silent_from(self) -> datetime | None:
-        """From when on the range holds nothing because nothing came; None while data is fresh."""
+        """From when the range is empty because nothing came; None while data is fresh."""
         if self.data_end is None or self.now - self.data_end < LATE_AFTER:
             return None
         return self.data_end if self.start <= self.data_end < self.end else None

@@ -274,7 +274,7 @@ def lab(
 
 
 def _replayed_range(begin: str | None, end: str | None, cycle: int | None) -> tuple[int, int]:
-    """From when to when; without a beginning from the first row, and 0 where a cycle is the end."""
+    """The range to replay; without a beginning: from the first row; 0 where a cycle is the end."""
     if (end is None) == (cycle is None):
         raise ConfigError("--to", end, "a moment, or --cycle in its place")
     from_us = 0 if begin is None else given_us("--from", begin)

@@ -36,7 +36,7 @@ class Law:
     """After so long without a try, those before count no more."""
 
     def wait_ms(self, wrong: int) -> int:
-        """So long after the last of so many wrong tries the next one may come."""
+        """How long after the last of several wrong tries the next one may come."""
         if wrong < self.free:
             return 0
         return min(self.first_ms << min(wrong - self.free, 20), self.longest_ms)

@@ -227,7 +227,7 @@ def _text(name: str, value: Any, names: Mapping[int, str]) -> str:
 
 
 def _version(wish: Wish, noted: Sequence[Noted]) -> str:
-    """Of what would be noted; what is new has no number yet."""
+    """A digest of what would be noted; what is new has no number yet."""
     values = sorted(pair for pair in wish.values.items() if pair[0] not in SECRETS)
     audit = [(one.action, one.action == "add" or one.subject, one.detail) for one in noted]
     return hashlib.sha256(json.dumps([wish.action, values, audit]).encode()).hexdigest()[:32]

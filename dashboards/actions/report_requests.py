@@ -43,7 +43,7 @@ EXECUTOR: Final = (
 
 
 class What(StrEnum):
-    """That may be asked for."""
+    """What may be requested."""
 
     AGAIN = "again"
     NEWEST = "newest"

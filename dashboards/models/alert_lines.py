@@ -68,7 +68,7 @@ class AlertLane:
     bars: pl.DataFrame
     """opened_at, closed_at (null: it fires), words."""
     unknown_since: datetime | None = None
-    """From when on nobody watches."""
+    """The moment from which nobody watches."""
     unknown_until: datetime | None = None
     """Before this, alerts that are over are not kept."""
 
@@ -138,7 +138,7 @@ def with_past(board: Board, past: Past) -> list[Alert]:
 
 
 def known_from(board: Board, past: Past, now_us: int) -> datetime:
-    """From when on it is known what was resolved."""
+    """The moment from which it is known what was resolved."""
     kept = moment_at(now_us - board.over_kept_us)
     return kept if past.since is None else min(past.since, kept)
 

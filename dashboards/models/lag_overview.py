@@ -46,7 +46,7 @@ Row = dict[str, Any]
 LINE: Final = ("cluster", "group")
 """What one line is about: groups of two clusters are two, whatever they are called."""
 BOUNDS: Final = (bound_of("time_lag_ms"), bound_of("lag_messages"))
-"""By which groups are sorted: what is unknown of some queues takes none from the top."""
+"""What groups are sorted by: what is unknown of some queues takes none from the top."""
 RETURN_WITHIN: Final = timedelta(seconds=120)
 """Clients that join this soon after a restart came back because of it: they look for a broker each
 30 s."""

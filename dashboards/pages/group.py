@@ -336,7 +336,7 @@ def _met(windows: pl.DataFrame, group: str, span: Span) -> pl.DataFrame:
 
 
 def _watched(look: Look, newest: pl.DataFrame) -> list[tuple[str, str]]:
-    """That what is shown was polled, and how far it may be off."""
+    """Says that what is shown was polled, and how far it may be off."""
     watched = watched_text(look.data.moment, newest["emitter"].unique().to_list())
     return [] if watched is None else [("how known", watched)]
 

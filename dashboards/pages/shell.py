@@ -297,7 +297,7 @@ def _ahead_of(now: datetime, emitters: pl.DataFrame) -> list[str]:
 
 
 def _worst_of(name: str | None, look: Look) -> str | None:
-    """To when a group has been judged on its worst broker; None where no group is looked at."""
+    """How far a group has been judged on its worst broker; None where no group is looked at."""
     if name is None:
         return None
     named = pl.concat(

@@ -139,7 +139,7 @@ def _content(data: TopicData, topic: str, look: Look) -> tuple[Any, ...]:
 
 
 def _lives(lives: list[NewLife]) -> list[Any]:
-    """That the topic was made again, and what groups passed over of it, the newest first."""
+    """Says that the topic was recreated, and what groups passed over of it, the newest first."""
     return [
         html.P(visible(life.text), className="notice notice-error" if life.is_loss else "quiet")
         for life in reversed(lives)
@@ -147,7 +147,7 @@ def _lives(lives: list[NewLife]) -> list[Any]:
 
 
 def _watched(look: Look) -> list[tuple[str, str]]:
-    """That what is shown was polled, and how far it may be off."""
+    """Says that what is shown was polled, and how far it may be off."""
     watched = watched_text(look.data.moment)
     return [] if watched is None else [("how known", watched)]
 

@@ -136,7 +136,7 @@ def _growing(rows: pl.LazyFrame) -> pl.LazyFrame:
 
 
 def _waited_ms(moment: pl.Expr, at: str) -> pl.Expr:
-    """For how long the time lag has grown by a moment."""
+    """How long the time lag has grown by a moment."""
     grown = pl.min_horizontal(moment, GROWS_UNTIL) - pl.col(at)
     return grown.dt.total_milliseconds().clip(lower_bound=0)
 

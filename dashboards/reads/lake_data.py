@@ -74,7 +74,7 @@ class Pulse:
 
     @property
     def data_end(self) -> datetime | None:
-        """To when the emitters that speak have been judged."""
+        """How far the emitters that speak have been judged."""
         return self.moment.judged_to if self.moment is not None else None
 
     @property

@@ -39,7 +39,7 @@ CHECKS_WAITING_MAX: Final = 8
 BODY_BYTES_MAX: Final = 16 * 1024
 """A name and a password of 1,024 characters, each written in six."""
 AGES_S: Final = 7 * 86_400
-"""So long a browser keeps the cookie; the session ends by the server's rule."""
+"""How long a browser keeps the cookie; the session ends by the server's rule."""
 
 WRONG: Final = "That name and password do not belong together."
 NOT_NOW: Final = "The database of users cannot be asked now; try again."

@@ -301,7 +301,7 @@ OUTBOX_ROWS_AT_ONCE: Final = 64
 """Rows under way together, each of another business key."""
 
 OUTBOX_SEND_WITHIN_MS: Final = 10 * SECOND_MS
-"""So long one row may take to be sent; what became of it is unknown then, and it is sent again."""
+"""How long sending one row may take; after that its fate is unknown, and it is sent again."""
 
 OUTBOX_LEASE_MS: Final = 30 * SECOND_MS
 """A row that a sender took is nobody else's for so long; then that sender is taken for dead."""

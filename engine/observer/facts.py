@@ -219,7 +219,7 @@ class Facts:
         return self._groups[group].kinds.get(client_id) if group in self._groups else None
 
     def ends(self, at_ms: int) -> Iterator[Emitted]:
-        """That nothing of the broker is there any more."""
+        """Facts that nothing of the broker is there any more."""
         nothing = Look(
             at_ms, 0, None, progress={}, topics={}, groups=frozenset(), address=self._address
         )

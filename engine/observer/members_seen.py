@@ -89,7 +89,7 @@ class GroupSeen:
     generation: int = 0
     message_model: str | None = None
     topics: tuple[str, ...] = ()
-    """To which it subscribes, as the broker says."""
+    """The topics it subscribes to, as the broker says."""
     addresses: dict[str, Addresses] = field(default_factory=dict)
     kinds: dict[str, str] = field(default_factory=dict)
     """Language and version of each client."""

@@ -41,7 +41,7 @@ LONGEST_MS_MIN: Final = MINUTE_MS
 """The longest invisible time is taken to be no shorter: what RocketMQ's clients ask for unset."""
 ABSENT_LOOKS: Final = 3
 RANGES_MAX: Final = 32
-"""That are named of a queue, as of what members hold."""
+"""How many ranges are named of a queue, as of what members hold."""
 
 Key = tuple[str, str, int]
 """(group, topic, queue_id)"""

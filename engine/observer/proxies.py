@@ -28,7 +28,7 @@ from engine.protocol.bodies_admin import ClientConnection
 HEARTBEAT_GROUP: Final = "CID_DefaultHeartBeatSyncerTopic"
 """Group in which each proxy of a cluster is, at every broker of it."""
 PROXIES_MAX: Final = 16
-"""That are asked; one that answers is enough."""
+"""How many proxies are asked; one that answers is enough."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ QUESTIONS_AT_ONCE: Final = 8
 FAILURES_REPORTED_MAX: Final = 256
 """Kinds of failures that are reported of one broker; a broker may answer with any code."""
 WORDS_CHARS_MAX: Final = 300
-"""Of what a broker said, in one line of the log."""
+"""Characters of a broker's answer in one line of the log."""
 NAMES_SAID_MAX: Final = 32
 
 _log = logging.getLogger(__name__)

@@ -31,7 +31,7 @@ class RolesSeen:
         self._roles: dict[str, int] = dict(roles or {})
 
     def change(self, roles: Mapping[str, int]) -> Iterator[LifecycleEvent]:
-        """That the master is another one, when it is."""
+        """The fact that the master is another one, when it is."""
         masters = [one for one, at in roles.items() if at == MASTER_ID and self._was(one, at)]
         slaves = [one for one, at in roles.items() if at != MASTER_ID and self._was(one, at)]
         words = [

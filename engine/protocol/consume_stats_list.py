@@ -172,7 +172,7 @@ class _Scan:
         self.take(_SIGNS["]"], "the end of a list")
 
     def wrong(self, wanted: str) -> RemoteProtocolError:
-        """That something else is there."""
+        """The error that something else is there."""
         found = self._text[self.at : self.at + 20]
         return RemoteProtocolError(
             f"figures of groups at character {self.at}: {wanted} is expected, but {found!r}"

@@ -68,7 +68,7 @@ IDENTITY: Final = frozenset(
 """By these a message is found and ordered: what has to leave properties out leaves others first."""
 
 NUMBER_DIGITS_MAX: Final = 18
-"""So many digits fit 64 bits; clients may write any text, and Python refuses a number of 5,000."""
+"""Digits that fit 64 bits; clients may write any text, and Python refuses a number of 5,000."""
 
 
 def encode_properties(properties: Mapping[str, str]) -> str:

@@ -39,7 +39,7 @@ class Dispatcher:
         self._ends_when_broken = ends_when_broken
         self._handlers = handlers
         self._tasks: dict[asyncio.Task[None], HandlerResult] = {}
-        """With what each waits for."""
+        """The tasks, each with what it waits for."""
         self._is_stopped = False
         self._broken: AssertionError | None = None
         self._is_broken = asyncio.Event()

@@ -86,7 +86,7 @@ class Latencies:
     def histogram(
         self, request_code: int, response_code: int, result: Result, *, is_late: bool
     ) -> Histogram:
-        """That of such answers; `is_late` says that they are not given at once."""
+        """The histogram of such answers; `is_late`: they are not given at once."""
         key = LatencyKey(
             request_code if request_code in KNOWN_CODES else UNKNOWN,
             int(response_code),

@@ -152,7 +152,7 @@ class LogWalk:
         self._expected[key] = (offset + 1, self._holes_bytes)
 
     def _known_offset(self, request: DispatchRequest) -> int:
-        """At which offset its queue has the record's unit; what the record says if it has none."""
+        """The offset of the record's unit in its queue; what the record says if it has none."""
         queue = self._queues.find(request.topic, request.queue_id)
         if queue is not None:
             offset = queue.first_reaching(request.physical_offset)

@@ -154,7 +154,7 @@ class Board:
 
     @property
     def over_kept_us(self) -> int:
-        """For so long after its end an alert that is over is there at least."""
+        """How long after its end an alert that is over stays there at least."""
         return KEPT_FOR_US
 
     def silenced(self, now_us: int) -> list[Silence]:

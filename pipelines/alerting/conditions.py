@@ -333,7 +333,7 @@ class _Reader:
 
 
 def unknown_name(name: str, known: Mapping[str, object], noun: str) -> str:
-    """That there is no such thing, and what is near, or all there are."""
+    """Says that there is no such thing, and names what is near, or all there are."""
     near = get_close_matches(name, list(known), n=3)
     return f"there is no {noun} {name!r}; " + (
         f"near it: {', '.join(near)}" if near else f"there are {', '.join(known) or 'none'}"

@@ -487,7 +487,7 @@ def _unknown_to_query(
 
 
 def _with_doubts(rule: Rule, outcome: Signals, looked: Looked, alerts: Sequence[Alert]) -> Signals:
-    """With what nobody knows of its alerts: those of silent emitters, or of withheld verdicts."""
+    """Adds what nobody knows of its alerts: those of silent emitters, or of withheld verdicts."""
     if rule.is_of_lake:
         return outcome
     assert looked.data_us is not None

@@ -57,7 +57,7 @@ from pipelines.sentences.alert_states import (
 
 FLAP_WINDOW_US: Final = 30 * MINUTE_US
 FLAP_CHANGES: Final = 4
-"""So many changes within the window are flapping."""
+"""This many changes within the window are flapping."""
 KEPT_FOR_US: Final = 30 * MINUTE_US
 """An alert that was resolved is remembered for so long: whether it flaps is seen by it."""
 PATIENCE_US: Final = 2 * MINUTE_US

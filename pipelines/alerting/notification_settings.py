@@ -44,7 +44,7 @@ from pipelines.base.settings import SECOND_US
 
 
 class TellingFile:
-    """That file, read when it has changed."""
+    """The settings in a file, which is read when it has changed."""
 
     def __init__(
         self, file: Path, environment: Mapping[str, str], threads: ThreadPoolExecutor

@@ -40,7 +40,7 @@ class Past:
     alerts: tuple[Alert, ...] = ()
     """The newest end first."""
     since: datetime | None = None
-    """From when on it is known; None: nothing of it is."""
+    """The moment from which it is known; None: nothing of it is."""
     trouble: str = ""
     """Why nothing is known, when the table is there."""
 

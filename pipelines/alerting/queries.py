@@ -23,11 +23,11 @@ import polars as pl
 from pipelines.alerting.query_child import read_rows, write_rows
 
 QUERY_S: Final = 10.0
-"""So long a query may take; the shipped ones take milliseconds."""
+"""How long a query may take; the shipped ones take milliseconds."""
 MEMORY_BYTES_MAX: Final = 2 << 30
 """Of a query, with the rows that it is asked over."""
 REST_S: Final = 300
-"""So long a query that took too much is not tried again."""
+"""How long a query that took too much is not tried again."""
 _MODULE: Final = "pipelines.alerting.query_child"
 _MIB: Final = 1 << 20
 

@@ -59,7 +59,7 @@ class Case:
     silent: tuple[tuple[str, int, int], ...] = ()
     """Emitters, and from when until when they report nothing."""
     gone: tuple[tuple[int, Mapping[str, str]], ...] = ()
-    """From when on something is not there any more."""
+    """The moment from which something is gone."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -109,7 +109,7 @@ class Rule:
     when: Condition | None
     """Over the rows of its table; None: the query says it."""
     unknown: Condition | None
-    """Of which rows nothing is known."""
+    """A condition: nothing is known of the rows for which it holds."""
     sql: str
     """Over its tables: each row of the answer is a signal; empty: the condition says it."""
     columns: tuple[str, ...]
@@ -120,9 +120,9 @@ class Rule:
     within_us: int = 0
     """Of events and intervals: how far back they count; 0: intervals that are open."""
     for_us: int = 0
-    """So long its condition must have held before it fires."""
+    """How long its condition must have held before it fires."""
     keep_firing_for_us: int = 0
-    """So long it fires on after its condition held last."""
+    """How long it goes on firing after its condition last held."""
     fixed_labels: Mapping[str, str] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
     """Templates by name."""

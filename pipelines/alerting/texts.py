@@ -84,7 +84,7 @@ def _worded(shown: Callable[[Any], str]) -> Callable[[Any], str]:
 
 
 def _plural(value: Any, noun: str) -> str:
-    """So many of something, as `1 queue`."""
+    """A count of something, as `1 queue`."""
     said = number_of(None if value is None else int(value), noun)
     return f"at least {said}" if isinstance(value, AtLeast) else said
 

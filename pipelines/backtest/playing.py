@@ -33,7 +33,7 @@ from pipelines.backtest.scoring import Heard, Told
 PRESENT: Final = tuple(table.name for table in OF_THE_PRESENT)
 """Tables of the present moment, which nobody records."""
 STATES, ENDED, LIVING = "group_state", "ended_queues", "consumer_lag"
-"""By which it is known what is gone."""
+"""The states, the ended and the living queues: what is gone is known by them."""
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from psycopg.abc import PQGen
 from sqlalchemy import event
 
 PING_WAIT_S = 5.0
-"""So long the first question of a transaction may have no answer, which asks for nothing else."""
+"""How long the first question of a transaction may go unanswered; it asks for nothing else."""
 
 SOCKET_BOUNDS: Final[Mapping[str, int]] = {
     "keepalives_idle": 5,

@@ -31,7 +31,7 @@ from pipelines.database.sqlite_file import SqliteFile
 
 FILE_NAME: Final = "tidemark.db"
 LOCK_WAIT_S: Final = 5
-"""So long somebody else may hold a lock before the database counts as locked."""
+"""How long somebody else may hold a lock before the database counts as locked."""
 
 CONNECT_WAIT_S: Final = 5
 STATEMENT_WAIT_S: Final = 30

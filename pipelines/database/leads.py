@@ -31,7 +31,7 @@ class Lead:
     role: str
     token: int
     lasts_us: int
-    """So long after each sign of life the lease is over."""
+    """How long after each sign of life the lease is over."""
 
 
 def acquire(

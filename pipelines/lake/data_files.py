@@ -48,7 +48,7 @@ def understood(address: str) -> Iterator[None]:
 
 
 LOOKED_THROUGH_MAX: Final = 4_096
-"""So many files a process remembers to have looked through; with more it begins anew."""
+"""How many files a process remembers to have looked through; with more it begins anew."""
 LOOKED_THROUGH_S: Final = 600.0
 """And so long: then it looks again."""
 _Stamp = tuple[int, int, int]

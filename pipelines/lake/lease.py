@@ -42,7 +42,7 @@ HEARTBEAT_S: Final = 10.0
 """How often a holder says that it is there."""
 
 STALE_AFTER_S: Final = 30.0
-"""So long without a sign, and the lease may be taken over."""
+"""After this long without a sign of life the lease may be taken over."""
 
 LEASES: Final = "leases"
 DRIVER: Final = "pipeline"

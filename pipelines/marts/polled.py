@@ -32,7 +32,7 @@ PERIODS: Final = pa.schema(
         ("report_each_ms", pa.int64()),
     ]
 )
-"""From when on each emitter asks how often, in the order of what it reported."""
+"""From which moment on each emitter polls how often, in the order of what it reported."""
 
 
 def polled(given: Given) -> Made:

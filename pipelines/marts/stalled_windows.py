@@ -438,7 +438,7 @@ def _first_stored_us(row: Row) -> int | None:
 
 
 def _waited_ms(row: Row) -> int | None:
-    """For how long the first message that is not finished has waited."""
+    """How long the first message that is not finished has waited."""
     stored_us = _first_stored_us(row)
     return None if stored_us is None else int(row["tick_us"] - stored_us) // MS_US
 

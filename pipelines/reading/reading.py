@@ -243,7 +243,7 @@ class Reading:
         return frame.filter(pl.col("observed_at") >= begin)
 
     def _silent_from(self, present: datetime) -> dict[str, datetime]:
-        """From when on rows count of each emitter that has fallen silent and is shown still."""
+        """From when rows count of each emitter that has fallen silent and is still shown."""
         return {
             one.emitter: one.judged_to - LOOK_BACK
             for one in self.moment.silent

@@ -120,7 +120,7 @@ class Doubts:
 
     @property
     def about(self) -> str:
-        """Of whom something is withheld: `2 groups and all groups of 1 broker`; nothing without."""
+        """Where something is withheld: `2 groups and all groups of 1 broker`; nothing without."""
         groups = {one.group for one in self.named if one.group is not None}
         return of_whom(len(groups), sum(one.group is None for one in self.named))
 

@@ -140,7 +140,7 @@ def part_bar(parts: Iterable[tuple[float, str]], whole: float) -> str:
 
 
 def predicted_bar(certain: int | None, predicted: int, observed: int, most: int) -> str:
-    """From what was certain to what was possible as a bar, and what was observed as a mark."""
+    """A bar from what was certain to what was possible, with what was observed as a mark."""
     whole = max(most, 1)
     low, high, seen = (100 * one / whole for one in (certain or 0, predicted, observed))
     return (

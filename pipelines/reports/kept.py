@@ -85,7 +85,7 @@ class ReportRun:
 
     @property
     def name(self) -> str:
-        """That people and addresses use."""
+        """The name that people and addresses use."""
         return f"{self.report}/{self.window}/{self.number}"
 
     @property

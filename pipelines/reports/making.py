@@ -61,7 +61,7 @@ _BROWSERS: Final = ("chromium", "chromium-browser", "google-chrome", "google-chr
 _DRAFT: Final = ".making-"
 PRINT_S: Final = 120
 NAMED_MAX: Final = 20
-"""So many runs are named in the audit; the others are counted."""
+"""How many runs the audit names; the others are counted."""
 _SAID_CHARS_MAX: Final = 600
 _PIECES: Final = """{%- for cell in nb.cells if cell.cell_type == "code" -%}
 {%- for output in cell.outputs if "data" in output and "text/html" in output.data -%}
@@ -70,12 +70,12 @@ _PIECES: Final = """{%- for cell in nb.cells if cell.cell_type == "code" -%}
 
 
 class From(StrEnum):
-    """From which cut."""
+    """The cut it is made from."""
 
     NEW = "new"
     """What is known now; a report that is there is not made again."""
     RECORDED = "recorded"
-    """That of the run that is named, else of the newest run about the window."""
+    """The cut of the run that is named, else of the newest run about the window."""
     NEWEST = "newest"
     """What is known now, whether a report is there or not."""
 

@@ -33,7 +33,7 @@ class Report:
     revised: str
     """How they differ from the run before; empty: they do not."""
     rebuilt: str = ""
-    """That they are not counted from gold; empty: they are."""
+    """Says that they are not counted from gold; empty: they are."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -111,7 +111,7 @@ class DuplicateCause:
     confirmed: int
     passed: int
     possible: int
-    """Of which nothing can be said yet, or ever."""
+    """Those of which nothing can be said yet, or ever."""
     open_at_most: int
     """Messages at risk in these."""
     exceeded: int

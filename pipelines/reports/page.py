@@ -414,7 +414,7 @@ def quality(numbers: Numbers) -> str:
 
 
 def origin(numbers: Numbers) -> str:
-    """From what it was made, so that it can be made again."""
+    """What it was made from, so that it can be made again."""
     taken = utc_text(moment_at(numbers.told_at_us), timespec="seconds")
     return (
         f"<footer>From gold of {escape(numbers.lake)} as it was known at cycle {numbers.cycle} of "

@@ -44,7 +44,7 @@ class Window:
     begin: datetime
     end: datetime
     zone: str = "UTC"
-    """In which days begin."""
+    """The time zone in which days begin."""
 
     def __post_init__(self) -> None:
         for moment in (self.begin, self.end):

@@ -58,7 +58,7 @@ class JobSettings:
     parameters: str = ""
     blocking: str = BLOCKING[0]
     timeout_s: int = 0
-    """So long a run may take, by its executor's clock; 0: as long as it takes."""
+    """How long a run may take, by its executor's clock; 0: as long as it takes."""
     retries: int = 0
     """How often a run that was refused, failed or lost is tried again."""
     children: tuple[int, ...] = ()

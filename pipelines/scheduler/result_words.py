@@ -13,7 +13,7 @@ import traceback
 from typing import Final
 
 MESSAGE_CHARS_MAX: Final = 15_000
-"""Of what is kept of an answer or a result, as in XXL-Job."""
+"""Characters that are stored of an answer or a result, as in XXL-Job."""
 
 LINE_CHARS_MAX: Final = 160
 """Of the line of a run in a list."""

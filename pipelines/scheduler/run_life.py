@@ -30,10 +30,10 @@ from enum import StrEnum
 from typing import Final
 
 CALL_TIMEOUT_MS: Final = 3_000
-"""So long a centre waits for an executor's answer."""
+"""How long a centre waits for an executor's answer."""
 
 CLAIM_MS: Final = 10_000
-"""So long a run is its centre's, after it is due, was claimed again, or is about to be sent."""
+"""How long a run is its centre's, after it is due, was claimed again, or is about to be sent."""
 
 SEND_MARGIN_MS: Final = 5_000
 """A centre sends only while its claim lasts for so long still: the call ends within it."""
@@ -44,7 +44,7 @@ cannot say whether it has the run leaves it so. Then it is LOST, and reported as
 """
 
 QUIET_MS: Final = 10_000
-"""So long after the end of the claim under which a run was sent, nothing that was sent arrives."""
+"""How long after the end of a run's claim something that was sent under it may still arrive."""
 
 OK: Final = 200
 FAILED: Final = 500

@@ -36,9 +36,9 @@ class ScheduleKind(StrEnum):
     """By hand, by a parent, or by nobody."""
     CRON = "CRON"
     FIX_RATE = "FIX_RATE"
-    """So many seconds from one planned time to the next."""
+    """Seconds from one planned time to the next."""
     FIX_DELAY = "FIX_DELAY"
-    """So many seconds from the end of a run to the next."""
+    """Seconds from the end of a run to the next."""
     ONCE = "ONCE"
     """At one moment, in ISO 8601; without a zone it is of the job's zone."""
 

@@ -189,7 +189,7 @@ def _judged(judged_to: datetime, moment: Moment) -> str:
 
 
 def revised(revision: Revision, *, shown: int) -> str:
-    """That the moment of an answer was reported otherwise before, or is now."""
+    """Says that the moment of an answer was reported otherwise before, or is now."""
     return answers.revised(
         revision.known_at,
         revision.cycle,

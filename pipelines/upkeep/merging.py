@@ -55,7 +55,7 @@ SLICE_ROWS_MAX: Final = 2_000_000
 """A slice has no more rows than this, however well they are packed."""
 
 COMMITS_PASSED_MAX: Final = 1_000
-"""So many commits of others a merge lets pass before it gives up."""
+"""How many commits of others a merge lets pass before it gives up."""
 
 _TEXT_BOUND_MAX: Final = 200
 """Longer texts get no bounds: they would fill the log."""

@@ -22,7 +22,7 @@ from pipelines.lake.tail import Commit, parse_entry, read_entry
 from pipelines.upkeep.plan import PartitionFacts, ReaderPlace, TableFacts, writer_of
 
 COMMITS_LOOKED_AT: Final = 50
-"""So many commits back the kind of writer is looked for, beyond those of upkeep itself."""
+"""How many commits back the kind of writer is looked for, beyond those of upkeep itself."""
 
 LOG_RETENTION: Final = "delta.logRetentionDuration"
 

@@ -72,7 +72,7 @@ class Client:
 
     @property
     def name(self) -> str:
-        """By what it is remembered."""
+        """The client's id, or else its address."""
         return self.client_id or self.address
 
 

@@ -67,7 +67,7 @@ class Answer(NamedTuple):
     asked: Asked
     offset: int
     group: str | None = None
-    """For which it asked; None: for none."""
+    """The group it was asked for; None: for none."""
 
 
 class SetOffset(NamedTuple):

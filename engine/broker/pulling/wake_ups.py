@@ -76,7 +76,7 @@ class WakeUps:
             await asyncio.sleep(0)
 
     def _answer(self) -> None:
-        """So many that the loop is not held up; the rest in its next pass."""
+        """How many do not hold up the loop; the rest follow in its next pass."""
         cost_left = FILTER_COST_MAX
         for _ in range(min(len(self._woken), LOOP_STEP_ANSWERS_MAX)):
             pull = self._woken.popleft()

@@ -29,7 +29,7 @@ from engine.remoting import RpcClient
 from engine.runtime import Runtime
 
 DOUBT_EACH_MS = SECOND_MS
-"""So often at most a new route to one broker is asked for because it fails."""
+"""How often at most a new route to one broker is requested because it fails."""
 
 _log = logging.getLogger(__name__)
 

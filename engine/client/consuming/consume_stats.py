@@ -59,7 +59,7 @@ class _Span:
     lengths: dict[int, int] = field(default_factory=dict)
     """Listener calls by the class of their length."""
     rested_ms: dict[FlowControl, int] = field(default_factory=dict)
-    """For how long pulls rested, summed over the queues of the topic."""
+    """How long pulls rested, summed over the queues of the topic."""
 
 
 @dataclass(slots=True)
@@ -178,7 +178,7 @@ def _longest_ms(length: int) -> int:
 
 
 def _percentile_ms(lengths: Mapping[int, int], percent: int) -> int | None:
-    """So many of the calls took no longer; None without any."""
+    """How many of the calls took no longer; None without any."""
     wanted = -(-sum(lengths.values()) * percent // 100)
     for length in sorted(lengths):
         wanted -= lengths[length]

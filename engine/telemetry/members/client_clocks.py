@@ -39,7 +39,7 @@ class _Clock:
     """It is ahead by this at least; below 0: it is behind."""
     most_ms: int | None
     used_ms: int = 0
-    """By how much its moments are corrected."""
+    """The correction of its moments."""
 
 
 class ClientClocks:
@@ -54,7 +54,7 @@ class ClientClocks:
         return len(self._clocks)
 
     def ahead_ms(self, client_id: str, info: ConsumerRunningInfo, at_ms: int) -> int:
-        """By how much the moments of an answer of this moment are too late; below 0: too early."""
+        """How much too late the moments of an answer of this moment are; below 0: too early."""
         said_ms = _said_ms(info)
         newest_ms = max(_moments(info.mq_table.values()), default=0)
         if said_ms is None and newest_ms <= 0:

@@ -166,7 +166,7 @@ def _without_times(window: ClientWindow) -> ClientWindow:
 
 
 def holds_nothing(member: MemberKey, place: Place) -> ClientWindow:
-    """That a client which might read a queue does not hold it."""
+    """The window of a client that might read a queue and does not hold it."""
     group, client_id = member
     topic, queue_id = place
     return ClientWindow(

@@ -32,7 +32,7 @@ from engine.telemetry.shipper.short_logs import SYNCED_NAME
 _LOG: Final = "_delta_log"
 _POINTER: Final = "_last_checkpoint"
 _LOOKED_AT_MAX: Final = 256
-"""So many log entries are checked at start: more than a checkpoint leaves to be read by anybody."""
+"""Log entries that are checked at start: more than a checkpoint leaves to be read by anybody."""
 
 
 _log = logging.getLogger(__name__)

@@ -25,7 +25,7 @@ from pipelines.base.outgoing_addresses import Hosts, look_up
 
 ANSWER_BYTES_MAX: Final = 65_536
 ANSWER_S: Final = 1.0
-"""For so long the words of a refusal are listened to."""
+"""How long the words of a refusal are listened to."""
 
 
 class HttpChannel:

@@ -34,7 +34,7 @@ REFERENCES_MAX: Final = 20
 
 @dataclass(frozen=True, slots=True)
 class MailSettings:
-    """From whom, to whom."""
+    """The sender and the recipients."""
 
     sender: str
     recipients: tuple[str, ...]

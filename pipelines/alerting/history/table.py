@@ -35,7 +35,7 @@ QUEUE_MAX: Final = 2**31 - 1
 
 
 class HistoryTable:
-    """That table of one lake."""
+    """The history table of one lake."""
 
     def __init__(self, lake: Lake) -> None:
         self._lake = lake

@@ -46,7 +46,7 @@ class Failed:
     error: str
     """One sentence without secrets."""
     retry_after_us: int = 0
-    """So long the channel asked to be left alone."""
+    """How long the channel asked to be left alone."""
 
 
 Outcome = Delivered | Failed

@@ -134,5 +134,5 @@ def by_member(group: Figures, *names: str) -> list[Row]:
 
 
 def percent(part: int, whole: int) -> int | None:
-    """So much of a whole; None without one."""
+    """A share of a whole; None without one."""
     return None if whole <= 0 else part * 100 // whole

@@ -19,7 +19,7 @@ COLD_PERCENT: Final = 30
 of them came from disk.
 """
 RETRIED_PERCENT: Final = 30
-"""So many of the consumed messages are retries: they crowd out new ones."""
+"""The share of retries among consumed messages at which they crowd out new ones."""
 RETRIED_MIN: Final = 10
 BURST: Final = 2
 """A slot in which so many times what is usual was sent is a burst,"""

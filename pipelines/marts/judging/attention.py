@@ -526,7 +526,7 @@ class Attention:
         columns["growth"][rows] = growth
 
     def _due_us(self, tick_us: int, verdicts: Verdicts, fires: Flags) -> Positions:
-        """From when on each queue must be looked at again: 0, at the next tick."""
+        """The moment from which each queue must be looked at again: 0, at the next tick."""
         event_us = self.columns["event_us"][verdicts.rows]
         since = verdicts.waiting_since_us
         changed_us = self.columns["changed_us"][verdicts.rows]

@@ -58,7 +58,7 @@ class Swinging:
     blocks_us: Positions
     """Blocks no shorter than this leave the swing out."""
     per_hour: Positions
-    """By how many messages an hour peaks and troughs rise; 0 when they do not agree."""
+    """How many messages an hour peaks and troughs rise; 0 when they do not agree."""
 
 
 def note(

@@ -90,11 +90,11 @@ class Passed:
     head_age_us: Positions
     usual_us: Positions
     patience_us: Positions
-    """For how long it had to stand."""
+    """How long it had to stand."""
 
     @property
     def is_reported(self) -> Flags:
-        """Of which queues?"""
+        """Whether anything is known of each queue's head."""
         return np.asarray(self.count != UNKNOWN)
 
     @property

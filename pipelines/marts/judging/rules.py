@@ -142,7 +142,7 @@ class Seen:
     stands: Flags
     """Did what is reached stand, while messages wait, for longer than is usual?"""
     patience_us: Positions
-    """For how long it would have had to."""
+    """How long it would have had to."""
     swing_us: Positions
     """How long each swing of its lag takes; UNKNOWN when it has no regular one."""
     is_deficit: Flags

@@ -48,7 +48,7 @@ class Stand:
     """What is found of queues at a tick."""
 
     patience_us: Positions
-    """For how long each has to stand before that says something."""
+    """How long each has to stand before that says something."""
     stands: Flags
     is_unlearnt: Flags
     """Of a client that reports nothing but its offsets: is it unknown how often it does?"""

@@ -341,7 +341,7 @@ def note_rests(
 
 
 def usual_rests_ms(swings: Swings, rows: Positions, tick_us: int) -> Positions:
-    """For how long each queue usually rests; 0 where that is not known, or has been given up."""
+    """How long each queue usually rests; 0 where that is not known, or has been given up."""
     usual_us = swings[_ROW["usual_rest_us"]][rows]
     is_known = usual_us != UNKNOWN
     each_us = np.where(is_known, swings[_ROW["rests_each_us"]][rows], 0)
@@ -360,7 +360,7 @@ class Course:
     """Was one of the two ways certain lately?"""
     lag: Positions
     wait_us: Positions
-    """For how long messages wait, UNKNOWN where it is; of a swing it need not be known."""
+    """How long messages wait, UNKNOWN where it is; of a swing it need not be known."""
     is_swing: Flags
 
 

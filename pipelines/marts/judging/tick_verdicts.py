@@ -45,7 +45,7 @@ class Verdicts:
     """Store time of the message at the offset that is reached."""
     is_reported: Flags
     patience_us: Positions
-    """For how long the queue has to stand before it is reported."""
+    """How long the queue has to stand before it is reported."""
     passed: Passed
     is_anew: Flags
     """Is this the first tick behind a stretch of which nothing is known?"""

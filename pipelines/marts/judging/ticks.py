@@ -111,7 +111,7 @@ class Mark:
     seq_from: int | None
     """Of a snapshot, the first row that may be of it."""
     step_us: int = 0
-    """By how much the clock was set."""
+    """How far the clock was set."""
     report_each_ms: int | None = None
     since_us: int | None = None
     """The look before."""

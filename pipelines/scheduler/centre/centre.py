@@ -40,7 +40,7 @@ ASK_EACH_S: Final = 10.0
 TIDY_EACH_S: Final = 30.0
 REPORT_EACH_S: Final = 60.0
 REPORT_REST: Final = 20
-"""So many times as long as counting took it rests: no more than a twentieth of a core is for it."""
+"""It rests this many times as long as counting took, which costs at most a twentieth of a core."""
 FORGOTTEN_BATCHES_MAX: Final = 50
 """In one go: 200,000 runs a minute, more than a centre sends."""
 JOBS_SHOWN_MAX: Final = 10

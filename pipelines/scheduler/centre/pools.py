@@ -66,7 +66,7 @@ class Pool:
         return [self._queue.popleft() for _ in range(count)]
 
     def give_back(self, count: int) -> None:
-        """So many places are free again; fewer than none when a broadcast became several calls."""
+        """How many places are free again; below 0 when a broadcast became several calls."""
         self._free += count
         self._moved.set()
 

@@ -121,7 +121,7 @@ def _print_noted(noted: Iterable[Noted]) -> None:
 
 
 def _named(noted: Noted) -> str:
-    """Of what is new, the name: its number is not known before it is there."""
+    """The name of what is new: its number is not known before it is there."""
     kind, _, number = noted.subject.partition(":")
     is_new = noted.action == "add" and number.isdigit()
     return with_article(kind) if is_new else noted.subject

@@ -22,7 +22,7 @@ BATCH_MAX: Final = 100
 RETRY_MS_MIN: Final = 1_000
 RETRY_MS_MAX: Final = 30_000
 HELD_MAX: Final = 10_000
-"""With so many that no admin has taken, no run is accepted: its result would be one more."""
+"""With this many that no admin has taken, no run is accepted: its result would be one more."""
 
 
 class Reports:

@@ -43,7 +43,7 @@ class JobState(StrEnum):
 
 
 class JobOrder(StrEnum):
-    """By what a list is sorted."""
+    """What a list is sorted by."""
 
     NUMBER = ""
     TITLE = "title"
@@ -72,7 +72,7 @@ class JobLine:
     last: Run | None
     """Its newest run."""
     p95_ms: int | None
-    """So long at most took 95 of 100 of its last runs that were done; None without any."""
+    """How long 95 of 100 of its last successful runs took at most; None without any."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ from pipelines.scheduler.store.run_rows import Ending, end_all, locked, planned_
 from pipelines.scheduler.store.tables import AnyRow, flow_runs, job_groups, jobs, run_reports, runs
 
 UNHEARD_MS: Final = 30_000
-"""So long after it was sent an executor is asked about a run that it took."""
+"""How long after sending it an executor is asked about a run that it took."""
 
 DOUBTFUL_MAX: Final = 500
 """Runs that one look gives out; the longest in doubt first."""

@@ -28,7 +28,7 @@ HOUR_MS: Final = 3_600_000
 IDLE_MS: Final = 12 * HOUR_MS
 LIFE_MS: Final = 7 * 24 * HOUR_MS
 SEEN_EACH_MS: Final = 60_000
-"""So often it is written down that a session is used: looking at a page writes nothing else."""
+"""How often the use of a session is written down: looking at a page writes nothing else."""
 SESSIONS_MAX: Final = 20
 """Of one user; beyond it the one that was not used for longest is over."""
 TOKEN_CHARS_MAX: Final = 64

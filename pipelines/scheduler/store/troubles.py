@@ -37,7 +37,7 @@ from pipelines.sentences import jobs as sentences
 TOLD_FOR_MS: Final = 3_600_000
 """How long after its end a run is still reported: alerting may have been down meanwhile."""
 LATE_MS: Final = 60_000
-"""So long after its time a run may wait for its executor."""
+"""How long after its time a run may wait for its executor."""
 TROUBLES_MAX: Final = 1_000
 LAST_LINES: Final = 5
 NOT_PLANNED: Final = "NOT_PLANNED"
@@ -104,7 +104,7 @@ def _is_discarded() -> sa.ColumnElement[bool]:
 
 
 def _not_planned(connection: sa.Connection, now_ms: int) -> list[Trouble]:
-    """That jobs are overdue, if there are any: a centre that lives has moved their next times."""
+    """Overdue jobs, if there are any: a centre that lives has moved their next times."""
     is_overdue = jobs.c.is_active & (jobs.c.next_ms < now_ms - LATE_MS)
     count = connection.scalar(sa.select(sa.func.count()).select_from(jobs).where(is_overdue)) or 0
     longest = connection.execute(

@@ -26,7 +26,7 @@ CONNECTIONS_MAX: Final = 600
 """Open at once; who finds none free waits."""
 IDLE_MAX: Final = 300
 IDLE_S: Final = 20.0
-"""So long an idle one is kept: below what the other side waits before it closes."""
+"""How long an idle one is kept: less than the other side waits before it closes."""
 
 
 @dataclass(frozen=True, slots=True)
