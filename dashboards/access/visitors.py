@@ -31,7 +31,7 @@ COOKIE: Final = "tidemark_session"
 
 @dataclass(frozen=True, slots=True)
 class Visit:
-    """What a request brings of who asks."""
+    """What a request shows of its sender."""
 
     token: str = ""
     """Of a session; empty without one."""
@@ -58,7 +58,7 @@ class Standing(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Visitor:
-    """Who asks, and what he may."""
+    """The sender of a request, and what he may do."""
 
     standing: Standing
     actor: Actor | None = None

@@ -105,7 +105,7 @@ _ACTIONS: Final[Mapping[str, tuple[Callable[[PageService, Values], None], str, s
         "He can do nothing any more; what he has done stays in the audit.",
     ),
 }
-"""What is done, the title, and what it comes to."""
+"""The function that does it, the title, and the effect in words."""
 ADMIN_ACTIONS: Final = tuple(_ACTIONS)
 _FIELDS_OF: Final[Mapping[str, Sequence[str]]] = {
     "app_name": ("as_name", "app_name"),

@@ -108,7 +108,7 @@ class Changes(ABC):
     def _previewed(
         self, database: Database, visitor: Visitor, wish: Wish
     ) -> tuple[Preview, Facts | None]:
-        """What a wish would do now, and what that rests on."""
+        """The effect that a wish would have now, and the facts that this rests on."""
 
     @abstractmethod
     def _apply(

@@ -88,7 +88,7 @@ class Ways:
 
 
 def ways(context: PageContext, run: ReportRun) -> Ways:
-    """What may be asked for of a report, by who asks now."""
+    """What may be requested of a report, by who asks now."""
     try:
         visitor = context.visitor()
         if context.visitors is None or visitor.is_stranger:

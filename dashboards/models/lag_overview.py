@@ -44,7 +44,7 @@ from pipelines.sentences.stalls import stands_now
 
 Row = dict[str, Any]
 LINE: Final = ("cluster", "group")
-"""What one line is about: groups of two clusters are two, whatever they are called."""
+"""The subject of one line: groups of two clusters are two, whatever they are called."""
 BOUNDS: Final = (bound_of("time_lag_ms"), bound_of("lag_messages"))
 """What groups are sorted by: what is unknown of some queues takes none from the top."""
 RETURN_WITHIN: Final = timedelta(seconds=120)

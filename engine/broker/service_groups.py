@@ -245,7 +245,7 @@ def _moved_marks(state: BrokerState) -> MovedMarks:
 
 @dataclass(frozen=True, slots=True)
 class SendServices:
-    """What puts messages, and what becomes of those that fail."""
+    """Services that put messages, and those for messages that fail."""
 
     queues: TargetQueues
     drafts: Drafts

@@ -52,7 +52,7 @@ from engine.store.table_file import TableFile
 
 @dataclass(frozen=True, slots=True)
 class Signals:
-    """Whom tables notify in the step in which something happens to them."""
+    """Those whom tables notify in the step in which something happens."""
 
     topic_made: Callable[[str], None]
     """A topic is here that was not."""
@@ -80,7 +80,7 @@ class BrokerState:
     group_configs: GroupConfigs
     offsets: ConsumerOffsets
     readers: Readers
-    """What groups have pulled, and who pulled it."""
+    """How far groups have pulled, and which client did."""
     stats: BrokerStats
     put_times: PutTimes
     transactions: Transactions
@@ -108,13 +108,13 @@ class BrokerState:
     duplicate_copies: DuplicateCopies = field(default_factory=DuplicateCopies)
     """Messages stored twice, because their producer sent them again."""
     unsynced: UnsyncedReads = field(default_factory=UnsyncedReads)
-    """What groups have pulled beyond what is synced, and what an earlier life lost of it."""
+    """What groups pulled beyond the synced log, and what an earlier life lost of it."""
     client_stats: ClientStats = field(default_factory=ClientStats)
     """How fast members of groups say that they consume."""
     latencies: Latencies = field(default_factory=Latencies)
     """How long requests took."""
     work: BoundedWork = field(default_factory=BoundedWork)
-    """What would hold the loop for too long when it is done at once."""
+    """Work that would hold the loop for too long in one step."""
 
 
 def state_of(

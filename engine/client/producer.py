@@ -36,7 +36,7 @@ SendCallback = Callable[[SendResult | TidemarkError], None]
 
 
 class _Place(NamedTuple):
-    """Where a message is to go: a queue, or who picks one."""
+    """The destination of a message: a queue, or a function that picks one."""
 
     queue: MessageQueue | None
     selector: MessageQueueSelector | None

@@ -49,7 +49,7 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """What a party keeps of where its settings came from, for changes while it runs."""
+    """Where a party's settings came from, for changes while it runs."""
 
     path: str = ""
     """The file that a restart reads; empty when there is none."""

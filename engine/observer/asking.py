@@ -276,7 +276,7 @@ class Asking:
         self._estimates.forget_topics(topics)
 
     async def _ends_of(self, address: str, topic: str) -> dict[Place, TopicOffset]:
-        """What can be believed of where the queues of a topic begin and end."""
+        """The believable begins and ends of a topic's queues."""
         statuses = await self._admin.topics.status_at(address, topic)
         found = {
             (topic, queue.queue_id): one
@@ -368,7 +368,7 @@ class Asking:
         await self._questions.each(kind, self._member_turns, due, ask, until_ms=until_ms)
 
     def _believed_info(self, info: ConsumerRunningInfo) -> ConsumerRunningInfo:
-        """What can be believed of what a member says of this broker's queues."""
+        """The believable part of a member's answer about this broker's queues."""
         ours = {
             queue: one
             for queue, one in info.mq_table.items()

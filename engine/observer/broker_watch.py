@@ -56,7 +56,7 @@ class Watched:
     name_servers: str | None = None
     """Those that reported it."""
     proxies: tuple[str, ...] = ()
-    """Where proxies of its cluster are asked who is connected with them."""
+    """The proxies of its cluster, which are asked for the clients connected with them."""
     real_cluster: str | None = None
     """As its name servers call it; None: as the lake does."""
 

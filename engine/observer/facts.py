@@ -105,7 +105,7 @@ class _Owner:
 
 
 class Facts:
-    """What was reported of one broker, and what comes next."""
+    """The facts that were emitted of one broker, and the next ones."""
 
     def __init__(
         self,
@@ -151,7 +151,7 @@ class Facts:
         """Are there more queues than are watched?"""
         self._windows, self._clocks = EmittedWindows(SNAPSHOT_EACH_MS), ClientClocks()
         self._unplaced: dict[Key, ClientWindow] = {}
-        """What members hold of queues whose first mark of the group is not emitted yet."""
+        """Windows of members on queues whose first mark of the group is not emitted yet."""
         self._stacks_asked_ms: dict[Member, int] = {}
         """When each member was asked for its stacks."""
         self._figures = FiguresSeen()
@@ -539,7 +539,7 @@ class Facts:
     def _held(
         self, member: Member, info: ConsumerRunningInfo, look: Look, *, losses: int
     ) -> Iterator[RebalanceEvent | ClientWindow | Redelivery | OffsetReport]:
-        """What a member said: which queues it reads, and what it holds of them."""
+        """A member's answer: which queues it reads, and what it holds of them."""
         at_ms, epoch = look.at_ms, look.boot_ms * MILLISECOND_US
         group, client_id = member
         if group in self._groups:

@@ -90,7 +90,7 @@ def bytes_between(text: str) -> tuple[int, int] | None:
 
 
 class FiguresSeen:
-    """What was reported of one broker in its life, and what comes next."""
+    """The figures that were emitted of one broker in its life, and the next ones."""
 
     def __init__(self) -> None:
         self._log: LogFigures | None = None

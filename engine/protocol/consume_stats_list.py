@@ -59,7 +59,7 @@ _Part = TypeVar("_Part", bound=Part)
 
 
 def consume_stats_in_slices(body: Buffer) -> Iterator[list[Named]]:
-    """What it says, in its order. Raises RemoteProtocolError where it is wrong."""
+    """The entries of a body, in its order. Raises RemoteProtocolError where it is wrong."""
     try:
         scan = _Scan(str(body, "utf-8"))
     except UnicodeDecodeError as error:

@@ -54,7 +54,7 @@ def _hash_of_topic(topic: str) -> int:
 
 @lru_cache(STORE_MEMO_ENTRIES_MAX)
 def _hash_of_head(head: str) -> int:
-    """What the characters before the count give to the whole key's hash."""
+    """The share of the characters before the count in the whole key's hash."""
     return _hash_of(head.encode("ascii")) * 31**_COUNT_CHARS
 
 

@@ -208,7 +208,7 @@ class PullMessageRequestHeader(RequestHeader, kw_only=True):
 
 
 class PullMessageResponseHeader(ResponseHeader, kw_only=True):
-    """What a pull found, and where the next one begins."""
+    """The result of a pull, and the offset of the next one."""
 
     suggest_which_broker_id: Int64
     next_begin_offset: Int64

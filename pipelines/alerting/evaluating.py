@@ -239,7 +239,7 @@ class _Rows:
             return _Truth(_NONE, _NONE, _short(error))
 
     def signals(self, rule: Rule, truth: _Truth, alerts: Sequence[Alert], left: int) -> Signals:
-        """What a rule's condition holds for, and which of its alerts are unknown."""
+        """The rows for which a rule's condition holds, and its alerts that are unknown."""
         if truth.error:
             raise ValueError(truth.error)
         if not len(truth.holds) and not alerts:

@@ -149,7 +149,7 @@ def step(
 
 
 def without_rule(alerts: Iterable[Alert], now: Now) -> Stepped:
-    """What becomes of alerts whose rule is in no file any more."""
+    """Ends alerts whose rule is in no file any more."""
     kept, changes = [], []
     for alert in alerts:
         if alert.state is State.PENDING and alert.resolved_at_us is None:
@@ -373,7 +373,7 @@ class _Life:
         return with_texts(self._rule, replace(alert, annotations=self._seen(alert.labels, signal)))
 
     def _seen(self, labels: Mapping[str, str], signal: Signal) -> dict[str, str]:
-        """What is seen, and how exactly, where it was polled."""
+        """The evidence of a signal, and its precision where it was polled."""
         shown = {"evidence": signal.evidence}
         said = "" if self._polled is None else self._polled.said_of(labels, signal.figures)
         return shown | {OBSERVED: said} if said else shown

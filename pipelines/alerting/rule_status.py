@@ -41,7 +41,7 @@ class JudgedRule:
     """When it was JUDGED last, by the same clock; None: never."""
 
     def came_to(self, now_us: int) -> str:
-        """What came of it: a number of rows, or why there is none, and when there was one."""
+        """The result: a number of rows, or why there is none, and when there was one."""
         if self.matched is not None:
             return plural(self.matched, "row")
         last = "never judged"

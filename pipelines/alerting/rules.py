@@ -86,7 +86,7 @@ class Fault:
     key: str
     value: str
     what: str
-    """What is wrong, and what would be right."""
+    """The fault, and what would be right."""
 
     def __str__(self) -> str:
         parts = [self.file]

@@ -33,7 +33,7 @@ PAST_US: Final = 5 * MINUTE_US
 
 @dataclass(frozen=True, slots=True)
 class Steady:
-    """Where the clock stands, and the two others when it was looked at last."""
+    """The clock's time, and that of the two others when it was last read."""
 
     total_us: int = 0
     """What it shows, µs since it was begun."""

@@ -47,7 +47,7 @@ class KeptState:
     run_id: str
     cycle: int
     cuts: tuple[Cut, ...]
-    """What the cycle took: their ends are where the state stands."""
+    """The cuts that the cycle took: the state stands at their ends."""
     chains: Mapping[int, tuple[str, ...]]
     """Per bucket, the state's files, as `keyed_state` records them."""
     buckets: int

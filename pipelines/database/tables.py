@@ -80,7 +80,7 @@ leads = Table(
     Column("holder", Escaped, nullable=False),
     Column("expires_us", BigInteger, nullable=False),
 )
-"""Who leads, a row a role. The token grows with each change and fences off who led before."""
+"""Leaders, a row a role. The token grows with each change and fences off earlier ones."""
 
 cursors = Table(
     "cursors",

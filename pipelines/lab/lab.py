@@ -24,7 +24,7 @@ from provision.places import IS_CLONE, NOTEBOOKS, ROOT
 
 KERNEL: Final = "tidemark"
 OWN_FOLDER: Final = "notebooks"
-"""Where an installed package's notebooks are opened, in the folder of the one who opens them."""
+"""The folder of the user in which an installed package's notebooks are opened."""
 
 _PAGE: Final[dict[str, Any]] = {
     # Dash brings the source of an extension that nobody here builds; JupyterLab would ask to at

@@ -81,7 +81,7 @@ class Holder:
 
     @staticmethod
     def parse(data: bytes) -> Holder | None:
-        """What the file of a lease says; None when it says nothing that is understood."""
+        """The lease in a file's bytes; None when they say nothing that is understood."""
         try:
             # What follows is the end of a longer text that was there before.
             values, _ = json.JSONDecoder().raw_decode(data.decode())

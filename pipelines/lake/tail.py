@@ -111,7 +111,7 @@ class Tail:
     commits: tuple[Commit, ...]
     """In order; those without new rows too."""
     end: Place
-    """Where the next call goes on: equal to where this one began when nothing is new."""
+    """The place of the next call: equal to this one's begin when nothing is new."""
 
     @property
     def files(self) -> tuple[AddedFile, ...]:

@@ -216,7 +216,7 @@ _FIGURES: Final = (
     *("unfinished_messages", "lag_change_per_hour", "drain_time_ms", "retained_until"),
     *("lag_at_least_messages", "time_lag_at_least_ms"),
 )
-"""What is null in a row of a group of which nothing can be summed up."""
+"""Columns that are null in the row of a group of which nothing can be summed up."""
 
 Unknown = list[tuple[str, str]]
 """Emitters of which nothing is known from a tick on, and why."""

@@ -121,7 +121,7 @@ def _in_order(step: Row) -> tuple[str, int]:
 
 @dataclass(slots=True)
 class _Book:
-    """Who holds what, and what was reported on it."""
+    """The holdings of clients, and their reports."""
 
     held: defaultdict[tuple[str, str], dict[Holder, Row]] = field(
         default_factory=lambda: defaultdict(dict)

@@ -169,7 +169,7 @@ def _contributions(steps: pa.Table) -> pa.Table:
 
 
 def due_later(keys: Mapping[str, Values], steps: pa.Table, schema: pa.Schema) -> pa.Table:
-    """What is scheduled, as `due` of the slot in which its delay will be over."""
+    """Scheduled messages, as `due` of the slot in which their delay will be over."""
     is_timed = pc.and_(is_one_of(steps["step"], "SCHEDULED"), pc.is_valid(steps["delay_ms"]))
     delay_us = pc.multiply(pc.fill_null(steps["delay_ms"], 0), MS_US)
     slots_us = slots_of(pc.add(steps["event_us"], delay_us), SLOT_US)

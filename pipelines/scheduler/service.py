@@ -201,7 +201,7 @@ class JobService:
         return upkeep.reports(self._database, days=count)
 
     def registered(self) -> list[registry.Registered]:
-        """Who registered and who was written by hand, of the groups whose jobs he may see."""
+        """Registered executors and those written by hand, of the groups whose jobs he may see."""
         mine = {group.app_name for group in self.groups()}
         is_admin = self._actor is not None and self._actor.is_admin
         found = registry.known(self._database, now_ms=self._now_ms())

@@ -79,7 +79,7 @@ class ClusterAdmin:
         return BrokerStatsData.decode(answer.body)
 
     async def ha_status(self, broker_address: str) -> HaRuntimeInfo:
-        """Where a master's log ends, and who copies it."""
+        """The end of a master's log, and the slaves that copy it."""
         answer = await self._requests.ask(broker_address, RequestCode.GET_BROKER_HA_STATUS, {})
         return HaRuntimeInfo.decode(answer.body)
 

@@ -107,7 +107,7 @@ def trace(
     namesrv: NamesrvOption = DEFAULT_NAMESRV,
     as_json: JsonOption = False,
 ) -> None:
-    """Who sent and who consumed a message, as far as their clients write traces."""
+    """Senders and consumers of a message, as far as their clients write traces."""
 
     async def work(admin: Admin) -> list[Row]:
         await queues_of(admin, TRACE_TOPIC)

@@ -87,7 +87,7 @@ class ConsumerFilters:
         """Grows with every change."""
 
     def find(self, topic: str, group: str) -> ConsumerFilter | None:
-        """What the group wants of the topic; None when it reported no selector that compiles."""
+        """The group's selector for the topic; None when it reported none that compiles."""
         return self._filters.get((topic, group))
 
     def register(

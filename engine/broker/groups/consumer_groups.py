@@ -54,7 +54,7 @@ class ConsumerGroup:
     account: str | None = None
     """Whose member reported them last: they are counted there."""
     reported: dict[tuple[str, ...], list[str]] = field(default_factory=dict)
-    """Who reported which subscription last, sorted: one entry when they agree."""
+    """The members behind each subscription, sorted: one entry when all agree."""
     reported_changed: bool = False
     """Did `reported` change since it was last looked at whether members disagree?"""
     sorted_ids: list[str] = field(default_factory=list)

@@ -37,7 +37,7 @@ class DoubtfulReaders:
         self._count_max = count_max
         self._count = 0
         self._since_ms: dict[MemberKey, dict[Place, tuple[int, int]]] = {}
-        """When each doubt arose first, and when last; steady time."""
+        """The first and the last time of each doubt; steady time."""
 
     def __len__(self) -> int:
         """Doubts that are kept."""

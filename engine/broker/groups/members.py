@@ -46,7 +46,7 @@ class Member:
     channel: ClientChannel
     last_heartbeat_ms: int
     account: str | None = None
-    """Whose it was at that heartbeat: what it takes is counted there."""
+    """The account at that heartbeat: what the member takes is counted there."""
     subscription: tuple[str, ...] | None = None
     """`topic:expression` of what it reported last, sorted; None when it has reported nothing yet.
     Empty is a subscription too: that of a member which takes every topic away from the others.

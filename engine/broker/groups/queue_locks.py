@@ -27,7 +27,7 @@ from engine.protocol.message import MessageQueue
 
 @dataclass(slots=True)
 class Lease:
-    """Who holds a queue, and since when without asking again."""
+    """The holder of a queue, and since when it has not renewed the lease."""
 
     client_id: str
     renewed_ms: int

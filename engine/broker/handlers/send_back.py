@@ -63,7 +63,7 @@ OF_A_DEAD_LETTER = frozenset(
         *(PROPERTY_DLQ_ORIGIN_TOPIC, PROPERTY_DLQ_ORIGIN_MESSAGE_ID),
     )
 )
-"""What a dead letter has to say, whatever else has to be left out."""
+"""What a dead letter must say, even if all else has to be left out."""
 
 _log = logging.getLogger(__name__)
 

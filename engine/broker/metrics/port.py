@@ -229,7 +229,7 @@ def _head(status: int, content_type: str, body_bytes: int) -> bytes:
 
 
 def hosts_of(head: bytes) -> list[str]:
-    """What the Host fields of a request head say; none for what no browser sends."""
+    """The Host fields of a request head; none for a request that no browser sends."""
     fields = [line.partition(b":") for line in head.split(b"\r\n")[1:]]
     return [
         value.decode("latin-1").strip()

@@ -33,7 +33,7 @@ class GroupQueues:
         return [(group, topic, queue_id) for queue_id in ids]
 
     def last_pull(self, group: str, topic: str) -> tuple[int, int] | None:
-        """When somebody pulled the topic for the group last (wall time), and which queue."""
+        """The group's last pull of the topic: when (wall time), and of which queue."""
         readings = ((key[2], self._readers.of(key)) for key in self.queues_of(group, topic))
         return max(
             (

@@ -54,7 +54,7 @@ QueueEnds = tuple[None, str, int]
 
 
 class Store(Enum):
-    """Where a client has the offset from which it begins to pull."""
+    """The source of the offset from which a client begins to pull."""
 
     BROKER = "it asks the broker: a push consumer"
     BROKER_OR_USER = "it asks the broker, or seeks within what the broker said: a lite consumer"

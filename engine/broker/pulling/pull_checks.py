@@ -41,14 +41,14 @@ class Pull:
     shared: bool
     """Do the group's members share the queues (CLUSTERING)?"""
     client: Client
-    """Who names the offset, and where it has it from."""
+    """The client that names the offset, and its source."""
     life: int
     """The life of the topic in which it came."""
     filter: PullFilter
     topic_sys_flag: int
     group_config: SubscriptionGroupConfig
     gate_changes: int
-    """What the gate had seen of other accounts when it let this pass."""
+    """What the gate had seen of other accounts when it passed this request."""
 
 
 class PullChecks:

@@ -62,7 +62,7 @@ class PullPositions:
         return self._offsets.take_reset(*key)
 
     def reset_to(self, pull: Pull) -> int | None:
-        """Where a reset moves the reader of a pull that was held; None when there was none."""
+        """The offset to which a reset moves the reader of a held pull; None without a reset."""
         return self._offsets.take_reset(*pull.key)
 
     def _note_reader(self, pull: Pull, *, is_sent_back: bool) -> None:

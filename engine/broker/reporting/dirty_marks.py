@@ -29,7 +29,7 @@ Mark = TypeVar("Mark")
 
 
 class EmittedMarks(Generic[Key, Mark]):
-    """What was reported last of each key, and who waits to be looked at."""
+    """The last emitted mark of each key, and the keys that wait to be looked at."""
 
     def __init__(self) -> None:
         self._present: OrderedDict[Key, Mark] = OrderedDict()

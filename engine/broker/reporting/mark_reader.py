@@ -32,7 +32,7 @@ class QueueRead:
     marks: QueueMarks
     is_readable: bool
     at: dict[int | None, tuple[str, int | None]]
-    """What the message at each offset that was asked for is, and when it was stored (ms)."""
+    """The message at each requested offset: what it is, and when it was stored (ms)."""
 
 
 NO_MESSAGES: Final = QueueMarks(0, 0, 0, None)
@@ -43,7 +43,7 @@ GroupRead = tuple[str | None, int, bool]
 
 @dataclass(slots=True)
 class Reads:
-    """What one step of the loop has read: what several of its rows have in common."""
+    """What one step of the loop has read, for all of its rows that need it."""
 
     queues: dict[tuple[str, int], QueueRead] = field(default_factory=dict)
     groups: dict[str, GroupRead] = field(default_factory=dict)
@@ -189,7 +189,7 @@ class MarkReader:
     def _message_at(
         self, topic: str, queue_id: int, committed: int | None, read: QueueRead
     ) -> tuple[str, int | None]:
-        """What the message at a consume offset is (`committed_state`), and when it was stored."""
+        """State of the message at a consume offset (`committed_state`), and its store time."""
         marks = read.marks
         state = committed_state(
             committed, marks.min_offset, marks.max_offset, readable=read.is_readable

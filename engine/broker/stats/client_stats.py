@@ -30,7 +30,7 @@ class ClientStats:
         self._left_out: dict[tuple[str, str], int] = {}
 
     def take(self, group: str, client_id: str, figures: Figures) -> None:
-        """What a member reports takes the place of what it reported before."""
+        """Take a member's figures; they replace its earlier ones."""
         key = (group, client_id)
         self._drop(key)
         if not figures:

@@ -295,7 +295,7 @@ class HalfQueue:
         return stored_message(self._store, self.transactions, physical_offset)
 
     def _kept(self, topic: str) -> tuple[int, int]:
-        """Where reading a queue begins, and where it ends."""
+        """The offsets between which a queue is read."""
         store = self._store
         minimum, maximum = store.min_offset(topic, QUEUE_ID), store.max_offset(topic, QUEUE_ID)
         stored = self._offsets.committed(TRANSACTION_GROUP, topic, QUEUE_ID)

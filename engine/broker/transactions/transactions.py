@@ -66,7 +66,7 @@ class Verdict(Enum):
 
 @dataclass(frozen=True, slots=True)
 class CheckRules:
-    """When a producer is asked, and when it is given up. In ms."""
+    """When a producer is asked, and when it is given up, in ms."""
 
     timeout_ms: int
     check_max: int

@@ -49,7 +49,7 @@ OF_A_COPY = frozenset(
         PROPERTY_DELAY,
     )
 )
-"""What a copy has to say, whatever else has to be left out."""
+"""What a copy must say, even if all else has to be left out."""
 
 
 @dataclass(slots=True)

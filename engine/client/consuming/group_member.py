@@ -149,7 +149,7 @@ class GroupMember:
             raise
 
     async def first_offset(self, queue: MessageQueue) -> int:
-        """Where the first pull of a queue begins. Raises TidemarkError when nobody can be asked."""
+        """The offset of a queue's first pull. Raises TidemarkError when nobody can be asked."""
         return await start_offset(
             queue,
             await self.state.offsets.read(queue, ReadOffset.READ_FROM_STORE),

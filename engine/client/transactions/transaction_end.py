@@ -69,7 +69,7 @@ difference.
 
 @dataclass(frozen=True, slots=True)
 class TransactionSendResult:
-    """Where the half message is, how its local transaction ended, and what came of it."""
+    """The half message's place, the result of its local transaction, and the outcome."""
 
     half: SendResult
     local_state: TransactionState
@@ -103,7 +103,7 @@ class TransactionSendResult:
 
 
 def end_after(error: TidemarkError) -> TransactionEnd:
-    """What became of a transaction whose reported end met this error."""
+    """The outcome of a transaction whose reported end met this error."""
     if not isinstance(error, RequestRefused):
         return TransactionEnd.OPEN
     if error.code == ResponseCode.TRANSACTION_FAILED:

@@ -283,7 +283,7 @@ class TransactionProducer(Producer):
 async def _state_of(
     ask: Callable[[], StateAnswer], message_id: str
 ) -> tuple[TransactionState, Exception | None]:
-    """What user code says, and what it raised; cancellation passes."""
+    """The result of user code, and what it raised; cancellation passes."""
     try:
         said = ask()
         state = await said if inspect.isawaitable(said) else said

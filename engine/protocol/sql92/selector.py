@@ -31,7 +31,7 @@ class Selector:
 
     expression: str
     ignored: str
-    """What stands behind the condition and has no meaning; empty when there is nothing."""
+    """Text behind the condition that has no meaning; empty when there is none."""
     remark: str
     """Why it selects less than somebody may think who wrote it; empty when nothing says so."""
     _evaluate: Evaluate

@@ -115,7 +115,7 @@ class Receivers(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     lab_url: str = ""
     """Where people find `tidemark lab`."""
     runbooks_url: str = ""
-    """Where people find the runbooks: the folder of `docs`, or what stands for it."""
+    """The place of the runbooks: the folder of `docs`, or what stands for it."""
     routing: dict[str, Any] | None = None
     """Which alerts go to whom, as `routing` reads it."""
     owners: tuple[dict[str, Any], ...] = ()
@@ -123,7 +123,7 @@ class Receivers(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
 
 def receivers_of(text: str, place: str) -> Receivers:
-    """What the file says; raises ConfigError with the place of what is wrong."""
+    """The receivers of a file; raises ConfigError with the place of a fault."""
     try:
         document = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:

@@ -208,7 +208,7 @@ class Courier:
 
 
 async def tried(channel: Channel | None, notice: Notice) -> Outcome:
-    """What comes of sending once, whatever happens."""
+    """Send once; returns the outcome, whatever happens."""
     if channel is None:
         return Failed(Trouble.NOT_SET_UP, f"no receiver {notice.receiver!r} is set up")
     try:

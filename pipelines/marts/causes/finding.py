@@ -60,7 +60,7 @@ class TopicFigures(NamedTuple):
 
 @dataclass(slots=True)
 class Figures:
-    """What is known of a group at a tick. Not frozen, which takes three times as long to make."""
+    """Figures of a group at a tick. Not frozen, which takes three times as long to make."""
 
     group: str
     broker: str

@@ -288,7 +288,7 @@ class NewestReports:
         return rows
 
     def state(self, horizons_us: Mapping[str, int]) -> dict[str, pa.Table]:
-        """What is carried on: of what was read, what may still matter."""
+        """The carried state: of what was read, what may still matter."""
         carried = {}
         for name, groups in self._read.items():
             if name == "held":

@@ -40,7 +40,7 @@ when the client answered, null when it is in none.
 
 
 def rest_of(window: Row) -> dict[str, Any] | None:
-    """What is remembered of a window; None when its pulls do not rest for SPAN."""
+    """The remembered part of a window; None when its pulls do not rest for SPAN."""
     if window["resting"] != "SPAN" or window["first_held"] is None or window["dropped"]:
         return None
     since_us, seen_us = window["head_since_us"], window["last_pull_us"]

@@ -78,7 +78,7 @@ _SEEN: Final = (
     ("tick_us", pa.int64()),
     ("event_us", pa.int64()),
 )
-"""Whose fact it is, and which tick sees it first: 0, none yet."""
+"""The emitter of the fact, and the tick that sees it first: 0, none yet."""
 SAMPLES: Final = pa.schema(
     [
         *_SEEN,

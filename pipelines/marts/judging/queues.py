@@ -314,7 +314,7 @@ def _restore(
     given: Given,
     clients: pa.Table,
 ) -> None:
-    """What was sampled and what had fallen before the first tick of the cycle."""
+    """Restores what was sampled and what had fallen before the first tick of the cycle."""
     attention.emits_snapshots = np.array(
         [queues.emits_snapshots.get(name, False) for name in queues.emitters], dtype=bool
     )

@@ -331,7 +331,7 @@ def asked_anew(window: Window, event: Event) -> Window:
 
 
 def _may_read(window: Window, answer: Event) -> tuple[str | None, ...]:
-    """Who may read the queue beside the one that was answered where to begin."""
+    """Clients that may read the queue beside the one that was answered where to begin."""
     before = answer.client_id
     is_known_gone = window.has_left and window.client_id == before
     named = () if _read_by_two(answer) is None or is_known_gone else (before,)

@@ -43,7 +43,7 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Departures:
-    """What departures put at risk, and what is carried on."""
+    """The messages that departures put at risk, and the carried state."""
 
     openings: list[Event]
     losers: pa.Table

@@ -42,7 +42,7 @@ Key = tuple[Any, ...]
 
 
 class Writers:
-    """Who wrote to the queues whose reports broke a law."""
+    """Clients that wrote to the queues whose reports broke a law."""
 
     def __init__(
         self,

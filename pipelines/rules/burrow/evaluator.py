@@ -70,7 +70,7 @@ class Findings:
     recent_lag_zero: bool
     """Did a recent end of the log lie at or below the last commit?"""
     rewind_index: int | None
-    """Where the offset falls for the first time; null: nowhere."""
+    """The place at which the offset falls for the first time; null: nowhere."""
     rewind_recovered: bool
     """Does a later commit regain what was there before that fall?"""
     lag_always_above_allowed: bool

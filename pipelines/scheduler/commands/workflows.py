@@ -92,7 +92,7 @@ def edit(
 def steps(
     log_id: RunArgument, database: DatabaseOption = None, as_json: JsonOption = False
 ) -> None:
-    """Where the steps of a run stand, and by which runs."""
+    """States of the steps of a run, and the runs that carry them."""
     with opened_service(database) as service:
         found = service.steps_of(log_id)
     if as_json:

@@ -142,7 +142,7 @@ def _say(control: socket.socket, words: dict[str, Any]) -> None:
 
 
 def _in_a_line(error: BaseException) -> str:
-    """What was raised, and where."""
+    """The error that was raised, and its place."""
     last = traceback.extract_tb(error.__traceback__)[-1]
     text = " ".join(f"{type(error).__name__}: {error}".split())
     return f"{text} ({last.filename}:{last.lineno})"

@@ -215,7 +215,7 @@ def _job(
 
 
 def _values(row: Row, number: int) -> dict[str, Any]:
-    """What their columns say, by our names. Without schedule, and without what is empty there."""
+    """The settings in their columns, by our names. Without schedule, and without empty ones."""
     same = ("author", "glue_type", "glue_source")
     columns = dict(XXL_NAMES) | {name: name for name in same}
     values: dict[str, Any] = {}

@@ -18,7 +18,7 @@ AUDIT_SHOWN_MAX: Final = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """Who changes something, and when."""
+    """The author and the moment of a change."""
 
     author: str
     now_ms: int

@@ -75,7 +75,7 @@ class JobChanged(TidemarkError):
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """What was done to a job; on a database's trial, what would be."""
+    """The change of a job; on a database's trial, what it would be."""
 
     job_id: int
     action: str
@@ -336,7 +336,7 @@ def cancel_waiting(connection: sa.Connection, job_id: int, change: Change) -> tu
 
 
 def settings_of(row: AnyRow) -> JobSettings:
-    """What the row of a job says that it is; raises ConfigError when that cannot be any more."""
+    """The job in a row; raises ConfigError when its settings cannot be any more."""
     try:
         return JobSettings(**_stored(row), children=children_of(row.children))
     except (TypeError, ValueError, AttributeError, OverflowError) as error:

@@ -191,7 +191,7 @@ def _route(
     now_ms: int,
     entropy: int,
 ) -> Route:
-    """Where a run goes. A shard that is sent again stays the shard it is, wherever it goes."""
+    """The address of a run. A shard that is sent again stays the shard it is, wherever it goes."""
     if row.shard_total > 1 and addresses:
         return Route((addresses[row.shard_index % len(addresses)],), counters)
     found = route(

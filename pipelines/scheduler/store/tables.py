@@ -58,7 +58,7 @@ executors = Table(
     Column("seen_ms", BigInteger, nullable=False),
     Index("executors_by_beat", "seen_ms"),
 )
-"""Who registered, and when they said so last."""
+"""Registered executors, and when they last said so."""
 
 jobs = Table(
     "jobs",

@@ -38,7 +38,7 @@ PATH_CHARS_SHOWN: Final = 100
 LOOPBACK: Final = frozenset({"127.0.0.1", "::1", "localhost"})
 
 EXECUTOR_CONTENT_TYPE: Final = "text/html;charset=UTF-8"
-"""What the Java executor says of its answers, which are JSON."""
+"""The content type of the Java executor's answers, which are JSON."""
 ADMIN_CONTENT_TYPE: Final = "application/json;charset=UTF-8"
 
 WRONG_TOKEN: Final = "The access token is wrong."  # noqa: S105 - no token
