@@ -1,4 +1,4 @@
-"""Sentences on the state of an alert: its rule cannot be judged, or nobody knows whether it holds.
+"""Sentences on alerts whose rule cannot be judged, or whose state nobody knows.
 
 Place in the walk: the life cycle of alerts → their summary and reason. Pure. Absent on purpose: the
 texts of rules (`alerts`).
