@@ -11,7 +11,7 @@ from playwright.sync_api import Browser
 
 from pipelines.database.database import Database
 from pipelines.lake.lake import Lake
-from tests.dashboards import jobs_told as told
+from tests.dashboards import jobs_shown as told
 from tests.dashboards.house import House
 from tests.dashboards.served import Windows, serving
 from tests.gold_lake import END, Cast, write_gold_lake

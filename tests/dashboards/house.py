@@ -17,7 +17,7 @@ from pipelines.database.database import Database
 from pipelines.lake.lake import Lake
 from pipelines.scheduler.store import sessions, tables
 from pipelines.scheduler.store.audit import audit_of
-from tests.dashboards import jobs_told as told
+from tests.dashboards import jobs_shown as told
 from tests.gold_lake import END
 
 OURS = {

@@ -38,7 +38,15 @@ from pipelines.base.time_units import micros
 from pipelines.database import leads
 from pipelines.database.database import Database
 from pipelines.lake.lake import Lake
-from tests.dashboards.alerts_told import NOW_US, an_alert, later, of_the_story, say, source_of, tell
+from tests.dashboards.alerts_shown import (
+    NOW_US,
+    an_alert,
+    later,
+    of_the_story,
+    say,
+    source_of,
+    tell,
+)
 from tests.dashboards.served import Visit, Windows, serving, visiting
 from tests.gold_lake import END
 

@@ -15,7 +15,7 @@ from pipelines.database import operations
 from pipelines.lake.lake import Lake
 from pipelines.scheduler.roles import Actor
 from pipelines.scheduler.store import jobs, people
-from tests.dashboards import jobs_told as told
+from tests.dashboards import jobs_shown as told
 from tests.dashboards.house import House, reading, text
 
 

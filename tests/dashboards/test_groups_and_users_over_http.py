@@ -22,7 +22,7 @@ from pipelines.scheduler.passwords import is_password
 from pipelines.scheduler.roles import Actor
 from pipelines.scheduler.store import groups, people, sessions, tables
 from pipelines.scheduler.store.audit import audit_of
-from tests.dashboards import jobs_told as told
+from tests.dashboards import jobs_shown as told
 from tests.dashboards.house import House, Reader, reading, text
 
 SECRET = "a long and secret word"

@@ -25,7 +25,7 @@ from pipelines.scheduler.passwords import is_password
 from pipelines.scheduler.run_life import RunState
 from pipelines.scheduler.store import glue, groups, jobs, results, sessions
 from pipelines.scheduler.store.audit import Change, audit_of
-from tests.dashboards import jobs_told as told
+from tests.dashboards import jobs_shown as told
 from tests.dashboards.conftest import FRESH
 from tests.dashboards.served import Visit, Windows, serving, visiting
 from tests.integration.scheduler.parties import CONTEXT, MODULE, TOKEN

@@ -21,7 +21,7 @@ from pipelines.scheduler.page_queries import PageService
 from pipelines.scheduler.roles import Actor
 from pipelines.scheduler.run_life import RunState
 from pipelines.scheduler.store import glue, jobs, people, results, tables
-from tests.dashboards import jobs_told as told
+from tests.dashboards import jobs_shown as told
 from tests.dashboards.house import OURS, House, at, reading, text
 
 PAGES = (

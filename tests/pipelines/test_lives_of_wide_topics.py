@@ -17,8 +17,8 @@ from pipelines.reading.catalogue import GOLD_TABLES
 from pipelines.tm import connect
 from tests.checked_lake import rows_of
 from tests.pipelines.bronze_lake import START_US, BronzeWriter
+from tests.pipelines.emitted_in_steps import Story
 from tests.pipelines.in_process import SHORT, driver_of, run_to_the_end
-from tests.pipelines.told_in_steps import Story
 
 QUEUES = 10_000
 GROUP, TOPIC = "wide", "t"

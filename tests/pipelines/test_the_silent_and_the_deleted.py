@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from pipelines.tm import connect
-from tests.pipelines.told_in_steps import Story, keeps_up, stands
+from tests.pipelines.emitted_in_steps import Story, keeps_up, stands
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ import pytest
 
 from tests.asynchronous import run_by
 from tests.simulation.cluster import BROKER
+from tests.simulation.emitted_state import emitted_state, rows_in_order
 from tests.simulation.raw_clients import GROUP, OTHER_TOPIC, TOPIC, RawClient, Stage, on_a_stage
-from tests.simulation.told_state import rows_in_order, told_state
 
 BOTH, OTHER = (TOPIC, OTHER_TOPIC), (OTHER_TOPIC,)
 SPOOL = "/store/spool"
@@ -35,7 +35,7 @@ def left(stage: Stage) -> list[tuple[str, str, str]]:
 
 def is_believed(stage: Stage) -> bool:
     """Does a reader of the facts believe that the group reads the topic's queue?"""
-    return KEY in told_state(stage.world.node(BROKER).runtime.disk, SPOOL).pairs
+    return KEY in emitted_state(stage.world.node(BROKER).runtime.disk, SPOOL).pairs
 
 
 async def read_in_part(stage: Stage) -> RawClient:

@@ -27,7 +27,7 @@ from tests.integration.alerting.stores import address_of
 from tests.integration.alerting.test_alerting_process import RULES, TELLING
 from tests.integration.client.database_servers import stoppable_postgresql
 from tests.pipelines.bronze_lake import BronzeWriter
-from tests.pipelines.told_in_steps import Story, keeps_up, stands
+from tests.pipelines.emitted_in_steps import Story, keeps_up, stands
 
 pytestmark = pytest.mark.timeout(240)
 TIDEMARK = str(Path(sys.prefix) / "bin" / "tidemark")

@@ -36,8 +36,8 @@ from tests.integration.alerting.alert_process import is_empty
 from tests.integration.alerting.receiving_server import Ledger, receiving
 from tests.integration.client.cluster_users import eventually
 from tests.pipelines.bronze_lake import START_US, BronzeWriter
+from tests.pipelines.emitted_in_steps import Story, keeps_up, stands
 from tests.pipelines.in_process import driver_of, run_to_the_end
-from tests.pipelines.told_in_steps import Story, keeps_up, stands
 
 SECOND_US = 1_000_000
 LAKE = "the lake"

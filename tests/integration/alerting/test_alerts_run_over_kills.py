@@ -33,8 +33,8 @@ from tests.integration.alerting.receiving_server import Answer, Ledger, receivin
 from tests.integration.alerting.test_alerting_process import RULES, TELLING
 from tests.integration.alerting.test_outbox_over_kills import Failing
 from tests.pipelines.bronze_lake import BronzeWriter
+from tests.pipelines.emitted_in_steps import Story, keeps_up, stands
 from tests.pipelines.in_process import driver_of, run_to_the_end
-from tests.pipelines.told_in_steps import Story, keeps_up, stands
 
 TIDEMARK = str(Path(sys.prefix) / "bin" / "tidemark")
 KILLS = int(os.environ.get("TIDEMARK_KILLS", "100"))

@@ -13,9 +13,9 @@ from pipelines.alerting.metrics.page import Page
 from pipelines.database.database import Database
 from pipelines.lake.lake import Lake
 from tests.alert_stories import NOON_US, rows
+from tests.integration.alerting.scraped_metrics import labels_of_all
 from tests.integration.alerting.stores import sqlite_address
-from tests.integration.alerting.told_metrics import labels_of_all
-from tests.pipelines.told_in_steps import Story, stands
+from tests.pipelines.emitted_in_steps import Story, stands
 
 PAIR = frozenset({"cluster", "broker", "topic", "group"})
 DIFF = frozenset({"group", "topic", "countOfOnlineConsumers", "msgModel"})

@@ -15,7 +15,7 @@ import pytest
 
 from pipelines.alerting.files import SHIPPED
 from provision import servers
-from tests.integration.alerting.told_metrics import labels_of_all
+from tests.integration.alerting.scraped_metrics import labels_of_all
 
 FOLDER = SHIPPED / "prometheus"
 RUNBOOKS = Path(__file__).parents[3] / "docs" / "runbooks.md"

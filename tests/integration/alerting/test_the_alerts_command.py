@@ -22,7 +22,7 @@ from deltalake import DeltaTable
 from pipelines.lake.lake import Lake
 from tests.integration.alerting.receiving_server import Ledger, receiving
 from tests.integration.alerting.test_alerting_process import RULES, TELLING, two_groups
-from tests.pipelines.told_in_steps import Story
+from tests.pipelines.emitted_in_steps import Story
 
 pytestmark = pytest.mark.timeout(180)
 TIDEMARK = str(Path(sys.prefix) / "bin" / "tidemark")

@@ -28,7 +28,7 @@ from pipelines.marts.declared import gold_tables
 from tests.integration.alerting.stores import sqlite_address
 from tests.integration.observer.played_cluster import PlayedBroker, played_cluster
 from tests.pipelines.bronze_lake import START_US
-from tests.pipelines.told_in_steps import Story, keeps_up, stands, tell
+from tests.pipelines.emitted_in_steps import Story, keeps_up, stands, tell
 from tests.shipped_alerts import fired
 from tidemark import app
 

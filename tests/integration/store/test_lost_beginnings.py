@@ -15,7 +15,7 @@ from engine.foundation.errors import StorageError
 from engine.foundation.units import DAY_MS
 from engine.store.commands import app
 from engine.store.upkeep.checkpoint import Checkpoint, decode_checkpoint
-from tests.integration.store.test_damage_is_told import FILE_BYTES, SHAPE, flip, opened, played
+from tests.integration.store.test_damage_is_reported import FILE_BYTES, SHAPE, flip, opened, played
 from tests.store_support import (
     START_MS,
     HandClock,

@@ -8,7 +8,7 @@ from pipelines.marts.declared import in_order
 from pipelines.marts.lag_causes import MART as LAG_CAUSES
 from tests.pipelines.gold_lake import SHORT
 from tests.pipelines.marts.judges import JUDGES
-from tests.pipelines.marts.told_story import Emitter, Rows, bronze
+from tests.pipelines.marts.reported_story import Emitter, Rows, bronze
 from tests.pipelines.partition import run
 
 STEPS = in_order([*JUDGES, LAG_CAUSES])

@@ -10,7 +10,7 @@ from pipelines.base.settings import Evaluation
 from pipelines.marts.computing import compute
 from tests.pipelines.bronze_lake import SECOND, START_US
 from tests.pipelines.marts.judges import JUDGES
-from tests.pipelines.marts.told_story import Emitter, Rows, bronze, second
+from tests.pipelines.marts.reported_story import Emitter, Rows, bronze, second
 from tests.pipelines.partition import facts_between, horizons_of, run
 
 FIRST = 1000

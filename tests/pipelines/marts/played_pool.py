@@ -17,7 +17,7 @@ import numpy as np
 from pipelines.base.settings import Evaluation
 from tests.pipelines.bronze_lake import SECOND, START_US
 from tests.pipelines.marts.judges import JUDGES
-from tests.pipelines.marts.told_story import Emitter, Rows, bronze, second
+from tests.pipelines.marts.reported_story import Emitter, Rows, bronze, second
 from tests.pipelines.partition import run
 
 BEFORE_S = 300

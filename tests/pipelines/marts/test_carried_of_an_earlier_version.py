@@ -17,7 +17,7 @@ from tests.pipelines.gold_lake import SHORT
 from tests.pipelines.marts.judges import JUDGES
 from tests.pipelines.marts.literal_facts import EXPOSURES, facts
 from tests.pipelines.marts.literal_facts import _nothing as nothing
-from tests.pipelines.marts.told_story import Emitter, Rows, bronze
+from tests.pipelines.marts.reported_story import Emitter, Rows, bronze
 from tests.pipelines.partition import facts_between, horizons_of
 
 LOST = {

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tests.pipelines.marts.played_group import FIRST, Work, played, played_beside, states, windows
-from tests.pipelines.marts.told_story import second
+from tests.pipelines.marts.reported_story import second
 
 Gold = dict[str, list[dict[str, Any]]]
 KEPT_S = 60

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from tests.pipelines.bronze_lake import START_US
+from tests.pipelines.marts.reported_story import second
 from tests.pipelines.marts.test_judges_row_by_row import Story
-from tests.pipelines.marts.told_story import second
 
 PLACES = (("g", "t", 0), ("g", "t", 1), ("g", "u", 0), ("h", "t", 0))
 """(group, topic, queue_id) of what is there."""

@@ -24,7 +24,7 @@ from tests.pipelines.marts.played_group import (
     told,
     windows,
 )
-from tests.pipelines.marts.told_story import Emitter, Rows, bronze, second
+from tests.pipelines.marts.reported_story import Emitter, Rows, bronze, second
 from tests.pipelines.partition import run
 
 ALLOWED_S = Evaluation().allowed_time_ms / 1000

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.amounts import examples
 from tests.pipelines.gold_lake import SHORT
 from tests.pipelines.marts.judges import JUDGES
-from tests.pipelines.marts.told_story import Emitter, Rows, bronze
+from tests.pipelines.marts.reported_story import Emitter, Rows, bronze
 from tests.pipelines.partition import horizons_of, run
 
 QUEUES = st.integers(0, 2)

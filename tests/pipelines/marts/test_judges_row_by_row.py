@@ -13,7 +13,7 @@ from pipelines.marts.judging.ticks import WORDS
 from tests.pipelines.bronze_lake import SECOND, START_US
 from tests.pipelines.gold_lake import SHORT
 from tests.pipelines.marts.judges import JUDGES
-from tests.pipelines.marts.told_story import Emitter, Rows, bronze, second
+from tests.pipelines.marts.reported_story import Emitter, Rows, bronze, second
 from tests.pipelines.partition import facts_between, horizons_of, run
 
 LIFECYCLE = pa.schema(

@@ -10,8 +10,8 @@ import pytest
 
 from tests.pipelines.bronze_lake import SECOND, START_US
 from tests.pipelines.marts.literal_facts import only
+from tests.pipelines.marts.reported_story import Emitter, second
 from tests.pipelines.marts.test_judges_row_by_row import Story
-from tests.pipelines.marts.told_story import Emitter, second
 
 Row = dict[str, Any]
 

@@ -14,7 +14,7 @@ from pipelines.marts.lag_causes import period_us
 from tests.pipelines.bronze_lake import SECOND
 from tests.pipelines.gold_lake import SHORT
 from tests.pipelines.marts.lagging_group import STEPS, Story, behind
-from tests.pipelines.marts.told_story import Emitter, bronze, second
+from tests.pipelines.marts.reported_story import Emitter, bronze, second
 from tests.pipelines.partition import horizons_of, run
 
 

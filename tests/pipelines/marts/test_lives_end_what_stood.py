@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from tests.pipelines.marts.reported_story import second
 from tests.pipelines.marts.test_judges_row_by_row import Story
-from tests.pipelines.marts.told_story import second
 
 
 def windows(story: Story) -> list[tuple[Any, ...]]:

@@ -18,7 +18,7 @@ from pipelines.marts.declared import steps
 from pipelines.staging.soundness import BELOW, NULL, UNKNOWN_WORD, WORDS, Odd, sound
 from tests.pipelines.bronze_lake import SECOND, START_US, BronzeWriter, bronze_table
 from tests.pipelines.in_process import SHORT, driver_of
-from tests.pipelines.marts.told_story import Emitter, Rows, bronze
+from tests.pipelines.marts.reported_story import Emitter, Rows, bronze
 from tests.pipelines.partition import run
 
 STEPS = steps()

@@ -8,7 +8,7 @@ import pytest
 
 from pipelines.base.settings import Evaluation
 from tests.pipelines.marts.judges import JUDGES
-from tests.pipelines.marts.told_story import Emitter, Rows, bronze, second
+from tests.pipelines.marts.reported_story import Emitter, Rows, bronze, second
 from tests.pipelines.partition import horizons_of, run
 
 INVISIBLE_S, WINDOW_S, LOOK_S = 15, 30, 10

@@ -21,7 +21,7 @@ from tests.pipelines.marts.played_group import (
     steady,
     windows,
 )
-from tests.pipelines.marts.told_story import Emitter, Rows, bronze, second
+from tests.pipelines.marts.reported_story import Emitter, Rows, bronze, second
 from tests.pipelines.partition import run
 
 COMMITS_S = (0.02, 5, 60, 1200)

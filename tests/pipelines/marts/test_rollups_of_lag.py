@@ -17,8 +17,8 @@ from pipelines.marts.judging.queue_numbers import STEP as QUEUE_NUMBERS
 from pipelines.marts.polled import STEP as POLLED
 from pipelines.marts.timeless import STEP as TIMELESS
 from tests.pipelines.gold_lake import SHORT
+from tests.pipelines.marts.reported_story import Emitter, Rows, bronze
 from tests.pipelines.marts.test_judges_over_any_cut import QUEUES, STATE, Broker
-from tests.pipelines.marts.told_story import Emitter, Rows, bronze
 from tests.pipelines.partition import Bronze, horizons_of, run
 
 STEPS = in_order([QUEUE_NUMBERS, TIMELESS, POLLED, CONSUMER_LAG, ROLLUPS])

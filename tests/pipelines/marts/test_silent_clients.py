@@ -16,7 +16,7 @@ from pipelines.rules.observations import Ticks
 from tests.pipelines.bronze_lake import SECOND, START_US
 from tests.pipelines.marts.judges import JUDGES
 from tests.pipelines.marts.played_group import FIRST, Work, played, states, windows
-from tests.pipelines.marts.told_story import Emitter, Rows, bronze, second
+from tests.pipelines.marts.reported_story import Emitter, Rows, bronze, second
 from tests.pipelines.partition import run
 
 PERIOD_S = 10

@@ -15,8 +15,8 @@ from pipelines.marts.groups.sums import courses
 from pipelines.marts.judging.packed import UNKNOWN
 from tests.amounts import examples
 from tests.pipelines.bronze_lake import SECOND
+from tests.pipelines.marts.reported_story import second
 from tests.pipelines.marts.test_judges_row_by_row import Story
-from tests.pipelines.marts.told_story import second
 
 Lags = Callable[[int], int | None]
 """How far a queue is behind at a second; None: it has no offset."""

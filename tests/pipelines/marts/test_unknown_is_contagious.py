@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from tests.pipelines.bronze_lake import SECOND
+from tests.pipelines.marts.reported_story import Emitter
 from tests.pipelines.marts.test_judges_row_by_row import Story
-from tests.pipelines.marts.told_story import Emitter
 
 BEHIND = (
     *("lag_messages", "lag_at_least_messages", "time_lag_ms", "time_lag_at_least_ms"),

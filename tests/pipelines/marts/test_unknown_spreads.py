@@ -16,8 +16,8 @@ from pipelines.marts.mart import Given
 from tests.pipelines.bronze_lake import SECOND, START_US
 from tests.pipelines.gold_lake import SHORT
 from tests.pipelines.marts.literal_facts import only
+from tests.pipelines.marts.reported_story import bronze, second
 from tests.pipelines.marts.test_judges_row_by_row import Story
-from tests.pipelines.marts.told_story import bronze, second
 from tests.pipelines.partition import facts_between, horizons_of
 
 HOUR_S = 3600

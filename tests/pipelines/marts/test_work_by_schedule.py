@@ -21,8 +21,8 @@ from tests.pipelines.marts.played_group import (
     told,
     windows,
 )
+from tests.pipelines.marts.reported_story import bronze, second
 from tests.pipelines.marts.scheduled_work import Schedule
-from tests.pipelines.marts.told_story import bronze, second
 from tests.pipelines.partition import horizons_of, run
 
 HOUR_S = 3600

@@ -17,7 +17,7 @@ from pipelines.alerting.objectives import Objectives, objectives_of
 from pipelines.alerting.objectives_file import ObjectivesFile
 from pipelines.lake.lake import Lake
 from tests.alert_stories import NOON, NOON_US
-from tests.pipelines.told_in_steps import Story, keeps_up, stands
+from tests.pipelines.emitted_in_steps import Story, keeps_up, stands
 
 ONE_PERCENT = objectives_of({"objective": [{"group": "pay*", "lag": "1m", "share": 99}]})
 LAST = NOON_US // SPAN_US

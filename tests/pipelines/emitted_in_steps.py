@@ -1,4 +1,4 @@
-"""A cluster that tells its facts step by step, and gold that follows it."""
+"""A cluster that emits its facts step by step, and gold that follows it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bronze in memory, told row by row: what a BronzeWriter would ship, without a lake."""
+"""Bronze in memory, emitted row by row: what a BronzeWriter would ship, without a lake."""
 
 from __future__ import annotations
 

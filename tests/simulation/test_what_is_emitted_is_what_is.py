@@ -13,8 +13,8 @@ from engine.broker.state import BrokerState
 from engine.protocol.bodies import TopicConfig
 from tests.seeds import seeded
 from tests.simulation.cluster import BROKER, SimCluster
+from tests.simulation.emitted_state import ToldState, emitted_state
 from tests.simulation.test_a_cluster_under_faults import crash_and_restart, play
-from tests.simulation.told_state import ToldState, told_state
 from tests.simulation.world import World, run_world
 
 SETTINGS = {"full_sample_interval_ms": 20_000}
@@ -33,7 +33,7 @@ def deletions_of(cluster: SimCluster) -> Deletions:
 
 
 def told_of(cluster: SimCluster) -> ToldState:
-    return told_state(cluster.node(BROKER).runtime.disk, "/store/spool")
+    return emitted_state(cluster.node(BROKER).runtime.disk, "/store/spool")
 
 
 def check_told_is_what_is(cluster: SimCluster) -> None:

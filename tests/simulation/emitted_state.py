@@ -64,7 +64,7 @@ class ToldState:
                     self.unknown_since = None
 
 
-def told_state(disk: Disk, directory: str) -> ToldState:
+def emitted_state(disk: Disk, directory: str) -> ToldState:
     """What the rows of a spool say, all of which are there."""
     state = ToldState()
     for seq, table, row in rows_in_order(disk, directory):
