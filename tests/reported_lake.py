@@ -17,7 +17,9 @@ from pipelines.alerting.objectives import Objective, Objectives
 from pipelines.reports import page
 from pipelines.reports.comparing import revised
 from pipelines.reports.document import document
-from pipelines.reports.kept import (
+from pipelines.reports.lag_report import lag_report
+from pipelines.reports.numbers import Numbers, Verdict, as_json
+from pipelines.reports.shelf import (
     NOTEBOOK_FILE,
     NUMBERS_FILE,
     PAGE_FILE,
@@ -25,8 +27,6 @@ from pipelines.reports.kept import (
     ReportRun,
     Shelf,
 )
-from pipelines.reports.lag_report import lag_report
-from pipelines.reports.numbers import Numbers, Verdict, as_json
 from pipelines.reports.windows import Period, Window
 from tests.gold_lake import write_gold_lake
 from tests.unit.reports.gathered import BEGIN, HOUR, at, course, gathered, risk, stall

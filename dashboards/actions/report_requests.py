@@ -24,8 +24,8 @@ from engine.foundation.errors import ConfigError, StorageError, TidemarkError
 from pipelines.own_jobs.installing import APP
 from pipelines.own_jobs.requests import AskedRun, Maker, asked_for, key_of, maker, parameters_for
 from pipelines.reading.report_names import RunName, name_of
-from pipelines.reports.kept import ReportRun
 from pipelines.reports.sending import checked_receivers, post, receivers_for, was_posted
+from pipelines.reports.shelf import ReportRun
 from pipelines.scheduler.roles import Action, NotPermitted
 
 if TYPE_CHECKING:

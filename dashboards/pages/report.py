@@ -40,7 +40,7 @@ from dashboards.pages.report_components import (
 from dashboards.reads.report_shelf import is_sound, period_text
 from dashboards.url_state import REPORTS_PATH, View, parse, report_file_path, report_of, report_path
 from engine.foundation.errors import LakeError
-from pipelines.reports.kept import PAGE_FILE, ReportRun
+from pipelines.reports.shelf import PAGE_FILE, ReportRun
 
 HIDDEN, SHOWN = "report-body hidden", "report-body"
 OUTPUTS: Final = (

@@ -33,7 +33,7 @@ from dashboards.url_state import report_of, report_path
 from engine.foundation.errors import LakeError, RequestTimedOut, StorageError, TidemarkError
 from pipelines.base.time_units import moment_at
 from pipelines.own_jobs.requests import AskedRun
-from pipelines.reports.kept import ReportRun
+from pipelines.reports.shelf import ReportRun
 
 HIDDEN: Final = "hidden"
 BUTTONS: Final = {

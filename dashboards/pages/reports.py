@@ -27,7 +27,7 @@ from dashboards.pages.page import Page
 from dashboards.reads.report_shelf import REPORTS_PER_PAGE, ReportShelf, is_sound, period_text
 from dashboards.url_state import REPORTS_PATH, View, parse, report_path
 from engine.foundation.errors import LakeError
-from pipelines.reports.kept import DAYS_KEPT, PAGE_FILE, PAPER_FILE, ReportRun
+from pipelines.reports.shelf import DAYS_KEPT, PAGE_FILE, PAPER_FILE, ReportRun
 from pipelines.reports.windows import Period
 
 HIDDEN, SHOWN = "reports-body hidden", "reports-body"

@@ -22,8 +22,8 @@ import msgspec
 from engine.foundation.errors import ConfigError, LakeError
 from pipelines.lake.lake import Lake, first_line
 from pipelines.reading.report_names import name_of
-from pipelines.reports.kept import NUMBERS_FILE, ReportRun, Shelf
 from pipelines.reports.numbers import Numbers, read_json
+from pipelines.reports.shelf import NUMBERS_FILE, ReportRun, Shelf
 from pipelines.reports.windows import Period
 
 REPORTS_PER_PAGE: Final = 20

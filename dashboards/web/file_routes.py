@@ -19,7 +19,7 @@ from dashboards.reads.report_shelf import ReportShelf, TooLarge
 from dashboards.url_state import DOCS_PATH, REPORT_FILES_PREFIX
 from engine.foundation.errors import LakeError
 from pipelines.lake.lake import Lake
-from pipelines.reports.kept import NOTEBOOK_FILE, NUMBERS_FILE, PAGE_FILE, PAPER_FILE
+from pipelines.reports.shelf import NOTEBOOK_FILE, NUMBERS_FILE, PAGE_FILE, PAPER_FILE
 
 TYPES: Final = {
     PAGE_FILE: "text/html; charset=utf-8",

@@ -217,7 +217,7 @@ class Broker:
         """Report how the settings of the store were found, and put them right."""
         if not self._origin.is_kept:
             return
-        settings = running.services.kept_settings
+        settings = running.services.stored_settings
         await settings.settle(self._origin.found)
         if running.services.persistence.settings_were_kept and not settings.is_there:
             settings.tell_missing(running.state.observer, SETTINGS_GONE)

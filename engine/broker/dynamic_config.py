@@ -23,7 +23,7 @@ from engine.foundation.config_layers import Origin
 from engine.foundation.errors import ConfigError
 from engine.foundation.live_settings import check_changes
 from engine.store import MessageStore
-from engine.store.kept_settings import KeptSettings
+from engine.store.stored_settings import KeptSettings
 from engine.store.table_file import SettingsFile
 
 assert not [key for key in LIVE if key not in known_keys()]

@@ -36,7 +36,7 @@ from engine.foundation.errors import ConfigError
 from engine.foundation.units import HOUR_MS, KIB
 from engine.runtime import Disk
 from engine.store.config import StoreConfig
-from engine.store.kept_settings import read_kept
+from engine.store.stored_settings import read_kept
 
 PAGE_BYTES = 4 * KIB
 ROOT = "storePathRootDir"

@@ -49,7 +49,7 @@ from engine.broker.transactions.checks import TransactionChecks
 from engine.delay import DelayService
 from engine.foundation.config_layers import Origin
 from engine.remoting import RpcClient
-from engine.store.kept_settings import KeptSettings
+from engine.store.stored_settings import KeptSettings
 from engine.store.table_file import SettingsFile
 from engine.telemetry import Telemetry
 
@@ -67,7 +67,7 @@ class Services:
     persistence: Persistence
     registration: Registration
     config_changes: ConfigChanges
-    kept_settings: KeptSettings
+    stored_settings: KeptSettings
     deletions: Deletions
     topic_changes: TopicChanges
     offset_deletion: OffsetDeletion
@@ -95,7 +95,7 @@ def services_of(
     wake_ups = WakeUps(state.holds)
     # Only who emits facts looks for messages that their producers sent again.
     handed = sending.resends.handed if telemetry is not None else handed_to_nobody
-    kept_settings = _kept_settings(state)
+    stored_settings = _kept_settings(state)
     return Services(
         offsets=offsets,
         reporters=reporting,
@@ -110,8 +110,8 @@ def services_of(
             topics=state.topics,
             client=client,
         ),
-        config_changes=_config_changes(state, origin, kept_settings),
-        kept_settings=kept_settings,
+        config_changes=_config_changes(state, origin, stored_settings),
+        stored_settings=stored_settings,
         deletions=_deletions(
             state, offsets, reporting.watermarks, persistence=persistence, wake_ups=wake_ups
         ),
@@ -215,13 +215,13 @@ def _kept_settings(state: BrokerState) -> KeptSettings:
 
 
 def _config_changes(
-    state: BrokerState, origin: Origin, kept_settings: KeptSettings
+    state: BrokerState, origin: Origin, stored_settings: KeptSettings
 ) -> ConfigChanges:
     is_users_file = origin.path and not origin.is_kept
     return ConfigChanges(
         node=state.node,
         origin=origin,
-        file=SettingsFile(state.runtime, origin.path) if is_users_file else kept_settings,
+        file=SettingsFile(state.runtime, origin.path) if is_users_file else stored_settings,
         changes=state.changes,
         store=state.store,
         topics=state.topics,

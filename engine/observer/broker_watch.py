@@ -22,10 +22,10 @@ from engine.admin import Admin
 from engine.foundation.errors import ConnectFailed, TidemarkError
 from engine.foundation.observing import LifecycleEvent, ToldUpTo
 from engine.foundation.units import MILLISECOND_US, MINUTE_MS, SECOND_MS
-from engine.observer.asking import Asking
 from engine.observer.facts import QUEUES_WATCHED_MAX, SNAPSHOT_EACH_MS, Facts, Key
 from engine.observer.look_times import LookTimes
 from engine.observer.looks import Look
+from engine.observer.polling import BrokerPoll
 from engine.observer.questions import why
 from engine.observer.topics_seen import TopicsSeen
 from engine.protocol.names import MASTER_ID
@@ -96,7 +96,7 @@ class BrokerWatch:
         """Broker ids by address, as the name servers listed them last."""
         self._runtime = runtime
         self._patience_ms = max(watched.period_ms, PATIENCE_MS_MIN)
-        self._asking = Asking(
+        self._poll = BrokerPoll(
             *(admin, watched.broker, runtime.clock),
             cluster=watched.real_cluster or watched.cluster,
             patience_ms=self._patience_ms,
@@ -137,7 +137,7 @@ class BrokerWatch:
                 _log.warning("%s: %s", self._name, changed.detail)
             # Until all is known no time is lost, but half of it is left to others.
             rest_ms = period_ms - took_ms
-            if self._asking.is_catching_up:
+            if self._poll.is_catching_up:
                 rest_ms = min(rest_ms, took_ms)
             rest_ms = max(rest_ms, self.unreported_rest_ms)
             await asyncio.sleep(max(0, rest_ms) / SECOND_MS)
@@ -149,7 +149,7 @@ class BrokerWatch:
         try:
             async with asyncio.timeout(self._patience_ms / SECOND_MS):
                 stacks_of = self._facts.wanted_stacks(self._runtime.clock.now_ms())
-                look = await self._asking.look(address, stacks_of=stacks_of)
+                look = await self._poll.look(address, stacks_of=stacks_of)
                 look.roles = roles
         except (TidemarkError, TimeoutError) as error:
             self.is_refused = isinstance(error, ConnectFailed)
@@ -231,7 +231,7 @@ class BrokerWatch:
         self.unreported_rest_ms = 0
 
     def _report_silence(self, error: BaseException) -> None:
-        kind = self._asking.asked_last
+        kind = self._poll.last_kind
         if self._is_answered:
             _log.warning(
                 "%s does not answer, and is unknown meanwhile; asked for %s: %s",
@@ -283,7 +283,7 @@ class BrokerWatch:
                 await asyncio.sleep(0)
             else:
                 telemetry.observe(fact)
-        self._asking.forget_topics(self._facts.made_again)
+        self._poll.forget_topics(self._facts.made_again)
         if self._facts.is_full and not self._is_full:
             _log.warning(
                 "%s has more than %d queues: those beyond are not watched",
@@ -300,7 +300,7 @@ class BrokerWatch:
         if at is None or not is_due or self._snapshot is not None:
             return
         # This look's answers count: they are reported after this.
-        self._snapshot = _Snapshot(self._asking.topic_turns.look - 1, at, now_ms)
+        self._snapshot = _Snapshot(self._poll.topic_turns.look - 1, at, now_ms)
         self._losses = at.losses
         self._next_snapshot_ms = now_ms + SNAPSHOT_EACH_MS
 
@@ -310,12 +310,12 @@ class BrokerWatch:
             return
         if at.losses != snapshot.at.losses:
             self._snapshot = None  # The next one begins because of the loss.
-        elif self._asking.topic_turns.were_all_asked_since(snapshot.look, self._asking.topics):
+        elif self._poll.topic_turns.were_all_asked_since(snapshot.look, self._poll.topics):
             self._snapshot = None
             telemetry.observe(
                 LifecycleEvent(
                     "SNAPSHOT",
-                    f"{len(self._asking.topics)} topics, each asked since it began",
+                    f"{len(self._poll.topics)} topics, each asked since it began",
                     seq_from=snapshot.at.seq,
                     time_from_ms=snapshot.began_ms,
                 )

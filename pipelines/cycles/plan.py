@@ -31,8 +31,8 @@ from deltalake.exceptions import DeltaError
 
 from engine.foundation.errors import LakeError
 from pipelines.cycles.cuts import Cut
-from pipelines.cycles.kept_cycles import CYCLES, kept_cycles, least_cycle
-from pipelines.cycles.kept_states import KeptState, ends_an_hour, keep
+from pipelines.cycles.cycle_records import CYCLES, cycle_records, least_cycle
+from pipelines.cycles.snapshots import KeptState, ends_an_hour, keep
 from pipelines.lake.appends import append, write_anew
 from pipelines.lake.lake import GOLD_FOLDER, STATE_FOLDER, Lake, first_line, sql_over
 from pipelines.lake.table_logs import ShortLog
@@ -405,7 +405,7 @@ def plans_among(lake: Lake, cycles: Iterable[int]) -> dict[int, Plan]:
     asked = ", ".join(str(cycle) for cycle in wanted)
     rows = _records(lake, f"cycle IN ({asked}) AND phase = '{PLANNED}'")
     found = {row["cycle"]: plan_of(row) for row in rows}
-    for cycle, one in kept_cycles(lake, [one for one in wanted if one not in found]).items():
+    for cycle, one in cycle_records(lake, [one for one in wanted if one not in found]).items():
         found[cycle] = Plan(one.run_id, cycle, one.cuts, {}, recorded_at=one.recorded_at)
     return found
 

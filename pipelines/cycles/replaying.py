@@ -25,9 +25,9 @@ from pipelines.base.time_units import moment_at, utc_text
 from pipelines.cycles.comparing import Difference, compare
 from pipelines.cycles.cuts import Cut, until, until_cuts
 from pipelines.cycles.driver import Driver, Job, Until
-from pipelines.cycles.kept_states import KeptState, kept_before
 from pipelines.cycles.keyed_state import file_of, read_recorded
 from pipelines.cycles.plan import PLANS, cycles_kept, last_done, plan_of_cycle, settings_of
+from pipelines.cycles.snapshots import KeptState, kept_before
 from pipelines.cycles.work import KEYED
 from pipelines.lake.data_files import DataFiles
 from pipelines.lake.lake import Lake, sql_over

@@ -15,8 +15,8 @@ from typing import Final
 
 import obstore
 
-from pipelines.cycles.kept_states import kept
 from pipelines.cycles.keyed_state import file_of
+from pipelines.cycles.snapshots import kept
 from pipelines.cycles.work import KEYED
 from pipelines.lake.lake import Lake
 from pipelines.lake.small_files import object_store

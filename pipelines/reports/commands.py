@@ -27,8 +27,8 @@ from pipelines.base.command_options import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pipelines.reports.kept import ReportRun, Shelf
     from pipelines.reports.making import Plan, Wish
+    from pipelines.reports.shelf import ReportRun, Shelf
 
 app = typer.Typer(no_args_is_help=True)
 reports = typer.Typer(
@@ -174,7 +174,7 @@ def open_report(
     """Say where a report's page is, and open it."""
     import webbrowser
 
-    from pipelines.reports.kept import PAGE_FILE, PAPER_FILE
+    from pipelines.reports.shelf import PAGE_FILE, PAPER_FILE
 
     shelf = _shelf(lake, folder)
     run = shelf.named(name)
@@ -332,7 +332,7 @@ def _say_if_tried(is_trial: bool) -> None:
 
 def _shelf(lake: str, folder: Path | None) -> Shelf:
     from pipelines.lake.lake import Lake
-    from pipelines.reports.kept import Shelf
+    from pipelines.reports.shelf import Shelf
 
     return Shelf(Lake.at(lake), folder)
 

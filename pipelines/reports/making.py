@@ -40,7 +40,10 @@ from pipelines.reading.reading import OpenTables
 from pipelines.reports.comparing import revised
 from pipelines.reports.cuts import Cut, moment_of_cut, newest_cut
 from pipelines.reports.document import document
-from pipelines.reports.kept import (
+from pipelines.reports.notebook import Wanted, rebuilt_from
+from pipelines.reports.numbers import Numbers, Verdict, read_json
+from pipelines.reports.recorded import covers
+from pipelines.reports.shelf import (
     NOTEBOOK_FILE,
     NUMBERS_FILE,
     PAGE_FILE,
@@ -48,9 +51,6 @@ from pipelines.reports.kept import (
     ReportRun,
     Shelf,
 )
-from pipelines.reports.notebook import Wanted, rebuilt_from
-from pipelines.reports.numbers import Numbers, Verdict, read_json
-from pipelines.reports.recorded import covers
 from pipelines.reports.windows import Window
 from provision.places import NOTEBOOKS
 

@@ -25,9 +25,9 @@ from pipelines.base.time_units import micros
 from pipelines.database.database import Database
 from pipelines.database.limits import TEXT_CHARS_MAX
 from pipelines.database.tables import notices
-from pipelines.reports.kept import PAGE_FILE, ReportRun, Shelf
 from pipelines.reports.numbers import Numbers
 from pipelines.reports.page import observed_clusters
+from pipelines.reports.shelf import PAGE_FILE, ReportRun, Shelf
 from pipelines.scheduler.store.audit import Change, note
 
 RULE: Final = "LagReport"

@@ -25,7 +25,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from engine.foundation.errors import LakeError
-from pipelines.cycles.kept_cycles import keep_day
+from pipelines.cycles.cycle_records import keep_day
 from pipelines.lake.lake import Lake, first_line
 from pipelines.lake.small_files import SmallFiles
 from pipelines.upkeep.carrying import carry_open

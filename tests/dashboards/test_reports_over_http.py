@@ -26,7 +26,7 @@ from dashboards.web.app import build
 from dashboards.web.file_routes import TYPES
 from engine.foundation.errors import LakeError
 from pipelines.lake.lake import Lake
-from pipelines.reports.kept import NUMBERS_FILE, PAGE_FILE, PAPER_FILE, Shelf
+from pipelines.reports.shelf import NUMBERS_FILE, PAGE_FILE, PAPER_FILE, Shelf
 from tests.dashboards.conftest import FRESH
 from tests.dashboards.test_alerts_page import shown
 from tests.gold_lake import write_gold_lake

@@ -20,9 +20,9 @@ from dashboards.web.app import build
 from pipelines.lake.lake import Lake
 from pipelines.reading.catalogue import CONSUMER_LAG, GROUP_STATE
 from pipelines.reports.commands import app
-from pipelines.reports.kept import PAGE_FILE, PAPER_FILE, ReportRun, Shelf
 from pipelines.reports.making import From, Wish, make
 from pipelines.reports.numbers import Verdict
+from pipelines.reports.shelf import PAGE_FILE, PAPER_FILE, ReportRun, Shelf
 from pipelines.reports.windows import Period, Window
 from tests.gold_lake import write_gold_lake
 from tests.lake_story import BROKER, CLUSTER, EMITTER, END, append_rows, at, complete_cycle

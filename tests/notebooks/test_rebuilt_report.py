@@ -13,10 +13,10 @@ from pipelines.base.command_options import user_name
 from pipelines.database.database import Database
 from pipelines.reading.moment import last_complete
 from pipelines.reports.commands import app
-from pipelines.reports.kept import NOTEBOOK_FILE, PAGE_FILE, Shelf
+from pipelines.reports.shelf import NOTEBOOK_FILE, PAGE_FILE, Shelf
 from pipelines.scheduler.store.audit import audit_of
 from tests.lake_of_days import Size, write_lake_of_days
-from tests.unit.reports.test_kept_reports import NUMBERS, RUN, folder_with_numbers
+from tests.unit.reports.test_shelf import NUMBERS, RUN, folder_with_numbers
 
 pytestmark = pytest.mark.timeout(300)
 SAID = "Rebuilt from the numbers kept on 01 March 2026 13:05 UTC"

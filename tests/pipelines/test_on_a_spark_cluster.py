@@ -17,8 +17,8 @@ from engine.foundation.errors import ConfigError
 from pipelines import commands
 from pipelines.lake.lake import Lake
 from pipelines.reading.moment import last_complete
-from pipelines.reports.kept import Shelf
 from pipelines.reports.making import From, Wish, make
+from pipelines.reports.shelf import Shelf
 from pipelines.reports.windows import Period, Window
 from tests.pipelines.gold_lake import SHORT, everything
 from tests.pipelines.spark_cluster import spark_cluster

@@ -21,7 +21,7 @@ from pipelines.own_jobs.commands_of import JOBS
 from pipelines.own_jobs.installing import install
 from pipelines.own_jobs.settings import VARIABLE
 from pipelines.reading.moment import last_complete
-from pipelines.reports.kept import Shelf
+from pipelines.reports.shelf import Shelf
 from pipelines.scheduler.roles import Actor
 from pipelines.scheduler.run_life import ENDED, RunState
 from pipelines.scheduler.service import JobService

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from engine.observer.asking import MESSAGES_A_LOOK
+from engine.observer.polling import MESSAGES_A_LOOK
 from engine.protocol.codes import RequestCode as Code
 from engine.protocol.codes import ResponseCode
 from engine.protocol.message import MessageExt

@@ -1,4 +1,4 @@
-"""Dispatch from what puts handed over and from the log itself: the same messages, in the same order."""
+"""Dispatch from what puts hand over, and from the log: the same messages in the same order."""
 
 from __future__ import annotations
 

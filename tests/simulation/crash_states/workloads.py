@@ -23,8 +23,8 @@ from engine.protocol.message import MessageQueue
 from engine.runtime import Runtime, SystemEntropy, SystemNetwork
 from engine.store import FlushDiskType, MessageStore, PutResult
 from engine.store.draft_record import DraftRecord
-from engine.store.kept_settings import KeptSettings, read_kept
 from engine.store.record import HEADS, MAGIC_V1
+from engine.store.stored_settings import KeptSettings, read_kept
 from engine.store.table_file import TableFile
 from engine.store.upkeep.checkpoint import decode_checkpoint
 from engine.telemetry import EmitterIdentity, Telemetry
@@ -435,7 +435,7 @@ SETTINGS = "/store/config/broker.properties"
 HOURS = "fileReservedTime"
 
 
-def kept_settings(disk: RecordingDisk, listener: Listener) -> KeptSettings:
+def stored_settings(disk: RecordingDisk, listener: Listener) -> KeptSettings:
     return KeptSettings(runtime_on(disk, HandClock()), SETTINGS, "0a" * 8, listener)
 
 
@@ -443,7 +443,7 @@ async def life_of_kept_settings(chance: random.Random) -> Life:
     """Changes one after the other."""
     disk = RecordingDisk()
     life = Life(disk, [(0, (-1, 0))])
-    settings = kept_settings(disk, Listener())
+    settings = stored_settings(disk, Listener())
     for version in range(6):
         life.promise((version - 1, version))
         others = {f"key{number}": "v" * number for number in range(chance.randint(0, 40))}
@@ -465,7 +465,7 @@ async def check_kept_settings(life: Life, tree: Tree, promise: tuple[int, int]) 
     version, told = read()
     assert told is None, told
     assert version in range(written, under_way + 1)
-    settings = kept_settings(disk, listener)
+    settings = stored_settings(disk, listener)
     await settings.settle(None)
     assert read() == (version, None)
     settled = disk.tree()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from engine.foundation.errors import RemoteProtocolError
-from engine.observer.asking import age_ms, boot_ms
+from engine.observer.polling import age_ms, boot_ms
 
 
 def test_a_life_begins_at_milliseconds() -> None:

@@ -16,7 +16,7 @@ from pipelines.reports.digest import counted
 from pipelines.reports.numbers import Emitter
 from pipelines.reports.sending import checked_receivers, notice_of
 from tests.unit.reports.gathered import at
-from tests.unit.reports.test_kept_reports import NUMBERS, RUN
+from tests.unit.reports.test_shelf import NUMBERS, RUN
 
 RECEIVERS = """
 [[receivers]]

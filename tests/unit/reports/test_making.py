@@ -12,14 +12,14 @@ from typer.testing import CliRunner
 from engine.foundation.errors import LakeError
 from pipelines.lake.lake import Lake
 from pipelines.reports.commands import app
-from pipelines.reports.kept import NUMBERS_FILE, Shelf
 from pipelines.reports.making import BROWSER, From, Wish, _cut, make, printed, said_by
 from pipelines.reports.numbers import as_json
 from pipelines.reports.rights import changing
 from pipelines.reports.sending import post
+from pipelines.reports.shelf import NUMBERS_FILE, Shelf
 from tests.lake_of_days import Size, write_lake_of_days
 from tests.unit.reports.gathered import HOUR
-from tests.unit.reports.test_kept_reports import NUMBERS, RUN, folder_with_numbers
+from tests.unit.reports.test_shelf import NUMBERS, RUN, folder_with_numbers
 
 
 def test_without_a_browser_there_is_no_pdf_and_one_sentence_says_why(

@@ -11,7 +11,7 @@ from pipelines.reading.report_names import name_of
 from pipelines.reports.comparing import differences, revised
 from pipelines.reports.numbers import GroupFigures, Numbers, StallCause, Verdict
 from pipelines.reports.tendencies import Tendency, judged
-from tests.unit.reports.test_kept_reports import NUMBERS, RUN
+from tests.unit.reports.test_shelf import NUMBERS, RUN
 
 BETTER, WORSE, OPEN = Tendency.BETTER, Tendency.WORSE, Tendency.OPEN
 (ORDERS,) = NUMBERS.groups

@@ -15,14 +15,14 @@ from pipelines.database.database import Database
 from pipelines.database.tables import notices
 from pipelines.lake.lake import Lake
 from pipelines.reports.commands import app
-from pipelines.reports.kept import PAGE_FILE, Shelf
+from pipelines.reports.shelf import PAGE_FILE, Shelf
 from pipelines.scheduler.job_settings import JobSettings
 from pipelines.scheduler.run_life import RunState
 from pipelines.scheduler.store import groups, jobs, people, results
 from pipelines.scheduler.store.audit import Change, Noted, audit_of
 from pipelines.scheduler.store.tables import runs
 from tests.unit.reports.test_digest_and_sending import RECEIVERS
-from tests.unit.reports.test_kept_reports import RUN, folder_with_numbers
+from tests.unit.reports.test_shelf import RUN, folder_with_numbers
 
 BY = Change("ann", 5)
 

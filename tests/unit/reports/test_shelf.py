@@ -14,9 +14,9 @@ from engine.foundation.errors import ConfigError, LakeError
 from pipelines.alerting.objectives import Objectives
 from pipelines.lake.lake import Lake
 from pipelines.reading.catalogue import REPORTS
-from pipelines.reports.kept import DAYS_KEPT, NUMBERS_FILE, PAGE_FILE, ReportRun, Shelf
 from pipelines.reports.lag_report import lag_report
 from pipelines.reports.numbers import as_json
+from pipelines.reports.shelf import DAYS_KEPT, NUMBERS_FILE, PAGE_FILE, ReportRun, Shelf
 from pipelines.reports.windows import Period
 from tests.unit.reports.gathered import HOUR, course, gathered
 

@@ -82,7 +82,7 @@ def keep_day(lake: Lake, plans: str, day: date, *, at_once: int = AT_ONCE) -> in
     return int(pc.count_distinct(rows["cycle"]).as_py())
 
 
-def kept_cycles(lake: Lake, cycles: Iterable[int]) -> dict[int, KeptCycle]:
+def cycle_records(lake: Lake, cycles: Iterable[int]) -> dict[int, KeptCycle]:
     """Those of some cycles that are kept in short."""
     address = lake.state(CYCLES)
     asked = ", ".join(str(cycle) for cycle in cycles)

@@ -17,7 +17,7 @@ from deltalake import CommitProperties, Transaction, write_deltalake
 
 from engine.foundation.errors import ConfigError
 from pipelines.cycles.cuts import Cut
-from pipelines.cycles.kept_cycles import CYCLES, keep_day
+from pipelines.cycles.cycle_records import CYCLES, keep_day
 from pipelines.cycles.plan import DONE, PLANNED, PLANS, Plan, cycles_kept, oldest_kept, plans_among
 from pipelines.cycles.replaying import cuts_of_cycle
 from pipelines.lake.lake import Lake

@@ -12,7 +12,7 @@ from engine.foundation.config_layers import from_flags
 from engine.foundation.errors import ConfigError, CorruptRecord, StorageError
 from engine.foundation.observing import LifecycleEvent
 from engine.runtime import system_runtime
-from engine.store.kept_settings import KeptSettings
+from engine.store.stored_settings import KeptSettings
 from engine.store.table_file import TableFile
 from tests.failing_disk import FailingDisk
 from tests.store_support import Listener

@@ -18,8 +18,7 @@ from engine.admin import Admin
 from engine.admin.api.groups import QueueProgress
 from engine.foundation.errors import RemoteProtocolError, RequestRefused, TidemarkError
 from engine.foundation.units import SECOND_MS
-from engine.observer import proxies
-from engine.observer import questions as asked_for
+from engine.observer import proxies, questions
 from engine.observer.believable import (
     MEMBERS_A_GROUP_MAX,
     are_ends,
@@ -74,7 +73,7 @@ LISTS_EACH: Final = 6
 """Topics and groups are listed each so many looks."""
 
 
-class Asking:
+class BrokerPoll:
     """The questions to one broker, look by look."""
 
     def __init__(
@@ -106,7 +105,7 @@ class Asking:
         self._stored_ms: dict[tuple[str, int, int], int] = {}
         self.topics: dict[str, None] = {}
         """All that are known."""
-        self.asked_last: Kind = asked_for.FIGURES
+        self.last_kind: Kind = questions.FIGURES
         """Of the questions without which there is no look."""
         self.topic_turns: Turns[str] = Turns(TOPICS_A_LOOK, first_max=TOPICS_AT_FIRST)
         self._group_turns: Turns[str] = Turns(GROUPS_A_LOOK, first_max=GROUPS_AT_FIRST)
@@ -135,12 +134,12 @@ class Asking:
         Raises TidemarkError when it does not answer the questions of each look.
         """
         began_ms, began_steady_ms = self._clock.now_ms(), self._clock.steady_ms()
-        self.asked_last = asked_for.FIGURES
+        self.last_kind = questions.FIGURES
         figures = await self._admin.cluster.figures(address)
         began_at_ms = boot_ms(figures.get("bootTimestamp", ""))
         runs_ms = age_ms(figures.get("runtime", ""))
         answered_ms = (began_ms + self._clock.now_ms()) // 2
-        self.asked_last = asked_for.PROGRESS
+        self.last_kind = questions.PROGRESS
         look = Look(
             at_ms=began_ms,
             boot_ms=began_at_ms,
@@ -155,7 +154,7 @@ class Asking:
                 async with asyncio.timeout(self._patience_ms / 3 / SECOND_MS):
                     await self._list(look, address)
             except TimeoutError:
-                self._questions.doubted(asked_for.TOPICS, "slow", "the lists took too long")
+                self._questions.doubted(questions.TOPICS, "slow", "the lists took too long")
         self._looks += 1
         look.delays_ms = self._delays_ms
         behind = {
@@ -195,22 +194,22 @@ class Asking:
             look.topics = {name: config for name, config in topics.items() if is_name(name)}
             self._listed_topics = dict.fromkeys(look.topics)
             self._copies.listed(look.topics.keys())
-            self._count_odd(asked_for.TOPICS, len(topics) - len(look.topics))
+            self._count_odd(questions.TOPICS, len(topics) - len(look.topics))
         except TidemarkError as error:
-            self._questions.failed(asked_for.TOPICS, "", error)
+            self._questions.failed(questions.TOPICS, "", error)
         try:
             groups = await self._admin.groups.configs_at(address)
             look.groups = frozenset(filter(is_name, groups))
             self._listed_groups = dict.fromkeys(sorted(look.groups))
-            self._count_odd(asked_for.GROUPS, len(groups) - len(look.groups))
+            self._count_odd(questions.GROUPS, len(groups) - len(look.groups))
         except TidemarkError as error:
-            self._questions.failed(asked_for.GROUPS, "", error)
+            self._questions.failed(questions.GROUPS, "", error)
         try:
             settings = await self._admin.cluster.config(address)
             self._delays_ms = delays_ms(settings.get("messageDelayLevel", ""))
             self._pop.set_up(settings)
         except TidemarkError as error:
-            self._questions.failed(asked_for.SETTINGS, "", error)
+            self._questions.failed(questions.SETTINGS, "", error)
 
     async def _progress(self, address: str) -> dict[str, dict[Place, QueueProgress]]:
         """What can be believed of how far the groups are."""
@@ -236,7 +235,7 @@ class Asking:
                     found[group][topic, queue.queue_id] = one
                 else:
                     odd_count += 1
-        self._count_odd(asked_for.PROGRESS, odd_count + len(odd))
+        self._count_odd(questions.PROGRESS, odd_count + len(odd))
         return found
 
     def _count_odd(self, kind: Kind, count: int) -> None:
@@ -261,7 +260,7 @@ class Asking:
             look.ends |= await self._ends_of(address, topic)
 
         due = self.topic_turns.due(self.topics, urgent=moved)
-        await self._questions.each(asked_for.ENDS, self.topic_turns, due, ask, until_ms=until_ms)
+        await self._questions.each(questions.ENDS, self.topic_turns, due, ask, until_ms=until_ms)
 
     def forget_topics(self, topics: Collection[str]) -> None:
         """These were made again: their offsets are those of other messages now."""
@@ -283,7 +282,7 @@ class Asking:
             for queue, one in statuses.items()
             if queue.topic == topic and is_queue(queue, self._broker_name) and are_ends(one)
         }
-        self._count_odd(asked_for.ENDS, len(statuses) - len(found))
+        self._count_odd(questions.ENDS, len(statuses) - len(found))
         return found
 
     async def _ask_connections(
@@ -312,11 +311,11 @@ class Asking:
                 if is_client(one.client_id) and is_address(one.client_addr)
             ]
             kept = clients[:MEMBERS_A_GROUP_MAX]
-            self._count_odd(asked_for.CONNECTIONS, len(body.connection_set) - len(kept))
+            self._count_odd(questions.CONNECTIONS, len(body.connection_set) - len(kept))
             body.connection_set = kept
             look.connections[group] = body
 
-        due, kind = self._group_turns.due(groups, urgent=behind), asked_for.CONNECTIONS
+        due, kind = self._group_turns.due(groups, urgent=behind), questions.CONNECTIONS
         # Among the first, in each look: it says whether others may be connected elsewhere.
         due = list(dict.fromkeys((*due[:1], proxies.HEARTBEAT_GROUP, *due[1:])))
         await self._questions.each(kind, self._group_turns, due, ask, until_ms=until_ms)
@@ -346,7 +345,7 @@ class Asking:
 
     def _everyone(self) -> list[Member]:
         everyone = [(group, name) for group, names in self._members.items() for name in names]
-        self._count_odd(asked_for.MEMBERS, len(everyone[MEMBERS_WATCHED_MAX:]))
+        self._count_odd(questions.MEMBERS, len(everyone[MEMBERS_WATCHED_MAX:]))
         return everyone[:MEMBERS_WATCHED_MAX]
 
     async def _ask_members(
@@ -364,7 +363,7 @@ class Asking:
             )
             look.running[member] = self._believed_info(info)
 
-        due, kind = self._member_turns.due(self._everyone(), urgent=urgent), asked_for.MEMBERS
+        due, kind = self._member_turns.due(self._everyone(), urgent=urgent), questions.MEMBERS
         await self._questions.each(kind, self._member_turns, due, ask, until_ms=until_ms)
 
     def _believed_info(self, info: ConsumerRunningInfo) -> ConsumerRunningInfo:
@@ -379,10 +378,10 @@ class Asking:
             for queue, one in ours.items()
             if is_name(queue.topic) and is_queue(queue, self._broker_name) and is_held(one)
         }
-        self._count_odd(asked_for.MEMBERS, len(ours) - len(info.mq_table))
+        self._count_odd(questions.MEMBERS, len(ours) - len(info.mq_table))
         if not are_subscriptions(info.subscription_set):
             info.subscription_set = []
-            self._count_odd(asked_for.MEMBERS, 1)
+            self._count_odd(questions.MEMBERS, 1)
         return info
 
     async def _ask_store_times(self, look: Look, address: str, until_ms: int) -> None:
@@ -398,7 +397,7 @@ class Asking:
             try:
                 found = await self._admin.messages.read(queue, offset, count_max=1, address=address)
             except RequestRefused as error:
-                self._may_read = self._may_read and not asked_for.lacks_a_right(error)
+                self._may_read = self._may_read and not questions.lacks_a_right(error)
                 raise
             self._may_read = True
             for message in found:
@@ -406,7 +405,7 @@ class Asking:
                     self._stored_ms[topic, queue_id, offset] = message.store_timestamp_ms
 
         # Whose offset moves is not new: those that were asked longest ago come first.
-        due, kind = self._message_turns.due(offsets, of=unknown), asked_for.MESSAGES
+        due, kind = self._message_turns.due(offsets, of=unknown), questions.MESSAGES
         await self._questions.each(kind, self._message_turns, due, ask, until_ms=until_ms)
         look.stored_ms = self._stored_ms
         look.estimates = self._polled.estimates(offsets, self._stored_ms)
@@ -426,7 +425,7 @@ class Asking:
                 if one.message_queue.topic == pair[1]
                 and is_queue(one.message_queue.queue(), self._broker_name)
             ]
-            self._count_odd(asked_for.TIME_SPANS, len(spans) - len(believed))
+            self._count_odd(questions.TIME_SPANS, len(spans) - len(believed))
             self._estimates.take(
                 pair[0],
                 look.progress.get(pair[0], {}),
@@ -436,7 +435,7 @@ class Asking:
             )
 
         due = self._span_turns.due(self._estimates.wanted(look.progress))
-        kind = asked_for.TIME_SPANS
+        kind = questions.TIME_SPANS
         await self._questions.each(kind, self._span_turns, due, ask, until_ms=until_ms)
 
     async def _read_copies(self, look: Look, address: str, until_ms: int) -> None:
@@ -444,7 +443,7 @@ class Asking:
         left_out_count = self._copies.seen(look.ends)
         if left_out_count:
             words = f"{left_out_count} copies of failed messages are too many, and are left out"
-            self._questions.doubted(asked_for.FAILED, "many", words)
+            self._questions.doubted(questions.FAILED, "many", words)
 
         async def ask(place: Place) -> None:
             queue = MessageQueue(place[0], self._broker_name, place[1])
@@ -458,7 +457,7 @@ class Asking:
             look.failed += self._copies.read(place, copies, readers)
 
         due = self._copy_turns.due(self._copies.unread())
-        await self._questions.each(asked_for.FAILED, self._copy_turns, due, ask, until_ms=until_ms)
+        await self._questions.each(questions.FAILED, self._copy_turns, due, ask, until_ms=until_ms)
 
     async def _find_originals(self, look: Look, address: str, until_ms: int) -> None:
         """Where messages were first whose copies came."""
@@ -471,7 +470,7 @@ class Asking:
             self._originals.found(key, found)
 
         due = self._original_turns.due(self._originals.wanted(look.failed))
-        kind = asked_for.ORIGINALS
+        kind = questions.ORIGINALS
         await self._questions.each(kind, self._original_turns, due, ask, until_ms=until_ms)
         look.failed = [self._originals.placed(one) for one in look.failed]
 
