@@ -1,6 +1,6 @@
 """Changes the role of a broker while it runs.
 
-Place in the walk: whoever elects or is told calls `become`; the node's role is asked everywhere
+Place in the walk: whoever elects a master calls `become`; the node's role is asked everywhere
 else, in the step in which it counts.
 
 Invariant: a change is one step of the loop. A node is the master of a term once: after it stepped

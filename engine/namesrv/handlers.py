@@ -142,7 +142,7 @@ class NameServerHandlers:
 
         Raises RequestRefused.
         """
-        told = Registration(
+        registration = Registration(
             cluster_name=header.cluster_name,
             broker_name=header.broker_name,
             broker_id=header.broker_id,
@@ -158,21 +158,21 @@ class NameServerHandlers:
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, str(error)) from error
         if peer.closed:  # Between two pieces: nobody would hear of its end any more.
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"{peer.address} has gone meanwhile")
-        if self._routes.is_outdated(told, topics.data_version):
+        if self._routes.is_outdated(registration, topics.data_version):
             _log.warning(
                 "%s at %s is passed over: its broker id %d has another broker, of a greater term "
                 "than %d",
-                *(told.broker_name, told.address, told.broker_id),
+                *(header.broker_name, header.broker_addr, header.broker_id),
                 topics.data_version.state_version,
             )
             return None
-        self._routes.check_room(told.address)
-        has_news = self._routes.has_news(told, topics.data_version)
+        self._routes.check_room(registration.address)
+        has_news = self._routes.has_news(registration, topics.data_version)
         master = self._routes.register(
-            told, {}, topics.data_version, connection=peer, now_ms=self._now_ms()
+            registration, {}, topics.data_version, connection=peer, now_ms=self._now_ms()
         )
         configs, illegal = iter(topics.topic_config_table.items()), []
-        is_master = told.broker_id == MASTER_ID
+        is_master = registration.broker_id == MASTER_ID
         while (
             is_master and not peer.closed and (piece := list(islice(configs, REGISTERED_AT_ONCE)))
         ):

@@ -117,16 +117,16 @@ class Routes:
             return None
         return self._live.get(broker_set.addresses.get(MASTER_ID, ""))
 
-    def is_outdated(self, told: Registration, data_version: DataVersion) -> bool:
+    def is_outdated(self, claim: Registration, data_version: DataVersion) -> bool:
         """Goes another broker by this id in a greater term? Then a former master has woken: it is
         passed over, as RocketMQ does, and leaves the routes.
         """
-        broker_set = self._sets.get(told.broker_name)
-        address = None if broker_set is None else broker_set.addresses.get(told.broker_id)
-        holder = None if address in (None, told.address) else self._live.get(address or "")
+        broker_set = self._sets.get(claim.broker_name)
+        address = None if broker_set is None else broker_set.addresses.get(claim.broker_id)
+        holder = None if address in (None, claim.address) else self._live.get(address or "")
         if holder is None or holder.data_version.state_version <= data_version.state_version:
             return False
-        former = self._live.get(told.address)
+        former = self._live.get(claim.address)
         if former is not None:
             one = former.registration
             self.unregister(one.broker_name, one.broker_id, one.address)

@@ -67,7 +67,7 @@ def test_a_group_whose_gold_is_unknown_neither_holds_nor_does_not() -> None:
     for unknown in (behind(90, state="UNKNOWN"), behind(90, state="WITHHELD")):
         story.look(rows("group_state", unknown))
         assert story.state == "FIRING"
-        assert "nobody knows" in story.alerts[0].reason
+        assert "is unknown" in story.alerts[0].reason
     story.look(rows("group_state", behind(0)))
     assert story.state == "RESOLVED"
 

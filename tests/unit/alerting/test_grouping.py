@@ -248,7 +248,7 @@ def test_what_was_told_by_a_route_that_is_no_more_is_over_there_and_told_anew(
     desk.routing = routes
     over, anew = desk.after(1, alert())
     assert (over.receiver, over.group_key, over.is_firing) == ("pager", begun.group_key, False)
-    assert "elsewhere" in over.alerts[0].reason
+    assert "another notice" in over.alerts[0].reason
     assert (anew.receiver, anew.is_firing) == (now_told_to, True)
     assert desk.after(1, alert()) == []
 

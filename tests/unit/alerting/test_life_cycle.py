@@ -177,7 +177,7 @@ def test_four_changes_in_half_an_hour_are_flapping_told_once_and_held() -> None:
         "FIRED", "RESOLVED", "FIRED", "FLAPPING",
     ]  # fmt: skip
     assert story.state == "FIRING"
-    assert "flapping" in story.alerts[0].reason
+    assert "flaps" in story.alerts[0].reason
     for _ in range(59):
         assert story.look(GOOD, after_s=30).state == "FIRING"
     assert story.look(GOOD, after_s=30).kinds == ["RESOLVED"]
@@ -190,7 +190,7 @@ def test_what_flapped_and_stays_wrong_is_a_plain_alert_again() -> None:
     story.look(BAD, after_s=30)
     for _ in range(59):
         story.look(BAD, after_s=30)
-    assert "flapping" in story.alerts[0].reason
+    assert "flaps" in story.alerts[0].reason
     assert story.look(BAD, after_s=30).kinds == ["RESTED"]
     assert story.alerts[0].reason == ""
 
