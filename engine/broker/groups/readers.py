@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
+from typing import Final
 
 from engine.foundation.errors import RequestRefused
 from engine.foundation.limits import GROUP_QUEUES_MAX, QUEUE_KNOWERS_MAX
@@ -23,6 +24,9 @@ from engine.protocol.codes import ResponseCode
 
 QueueKey = tuple[str, str, int]
 """group, topic, queue_id"""
+
+CUT: Final = ""
+"""As the client of a mark: what the group had pulled beyond it is gone, at this start or before."""
 
 
 @dataclass(slots=True)
@@ -60,7 +64,10 @@ class Reading:
     restored_for: str | None = None
     """The one of them that is known by a mark of an earlier life of the broker alone."""
     restored_end: int = 0
-    """Where the queue ended at boot: that one has nothing beyond from this store."""
+    """How far it had pulled by the mark: it has nothing beyond from this store."""
+    cut_at: int | None = None
+    """Where the queue ended when messages that the group had pulled were gone, at this boot or an
+    earlier one; None when none were, or somebody has pulled since."""
     begun_by: str | None = None
     """Its reader when it was last looked who reads."""
     begun_ms: int | None = None
@@ -115,9 +122,11 @@ class Readers:
         """Take over a mark of an earlier life, so that a crash's redeliveries can be reported.
 
         A mark beyond `max_offset` is cut to it: those messages no longer exist, others will; and
-        its client may remember them.
+        its client may remember them. One that was cut before names CUT.
         """
         is_there = pulled_offset <= max_offset
+        is_cut = not is_there or client_id == CUT
+        client_id = client_id or None
         self._readings[key] = Reading(
             last_puller=client_id,
             pulled_offset=min(pulled_offset, max_offset),
@@ -125,7 +134,8 @@ class Readers:
             pulled_in_epoch=broker_epoch,
             known_by=(client_id,) if client_id is not None and is_there else (),
             restored_for=client_id,
-            restored_end=max_offset,
+            restored_end=pulled_offset,
+            cut_at=min(pulled_offset, max_offset) if is_cut else None,
         )
         self._moved[key] = None
 

@@ -226,16 +226,20 @@ class RememberedOffsets:
         None for any other.
 
         Nobody of the group has pulled the queue since and gone on from there, so what lies between
-        its end at boot and `offset` are other messages, which the client would pass over. So it is
-        until somebody has done so: clients of RocketMQ 4 do so after ten seconds, and report
-        meanwhile. Where a tool has set an offset behind that end, it is those behind this offset. A
-        group without any offset may be a new one that begins at the end.
+        its end by then and `offset` are other messages, which the client would pass over. So it is
+        until somebody has done so, whatever starts come between: clients of RocketMQ 4 do so after
+        ten seconds, and report meanwhile. Where a tool has set an offset behind that end, it is
+        those behind this offset. A group without any offset may be a new one that begins at the
+        end.
         """
-        if self._boot_ends is None or self._readers.has_pulled(key):
+        if self._readers.has_pulled(key):
             return None
         group, topic, queue_id = key
-        end = self._boot_ends.get((topic, queue_id), 0)
-        if offset <= end:
+        reading = self._readers.of(key)
+        end = None if reading is None else reading.cut_at
+        if end is None and self._boot_ends is not None:
+            end = self._boot_ends.get((topic, queue_id), 0)
+        if end is None or offset <= end:
             return None
         committed = self._offsets.told(group, topic, queue_id)
         return committed if committed is not None and committed < offset else None
@@ -296,8 +300,8 @@ class RememberedOffsets:
 
     def _knows(self, key: QueueKey, offset: int, client: Client) -> bool:
         """Has the client pulled the queue in its present life, and may have this offset from it?
-        One that did before the broker's last start has none beyond the end at boot: the store may
-        be a copy that was put back, and shorter than what the client remembers.
+        One that did before the broker's last start has none beyond what it had pulled by then: the
+        store may be a copy that was put back, and shorter than what the client remembers.
         """
         group, topic, queue_id = key
         reading, names = self._readers.of(key), (client.name, client.address)

@@ -24,7 +24,7 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from engine.broker.groups.readers import QueueKey, Readers
+from engine.broker.groups.readers import CUT, QueueKey, Readers
 from engine.broker.offsets.consumer_offsets import ConsumerOffsets
 from engine.broker.offsets.offset_facts import OffsetFacts
 from engine.broker.reporting.offset_reuse import OffsetReuse
@@ -95,7 +95,7 @@ class BootAudit:
                 broker_epoch=mark.broker_epoch,
             )
             if mark.offset > end:
-                self._observer.pulled(*key, end, None)
+                self._observer.pulled(*key, end, CUT)
                 cut.append(key)
         self._emit_marks(cut)
 

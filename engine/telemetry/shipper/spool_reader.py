@@ -180,11 +180,10 @@ class SpoolReader:
         names = segment_names(self._disk, self._directory)
         dropped: list[str] = []
         for name, following in pairwise(names):
-            if name == self._name:
+            if first_seq_of(following) > shipped_seq + 1 or name == self._name:
                 break
             frames, _ = self._frames(following, 0)
-            first = frames[0].frame if frames else None
-            if not isinstance(first, Life) or first.before_seq > shipped_seq:
+            if not frames or not isinstance(frames[0].frame, Life):
                 break
             self._disk.remove(f"{self._directory}/{name}")
             dropped.append(name)

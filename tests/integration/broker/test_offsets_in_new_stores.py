@@ -7,6 +7,7 @@ REMEMBERED is of the earlier store; the new one holds fourteen messages, or just
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -319,3 +320,53 @@ async def test_who_read_a_store_before_it_was_put_back_has_nothing_beyond_its_en
             assert committed(running) == expected
         await pull(client, PUSH, 20)
         assert len(bodies(await pull(client, PUSH, 50))) == 10, "it knows the store now"
+
+
+@pytest.mark.parametrize("is_new", [True, False])
+async def test_however_often_a_broker_starts_an_offset_of_messages_that_are_gone_does_not_count(
+    tmp_path: Path, *, is_new: bool
+) -> None:
+    """Of thirty messages a power cut takes the last ten, which one client had pulled; it comes back
+    when twenty others lie in their place and the broker has started again.
+    """
+    store, cut = tmp_path / "store", tmp_path / "cut"
+    async with new_store(tmp_path, 20) as (_, client, _):
+        await client.heartbeat()
+        await pull(client, PUSH, 0)
+        await report(client, 12)
+    shutil.copytree(store, cut)
+    async with cluster(broker_config(tmp_path), is_new=is_new) as running:
+        client = running.client("127.0.0.1@member")
+        await client.heartbeat()
+        await fill(client, 10)
+        await pull(client, PUSH, 20)
+    shutil.rmtree(cut / "spool")
+    (store / "spool").rename(cut / "spool")
+    shutil.rmtree(store)
+    cut.rename(store)
+    (store / "abort").touch()
+    for _ in range(2):
+        async with cluster(broker_config(tmp_path), is_new=is_new) as running:
+            await fill(running.client(), 20)
+    async with cluster(broker_config(tmp_path), is_new=is_new) as running:
+        client = running.client("127.0.0.1@member")
+        await client.heartbeat()
+        assert where_to(await pull(client, PUSH, 30)) == 12
+        await report(client, 30)
+        assert committed(running) == 12
+
+
+async def test_who_was_away_over_two_starts_has_nothing_beyond_what_its_group_had_pulled(
+    tmp_path: Path,
+) -> None:
+    """A copy of twenty messages was put back, and got others since, beyond what was remembered."""
+    async with new_store(tmp_path, 20) as (_, client, _):
+        await client.heartbeat()
+        await pull(client, PUSH, 0)
+        await report(client, 12)
+    async with cluster(broker_config(tmp_path), is_new=True) as running:
+        await fill(running.client(), 20)
+    async with cluster(broker_config(tmp_path), is_new=True) as running:
+        client = running.client("127.0.0.1@member")
+        await client.heartbeat()
+        assert where_to(await pull(client, PUSH, 30)) == 12
