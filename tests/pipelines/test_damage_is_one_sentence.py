@@ -99,12 +99,13 @@ def test_a_run_tells_each_try_in_one_line(lake: Path, kind: str) -> None:
         assert re.fullmatch(rf"{lake}/{kind}/\S+ is damaged \(.*\): .*; trying again in .* s", line)
 
 
+# A Spark for each command: all of them end in the same lines of code; the slow ones show it.
 @pytest.mark.parametrize(
     ("kind", "command"),
     [
         ("plans", RUN),
         pytest.param("plans", ("check",), marks=pytest.mark.slow),
-        ("bronze", ("pipeline", "replay", *TO_THE_END)),
+        pytest.param("bronze", ("pipeline", "replay", *TO_THE_END), marks=pytest.mark.slow),
         pytest.param("gold", ("check",), marks=pytest.mark.slow),
         pytest.param("gold", ("reports", "run", *PERIOD), marks=pytest.mark.slow),
     ],

@@ -75,7 +75,10 @@ def test_it_leaves_no_process_behind(run: DemoRun) -> None:
     assert not processes_of(run.home)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+# SIGTERM is the first of two signals in `test_the_end_of_a_demo`.
+@pytest.mark.parametrize(
+    "number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)]
+)
 def test_an_end_in_the_middle_stops_everything(tmp_path: Path, number: signal.Signals) -> None:
     home = tmp_path / "home"
     with demo_in(home) as demo:
