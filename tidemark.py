@@ -54,7 +54,9 @@ COMMANDS = {
         "pipelines.scheduler.executor.commands", "Run the jobs of a module when a centre asks."
     ),
     "scheduler": Mount("pipelines.scheduler.commands.app", "Be a centre that runs jobs: run."),
-    "jobs": Mount("pipelines.own_jobs.commands", "Look at jobs, or change them: add, run, ..."),
+    "jobs": Mount(
+        "pipelines.platform_jobs.commands", "Look at jobs, or change them: add, run, ..."
+    ),
     "reports": Mount(
         "pipelines.reports.commands", "Reports of past periods: run, list, show, open, compare."
     ),

@@ -21,8 +21,15 @@ from dashboards.access.visitors import STRANGER, Standing, Visitor, Visitors
 from dashboards.actions.once import click_of
 from dashboards.formatting import duration, visible
 from engine.foundation.errors import ConfigError, StorageError, TidemarkError
-from pipelines.own_jobs.installing import APP
-from pipelines.own_jobs.requests import AskedRun, Maker, asked_for, key_of, maker, parameters_for
+from pipelines.platform_jobs.installing import APP
+from pipelines.platform_jobs.requests import (
+    AskedRun,
+    Maker,
+    asked_for,
+    key_of,
+    maker,
+    parameters_for,
+)
 from pipelines.reading.report_names import RunName, name_of
 from pipelines.reports.sending import checked_receivers, post, receivers_for, was_posted
 from pipelines.reports.shelf import ReportRun
@@ -38,7 +45,7 @@ KIND: Final = "request for a report"
 EXECUTORS_NAMED: Final = 3
 EXECUTOR: Final = (
     "TIDEMARK_OWN_JOBS=own-jobs.toml tidemark executor --admin URL --app tidemark "
-    "--module pipelines.own_jobs.handlers"
+    "--module pipelines.platform_jobs.handlers"
 )
 
 

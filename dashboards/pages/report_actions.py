@@ -32,7 +32,7 @@ from dashboards.reads.report_shelf import is_sound
 from dashboards.url_state import report_of, report_path
 from engine.foundation.errors import LakeError, RequestTimedOut, StorageError, TidemarkError
 from pipelines.base.time_units import moment_at
-from pipelines.own_jobs.requests import AskedRun
+from pipelines.platform_jobs.requests import AskedRun
 from pipelines.reports.shelf import ReportRun
 
 HIDDEN: Final = "hidden"

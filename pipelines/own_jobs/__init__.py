@@ -1,5 +1,1 @@
-"""The platform's own jobs: reports, checks, maintenance, backtests, retention, digests.
-
-`settings` what the operator has decided, `commands_of` the command that a run carries out,
-`handlers` the module that `tidemark executor` is given, `installing` jobs for a centre.
-"""
+"""The earlier name of `pipelines.platform_jobs`, for executors that are started with it."""

@@ -22,8 +22,8 @@ from pipelines.base.command_options import user_name
 from pipelines.database.clock import database_ms
 from pipelines.database.database import Database
 from pipelines.database.state import opened
-from pipelines.own_jobs.commands_of import JOBS
-from pipelines.own_jobs.installing import APP
+from pipelines.platform_jobs.commands_of import JOBS
+from pipelines.platform_jobs.installing import APP
 from pipelines.scheduler.commands.context import acting
 from pipelines.scheduler.roles import Action, Actor
 from pipelines.scheduler.run_life import ENDED

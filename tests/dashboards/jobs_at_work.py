@@ -12,7 +12,7 @@ from pathlib import Path
 
 from pipelines.database.clock import machine_ms
 from pipelines.database.database import Database
-from pipelines.own_jobs.installing import APP, install
+from pipelines.platform_jobs.installing import APP, install
 from pipelines.scheduler.centre.serving import serve as serve_centre
 from pipelines.scheduler.commands.context import acting
 from pipelines.scheduler.executor.serving import Settings

@@ -31,7 +31,7 @@ from engine.foundation.errors import ConfigError, TidemarkError
 from pipelines.database.clock import machine_ms
 from pipelines.database.database import Database
 from pipelines.database.tables import notices
-from pipelines.own_jobs.requests import asked_for
+from pipelines.platform_jobs.requests import asked_for
 from pipelines.reading.report_names import name_of
 from pipelines.scheduler.roles import Actor, NotPermitted
 from pipelines.scheduler.run_life import RunState

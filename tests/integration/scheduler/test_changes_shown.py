@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from engine.foundation.errors import ConfigError
 from pipelines.database.clock import database_ms
 from pipelines.database.database import Database
-from pipelines.own_jobs.commands import app
+from pipelines.platform_jobs.commands import app
 from pipelines.scheduler.importing.xxl_job import taken_run, taking
 from pipelines.scheduler.roles import Actor
 from pipelines.scheduler.run_life import RunState

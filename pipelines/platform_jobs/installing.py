@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from pipelines.own_jobs.commands_of import JOBS
+from pipelines.platform_jobs.commands_of import JOBS
 from pipelines.scheduler.job_settings import JobSettings
 from pipelines.scheduler.service import JobService
 
@@ -27,7 +27,7 @@ class Installed:
     is_new: bool
 
 
-def own_jobs(zone: str, send: Sequence[str]) -> tuple[JobSettings, ...]:
+def platform_jobs(zone: str, send: Sequence[str]) -> tuple[JobSettings, ...]:
     """The jobs as they are made. send: receivers of reports and digests."""
     sending = f" send={','.join(send)}" if send else ""
 
@@ -93,7 +93,7 @@ def install(
         known |= {one.settings.title: one.job_id for one in found if one.group_id in group_ids}
         last = found[-1].job_id
     done = []
-    for settings in own_jobs(zone, send):
+    for settings in platform_jobs(zone, send):
         if settings.title in known:
             done.append(Installed(settings.title, known[settings.title], is_new=False))
             continue

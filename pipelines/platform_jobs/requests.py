@@ -19,7 +19,7 @@ import sqlalchemy as sa
 
 from engine.foundation.errors import ConfigError
 from pipelines.database.database import Database
-from pipelines.own_jobs.installing import APP
+from pipelines.platform_jobs.installing import APP
 from pipelines.reading.report_names import RunName, name_of
 from pipelines.scheduler.roles import Action
 from pipelines.scheduler.run_life import ENDED, RunState

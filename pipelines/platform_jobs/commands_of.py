@@ -17,7 +17,7 @@ from typing import Final
 
 from engine.foundation.errors import ConfigError
 from pipelines.base.time_units import utc_text
-from pipelines.own_jobs.settings import Settings
+from pipelines.platform_jobs.settings import Settings
 from pipelines.reading.report_names import name_of
 
 RULE_SETS: Final = ("ours", "burrow", "thresholds", "alerts")

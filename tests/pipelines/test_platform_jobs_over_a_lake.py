@@ -17,9 +17,9 @@ from pipelines.base.time_units import micros
 from pipelines.database.clock import database_ms
 from pipelines.database.database import Database
 from pipelines.lake.lake import Lake
-from pipelines.own_jobs.commands_of import JOBS
-from pipelines.own_jobs.installing import install
-from pipelines.own_jobs.settings import VARIABLE
+from pipelines.platform_jobs.commands_of import JOBS
+from pipelines.platform_jobs.installing import install
+from pipelines.platform_jobs.settings import VARIABLE
 from pipelines.reading.moment import last_complete
 from pipelines.reports.shelf import Shelf
 from pipelines.scheduler.roles import Actor
@@ -108,7 +108,12 @@ async def at_work(told: Path, folder: Path) -> AsyncIterator[Place]:
         with (folder / "executor.log").open("wb") as errors:
             executor = await asyncio.create_subprocess_exec(
                 *(COMMAND, "executor", "--admin", url.text, "--app", "tidemark", "--port", "0"),
-                *("--module", "pipelines.own_jobs.handlers", "--home", str(folder / "executor")),
+                *(
+                    "--module",
+                    "pipelines.platform_jobs.handlers",
+                    "--home",
+                    str(folder / "executor"),
+                ),
                 stdout=asyncio.subprocess.PIPE,
                 stderr=errors,
                 env=os.environ | environment,

@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from pipelines.base.command_options import DatabaseOption, JsonOption, PreviewOption, echo_json
-from pipelines.own_jobs.installing import install
+from pipelines.platform_jobs.installing import install
 from pipelines.scheduler.commands.app import app
 from pipelines.scheduler.commands.jobs import jobs
 from pipelines.scheduler.commands.preview import asked
@@ -21,7 +21,7 @@ __all__ = ["app"]
 
 
 @jobs.command("install")
-def install_own_jobs(
+def install_platform_jobs(
     app_name: Annotated[str, typer.Option("--app", help="Of the executor.")] = "tidemark",
     zone: Annotated[str, typer.Option(help="IANA zone of their times.")] = "UTC",
     send: Annotated[

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -10,10 +11,10 @@ import pytest
 
 from engine.foundation.errors import ConfigError
 from pipelines.database.database import Database
-from pipelines.own_jobs import handlers
-from pipelines.own_jobs.commands_of import JOBS, command_of
-from pipelines.own_jobs.installing import APP, install
-from pipelines.own_jobs.settings import Settings, read_settings
+from pipelines.platform_jobs import handlers
+from pipelines.platform_jobs.commands_of import JOBS, command_of
+from pipelines.platform_jobs.installing import APP, install
+from pipelines.platform_jobs.settings import Settings, read_settings
 from pipelines.scheduler.commands.context import acting
 from pipelines.scheduler.executor.handlers import handlers_in
 from pipelines.scheduler.service import JobService
@@ -104,6 +105,12 @@ def test_parameters_choose_among_what_is_known_and_name_nothing_else(
 
 def test_the_module_has_a_handler_for_each_job() -> None:
     assert set(handlers_in(handlers)) == set(JOBS)
+
+
+def test_an_executor_that_is_started_with_the_earlier_module_goes_on_and_is_warned() -> None:
+    with pytest.warns(DeprecationWarning, match="pipelines.platform_jobs.handlers"):
+        earlier = importlib.import_module("pipelines.own_jobs.handlers")
+    assert handlers_in(earlier) == handlers_in(handlers)
 
 
 def test_settings_say_what_is_wrong_with_them(tmp_path: Path) -> None:
