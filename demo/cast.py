@@ -70,7 +70,7 @@ class Cast(ABC):
     name_server: Actor
     broker: Actor
     reporter: Actor
-    """Who ships facts to the lake."""
+    """The process that ships facts to the lake."""
     producer: Actor
 
     def __init__(self, plan: Plan, roles: Roles) -> None:

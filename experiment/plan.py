@@ -51,7 +51,7 @@ class Flush(StrEnum):
 
 
 class Victim(StrEnum):
-    """Who is killed."""
+    """The victim of the kill."""
 
     CONSUMER = "CONSUMER"
     BROKER = "BROKER"

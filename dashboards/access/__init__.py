@@ -1,1 +1,1 @@
-"""Who sends a request, and whether it is answered: hosts, sessions, failed sign-ins."""
+"""Identifies the sender of a request and decides whether it is answered."""

@@ -105,7 +105,7 @@ def visit_of(scope: Scope) -> Visit:
 
 
 class Visitors:
-    """Who the people are that ask, by one database."""
+    """Identifies the people who ask, by one database."""
 
     def __init__(
         self,

@@ -65,7 +65,7 @@ PARTS: Final = {
 
 
 def layout(path: str) -> html.Div:
-    """Who watches, the four parts, and the one that is asked for."""
+    """The state of the alert process, the four parts, and the one that is open."""
     return html.Div(
         [
             html.Div([html.H1("Alerts"), html.Div(id="alerts-process")], className="page-head"),

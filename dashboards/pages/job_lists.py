@@ -34,7 +34,7 @@ GROUPS_BY_COMMAND: Final = (
     "says them once: `tidemark scheduler groups token`."
 )
 PARTS_OF: Final = {"/jobs/audit": Action.SEE_AUDIT, "/jobs/users": Action.CHANGE_PEOPLE}
-"""Who may not do this has no such page."""
+"""Somebody without the right to do this has no such page."""
 
 
 def head(part: str, service: PageService, search: str | None) -> list[Any]:
@@ -215,7 +215,7 @@ def _executor(one: Executor, now_ms: int) -> list[Any]:
 
 
 def audit(service: PageService, view: JobView) -> list[Any]:
-    """Who changed what, the newest first. Raises NotPermitted unless he may see it."""
+    """The audit, the newest first. Raises NotPermitted unless he may see it."""
     wanted = view.query.text
     noted = [
         one

@@ -88,7 +88,7 @@ def nobody_yet() -> html.Div:
 
 
 def chip(visitor: Visitor) -> Any:
-    """Who has signed in, and the way out; or the way in."""
+    """The signed-in user with a link to sign out; or a link to sign in."""
     if visitor.standing is not Standing.SIGNED_IN or visitor.actor is None:
         return dcc.Link("sign in", href="/sign-in", className="nav-link", id="sign-in-link")
     name = visible(visitor.actor.name)

@@ -17,7 +17,7 @@ USER_ACTIONS: Final = ("edit", "copy", "password", "remove")
 
 
 def users(service: PageService, search: str | None) -> Any:
-    """Who may do what. Raises NotPermitted for who is no administrator."""
+    """Users and their rights. Raises NotPermitted for who is no administrator."""
     names = {one.group_id: one.app_name for one in service.groups()}
     rows = [_user(one, names, search) for one in service.users()]
     return table(("user", "may", "signs in", ""), rows, label="Users")

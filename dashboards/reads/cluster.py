@@ -51,7 +51,7 @@ class WriteQueues:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """Who may write a topic."""
+    """The brokers that take writes of a topic."""
 
     brokers: list[WriteQueues] | None
     reason: str = ""
@@ -113,7 +113,7 @@ class Cluster:
             admin_at(namesrv, credentials=credentials)
 
     async def route(self, topic: str) -> Route:
-        """Who may write a topic, as far as somebody can be asked."""
+        """The brokers that take writes of a topic, as far as a name server can be asked."""
         if self._namesrv is None:
             return Route(
                 None,

@@ -326,7 +326,7 @@ class Seen:
         )
 
     def emitters(self) -> pl.DataFrame:
-        """Who reports, and what is known of each."""
+        """Emitters, and what is known of each."""
         return self._read(("emitters",), lambda: emitters_at(self.reading))
 
     def left_topics(self, start: datetime, end: datetime) -> pl.DataFrame:

@@ -71,7 +71,7 @@ class ReportShelf:
 
     @property
     def lake(self) -> Lake:
-        """Whose they are."""
+        """The lake of the reports."""
         return self._shelf.lake
 
     @property

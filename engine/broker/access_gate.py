@@ -26,7 +26,7 @@ from engine.store import MessageStore
 def gate_of(
     access: Access, *, store: MessageStore, transactions: Transactions, client_ids: ClientIds
 ) -> Gate:
-    """Who may pass at this broker."""
+    """The gate of this broker."""
 
     def demand_at(physical_offset: int, permission: Permission) -> Demand:
         message = stored_message(store, transactions, physical_offset)

@@ -48,7 +48,7 @@ def _setting(default: Any, rocketmq_key: str) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class BrokerConfig:
-    """Who the broker is and how it behaves. Raises ConfigError for values that cannot work."""
+    """A broker's identity and behaviour. Raises ConfigError for values that cannot work."""
 
     store: StoreConfig
     """The message store's settings; its root is also where the tables and the spool live."""
@@ -78,7 +78,7 @@ class BrokerConfig:
     a request for any other name is refused: a web page may bind a name of its own to this address.
     """
     access: Access = field(default_factory=Access)
-    """Who may use it, and how its connections are protected."""
+    """The accounts that may use it, and the protection of its connections."""
     connections_max: int = CONNECTIONS_MAX
     """Connections at the same time; less where the system allows fewer descriptors."""
     telemetry: bool = True

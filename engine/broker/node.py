@@ -18,7 +18,7 @@ from engine.protocol.names import MASTER_ID
 
 @dataclass(slots=True)
 class BrokerNode:
-    """Who a broker is."""
+    """The identity of a broker."""
 
     config: BrokerConfig
     """In force now; tools may have another put in force while the broker runs."""

@@ -182,7 +182,7 @@ def _persistence(
 def membership_of(
     state: BrokerState, offsets: OffsetServices, watermarks: Watermarks
 ) -> Membership:
-    """Who is in the groups of one broker."""
+    """The membership of the groups of one broker."""
     return Membership(
         changes=state.changes,
         client_ids=state.client_ids,

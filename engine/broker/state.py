@@ -75,7 +75,7 @@ class BrokerState:
     observer: Observer
     delay_levels: DelayLevels
     gate: Gate
-    """Who may do what."""
+    """The permissions of accounts."""
     topics: Topics
     group_configs: GroupConfigs
     offsets: ConsumerOffsets
@@ -96,7 +96,7 @@ class BrokerState:
     deleted_groups: DeletedGroups = field(default_factory=DeletedGroups)
     """Groups whose offsets the file of offsets may still hold."""
     doubtful_readers: DoubtfulReaders = field(default_factory=DoubtfulReaders)
-    """Clients that may read a queue beside its reader."""
+    """Clients that may read a queue as well as its reader."""
     questions: Questions = field(default_factory=Questions)
     """What may be replied to."""
     lives: TopicLives = field(default_factory=TopicLives)

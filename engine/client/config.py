@@ -36,7 +36,7 @@ DEFAULT_INSTANCE = "DEFAULT"
 
 
 class MessageModel(Enum):
-    """Who gets a message."""
+    """How the members of a group share messages."""
 
     CLUSTERING = "CLUSTERING"
     """One member of the group."""

@@ -90,7 +90,7 @@ def dead_letter_of(record: memoryview) -> tuple[MessageDraft, dict[str, str]] | 
 
 
 def dead_letter_group(real_topic: str) -> str:
-    """Whose dead letter it is."""
+    """The group whose dead letter a message for this topic is."""
     group = real_topic.removeprefix(RETRY_PREFIX)
     is_retry = real_topic.startswith(RETRY_PREFIX) and is_plain_topic(dlq_topic(group))
     return group if is_retry and group else SCHEDULE_GROUP

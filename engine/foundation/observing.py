@@ -376,7 +376,7 @@ Fact = (
 
 
 class Observer(Protocol):
-    """Who wants to know."""
+    """Receives the facts of an engine."""
 
     def observe(self, fact: Fact) -> None:
         """Take note of `fact`; the listener stamps it with the time at which it is reported."""

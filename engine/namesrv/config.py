@@ -31,7 +31,7 @@ class NameServerConfig:
     order_message_enable: bool = _setting(False, "orderMessageEnable")
     """Do routes carry what ORDER_TOPIC_CONFIG says of their topic?"""
     access: Access = field(default_factory=Access)
-    """Who may use it, and how its connections are protected."""
+    """The accounts that may use it, and the protection of its connections."""
     connections_max: int = CONNECTIONS_MAX
     """Connections at the same time; less where the system allows fewer descriptors."""
 

@@ -62,7 +62,7 @@ class Watched:
 
     @property
     def identity(self) -> EmitterIdentity:
-        """Who the rows are from."""
+        """The emitter of the rows."""
         return EmitterIdentity(self.cluster, self.broker, self.observer)
 
 

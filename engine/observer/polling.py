@@ -335,7 +335,7 @@ class BrokerPoll:
             self._members[group] = [one for one in names if (group, one) not in look.proxy_of]
 
     async def _connected(self, address: str, group: str) -> ConsumerConnection | None:
-        """Who is connected of a group with the broker; None: nobody."""
+        """The clients of a group that are connected with the broker; None: nobody."""
         try:
             return await self._admin.groups.connections(address, group)
         except RequestRefused as error:

@@ -33,7 +33,7 @@ PROXIES_MAX: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class GroupMembers:
-    """Who is connected of a group, with its broker or a proxy."""
+    """The clients of a group that are connected with its broker or a proxy."""
 
     connection: ConsumerConnection | None
     """None: nobody, or nobody is known."""

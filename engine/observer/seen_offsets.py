@@ -29,7 +29,7 @@ class Again(NamedTuple):
     to_offset: int
     """One past the last."""
     previous_client_id: str | None
-    """Who was seen to hold most of it."""
+    """The client that was seen to hold most of it."""
 
 
 @dataclass(slots=True)

@@ -28,6 +28,6 @@ PROPERTY_DEAD_RECONSUME_TIMES: Final = "DEAD_RECONSUME_TIMES"
 
 
 def decision_in_words(properties: Mapping[str, str]) -> str:
-    """Who decided and why, as one sentence part."""
+    """The party that decided, and the reason, as one sentence part."""
     who = properties.get(PROPERTY_DECIDED_BY, "somebody")
     return f"by {who}: {properties.get(PROPERTY_DECIDED_WHY, 'no reason given')}"

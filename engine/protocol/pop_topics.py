@@ -23,7 +23,7 @@ V2_SEPARATOR: Final = "+"
 
 
 class PopRetryTopic(NamedTuple):
-    """Whose messages such a topic holds."""
+    """The group and the topic whose messages such a topic holds."""
 
     group: str
     topic: str

@@ -141,7 +141,7 @@ def read_access(text: str, path: str) -> Access:
 
 
 def read_credentials(text: str, path: str) -> tuple[Credentials | None, ClientTls | None]:
-    """Whom a client is, and how it connects. Raises ConfigError; it never quotes a secret."""
+    """A client's credentials and TLS settings. Raises ConfigError; it never quotes a secret."""
     document = _read(text, path, _ClientFile)
     credentials, client = None, None
     if document.access_key is not None or document.secret_key is not None:

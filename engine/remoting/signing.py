@@ -43,7 +43,7 @@ class Signer(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """Who a client says it is, and how it proves it. Raises ConfigError for an empty word."""
+    """A client's access key and secret. Raises ConfigError for an empty one."""
 
     access_key: str
     secret_key: str = field(repr=False)

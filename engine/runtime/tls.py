@@ -35,7 +35,7 @@ class ServerTls:
     key: str
     """The private key of it."""
     client_authorities: str | None = None
-    """Who signs clients' certificates; None: clients show none."""
+    """The authority that signs clients' certificates; None: clients show none."""
     mode: TlsMode = TlsMode.STRICT
 
 
@@ -44,7 +44,7 @@ class ClientTls:
     """How a connection that we make is encrypted. Paths of PEM files."""
 
     authorities: str | None = None
-    """Who signs servers' certificates; None: whoever this machine trusts."""
+    """The authority that signs servers' certificates; None: whatever this machine trusts."""
     certificate: str | None = None
     """Our own certificate, for servers that ask for one; with `key` or not at all."""
     key: str | None = None

@@ -35,7 +35,7 @@ class ShownAlert:
 
     alert: Alert
     ack: Ack | None = None
-    """Who looks after it."""
+    """The person who looks after it."""
     silences: tuple[Silence, ...] = ()
     """Those that hold, under which it falls."""
     judged: JudgedRule | None = None

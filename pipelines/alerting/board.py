@@ -149,7 +149,7 @@ class Board:
     """Another one when alerts, acks or silences are other ones."""
 
     def ack_of(self, alert: Alert) -> Ack | None:
-        """Who looks after an alert."""
+        """The acknowledgement of an alert."""
         return self.acks.get((alert.fingerprint, alert.active_at_us))
 
     @property
@@ -262,7 +262,7 @@ class AlertBoard:
 
 
 def process_of(database: Database, lake: str, now_us: int) -> Process:
-    """Who keeps a lake's alerts up to date, for one look. Raises as the store does."""
+    """The process that keeps a lake's alerts up to date, for one look. Raises as the store does."""
     with database.reading() as connection:
         return _watcher(_lead(connection, lake), _cursor(connection, lake), now_us)
 

@@ -49,7 +49,7 @@ class Entry:
     recorded_us: int
     """Clock of the process that noted it."""
     author: str = ""
-    """Who said so; empty: nobody had to."""
+    """Empty where nobody had to decide it."""
     comment: str = ""
 
 

@@ -74,7 +74,7 @@ class Signals:
     unknown: Mapping[str, str] = field(default_factory=dict)
     """Fingerprints of known alerts for which nobody knows whether it holds, and why."""
     withheld: tuple[tuple[Mapping[str, str], str], ...] = ()
-    """Whose verdicts are withheld (labels), and why."""
+    """Labels whose verdicts are withheld, and why."""
 
 
 @dataclass(frozen=True, slots=True)

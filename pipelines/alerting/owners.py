@@ -41,7 +41,7 @@ class Owned:
 
 
 def owner_of(rule: Rule, labels: Mapping[str, str], owners: Sequence[Owned]) -> str:
-    """Whose an alert of a rule is, with these labels; empty: nobody's that is known."""
+    """The owner of an alert of a rule, with these labels; empty: nobody's that is known."""
     if rule.owner or not owners:
         return rule.owner
     seen = {**labels, ALERT_NAME: rule.name, "severity": rule.severity.value}

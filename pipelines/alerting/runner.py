@@ -72,7 +72,7 @@ class NotificationSettings:
     routing: Routing
     channels: Mapping[str, Channel]
     owners: Sequence[Owned] = ()
-    """Whose alerts are, where their rules name nobody."""
+    """The owners of alerts whose rules name nobody."""
 
 
 class Places(Protocol):

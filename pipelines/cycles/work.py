@@ -56,9 +56,9 @@ class WorkOrder:
     """Everything a task needs to know."""
 
     source: Lake
-    """Whose bronze is read."""
+    """The lake whose bronze is read."""
     target: Lake
-    """Whose gold and state are written."""
+    """The lake whose gold and state are written."""
     run_id: str
     cycle: int
     buckets: int

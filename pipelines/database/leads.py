@@ -91,7 +91,7 @@ def release(database: Database, lead: Lead) -> None:
 
 
 def holder_of(database: Database, role: str, *, now_us: int) -> str | None:
-    """Who leads, as far as the lease says."""
+    """The leader, as far as the lease says."""
     with database.reading() as connection:
         row = connection.execute(sa.select(leads).where(leads.c.role == role)).one_or_none()
     return None if row is None or row.expires_us <= now_us else str(row.holder)

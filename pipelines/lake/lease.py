@@ -57,7 +57,7 @@ class LeaseHeld(LakeError):
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """Who holds a lease, as its file says."""
+    """The holder of a lease, as its file says."""
 
     role: str
     host: str

@@ -106,7 +106,7 @@ class Excuse:
     """A kind of fact that accounts for violations for a while."""
 
     key: tuple[str, ...]
-    """Whose violations."""
+    """The columns that say whose violations they are."""
     span_us: int = CAUSE_SPAN_US
 
     @property

@@ -312,7 +312,7 @@ def _longest(held: list[Row]) -> Row:
 
 
 def _client(row: Row) -> str | None:
-    """Who holds the head, or is paused, by its own account; else who pulled last."""
+    """The client that holds the head, or is paused, by its own account; else the last puller."""
     is_own = row["kind"] in (*_HEAD_KINDS, "PAUSED")
     client: str | None = (row["sampled_client"] if is_own else None) or row["client_id"]
     return client

@@ -37,7 +37,7 @@ class Revision:
     cycle: int | None
     """The last one that brought rows of that moment, or before it; None as above."""
     emitters: tuple[str, ...]
-    """Who came late."""
+    """The emitters that came late."""
     kept_from: int | None = None
     """Where the cycle is not kept, the oldest that is."""
 

@@ -83,7 +83,7 @@ class Withheld:
         return failed(self.check, self.failed_at, self.reason)
 
     def place(self, *, with_emitter: bool) -> str:
-        """Whose verdicts it withholds; nothing when everybody's."""
+        """The group or emitter whose verdicts it withholds; empty: everybody's."""
         if self.emitter is None:
             return self.group or ""
         if self.group is None:
@@ -126,7 +126,7 @@ class Doubts:
 
     @property
     def each(self) -> list[tuple[str, Withheld]]:
-        """Whom each of the named is about, as it is distinguished from the others."""
+        """The subject of each of the named, as it is distinguished from the others."""
         several = len({one.emitter for one in self.named}) > 1
         return [(one.place(with_emitter=several), one) for one in self.named]
 

@@ -349,7 +349,7 @@ class JobService:
     def audit_of(
         self, subject: str | None = None, *, before: int | None = None
     ) -> list[audit.Noted]:
-        """Who changed what, the newest first; what was noted before a number, if given."""
+        """The audit of changes, the newest first; what was noted before a number, if given."""
         demand(self._actor, Action.SEE_AUDIT)
         return audit.audit_of(self._database, subject, before=before)
 

@@ -57,7 +57,7 @@ _OWN_TEXTS: Final = frozenset(
 
 
 def reach_of(table: str) -> Reach:
-    """Whom the rows of a bronze table concern."""
+    """How far the rows of a bronze table reach: whom they concern."""
     return _REACHES.get(table, Reach.GROUP)
 
 

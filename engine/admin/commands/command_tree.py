@@ -70,7 +70,7 @@ def known_as(
         ),
     ] = None,
 ) -> None:
-    """Who asks, for all commands of the group."""
+    """Set the credentials for all commands of the group."""
     CREDENTIALS_FILE.set(credentials)
 
 

@@ -202,7 +202,7 @@ class ConsumerFilters:
         )
 
     def unregister(self, group: str, *, now_ms: int) -> None:
-        """The group has no member any more."""
+        """Forget a group that no longer has members."""
         for topic in self._topics_of.get(group, ()):
             self._bury(self._filters[topic, group], now_ms)
 

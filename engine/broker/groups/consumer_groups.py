@@ -52,7 +52,7 @@ class ConsumerGroup:
     subscription_bytes: int = 0
     """Memory that the subscriptions take."""
     account: str | None = None
-    """Whose member reported them last: they are counted there."""
+    """The account whose member reported them last: they are counted there."""
     reported: dict[tuple[str, ...], list[str]] = field(default_factory=dict)
     """The members behind each subscription, sorted: one entry when all agree."""
     reported_changed: bool = False
@@ -403,7 +403,7 @@ class ConsumerGroups:
         return self.unregister(group, client_id)
 
     def _let_go(self, peer: Peer, group: str, client_id: str) -> None:
-        """A membership lives by this connection no more."""
+        """A membership no longer lives by this connection."""
         held = self._of_peer[peer]
         del held[group, client_id]
         if not held:

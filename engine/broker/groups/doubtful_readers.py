@@ -68,7 +68,7 @@ class DoubtfulReaders:
     def given_back(
         self, member: MemberKey, held: Collection[Place], *, asked_ms: int
     ) -> list[Place]:
-        """Queues that the member, asked at `asked_ms`, does not hold, and may not read any more."""
+        """Queues that the member, asked at `asked_ms`, does not hold, and may no longer read."""
         doubts = self._since_ms.get(member, {})
         places = [
             place

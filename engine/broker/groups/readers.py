@@ -332,7 +332,7 @@ class Readers:
         self._on_forgotten(key, reading)
 
     def _let_go(self, key: QueueKey, client_id: str | None) -> None:
-        """The client is not the queue's reader any more."""
+        """The client is no longer the queue's reader."""
         held = None if client_id is None else self._read_by.get((key[0], client_id))
         if held is not None and client_id is not None:
             held.pop(key, None)

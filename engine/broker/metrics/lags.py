@@ -34,7 +34,7 @@ class GroupLag:
     ready_since_ms: int | None
     """Store time of the oldest message kept that is not pulled; None when none waits."""
     unreadable: int
-    """Messages in queues that nobody may read any more."""
+    """Messages in queues that nobody may read any longer."""
     max_offsets: int
     """Ends of the readable queues, summed."""
     consume_offsets: int

@@ -63,7 +63,7 @@ class Store(Enum):
 
 @dataclass(slots=True)
 class Client:
-    """Who names an offset; made for each pull."""
+    """The client that names an offset; made for each pull."""
 
     client_id: str | None
     """None: it has sent no heartbeat on this connection."""

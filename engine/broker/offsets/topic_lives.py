@@ -161,7 +161,7 @@ class TopicLives:
         return (self.is_of_a_new_store and self._is_first_start) or topic in self._numbers
 
     def end(self, topic: str) -> None:
-        """The topic was deleted: nothing that is known of its queues counts any more."""
+        """The topic was deleted: nothing that is known of its queues counts any longer."""
         self._number_anew(topic)
         self._gone_groups_count -= len(self._gone_groups.pop(topic, ()))
         for queue_ids in self._witnesses.get(topic, {}).values():

@@ -51,14 +51,14 @@ from engine.telemetry.members.emitted_windows import EmittedWindows, MemberKey, 
 from engine.telemetry.members.listener_stacks import consume_threads
 
 READS_FOR_MS = 2 * SECOND_MS
-"""Who pulled a queue in the last such span reads it."""
+"""A client that pulled a queue in the last such span reads it."""
 
 FROZEN_AFTER_MS = 1 * SECOND_MS
 """A queue that is read looks frozen when messages wait, and its offset has not been reported higher
 for so long."""
 
 BEGUN_AFTER_MS = 1 * SECOND_MS
-"""Who has read a queue for so long is asked, if it was not asked since."""
+"""A client that has read a queue for so long is asked, if it was not asked since."""
 
 STANDS_AFTER_SAMPLES = 2
 """A head stands that was there so many times the sample interval ago."""
@@ -68,7 +68,7 @@ STACK_INTERVAL_MS = 30 * SECOND_MS
 some milliseconds."""
 
 UNANSWERED_MS = 12 * SECOND_MS
-"""A client that was silent for so long, and missed two questions, answers no more."""
+"""A client that was silent for so long, and missed two questions, no longer answers."""
 
 _log = logging.getLogger(__name__)
 
@@ -200,7 +200,7 @@ class ClientWindows:
     def _forget_unless_member(
         self, name: str, client_id: str, *, now_ms: int
     ) -> Iterator[ClientWindow | None]:
-        """What to report of the windows of a member that is gone, or answers no more."""
+        """Facts about the windows of a member that is gone, or no longer answers."""
         group = self._groups.of(name)
         if group is not None and client_id in group.members:
             answered_ms = self._answered_ms.get((name, client_id), now_ms)

@@ -79,7 +79,7 @@ class EmittedMarks(Generic[Key, Mark]):
         present.move_to_end(key)
 
     def forget(self, key: Key) -> bool:
-        """Forget one that is there no more; was it there?"""
+        """Forget a key that is gone; whether it was there."""
         in_present = self._present.pop(key, None) is not None
         return self._former.pop(key, None) is not None or in_present
 

@@ -68,7 +68,7 @@ class OffsetReuse:
                 )
 
     def find_lost(self, tails: Iterable[HandedTail]) -> None:
-        """Which of an earlier life's does the log not hold any more?"""
+        """Find the offsets of an earlier life that the log no longer holds."""
         log_end = self._store.physical_max
         for tail in tails:
             queue = tail.topic, tail.queue_id

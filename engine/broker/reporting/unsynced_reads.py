@@ -46,7 +46,7 @@ class UnsyncedReads:
     def __init__(self) -> None:
         self._pulled: dict[Queue, Pulled] = {}
         self.lost: dict[Queue, LostTail] = {}
-        """Whose offsets nobody has got yet."""
+        """Tails whose offsets nobody has got yet."""
 
     def pulled(self, key: QueueKey, pulled_offset: int, client_id: str | None) -> None:
         """A group is beyond what is synced; the furthest of a queue counts. Hot."""

@@ -264,7 +264,7 @@ class Watermarks:
             yield 1
 
     def _drop_group(self, key: QueueKey) -> None:
-        """No mark of the key counts any more."""
+        """No mark of the key counts any longer."""
         if self._groups.forget(key):
             self._pairs.drop(key)
 

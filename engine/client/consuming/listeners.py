@@ -39,7 +39,7 @@ class ConsumeOrderlyStatus(Enum):
 
 @dataclass(slots=True)
 class ConsumeContext:
-    """What a listener may read and set beside its answer."""
+    """What a listener may read and set, as well as its answer."""
 
     queue: MessageQueue
     """Where the messages were pulled from; for retried ones a queue of the retry topic."""
@@ -80,7 +80,7 @@ class ListenerOutcome:
 
 
 class ConsumeTracer(Protocol):
-    """Who notes listener calls for the message trace; must neither raise nor wait."""
+    """Notes listener calls for the message trace; must neither raise nor wait."""
 
     def consuming(self, messages: Sequence[MessageExt]) -> Any:
         """A call begins; what is answered here is handed to `consumed`."""

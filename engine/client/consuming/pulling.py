@@ -97,7 +97,7 @@ class BrokerPulls(Protocol):
 
 @dataclass(slots=True)
 class PullHooks:
-    """Who goes on with what a pull brought."""
+    """Callbacks for what a pull brought."""
 
     on_messages: Callable[[list[MessageExt], MessageQueue, ProcessQueue], None]
     """Messages that passed the tag test; they have to be put into the window and given to the

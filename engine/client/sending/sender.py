@@ -49,7 +49,7 @@ _log = logging.getLogger(__name__)
 
 
 class SendTracer(Protocol):
-    """Who notes sends for the message trace; must neither raise nor wait."""
+    """Notes sends for the message trace; must neither raise nor wait."""
 
     def sent(
         self, envelope: Envelope, result: SendResult, answer: RemotingCommand, *, cost_ms: int

@@ -64,7 +64,7 @@ def known_observers(lake: str, cluster: str) -> list[KnownObserver]:
 
 
 def _retired(address: str, options: dict[str, str]) -> dict[str, Any]:
-    """Who was said to be gone by hand (`tidemark lake retire`), and when last."""
+    """Emitters that were retired by hand (`tidemark lake retire`), and when last."""
     if not DeltaTable.is_deltatable(address, storage_options=options or None):
         return {}
     table = DeltaTable(address, storage_options=options or None)

@@ -42,7 +42,7 @@ class Tls(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class MailServer:
-    """Who takes the mails."""
+    """The server that mails are sent by."""
 
     host: str
     port: int

@@ -28,7 +28,7 @@ from pipelines.marts.judging.packed import numbers
 from pipelines.marts.keys import as_text
 
 LATELY_US: Final = 5 * MINUTE_US
-"""Who acknowledged within this time acknowledges."""
+"""A group that acknowledged within this time acknowledges."""
 INVISIBLE_TIMES: Final = 2
 """When none of them has run out for so many, messages are taken no more."""
 

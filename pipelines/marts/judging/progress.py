@@ -44,7 +44,7 @@ PRIOR_CADENCE_MS: Final = 5_000
 each five seconds, unless somebody has configured them otherwise.
 """
 STILL_RARE: Final = 1.5
-"""Who reports rarely does so until its usual gap is this much shorter."""
+"""A group that reports rarely does so until its usual gap is this much shorter."""
 UNLEARNT: Final = -1
 """In place of a gap or a cadence."""
 DECAY: Final = 8

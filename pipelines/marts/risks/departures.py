@@ -71,7 +71,7 @@ class _Departure:
 
     @property
     def holding(self) -> Holding:
-        """Who read what."""
+        """The holding that departed."""
         event, queue = self.event, self.queue
         place = event["emitter"], event["group"], queue["topic"], queue["queue_id"]
         return Holding(*place, event["client_id"])

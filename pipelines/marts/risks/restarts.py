@@ -155,7 +155,7 @@ def _finished(row: Row, sample: Row | None) -> tuple[Range, ...]:
 
 
 def _holding(row: Row) -> Holding:
-    """Who read the queue last."""
+    """The last reader of the queue."""
     return Holding(row["emitter"], row["group"], row["topic"], row["queue_id"], row["last_puller"])
 
 

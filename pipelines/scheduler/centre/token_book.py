@@ -33,7 +33,7 @@ class Key:
     """What is shown to an executor. Printed, it shows nothing."""
 
     app: str | None
-    """Whose own it is; None: the common one."""
+    """The application whose own it is; None: the common one."""
     token: str | None
 
     def __repr__(self) -> str:

@@ -92,7 +92,7 @@ def days(
 
 @scheduler.command("executors")
 def executors(database: DatabaseOption = None, as_json: JsonOption = False) -> None:
-    """Who registered, and those written by hand in their group; gone: silent for 90 s."""
+    """Registered executors, and those written by hand in their group; gone: silent for 90 s."""
     with opened_service(database) as service:
         found = service.registered()
     if as_json:

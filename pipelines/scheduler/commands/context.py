@@ -56,7 +56,7 @@ def opened_service(database: str | None, *, is_trial: bool = False) -> Iterator[
 
 
 def acting(state: Database, name: str) -> Actor:
-    """Who asks, with his rights: none, when there are users and he is none of them."""
+    """The user who asks, with his rights: none, when there are users and he is none of them."""
     from pipelines.scheduler.roles import Actor
     from pipelines.scheduler.store.people import actor_of, has_administrator
 

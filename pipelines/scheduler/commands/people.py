@@ -237,7 +237,7 @@ def show_audit(
     database: DatabaseOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Who changed what, the newest first; a thousand at most."""
+    """The audit of changes, the newest first; a thousand at most."""
     with opened_service(database) as service:
         found = service.audit_of(subject, before=before)
     if as_json:

@@ -24,7 +24,7 @@ from pipelines.scheduler.store.audit import Change, note_all
 from pipelines.scheduler.store.tables import AnyRow, jobs
 
 SCHEDULER: Final = "the scheduler"
-"""Who does it, as the audit names him."""
+"""The author, as the audit names him."""
 STOP: Final = "stop"
 OVER: Final = "over"
 """Of a job that was to run once, and has: that is no trouble."""

@@ -48,14 +48,14 @@ def users(database: Database) -> list[User]:
 
 
 def actor_of(database: Database, name: str) -> Actor | None:
-    """Whom the name means, and his rights; None: nobody."""
+    """The user of a name, with his rights; None: nobody."""
     with database.reading() as connection:
         row = connection.execute(sa.select(job_users).where(job_users.c.name == name)).one_or_none()
     return None if row is None else actor_from(row)
 
 
 def actor_from(row: AnyRow) -> Actor:
-    """Whom a row of a user means."""
+    """The user in a row."""
     return Actor(row.name, row.is_admin, frozenset(_groups(row)))
 
 

@@ -73,7 +73,7 @@ def begin_session(database: Database, name: str, kept: str, *, now_ms: int) -> s
 
 
 def actor_by(database: Database, token: str, *, now_ms: int) -> Actor | None:
-    """Who has this session, and his rights as they are now; None: it is none, or it is over."""
+    """The user of a session, with his rights as they are now; None: it is none, or it is over."""
     if not token or len(token) > TOKEN_CHARS_MAX:
         return None
     digest = _digest(token)

@@ -183,7 +183,7 @@ job_users = Table(
     Column("is_admin", Boolean, nullable=False),
     Column("group_ids", Text, nullable=False),
 )
-"""Who may change jobs: an admin those of all groups, others those of the listed ones."""
+"""Users who may change jobs: an admin those of all groups, others those of the listed ones."""
 
 page_sessions = Table(
     "page_sessions",
@@ -210,4 +210,4 @@ job_audit = Table(
     Column("detail", Escaped, nullable=False),
     Index("job_audit_by_subject", "subject", "audit_id"),
 )
-"""Who changed what, and how."""
+"""The audit: every change, with its author."""

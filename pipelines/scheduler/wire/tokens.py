@@ -22,7 +22,7 @@ TOKEN_CHARS_MAX: Final = 1_024
 
 @dataclass(frozen=True, slots=True)
 class Speaker:
-    """Whom a token speaks for."""
+    """The application that a token speaks for."""
 
     app: str | None
     """An executor's name; None: the common token, which speaks for all that have none of their
