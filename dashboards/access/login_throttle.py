@@ -33,7 +33,7 @@ class Law:
     first_ms: int
     longest_ms: int
     forgotten_ms: int
-    """After so long without a try, those before count no more."""
+    """After so long without a try, those before no longer count."""
 
     def wait_ms(self, wrong: int) -> int:
         """How long after the last of several wrong tries the next one may come."""

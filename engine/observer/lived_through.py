@@ -49,7 +49,7 @@ class LivedThrough:
             self._before[key] = self._now.pop(key)
 
     def left(self, member: Member) -> None:
-        """The member is there no more."""
+        """The member is no longer there."""
         for known in (self._now, self._before):
             for key in [key for key in known if key[0] == member]:
                 del known[key]

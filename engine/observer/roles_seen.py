@@ -5,7 +5,7 @@ DLedger group or an administrator makes a slave the master; the name servers say
 ids, of which 0 is the master's. Pure.
 
 Invariant: only an address whose role was known before changes it: one that is new may have been
-anything, and one that is listed no more keeps what it was until it is listed again. Absent on
+anything, and one that is no longer listed keeps what it was until it is listed again. Absent on
 purpose: numbers of slaves, which change without meaning.
 """
 

@@ -90,7 +90,7 @@ class _Members:
     """Those that somebody is to be notified of."""
     muted: set[str] = field(default_factory=set)
     over: dict[str, Alert] = field(default_factory=dict)
-    """Those that fire no more, by fingerprint."""
+    """Those that no longer fire, by fingerprint."""
     has_left: bool = False
     """Whether another group notifies one of these: then its end is sent here first."""
 

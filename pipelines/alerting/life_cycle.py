@@ -74,12 +74,12 @@ class ChangeKind(StrEnum):
     FIRED = "FIRED"
     RESOLVED = "RESOLVED"
     DROPPED = "DROPPED"
-    """It was pending, and its condition holds no more; one resolved before is that again."""
+    """It was pending, and its condition no longer holds; one resolved before is that again."""
     FORGOTTEN = "FORGOTTEN"
     """It was resolved long ago."""
     FLAPPING = "FLAPPING"
     RESTED = "RESTED"
-    """It flaps no more."""
+    """It no longer flaps."""
     MUTED = "MUTED"
     """Nobody is notified of it: it is silenced, or another one makes it needless."""
     UNMUTED = "UNMUTED"
@@ -324,7 +324,7 @@ class _Life:
                 self._rests(seen, rested_us, ChangeKind.NOTED if is_noted else None)
 
     def _rests(self, alert: Alert, rested_us: int, kind: ChangeKind | None) -> None:
-        """A firing alert whose condition holds no more: it is resolved when that has lasted."""
+        """A firing alert whose condition no longer holds: it is resolved when that has lasted."""
         now, course = self._now, alert.course
         wait_us = FLAP_WINDOW_US if course.is_flapping else self._rule.keep_firing_for_us
         if rested_us < wait_us:

@@ -329,7 +329,7 @@ class Alerting:
     def _with_judged(
         self, step: Step, decided: Decided, before: Mapping[str, JudgedRule], now_us: int
     ) -> Step:
-        """The step, with how the rules fared; those that are in force no more are forgotten."""
+        """The step, with how the rules fared; those that are no longer in force are forgotten."""
         data_us = decided.known.clock.data_us
         judged = judged_rules(decided.outcomes, before, data_us=data_us, now_us=now_us)
         in_force = {rule.name for rule in self._rules.rules}

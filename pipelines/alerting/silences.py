@@ -111,7 +111,7 @@ class Silence:
     matchers: tuple[Matcher, ...]
     begin_us: int
     end_us: int
-    """The first moment at which it holds no more."""
+    """The first moment at which it no longer holds."""
     author: str
     comment: str
     recurring: Recurring | None = None

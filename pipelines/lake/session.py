@@ -153,7 +153,7 @@ def end_java(process: subprocess.Popen[bytes]) -> None:
     if context is not None:
         # Its thread, which listens to Java, would show the end of that as an error.
         setattr(context._accumulatorServer, "handle_error", _say_nothing)  # noqa: B010, SLF001
-        with suppress(Py4JError, OSError):  # A Java that answers no more says nothing either.
+        with suppress(Py4JError, OSError):  # A Java that no longer answers says nothing either.
             context.setLogLevel("OFF")  # Or each task that is under way fails with a trace.
     # Objects of Java that are collected from now on have nobody to be given back to.
     logging.getLogger().addFilter(_is_not_of_a_java_that_ended)

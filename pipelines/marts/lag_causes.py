@@ -115,7 +115,7 @@ LAG_CAUSES: Final = GoldTable(
 )
 REPEAT_WINDOWS: Final = 2
 RECOVERED: Final = 2
-"""A group whose lag is below such a part of what is allowed is behind no more at once; one whose
+"""A group whose lag is below such a part of what is allowed is no longer behind at once; one whose
 lag is about what is allowed when it was not beyond for a window.
 """
 ONE_QUEUE: Final = 2

@@ -114,7 +114,7 @@ def delete(
     namesrv: NamesrvOption = DEFAULT_NAMESRV,
     as_json: JsonOption = False,
 ) -> None:
-    """Delete a group's offsets on one topic that it reads no more."""
+    """Delete a group's offsets on one topic that it no longer reads."""
 
     async def preview(admin: Admin) -> list[Row]:
         await route_to(admin, topic)

@@ -219,7 +219,7 @@ class Placement:
             window.remember(topic, name, copy)
 
     def _is_deleted(self, topic: str, place: int) -> bool:
-        """Was it put before the topic was made again? It waits still, and comes no more."""
+        """Was it put before the topic was made again? It waits still, and no longer comes."""
         return self._store.was_deleted(topic, place)
 
     def _places(self, queue: tuple[str, int]) -> Iterator[int]:

@@ -3,7 +3,7 @@
 Place in the walk: a step writes here in its own transaction; the page and the commands read, and
 so does a process that begins to lead, so that it survives each restart.
 
-Invariant: a rule that is in force no more has no row. Absent on purpose: what the outcomes mean.
+Invariant: a rule that is no longer in force has no row. Absent on purpose: what the outcomes mean.
 """
 
 from __future__ import annotations

@@ -73,7 +73,7 @@ class Step:
     judged: Sequence[JudgedRule] = ()
     """How the rules fared that were judged."""
     rules_gone: Collection[str] = ()
-    """Rules that are in force no more."""
+    """Rules that are no longer in force."""
 
 
 @dataclass(frozen=True, slots=True)

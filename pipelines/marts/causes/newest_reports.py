@@ -255,7 +255,7 @@ class NewestReports:
         return any(tick_us - one.held_us < self._window_us for one in held.values())
 
     def forget_held(self, key: GroupKey) -> None:
-        """The group is behind no more, or nothing is known of it."""
+        """The group is no longer behind, or nothing is known of it."""
         self._of("held").pop(key, None)
 
     def _forget_held(self, key: GroupKey, *, client_id: str) -> None:

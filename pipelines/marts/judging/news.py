@@ -293,7 +293,7 @@ def _attended_us(held: pa.Table, moments: Positions) -> Positions:
 
 
 def _is_unanswered(held: pa.Table) -> Flags:
-    """Does its client answer no more? What it said last is no news of now."""
+    """Does its client no longer answer? What it said last is no news of now."""
     return np.asarray(pc.fill_null(pc.invert(held["answered"]), False))
 
 

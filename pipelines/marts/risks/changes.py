@@ -536,7 +536,7 @@ def _others_without(
 
 
 def _overdue(awaited: tuple[Awaited, ...], now_us: int) -> tuple[str | None, ...]:
-    """Who is awaited no more, and has not said that it gave the queue back."""
+    """Who is no longer awaited, and has not said that it gave the queue back."""
     still = _still_awaited(awaited, now_us)
     return tuple(one.client_id for one in awaited if one not in still)
 

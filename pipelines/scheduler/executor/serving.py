@@ -184,7 +184,7 @@ class Post:
                     await until.wait()
 
     async def remove(self) -> None:
-        """Say that it is there no more."""
+        """Say that it is no longer there."""
         await self._first(lambda admin: admin.remove(self._registration), "registryRemove")
 
     async def report(self) -> None:

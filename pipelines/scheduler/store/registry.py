@@ -38,7 +38,7 @@ class Registered:
     seen_ms: int | None
     """When it said last that it is there; None: it was written by hand, and says nothing."""
     is_gone: bool
-    """It has not said so for GONE_MS, and is asked no more."""
+    """It has not said so for GONE_MS, and is no longer asked."""
 
 
 def known(database: Database, *, now_ms: int) -> list[Registered]:
