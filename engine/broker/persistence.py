@@ -324,7 +324,8 @@ class Persistence:
                 notes |= self._deleted_groups.to_document()
                 pieces: list[bytes] = []
                 await in_steps(self._group_configs.encoded(pieces, notes))
-                await self._groups_file.write_sealed(b"".join(pieces))
+                both = deletions != self._groups_written[1]
+                await self._groups_file.write_sealed(b"".join(pieces), both=both)
                 self._groups_written = counter, deletions
             counter = self._filters.counter
             if counter != self._filters_written or not self._filters_file.is_there:
@@ -356,8 +357,12 @@ class Persistence:
         return self._store.tombstones.deletions
 
     async def save_offsets_now(self) -> None:
-        """Return when the offsets are on disk, for who changed them. Raises StorageError."""
-        await self.save_offsets("ADMIN")
+        """Return when offsets that were deleted are in neither version of their file. Raises
+        StorageError.
+        """
+        for _ in range(2):
+            self._offsets.changed = True
+            await self.save_offsets("ADMIN")
 
     async def save_offsets(self, cause: str) -> None:
         """Write consumerOffset.json when it changed, and report that. Raises StorageError.

@@ -188,12 +188,16 @@ class TableFile:
         detail = f"{self.path} and its .bak are gone: {consequence}"
         report(observer, _log, LifecycleEvent("DAMAGED_FILE", detail))
 
-    async def write(self, document: Mapping[str, object]) -> Written:
-        """Make `document` the file, sealed, beside the loop. Raises DiskFull or StorageError."""
-        return await self.write_sealed(dumps(document))
+    async def write(self, document: Mapping[str, object], *, both: bool = False) -> Written:
+        """Make `document` the file, sealed, beside the loop; `both`: and the version before it, so
+        that what was deleted is in neither. Raises DiskFull or StorageError.
+        """
+        return await self.write_sealed(dumps(document), both=both)
 
-    async def write_sealed(self, data: bytes) -> Written:
+    async def write_sealed(self, data: bytes, *, both: bool = False) -> Written:
         """As `write`, of an object in JSON."""
+        if both:
+            await self.write_sealed(data)
         self._written_ms = written_ms = max(self._clock.now_ms(), self._written_ms + 1)
         return await self._write(lambda: sealed(data, written_ms, self._store_id))
 

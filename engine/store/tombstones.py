@@ -199,7 +199,7 @@ class Tombstones:
         named = sum(one.readers.count for name, one in table.items() if name != topic)
         room = min(self._readers_max, self._all_readers_max - named)
         table[topic] = Tombstone(end, deletions, readers.cut_to(max(0, room)))
-        await self._file.write(_document(table, deletions))
+        await self._file.write(_document(table, deletions), both=True)
         self._take(table, deletions)
 
     def check_room(self, topic: str, *, log_begin: int) -> None:

@@ -4,7 +4,8 @@ Place in the walk: beside it. `removing/deletion` notes a group, `persistence` k
 subscriptionGroup.json, which is on disk before a deletion is answered; consumerOffset.json says
 after how many deletions it was written, and what it holds of a group deleted later is void.
 
-Invariant: a group is noted until a file of offsets is on disk that was begun after its deletion.
+Invariant: a group is noted until the file of offsets and the version before it, which is read when
+that is damaged, were both begun after its deletion.
 Absent on purpose: files, offsets, deletions of topics (`store/tombstones`).
 """
 
@@ -28,6 +29,8 @@ class DeletedGroups:
         """How many deletions of groups were noted, ever."""
         self._numbers: dict[str, int] = {}
         """Group → number of its latest deletion, in ascending order."""
+        self._deletions_in_file = 0
+        """After how many of them the file of offsets was begun."""
 
     @property
     def is_full(self) -> bool:
@@ -45,14 +48,15 @@ class DeletedGroups:
         return [group for group, number in self._numbers.items() if number > deletions]
 
     def written(self, deletions: int) -> None:
-        """A file of offsets that was begun after so many deletions is on disk."""
-        self._numbers = {
-            group: number for group, number in self._numbers.items() if number > deletions
-        }
+        """A file of offsets that was begun after so many deletions is on disk, beside the version
+        before it."""
+        over, self._deletions_in_file = self._deletions_in_file, deletions
+        self._numbers = {group: number for group, number in self._numbers.items() if number > over}
 
     def expect(self, deletions: int) -> None:
-        """Another file was written after so many deletions: numbers go on behind them."""
+        """The file of offsets was written after so many deletions: numbers go on behind them."""
         self.deletions = max(self.deletions, deletions)
+        self._deletions_in_file = deletions
 
     def to_document(self) -> dict[str, object]:
         """Fields of our own in subscriptionGroup.json; none before the first deletion."""

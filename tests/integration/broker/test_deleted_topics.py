@@ -163,8 +163,8 @@ async def test_deletions_are_kept_apart_over_the_loss_of_their_own_table(tmp_pat
     async with cluster(config) as running:
         client = await fill(running)
         await delete(client)
-    path = Path(config.config_folder) / "deletedTopics.json"
-    path.unlink()
+    for name in ("deletedTopics.json", "deletedTopics.json.bak"):
+        (Path(config.config_folder) / name).unlink()
     async with cluster(config) as running:
         client = running.client()
         await client.send(b"again")

@@ -1,4 +1,4 @@
-"""Deleted groups are noted until a file of offsets is written that was begun after them."""
+"""Deleted groups are noted until both versions of the file of offsets were begun after them."""
 
 from __future__ import annotations
 
@@ -20,9 +20,19 @@ def test_a_file_of_offsets_voids_what_was_deleted_after_it_was_begun() -> None:
     assert groups.after(0) == ["b", "a"]
     assert groups.after(2) == ["a"], "its latest deletion counts"
     groups.written(2)
+    assert groups.after(0) == ["b", "a"], "the version before knows nothing of either"
+    groups.written(3)
     assert groups.after(0) == ["a"]
     groups.written(3)
     assert groups.after(0) == []
+
+
+def test_the_file_that_was_read_is_the_version_before_the_next_one() -> None:
+    groups = DeletedGroups()
+    groups.load(noted("a", "b").to_document())
+    groups.expect(1)
+    groups.written(2)
+    assert groups.after(0) == ["b"]
 
 
 def test_notes_come_back_from_the_file_of_groups_and_numbers_go_on() -> None:
