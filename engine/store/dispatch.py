@@ -76,6 +76,10 @@ class Dispatcher:
         self.last_store_time_ms = 0
         """Store time of the newest message dispatched by `run`; 0 before the first."""
         self.arrivals: list[Arrival] = []
+        self.on_applied: Callable[[Sequence[DispatchRequest], int, int], None] = _ignore
+        """Called with every record of each run, visible to readers or not, and the physical offsets
+        between which they lie.
+        """
         self._queued: deque[DispatchRequest] = deque()
         self._queued_max = queued_max
         self._filling = CheckedRecords(log, queues)
@@ -101,10 +105,12 @@ class Dispatcher:
         if requests:
             # A gap here is a topic deleted while messages of it waited for their flush.
             self.apply(requests, now_ms=now_ms, fill_gaps=True)
-        self.position = position  # Not before: a full disk must find the same records again.
+        before, self.position = self.position, position  # A full disk finds the same ones again.
         if requests:
             self.last_store_time_ms = requests[-1].store_timestamp_ms
             self._announce(requests)
+        if position > before:
+            self.on_applied(requests, before, position)
         return more
 
     def cut(self, end_offset: int, stored_ms: int) -> None:
@@ -284,6 +290,10 @@ class Dispatcher:
         if visible:
             for arrival in self.arrivals:
                 arrival(visible)
+
+
+def _ignore(entries: object, begin: int, end: int) -> None:
+    del entries, begin, end
 
 
 def _lies_before(queue: ConsumeQueue, request: DispatchRequest) -> bool:

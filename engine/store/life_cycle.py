@@ -25,6 +25,7 @@ from engine.store.holes import Hole
 from engine.store.index.index import SUMS_SUFFIX, Index
 from engine.store.index.index_scrub import IndexScrub
 from engine.store.index.layout import IndexShape
+from engine.store.log_states import LogStates
 from engine.store.mapped_file import FilePool
 from engine.store.queue_table import QueueTable
 from engine.store.table_file import store_id_of
@@ -68,6 +69,8 @@ class StoreLifeCycle:
         self._open_files(config)
         self._locks = take_folders(self._disk, config)
         self.checkpoint = self._open_checkpoint(f"{config.root}/checkpoint")
+        self._damages_met = 0
+        """By readers, since the start."""
         self._make_services(runtime, config, observer)
 
     def _open_files(self, config: StoreConfig) -> None:
@@ -97,8 +100,6 @@ class StoreLifeCycle:
         self.dispatcher = Dispatcher(
             log, queues, index, config.delay_levels_ms, deleted=self.tombstones.ends
         )
-        self._damages_met = 0
-        """By readers, since the start."""
         self.noted_ends = NotedEnds(
             self._disk,
             config.root,
@@ -148,6 +149,7 @@ class StoreLifeCycle:
             tombstones=self.tombstones,
             flusher=self.flusher,
         )
+        self.states = LogStates(log, queues, self.dispatcher)
         self.truncation = Truncation(
             self._disk,
             observer,
@@ -161,6 +163,7 @@ class StoreLifeCycle:
             deletion=self.deletion,
             retention=self.retention,
             tombstones=self.tombstones,
+            states=self.states,
         )
 
     async def recover(self) -> None:

@@ -38,6 +38,7 @@ from engine.store.draft_record import BatchDraft, DraftRecord, MessageDraft, Put
 from engine.store.holes import Holes
 from engine.store.index.index import KeyQueryResult
 from engine.store.life_cycle import StoreLifeCycle, make_folders
+from engine.store.log_states import LogState
 from engine.store.queue_table import QueueKey, QueueMarks
 from engine.store.reading import GetLimits, GetResult, GetStatus, read_queue
 from engine.store.record import DispatchRequest, has_queue_offset, store_timestamp_of
@@ -310,6 +311,12 @@ class MessageStore:
         the store writes no more.
         """
         await self._truncation.to(end_offset)
+
+    async def follow(self, state: LogState) -> None:
+        """Have `state` follow the log from where it was applied: see `log_states`. Raises
+        OffsetOutOfRange when the log begins behind that.
+        """
+        await self._life.states.follow(state)
 
     def on_cut(self, callback: Callable[[int], None]) -> None:
         """Have `callback` called with the log's new end, in the step in which it is cut there."""

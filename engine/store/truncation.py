@@ -38,6 +38,7 @@ from engine.store.commit_log import NO_DELAYS, CommitLog
 from engine.store.consume_queue import FILLER_SIZE, ConsumeQueue, Unit, unit_end
 from engine.store.dispatch import Dispatcher
 from engine.store.index.index import Index
+from engine.store.log_states import LogStates
 from engine.store.queue_table import QueueKey, QueueTable
 from engine.store.record import check_record, has_queue_offset, store_timestamp_of
 from engine.store.tombstones import Tombstones
@@ -84,6 +85,7 @@ class Truncation:
         deletion: TopicDeletion,
         retention: Retention,
         tombstones: Tombstones,
+        states: LogStates,
     ) -> None:
         self._disk = disk
         self._observer = observer
@@ -97,6 +99,7 @@ class Truncation:
         self._deletion = deletion
         self._retention = retention
         self._tombstones = tombstones
+        self._states = states
         self.under_way = 0
         """Cuts asked for that have not ended."""
         self.on_cut: list[Callable[[int], None]] = []
@@ -167,6 +170,7 @@ class Truncation:
         self._queues.go_on_at(plan.undispatched)
         for follow in self.on_cut:
             follow(end_offset)
+        await self._states.cut(end_offset)
         log.folder_dirty = False
         await self._disk.off_loop(lambda: self._disk.sync_directory(log.files.directory))
         await self._tombstones.take_back(end_offset, self._observer)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,6 +25,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from engine.foundation.errors import OffsetOutOfRange
 from engine.store import MessageDraft, MessageStore
 from engine.store.commit_log import NO_END, written_end
+from engine.store.record import DispatchRequest, property_value
 from tests.store_support import (
     HandClock,
     abandon,
@@ -56,6 +58,30 @@ def put(store: MessageStore, drafts: tuple[MessageDraft, ...]) -> int:
     return store.put_batch(drafts)[-1].end_offset
 
 
+class Keys:
+    """A state that follows the log: the keys of all entries, in their order."""
+
+    def __init__(self, snapshots: list[tuple[int, tuple[bytes, ...]]]) -> None:
+        """Begins with the newest snapshot."""
+        self.snapshots = snapshots
+        self.applied_offset, keys = snapshots[-1]
+        self.keys = list(keys)
+
+    def apply(self, entries: Sequence[DispatchRequest], end_offset: int) -> None:
+        self.keys += [property_value(entry.properties, b"UNIQ_KEY\x01") for entry in entries]
+        self.applied_offset = end_offset
+
+    def cut(self, end_offset: int) -> None:
+        while self.snapshots[-1][0] > end_offset:
+            self.snapshots.pop()
+        self.applied_offset, keys = self.snapshots[-1]
+        self.keys = list(keys)
+
+    def save(self) -> None:
+        if self.applied_offset > self.snapshots[-1][0]:
+            self.snapshots.append((self.applied_offset, tuple(self.keys)))
+
+
 class CutMachine(RuleBasedStateMachine):
     """A store and its copy, over many lives of both."""
 
@@ -69,6 +95,8 @@ class CutMachine(RuleBasedStateMachine):
         """Of all messages ever put, with their topics."""
         self.store: MessageStore = self.run(self.opened("store"))
         self.copy: MessageStore = self.run(self.opened("copy"))
+        self.state = Keys([(0, ())])
+        self.run(self.copy.follow(self.state))
         self.copied: list[Entry] = []
         """What the copy has, as far as it is whole."""
         self.seen = NO_END
@@ -197,6 +225,12 @@ class CutMachine(RuleBasedStateMachine):
         self.run(abandon(self.copy) if kill else self.copy.close())
         self.seen = NO_END if count is None else self.end_of(count)
         self.copy = self.run(self.opened("copy", visible_end=self.seen))
+        self.state = Keys(self.state.snapshots)
+        self.run(self.copy.follow(self.state))
+
+    @rule()
+    def save_the_state(self) -> None:
+        self.state.save()
 
     # ---- what must hold ---------------------------------------------------------------------
 
@@ -220,6 +254,14 @@ class CutMachine(RuleBasedStateMachine):
                 assert found == bodies
                 assert store.max_offset(topic, queue_id) == len(bodies)
                 assert store._queues.next_offset(topic, queue_id) == given[topic, queue_id]
+
+    @invariant()
+    def the_state_is_what_visible_entries_make_of_it(self) -> None:
+        seen = [entry for entry in self.copied if entry.end <= self.seen]
+        wanted = [each.properties.split("\x01")[1] for entry in seen for each in entry.drafts]
+        assert [key.decode() for key in self.state.keys] == [
+            key.partition("\x02")[0] for key in wanted
+        ]
 
     async def compared(self, store: MessageStore, entries: list[Entry]) -> None:
         """With a store that got these entries only."""
