@@ -4,6 +4,10 @@ seen to report twice; before, nobody knows what it holds.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import pytest
+
 from tests.pipelines.marts.played_group import FIRST, Gold, Work, played_beside, states, windows
 
 HOURS_2 = 7200
@@ -57,7 +61,19 @@ WELL = {
     ),
 }
 
-
+RECOVERED_AT_S = 5000
+RECOVERED = replace(
+    BEHIND["reports each minute"],
+    finished=lambda at: (
+        FIRST + int(at // A_SIXTIETH_SLOWER) if at < RECOVERED_AT_S else FIRST + int(at)
+    ),
+)
+EATEN = {
+    f"a burst {60 - at} s before each report": bursts(
+        each_s=60, count=100, eaten_in_s=20, commit_s=60, first_s=at
+    )
+    for at in (50, 58)
+}
 REPORTED_TWICE_S = 2 * 1200
 """The rarest reports of these stories."""
 
@@ -69,45 +85,42 @@ def later(gold: Gold) -> list[str]:
     return [state for at, state in told if at >= begun]
 
 
-def gold_of(works: dict[str, Work]) -> dict[str, Gold]:
+@pytest.fixture(scope="module")
+def played() -> dict[str, Gold]:
+    """All of it beside each other: a tick costs as much for twenty groups as for one."""
+    works = {**BEHIND, **WELL, **EATEN, "recovered": RECOVERED}
     return dict(zip(works, played_beside(list(works.values())), strict=True))
 
 
-def test_who_falls_behind_is_slow_however_rarely_it_says_how_far_it_is() -> None:
-    for story, gold in gold_of(BEHIND).items():
+def test_who_falls_behind_is_slow_however_rarely_it_says_how_far_it_is(
+    played: dict[str, Gold],
+) -> None:
+    for story in BEHIND:
+        gold = played[story]
         assert states(gold)[0][1] == "OK", story
         assert later(gold)[-1] == "SLOW", story
         assert windows(gold)[-1][-1] == "OPEN", story
 
 
-def test_who_finishes_what_it_gets_is_well_once_it_is_known_to_report_rarely() -> None:
+def test_who_finishes_what_it_gets_is_well_once_it_is_known_to_report_rarely(
+    played: dict[str, Gold],
+) -> None:
     """However much lies behind its last report. Before, a window says that it does not say more."""
-    for story, gold in gold_of(WELL).items():
+    for story in WELL:
+        gold = played[story]
         assert later(gold) == ["OK"], story
         assert {kind for _, _, kind, _ in windows(gold)} <= {"UNDETERMINED"}, story
         assert all(at <= REPORTED_TWICE_S + 10 for at, *_ in windows(gold)), story
 
 
-def test_who_has_caught_up_is_well_at_its_next_report() -> None:
-    slow = mute(every_s=1, takes_s=A_SIXTIETH_SLOWER, commit_s=60)
-    recovered = Work(
-        slow.end,
-        lambda at: slow.finished(at) if at < 5000 else slow.end(at) - 1,
-        stored=slow.stored,
-        commit_s=60,
-        seconds=HOURS_2,
-        tells=False,
-        asks_again=True,
-    )
-    (gold,) = played_beside([recovered])
-    told = states(gold)
+def test_who_has_caught_up_is_well_at_its_next_report(played: dict[str, Gold]) -> None:
+    told = states(played["recovered"])
     assert [state for _, state in told][-2:] == ["SLOW", "OK"]
-    assert 5000 < told[-1][0] < 5000 + 2 * 60 + 30
+    assert RECOVERED_AT_S < told[-1][0] < RECOVERED_AT_S + 2 * 60 + 30
 
 
-def test_a_burst_that_was_pulled_just_before_each_report_was_not_held_by_a_slow_one() -> None:
-    works = [
-        bursts(each_s=60, count=100, eaten_in_s=20, commit_s=60, first_s=at) for at in (50, 58)
-    ]
-    for gold in played_beside(works):
-        assert "SLOW" not in later(gold)
+def test_a_burst_that_was_pulled_just_before_each_report_was_not_held_by_a_slow_one(
+    played: dict[str, Gold],
+) -> None:
+    for story in EATEN:
+        assert "SLOW" not in later(played[story]), story
