@@ -29,6 +29,8 @@ PATIENCE_S = 300
 STORY_ENDS = "horizon 12:02:24"
 
 
+# Four JVMs on hosts of their own; `test_live_equals_replay` shows it in the suite with local ones.
+@pytest.mark.slow
 def test_a_cluster_of_two_workers_writes_the_rows_that_one_process_writes(
     told: Path, fresh_lake: Callable[[], Path], tmp_path: Path
 ) -> None:

@@ -52,6 +52,8 @@ server.shutdown()  # Returns when its thread has seen that Java is gone.
 """
 
 
+# The same end, amid a job, stays in the suite.
+@pytest.mark.slow
 def test_a_process_that_ends_its_java_says_nothing_of_it() -> None:
     done = subprocess.run(
         [sys.executable, "-c", ENDS], cwd=ROOT, capture_output=True, text=True, check=True
