@@ -287,6 +287,11 @@ class CommitLog:
         if self.visible_end != NO_END:
             self.visible_end = min(self.visible_end, end_offset)
 
+    def begin_at(self, offset: int) -> None:
+        """Let the log, which holds nothing, begin at a file's start."""
+        self.min_offset = self.flushed_offset = offset
+        self.committed_offset = self.end_offset = offset
+
     def set_min(self) -> None:
         """Follow the removal of files."""
         starts = self.files.starts

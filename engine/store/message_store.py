@@ -312,6 +312,14 @@ class MessageStore:
         """
         await self._truncation.to(end_offset)
 
+    async def begin_at(self, offset: int) -> None:
+        """Let a log that holds nothing begin at `offset`, durably, to be copied from there.
+
+        Raises OffsetOutOfRange when it holds anything, or no file begins there; DiskFull,
+        StorageError.
+        """
+        await self._truncation.begin_at(offset)
+
     async def follow(self, state: LogState) -> None:
         """Have `state` follow the log from where it was applied: see `log_states`. Raises
         OffsetOutOfRange when the log begins behind that.

@@ -114,6 +114,27 @@ class Truncation:
         loop = asyncio.get_running_loop()
         await asyncio.shield(loop.create_task(self._cut(end_offset)))
 
+    async def begin_at(self, offset: int) -> None:
+        """Let a log that holds nothing begin at `offset`, durably, as its leader's does.
+
+        Raises OffsetOutOfRange when it holds anything, or no file begins there; DiskFull,
+        StorageError.
+        """
+        async with self._standstill():
+            log = self._log
+            if log.end_offset > log.min_offset or log.files.start_at(offset) != offset:
+                raise OffsetOutOfRange(
+                    f"a log [{log.min_offset}, {log.end_offset}) with files of "
+                    f"{log.file_size_bytes} bytes cannot begin at {offset}"
+                )
+            try:
+                await self._flusher.note_begin(offset)
+            except StorageError as error:
+                self._refused(error)
+                raise
+            log.begin_at(offset)
+            self._dispatcher.position = offset
+
     async def _cut(self, end_offset: int) -> None:
         async with self._standstill():
             log = self._log
@@ -128,17 +149,21 @@ class Truncation:
                 for _, queue, first in plan.queues:
                     queue.unsync_from(first)
                 await self._flusher.lower_notes(end_offset, plan.stored_ms)
-            except DiskFull as error:
-                self._flusher.report_disk_full(error)
-                raise
             except StorageError as error:
-                self._flusher.fail(f"cutting the log: {error}")
+                self._refused(error)
                 raise
             try:
                 await self._carry_out(plan)
             except StorageError as error:
                 self._flusher.fail(f"cutting the log: {error}")
                 raise
+
+    def _refused(self, error: StorageError) -> None:
+        """Nothing has changed yet: on a full disk all goes on, a failed sync ends writing."""
+        if isinstance(error, DiskFull):
+            self._flusher.report_disk_full(error)
+        else:
+            self._flusher.fail(f"cutting the log: {error}")
 
     @asynccontextmanager
     async def _standstill(self) -> AsyncIterator[None]:

@@ -319,6 +319,14 @@ class Flusher:
         )
         await self._save_checkpoint()
 
+    async def note_begin(self, offset: int) -> None:
+        """In a standstill: durably, the log holds nothing and begins at `offset`. Raises DiskFull,
+        StorageError.
+        """
+        note = self._checkpoint.value
+        note.log_begin = note.flushed_offset = note.written_offset = offset
+        await self._save_checkpoint()
+
     async def flush_cut(self) -> None:
         """In a standstill: make last what is there of queues and index. Raises DiskFull,
         StorageError.

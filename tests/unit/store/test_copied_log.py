@@ -11,6 +11,7 @@ from engine.store import MessageStore
 from tests.failing_disk import FailingDisk
 from tests.store_support import (
     Listener,
+    abandon,
     bodies_of,
     draft,
     open_store,
@@ -150,5 +151,42 @@ async def test_a_copy_that_ended_amid_an_entry_starts_again_without_a_hole(tmp_p
     store.append_at(end, data[end:])
     await turn()
     assert bodies_of(store, queue_id=2) == bodies_of(source, queue_id=2)
+    await source.close()
+    await store.close()
+
+
+@pytest.mark.parametrize("kill", [False, True])
+@pytest.mark.parametrize("had_some", [False, True])
+async def test_a_copy_begins_where_the_log_of_its_source_does(
+    tmp_path: Path, *, had_some: bool, kill: bool
+) -> None:
+    source = await open_store(small_config(tmp_path / "source", file_reserved_time_ms=1))
+    for number in range(60):
+        source.put(draft(b"%d" % number * 90, queue_id=number % 3))
+    await turn()
+    await source.retention.run(1 << 60, by_hand=True)
+    begin, end = source.physical_min, source.physical_max
+    assert begin > 0
+    data = b"".join(bytes(source._log.file_view(start)) for start in source._log.files.starts)
+    store, listener = await open_store(small_config(tmp_path / "copy")), Listener()
+    if had_some:
+        store.put(draft(b"another log's"))
+        await turn()
+        with pytest.raises(OffsetOutOfRange, match="cannot begin at"):
+            await store.begin_at(begin)
+        await store.truncate(0)
+    with pytest.raises(OffsetOutOfRange):
+        await store.begin_at(begin + 1)
+    await store.begin_at(begin)
+    for _ in range(2):  # Empty, and with all of it.
+        await (abandon(store) if kill else store.close())
+        store = await open_store(small_config(tmp_path / "copy"), listener)
+        assert not listener.lifecycle("LOG_HOLE") + listener.lifecycle("DAMAGED_FILE")
+        if store.physical_max == begin:
+            assert store.append_at(begin, data[: end - begin]) == end
+            await turn()
+        assert (store.physical_min, store.physical_max) == (begin, end)
+        for queue_id in range(3):
+            assert bodies_of(store, queue_id=queue_id) == bodies_of(source, queue_id=queue_id)
     await source.close()
     await store.close()

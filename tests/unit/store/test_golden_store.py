@@ -107,6 +107,23 @@ async def test_a_store_of_rocketmq_opens_and_answers_as_rocketmq_did(
     assert not listener.lifecycle("DAMAGED_FILE")
 
 
+async def test_a_copy_of_rocketmqs_log_has_its_queues_and_answers_as_it_did(tmp_path: Path) -> None:
+    """Byte for byte, the blanks between files included, in the pieces that its masters send."""
+    logs = [FILES[name] for name in sorted(FILES) if name.startswith("commitlog/")]
+    log = b"".join(logs)[: CASE["max_physical_offset"]]
+    store, sent = await open_store(small_config(tmp_path)), 0
+    while store.physical_max < len(log):
+        sent = min(len(log), sent + 1000)
+        store.append_at(store.physical_max, log[store.physical_max : sent])
+        await turn()
+    check_answers(store)
+    await store.close()
+    found = file_bytes(tmp_path)
+    for name, content in FILES.items():
+        if name.startswith(("commitlog/", "consumequeue/")):
+            assert found[name] == content, name
+
+
 @pytest.mark.parametrize("without", [(), ("consumequeue",)], ids=["as it was", "queues lost"])
 @pytest.mark.parametrize("crashed", [False, True], ids=["clean", "killed"])
 async def test_opening_and_closing_changes_no_byte(
