@@ -29,7 +29,7 @@ from pipelines.upkeep.settings import CYCLES_TABLE, PLANS_TABLE, Upkeep
 
 FIRST_DAY = datetime(2026, 3, 1, tzinfo=UTC)
 DAYS = 6
-CYCLES_A_DAY = 40
+CYCLES_A_DAY = 12
 LAST = DAYS * CYCLES_A_DAY
 STEP_S = 60
 NOW = FIRST_DAY + timedelta(days=DAYS - 1, hours=20)
@@ -108,7 +108,7 @@ def test_a_moment_names_the_same_cycles_whatever_upkeep_has_dropped(
     lake = written(tmp_path / "lake", seed)
     last = last_complete(lake)
     assert last is not None
-    moments = [FIRST_DAY + timedelta(seconds=s) for s in range(30, LAST * STEP_S, 1_111)]
+    moments = [FIRST_DAY + timedelta(seconds=s) for s in range(30, LAST * STEP_S, 333)]
     before = [revision_of(lake, last, at) for at in moments]
     assert any(before)
     maintained(lake)
@@ -153,7 +153,10 @@ def test_a_day_is_kept_in_pieces_of_bounded_size(lake: Lake) -> None:
     before = known(lake)
     plans = lake.state(PLANS)
     for day in range(DAYS):
-        assert keep_day(lake, plans, (FIRST_DAY + timedelta(days=day)).date(), at_once=7) == 40
+        assert (
+            keep_day(lake, plans, (FIRST_DAY + timedelta(days=day)).date(), at_once=5)
+            == CYCLES_A_DAY
+        )
     lake.table(plans).delete("recorded_date < '2026-03-06'")
     assert known(lake) == before
 
