@@ -103,11 +103,11 @@ def view_of(search: str | None) -> JobView:
 def linked(path: str, search: str | None, **changes: object) -> str:
     """A path with the same query but for what changes; what is empty is left out."""
     wanted = {name: str(value) for name, value in changes.items() if value is not None}
-    asked = {name: value for name, value in (_given(search) | wanted).items() if value}
+    query = {name: value for name, value in (_given(search) | wanted).items() if value}
     for name, value in changes.items():
         if value is None:
-            asked.pop(name, None)
-    return path + (f"?{urlencode(asked)}" if asked else "")
+            query.pop(name, None)
+    return path + (f"?{urlencode(query)}" if query else "")
 
 
 def elsewhere(path: str, search: str | None, **asked: object) -> str:

@@ -87,7 +87,7 @@ class View:
 
     def search(self, **changes: str) -> str:
         """The URL's query with some values changed; defaults are left out."""
-        asked = {
+        query = {
             "range": self.range_name,
             "live": self.refresh,
             "q": self.query,
@@ -101,8 +101,8 @@ class View:
         if self.closed and "range" not in changes:
             assert self.start is not None
             assert self.end is not None
-            del asked["range"]
-            asked |= {"from": utc_text(self.start), "to": utc_text(self.end)}
+            del query["range"]
+            query |= {"from": utc_text(self.start), "to": utc_text(self.end)}
         standard = {
             "range": DEFAULT_RANGE,
             "live": DEFAULT_REFRESH,
@@ -113,7 +113,7 @@ class View:
             "period": "",
             "against": "",
         }
-        kept = {name: value for name, value in asked.items() if standard.get(name) != value}
+        kept = {name: value for name, value in query.items() if standard.get(name) != value}
         return f"?{urlencode(kept)}" if kept else ""
 
 
@@ -227,15 +227,15 @@ def _name_in(pathname: str, prefix: str) -> str | None:
 
 def within(start: datetime, end: datetime, *, cluster: str = "") -> str:
     """The query of a closed range, the last SPAN_MAX of a longer one."""
-    asked = {"from": utc_text(max(start, end - SPAN_MAX)), "to": utc_text(end)}
-    return f"?{urlencode(asked | ({'cluster': cluster} if cluster else {}))}"
+    query = {"from": utc_text(max(start, end - SPAN_MAX)), "to": utc_text(end)}
+    return f"?{urlencode(query | ({'cluster': cluster} if cluster else {}))}"
 
 
 def around(moment: datetime, *, minutes: int = 5, cluster: str = "") -> str:
     """The query of a closed range around a moment, of one cluster where that is named."""
     half = timedelta(minutes=minutes)
-    asked = {"from": utc_text(moment - half), "to": utc_text(moment + half)}
-    return f"?{urlencode(asked | ({'cluster': cluster} if cluster else {}))}"
+    query = {"from": utc_text(moment - half), "to": utc_text(moment + half)}
+    return f"?{urlencode(query | ({'cluster': cluster} if cluster else {}))}"
 
 
 def _one_of(given: Mapping[str, str], name: str, allowed: Mapping[str, object]) -> str | None:

@@ -123,8 +123,8 @@ def _applied(
             return f"/jobs Job {number} is removed."
         case "kill":
             killed = service.kill_run(number, token=token)
-            asked = "" if killed.address is None else f"{killed.address} was asked. "
-            return f" {asked}{killed.message}".rstrip() or f" It is {killed.state}."
+            sent = "" if killed.address is None else f"{killed.address} was asked. "
+            return f" {sent}{killed.message}".rstrip() or f" It is {killed.state}."
     assert settings is not None, "the others are made of settings"
     match wish.action:
         case "copy":

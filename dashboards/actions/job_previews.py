@@ -92,7 +92,7 @@ def _run(wish: Wish, facts: Facts) -> Preview:
     own = "" if given == job.settings.parameters else ", with parameters of its own"
     said = [f"One run of it begins now, whether it is active or not{own}."]
     if not job.settings.is_workflow:
-        said.append(_asked(job.settings, facts))
+        said.append(_targets(job.settings, facts))
     if facts.outside:
         said.append(f"{_runs(facts.outside)} of it at work: {_blocking(job.settings)}")
     return Preview(
@@ -103,7 +103,7 @@ def _run(wish: Wish, facts: Facts) -> Preview:
     )
 
 
-def _asked(settings: JobSettings, facts: Facts) -> str:
+def _targets(settings: JobSettings, facts: Facts) -> str:
     if not facts.addresses:
         return f"No executor of {facts.app_name} is there: the run will be refused."
     listed = ", ".join(facts.addresses[:10]) + ("…" if len(facts.addresses) > 10 else "")

@@ -106,10 +106,10 @@ def ways(context: PageContext, run: ReportRun) -> Ways:
         jobs, database = door
         found = maker(jobs, database, period=run.period)
         name = name_of(run.name)
-        asked = asked_for(jobs, database, found.job.job_id, name) if found and name else []
+        requested = asked_for(jobs, database, found.job.job_id, name) if found and name else []
         receivers, no_sending = _receivers(context, jobs, run)
         return Ways(
-            visitor, found, _no_making(context, run, found), receivers, no_sending, tuple(asked)
+            visitor, found, _no_making(context, run, found), receivers, no_sending, tuple(requested)
         )
     except (StorageError, ConfigError) as error:
         return Ways(no_making=f"What may be asked for is not known now: {error}")

@@ -106,12 +106,12 @@ def content(
 ) -> tuple[Any, ...]:
     """(notice, parts, note, list as a tree, links to its pages)."""
     path = path if path in PARTS else "/alerts"
-    asked = _asked(context, search, pulse)
+    request = _request(context, search, pulse)
     source, board = context.alerts, context.board()
     if source is None or board is None or board.process.life.value == "never":
-        return _nobody_watches(context), _parts(path, asked.view, None, 0), "", None, None
+        return _nobody_watches(context), _parts(path, request.view, None, 0), "", None, None
     now_us = context.now_us
-    shown = _Shown(source, board, asked, now_us=now_us, lake=context.data.lake.root)
+    shown = _Shown(source, board, request, now_us=now_us, lake=context.data.lake.root)
     part = {
         "/alerts": shown.open_ones,
         "/alerts/history": shown.history,
@@ -119,13 +119,13 @@ def content(
         "/alerts/rules": shown.rules,
     }[path]
     note, listed, found = part()
-    turned = pager(path, asked.view, found, size=ALERTS_PER_PAGE, of="alerts")
+    turned = pager(path, request.view, found, size=ALERTS_PER_PAGE, of="alerts")
     above = _unwatched(board, now_us)
-    return above, _parts(path, asked.view, board, now_us), note, tree(listed), turned
+    return above, _parts(path, request.view, board, now_us), note, tree(listed), turned
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class _Request:
     """What the URL asks for."""
 
     view: View
@@ -133,14 +133,14 @@ class _Asked:
     names_clusters: bool
 
 
-def _asked(context: PageContext, search: str | None, pulse: Any) -> _Asked:
+def _request(context: PageContext, search: str | None, pulse: Any) -> _Request:
     """The same, also while the lake cannot be read: that is when alerts are looked at."""
     try:
         look = context.look(search, pulse)
     except LakeError:
         view = parse(search)
-        return _Asked(view, resolve(view, now=context.clock(), data_end=None), True)
-    return _Asked(look.view, look.span, look.names_clusters)
+        return _Request(view, resolve(view, now=context.clock(), data_end=None), True)
+    return _Request(look.view, look.span, look.names_clusters)
 
 
 def _nobody_watches(context: PageContext) -> html.Div:
@@ -189,17 +189,17 @@ class _Shown:
     """One board, as one look asks for it. A part is (note, what is listed, how many are found)."""
 
     def __init__(
-        self, source: AlertSource, board: Board, asked: _Asked, *, now_us: int, lake: str
+        self, source: AlertSource, board: Board, request: _Request, *, now_us: int, lake: str
     ) -> None:
         self._source = source
         self._board = board
-        self._asked = asked
+        self._request = request
         self._now_us = now_us
         self._lake = lake
 
     def open_ones(self) -> tuple[str, Any, int]:
         """All that is not over, the most urgent first."""
-        view = self._asked.view
+        view = self._request.view
         alerts = alert_lines.of_cluster(self._board.alerts, view.cluster)
         standing = [one for one in alerts if alert_lines.is_open(one)]
         chosen = alert_lines.matching(standing, view.query)
@@ -219,7 +219,7 @@ class _Shown:
         return [
             html.Div([html.Div(state_of(alert)), severity_of(alert.severity)]),
             alert_summary(alert),
-            labels_of(alert, names_clusters=self._asked.names_clusters),
+            labels_of(alert, names_clusters=self._request.names_clusters),
             html.Div(
                 [
                     html.Div(self._clock(since_us), className="exact"),
@@ -250,7 +250,7 @@ class _Shown:
         links: list[Any] = [
             dcc.Link(
                 "page at that moment",
-                href=alert_lines.place_of(alert, names_clusters=self._asked.names_clusters),
+                href=alert_lines.place_of(alert, names_clusters=self._request.names_clusters),
                 className="jump",
             )
         ]
@@ -269,23 +269,23 @@ class _Shown:
 
     def history(self) -> tuple[str, Any, int]:
         """What was resolved, and fired in the range; the newest first."""
-        asked = self._asked
-        past = self._source.past(asked.span.start, asked.span.end)
+        request = self._request
+        past = self._source.past(request.span.start, request.span.end)
         alerts = alert_lines.of_cluster(
-            alert_lines.with_past(self._board, past), asked.view.cluster
+            alert_lines.with_past(self._board, past), request.view.cluster
         )
-        over = alert_lines.resolved_within(alerts, asked.span)
+        over = alert_lines.resolved_within(alerts, request.span)
         over.sort(key=lambda one: (-(one.resolved_at_us or 0), one.fingerprint))
-        chosen = alert_lines.matching(over, asked.view.query)
+        chosen = alert_lines.matching(over, request.view.query)
         known_from = alert_lines.known_from(self._board, past, self._now_us)
         note = f"{plural(len(chosen), 'alert')} that fired in the range and is over"
-        if known_from > asked.span.start:
+        if known_from > request.span.start:
             note += f"; nothing is known of before {clock(known_from, day=True)} UTC"
         if past.trouble:
             note += f": {visible(past.trouble)}"
         if not chosen:
             return note, quiet("None that is known was resolved in this range."), 0
-        rows = [self._past_row(one) for one in _page(chosen, asked.view)]
+        rows = [self._past_row(one) for one in _page(chosen, request.view)]
         headings = ("from", "to", "lasted", "severity", "what", "where", "owner", "")
         return note, table(headings, rows, label="Resolved alerts, the newest first"), len(chosen)
 
@@ -298,11 +298,11 @@ class _Shown:
             html.Span(lasting(alert.resolved_at_us - alert.fired_at_us), className="number"),
             severity_of(alert.severity),
             alert_summary(alert),
-            labels_of(alert, names_clusters=self._asked.names_clusters),
+            labels_of(alert, names_clusters=self._request.names_clusters),
             html.Span(visible(alert.owner) if alert.owner else "nobody", className="wrap"),
             dcc.Link(
                 "page at that moment",
-                href=alert_lines.place_of(alert, names_clusters=self._asked.names_clusters),
+                href=alert_lines.place_of(alert, names_clusters=self._request.names_clusters),
                 className="jump",
             ),
         ]
@@ -310,7 +310,7 @@ class _Shown:
     def silences(self) -> tuple[str, Any, int]:
         """Those that hold, then those that will, then those that are over."""
         order = list(STANDING_SIGNS)
-        wanted = self._asked.view.query.casefold()
+        wanted = self._request.view.query.casefold()
         chosen = sorted(
             (
                 (order.index(one.standing(self._now_us).value), at, one)
@@ -322,7 +322,7 @@ class _Shown:
         note = "moments in UTC; a silenced alert lives on, nobody is notified of it"
         if not chosen:
             return note, quiet("No silence holds that." if wanted else "Nothing is silenced."), 0
-        rows = [self._silence_row(one) for *_, one in _page(chosen, self._asked.view)]
+        rows = [self._silence_row(one) for *_, one in _page(chosen, self._request.view)]
         headings = ("", "alerts with", "from", "to", "comes back", "by", "why", "end it with")
         return note, table(headings, rows, label="Silences"), len(chosen)
 
@@ -351,13 +351,13 @@ class _Shown:
     def rules(self) -> tuple[str, Any, int]:
         """What the files of rules say now, and how each rule fares."""
         checked = self._source.rules()
-        wanted = self._asked.view.query.casefold()
+        wanted = self._request.view.query.casefold()
         chosen = [
             one
             for one in checked.rules
             if wanted in f"{one.name}\n{one.owner}\n{one.severity}\n{one.file}".casefold()
         ]
-        alerts = alert_lines.of_cluster(self._board.alerts, self._asked.view.cluster)
+        alerts = alert_lines.of_cluster(self._board.alerts, self._request.view.cluster)
         of_rule: dict[str, list[Alert]] = {}
         for alert in alerts:
             if alert_lines.is_open(alert):
@@ -365,7 +365,7 @@ class _Shown:
         judged_us = self._board.process.judged_us
         last = "never" if judged_us is None else f"at {self._clock(judged_us)} UTC"
         note = f"{plural(len(checked.rules), 'rule')} in the files; last judged {last}"
-        shown = _page(chosen, self._asked.view)
+        shown = _page(chosen, self._request.view)
         judged = self._source.judged([one.name for one in shown])
         rows = [
             self._rule_row(one, of_rule.get(one.name, []), judged.get(one.name)) for one in shown

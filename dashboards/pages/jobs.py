@@ -197,7 +197,7 @@ class Panel:
         )
         self._admin = None if context.visitors is None else AdminChanges(context.visitors)
 
-    def shown(self, path: str | None, search: str | None, asked: Any) -> Any:
+    def shown(self, path: str | None, search: str | None, request: Any) -> Any:
         """The panel that the address opens, or what came of the step that was asked for."""
         address, view = address_of(path), view_of(search)
         if address is None or self._changes is None:
@@ -206,7 +206,10 @@ class Panel:
             visitor = self._context.visitor()
         except (StorageError, ConfigError):
             return None  # The page says it.
-        is_of_here = isinstance(asked, dict) and (asked.get("path"), asked.get("search") or "") == (
+        is_of_here = isinstance(request, dict) and (
+            request.get("path"),
+            request.get("search") or "",
+        ) == (
             path,
             search or "",
         )
@@ -215,21 +218,21 @@ class Panel:
         if visitor.standing is not Standing.SIGNED_IN:
             state = PanelState(Wish("run"), refused="Nobody has signed in: nothing is changed.")
             return tree(panel(state, (), linked(path or "", search, do=None, name=None)))
-        stepped = self._stepped(visitor, asked) if is_of_here else None
+        stepped = self._stepped(visitor, request) if is_of_here else None
         state = stepped or self._opened(visitor, address, search)
         return tree(
             panel(state, self._groups(visitor), linked(path or "", search, do=None, name=None))
         )
 
-    def _stepped(self, visitor: Visitor, asked: dict[str, Any]) -> PanelState | None:
+    def _stepped(self, visitor: Visitor, request: dict[str, Any]) -> PanelState | None:
         assert self._changes is not None, "there are changes to make"
-        wish = wish_of(asked, (*ACTIONS, *ADMIN_ACTIONS))
-        version, key = asked.get("version"), asked.get("key")
+        wish = wish_of(request, (*ACTIONS, *ADMIN_ACTIONS))
+        version, key = request.get("version"), request.get("key")
         if wish is None or not isinstance(version, str) or not isinstance(key, str):
             return None
         changes = self._admin if wish.action in ADMIN_ACTIONS else self._changes
         assert changes is not None, "there are changes to make"
-        if asked.get("step") == "do":
+        if request.get("step") == "do":
             return changes.do(visitor, wish, version=version, key=key)
         return changes.preview(visitor, wish)
 

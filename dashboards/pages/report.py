@@ -225,11 +225,11 @@ class _Shown:
         if self.view.against:
             return quiet(f"{visible(self.view.against)} is none of this lake.")
         window = run.of_window.before
-        asked = f"--from {window.begin:%Y-%m-%dT%H:%M:%SZ} --to {window.end:%Y-%m-%dT%H:%M:%SZ}"
+        options = f"--from {window.begin:%Y-%m-%dT%H:%M:%SZ} --to {window.end:%Y-%m-%dT%H:%M:%SZ}"
         if run.period != "custom":
             at = f"{window.end:%Y-%m-%dT%H:%M:%SZ}"
-            asked = f"--period {run.period} --at {at} --zone {run.zone}"
-        command = f"tidemark reports run {shelf.option} {asked}"
+            options = f"--period {run.period} --at {at} --zone {run.zone}"
+        command = f"tidemark reports run {shelf.option} {options}"
         said = "There is no report of the period before, so nothing is compared. This makes it, "
         return [quiet([said, "while gold keeps those days:"]), html.Code(command)]
 

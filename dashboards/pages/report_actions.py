@@ -143,7 +143,7 @@ def _runs(context: PageContext, run: ReportRun, found: Ways) -> Any:
 
 def _line(one: AskedRun, made: ReportRun | None) -> html.Li:
     said = "newest data" if "newest=yes" in one.parameters.split() else "same cut"
-    asked = f"{clock(moment_at(one.planned_ms * 1000), day=True)} UTC"
+    planned = f"{clock(moment_at(one.planned_ms * 1000), day=True)} UTC"
     shown: list[Any] = [
         worded(*state_words(one, made)),
         html.Div(
@@ -152,7 +152,7 @@ def _line(one: AskedRun, made: ReportRun | None) -> html.Li:
                     f"run {one.log_id} of job {one.job_id}",
                     href=f"/jobs/{one.job_id}?run={one.log_id}",
                 ),
-                f", {said}, asked at {asked}",
+                f", {said}, asked at {planned}",
             ]
         ),
     ]

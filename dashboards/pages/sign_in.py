@@ -32,7 +32,7 @@ def layout() -> html.Div:
 
 def fields(why: str = "Jobs are seen and changed by people whom the scheduler knows.") -> Any:
     """What is asked for. It stands in place of a page that strangers do not see."""
-    asked = html.Div(
+    form = html.Div(
         [
             html.P(why, className="quiet"),
             html.Div(id="sign-in-unsafe"),
@@ -48,9 +48,7 @@ def fields(why: str = "Jobs are seen and changed by people whom the scheduler kn
         ],
         className="sign-in",
     )
-    return html.Div(
-        card("Who are you?", asked, element="sign-in-card"), **{"data-state": "sign-in"}
-    )
+    return html.Div(card("Who are you?", form, element="sign-in-card"), **{"data-state": "sign-in"})
 
 
 def _field(name: str, said: str, kind: str, completes: str) -> html.Div:

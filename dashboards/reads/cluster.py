@@ -179,7 +179,7 @@ class Cluster:
             return kept
         try:
             with asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner:
-                answer = runner.run(self._asked(ask))
+                answer = runner.run(self._run(ask))
         except (Unreachable, TimeoutError) as error:
             fault = str(error) or f"no answer within {ASK_WITHIN_S:g} s"
             self._keep(SILENT, fault)
@@ -189,7 +189,7 @@ class Cluster:
         self._keep(key, answer)
         return answer
 
-    async def _asked(self, ask: Callable[[Admin], Awaitable[Answer]]) -> Answer:
+    async def _run(self, ask: Callable[[Admin], Awaitable[Answer]]) -> Answer:
         assert self._namesrv is not None
         async with (
             asyncio.timeout(ASK_WITHIN_S),

@@ -144,11 +144,11 @@ def _heartbeat(request: RemotingCommand) -> list[Asked]:
 
 
 def _lock(request: RemotingCommand) -> list[Asked]:
-    asked = LockBatchRequest.decode(request.body)
-    topics = dict.fromkeys(queue.topic for queue in asked.mq_set)
+    batch = LockBatchRequest.decode(request.body)
+    topics = dict.fromkeys(queue.topic for queue in batch.mq_set)
     return [
-        ClientId(asked.client_id),
-        group_demand(asked.consumer_group),
+        ClientId(batch.client_id),
+        group_demand(batch.consumer_group),
         *(topic_demand(topic, Permission.SUB) for topic in topics),
     ]
 
@@ -160,10 +160,10 @@ class _GroupAndTopic(RequestHeader, kw_only=True):
 
 def _assignment(request: RemotingCommand) -> list[Asked]:
     try:
-        asked = msgspec.json.decode(request.body, type=_GroupAndTopic)
+        wanted = msgspec.json.decode(request.body, type=_GroupAndTopic)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise RequestRefused(ResponseCode.NO_PERMISSION, f"it names no group: {error}") from error
-    return [group_demand(asked.consumer_group), topic_demand(asked.topic, Permission.SUB)]
+    return [group_demand(wanted.consumer_group), topic_demand(wanted.topic, Permission.SUB)]
 
 
 def _field(request: RemotingCommand, name: str) -> str:

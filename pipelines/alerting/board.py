@@ -268,8 +268,8 @@ def process_of(database: Database, lake: str, now_us: int) -> Process:
 
 
 def _lead(connection: sa.Connection, lake: str) -> Any:
-    asked = sa.select(leads).where(leads.c.role == f"alerting of {lake}")
-    return connection.execute(asked).one_or_none()
+    query = sa.select(leads).where(leads.c.role == f"alerting of {lake}")
+    return connection.execute(query).one_or_none()
 
 
 def _cursor(connection: sa.Connection, lake: str) -> Any:
@@ -279,8 +279,8 @@ def _cursor(connection: sa.Connection, lake: str) -> Any:
 def _newest(
     connection: sa.Connection, table: sa.Table, lake: str, moment: sa.Column[Any]
 ) -> tuple[Any, ...]:
-    asked = sa.select(sa.func.count(), sa.func.max(moment)).where(table.c.lake == lake)
-    return tuple(connection.execute(asked.select_from(table)).one())
+    query = sa.select(sa.func.count(), sa.func.max(moment)).where(table.c.lake == lake)
+    return tuple(connection.execute(query.select_from(table)).one())
 
 
 def _acks(connection: sa.Connection, lake: str) -> list[Ack]:

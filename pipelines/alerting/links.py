@@ -43,15 +43,15 @@ def links_of(alert: Alert, table: str) -> dict[str, str]:
     end_us = alert.last_true_us
     longest_us = SHOWN_MAX // timedelta(microseconds=1)
     begin_us = max(alert.active_at_us, end_us - longest_us)
-    asked = {
+    query = {
         "from": utc_text(moment_at(begin_us - begin_us % SECOND_US) - MARGIN),
         "to": utc_text(moment_at(end_us - end_us % SECOND_US) + MARGIN),
     }
     cluster = alert.labels.get("cluster", "")
-    asked |= {"cluster": cluster} if _is_text(cluster) and cluster else {}
+    query |= {"cluster": cluster} if _is_text(cluster) and cluster else {}
     notebook = of_alert(table, alert.labels, begin_us=begin_us, end_us=end_us, margin=MARGIN)
     return {
-        "page_url": f"{_page(table, alert.labels)}?{urlencode(asked)}",
+        "page_url": f"{_page(table, alert.labels)}?{urlencode(query)}",
         "notebook_url": notebook.address,
     }
 

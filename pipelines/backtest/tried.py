@@ -65,20 +65,20 @@ class Tried:
     """Ours are known by their figures: what gold was, or is to be, computed with."""
 
 
-def tried_of(asked: str, own: Evaluation) -> list[Tried]:
+def tried_of(names: str, own: Evaluation) -> list[Tried]:
     """The rule sets that are asked for: names and TOML files, with commas between them.
 
     `own` are the figures of the lake's own run, which ours start from. Raises ConfigError.
     """
     found = []
-    for name in (name.strip() for name in asked.split(",")):
+    for name in (name.strip() for name in names.split(",")):
         if name in KINDS:
             found.append(_tried({"of": name}, own, "RULES"))
         else:
             found += _from_file(Path(name), own)
     if len(found) > TRIED_MAX:
-        raise ConfigError("RULES", asked, f"at most {TRIED_MAX} rule sets")
-    _differ(found, asked)
+        raise ConfigError("RULES", names, f"at most {TRIED_MAX} rule sets")
+    _differ(found, names)
     return found
 
 

@@ -127,10 +127,10 @@ def golds_of(
     """The gold of ours: the lake's own where its figures are asked for; for others it is computed
     below `into`, by a job that is begun once, when it is needed.
     """
-    asked = [one.rules for one in tried if isinstance(one.rules, Evaluation)]
+    evaluations = [one.rules for one in tried if isinstance(one.rules, Evaluation)]
     own = settings_of(lake)
-    found = {one: lake for one in asked if one.as_text() == own}
-    others = [one for one in dict.fromkeys(asked) if one not in found]
+    found = {one: lake for one in evaluations if one.as_text() == own}
+    others = [one for one in dict.fromkeys(evaluations) if one not in found]
     targets = {
         figures: Lake.at(f"{into.rstrip('/')}/{number}") for number, figures in enumerate(others, 1)
     }

@@ -36,27 +36,27 @@ class Investigate(JupyterHandler):
         """Open the notebook that is asked for."""
         given = {name: self.get_query_argument(name) for name in self.request.query_arguments}
         try:
-            asked = asked_for(given)
-            path = made(Path(self.settings["server_root_dir"]).expanduser(), asked)
+            investigation = asked_for(given)
+            path = made(Path(self.settings["server_root_dir"]).expanduser(), investigation)
         except ConfigError as error:
             raise HTTPError(400, reason=str(error).encode("ascii", "replace").decode()) from error
         self.redirect(url_path_join(self.base_url, "lab", "tree", quote(path)))
 
 
-def made(notebooks: Path, asked: Investigation) -> str:
+def made(notebooks: Path, investigation: Investigation) -> str:
     """The notebook of a question below the folder of notebooks, made if it is not there yet.
 
     ConfigError when there are too many.
     """
     folder = notebooks / FOLDER
     folder.mkdir(exist_ok=True)
-    place = folder / asked.file_name
+    place = folder / investigation.file_name
     if not place.exists():
         if sum(1 for _ in folder.glob("*.ipynb")) >= INVESTIGATIONS_MAX:
             allowed = f"at most {INVESTIGATIONS_MAX:,}: remove old ones from {folder}"
             raise ConfigError("investigations", INVESTIGATIONS_MAX, allowed)
-        text = (notebooks / TEMPLATES / f"{asked.kind}.ipynb").read_text(encoding="utf-8")
-        content = json.dumps(filled(json.loads(text), asked), indent=1, ensure_ascii=False)
+        text = (notebooks / TEMPLATES / f"{investigation.kind}.ipynb").read_text(encoding="utf-8")
+        content = json.dumps(filled(json.loads(text), investigation), indent=1, ensure_ascii=False)
         draft = place.with_suffix(".draft")
         draft.write_text(f"{content}\n", encoding="utf-8")
         draft.replace(place)

@@ -168,11 +168,11 @@ def _is_table_on_disk(log: Path) -> bool:
 def sql_over(tables: Mapping[str, DeltaTable], sql: str, *, what: str) -> pa.Table:
     """Carry out SQL over open tables, by their names. LakeError, naming `what`, for data that
     cannot be read."""
-    asked = QueryBuilder()
+    query = QueryBuilder()
     for name, table in tables.items():
-        asked = asked.register(name, table)
+        query = query.register(name, table)
     try:
-        return pa.table(asked.execute(sql).read_all())
+        return pa.table(query.execute(sql).read_all())
     except Exception as error:
         # Of a missing data file delta-rs's reader says so in a bare Exception.
         again = ", or replay the table" if f"/{GOLD_FOLDER}/" in what else ""

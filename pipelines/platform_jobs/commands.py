@@ -15,7 +15,7 @@ from pipelines.base.command_options import DatabaseOption, JsonOption, PreviewOp
 from pipelines.platform_jobs.installing import install
 from pipelines.scheduler.commands.app import app
 from pipelines.scheduler.commands.jobs import jobs
-from pipelines.scheduler.commands.preview import asked
+from pipelines.scheduler.commands.preview import command_at
 
 __all__ = ["app"]
 
@@ -33,7 +33,7 @@ def install_platform_jobs(
     as_json: JsonOption = False,
 ) -> None:
     """Make the platform's own jobs, those that are missing; what is there stays as it is."""
-    with asked(database, is_preview=preview) as at:
+    with command_at(database, is_preview=preview) as at:
         done = install(at.service, app=app_name, zone=zone, send=send or (), is_started=not paused)
         if preview:
             at.answer({}, "", as_json=as_json)

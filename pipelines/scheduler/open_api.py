@@ -27,7 +27,7 @@ from pipelines.scheduler.store import groups
 from pipelines.scheduler.store.groups import Group
 from pipelines.scheduler.wire.fields import LONG_MAX, Fields, Malformed, parsed
 from pipelines.scheduler.wire.messages import Answer, refused
-from pipelines.scheduler.wire.server import Asked, Call
+from pipelines.scheduler.wire.server import Call, WireRequest
 
 OWN_TOKEN: Final = "the open API takes a token of a group's own: `tidemark scheduler groups token`"  # noqa: S105 - none
 ELSEWHERE: Final = "addressList: a run goes where the route of its job says"
@@ -41,8 +41,10 @@ def open_calls(database: Database, clock: Callable[[], int], off_loop: OffLoop) 
     """What a program may ask, by the last part of its path."""
 
     def call_of(action: Action) -> Call:
-        async def call(asked: Asked) -> Answer:
-            answer: Answer = await off_loop(partial(_done, database, clock, action, asked=asked))
+        async def call(request: WireRequest) -> Answer:
+            answer: Answer = await off_loop(
+                partial(_done, database, clock, action, request=request)
+            )
             return answer
 
         return call
@@ -50,15 +52,17 @@ def open_calls(database: Database, clock: Callable[[], int], off_loop: OffLoop) 
     return {name: call_of(action) for name, action in ACTIONS.items()}
 
 
-def _done(database: Database, clock: Callable[[], int], action: Action, *, asked: Asked) -> Answer:
+def _done(
+    database: Database, clock: Callable[[], int], action: Action, *, request: WireRequest
+) -> Answer:
     """Do it for the group whose token was shown."""
-    app = asked.speaker.app
+    app = request.speaker.app
     if app is None:
         return refused(OWN_TOKEN)
     group = next((one for one in groups.groups(database) if one.app_name == app), None)
     if group is None:
         return refused(OWN_TOKEN)
-    fields = Fields.of(values := parsed(asked.body))
+    fields = Fields.of(values := parsed(request.body))
     assert isinstance(values, dict), "Fields.of has seen to it"
     theirs = fields.integer("jobGroup", "job_group", default=group.group_id, high=LONG_MAX)
     if theirs != group.group_id:

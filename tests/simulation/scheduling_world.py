@@ -51,7 +51,7 @@ from pipelines.scheduler.wire.messages import (
     decode_job,
     refused,
 )
-from pipelines.scheduler.wire.server import Asked, WireApplication
+from pipelines.scheduler.wire.server import WireApplication, WireRequest
 from pipelines.scheduler.wire.tokens import Tokens
 from tests.integration.scheduler.stores import APP, NOW_MS
 from tests.simulation.world.loop import VirtualLoop
@@ -271,21 +271,21 @@ class JavaExecutor:
             else:
                 await asyncio.sleep(JAVA_RETRY_S)
 
-    async def _beat(self, _: Asked) -> Answer:
+    async def _beat(self, _: WireRequest) -> Answer:
         return Answer()
 
-    async def _idle_beat(self, asked: Asked) -> Answer:
+    async def _idle_beat(self, asked: WireRequest) -> Answer:
         held = [*self._queue, *([self._at_work] if self._at_work else [])]
         job_id = decode_job(asked.body)
         return refused("busy") if any(run.job_id == job_id for run in held) else Answer()
 
-    async def _run(self, asked: Asked) -> Answer:
+    async def _run(self, asked: WireRequest) -> Answer:
         if self._world.chance.random() < 0.03:
             return refused(DISCARDED)
         self._queue.append(RunRequest.decode(asked.body))
         return Answer()
 
-    async def _log(self, asked: Asked) -> Answer:
+    async def _log(self, asked: WireRequest) -> Answer:
         is_there = LogRequest.decode(asked.body).log_id in self.logs
         told = {"fromLineNum": 1, "toLineNum": int(is_there), "logContent": "", "isEnd": True}
         return Answer(content=told)

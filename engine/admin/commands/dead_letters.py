@@ -99,10 +99,10 @@ def redrive(
     as_json: JsonOption = False,
 ) -> None:
     """Give dead letters to their group once more."""
-    asked = (message_id, topic, tag, key, since, until)
+    wanted = (message_id, topic, tag, key, since, until)
 
     async def work(admin: Admin) -> list[DeadLetter]:
-        letters = await admin.dead_letters.find(group, _order(asked, everything=everything))
+        letters = await admin.dead_letters.find(group, _order(wanted, everything=everything))
         if not dry_run:
             await admin.dead_letters.redrive_all(
                 letters, who=who, why=why, per_second=per_second, leave_out=leave_out
@@ -130,10 +130,10 @@ def discard(
     as_json: JsonOption = False,
 ) -> None:
     """Mark dead letters as given up; they stay readable until retention ends."""
-    asked = (message_id, topic, tag, key, since, until)
+    wanted = (message_id, topic, tag, key, since, until)
 
     async def work(admin: Admin) -> list[DeadLetter]:
-        letters = await admin.dead_letters.find(group, _order(asked, everything=everything))
+        letters = await admin.dead_letters.find(group, _order(wanted, everything=everything))
         for letter in letters if not dry_run else []:
             await admin.dead_letters.discard(letter, who=who, why=why)
         return letters
@@ -141,13 +141,13 @@ def discard(
     _show_decided(ask(namesrv, work), "discarded", dry_run=dry_run, as_json=as_json)
 
 
-def _order(asked: Sequence[str | None], *, everything: bool) -> DeadLetterQuery:
+def _order(wanted: Sequence[str | None], *, everything: bool) -> DeadLetterQuery:
     """The query of an order. Raises ConfigError when it says neither which nor everything."""
-    if everything == any(asked):
+    if everything == any(wanted):
         raise ConfigError(
             "dead letters", "none chosen" if not everything else "both", "filters, or --everything"
         )
-    message_id, topic, tag, key, since, until = asked
+    message_id, topic, tag, key, since, until = wanted
     return DeadLetterQuery(
         message_id=message_id,
         origin_topic=topic,

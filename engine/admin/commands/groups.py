@@ -246,15 +246,15 @@ def running(
     async def work(admin: Admin) -> list[Row]:
         rows: list[Row] = []
         masters = await admin.cluster.masters()
-        asked: dict[str, str] = {}
+        addresses: dict[str, str] = {}
         for name, connections_here in (await admin.groups.members(group)).items():
             for member in connections_here.connection_set:
-                asked.setdefault(member.client_id, masters[name])
+                addresses.setdefault(member.client_id, masters[name])
         if client is not None:
-            asked = {one: address for one, address in asked.items() if one == client}
-        if not asked:
+            addresses = {one: address for one, address in addresses.items() if one == client}
+        if not addresses:
             raise not_online(group if client is None else f"{group}, client {client}")
-        for client_id, address in sorted(asked.items()):
+        for client_id, address in sorted(addresses.items()):
             info = await admin.groups.running_info(address, group, client_id, stacks=stack)
             if info.says_nothing:
                 stacks.append(f"{client_id} says nothing of what it holds")

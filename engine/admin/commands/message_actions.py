@@ -170,6 +170,6 @@ async def _chosen_queues(
     if not chosen:
         last = {one.broker_name: one.queue_id for one in queues}
         there = ", ".join(f"{name} 0 to {number}" for name, number in last.items()) or "none"
-        asked = f"{broker or 'any broker'} {'any' if queue_id is None else queue_id}"
-        raise ConfigError("queue", asked, f"one of {topic} that may be written: {there}")
+        wanted = f"{broker or 'any broker'} {'any' if queue_id is None else queue_id}"
+        raise ConfigError("queue", wanted, f"one of {topic} that may be written: {there}")
     return chosen

@@ -37,9 +37,9 @@ def retry_rates(reading: Reading) -> pl.DataFrame:
     if present is None:
         return no_rows(RETRY_RATES.name)
     lately, before = sql_time(present - LATELY), sql_time(present - LATELY - BEFORE)
-    asked: dict[str, str] = {}
+    queries: dict[str, str] = {}
     for prefix, total in _TOTALS.items():
-        asked |= {
+        queries |= {
             f"{prefix}first": f"min({total})",
             f"{prefix}before": f"max(CASE WHEN observed_at <= {before} THEN {total} END)",
             f"{prefix}lately": f"max(CASE WHEN observed_at <= {lately} THEN {total} END)",
@@ -47,7 +47,7 @@ def retry_rates(reading: Reading) -> pl.DataFrame:
         }
     totals = reading.summed_up(
         "retry_flow",
-        asked,
+        queries,
         by=("emitter", "cluster", "group", "origin_topic"),
         since=present - OLDEST,
     )

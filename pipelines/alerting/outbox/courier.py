@@ -108,7 +108,7 @@ class Courier:
                 while not until.is_set():
                     self._woken.clear()
                     try:
-                        due = await self._asked(claims.with_something_due)
+                        due = await self._answer(claims.with_something_due)
                         failures = 0
                     except StoreUnavailable as error:
                         failures += 1
@@ -134,7 +134,7 @@ class Courier:
             while not until.is_set():
                 channel = self._channels.get(receiver)
                 timeout_s = 0.0 if channel is None else channel.timeout_s
-                claimed = await self._asked(
+                claimed = await self._answer(
                     claims.claim_next,
                     receiver,
                     self._chances.claim(),
@@ -188,7 +188,9 @@ class Courier:
             else:
                 return
 
-    async def _asked(self, question: Callable[..., Answer], *given: str, **settings: int) -> Answer:
+    async def _answer(
+        self, question: Callable[..., Answer], *given: str, **settings: int
+    ) -> Answer:
         return await self._in_thread(
             partial(
                 question,

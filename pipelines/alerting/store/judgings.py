@@ -42,10 +42,10 @@ def judged_of(
     database: Database, lake: str, rules: Collection[str] | None = None
 ) -> dict[str, JudgedRule]:
     """By name, how the rules of a lake fared: these, or all that were ever judged."""
-    asked = sa.select(judged_rules).where(judged_rules.c.lake == lake)
+    query = sa.select(judged_rules).where(judged_rules.c.lake == lake)
     if rules is not None:
-        asked = asked.where(judged_rules.c.rule.in_(rules))
+        query = query.where(judged_rules.c.rule.in_(rules))
     with database.reading() as connection:
-        rows = connection.execute(asked.order_by(judged_rules.c.rule)).all()
+        rows = connection.execute(query.order_by(judged_rules.c.rule)).all()
     names: Sequence[str] = JudgedRule.__slots__
     return {row.rule: JudgedRule(**{name: getattr(row, name) for name in names}) for row in rows}

@@ -229,9 +229,9 @@ class Centre:
     async def _choose(self, one: Undecided, pool: Pool) -> None:
         """Ask one after the other, and send to the first that says yes."""
         chosen: dict[int, str | None] = {one.claim.log_id: None}
-        for asked in one.addresses:
-            if await self._says_yes(one, asked):
-                chosen[one.claim.log_id] = asked
+        for address in one.addresses:
+            if await self._says_yes(one, address):
+                chosen[one.claim.log_id] = address
                 break
         await self._send([one.claim], pool, chosen)
 

@@ -36,15 +36,15 @@ class LastLines:
 
     def added(self, troubles: Sequence[Trouble], *, now_ms: int) -> list[Trouble]:
         """Troubles with the last lines of their logs, where these are to be had."""
-        asked, silent = 0, set[str | None]()
+        questions, silent = 0, set[str | None]()
         for one in troubles:
             if one.run is None or one.outcome != "FAILED" or one.run in self._found:
                 continue
-            if one.executor in silent or asked == ASKED_MAX:
+            if one.executor in silent or questions == ASKED_MAX:
                 continue
-            asked += 1
+            questions += 1
             try:
-                self._found[one.run] = self._asked(one.run, now_ms)
+                self._found[one.run] = self._lines_of(one.run, now_ms)
             except (TidemarkError, Malformed):
                 silent.add(one.executor)
                 self._found[one.run] = ""
@@ -57,7 +57,7 @@ class LastLines:
             for one in troubles
         ]
 
-    def _asked(self, run: int, now_ms: int) -> str:
+    def _lines_of(self, run: int, now_ms: int) -> str:
         def log(from_line: int) -> RunLog:
             return log_of_run(
                 self._database, run, from_line=from_line, now_ms=now_ms, token=self._token

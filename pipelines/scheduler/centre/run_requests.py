@@ -69,7 +69,7 @@ def kill_run(database: Database, log_id: int, change: Change, *, token: str | No
         return Killed(log_id, kill.state, None, kill.message)
     _check_is_there(database, kill.address, now_ms=change.now_ms)
     key = groups.own_token(database, kill.job_id) or (None, token)
-    answer = _asked(kill.address, key, lambda client: client.kill(kill.job_id, log_id))
+    answer = _answer_of(kill.address, key, lambda client: client.kill(kill.job_id, log_id))
     if not answer.is_success:
         raise RequestRefused(answer.code, answer.message)
     return Killed(log_id, kill.state, kill.address, answer.message)
@@ -87,7 +87,7 @@ def log_of_run(
     _check_is_there(database, run.address, now_ms=now_ms)
     request = LogRequest(log_id, run.sent_ms, from_line)
     key = groups.own_token(database, run.job_id) or (None, token)
-    page = _asked(run.address, key, lambda client: client.log(request))
+    page = _answer_of(run.address, key, lambda client: client.log(request))
     has_ended = run.state in ENDED
     if page.to_line == 0 and page.is_end:
         return RunLog(log_id, run.state, from_line, 0, "", is_end=has_ended)
@@ -100,7 +100,7 @@ def _check_is_there(database: Database, address: str, *, now_ms: int) -> None:
         raise ConnectFailed(f"{address} is not registered (any more): it is not asked")
 
 
-def _asked(
+def _answer_of(
     address: str,
     key: tuple[str | None, str | None],
     ask: Callable[[ExecutorClient], Awaitable[Value]],

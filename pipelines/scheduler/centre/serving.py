@@ -34,9 +34,9 @@ from pipelines.scheduler.wire.client import TIMEOUT_S, opened_caller
 from pipelines.scheduler.wire.messages import Answer, Registration, decode_results, refused
 from pipelines.scheduler.wire.server import (
     LOOPBACK,
-    Asked,
     Call,
     WireApplication,
+    WireRequest,
     listening,
     served,
 )
@@ -67,33 +67,36 @@ def calls_of(
 
     inbox = Inbox(store)
 
-    async def register(asked: Asked) -> Answer:
-        request = Registration.decode(asked.body)
-        if request.group != EXECUTOR_GROUP:
+    async def register(request: WireRequest) -> Answer:
+        registration = Registration.decode(request.body)
+        if registration.group != EXECUTOR_GROUP:
             return refused("only executors register")
-        if not tokens.may_speak_for(asked.speaker, request.app):
+        if not tokens.may_speak_for(request.speaker, registration.app):
             return refused("the access token is another executor's")
-        address = Address.parse(request.address).text
+        address = Address.parse(registration.address).text
         now_ms = clock()
         if tokens.has_own and await off_loop(
-            partial(registry.is_of_another, database, request.app, address, now_ms=now_ms)
+            partial(registry.is_of_another, database, registration.app, address, now_ms=now_ms)
         ):
             return refused("the address is another executor's")
-        await off_loop(partial(registry.beat, database, request.app, address, now_ms=now_ms))
+        await off_loop(partial(registry.beat, database, registration.app, address, now_ms=now_ms))
         return Answer()
 
-    async def remove(asked: Asked) -> Answer:
-        request = Registration.decode(asked.body)
-        if not tokens.may_speak_for(asked.speaker, request.app):
+    async def remove(request: WireRequest) -> Answer:
+        registration = Registration.decode(request.body)
+        if not tokens.may_speak_for(request.speaker, registration.app):
             return refused("the access token is another executor's")
-        await off_loop(partial(registry.leave, database, request.app, request.address))
+        await off_loop(partial(registry.leave, database, registration.app, registration.address))
         return Answer()
 
-    async def callback(asked: Asked) -> Answer:
-        request = [
-            results.Result(one.log_id, one.code, one.message) for one in decode_results(asked.body)
+    async def callback(request: WireRequest) -> Answer:
+        registration = [
+            results.Result(one.log_id, one.code, one.message)
+            for one in decode_results(request.body)
         ]
-        await inbox.deliver(results.Delivery(request, partial(tokens.may_speak_for, asked.speaker)))
+        await inbox.deliver(
+            results.Delivery(registration, partial(tokens.may_speak_for, request.speaker))
+        )
         return Answer()
 
     calls: dict[str, Call] = {

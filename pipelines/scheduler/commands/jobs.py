@@ -20,7 +20,7 @@ from pipelines.scheduler.commands.context import (
 )
 from pipelines.scheduler.commands.glue import glue
 from pipelines.scheduler.commands.imports import imports
-from pipelines.scheduler.commands.preview import asked
+from pipelines.scheduler.commands.preview import command_at
 from pipelines.scheduler.commands.runs import one_run
 from pipelines.scheduler.commands.workflows import workflow
 
@@ -81,7 +81,7 @@ def add(
     from pipelines.scheduler.job_settings import JobSettings
     from pipelines.scheduler.setting_names import settings_from
 
-    with asked(database, is_preview=preview) as at:
+    with command_at(database, is_preview=preview) as at:
         default = {"title": "", "author": at.service.change.author}
         chosen = JobSettings(**default | settings_from(settings or []))
         at.answer_new(at.service.add_job(group, chosen), as_json=as_json)
@@ -118,7 +118,7 @@ def copy(
     """Make a job like another, but for what changes; it is paused. Says its number."""
     from pipelines.scheduler.setting_names import settings_from
 
-    with asked(database, is_preview=preview) as at:
+    with command_at(database, is_preview=preview) as at:
         same = at.service.job(job_id).settings
         changed = {"title": f"copy of {same.title}"[:255], "author": at.service.change.author}
         made = replace(same, **changed | settings_from(settings or []))

@@ -14,7 +14,7 @@ import typer
 
 from pipelines.base.command_options import DatabaseOption, JsonOption, PreviewOption, echo_json
 from pipelines.scheduler.commands.context import moment, opened_service, text_of
-from pipelines.scheduler.commands.preview import asked
+from pipelines.scheduler.commands.preview import command_at
 
 groups = typer.Typer(no_args_is_help=True, help="Groups of executors: add, edit, token, ...")
 users = typer.Typer(no_args_is_help=True, help="Users and their rights: add, edit, password, ...")
@@ -59,7 +59,7 @@ def add_group(
     as_json: JsonOption = False,
 ) -> None:
     """Make a group. Says its number."""
-    with asked(database, is_preview=preview) as at:
+    with command_at(database, is_preview=preview) as at:
         group_id = at.service.add_group(app_name, title=title, addresses=address)
         at.answer({"group_id": group_id, "app_name": app_name}, str(group_id), as_json=as_json)
 
@@ -81,7 +81,7 @@ def edit_group(
 
     if address and registered:
         raise ConfigError("address", address[0], "not together with --registered")
-    with asked(database, is_preview=preview) as at:
+    with command_at(database, is_preview=preview) as at:
         before = next((one for one in at.service.groups() if one.app_name == app_name), None)
         kept = None if before is None or registered else before.manual_addresses
         at.service.edit_group(app_name, title=title, addresses=address or kept)
@@ -97,7 +97,7 @@ def copy_group(
     as_json: JsonOption = False,
 ) -> None:
     """Make a group like another, without jobs and token. Says its number."""
-    with asked(database, is_preview=preview) as at:
+    with command_at(database, is_preview=preview) as at:
         group_id = at.service.copy_group(app_name, to)
         at.answer({"group_id": group_id, "app_name": to}, str(group_id), as_json=as_json)
 
@@ -110,7 +110,7 @@ def remove_group(
     as_json: JsonOption = False,
 ) -> None:
     """Remove a group that has no jobs."""
-    with asked(database, is_preview=preview) as at:
+    with command_at(database, is_preview=preview) as at:
         at.service.remove_group(app_name)
         at.answer({"app_name": app_name, "is_done": True}, "", as_json=as_json)
 
@@ -131,7 +131,7 @@ def token(
     Centres that run know of it within seconds; executors have to be started with it.
     """
     made = None if common else _first_line(file) if file else secrets.token_urlsafe(32)
-    with asked(database, is_preview=preview) as at:
+    with command_at(database, is_preview=preview) as at:
         at.service.set_token(app_name, made)
         said = made if file is None else None
         outcome = {"app_name": app_name, "token": said, "is_done": True}
@@ -165,7 +165,7 @@ def add_user(
     """Make a user, who cannot sign in to pages before he has a password. With the first one,
     whoever makes him becomes an administrator.
     """
-    with asked(database, is_preview=preview) as at:
+    with command_at(database, is_preview=preview) as at:
         at.service.add_user(name, is_admin=admin, apps=group or [])
         at.answer({"name": name, "is_done": True}, "", as_json=as_json)
 
@@ -181,7 +181,7 @@ def edit_user(
     as_json: JsonOption = False,
 ) -> None:
     """Change the rights of a user: the groups that are named are all that he has then."""
-    with asked(database, is_preview=preview) as at:
+    with command_at(database, is_preview=preview) as at:
         at.service.edit_user(name, is_admin=admin, apps=[] if no_group else group or None)
         at.answer({"name": name, "is_done": True}, "", as_json=as_json)
 
@@ -195,7 +195,7 @@ def copy_user(
     as_json: JsonOption = False,
 ) -> None:
     """Make a user with the rights of another, and no password yet."""
-    with asked(database, is_preview=preview) as at:
+    with command_at(database, is_preview=preview) as at:
         at.service.copy_user(name, to)
         at.answer({"name": to, "is_done": True}, "", as_json=as_json)
 
@@ -211,7 +211,7 @@ def password(
 ) -> None:
     """Give a user another password."""
     given = None if none else _password(password_file)
-    with asked(database, is_preview=preview) as at:
+    with command_at(database, is_preview=preview) as at:
         at.service.set_password(name, given)
         at.answer({"name": name, "is_done": True}, "", as_json=as_json)
 
@@ -224,7 +224,7 @@ def remove_user(
     as_json: JsonOption = False,
 ) -> None:
     """Remove a user; never the last administrator."""
-    with asked(database, is_preview=preview) as at:
+    with command_at(database, is_preview=preview) as at:
         at.service.remove_user(name)
         at.answer({"name": name, "is_done": True}, "", as_json=as_json)
 

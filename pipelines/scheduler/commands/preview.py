@@ -38,7 +38,7 @@ from pipelines.scheduler.store.jobs import Changed
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class CommandService:
     """The job service of a command, and how it answers."""
 
     service: JobService
@@ -95,22 +95,22 @@ class Asked:
 
 
 @contextmanager
-def asked(database: str | None, *, is_preview: bool) -> Iterator[Asked]:
+def command_at(database: str | None, *, is_preview: bool) -> Iterator[CommandService]:
     """The job service for the user of this process; a preview undoes all that is done."""
     state = opened(database)
     try:
         if is_preview:
             with state.rehearsal() as rehearsed:
-                yield _asked(rehearsed, is_preview=True)
+                yield _command_at(rehearsed, is_preview=True)
         else:
-            yield _asked(state, is_preview=False)
+            yield _command_at(state, is_preview=False)
     finally:
         state.close()
 
 
-def _asked(database: Database, *, is_preview: bool) -> Asked:
+def _command_at(database: Database, *, is_preview: bool) -> CommandService:
     service = JobService(database, acting(database, user_name()), lambda: database_ms(database))
-    return Asked(service, is_preview, database, last_noted(database))
+    return CommandService(service, is_preview, database, last_noted(database))
 
 
 def _print_noted(noted: Iterable[Noted]) -> None:

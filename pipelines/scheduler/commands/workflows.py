@@ -19,7 +19,7 @@ from pipelines.scheduler.commands.context import (
     opened_service,
     text_of,
 )
-from pipelines.scheduler.commands.preview import asked
+from pipelines.scheduler.commands.preview import command_at
 
 workflow = typer.Typer(no_args_is_help=True, help="Jobs as steps: add, edit, steps, stop, ...")
 
@@ -59,7 +59,7 @@ def add(
     from pipelines.scheduler.workflows import WORKFLOW
 
     source = text_of(file)
-    with asked(database, is_preview=preview) as at:
+    with command_at(database, is_preview=preview) as at:
         author = at.service.change.author
         chosen = {"title": file.stem, "author": author} | settings_from(settings or [])
         made = JobSettings(**chosen | {"glue_type": WORKFLOW, "glue_source": source})

@@ -76,14 +76,14 @@ class LogFiles:
         """The log of a run, to be written on. Raises OSError."""
         return LogFile(self._path(log_id, log_time_ms))
 
-    def page(self, asked: LogRequest, *, is_finished: bool) -> LogPage:
+    def page(self, request: LogRequest, *, is_finished: bool) -> LogPage:
         """The lines that were asked for."""
-        path = self._path(asked.log_id, asked.log_time_ms)
+        path = self._path(request.log_id, request.log_time_ms)
         try:
             with path.open("rb") as file:
-                return page_of(_chunks(file), from_line=asked.from_line, is_finished=is_finished)
+                return page_of(_chunks(file), from_line=request.from_line, is_finished=is_finished)
         except FileNotFoundError:
-            return not_there(asked.from_line)
+            return not_there(request.from_line)
 
     def tidy(self, *, today: date, retention_days: int) -> list[str]:
         """Remove the days that are too old; return them."""

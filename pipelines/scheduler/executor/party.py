@@ -48,7 +48,7 @@ from pipelines.scheduler.wire.messages import (
     decode_kill,
     refused,
 )
-from pipelines.scheduler.wire.server import Asked, Call
+from pipelines.scheduler.wire.server import Call, WireRequest
 
 RUNS_MAX: Final = 20_000
 """Runs at work and waiting, of all jobs; more are refused."""
@@ -159,14 +159,14 @@ class Executor:
         await self._pool.close()
         self._taken.close()
 
-    async def _beat(self, _: Asked) -> Answer:
+    async def _beat(self, _: WireRequest) -> Answer:
         return refused(ENDING) if self._is_ending else Answer()
 
-    async def _idle_beat(self, asked: Asked) -> Answer:
-        return refused(BUSY) if decode_job(asked.body) in self._jobs else Answer()
+    async def _idle_beat(self, request: WireRequest) -> Answer:
+        return refused(BUSY) if decode_job(request.body) in self._jobs else Answer()
 
-    async def _run(self, asked: Asked) -> Answer:
-        run = RunRequest.decode(asked.body)
+    async def _run(self, request: WireRequest) -> Answer:
+        run = RunRequest.decode(request.body)
         key = key_of(run)
         if self._taken.has(*key, run.fire_time_ms):
             return Answer()
@@ -209,23 +209,25 @@ class Executor:
         is_full = self._runs >= RUNS_MAX or self._chars + _chars_of(run) > HELD_CHARS_MAX
         return FULL if is_full else None
 
-    async def _kill(self, asked: Asked) -> Answer:
-        job_id, log_id = decode_kill(asked.body)
+    async def _kill(self, request: WireRequest) -> Answer:
+        job_id, log_id = decode_kill(request.body)
         job = self._jobs.get(job_id)
         if job is None:
             return Answer(message="job thread already killed.")
         self._carry_out(job, job.queue.kill(log_id=log_id))
         return Answer()
 
-    async def _log_page(self, asked: Asked) -> Answer:
-        request = LogRequest.decode(asked.body)
-        key = (request.log_id, request.log_time_ms)
+    async def _log_page(self, request: WireRequest) -> Answer:
+        log_request = LogRequest.decode(request.body)
+        key = (log_request.log_id, log_request.log_time_ms)
         is_finished = not any(
             key_of(run) == key for job in self._jobs.values() for run in job.queue.held()
         )
-        page = await self.ports.off_loop(partial(self._logs.page, request, is_finished=is_finished))
-        if request.fire_time_ms is not None:
-            page = replace(page, taken=self._taken.says(*key, request.fire_time_ms))
+        page = await self.ports.off_loop(
+            partial(self._logs.page, log_request, is_finished=is_finished)
+        )
+        if log_request.fire_time_ms is not None:
+            page = replace(page, taken=self._taken.says(*key, log_request.fire_time_ms))
         return Answer(content=page.as_content())
 
     def _carry_out(self, job: _Job, steps: Sequence[Step]) -> None:

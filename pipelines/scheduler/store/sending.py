@@ -89,11 +89,11 @@ def begin_sending(
 
     `chosen`: the address of runs that were undecided, by log_id; None: nobody said yes.
     """
-    asked = list(claims)
-    if not asked:
+    listed = list(claims)
+    if not listed:
         return Batch((), (), 0)
     done, broken = in_parts(
-        asked, lambda some: _begin(database, some, now_ms, entropy=entropy, chosen=chosen or {})
+        listed, lambda some: _begin(database, some, now_ms, entropy=entropy, chosen=chosen or {})
     )
     for claim, error in broken:
         _refuse_alone(database, claim, f"it cannot be sent: {error}", now_ms=now_ms)
@@ -154,11 +154,11 @@ def _begin(
                 is_idle = settings.route == RouteStrategy.BUSYOVER
                 undecided.append(Undecided(by_id[row.log_id], found.addresses, is_idle))
             else:
-                asked = chosen.get(row.log_id, found.addresses[0])
-                if asked is None:
+                address = chosen.get(row.log_id, found.addresses[0])
+                if address is None:
                     endings.append(_refusal(row, "no executor said that it is there and ready"))
                 else:
-                    written.append(_as_sent(row, found, asked, now_ms))
+                    written.append(_as_sent(row, found, address, now_ms))
                     placed = _placed(connection, row, found, written[-1])
                     if row.parameters is not None:
                         settings = replace(settings, parameters=row.parameters)
@@ -206,7 +206,7 @@ def _route(
     return Route(found.addresses[:1], found.counters) if found.is_broadcast and is_one else found
 
 
-def _as_sent(row: AnyRow, found: Route, asked: str, now_ms: int) -> dict[str, Any]:
+def _as_sent(row: AnyRow, found: Route, address: str, now_ms: int) -> dict[str, Any]:
     """What a run becomes when it is written as SENT, by column; `log_id` says which run."""
     return {
         "log_id": row.log_id,
@@ -215,7 +215,7 @@ def _as_sent(row: AnyRow, found: Route, asked: str, now_ms: int) -> dict[str, An
         "claim_until_ms": now_ms + CLAIM_MS,
         "sendings": row.sendings + 1,
         "sent_ms": now_ms,
-        "address": found.addresses[0] if found.is_broadcast else asked,
+        "address": found.addresses[0] if found.is_broadcast else address,
     }
 
 

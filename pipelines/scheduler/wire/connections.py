@@ -54,7 +54,7 @@ class Connection(asyncio.Protocol):
     def __init__(self) -> None:
         self._http = h11.Connection(h11.CLIENT)
         self._transport: asyncio.Transport | None = None
-        self._asked: asyncio.Future[Reply] | None = None
+        self._awaited: asyncio.Future[Reply] | None = None
         self._status = 0
         self._body = bytearray()
         self.idle_since_s = 0.0
@@ -63,7 +63,7 @@ class Connection(asyncio.Protocol):
     def is_usable(self) -> bool:
         """May another call go over it?"""
         is_open = self._transport is not None and not self._transport.is_closing()
-        return is_open and self._asked is None and self._http.our_state is h11.IDLE
+        return is_open and self._awaited is None and self._http.our_state is h11.IDLE
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """It is open."""
@@ -76,25 +76,25 @@ class Connection(asyncio.Protocol):
         """
         assert self.is_usable, "a call is under way"
         assert self._transport is not None
-        self._asked = asyncio.get_running_loop().create_future()
+        self._awaited = asyncio.get_running_loop().create_future()
         self._body.clear()
         parts = (head, h11.Data(data=body), h11.EndOfMessage())
         self._transport.write(b"".join(self._http.send(part) or b"" for part in parts))
         try:
-            return await self._asked
+            return await self._awaited
         finally:
-            self._asked = None
+            self._awaited = None
 
     def data_received(self, data: bytes) -> None:
         """Read what came."""
-        if self._asked is None:
+        if self._awaited is None:
             self.close()
             return
         self._read(data)
 
     def eof_received(self) -> None:
         """The other side will send no more."""
-        if self._asked is not None:
+        if self._awaited is not None:
             self._read(b"")
 
     def connection_lost(self, _: Exception | None) -> None:
@@ -109,7 +109,7 @@ class Connection(asyncio.Protocol):
     def _read(self, data: bytes) -> None:
         try:
             self._http.receive_data(data)
-            while self._asked is not None and not self._asked.done():
+            while self._awaited is not None and not self._awaited.done():
                 event = self._http.next_event()
                 if event is h11.NEED_DATA or event is h11.PAUSED:
                     return
@@ -134,17 +134,17 @@ class Connection(asyncio.Protocol):
                 self.close()
 
     def _end(self) -> None:
-        assert self._asked is not None
+        assert self._awaited is not None
         has_more = bool(self._http.trailing_data[0])
         if self._http.our_state is h11.DONE and self._http.their_state is h11.DONE and not has_more:
             self._http.start_next_cycle()
         else:
             self.close()
-        self._asked.set_result(Reply(self._status, bytes(self._body)))
+        self._awaited.set_result(Reply(self._status, bytes(self._body)))
 
     def _fail(self, error: Exception) -> None:
-        if self._asked is not None and not self._asked.done():
-            self._asked.set_exception(error)
+        if self._awaited is not None and not self._awaited.done():
+            self._awaited.set_exception(error)
 
 
 @dataclass(slots=True)

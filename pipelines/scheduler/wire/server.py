@@ -51,14 +51,14 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class WireRequest:
     """One request that was let in."""
 
     speaker: Speaker
     body: bytes
 
 
-Call = Callable[[Asked], Awaitable[Answer]]
+Call = Callable[[WireRequest], Awaitable[Answer]]
 
 
 class WireApplication:
@@ -116,7 +116,7 @@ class WireApplication:
         if call is None:
             shown = path[:PATH_CHARS_SHOWN]
             return refused(f"invalid request, uri-mapping({shown}) not found.")
-        return await call(Asked(speaker, await _body(headers, receive)))
+        return await call(WireRequest(speaker, await _body(headers, receive)))
 
 
 async def _body(headers: Mapping[bytes, bytes], receive: Any) -> bytes:

@@ -23,7 +23,7 @@ from pipelines.scheduler.wire.messages import (
     decode_results,
     refused,
 )
-from pipelines.scheduler.wire.server import Asked, WireApplication, listening, served
+from pipelines.scheduler.wire.server import WireApplication, WireRequest, listening, served
 from pipelines.scheduler.wire.tokens import Tokens
 
 TOKEN = "a token of tests"
@@ -59,17 +59,17 @@ class Admin:
         await self.until(lambda admin: any(one.log_id == log_id for one in admin.results))
         return next(one for one in self.results if one.log_id == log_id)
 
-    async def registry(self, asked: Asked) -> Answer:
+    async def registry(self, asked: WireRequest) -> Answer:
         if self.reads_beats is not None:
             await self.reads_beats.wait()
         self.order.append("beat")
         return await self._tell(self.registered, [Registration.decode(asked.body)])
 
-    async def remove(self, asked: Asked) -> Answer:
+    async def remove(self, asked: WireRequest) -> Answer:
         self.order.append("farewell")
         return await self._tell(self.removed, [Registration.decode(asked.body)])
 
-    async def callback(self, asked: Asked) -> Answer:
+    async def callback(self, asked: WireRequest) -> Answer:
         return await self._tell(self.results, decode_results(asked.body))
 
     async def _tell(self, ledger: list[Any], told: list[Any]) -> Answer:

@@ -21,7 +21,7 @@ from pipelines.scheduler.store.audit import Change
 from pipelines.scheduler.wire.addresses import Address
 from pipelines.scheduler.wire.client import AdminClient, Caller, opened_caller
 from pipelines.scheduler.wire.messages import Answer, Registration, RunRequest, RunResult, refused
-from pipelines.scheduler.wire.server import Asked, WireApplication, listening, served
+from pipelines.scheduler.wire.server import WireApplication, WireRequest, listening, served
 from pipelines.scheduler.wire.tokens import Speaker, Tokens
 from tests.integration.alerting.stores import sqlite_address
 from tests.integration.scheduler.stores import APP, settings
@@ -37,7 +37,7 @@ async def an_executor(
     """One that accepts what it is sent, and tells its success at once."""
     taken: list[RunRequest] = []
 
-    async def run(asked: Asked) -> Answer:
+    async def run(asked: WireRequest) -> Answer:
         request = RunRequest.decode(asked.body)
         if request.parameters == "no":
             return refused("job handler [report] not found.")

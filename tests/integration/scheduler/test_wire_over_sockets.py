@@ -29,7 +29,7 @@ from pipelines.scheduler.wire.messages import (
     RunResult,
     decode_results,
 )
-from pipelines.scheduler.wire.server import Asked, WireApplication, listening, served
+from pipelines.scheduler.wire.server import WireApplication, WireRequest, listening, served
 from pipelines.scheduler.wire.tokens import Tokens
 
 RUN = RunRequest(job_id=7, log_id=101, log_time_ms=1_700_000_000_000, parameters="é & <b>")
@@ -39,11 +39,11 @@ RESULT = RunResult(101, 1_700_000_000_000, 200)
 @asynccontextmanager
 async def answering(
     *paths: str, tokens: Tokens, answer: Answer | None = None, timeout_s: float = 30
-) -> AsyncIterator[tuple[Address, list[Asked]]]:
+) -> AsyncIterator[tuple[Address, list[WireRequest]]]:
     """A server that writes down what it is asked."""
-    asked: list[Asked] = []
+    asked: list[WireRequest] = []
 
-    async def call(one: Asked) -> Answer:
+    async def call(one: WireRequest) -> Answer:
         asked.append(one)
         return Answer() if answer is None else answer
 
@@ -189,10 +189,10 @@ async def test_a_body_that_does_not_come_is_not_waited_for_long() -> None:
 
 
 async def test_a_fault_of_ours_is_told_without_its_insides() -> None:
-    async def broken(_: Asked) -> Answer:
+    async def broken(_: WireRequest) -> Answer:
         raise RuntimeError("the password is 1234")
 
-    async def refusing(_: Asked) -> Answer:
+    async def refusing(_: WireRequest) -> Answer:
         raise ConfigError("job", 7, "one that is there")
 
     tokens = Tokens(None)
