@@ -54,7 +54,7 @@ class RoleChanges:
         if (role, term) == (node.role, node.term):
             return
         _log.warning("%s of term %d, was %s of %d", role.name, term, node.role.name, node.term)
-        node.role, node.term = role, term
+        node.take_role(role, term)
         self._safety.end_term()
         self._locks.begin_term(term, now_ms=self._clock.steady_ms())
         self._wake_ups.wake_all()

@@ -31,7 +31,6 @@ from engine.broker.removing.shrinking import Shrinking
 from engine.broker.removing.topic_changes import TopicChanges
 from engine.broker.reporting.watermarks import Watermarks
 from engine.broker.rocketmq_settings import FILE_NAME
-from engine.broker.role import Role
 from engine.broker.role_changes import RoleChanges
 from engine.broker.service_groups import (
     OffsetServices,
@@ -296,7 +295,7 @@ def _delay(state: BrokerState, sending: SendServices) -> DelayService:
         state.delay_levels,
         observer=state.observer,
         make_dead_letter_topic=sending.dead_letters.make,
-        may_deliver=lambda: state.node.role is Role.MASTER,
+        may_deliver=lambda: state.node.is_master,
         queue_there=state.topics.queue_there,
         origin_of=sending.origins.origin_of,
     )

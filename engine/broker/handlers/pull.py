@@ -17,7 +17,6 @@ from engine.broker.pulling.long_poll import HeldPull, HeldPulls
 from engine.broker.pulling.pull_answers import PullAnswers, code_of
 from engine.broker.pulling.pull_checks import SUSPEND, Pull, PullChecks
 from engine.broker.pulling.pull_positions import COMMIT_OFFSET, PullPositions
-from engine.broker.role import Role
 from engine.foundation.limits import FILTER_COST_MAX, PULL_SUSPEND_MS_MAX
 from engine.protocol.codes import RequestCode, ResponseCode
 from engine.protocol.command import RemotingCommand
@@ -84,7 +83,7 @@ class PullHandlers:
         elsewhere = self._answers.elsewhere(pull)
         if elsewhere is not None:
             return elsewhere
-        if self._node.role is not Role.MASTER:
+        if not self._node.is_master:
             header.sys_flag &= ~COMMIT_OFFSET  # Progress is the master's to note.
         moved_to = self._positions.moved_to(pull)
         if moved_to is not None:

@@ -17,7 +17,6 @@ import logging
 
 from engine.broker.groups.group_configs import GroupConfigs
 from engine.broker.node import BrokerNode
-from engine.broker.role import Role
 from engine.broker.sending.durability import Durability, broker_takes_nothing
 from engine.broker.sending.origins import Origin, Origins
 from engine.broker.sending.retry_copies import DeadLetterTopics, retries_failed
@@ -115,7 +114,7 @@ class SendBackHandlers:
     def send_back(self, peer: Peer, request: RemotingCommand) -> HandlerResult:
         """CONSUMER_SEND_MSG_BACK (36)."""
         header = ConsumerSendMessageBackRequestHeader.decode(request.fields)
-        if self._node.role is not Role.MASTER:
+        if not self._node.is_master:
             raise RequestRefused(
                 ResponseCode.SYSTEM_ERROR,
                 f"no master available along with {self._node.config.host}",

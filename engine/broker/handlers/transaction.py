@@ -19,7 +19,6 @@ from __future__ import annotations
 import logging
 
 from engine.broker.node import BrokerNode
-from engine.broker.role import Role
 from engine.broker.sending.durability import Durability, stored
 from engine.broker.transactions.half_queue import HalfQueue
 from engine.broker.transactions.stored_messages import is_named_by, no_message
@@ -102,7 +101,7 @@ class TransactionHandlers:
 
     def _check_master(self) -> None:
         """Raise RequestRefused with RocketMQ's code for the end of a transaction at a slave."""
-        if self._node.role is not Role.MASTER:
+        if not self._node.is_master:
             raise RequestRefused(
                 ResponseCode.SLAVE_NOT_AVAILABLE,
                 f"the broker[{self._node.config.host}] is no master: it ends no transaction",

@@ -84,7 +84,7 @@ class PullAnswers:
         the master: they stay where they are. None: they read here. Hot.
         """
         node = self._node
-        if node.role is Role.MASTER or (node.role is Role.SLAVE and node.config.slave_read_enable):
+        if node.is_master or (node.role is Role.SLAVE and node.config.slave_read_enable):
             return None
         return self._at_the_master(pull)
 
@@ -124,7 +124,7 @@ class PullAnswers:
     def found(self, pull: Pull, found: GetResult) -> RemotingCommand:
         """What was read. The group's pulled mark moves, and counts."""
         code = code_of(found, pull.header.queue_offset)
-        if code == ResponseCode.PULL_OFFSET_MOVED and self._node.role is not Role.MASTER:
+        if code == ResponseCode.PULL_OFFSET_MOVED and not self._node.is_master:
             return self._at_the_master(pull)  # A slave may lag behind: it moves nobody.
         body: bytes | memoryview = b""
         pieces: Sequence[memoryview] = ()

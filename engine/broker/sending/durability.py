@@ -117,7 +117,8 @@ class Durability:
         A handler that has put returns what this returns. `term` is the one in which it put; None:
         it put in this very step.
         """
-        if term is not None and not self._node.leads(term):
+        node = self._node
+        if term is not None and (term != node.term or not node.is_master):
             return _with_status(response, PutStatus.UNKNOWN)
         waiter = None if end_offset is None else self._safety.when_safe(end_offset)
         if self._changes.topics_unsaved:  # A killed broker would know the message only.

@@ -94,7 +94,8 @@ class Placement:
         `queue_id` is the one their answer names; `put_one` stores a message that is alone, None as
         the store does, with `room_bytes` left for further copies. Raises RequestRefused.
         """
-        self._node.check_master()  # Also who finds copies acknowledges a put.
+        if not self._node.is_master:  # Also who finds copies acknowledges a put.
+            self._node.check_master()
         put_one = put_one or partial(self._store.put, room_bytes=room_bytes)
         if config.attributes:
             for draft in drafts:

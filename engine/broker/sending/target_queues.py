@@ -37,7 +37,8 @@ class TargetQueues:
 
     def topic_for(self, header: SendMessageRequestHeader) -> TopicConfig:
         """The topic, made on demand when that is allowed. Raises RequestRefused."""
-        self._node.check_master()
+        if not self._node.is_master:
+            self._node.check_master()
         topic = header.topic
         if topic in FORBIDDEN_TO_CLIENTS:
             raise RequestRefused(

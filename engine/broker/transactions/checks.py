@@ -20,7 +20,6 @@ import logging
 
 from engine.broker.groups.producer_groups import ProducerGroups
 from engine.broker.node import BrokerNode
-from engine.broker.role import Role
 from engine.broker.transactions.half_queue import HalfQueue
 from engine.broker.transactions.half_records import properties_of
 from engine.broker.transactions.stored_messages import demand_for
@@ -87,7 +86,7 @@ class TransactionChecks:
             now_ms = self._clock.now_ms()
             if self._clock.steady_ms() - began_steady_ms > ROUND_MS_MAX:
                 break
-            if self._node.role is not Role.MASTER:
+            if not self._node.is_master:
                 break
             if transactions.find(half.first_offset) is half:  # Others end while we sleep.
                 self._apply(half, now_ms=now_ms, round_began_ms=began_ms, renews=renews)

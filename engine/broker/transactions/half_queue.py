@@ -23,7 +23,6 @@ from engine.broker.changes import TableChanges
 from engine.broker.node import BrokerNode
 from engine.broker.offsets.consumer_offsets import ConsumerOffsets
 from engine.broker.offsets.offset_facts import OffsetFacts
-from engine.broker.role import Role
 from engine.broker.stats.broker_stats import BrokerStats
 from engine.broker.topics.topics import Topics
 from engine.broker.transactions.half_records import (
@@ -270,7 +269,7 @@ class HalfQueue:
         when this node is no master. Raises StorageError.
         """
         end_offset = None
-        while self._node.role is Role.MASTER and (
+        while self._node.is_master and (
             batch := self.transactions.op_batch(self._node.config.transaction_op_bytes_max)
         ):
             put = self._store.put(
