@@ -227,7 +227,7 @@ class TestTrace:
         assert [step for _, step, _ in steps[:3]] == ["sent", "stored", "consuming"]
         assert steps[-2:] == [
             ("12:06:10.000", "dead-lettered", "billing"),
-            ("told", "consumed", "billing"),
+            ("unknown", "consumed", "billing"),
         ]
         assert "No client traced" not in words(card)
 
