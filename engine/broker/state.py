@@ -33,7 +33,7 @@ from engine.broker.pulling.long_poll import HeldPulls
 from engine.broker.reporting.unsynced_reads import UnsyncedReads
 from engine.broker.sending.deduplication import Deduplication
 from engine.broker.sending.duplicate_copies import DuplicateCopies
-from engine.broker.sending.safety import Safety, flushed
+from engine.broker.sending.safety import Safety
 from engine.broker.stats.broker_stats import BrokerStats
 from engine.broker.stats.client_stats import ClientStats
 from engine.broker.stats.put_times import PutTimes
@@ -135,7 +135,7 @@ def state_of(
         clock=clock,
         node=node,
         store=store,
-        safety=Safety(node, flushed(store)),
+        safety=Safety(node, store.when_flushed),
         observer=observer,
         delay_levels=DelayLevels(
             runtime,

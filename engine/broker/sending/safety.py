@@ -2,24 +2,25 @@
 
 Place in the walk: between the put and its answer; `durability` asks with the end of the record.
 
-A waiter waits for an end in a term: an end alone would be met by the bytes that another leader put
+A put waits for an end in a term: an end alone would be met by the bytes that another leader put
 there. When the node steps down, every waiter is settled UNKNOWN: whoever leads next may have its
 message, or cut it.
 
-Invariant: a waiter is settled once. With nothing to wait for, none is made. Each condition bounds
-its own wait, as a group commit does. Absent on purpose: what an answer says (durability), how a
-condition is met.
+Invariant: a waiter is settled once. With nothing to wait for, none is made; puts that wait for one
+sync and nothing else share theirs. Each condition bounds its own wait, as a group commit does.
+Absent on purpose: what an answer says (durability), how a condition is met.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import partial
 
 from engine.broker.node import BrokerNode
-from engine.store import GroupCommit, MessageStore
+from engine.store import GroupCommit
 
 
 class PutStatus(IntEnum):
@@ -34,7 +35,7 @@ class PutStatus(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """One of the things that make a put safe."""
+    """One of the things that make a put safe, beside its flush."""
 
     when_met: Callable[[int, int], GroupCommit | None]
     """What settles True when it is met for (term, end offset), False when it is not in time; None:
@@ -45,39 +46,30 @@ class Condition:
 
 
 class Waiter:
-    """A put that is not safe yet."""
+    """Puts that are not safe yet."""
 
-    __slots__ = ("_call", "_status", "_unmet", "_waiting", "end_offset", "term")
+    __slots__ = ("_calls", "_status", "_unmet", "_waiting")
 
-    def __init__(self, term: int, end_offset: int, waiting: dict[Waiter, None]) -> None:
-        """`waiting` holds it until it is settled."""
-        self.term = term
-        self.end_offset = end_offset
+    def __init__(
+        self, unmet: Sequence[tuple[GroupCommit, PutStatus]], waiting: dict[Waiter, None]
+    ) -> None:
+        """`unmet`: what has to be met, and the status if it is not; `waiting` holds the waiter
+        until it is settled.
+        """
         self._waiting = waiting
-        self._unmet = 1  # The one that `when_safe` takes back when it has asked all.
+        self._unmet = len(unmet)
         self._status = PutStatus.PUT_OK
-        self._call: Callable[[PutStatus], None] | None = None
+        self._calls: list[Callable[[PutStatus], None]] = []
         waiting[self] = None
+        for met, otherwise in unmet:
+            met.tell(partial(self._note, otherwise))
 
     def when_settled(self, call: Callable[[PutStatus], None]) -> None:
         """Have `call` made with the status, as soon as it is known. Hot."""
         if self in self._waiting:
-            self._call = call
+            self._calls.append(call)
         else:
             call(self._status)
-
-    def wait_for(self, condition: Condition, met: GroupCommit) -> None:
-        """Not safe before `met` is settled. Hot."""
-        self._unmet += 1
-        otherwise = condition.otherwise
-        met.tell(lambda is_met: self.note(PutStatus.PUT_OK if is_met else otherwise))
-
-    def note(self, status: PutStatus) -> None:
-        """One of the conditions is known now. Hot."""
-        self._status = max(self._status, status)
-        self._unmet -= 1
-        if not self._unmet:
-            self.settle(self._status)
 
     def settle(self, status: PutStatus) -> None:
         """This is the status, unless there is one already."""
@@ -85,51 +77,69 @@ class Waiter:
             return
         del self._waiting[self]
         self._status = status
-        if self._call is not None:
-            self._call(status)
+        for call in self._calls:
+            try:
+                call(status)
+            except Exception as error:  # noqa: BLE001 - nobody else's answer may depend on it.
+                asyncio.get_running_loop().call_exception_handler(
+                    {"message": "a waiter for a safe put failed", "exception": error}
+                )
+
+    def _note(self, otherwise: PutStatus, is_met: bool) -> None:
+        if not is_met:
+            self._status = max(self._status, otherwise)
+        self._unmet -= 1
+        if not self._unmet:
+            self.settle(self._status)
 
 
 class Safety:
     """Knows when the puts of one broker are safe."""
 
-    def __init__(self, node: BrokerNode, *conditions: Condition) -> None:
+    def __init__(
+        self,
+        node: BrokerNode,
+        when_flushed: Callable[[int], GroupCommit | None],
+        *conditions: Condition,
+    ) -> None:
+        """`when_flushed` as the store has it."""
         self._node = node
+        self._when_flushed = when_flushed
         self.conditions = conditions
-        """All must be met. Hot: a tuple."""
+        """What else has to be met; replication adds its own."""
         self._waiting: dict[Waiter, None] = {}
+        self._shared: tuple[GroupCommit | None, Waiter | None] = (None, None)
+        """The sync that puts wait for and nothing else, and their waiter."""
 
     def __len__(self) -> int:
-        """How many puts wait."""
+        """How many wait."""
         return len(self._waiting)
 
     def when_safe(self, end_offset: int) -> Waiter | None:
         """Who gets the status of a put of this step that ends there; None: it is safe. Hot."""
-        waiter, term = None, self._node.term
+        commit = self._when_flushed(end_offset)
+        if not self.conditions:
+            shared, waiter = self._shared
+            if commit is shared:  # None: nothing is to be waited for.
+                return waiter
+            if commit is None:
+                return None
+        unmet = [] if commit is None else [(commit, PutStatus.FLUSH_DISK_TIMEOUT)]
         for condition in self.conditions:
-            met = condition.when_met(term, end_offset)
+            met = condition.when_met(self._node.term, end_offset)
             if met is not None:
-                if waiter is None:
-                    waiter = Waiter(term, end_offset, self._waiting)
-                waiter.wait_for(condition, met)
-        if waiter is not None:
-            waiter.note(PutStatus.PUT_OK)
+                unmet.append((met, condition.otherwise))
+        if not unmet:
+            return None
+        waiter = Waiter(unmet, self._waiting)
+        if not self.conditions:
+            self._shared = (commit, waiter)
         return waiter
 
     def end_term(self) -> None:
         """The node stepped down, or leads in another term: nobody knows what becomes of what was
         put before, and whoever waits hears so.
         """
+        self._shared = (None, None)
         for waiter in list(self._waiting):
-            try:
-                waiter.settle(PutStatus.UNKNOWN)
-            except Exception as error:  # noqa: BLE001 - nobody else's answer may depend on it.
-                asyncio.get_running_loop().call_exception_handler(
-                    {"message": "a waiter for a safe put failed", "exception": error}
-                )
-
-
-def flushed(store: MessageStore) -> Condition:
-    """The bytes are as durable as the flush mode wants them."""
-    return Condition(
-        lambda _term, end_offset: store.when_flushed(end_offset), PutStatus.FLUSH_DISK_TIMEOUT
-    )
+            waiter.settle(PutStatus.UNKNOWN)

@@ -252,7 +252,8 @@ async def test_every_handler_of_a_module_that_puts_is_asked_above(tmp_path: Path
 
 
 @pytest.mark.parametrize(
-    ("call", "only_in"), [(".when_flushed(", "safety"), (".when_safe(", "durability")]
+    ("call", "only_in"),
+    [(".when_flushed", "state"), ("_when_flushed(", "safety"), (".when_safe(", "durability")],
 )
 def test_one_module_alone_decides_how_long_an_answer_waits(call: str, only_in: str) -> None:
     sources = Path(str(engine.broker.__file__)).parent.rglob("*.py")

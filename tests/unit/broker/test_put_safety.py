@@ -9,7 +9,7 @@ import pytest
 
 from engine.broker.config import BrokerConfig
 from engine.broker.node import BrokerNode
-from engine.broker.sending.safety import Condition, PutStatus, Safety, Waiter
+from engine.broker.sending.safety import PutStatus, Safety, Waiter
 from engine.store import GroupCommit, StoreConfig
 from tests.unit.broker.fake_replica import FakeReplica
 
@@ -20,12 +20,12 @@ class Setting:
     """A flush and a replica, each a fake, and what the waiters heard."""
 
     def __init__(self, *, replica_timeout_ms: int = 60_000) -> None:
-        self.replica = FakeReplica(replica_timeout_ms)
+        self.replica, self.is_flushed = FakeReplica(replica_timeout_ms), False
         self.flush = GroupCommit(asyncio.get_running_loop(), 60_000)
         self.node = BrokerNode(BrokerConfig(store=StoreConfig("/nowhere")), boot_ms=0)
         self.safety = Safety(
             self.node,
-            Condition(lambda _term, _end: self.flush, PutStatus.FLUSH_DISK_TIMEOUT),
+            lambda _end: None if self.is_flushed else self.flush,
             self.replica.condition(),
         )
         self.heard: list[PutStatus] = []
@@ -122,9 +122,35 @@ async def test_the_bytes_of_another_term_make_no_put_safe() -> None:
 
 async def test_nobody_waits_for_what_is_safe() -> None:
     setting = Setting()
+    setting.is_flushed = True
+    setting.replica.acknowledge(0, END)
+    assert setting.safety.when_safe(END) is None
     setting.safety.conditions = ()
     assert setting.safety.when_safe(END) is None
     assert len(setting.safety) == 0
+
+
+async def test_puts_that_wait_for_one_sync_alone_share_a_waiter_in_one_term() -> None:
+    setting = Setting()
+    setting.safety.conditions = ()
+    first = setting.wait()
+    assert setting.wait(END + 1) is first
+    setting.begin_term(1)
+    assert setting.heard == [PutStatus.UNKNOWN] * 2
+    assert setting.wait() is not first
+    setting.flush.settle(flushed=True)
+    assert setting.heard == [PutStatus.UNKNOWN] * 2 + [PutStatus.PUT_OK]
+    setting.is_flushed = True
+    assert setting.safety.when_safe(END) is None
+
+
+async def test_a_put_behind_a_sync_that_takes_too_long_hears_so_at_once() -> None:
+    setting = Setting()
+    setting.safety.conditions = ()
+    setting.wait()
+    setting.flush.settle(flushed=False)
+    setting.wait()
+    assert setting.heard == [PutStatus.FLUSH_DISK_TIMEOUT] * 2
 
 
 async def test_an_answer_that_fails_leaves_no_other_waiter_behind() -> None:
