@@ -77,7 +77,7 @@ def measure(folder: Path, scale: float) -> list[Figure]:
     seen = crowd(folder, alerts)
     what = f"{alerts:,} alerts that fire at once"
     return [
-        Figure(f"{what}: notices", seen.notices, "", note=f"{seen.spoken_of:,} alerts told"),
+        Figure(f"{what}: notices", seen.notices, "", note=f"{seen.spoken_of:,} alerts sent"),
         Figure(
             f"{what}: from gold to the last notice",
             seen.last_s,

@@ -71,7 +71,7 @@ def _figures(name: str, score: Score, outcome: Outcome) -> list[Figure]:
     shown = {"alerts": "the shipped alerts", "ours": "gold's verdicts"}.get(name, name)
     missed = [one.incident.kind for one in score.findings if not one.found]
     middle_us = score.detection_us_median
-    after = "" if middle_us is None else f"told after {middle_us / MINUTE_US:.1f} min, middle"
+    after = "" if middle_us is None else f"sent after {middle_us / MINUTE_US:.1f} min, middle"
     days = f"{outcome.over.days:.0f} days"
     return [
         Figure(

@@ -138,7 +138,7 @@ def measure(folder: Path, scale: float) -> list[Figure]:
     more = None if gold_p95 is None or hook_p95 is None else hook_p95 - gold_p95
     return [
         Figure(f"{what} → gold, p95", gold_p95, "s", wall_s=spent.wall_s, cpu_s=spent.cpu_s),
-        Figure(f"{what} → webhook, p95", hook_p95, "s", note=f"{unseen} never told"),
+        Figure(f"{what} → webhook, p95", hook_p95, "s", note=f"{unseen} never notified"),
         Figure(
             "webhook's p95 less gold's",
             more,

@@ -89,7 +89,7 @@ def measure(folder: Path, scale: float) -> list[Figure]:
             bars[one.kind] if one.rules != "burrow" else None,
             wall_s=spent.wall_s,
             cpu_s=spent.cpu_s,
-            note=f"{len(one.after_s)} of {one.planted} told",
+            note=f"{len(one.after_s)} of {one.planted} found",
         )
         for one in found
     ]

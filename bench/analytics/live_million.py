@@ -36,7 +36,7 @@ TOLD_AT_ONCE = 1_000
 START_PATIENCE_S = 90.0
 KNOWN_PATIENCE_S = 120.0
 SNAPSHOT_SAMPLES = 30
-"""Seconds over which a snapshot in haste is told, the shortest that a broker takes for one."""
+"""Seconds over which a snapshot in haste is emitted, the shortest that a broker takes for one."""
 SNAPSHOT_PATIENCE_S = 120.0
 GIB = 2**30
 CYCLE = re.compile(
@@ -104,7 +104,7 @@ def measure(folder: Path, scale: float) -> list[Figure]:
     what = f"live, {keys:,} keys known, {SHARE_A_MINUTE:.0%} of them move a minute"
     return [
         quiet.longest(f"{what}: longest cycle"),
-        snapshot.longest(f"{what}: longest cycle while a snapshot of all keys is told"),
+        snapshot.longest(f"{what}: longest cycle while a snapshot of all keys is emitted"),
         Figure(
             f"{what}: driver's memory",
             peak.driver / GIB,
