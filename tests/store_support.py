@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from engine.foundation.observing import Fact, FlushDone, HandedTail, LifecycleEvent, ToldUpTo
+from engine.foundation.observing import EmittedUpTo, Fact, FlushDone, HandedTail, LifecycleEvent
 from engine.protocol.message import MessageExt
 from engine.protocol.message_record import decode_records
 from engine.runtime import Disk, Runtime, SystemDisk, SystemEntropy, SystemNetwork
@@ -76,8 +76,8 @@ class Listener:
     def handed(self, tail: HandedTail) -> None:
         raise AssertionError("a store knows nothing of pulls")
 
-    def told_up_to(self) -> ToldUpTo | None:
-        return None if self.is_losing else ToldUpTo(len(self.facts) + 1, self.losses)
+    def emitted_up_to(self) -> EmittedUpTo | None:
+        return None if self.is_losing else EmittedUpTo(len(self.facts) + 1, self.losses)
 
     def lifecycle(self, kind: str) -> list[LifecycleEvent]:
         return [f for f in self.facts if isinstance(f, LifecycleEvent) and f.kind == kind]

@@ -220,7 +220,7 @@ class Broker:
         settings = running.services.stored_settings
         await settings.settle(self._origin.found)
         if running.services.persistence.settings_were_kept and not settings.is_there:
-            settings.tell_missing(running.state.observer, SETTINGS_GONE)
+            settings.report_missing(running.state.observer, SETTINGS_GONE)
 
     async def _save_tables(self, running: _Running) -> None:
         """Write what recovery lowered, and the tables, at start; without room for them they are

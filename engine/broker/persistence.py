@@ -174,7 +174,7 @@ class Persistence:
             ),
         ):
             if expected:
-                file.tell_missing(observer, consequence)
+                file.report_missing(observer, consequence)
         self._take_back_to_the_log()
 
     def _take_topics(self, found: Mapping[str, object]) -> None:

@@ -76,7 +76,7 @@ class Registration:
         """Rounds since all name servers heard."""
         self._registered_id: int | None = None
         """The broker id under which name servers may know it; None: they do not."""
-        self._told_in_part = False
+        self._reported_in_part = False
         """Was anything reported since the last whole table?"""
         self._begun = self._ended = 0
         """Rounds, by number."""
@@ -94,7 +94,7 @@ class Registration:
             async with asyncio.timeout(TOLD_WAIT_MS / SECOND_MS), self._turned:
                 await self._turned.wait_for(lambda: self._ended >= due)
         except TimeoutError:
-            _log.warning("the name servers are slow to hear of a topic; they are told again")
+            _log.warning("the name servers are slow to hear of a topic; it is registered again")
 
     async def run(self) -> None:
         """Register when wanted, and the whole table each `register_interval_ms` whatever was
@@ -172,10 +172,10 @@ class Registration:
 
     def _due_topics(self, *, whole: bool) -> dict[str, TopicConfig]:
         topics = self._topics
-        if whole and self._told_in_part:
+        if whole and self._reported_in_part:
             topics.touch()
         changed = topics.take_untold()
-        self._told_in_part = changed is not None and not whole
+        self._reported_in_part = changed is not None and not whole
         if changed is None or whole:
             return topics.table()
         return {config.topic_name: config for config in changed}
@@ -188,7 +188,7 @@ class Registration:
         version = self._node.data_version(self._topics.counter)
         waiting, to_come = iter(topics.items()), max(0, len(topics) - 1) // REGISTRATION_TOPICS_MAX
         for later in range(to_come, -1, -1):
-            table = _told(dict(islice(waiting, REGISTRATION_TOPICS_MAX)), permission)
+            table = _permitted(dict(islice(waiting, REGISTRATION_TOPICS_MAX)), permission)
             yield self._registration(
                 table,
                 DataVersion(version.state_version, version.timestamp - later, version.counter),
@@ -253,16 +253,16 @@ class Registration:
         return response.code == ResponseCode.SUCCESS
 
 
-def _told(topics: dict[str, TopicConfig], broker_permission: int) -> dict[str, TopicConfig]:
+def _permitted(topics: dict[str, TopicConfig], broker_permission: int) -> dict[str, TopicConfig]:
     """The topics with no more permission than the broker gives, and with the bit that producers go
     by; other bits stay.
     """
-    told = {}
+    table = {}
     for name, topic in topics.items():
-        told[name] = topic
+        table[name] = topic
         is_once = bool(topic.attributes) and is_on(topic.attributes, DEDUPLICATION)
         if is_once or broker_permission != READ_WRITE:
-            told[name] = copy(topic)
-            told[name].perm = topic.perm & (~READ_WRITE | broker_permission)
-            told[name].topic_sys_flag |= DEDUPLICATION_FLAG if is_once else 0
-    return told
+            table[name] = copy(topic)
+            table[name].perm = topic.perm & (~READ_WRITE | broker_permission)
+            table[name].topic_sys_flag |= DEDUPLICATION_FLAG if is_once else 0
+    return table

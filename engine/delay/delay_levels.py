@@ -190,7 +190,7 @@ class DelayLevels:
         """
         source = self._file.load(self._observer, self._accept)
         if source is Source.NOTHING and was_written:
-            self._file.tell_missing(
+            self._file.report_missing(
                 self._observer, "delayed messages that the log still holds are delivered again"
             )
         for level, cursor in self._cursors.items():
@@ -246,7 +246,7 @@ class DelayLevels:
             await store.flush()
             if store.physical_flushed < put_end:
                 self._changed = True  # Not durable in time: the cursors on disk stay behind.
-                self._tell_held_back(put_end)
+                self._report_held_back(put_end)
                 return
             written = await self._file.write({"offsetTable": cursors, **self._clock_steps()})
         except BaseException:  # Cancelled as well: whether it is on disk is unknown.
@@ -255,7 +255,7 @@ class DelayLevels:
         self._is_held_back = False
         self._observer.observe(written.persisted("DELAY", cause))
 
-    def _tell_held_back(self, put_end: int) -> None:
+    def _report_held_back(self, put_end: int) -> None:
         """Once, until cursors are persisted again."""
         if self._is_held_back:
             return
@@ -280,9 +280,9 @@ class DelayLevels:
         return {CLOCK_STEPS: shifts} if len(shifts) > 1 else {}
 
 
-def _shifts_of(told: object) -> list[list[int]]:
+def _shifts_of(document: object) -> list[list[int]]:
     """The steps that a file describes. Raises CorruptRecord when they are none."""
-    pairs: list[Any] = told if isinstance(told, list) else [told]
+    pairs: list[Any] = document if isinstance(document, list) else [document]
     for pair in pairs:
         whole = isinstance(pair, list) and [type(number) for number in pair] == [int, int]
         if not whole:

@@ -346,7 +346,7 @@ class HandedTail:
 
 
 @dataclass(frozen=True, slots=True)
-class ToldUpTo:
+class EmittedUpTo:
     """How far reports to the listener have come: what comes next has this `seq` or a higher one,
     and so many losses came before it.
     """
@@ -398,7 +398,7 @@ class Observer(Protocol):
         """A group has pulled a message that a power cut could still take."""
         ...
 
-    def told_up_to(self) -> ToldUpTo | None:
+    def emitted_up_to(self) -> EmittedUpTo | None:
         """Where in its facts the listener is; None while it loses them, or numbers none. Equal
         `losses` at two times: no fact between them was lost."""
         ...
@@ -449,6 +449,6 @@ class SilentObserver:
     def handed(self, tail: HandedTail) -> None:
         """See `Observer.handed`."""
 
-    def told_up_to(self) -> ToldUpTo | None:
-        """See `Observer.told_up_to`."""
+    def emitted_up_to(self) -> EmittedUpTo | None:
+        """See `Observer.emitted_up_to`."""
         return None

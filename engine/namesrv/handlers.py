@@ -107,7 +107,8 @@ class NameServerHandlers:
         if header.body_crc32 and body_crc(request.body) != header.body_crc32:
             raise RequestRefused(
                 ResponseCode.SYSTEM_ERROR,
-                f"crc32 not match: the body has {body_crc(request.body)}, told {header.body_crc32}",
+                f"crc32 not match: the body has {body_crc(request.body)}, "
+                f"the header says {header.body_crc32}",
             )
         check_broker_word("brokerName", header.broker_name)
         check_broker_word("clusterName", header.cluster_name)
@@ -212,12 +213,12 @@ class NameServerHandlers:
     def query_data_version(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """QUERY_DATA_VERSION (322): has the broker's topic table changed since it registered?"""
         address = QueryDataVersionRequestHeader.decode(request.fields).broker_addr
-        known, told = self._routes.data_version(address), DataVersion.decode(request.body)
-        if known == told:
+        known, theirs = self._routes.data_version(address), DataVersion.decode(request.body)
+        if known == theirs:
             self._routes.touch(address, self._now_ms(), by=peer)
         return request.respond(
             ResponseCode.SUCCESS,
-            fields=QueryDataVersionResponseHeader(changed=known != told).encode(),
+            fields=QueryDataVersionResponseHeader(changed=known != theirs).encode(),
             body=b"" if known is None else known.encode(),
         )
 
@@ -274,10 +275,10 @@ class NameServerHandlers:
         topic = TopicRequestHeader.decode(request.fields).topic
         check_topic(topic)
         try:
-            told = TopicRouteData.decode(request.body)
+            route = TopicRouteData.decode(request.body)
         except RemoteProtocolError as error:
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, str(error)) from error
-        self._routes.add_queues(topic, told.queue_datas)
+        self._routes.add_queues(topic, route.queue_datas)
         return request.respond(ResponseCode.SUCCESS)
 
     def broker_heartbeat(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:

@@ -82,7 +82,7 @@ class Routes:
 
     def register(
         self,
-        told: Registration,
+        claim: Registration,
         topics: Mapping[str, TopicConfig],
         data_version: DataVersion,
         *,
@@ -93,27 +93,27 @@ class Routes:
 
         Returns the master as known when the broker is a slave, else None.
         """
-        known = self._live.get(told.address)
-        if known is not None and known.registration.broker_name != told.broker_name:
+        known = self._live.get(claim.address)
+        if known is not None and known.registration.broker_name != claim.broker_name:
             former = known.registration  # One address is one broker's: it has another name now.
             self.unregister(former.broker_name, former.broker_id, former.address)
-        broker_set = self._sets.get(told.broker_name)
+        broker_set = self._sets.get(claim.broker_name)
         if broker_set is None:
-            broker_set = BrokerSet(told.cluster_name, told.broker_name)
-            self._sets[told.broker_name] = broker_set
-        broker_set.cluster_name = told.cluster_name
+            broker_set = BrokerSet(claim.cluster_name, claim.broker_name)
+            self._sets[claim.broker_name] = broker_set
+        broker_set.cluster_name = claim.cluster_name
         for broker_id, address in list(broker_set.addresses.items()):
-            if address == told.address and broker_id != told.broker_id:
+            if address == claim.address and broker_id != claim.broker_id:
                 del broker_set.addresses[broker_id]  # Master and slave have changed places.
-        previous = broker_set.addresses.get(told.broker_id)
-        if previous is not None and previous != told.address:
+        previous = broker_set.addresses.get(claim.broker_id)
+        if previous is not None and previous != claim.address:
             self._live.pop(previous, None)  # The same broker came back at another address.
-        broker_set.addresses[told.broker_id] = told.address
-        has_news = self.has_news(told, data_version)
-        self._live[told.address] = LiveBroker(told, connection, data_version, now_ms)
+        broker_set.addresses[claim.broker_id] = claim.address
+        has_news = self.has_news(claim, data_version)
+        self._live[claim.address] = LiveBroker(claim, connection, data_version, now_ms)
         if has_news:
-            self.put_topics(told.broker_name, topics.values())
-        if told.broker_id == MASTER_ID:
+            self.put_topics(claim.broker_name, topics.values())
+        if claim.broker_id == MASTER_ID:
             return None
         return self._live.get(broker_set.addresses.get(MASTER_ID, ""))
 
@@ -140,14 +140,14 @@ class Routes:
                 f"broker {address} is one too many: this name server knows {self._brokers_max}",
             )
 
-    def has_news(self, told: Registration, data_version: DataVersion) -> bool:
+    def has_news(self, claim: Registration, data_version: DataVersion) -> bool:
         """Do the topics of this registration count? Those of an unchanged table do not: a
         permission wiped here stays wiped. Topics that are not known here count all the same: a tool
         that deletes a topic asks the brokers first, and it may have been made again meanwhile.
         """
-        known = self._live.get(told.address)
+        known = self._live.get(claim.address)
         was_master = known is not None and known.registration.broker_id == MASTER_ID
-        return told.broker_id == MASTER_ID and (
+        return claim.broker_id == MASTER_ID and (
             known is None or not was_master or known.data_version != data_version
         )
 
@@ -295,8 +295,8 @@ class Routes:
 
     def _remove(self, gone: list[LiveBroker]) -> list[str]:
         for live in gone:
-            told = live.registration
-            self.unregister(told.broker_name, told.broker_id, told.address)
+            registration = live.registration
+            self.unregister(registration.broker_name, registration.broker_id, registration.address)
         return [live.registration.address for live in gone]
 
     def _put_queues(self, broker_name: str, config: TopicConfig) -> None:

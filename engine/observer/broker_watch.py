@@ -20,7 +20,7 @@ from typing import Final
 
 from engine.admin import Admin
 from engine.foundation.errors import ConnectFailed, TidemarkError
-from engine.foundation.observing import LifecycleEvent, ToldUpTo
+from engine.foundation.observing import EmittedUpTo, LifecycleEvent
 from engine.foundation.units import MILLISECOND_US, MINUTE_MS, SECOND_MS
 from engine.observer.facts import QUEUES_WATCHED_MAX, SNAPSHOT_EACH_MS, Facts, Key
 from engine.observer.look_times import LookTimes
@@ -72,7 +72,7 @@ class _Snapshot:
 
     look: int
     """The last look before it."""
-    at: ToldUpTo
+    at: EmittedUpTo
     began_ms: int
 
 
@@ -181,7 +181,7 @@ class BrokerWatch:
                 self._runtime, spool, self.watched.identity, broker_epoch=LAST_LIFE
             )
         now_ms = self._runtime.clock.now_ms()
-        at = telemetry.told_up_to()
+        at = telemetry.emitted_up_to()
         nothing = LifecycleEvent(
             "SNAPSHOT",
             "nothing is there",
@@ -276,7 +276,7 @@ class BrokerWatch:
             self._unsaid = None
         self._begin_snapshot_if_due(telemetry, look.at_ms)
         began_ms = None if self._snapshot is None else self._snapshot.began_ms
-        at = telemetry.told_up_to()
+        at = telemetry.emitted_up_to()
         losses = -1 if at is None else at.losses  # What is reported now is lost.
         for fact in self._facts.of(look, snapshot_from_ms=began_ms, losses=losses):
             if fact is None:
@@ -294,7 +294,7 @@ class BrokerWatch:
         telemetry.tick()
 
     def _begin_snapshot_if_due(self, telemetry: Telemetry, now_ms: int) -> None:
-        at, due_ms = telemetry.told_up_to(), self._next_snapshot_ms
+        at, due_ms = telemetry.emitted_up_to(), self._next_snapshot_ms
         is_due = at is not None and at.losses != self._losses
         is_due = is_due or due_ms is None or now_ms >= due_ms
         if at is None or not is_due or self._snapshot is not None:
@@ -305,7 +305,7 @@ class BrokerWatch:
         self._next_snapshot_ms = now_ms + SNAPSHOT_EACH_MS
 
     def _end_snapshot_if_complete(self, telemetry: Telemetry) -> None:
-        snapshot, at = self._snapshot, telemetry.told_up_to()
+        snapshot, at = self._snapshot, telemetry.emitted_up_to()
         if snapshot is None or at is None:
             return
         if at.losses != snapshot.at.losses:

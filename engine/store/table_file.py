@@ -183,7 +183,7 @@ class TableFile:
         self._disk.rename(self.path, kept)
         return f"; kept it as {kept}"
 
-    def tell_missing(self, observer: Observer, consequence: str) -> None:
+    def report_missing(self, observer: Observer, consequence: str) -> None:
         """Nothing is left of a table that had been written: say so, and what that means."""
         detail = f"{self.path} and its .bak are gone: {consequence}"
         report(observer, _log, LifecycleEvent("DAMAGED_FILE", detail))

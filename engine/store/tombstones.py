@@ -149,7 +149,7 @@ class Tombstones:
     def expect(self, deletions: int, observer: Observer) -> None:
         """Another table was written after so many deletions: numbers go on behind them."""
         if self._is_missing and deletions > self.deletions:
-            self._file.tell_missing(
+            self._file.report_missing(
                 observer,
                 f"{deletions} topics were deleted, and as far as the log still holds their "
                 "messages these can show again",

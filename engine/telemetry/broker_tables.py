@@ -132,11 +132,11 @@ LIFECYCLE: Final = Table(
             "skew_ms",
             LONG,
             "OBSERVED: how far the broker's clock is ahead of the observer's, to a second; "
-            "negative: behind; null when the broker does not tell",
+            "negative: behind; null when the broker does not say",
         ),
         Column("address", STRING, "OBSERVED, ROLE_CHANGE: where the broker is asked, host:port"),
         Column(
-            "name_servers", STRING, "OBSERVED: those that told of it, host:port;host:port, sorted"
+            "name_servers", STRING, "OBSERVED: those that listed it, host:port;host:port, sorted"
         ),
         Column(
             "first_seen",
@@ -235,7 +235,7 @@ COLD_READS: Final = Table(
             "disk_read_bytes",
             LONG,
             "bytes of any file that the broker's process made the kernel read from storage in "
-            "these seconds, for whomever; null where the kernel does not tell",
+            "these seconds, for whomever; null where the kernel does not say",
         ),
     ),
 )

@@ -78,7 +78,7 @@ COMMON: Final = (
     must(
         "broker_epoch",
         LONG,
-        "boot time of the broker, µs since 1970 UTC; tells one life of it from the next",
+        "boot time of the broker, µs since 1970 UTC; distinguishes one life of it from the next",
     ),
     must(
         "emitter",

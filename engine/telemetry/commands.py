@@ -84,7 +84,7 @@ def watch_parent(parent: int, stop: threading.Event) -> None:
 
     SIGKILL of a parent stops no child, and one that went on would hold the spool's lock against the
     next engine's shipper. The number comes from the parent: whoever asks for it here may be too
-    late, and told that of the process that has adopted us.
+    late, and get that of the process that has adopted us.
     """
 
     never = threading.Event()

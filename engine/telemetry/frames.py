@@ -155,8 +155,8 @@ def encode_life(life: Life, marks: msgspec.Raw, offsets: msgspec.Raw) -> bytes:
     """As `encode_frame`, with these arrays of marks and offsets in place of the life's own."""
     who = (life.cluster, life.broker, life.broker_id, life.broker_epoch)
     begin = (life.life_seq, life.follows_seq)
-    told = _EncodedLife(*who, life.first_seq, life.as_of, marks, offsets, life.tails, *begin)
-    return _framed(_encoder.encode(told))
+    life_read = _EncodedLife(*who, life.first_seq, life.as_of, marks, offsets, life.tails, *begin)
+    return _framed(_encoder.encode(life_read))
 
 
 def _framed(payload: bytes) -> bytes:

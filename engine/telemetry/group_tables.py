@@ -40,7 +40,7 @@ CONSUME_OFFSETS: Final = Table(
             "PULL, not accepted: a member pulls such a queue from it on, as the first of its group "
             "(previous_offset null) or beyond all that its group has pulled",
         ),
-        must("trigger", STRING, "TIMER, SHUTDOWN, HAND_OVER or UNKNOWN, as the client told"),
+        must("trigger", STRING, "TIMER, SHUTDOWN, HAND_OVER or UNKNOWN, as the client reported"),
         Column(
             "client_id",
             STRING,
@@ -75,7 +75,7 @@ GROUP_WATERMARKS: Final = Table(
         Column(
             "processed",
             LONG,
-            "one past the highest finished offset, told by the client; null when it did not tell",
+            "one past the highest finished offset, as the client reported it; null when it did not",
         ),
         Column("committed", LONG, "consume offset in the broker's memory; null when none"),
         Column("persisted", LONG, "consume offset in the broker's file; null when none"),
@@ -118,14 +118,14 @@ GROUP_WATERMARKS: Final = Table(
         Column(
             "store_time_error_ms",
             LONG,
-            "how far store_time_at_committed may be off: it was told by whom messages may not be "
-            "read; null when it is that of the very message",
+            "how far store_time_at_committed may be off, for an observer that may not read "
+            "messages; null when it is that of the very message",
         ),
         Column(
             "members_unknown_reason",
             STRING,
             "why members is null, in words: members may be connected with a proxy that nobody can "
-            "ask; null when they are told, and of brokers that report of themselves",
+            "ask; null when they are reported, and of brokers that report of themselves",
         ),
         Column(
             "began",
@@ -239,7 +239,7 @@ OFFSET_ANSWERS: Final = Table(
         Column(
             "told_offset",
             LONG,
-            "consume offset it was told; null: that there is none, so it begins where it is "
+            "consume offset of the answer; null: that there is none, so it begins where it is "
             "configured to",
         ),
         Column("committed", LONG, "consume offset in the broker's memory then; null when none"),

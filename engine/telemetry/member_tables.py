@@ -32,16 +32,16 @@ REBALANCE_EVENTS: Final = Table(
             "kind",
             STRING,
             "JOINED, LEFT, EXPIRED, SUBSCRIPTION_CHANGED, SUBSCRIPTION_CONFLICT, QUEUES_CHANGED, "
-            "CLIENT_ID_SHARED (two open connections tell of one client id in turn), ASSIGNED or "
+            "CLIENT_ID_SHARED (two open connections report one client id in turn), ASSIGNED or "
             "REVOKED",
         ),
         must(
             "inferred",
             BOOLEAN,
-            "ASSIGNED and REVOKED taken from the first pull of a new reader, not told",
+            "ASSIGNED and REVOKED taken from the first pull of a new reader, not reported",
         ),
         must("generation", LONG, "membership changes of the group since this boot"),
-        Column("strategy", STRING, "allocation strategy, when told"),
+        Column("strategy", STRING, "allocation strategy; null when not reported"),
         Column("before", ColumnType.STRINGS, "members (null: over 512), or subscription, before"),
         Column("after", ColumnType.STRINGS, "members (null: over 512), or subscription, after"),
         Column(
@@ -55,12 +55,14 @@ REBALANCE_EVENTS: Final = Table(
             "UNREGISTERED, CONNECTION_LOST, BROKER_STOPPED, HEARTBEAT_EXPIRED or other words; null "
             "when obvious",
         ),
-        Column("language", STRING, "JOINED: the client's, as it says itself; null when not told"),
+        Column(
+            "language", STRING, "JOINED: the client's, as it says itself; null when not reported"
+        ),
         Column(
             "client_version",
             LONG,
             "JOINED: RocketMQ's number of the client's version (513 is 5.5.0), of a gRPC client "
-            "that of its proxy; null when not told",
+            "that of its proxy; null when not reported",
         ),
         Column("proxy", STRING, "JOINED: the proxy that it is connected with; null: the broker"),
         Column(
@@ -90,17 +92,17 @@ CLIENT_WINDOWS: Final = Table(
         Column(
             "held_ranges",
             ColumnType.RANGES,
-            "held offsets as ranges [from, to), at most 32; null when not told",
+            "held offsets as ranges [from, to), at most 32; null when not reported",
         ),
         Column(
             "finished_count",
             LONG,
-            "finished offsets at or above client_committed; null when not told",
+            "finished offsets at or above client_committed; null when not reported",
         ),
         Column(
             "filtered_count",
             LONG,
-            "messages dropped by the client's own tag test; null when not told",
+            "messages dropped by the client's own tag test; null when not reported",
         ),
         Column("head_message_id", STRING, "message id of the head of the window"),
         Column("head_since", TIMESTAMP, "since when the head is in a listener"),
@@ -119,19 +121,19 @@ CLIENT_WINDOWS: Final = Table(
             "attended",
             BOOLEAN,
             "did the client turn to the queue of late, to pull or to see that it may not: has its "
-            "own last_pull_time moved, by the broker's clock? null when not told",
+            "own last_pull_time moved, by the broker's clock? null when not reported",
         ),
         Column(
             "answered",
             BOOLEAN,
             "false: the client answers no more, and the rest of the row is what it said last; true "
-            "when it did; null when not told",
+            "when it did; null when not reported",
         ),
         Column(
             "top_key",
             STRING,
             "sharding key, or else keys, that most of the lowest held messages have, 256 of which "
-            "are looked at; null when none has any, or the client does not tell",
+            "are looked at; null when none has any, or the client does not report it",
         ),
         Column("top_key_messages", LONG, "messages of these that have it"),
         Column("keyed_messages", LONG, "messages of these that have any"),
@@ -147,7 +149,7 @@ CLIENT_WINDOWS: Final = Table(
 
 CONSUME_STATS: Final = Table(
     "consume_stats",
-    "member of a group, topic and sample, when the member tells other figures than before; "
+    "member of a group, topic and sample, when the member reports other figures than before; "
     "unchanged ones as often as there are snapshots. Figures of time are of the minute before",
     (
         must("client_id", STRING, "client"),
@@ -156,19 +158,23 @@ CONSUME_STATS: Final = Table(
         Column(
             "listeners",
             INT,
-            "listener calls that the client makes at once, over all topics; null when not told",
+            "listener calls that the client makes at once, over all topics; null when not reported",
         ),
-        Column("listeners_busy", INT, "of these, calls under way; null when not told"),
+        Column("listeners_busy", INT, "of these, calls under way; null when not reported"),
         Column(
             "listeners_queued",
             LONG,
             "batches of messages (of an orderly consumer: queues) that wait for a listener; null "
-            "when not told",
+            "when not reported",
         ),
-        Column("paused", BOOLEAN, "did the application suspend the consumer? Null when not told"),
-        Column("calls", LONG, "listener calls that ended in the minute; null when not told"),
         Column(
-            "consume_us_mean", LONG, "their mean length, µs; null without calls or when not told"
+            "paused", BOOLEAN, "did the application suspend the consumer? Null when not reported"
+        ),
+        Column("calls", LONG, "listener calls that ended in the minute; null when not reported"),
+        Column(
+            "consume_us_mean",
+            LONG,
+            "their mean length, µs; null without calls or when not reported",
         ),
         Column(
             "consume_ms_p50", LONG, "half of them took no longer; to within a quarter; as above"
@@ -182,7 +188,7 @@ CONSUME_STATS: Final = Table(
             "flow_count_ms",
             LONG,
             "for how long of the minute pulls rested since windows held too many messages, summed "
-            "over the queues held; null when not told",
+            "over the queues held; null when not reported",
         ),
         Column("flow_bytes_ms", LONG, "the same, since windows held too many bytes"),
         Column("flow_span_ms", LONG, "the same, since too much lay beyond an unfinished message"),

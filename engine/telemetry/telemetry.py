@@ -35,7 +35,7 @@ from engine.foundation.limits import (
     SPOOL_ROWS_KEPT_MAX,
     SPOOL_SEGMENT_BYTES,
 )
-from engine.foundation.observing import Fact, FlushDone, HandedTail, LifecycleEvent, ToldUpTo
+from engine.foundation.observing import EmittedUpTo, Fact, FlushDone, HandedTail, LifecycleEvent
 from engine.foundation.units import MILLISECOND_US, SECOND_MS
 from engine.runtime import Disk, File, Runtime
 from engine.runtime.durable_folders import make_durable
@@ -148,7 +148,7 @@ class Telemetry:
             self._spool.sync_at_once()
         for loss in restored.losses:
             _log.warning("spool %s: %s", directory, loss)
-            self._tell_loss(loss, clean=False)
+            self._report_loss(loss, clean=False)
 
     @classmethod
     def open(
@@ -251,11 +251,11 @@ class Telemetry:
         """See `Observer.handed`. Only the last of a turn is written per queue."""
         self._tails[tail.topic, tail.queue_id] = astuple(tail)
 
-    def told_up_to(self) -> ToldUpTo | None:
-        """See `Observer.told_up_to`."""
+    def emitted_up_to(self) -> EmittedUpTo | None:
+        """See `Observer.emitted_up_to`."""
         if self._stopped or self._failing or self._lost_count:
             return None
-        return ToldUpTo(self._next_seq + len(self._rows), self._losses)
+        return EmittedUpTo(self._next_seq + len(self._rows), self._losses)
 
     def write_turn(self) -> None:
         """Write what was reported since the last time, in one write; nothing when there is nothing.
@@ -302,7 +302,7 @@ class Telemetry:
                 await self._spool.sync()
         except StorageError as error:
             _log.error("spool: %s; a new segment begins", error)
-            self._tell_loss(f"a power cut could lose rows before seq {self._next_seq}: {error}")
+            self._report_loss(f"a power cut could lose rows before seq {self._next_seq}: {error}")
             self._roll()
 
     async def _run(self) -> None:
@@ -354,10 +354,10 @@ class Telemetry:
         try:
             data = encode_frame(Turn(self._next_seq, as_of, rows, marks, tails))
         except (ValueError, OverflowError) as error:
-            told_count = len(rows)
+            taken_count = len(rows)
             data, rows, marks = self._salvaged(rows, marks, as_of)
             tails = []
-            self._lose(told_count - len(rows), str(error))
+            self._lose(taken_count - len(rows), str(error))
         try:
             if not self._spool.has_begun:
                 self._spool.begin(self._life())
@@ -382,9 +382,9 @@ class Telemetry:
     ) -> tuple[bytes, list[Row], list[Mark]]:
         """The frame without what cannot be encoded: text that is no text is made so, impossible
         numbers are left out."""
-        told_count = len(rows)
+        taken_count = len(rows)
         rows = [clean for row in rows if (clean := encodable(row)) is not None]
-        if len(rows) < told_count:
+        if len(rows) < taken_count:
             rows = [row for row in rows if not _ends_snapshot(row)]
         marks = [clean for mark in marks if (clean := encodable(mark)) is not None]
         try:
@@ -395,7 +395,7 @@ class Telemetry:
             marks = marks[-PULLED_MARKS_MAX:]
             return encode_frame(Turn(self._next_seq, as_of, [], marks)), [], marks
 
-    def _tell_loss(self, detail: str, *, clean: bool | None = None) -> None:
+    def _report_loss(self, detail: str, *, clean: bool | None = None) -> None:
         self._losses += 1
         self.observe(LifecycleEvent("SPOOL_LOSS", detail, clean=clean))
 
@@ -434,7 +434,7 @@ class Telemetry:
         lost_count, self._lost_count, self._failing = self._lost_count, 0, False
         if lost_count:
             detail = f"{lost_count} facts were not written and have no seq: {self._loss_reason}"
-            self._tell_loss(detail, clean=False)
+            self._report_loss(detail, clean=False)
 
     def _mind_size(self) -> None:
         """Stop when the spool outgrows its limit, go on when the shipper has made room."""

@@ -413,10 +413,10 @@ class ConsumerGroups:
         """A membership is `after` what it was `before`; None: not there."""
         if before is not None:
             self._memberships.add(before.account, -1)
-            self._bytes.add(before.account, -before.told_bytes)
+            self._bytes.add(before.account, -before.reported_bytes)
         if after is not None:
             self._memberships.add(after.account, 1)
-            self._bytes.add(after.account, after.told_bytes)
+            self._bytes.add(after.account, after.reported_bytes)
 
     def _advance(self, group: str) -> int:
         generation = self._generations.get(group, 0) + 1
@@ -437,7 +437,7 @@ def _growth(
     if group is None:
         return wanted, wanted
     member = group.members.get(client_id)
-    reported_bytes = member.told_bytes if member is not None else 0
+    reported_bytes = member.reported_bytes if member is not None else 0
     own_bytes = reported_bytes if member is not None and member.account == account else 0
     if group.account == account:
         own_bytes += group.subscription_bytes

@@ -76,7 +76,7 @@ class Member:
         return heard.is_shared and not self.is_shared
 
     @property
-    def told_bytes(self) -> int:
+    def reported_bytes(self) -> int:
         """Memory that `subscription` takes."""
         return sum(TOLD_BYTES + len(spelled) for spelled in self.subscription or ())
 

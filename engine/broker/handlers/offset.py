@@ -77,7 +77,7 @@ class OffsetHandlers:
         """QUERY_CONSUMER_OFFSET (14): 0 for a young queue nobody has an offset for (row A4)."""
         header = QueryConsumerOffsetRequestHeader.decode(request.fields)
         key = group, topic, queue_id = header.consumer_group, header.topic, header.queue_id
-        offset = self._offsets.told(*key)
+        offset = self._offsets.answered(*key)
         if offset is None:
             offset = self._starting_points.place(key)
         if offset is None:

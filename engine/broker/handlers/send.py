@@ -307,7 +307,7 @@ class SendHandlers:
             room_bytes=STEP_ROOM_BYTES + room_needed(properties) if is_step else COPY_ROOM_BYTES,
         )
         if is_step:
-            self._retry_copies.tell(header, properties, delay_level=level, why_buried=why_buried)
+            self._retry_copies.report(header, properties, delay_level=level, why_buried=why_buried)
         kind = FIFO if PROPERTY_SHARDING_KEY in properties else NORMAL
         if half or level:
             kind = TRANSACTION if half else DELAY

@@ -133,7 +133,7 @@ class ConsumerOffsets:
         """The consume offset in memory; None when there is none."""
         return self._committed.get((topic, group), {}).get(queue_id)
 
-    def told(self, group: str, topic: str, queue_id: int) -> int | None:
+    def answered(self, group: str, topic: str, queue_id: int) -> int | None:
         """What a client that asks is answered: the reset value while one waits, else as
         `committed`; nothing of what is being forgotten.
         """

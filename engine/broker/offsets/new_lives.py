@@ -164,7 +164,7 @@ class NewLives:
         _, topic, queue_id = key
         if not self._lives.is_a_later_one(topic):
             return
-        reading, committed = self._readers.of(key), self._offsets.told(*key)
+        reading, committed = self._readers.of(key), self._offsets.answered(*key)
         pulled = None if reading is None else reading.pulled_up_to
         if pulled is not None and offset <= max(pulled, committed or 0):
             return
@@ -221,7 +221,7 @@ class NewLives:
         for number, key in enumerate(keys, 1):
             if self._lives.number(topic) != life or self._topics.find(topic) is None:
                 return  # It was deleted again.
-            if self._offsets.told(*key) is None:
+            if self._offsets.answered(*key) is None:
                 try:
                     self.place_at_beginning(key)
                 except RequestRefused as error:  # No room for offsets: it is placed when it asks.

@@ -241,14 +241,14 @@ class RememberedOffsets:
             end = self._boot_ends.get((topic, queue_id), 0)
         if end is None or offset <= end:
             return None
-        committed = self._offsets.told(group, topic, queue_id)
+        committed = self._offsets.answered(group, topic, queue_id)
         return committed if committed is not None and committed < offset else None
 
     def _committed(self, key: QueueKey, address: str) -> int | None:
         """Where the group is for a client that pulls: where it was before, if this client set it
         where it is, for it may have set what it remembers.
         """
-        offset = self._offsets.told(*key)
+        offset = self._offsets.answered(*key)
         if offset is None or self._offsets.reset_pending(*key):
             return offset
         return self._lives.before_set(address, key, offset)

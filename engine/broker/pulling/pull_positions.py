@@ -50,7 +50,7 @@ class PullPositions:
         back_to = self._remembered.goes_back_to(key, offset, pull.client, shared=pull.shared)
         self._note_reader(pull, is_sent_back=back_to is not None)
         if back_to is not None:
-            committed = self._offsets.told(*key)
+            committed = self._offsets.answered(*key)
             if pull.shared and (committed is None or committed > back_to):
                 # So does any other of its group that asks, whatever its start policy is.
                 self._new_lives.place_at(key, back_to)

@@ -184,7 +184,7 @@ class Shrinking:
             if end > first and not readers.has_any:
                 found.add(StrandedQueue(None, queue_id, end - first))
             for group in readers.sharing:
-                consumed = self._offsets.told(group, topic, queue_id) or 0
+                consumed = self._offsets.answered(group, topic, queue_id) or 0
                 waiting = end - max(first, consumed)
                 if waiting > 0:
                     found.add(StrandedQueue(group, queue_id, waiting))

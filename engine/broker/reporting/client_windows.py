@@ -329,14 +329,14 @@ class ClientWindows:
                 self._observer.observe(holds_nothing(member, place))
 
     def _emit_stats(self, all_stats: list[ConsumeStats]) -> None:
-        at, now_ms = self._observer.told_up_to(), self._clock.steady_ms()
+        at, now_ms = self._observer.emitted_up_to(), self._clock.steady_ms()
         losses = -1 if at is None else at.losses  # What is reported now is lost.
         for stats in all_stats:
             if self._stats.is_news(stats, now_ms, losses=losses):
                 self._observer.observe(stats)
 
     def _emit_window(self, window: ClientWindow) -> None:
-        at = self._observer.told_up_to()
+        at = self._observer.emitted_up_to()
         losses = -1 if at is None else at.losses  # What is reported now is lost.
         if not self._windows.knows(window):
             # How far the group is comes first: nobody can do anything with a window of a queue that

@@ -36,11 +36,11 @@ from engine.broker.reporting.moved_marks import MovedMarks
 from engine.broker.reporting.offset_reuse import OffsetReuse
 from engine.foundation.limits import LOOP_STEP_ENTRIES_MAX, WATERMARKS_PER_SAMPLE_MAX
 from engine.foundation.observing import (
+    EmittedUpTo,
     GroupWatermark,
     LifecycleEvent,
     Observer,
     QueueWatermark,
-    ToldUpTo,
 )
 from engine.foundation.units import SECOND_MS
 from engine.runtime.clock import Clock
@@ -68,7 +68,7 @@ broker report everything all the time."""
 class Snapshot:
     """One that has begun."""
 
-    at: ToldUpTo
+    at: EmittedUpTo
     began_ms: int
     """Wall-clock time."""
     in_haste: bool
@@ -142,7 +142,7 @@ class Watermarks:
         self._end_snapshot_if_complete()
 
     def _begin_snapshot_if_due(self, now_ms: int, *, at_once: bool) -> None:
-        at = self._observer.told_up_to()
+        at = self._observer.emitted_up_to()
         if at is None or not (self._queues.round_is_over and self._groups.round_is_over):
             return
         due_ms = self._next_snapshot_ms
@@ -163,7 +163,7 @@ class Watermarks:
         if snapshot is None or not (self._queues.round_is_over and self._groups.round_is_over):
             return
         self._snapshot = None
-        at = observer.told_up_to()
+        at = observer.emitted_up_to()
         if at is None:  # Nothing can be reported just now, which need not be a loss.
             self._next_snapshot_ms = snapshot.again_ms
             return

@@ -211,9 +211,9 @@ class Placement:
         for place in sorted(places, reverse=True):
             if len(found) == window.entries_max:
                 break
-            told = self._sent_at(place)
-            if told is not None and told[0] in topics and not self._is_deleted(told[0], place):
-                topic, name, copy = told
+            sent = self._sent_at(place)
+            if sent is not None and sent[0] in topics and not self._is_deleted(sent[0], place):
+                topic, name, copy = sent
                 found.pop((topic, name), None)  # An earlier copy stands for both.
                 found[topic, name] = copy
         for (topic, name), copy in reversed(found.items()):
@@ -264,8 +264,8 @@ class Placement:
 def _is_new_copy(draft: MessageDraft) -> bool:
     """A retry or a re-drive: a new copy on purpose, though it keeps its UNIQ_KEY."""
     properties = draft.properties
-    told = properties.encode() if isinstance(properties, str) else properties
-    return bool(property_value(told, _ORIGIN))
+    encoded = properties.encode() if isinstance(properties, str) else properties
+    return bool(property_value(encoded, _ORIGIN))
 
 
 def _sent_to(message: MessageExt) -> tuple[str, int]:

@@ -96,7 +96,7 @@ class RetryCopies:
     def _consumes_in_order(self, group: str) -> bool:
         return self._locks.is_held(group, now_ms=self._clock.steady_ms())
 
-    def tell(
+    def report(
         self,
         header: SendMessageRequestHeader,
         properties: Mapping[str, str],

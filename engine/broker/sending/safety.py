@@ -62,7 +62,7 @@ class Waiter:
         self._calls: list[Callable[[PutStatus], None]] = []
         waiting[self] = None
         for met, otherwise in unmet:
-            met.tell(partial(self._note, otherwise))
+            met.call_when_settled(partial(self._note, otherwise))
 
     def when_settled(self, call: Callable[[PutStatus], None]) -> None:
         """Have `call` made with the status, as soon as it is known. Hot."""

@@ -91,7 +91,7 @@ class RowOutcome:
     due_ms: int
     failures: int = 0
     refusals: int = 0
-    told: str = ""
+    message: str = ""
     """Of a row that was sent, how safely it is stored and where; of another one, why not."""
 
 
@@ -251,7 +251,7 @@ class OutboxTable:
                     ),
                     (
                         *(outcome.state.value, outcome.due_ms, outcome.failures),
-                        *(outcome.refusals, outcome.told[:ERROR_CHARS_MAX]),
+                        *(outcome.refusals, outcome.message[:ERROR_CHARS_MAX]),
                         *(now_ms if is_ended else None, outcome.row_id, holder),
                     ),
                 )

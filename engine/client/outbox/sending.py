@@ -147,13 +147,13 @@ def outcome_of(row: OutboxRow, end: _SendEnd, *, now_ms: int) -> RowOutcome:
         status, offset_message_id = end
         return RowOutcome(
             *(row.row_id, RowState.SENT, now_ms, row.failures, row.refusals),
-            told=f"{status.value} {offset_message_id}",
+            message=f"{status.value} {offset_message_id}",
         )
     refusals = row.refusals + speaks_of_the_message(end)
     state = RowState.POISON if refusals >= OUTBOX_REFUSALS_MAX else RowState.WAITING
     wait_ms = min(OUTBOX_RETRY_MS_MAX, OUTBOX_RETRY_MS_MIN << min(row.failures, 20))
     return RowOutcome(
-        *(row.row_id, state, now_ms + wait_ms, row.failures + 1, refusals), told=str(end)
+        *(row.row_id, state, now_ms + wait_ms, row.failures + 1, refusals), message=str(end)
     )
 
 

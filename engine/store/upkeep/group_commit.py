@@ -22,7 +22,7 @@ class GroupCommit(asyncio.Future[bool]):
         self._calls: list[Callable[[bool], None]] = []
         self._timer = loop.call_later(timeout_ms / 1000, self.settle, False)
 
-    def tell(self, call: Callable[[bool], None]) -> None:
+    def call_when_settled(self, call: Callable[[bool], None]) -> None:
         """Have `call` made with the outcome, as soon as it is known. Hot: a callback of asyncio's
         takes ten times as long.
         """

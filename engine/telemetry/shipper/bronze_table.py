@@ -137,10 +137,10 @@ class BronzeTable:
             ) as error:  # Also a conflict: perhaps it is in, perhaps not.
                 if attempt == APPEND_ATTEMPTS_MAX:
                     raise LakeError(
-                        f"table {self._uri} takes no rows ({_told(error)}); repair the lake, then "
-                        "start the shipper again: the spool keeps everything until then"
+                        f"table {self._uri} takes no rows ({_in_words(error)}); repair the lake, "
+                        "then start the shipper again: the spool keeps everything until then"
                     ) from error
-                _log.warning("%s: append failed (%s); asking again", self._uri, _told(error))
+                _log.warning("%s: append failed (%s); asking again", self._uri, _in_words(error))
                 time.sleep(pause_s)
                 pause_s *= 2
             else:
@@ -167,7 +167,7 @@ class BronzeTable:
             if self._commits >= VACUUM_COMMITS:
                 self._vacuum()
         except (DeltaError, OSError) as error:
-            _log.warning("%s: not tidied (%s); trying again later", self._uri, _told(error))
+            _log.warning("%s: not tidied (%s); trying again later", self._uri, _in_words(error))
 
     def _merge(self) -> None:
         """Merge, unless the table lies in an object store or another merges it now.
@@ -265,7 +265,7 @@ class BronzeTable:
                 self._files.sync_through(handle.version())
         except (DeltaError, OSError, ValueError) as error:
             raise LakeError(
-                f"{self._uri} cannot be used as table {self.declared.name}: {_told(error)}; "
+                f"{self._uri} cannot be used as table {self.declared.name}: {_in_words(error)}; "
                 "repair it or put it back from a copy, then start the shipper again: "
                 "the spool keeps everything"
             ) from error
@@ -314,6 +314,6 @@ class BronzeTable:
             handle.alter.add_columns(missing)
 
 
-def _told(error: BaseException | None) -> str:
+def _in_words(error: BaseException | None) -> str:
     """The first line of a message: delta-rs sends its stack along."""
     return str(error).partition("\n")[0][:300]

@@ -49,10 +49,10 @@ def known_observers(lake: str, cluster: str) -> list[KnownObserver]:
         return []
     quoted = cluster.replace("'", "''")
     query = (
-        "SELECT emitter, broker, kind, seq, event_time, address, name_servers FROM told "  # noqa: S608 - quoted
+        "SELECT emitter, broker, kind, seq, event_time, address, name_servers FROM lifecycle "  # noqa: S608 - quoted
         f"WHERE cluster = '{quoted}' AND kind IN ('OBSERVED', 'BROKER_GONE') ORDER BY emitter, seq"
     )
-    rows = QueryBuilder().register("told", table).execute(query).read_all()
+    rows = QueryBuilder().register("lifecycle", table).execute(query).read_all()
     newest: dict[str, dict[str, Any]] = {one["emitter"]: one for one in pa.table(rows).to_pylist()}
     retired = _retired(f"{lake}/{BRONZE_FOLDER}/{RETIREMENTS}", options)
     return [
@@ -68,8 +68,8 @@ def _retired(address: str, options: dict[str, str]) -> dict[str, Any]:
     if not DeltaTable.is_deltatable(address, storage_options=options or None):
         return {}
     table = DeltaTable(address, storage_options=options or None)
-    query = "SELECT emitter, max(retired_at) AS at FROM told GROUP BY emitter"
-    rows = QueryBuilder().register("told", table).execute(query).read_all()
+    query = "SELECT emitter, max(retired_at) AS at FROM retirements GROUP BY emitter"
+    rows = QueryBuilder().register("retirements", table).execute(query).read_all()
     return {row["emitter"]: row["at"] for row in pa.table(rows).to_pylist()}
 
 

@@ -199,15 +199,15 @@ class Shipper:
         mark = read_shipped_mark(self._disk, self._directory)
         if mark is not None and mark.seq <= horizon:
             self._refuse_lost_rows(emitter, mark)
-        is_told = mark is not None and mark.lake == self._lake
-        known = min(mark.seq, horizon) if mark and is_told else 0
+        is_marked = mark is not None and mark.lake == self._lake
+        known = min(mark.seq, horizon) if mark and is_marked else 0
         foreign = self._not_there(emitter, known, ends)
         if foreign is not None:
             self._pass_over(emitter, foreign, is_behind=(extent.life.life_seq or 0) <= furthest)
         if extent.next_seq <= furthest:
             return False  # An older copy, before a life begins with it.
         self._own_seq = self._shipments.shipped_seq(f"{_own_emitter(emitter)}/{SHIPMENTS.name}")
-        as_of = mark.as_of if mark and is_told and mark.seq == horizon else 0
+        as_of = mark.as_of if mark and is_marked and mark.seq == horizon else 0
         self._passed = 0 if foreign is None else furthest - horizon
         self._reader.seek(horizon + self._passed + 1, as_of=as_of)
         self._reader.drop_shipped(horizon)  # The shipper before may have died before it did so.
@@ -239,16 +239,16 @@ class Shipper:
 
     def _pass_over(self, emitter: str, seq: int, *, is_behind: bool) -> None:
         """Rows up to `seq` come too late. LakeError if those of the present life do, too."""
-        told = (
+        sentence = (
             f"row {seq} of {emitter} in lake {self._lake} is not the one in spool "
             f"{self._directory}: another store of that name was shipped there"
         )
         if is_behind:
             raise LakeError(
-                f"{told}, by a clock that was ahead. See to this broker's clock and start it "
+                f"{sentence}, by a clock that was ahead. See to this broker's clock and start it "
                 "again, or give it another name or another lake"
             )
-        _log.error("%s since; rows up to that one that are not in the lake are lost", told)
+        _log.error("%s since; rows up to that one that are not in the lake are lost", sentence)
 
 
 def interval_after(cpu_s: float) -> float:

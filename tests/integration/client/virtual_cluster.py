@@ -12,7 +12,7 @@ from engine.broker.broker import Broker
 from engine.broker.config import BrokerConfig
 from engine.client import ClientConfig, ConsumerConfig, Producer, PushConsumer
 from engine.client.consuming.listeners import MessageListener
-from engine.foundation.observing import Fact, HandedTail, OffsetReport, ToldUpTo
+from engine.foundation.observing import EmittedUpTo, Fact, HandedTail, OffsetReport
 from engine.namesrv.config import NameServerConfig
 from engine.namesrv.namesrv import NameServer
 from engine.protocol.message import MessageQueue
@@ -48,7 +48,7 @@ class Facts:
     def handed(self, tail: HandedTail) -> None:
         """Not looked at here."""
 
-    def told_up_to(self) -> ToldUpTo | None:
+    def emitted_up_to(self) -> EmittedUpTo | None:
         """Facts have no numbers here."""
         return None
 

@@ -132,10 +132,10 @@ class SnapshotsUnderReports(RuleBasedStateMachine):
             assert table == self.file
 
     @invariant()
-    def nothing_is_told_of_what_goes(self) -> None:
+    def nothing_is_answered_of_what_goes(self) -> None:
         for group, topic, queue_id in self.offsets.keys():  # noqa: SIM118
-            told = self.offsets.told(group, topic, queue_id)
-            assert (told is None) == bool({group, topic} & self.going.keys())
+            answered = self.offsets.answered(group, topic, queue_id)
+            assert (answered is None) == bool({group, topic} & self.going.keys())
 
     @invariant()
     def topics_and_groups_know_each_other(self) -> None:

@@ -74,7 +74,7 @@ def test_offsets_stop_at_their_limit_and_those_known_go_on() -> None:
 def test_an_unknown_queue_has_no_offset_rather_than_zero() -> None:
     offsets = ConsumerOffsets()
     assert offsets.committed(GROUP, TOPIC, 7) is None
-    assert offsets.told(GROUP, TOPIC, 7) is None
+    assert offsets.answered(GROUP, TOPIC, 7) is None
     assert offsets.persisted(GROUP, TOPIC, 7) is None
 
 
@@ -82,7 +82,7 @@ def test_a_pending_reset_is_told_refuses_commits_and_is_taken_once() -> None:
     offsets = ConsumerOffsets()
     offsets.commit(GROUP, TOPIC, 0, 50, now_ms=1)
     assert offsets.reset(GROUP, TOPIC, 0, 5) == 50
-    assert offsets.told(GROUP, TOPIC, 0) == 5
+    assert offsets.answered(GROUP, TOPIC, 0) == 5
     late_report_of_the_old_owner = offsets.commit(GROUP, TOPIC, 0, 60, now_ms=2)
     assert not late_report_of_the_old_owner.accepted
     assert offsets.committed(GROUP, TOPIC, 0) == 5
@@ -159,7 +159,7 @@ def test_a_deleted_topic_takes_its_offsets_resets_and_counts_along() -> None:
     offsets.reset(GROUP, TOPIC, 0, 3)
     list(offsets.forget_topic(TOPIC))
     assert list(offsets.keys()) == []
-    assert offsets.told(GROUP, TOPIC, 0) is None
+    assert offsets.answered(GROUP, TOPIC, 0) is None
     assert offsets.standing((GROUP, TOPIC, 0)) == (None, None, None)
 
 
@@ -228,5 +228,5 @@ def test_a_merge_leaves_what_is_being_deleted_and_goes_on_from_the_greater_count
     assert len(steps) == 2, "a step each"
     assert offsets.committed("other", TOPIC, 0) == 5
     list(forgetting)
-    assert offsets.told(GROUP, TOPIC, 0) is None
+    assert offsets.answered(GROUP, TOPIC, 0) is None
     assert offsets.counter == 77

@@ -223,16 +223,16 @@ def kinds(broker: Broker) -> list[str]:
 
 def test_the_place_of_a_fact_to_come_is_its_seq(broker: Broker) -> None:
     telemetry = broker.boot()
-    at = telemetry.told_up_to()
+    at = telemetry.emitted_up_to()
     assert at is not None
     telemetry.observe(report(1))
     telemetry.write_turn()
     telemetry.observe(report(2))
-    later = telemetry.told_up_to()
+    later = telemetry.emitted_up_to()
     assert later == replace(at, seq=at.seq + 2)
     telemetry.observe_all([report(3), report(4)])
     telemetry.write_turn()
-    assert telemetry.told_up_to() == replace(at, seq=at.seq + 4)
+    assert telemetry.emitted_up_to() == replace(at, seq=at.seq + 4)
     assert [seq for seq, _, _ in broker.rows()] == [1, 2, 3, 4]
 
 
@@ -240,19 +240,19 @@ def test_a_snapshot_is_not_said_to_be_complete_when_its_turn_is_lost(broker: Bro
     disk = FailingDisk()
     runtime = replace(broker.runtime, disk=disk)
     telemetry = Telemetry.open(runtime, str(broker.spool), MASTER)
-    before = telemetry.told_up_to()
+    before = telemetry.emitted_up_to()
     assert before is not None
     disk.fail_writes = True
     telemetry.observe(report(1))
     telemetry.observe(boot_event("kept"))
     telemetry.observe(snapshot())
     telemetry.write_turn()
-    assert telemetry.told_up_to() is None, "nothing is numbered while rows are lost"
+    assert telemetry.emitted_up_to() is None, "nothing is numbered while rows are lost"
     disk.fail_writes = False
     telemetry.tick()
     telemetry.tick()
     assert kinds(broker) == ["BOOT", "SPOOL_LOSS"]
-    after = telemetry.told_up_to()
+    after = telemetry.emitted_up_to()
     assert after is not None
     assert after.losses > before.losses
     assert after.seq == telemetry.next_seq, "a snapshot that begins now begins behind the loss"
@@ -273,7 +273,7 @@ def test_while_a_full_spool_refuses_facts_no_snapshot_can_begin_or_end(
     telemetry = full_spool(broker, caplog)
     telemetry.observe_all([report(1), report(2)])
     telemetry.observe(snapshot())
-    assert telemetry.told_up_to() is None
+    assert telemetry.emitted_up_to() is None
     for name in broker.segments()[:-1]:  # The shipper made room.
         (broker.spool / name).unlink()
     telemetry.tick()
@@ -281,6 +281,6 @@ def test_while_a_full_spool_refuses_facts_no_snapshot_can_begin_or_end(
     assert kinds(broker) == ["SPOOL_LOSS"]
     (loss,) = [values for _, table, values in broker.rows() if table == "lifecycle"]
     assert loss[DETAIL].startswith("3 facts were not written")
-    after = telemetry.told_up_to()
+    after = telemetry.emitted_up_to()
     assert after is not None
     assert after.seq == telemetry.next_seq
