@@ -26,7 +26,7 @@ from pipelines.sentences.losses import left_text, lost_unread, replaced
 from tests.sentences_of_alerts import of_alerts, of_prometheus
 from tests.sentences_of_answers import of_answers, of_judging, of_rates
 from tests.sentences_of_causes import of_causes
-from tests.sentences_of_changes import of_alert_states, of_changes, of_jobs, of_periods
+from tests.sentences_of_changes import of_alert_states, of_changes, of_jobs, of_periods, of_pictures
 
 PAGE = Path(__file__).parents[1] / "docs" / "sentences.md"
 HEAD = """# Sentences
@@ -350,6 +350,9 @@ def of_rows() -> Iterator[tuple[str, str]]:
     yield "a head, over", stories.head({**found, "closed_at": AT})
     yield "a revision", stories.revision(found)
     unknown = dict.fromkeys(("reason", "client_id", "previous_client_id", "reconsume_times"))
+    for step in (*stories.STEP_WORDS, "A_LATER_STEP"):
+        yield f"a message, {step}", stories.ending({**STEP, "step": step, "event_time": AT})
+    yield "a message, 1 try", stories.ending({**STEP, "event_time": AT, "reconsume_times": 1})
     for name, row in (("", STEP), (", figures unknown", {**STEP, **unknown})):
         yield f"a failure{name}", stories.step(row)
         yield f"a dead letter{name}", stories.dead_letter(row)
@@ -369,6 +372,7 @@ SUBJECTS = {
     "Answers of a notebook": of_answers,
     "How far an answer goes": of_judging,
     "Changes": of_changes,
+    "Figures": of_pictures,
     "Reports": of_periods,
     "Alerts": of_alerts,
     "States of alerts": of_alert_states,

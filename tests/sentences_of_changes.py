@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from pipelines.sentences import alert_states, changes, checks, groups, jobs, periods
+from pipelines.sentences import alert_states, changes, checks, groups, jobs, periods, pictures
 
 AT = datetime(2026, 3, 1, 19, 10, 3, tzinfo=UTC)
 CLIENT = "192.0.2.2@4711#1234567890123"
@@ -168,3 +168,13 @@ def of_alert_states() -> Iterator[tuple[str, str]]:
     yield "in another notice", alert_states.ELSEWHERE
     yield "inhibited", alert_states.inhibited("ConsumersGone")
     yield "silenced", alert_states.silenced("kim", "we deploy")
+
+
+def of_pictures() -> Iterator[tuple[str, str]]:
+    """What figures show."""
+    known = {"time_lag_ms": 40_000, "time_lag_at_least_ms": 40_000}
+    part, nothing = {**known, "time_lag_ms": None}, dict.fromkeys(known)
+    for name, row in (("", known), (", known in part", part), (", unknown", nothing)):
+        yield f"groups{name}", pictures.heatmap(3, 1, "shipping", row)
+        yield f"a group{name}", pictures.timeline("shipping", row, stalls=1, risks=2)
+    yield "a group, not judged", pictures.timeline("shipping", None, stalls=0, risks=0)

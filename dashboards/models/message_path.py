@@ -21,11 +21,11 @@ import polars as pl
 
 from dashboards.formatting import clock, duration, plural, spoken
 from dashboards.models.lag_overview import origin_text
-from dashboards.models.topic_lines import step_words
 from dashboards.reads.cluster import ClusterStory, StoredCopy, moment_of
 from dashboards.reads.topic_data import Place
 from dashboards.url_state import QUERY_MAX, Span
 from engine.admin import TracedStep
+from pipelines.sentences.stories import ending, step_words
 
 AROUND: Final = timedelta(days=1)
 """Searched before and after the range: sixteen tries at the default levels take 4 h 46 min."""
@@ -117,11 +117,7 @@ def endings(flow: pl.DataFrame) -> list[str]:
     if flow.is_empty():
         return []
     newest = flow.sort("event_time", "seq").unique("group", keep="last").sort("group")
-    return [
-        f"{row['group']}: {step_words(row['step'])} at {clock(row['event_time'], day=True)} UTC, "
-        f"{_tries(row['reconsume_times'], 'failed')}."
-        for row in newest.iter_rows(named=True)
-    ]
+    return [ending(row) for row in newest.iter_rows(named=True)]
 
 
 def _tries(number: int, kind: str) -> str:

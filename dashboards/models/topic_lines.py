@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import polars as pl
 
-from dashboards.formatting import HowFarBehind, spoken
+from dashboards.formatting import HowFarBehind
 from dashboards.reads.cluster import NO_NAME_SERVER, WriteQueues
 from dashboards.theme import StateSign, state_sign
 from pipelines.base.bounds import bound_of
@@ -28,19 +28,6 @@ ONE_REPORT: Final = "one report in this range; choose a longer one"
 MOVED_BACK: Final = "its end moved back in this range: cut by a recovery, or made anew"
 NOT_REPORTED: Final = "its watermarks were not reported in this range"
 NO_ROUTE: Final = "the name server has no route to it"
-
-STEP_WORDS: Final = {
-    "SENT_BACK": "sent back",
-    "SCHEDULED": "waits for its next try",
-    "DELIVERED": "ready for its next try",
-    "LOCAL_RETRY": "tried again in place",
-    "DEAD_LETTERED": "dead-lettered",
-    "REDRIVEN": "sent anew from the dead letters",
-    "DISCARDED": "discarded from the dead letters",
-    "EXPIRED": "deleted by retention before its next try",
-    "SENT_AGAIN": "a second copy, sent by the producer, was handed out",
-    "INVISIBLE_TIME_EXPIRED": "not acknowledged within its invisible time: handed out again",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,11 +162,6 @@ def rate_of(queues: list[TopicQueue]) -> tuple[float | None, int]:
     """(messages a minute of the queues that are known, how many are not)."""
     known = [queue.per_minute for queue in queues if queue.per_minute is not None]
     return (sum(known) if known else None), len(queues) - len(known)
-
-
-def step_words(step: str) -> str:
-    """SENT_BACK as `sent back`; a step we have never heard of as it is written."""
-    return STEP_WORDS.get(step, spoken(step))
 
 
 def rate_text(per_minute: float | None, reason: str = "") -> str:

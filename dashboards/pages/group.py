@@ -12,7 +12,7 @@ import polars as pl
 from dash import Dash, Input, Output, dcc, html
 
 from dashboards.figures.lag_timeline import HEIGHT, lag_timeline
-from dashboards.formatting import clock, count, duration, plural, spoken, visible
+from dashboards.formatting import clock, count, duration, spoken, visible
 from dashboards.models import lag_overview
 from dashboards.models.alert_lines import AlertLane, lane_of
 from dashboards.models.lag_overview import GroupLine
@@ -41,11 +41,12 @@ from dashboards.reads.lake_data import Look
 from dashboards.theme import palette
 from dashboards.url_state import GROUP_PREFIX, Span, View, group_of, group_path, topic_path
 from engine.foundation.errors import LakeError
+from pipelines.base.bounds import bound_of
 from pipelines.reading.emitters import watched_text
 from pipelines.reading.known import began_at, held_to, lag_known, states_at
 from pipelines.reading.left_topics import still_left
 from pipelines.reading.reading import LOOK_BACK
-from pipelines.sentences import changes
+from pipelines.sentences import changes, pictures
 from pipelines.sentences.causes import shown as cause_shown
 from pipelines.sentences.duplicate_counts import came_again
 from pipelines.sentences.new_lives import NewLife
@@ -427,12 +428,11 @@ def _why(causes: pl.DataFrame) -> list[html.Div]:
 
 def _sentence(group: str, line: GroupLine | None, stalls: pl.DataFrame, risks: pl.DataFrame) -> str:
     """The chart in one sentence, for those who do not see it."""
-    lag = duration(line.time_lag_ms) if line else "unknown"
-    return (
-        f"Time lag and messages behind of group {group}: now {lag}; "
-        f"{plural(stalls.height, 'stalled window')} and "
-        f"{plural(risks.height, 'window')} of duplicate risk in the range."
-    )
+    now = None
+    if line is not None:
+        figures = ("time_lag_ms", bound_of("time_lag_ms"))
+        now = {name: getattr(line, name) for name in figures}
+    return pictures.timeline(group, now, stalls=stalls.height, risks=risks.height)
 
 
 def _risk_table(risks: pl.DataFrame, view: View) -> Any:

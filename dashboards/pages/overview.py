@@ -46,6 +46,7 @@ from pipelines.reading.known import BEGINNINGS
 from pipelines.reading.reading import LOOK_BACK
 from pipelines.reading.rollbacks import rollbacks
 from pipelines.reading.trust import Doubts, Trust
+from pipelines.sentences import pictures
 from pipelines.sentences.duplicate_counts import CameAgain, came_again
 from pipelines.sentences.stalls import stands_now
 
@@ -240,11 +241,8 @@ def _marks(
 def summary(groups: pl.DataFrame, *, names_clusters: bool = False) -> str:
     """The heatmap in one sentence, for those who do not see it."""
     bad = groups.filter(pl.col("state") != "OK").height
-    worst = groups.sort("time_lag_ms", descending=True, nulls_last=True).row(0, named=True)
-    return (
-        f"Time lag of {plural(groups.height, 'group')} over time; {bad} not OK; "
-        f"{_named(worst, names_clusters)} is furthest behind with {duration(worst['time_lag_ms'])}."
-    )
+    worst = groups.sort(lag_overview.BOUNDS[0], descending=True, nulls_last=True).row(0, named=True)
+    return pictures.heatmap(groups.height, bad, _named(worst, names_clusters), worst)
 
 
 def _named(row: Mapping[str, Any], names_clusters: bool) -> str:

@@ -44,6 +44,7 @@ from engine.foundation.errors import LakeError
 from pipelines.reading.emitters import watched_text
 from pipelines.sentences.new_lives import NewLife
 from pipelines.sentences.pop_groups import PopGroup
+from pipelines.sentences.stories import step_words
 
 HIDDEN, SHOWN = "topic-body hidden", "topic-body"
 QUEUES_MAX: Final = 256
@@ -282,9 +283,7 @@ def _failed(failed: pl.DataFrame, view: View) -> Any:
                 href=group_path(row["group"]) + view.around_page.search(),
                 className="name",
             ),
-            html.Span(
-                topic_lines.step_words(row["step"]), className=f"step step-{_tone(row['step'])}"
-            ),
+            html.Span(step_words(row["step"]), className=f"step step-{_tone(row['step'])}"),
             html.Span(count(row["reconsume_times"]), className="number"),
             origin(row, view),
             html.Span(clock(row["first_at"]), className="exact"),

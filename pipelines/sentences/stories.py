@@ -8,14 +8,41 @@ which rows belong to a story (`pipelines/tm/stories`).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from pipelines.base.wording import plural, spoken
 from pipelines.sentences.duplicate_counts import came_again
-from pipelines.sentences.figures import client
+from pipelines.sentences.figures import client, whole
 from pipelines.sentences.figures import moment as moment_of
 
 Row = Mapping[str, Any]
+
+
+STEP_WORDS: Final = {
+    "SENT_BACK": "sent back",
+    "SCHEDULED": "waits for its next try",
+    "DELIVERED": "ready for its next try",
+    "LOCAL_RETRY": "tried again in place",
+    "DEAD_LETTERED": "dead-lettered",
+    "REDRIVEN": "sent anew from the dead letters",
+    "DISCARDED": "discarded from the dead letters",
+    "EXPIRED": "deleted by retention before its next try",
+    "SENT_AGAIN": "a second copy, sent by the producer, was handed out",
+    "INVISIBLE_TIME_EXPIRED": "not acknowledged within its invisible time: handed out again",
+}
+
+
+def step_words(name: str) -> str:
+    """SENT_BACK as `sent back`; a step that is not known as it is written."""
+    return STEP_WORDS.get(name, spoken(name))
+
+
+def ending(row: Row) -> str:
+    """Where a group stands with a message: its newest step."""
+    tries = row["reconsume_times"]
+    failed = f"{tries:,} failed {'try' if tries == 1 else 'tries'}"
+    at = moment_of(row["event_time"], day=True)
+    return whole(f"group {row['group']}, since {at}: {step_words(row['step'])}, after {failed}")
 
 
 def step(row: Row) -> str:

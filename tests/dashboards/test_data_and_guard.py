@@ -223,7 +223,8 @@ class TestCallbacks:
         assert len(strip) == 8
         assert size == {"height": figure["layout"]["height"]}
         assert sentence == (
-            "Time lag of 3 groups over time; 1 not OK; shipping is furthest behind with 6 min 34 s."
+            "This shows the time lag of 3 groups over time: 1 is not OK. The furthest behind is "
+            "shipping: its time lag is 6 min 34 s now."
         )
 
     @pytest.mark.parametrize(

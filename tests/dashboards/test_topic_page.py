@@ -204,7 +204,10 @@ class TestTrace:
         shown = words(card)
         assert f"offsets {OFFSET - 3} to {OFFSET + 3} handed to billing-2" in shown
         assert "3 failed tries; reconsume times exhausted" in shown
-        assert "billing: dead-lettered at 2026-03-01 12:06:10 UTC, 3 failed tries." in shown
+        assert (
+            "Group billing, since 2026-03-01 12:06:10 UTC: dead-lettered, after 3 failed tries."
+            in shown
+        )
         assert "--namesrv HOST:PORT" in shown
 
     def test_cluster_and_lake_make_one_way_in_order_of_time(self, desk: PageContext) -> None:

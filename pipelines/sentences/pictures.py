@@ -1,0 +1,34 @@
+"""Sentences that say what a figure shows, for those who do not see it.
+
+Place in the walk: what pages draw → the label of the figure. Pure. Absent on purpose: drawing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pipelines.base.bounds import bound_of
+from pipelines.base.wording import duration, or_more, plural
+from pipelines.sentences.figures import whole
+
+
+def heatmap(groups: int, not_ok: int, worst: str, row: Mapping[str, Any]) -> str:
+    """Time lag of groups over time; `row`: of the `worst`."""
+    verb = "is" if not_ok == 1 else "are"
+    shown = f"{plural(groups, 'group')} over time: {not_ok:,} {verb} not OK"
+    return whole(
+        f"this shows the time lag of {shown}", f"the furthest behind is {worst}: {_lag(row)}"
+    )
+
+
+def timeline(group: str, row: Mapping[str, Any] | None, *, stalls: int, risks: int) -> str:
+    """Lag of a group on a time axis; `row`: its newest, None when it was not judged."""
+    windows = f"{plural(stalls, 'stalled window')} and {plural(risks, 'window')} of duplicate risk"
+    now = "" if row is None else _lag(row)
+    return whole(f"this shows the lag of group {group} with {windows}", now)
+
+
+def _lag(row: Mapping[str, Any]) -> str:
+    lag = or_more(row["time_lag_ms"], row[bound_of("time_lag_ms")], duration)
+    return f"its time lag is {lag} now"
