@@ -161,7 +161,7 @@ async def test_each_run_is_told_once_with_job_executor_and_what_was_said(tmp_pat
         assert "LakeError: no" in texts[str(failed)]["description"]
         assert AT in texts[str(failed)]["first_step"]
         assert "success" in texts[str(late)]["description"]
-        assert "what became of it" in texts[str(lost)]["description"]
+        assert "What became of the run" in texts[str(lost)]["description"]
         room.now_ms += 600_000
         later = await room.told()
         assert [one for one in later if one not in told] == [
@@ -270,7 +270,7 @@ async def test_what_a_job_has_missed_is_noted_and_told_with_what_was_done(tmp_pa
         alerts = await room.told()
         assert [one[:2] for one in alerts] == [("JobMissed", "")] * 2
         texts = " ".join(one[2]["description"] for one in alerts)
-        assert "from 2026-03-01T11:00:00Z on; by DO_NOTHING no run makes up for it" in texts
+        assert "from 2026-03-01 11:00:00 UTC on; by DO_NOTHING no run makes up for it" in texts
         assert "by FIRE_ONCE_NOW one run makes up for it" in texts
         assert len(room.of_jobs(NOW_MS + TOLD_FOR_MS - 1)) == 2
         assert room.of_jobs(NOW_MS + TOLD_FOR_MS) == []

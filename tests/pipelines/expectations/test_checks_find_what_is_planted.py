@@ -233,7 +233,11 @@ PLANTED: dict[str, tuple[Plant, set[str], str]] = {
         {"min_at_most_max"},
         "min_offset=200001",
     ),
-    "a lag of another offset": (lag_of_another_offset, {"lag_is_that_of_its_watermarks"}, "told_"),
+    "a lag of another offset": (
+        lag_of_another_offset,
+        {"lag_is_that_of_its_watermarks"},
+        "reported_",
+    ),
     "a lag that is no difference": (lag_that_is_no_difference, {"lag_is_the_difference"}, ""),
     "a lag unknown for no reason": (
         lag_unknown_for_no_reason,

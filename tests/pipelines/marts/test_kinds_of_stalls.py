@@ -125,7 +125,7 @@ def test_a_queue_that_nobody_pulls_names_who_pulled_last_and_when() -> None:
     assert (second(window["stands_since"]), window["head_offset"]) == (1, 80)
     assert window["headline"] == (
         "Nobody pulls queue 0 of t on broker-a for group g, which has members; the last pull was "
-        "of client-1 at 12:00:01 UTC."
+        "by client-1 at 12:00:01 UTC."
     )
 
 
@@ -138,7 +138,7 @@ def test_a_dead_consumer_names_who_was_there_last_and_when() -> None:
     assert second(window["stands_since"]) == 1
     assert window["headline"] == (
         "Nobody consumes queue 0 of t on broker-a for group g: it has no member; the last pull was "
-        "of client-1 at 12:00:01 UTC."
+        "by client-1 at 12:00:01 UTC."
     )
 
 
