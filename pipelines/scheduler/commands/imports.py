@@ -62,7 +62,8 @@ def import_jobs(
         runs = (run for row in past if (run := taken_run(row, there)) is not None)
         count = service.take_history(runs, name) if apply else 0
     if as_json:
-        echo_json(asdict(done) | {"runs": count, "is_done": apply})
+        remarks = [{"subject": one.subject, "told": one.text} for one in done.remarks]
+        echo_json(asdict(done) | {"remarks": remarks, "runs": count, "is_done": apply})
         return
     for one in done.took:
         what = "new" if one.is_new else "here already"
