@@ -74,7 +74,7 @@ async def test_a_run_is_read_while_it_goes_on_killed_alone_and_not_tried_again(
         later = json.loads(await asked(tmp_path, "log", str(first), "--from-line", "99", "--json"))
         assert later["text"] == ""
 
-        assert "was told" in await asked(tmp_path, "kill", str(second))
+        assert "was asked to end it" in await asked(tmp_path, "kill", str(second))
         waited = await ended(database, second)
         assert waited.result_message is not None
         assert "job not executed, in the job queue, killed" in waited.result_message
