@@ -134,7 +134,7 @@ async def test_it_is_in_the_feed_and_a_line_on_the_axes_of_time(tmp_path: Path) 
     lake = shipped(tmp_path / "home", first, tmp_path / "lake")
     compute(lake)
     said = (
-        f"broker-a: role change ({second.address} is master, was slave 1; "
+        f"Broker broker-a reports a role change ({second.address} is master, was slave 1; "
         f"{first.address} is slave 1, was master)"
     )
     desk = PageContext(
