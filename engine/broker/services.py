@@ -25,10 +25,10 @@ from engine.broker.persistence import Persistence
 from engine.broker.pulling.pull_answers import handed_to_nobody
 from engine.broker.pulling.wake_ups import WakeUps
 from engine.broker.registration import Registration
-from engine.broker.removing.deletion import Deletions, Forget
 from engine.broker.removing.offset_deletion import OffsetDeletion
 from engine.broker.removing.shrinking import Shrinking
 from engine.broker.removing.topic_changes import TopicChanges
+from engine.broker.removing.topics_and_groups import Deletions, Forget
 from engine.broker.reporting.watermarks import Watermarks
 from engine.broker.rocketmq_settings import FILE_NAME
 from engine.broker.role_changes import RoleChanges

@@ -145,8 +145,8 @@ class GroupConfigs:
         self._count_max = count_max
         self._configs: dict[str, SubscriptionGroupConfig] = {}
         self.being_deleted: dict[str, None] = {}
-        """Groups whose deletion with their offsets has begun and not ended; `removing/deletion`
-        keeps it.
+        """Groups whose deletion with their offsets has begun and not ended;
+        `removing/topics_and_groups` keeps it.
         """
         self.counter = 0
         """Counter of the data version."""

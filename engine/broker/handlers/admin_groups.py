@@ -26,7 +26,7 @@ from engine.broker.handlers.admin_topics import check_entries
 from engine.broker.node import BrokerNode
 from engine.broker.offsets.consumer_offsets import ConsumerOffsets
 from engine.broker.offsets.progress import Progress
-from engine.broker.removing.deletion import Deletions
+from engine.broker.removing.topics_and_groups import Deletions
 from engine.foundation.errors import CorruptRecord, ProtocolError, RequestRefused
 from engine.foundation.limits import LOOSE_BODY_KEYS_MAX
 from engine.protocol import fastjson

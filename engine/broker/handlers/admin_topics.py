@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 from engine.broker.bounded_work import in_steps
-from engine.broker.removing.deletion import Deletions
 from engine.broker.removing.shrinking import Shrinking
 from engine.broker.removing.topic_changes import TopicChanges
+from engine.broker.removing.topics_and_groups import Deletions
 from engine.broker.reporting.expired_dead_letters import ExpiredDeadLetters
 from engine.broker.topics.attributes import without_force
 from engine.foundation.errors import ProtocolError, RequestRefused

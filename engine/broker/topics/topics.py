@@ -48,7 +48,7 @@ class Topics:
         self._count_max = count_max
         self._topics: dict[str, TopicConfig] = {}
         self.being_deleted: dict[str, None] = {}
-        """Topics whose deletion has begun and not ended; `removing/deletion` keeps it."""
+        """Topics whose deletion has begun and not ended; `removing/topics_and_groups` keeps it."""
         self.counter = 0
         """Counter of the data version."""
         self._untold: dict[str, None] | None = None
