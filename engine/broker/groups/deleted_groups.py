@@ -1,8 +1,8 @@
 """Notes which groups were deleted since consumerOffset.json was written.
 
 Place in the walk: beside it. `removing/topics_and_groups` notes a group, `persistence` keeps the
-notes in subscriptionGroup.json, which is on disk before a deletion is answered; consumerOffset.json says
-after how many deletions it was written, and what it holds of a group deleted later is void.
+notes in subscriptionGroup.json, which is on disk before a deletion is answered; consumerOffset.json
+says after how many deletions it was written, and what it holds of a group deleted later is void.
 
 Invariant: a group is noted until the file of offsets and the version before it, which is read when
 that is damaged, were both begun after its deletion.

@@ -1,7 +1,8 @@
 """Ends a topic's life and starts the next one for the groups that read it.
 
 Place in the walk: a deletion (`removing/topics_and_groups`) asks here who read the topic; when
-the topic is made again, whoever made it, its readers are placed at the beginning of each of its queues.
+the topic is made again, whoever made it, its readers are placed at the beginning of each of its
+queues.
 
     deletion     readers  → the tombstone: they begin at the beginning, also after a restart
                  members  → witnesses: what they remember of offsets does not count any more
