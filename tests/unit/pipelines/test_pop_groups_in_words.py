@@ -75,6 +75,6 @@ def test_tm_says_of_such_a_group_what_is_out_beside_its_lag(tmp_path: Path) -> N
     compute(tmp_path / "lake")
     lake = tm.connect(str(tmp_path / "lake"))
     said = lake.lag("g").verdict
-    assert said.startswith("g is 0 messages behind")
+    assert said.startswith("Group g is 0 messages behind")
     assert "g reads by POP, invisible time 15 s. Not acknowledged: 4 messages, the oldest" in said
     assert "POP" not in lake.lag("classic").verdict

@@ -147,7 +147,7 @@ def test_a_file_that_has_lost_rows_is_told_and_not_merged_as_if_it_were_whole(ad
     with pq.ParquetFile(file) as data:
         rows = data.read()
     pq.write_table(rows.slice(1), file)
-    with pytest.raises(LakeError, match="has not the rows that the log tells"):
+    with pytest.raises(LakeError, match="has not the rows that the log names"):
         merged(address)
     assert len(DeltaTable(address).file_uris()) == 7
 
