@@ -43,9 +43,6 @@ QUICK_TRANSACTIONS = {
 4500, 2000 and its own 3000 it asked about what had ended, and delivered thrice.
 """
 
-QUIET, AS_SHIPPED = ({"timerWheelEnable": word} for word in ("false", "true"))
-"""Its timers take four fifths of what an idle broker takes, and only mqadmin names them."""
-
 SOON_UP = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 """None of them lives long enough to earn what the second compiler costs."""
 
@@ -89,7 +86,7 @@ def real_rocketmq(
     )
     properties = broker_properties(cluster.name_server, broker_port, cluster.store)
     configure(work, NAME_SERVER, {"listenPort": str(name_server_port)})
-    configure(work, BROKER, properties | QUICK_TRANSACTIONS | QUIET | dict(settings or {}))
+    configure(work, BROKER, properties | QUICK_TRANSACTIONS | dict(settings or {}))
     with jvm(installation, work, NAME_SERVER, options) as name_server:
         wait_for_line(name_server, work / "namesrv.out", "boot success")
         with jvm(installation, work, BROKER, options) as broker:
