@@ -34,6 +34,8 @@ POLL_S = 0.2
 # A test run that is killed itself leaves no broker behind.
 DIES_WITH_THE_TESTS = ("setpriv", "--pdeathsig", "KILL")
 
+SOON_ROUTED, AS_SHIPPED = ({"registerNameServerPeriod": ms} for ms in ("10000", "30000"))
+"""A topic made while a broker registers is routed at its next registration."""
 QUICK_TRANSACTIONS = {
     "transactionTimeOut": "2000",
     "transactionOpBatchInterval": "200",
@@ -86,7 +88,7 @@ def real_rocketmq(
     )
     properties = broker_properties(cluster.name_server, broker_port, cluster.store)
     configure(work, NAME_SERVER, {"listenPort": str(name_server_port)})
-    configure(work, BROKER, properties | QUICK_TRANSACTIONS | dict(settings or {}))
+    configure(work, BROKER, properties | SOON_ROUTED | QUICK_TRANSACTIONS | dict(settings or {}))
     with jvm(installation, work, NAME_SERVER, options) as name_server:
         wait_for_line(name_server, work / "namesrv.out", "boot success")
         with jvm(installation, work, BROKER, options) as broker:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tests.interop.java_clients import compile_checks
 from tests.interop.mqadmin import EXPECTED, admin_session, run_all, written
-from tests.interop.real_rocketmq import real_rocketmq
+from tests.interop.real_rocketmq import AS_SHIPPED, real_rocketmq
 
 
 def main() -> None:
@@ -16,7 +16,7 @@ def main() -> None:
         work = Path(folder)
         checks = compile_checks(work / "checks")
         with (
-            real_rocketmq(work / "cluster") as cluster,
+            real_rocketmq(work / "cluster", AS_SHIPPED) as cluster,
             admin_session(checks, cluster.name_server, cluster.broker, work / "session") as session,
         ):
             outputs = run_all(session)

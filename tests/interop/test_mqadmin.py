@@ -16,7 +16,7 @@ from tests.interop.java_clients import JavaChecks
 from tests.interop.mqadmin import EXPECTED, admin_session, read, run_all
 from tests.interop.mqadmin_commands import COMMANDS, SETTINGS, WRITTEN, comparable
 from tests.interop.our_engine import our_engine
-from tests.interop.real_rocketmq import real_rocketmq
+from tests.interop.real_rocketmq import AS_SHIPPED, real_rocketmq
 
 Outputs = dict[str, list[str]]
 TITLES = list(read(EXPECTED.read_text()))
@@ -53,7 +53,7 @@ def test_the_recorded_outputs_are_what_a_real_cluster_prints(
     java_checks: JavaChecks, tmp_path: Path
 ) -> None:
     with (
-        real_rocketmq(tmp_path / "cluster") as cluster,
+        real_rocketmq(tmp_path / "cluster", AS_SHIPPED) as cluster,
         admin_session(
             java_checks, cluster.name_server, cluster.broker, tmp_path / "session"
         ) as session,
