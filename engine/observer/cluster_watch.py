@@ -111,6 +111,7 @@ class ClusterWatch:
         rest_ms = min(self._observation.period_ms, BROKERS_LISTED_EACH_MS)
         earlier = self._of_earlier_runs()
         while True:
+            retired = self._retired()  # Before the list is asked for: an older one may have them.
             info = await self._listed()
             listed = None if info is None else masters_of(info, self._observation)
             for key, address in {**earlier, **(listed or {})}.items():
@@ -121,8 +122,16 @@ class ClusterWatch:
             earlier = {}
             self._note_listed(listed)
             for key in list(self._watches):
-                await self._end_if_gone(watching, key, is_listed=key in (listed or {}))
+                is_listed, is_retired = key in (listed or {}), key in retired
+                await self._end_if_gone(watching, key, is_listed=is_listed, is_retired=is_retired)
             await asyncio.sleep(rest_ms / SECOND_MS)
+
+    def _retired(self) -> set[BrokerKey]:
+        """Those that somebody has retired since the last call."""
+        disk = self._runtime.disk
+        return {
+            key for key, watch in self._watches.items() if take_retirement(disk, watch.watched.home)
+        }
 
     def _of_earlier_runs(self) -> dict[BrokerKey, str]:
         """Where those brokers were that nobody reported to be gone: they may be, meanwhile."""
@@ -212,10 +221,9 @@ class ClusterWatch:
         self._looking[key] = task
 
     async def _end_if_gone(
-        self, watching: asyncio.TaskGroup, key: BrokerKey, *, is_listed: bool
+        self, watching: asyncio.TaskGroup, key: BrokerKey, *, is_listed: bool, is_retired: bool
     ) -> None:
         watch = self._watches[key]
-        is_retired = take_retirement(self._runtime.disk, watch.watched.home)
         if is_listed:
             if is_retired:
                 _log.warning("%s/%s is not retired: the name servers list it", *key)
