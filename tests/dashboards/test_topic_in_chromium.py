@@ -109,5 +109,5 @@ def test_a_dead_letter_of_a_group_leads_to_where_it_went(windows: Windows, origi
         visit.page.locator("#group-dead").get_by_role("link", name=MESSAGE).click()
 
         expect(visit.page.locator("h1")).to_have_text(TOPIC)
-        expect(visit.page.locator("#topic-trace")).to_contain_text("billing: dead-lettered at")
+        expect(visit.page.locator("#topic-trace")).to_contain_text(": dead-lettered, after")
         assert visit.faults == []
