@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -232,6 +232,8 @@ class PlayedCluster:
     """Brokers that the observer has begun to watch."""
     gone: list[Watched] = field(default_factory=list)
     """Brokers that it has told to be gone."""
+    on_listed: Callable[[], None] | None = None
+    """Called once, when a list is made and has not arrived."""
 
     async def hear_gone(self, watched: Watched) -> None:
         """One is gone."""
@@ -247,6 +249,9 @@ class PlayedCluster:
         for broker in self.brokers:
             copies = told.setdefault(broker.cluster, {}).setdefault(broker.name, {})
             copies[broker.broker_id] = broker.address
+        if self.on_listed is not None:
+            on_listed, self.on_listed = self.on_listed, None
+            on_listed()
         return ClusterInfo(
             {
                 name: BrokerData(cluster, name, copies)

@@ -10,7 +10,7 @@ import pytest
 from engine.admin import Admin
 from engine.client.config import ClientConfig
 from engine.foundation.errors import ConfigError
-from engine.observer.homes import noted_in, take_home
+from engine.observer.homes import ask_for_retirement, noted_in, take_home
 from engine.observer.observation import Observation
 from engine.observer.retiring import retire, retired_brokers
 from engine.runtime import SystemDisk, system_runtime
@@ -174,3 +174,18 @@ async def test_an_observer_that_runs_is_asked_to_retire_it(tmp_path: Path) -> No
             assert await retired(cluster, "goes", set()) is None
             await told_gone(cluster, goes)
         lock.close()
+
+
+async def test_it_is_retired_by_a_list_that_was_asked_for_later(tmp_path: Path) -> None:
+    goes, stays = PlayedBroker("goes"), PlayedBroker("stays")
+    async with played_cluster(tmp_path, goes, stays) as cluster, observing(cluster):
+        await watched(cluster, goes)
+        await goes.stop()
+        [home] = [one.home for one in cluster.heard if one.broker == "goes"]
+
+        def leaves_and_is_retired() -> None:
+            cluster.brokers = [stays]
+            ask_for_retirement(SystemDisk(), home)
+
+        cluster.on_listed = leaves_and_is_retired
+        await told_gone(cluster, goes)
