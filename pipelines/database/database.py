@@ -199,14 +199,14 @@ def _sqlite(url: sa.URL) -> tuple[sa.Engine, SqliteFile]:
         raise ConfigError("database", "in memory", "a file: what was decided outlives its process")
     file = SqliteFile(Path(url.database), lock_wait_s=LOCK_WAIT_S)
     engine = file.engine(connections_max=CONNECTIONS_MAX)
-    event.listen(engine, "connect", _set_up_sqlite)
+    event.listen(engine, "connect", lambda connection, _: file.write_ahead(connection))
+    event.listen(engine, "connect", _sync_each_commit)
     event.listen(engine, "begin", _begin_sqlite)
     return engine, file
 
 
-def _set_up_sqlite(connection: sqlite3.Connection, _: object) -> None:
-    for setting in ("journal_mode=WAL", "synchronous=FULL"):
-        connection.execute(f"PRAGMA {setting}").close()
+def _sync_each_commit(connection: sqlite3.Connection, _: object) -> None:
+    connection.execute("PRAGMA synchronous=FULL").close()
 
 
 def _begin_sqlite(connection: sa.Connection) -> None:

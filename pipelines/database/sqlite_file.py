@@ -14,7 +14,9 @@ of another file is not the state that somebody knows: see `opened`).
 from __future__ import annotations
 
 import sqlite3
+import time
 from pathlib import Path
+from typing import Final
 from urllib.parse import quote
 
 import sqlalchemy as sa
@@ -23,6 +25,7 @@ from sqlalchemy.exc import InvalidatePoolError
 from sqlalchemy.pool import ConnectionPoolEntry, PoolProxiedConnection
 
 _Identity = tuple[int, int]
+_TRY_AGAIN_S: Final = 0.01
 
 
 class SqliteFile:
@@ -51,6 +54,20 @@ class SqliteFile:
         event.listen(engine, "connect", self._note)
         event.listen(engine, "checkout", self._check)
         return engine
+
+    def write_ahead(self, connection: sqlite3.Connection) -> None:
+        """Have the file keep a write-ahead log. It waits for locks itself: SQLite reports at once
+        that a new file is locked when somebody else has just begun to write to it."""
+        until_s = time.monotonic() + self._lock_wait_s
+        while True:
+            try:
+                connection.execute("PRAGMA journal_mode=WAL").close()
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() >= until_s:
+                    raise
+                time.sleep(_TRY_AGAIN_S)
+            else:
+                return
 
     def is_made(self) -> None:
         """Its tables are there: from now on it is opened, and not made."""

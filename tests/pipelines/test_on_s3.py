@@ -121,7 +121,7 @@ def test_the_dashboard_shows_a_lake_in_a_store(lake: Lake, told: Path) -> None:
 
     assert worst["group"] in overview["overview-groups-tree"]
     assert f"{worst['lag_messages']:,}" in overview["overview-groups-tree"]
-    assert f"{worst['group']} is furthest behind" in overview["overview-heatmap-text"]
+    assert f"The furthest behind is {worst['group']}:" in overview["overview-heatmap-text"]
     assert f"{worst['lag_messages']:,}" in group["group-summary"]
     for end in ends:
         assert f'"max_offset": "{end}"' in group["group-queues"]

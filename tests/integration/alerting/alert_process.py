@@ -100,13 +100,14 @@ async def main(address: str, receivers: Path, cycles: int) -> None:
         while True:
             try:
                 is_more = decide(database, lead, cycles)
+                is_done = not is_more and is_empty(database, LAKE)
             except LeadLost:
                 lead = await lead_of(database)
             except StoreUnavailable:
                 await asyncio.sleep(0.05)
             else:
                 courier.wake()
-                if not is_more and is_empty(database, LAKE):
+                if is_done:
                     break
                 await asyncio.sleep(0.01 if is_more else 0.05)
         until.set()

@@ -73,6 +73,12 @@ class Processes:
                 command, cwd=ROOT, stdout=subprocess.PIPE, stderr=log, text=True
             )
 
+    def end(self) -> None:
+        """Wait until it has carried all."""
+        printed, _ = self.running.communicate(timeout=END_S)
+        assert printed == "done\n", (self._folder / LOG).read_text()[-4_000:]
+        assert self.running.returncode == 0
+
     def kill(self) -> None:
         """kill -9."""
         self.running.kill()
@@ -99,9 +105,7 @@ def play(address: str, folder: Path, *, kills: int, cycles: int, seed: int) -> s
             processes.kill()
             done_kills += 1
             processes.running = processes.start()
-        said, _ = processes.running.communicate(timeout=END_S)
-        assert said == "done\n"
-        assert processes.running.returncode == 0
+        processes.end()
         return checked(ledger, address, folder / LOG, kills=kills, cycles=cycles)
 
 
@@ -148,8 +152,7 @@ def test_of_two_processes_one_decides_and_no_receiver_hears_both(tmp_path: Path)
         for processes in both:
             stack.callback(processes.kill)
         for processes in both:
-            said, _ = processes.running.communicate(timeout=END_S)
-            assert said == "done\n"
+            processes.end()
         checked(ledger, address, tmp_path / LOG, kills=0, cycles=40)
 
 
