@@ -46,6 +46,13 @@ async def delete_group(client: RawClient, group: str = GROUP) -> None:
     assert answer.code == ResponseCode.SUCCESS, answer.remark
 
 
+async def make_group(client: RawClient, group: str) -> None:
+    """The table of groups is written, with what it notes of deleted ones."""
+    body = json.dumps({"groupName": group}).encode()
+    answer = await client.ask(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body)
+    assert answer.code == ResponseCode.SUCCESS, answer.remark
+
+
 @pytest.mark.parametrize("saves", [0, 1, 2])
 @pytest.mark.parametrize("name", ["consumerOffset.json", "subscriptionGroup.json"])
 async def test_a_deleted_group_has_no_offsets_whichever_file_is_damaged(
@@ -60,6 +67,7 @@ async def test_a_deleted_group_has_no_offsets_whichever_file_is_damaged(
         for number in range(saves):
             await client.commit(number, group="another", topic="other")
             await save(running)
+            await make_group(client, f"made-{number}")
         next_life = killed(config, tmp_path / "second")
     damage(next_life, name)
     async with cluster(next_life) as running:
