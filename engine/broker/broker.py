@@ -17,6 +17,7 @@ import asyncio
 import logging
 from collections.abc import Coroutine
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 from engine.broker.bounded_work import in_steps, stepped
@@ -128,6 +129,9 @@ class Broker:
             store.retention.beside = _folders_beside(config)
             running = self._assemble(store, observer, telemetry, stopped_cleanly=stopped_cleanly)
             self._load(running, stopped_cleanly=stopped_cleanly)
+            await running.state.time_wheel.follow_log(
+                was_written=running.services.persistence.all_written
+            )
             running.services.sending.half_queue.load()
             await self._settle_settings(running)
             is_first = None if telemetry is None else telemetry.earlier_epoch == 0
@@ -208,6 +212,7 @@ class Broker:
             await services.persistence.save_settings()
             await services.persistence.save_offsets("SHUTDOWN")
             await running.state.delay_levels.persist("SHUTDOWN")
+            await running.state.time_wheel.persist("SHUTDOWN")
         except StorageError as error:
             _log.error("stopping without the last tables: %s", error)
             return False
@@ -232,6 +237,7 @@ class Broker:
         try:
             await running.services.persistence.save_offsets("RECOVERY")
             await running.state.delay_levels.persist("RECOVERY")
+            await running.state.time_wheel.persist("RECOVERY")
             await running.services.persistence.save_settings()
         except DiskFull as error:
             _log.warning("the tables are written when there is room: %s", error)
@@ -290,8 +296,9 @@ class Broker:
             boot_ends=_boot_ends(config, store, stopped_cleanly=stopped_cleanly),
         )
         reporters, delay_levels = services.reporters, state.delay_levels
-        store.retention.on_doomed = lambda below: reporters.expired.emit_expired(
-            below, delay_levels.cursors()
+        store.retention.on_doomed = lambda below: chain(
+            state.time_wheel.put_again(below),
+            reporters.expired.emit_expired(below, delay_levels.cursors()),
         )
         store.retention.on_purged = lambda gone: reporters.retention_losses.emit_unconsumed(
             gone, delay_levels.cursors()
@@ -348,7 +355,9 @@ class Broker:
                 services.persistence.run_settings(),
                 services.persistence.run_offsets(),
                 services.delay.run(),
+                services.timers.run(),
                 running.state.delay_levels.run_persist(config.flush_delay_offset_interval_ms),
+                running.state.time_wheel.run(config.flush_delay_offset_interval_ms),
                 services.sending.half_queue.run(),
                 services.checks.run(),
                 services.reporters.client_windows.run(),

@@ -95,6 +95,11 @@ class BrokerConfig:
     """How long a moved delay cursor may wait to be persisted. RocketMQ waits 10 s: a broker that
     dies each 8 s delivers in each life what all lives before it have delivered.
     """
+    timer_wheel_enable: bool = _setting(True, "timerWheelEnable")
+    """Keep messages that name the moment at which they are to appear; else such a send is refused.
+    """
+    recall_message_enable: bool = _setting(False, "recallMessageEnable")
+    """Cancel a message that waits for its time, for who has the handle of its send's answer."""
     reject_transaction_message: bool = _setting(False, "rejectTransactionMessage")
     enable_property_filter: bool = _setting(False, "enablePropertyFilter")
     """Evaluate SQL92 selectors; else subscriptions by them are refused."""
@@ -242,6 +247,11 @@ class BrokerConfig:
     def config_folder(self) -> str:
         """Folder of the tables kept as JSON."""
         return self.store.tables_folder
+
+    @property
+    def timer_snapshot_path(self) -> str:
+        """File of how far the time wheel is."""
+        return f"{self.config_folder}/timerWheel.json"
 
     @property
     def delay_offset_path(self) -> str:

@@ -24,6 +24,7 @@ from engine.broker.handlers.offset_resets import OffsetResetHandlers
 from engine.broker.handlers.pull import PullHandlers
 from engine.broker.handlers.query import QueryHandlers
 from engine.broker.handlers.queue_locks import QueueLockHandlers
+from engine.broker.handlers.recall import RecallHandlers
 from engine.broker.handlers.reply import ReplyHandlers
 from engine.broker.handlers.send import SendHandlers
 from engine.broker.handlers.send_back import SendBackHandlers
@@ -128,6 +129,13 @@ def _of_consumers(state: BrokerState, services: Services) -> Iterator[dict[int, 
         durability=services.sending.durability,
         stats=state.stats,
         observer=state.observer,
+    ).handlers()
+    yield RecallHandlers(
+        clock=state.clock,
+        durability=services.sending.durability,
+        node=state.node,
+        timers=services.sending.drafts.timers,
+        topics=state.topics,
     ).handlers()
     yield QueryHandlers(
         node=state.node,

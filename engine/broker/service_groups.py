@@ -42,6 +42,7 @@ from engine.broker.sending.placement import Placement
 from engine.broker.sending.resends import Resends
 from engine.broker.sending.retry_copies import DeadLetterTopics, RetryCopies
 from engine.broker.sending.target_queues import TargetQueues
+from engine.broker.sending.timers import Timers
 from engine.broker.state import BrokerState
 from engine.broker.transactions.half_queue import HalfQueue
 
@@ -275,6 +276,7 @@ def send_services(
             clock=state.clock,
             delays=state.delay_levels,
             node=state.node,
+            timers=Timers(clock=state.clock, node=state.node, wheel=state.time_wheel),
             unique_ids=state.unique_ids,
         ),
         placement=Placement(

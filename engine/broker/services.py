@@ -45,7 +45,7 @@ from engine.broker.service_groups import (
 from engine.broker.state import BrokerState
 from engine.broker.stats.runtime_info import RuntimeInfo
 from engine.broker.transactions.checks import TransactionChecks
-from engine.delay import DelayService
+from engine.delay import Delays, DelayService
 from engine.foundation.config_layers import Origin
 from engine.remoting import RpcClient
 from engine.store.stored_settings import KeptSettings
@@ -72,6 +72,7 @@ class Services:
     offset_deletion: OffsetDeletion
     shrinking: Shrinking
     delay: DelayService
+    timers: DelayService
     checks: TransactionChecks
     roles: RoleChanges
     runtime_info: RuntimeInfo
@@ -126,7 +127,8 @@ def services_of(
         shrinking=Shrinking(
             groups=state.groups, offsets=state.offsets, store=state.store, topics=state.topics
         ),
-        delay=_delay(state, sending),
+        delay=_delivery_of(state.delay_levels, state, sending),
+        timers=_delivery_of(state.time_wheel, state, sending),
         checks=TransactionChecks(
             clock=state.clock,
             gate=state.gate,
@@ -289,10 +291,10 @@ def _offset_deletion(
     )
 
 
-def _delay(state: BrokerState, sending: SendServices) -> DelayService:
+def _delivery_of(delays: Delays[int], state: BrokerState, sending: SendServices) -> DelayService:
     return DelayService(
         state.store,
-        state.delay_levels,
+        delays,
         observer=state.observer,
         make_dead_letter_topic=sending.dead_letters.make,
         may_deliver=lambda: state.node.is_master,

@@ -39,7 +39,7 @@ from engine.broker.stats.client_stats import ClientStats
 from engine.broker.stats.put_times import PutTimes
 from engine.broker.topics.topics import Topics
 from engine.broker.transactions.transactions import Transactions
-from engine.delay import DelayLevels
+from engine.delay import DelayLevels, TimeWheel
 from engine.foundation.observing import Observer
 from engine.protocol.message_ids import UniqueIds
 from engine.remoting.gate import Gate
@@ -74,6 +74,7 @@ class BrokerState:
     """When a put is safe; replication adds its conditions."""
     observer: Observer
     delay_levels: DelayLevels
+    time_wheel: TimeWheel
     gate: Gate
     """The permissions of accounts."""
     topics: Topics
@@ -142,6 +143,13 @@ def state_of(
             store,
             levels_ms=config.store.delay_levels_ms,
             cursor_file=TableFile(runtime, config.delay_offset_path, store.store_id),
+            observer=observer,
+        ),
+        time_wheel=TimeWheel(
+            runtime,
+            store,
+            folder=f"{config.store.root}/delaylog",
+            snapshot=TableFile(runtime, config.timer_snapshot_path, store.store_id),
             observer=observer,
         ),
         gate=gate_of(config.access, store=store, transactions=transactions, client_ids=client_ids),

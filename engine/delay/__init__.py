@@ -1,7 +1,8 @@
-"""Delayed messages: the port of what waits, the 18 levels behind it, their delivery."""
+"""Delayed messages: the port of what waits, the 18 levels, the time wheel, delivery."""
 
 from engine.delay.delay_levels import DelayLevels
 from engine.delay.delay_service import DelayService
 from engine.delay.delays import Delays
+from engine.delay.wheel import TimeWheel
 
-__all__ = ["DelayLevels", "DelayService", "Delays"]
+__all__ = ["DelayLevels", "DelayService", "Delays", "TimeWheel"]

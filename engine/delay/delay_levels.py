@@ -42,6 +42,9 @@ from engine.store.table_file import Source, TableFile
 AFTER_DAMAGE_MS = 10_000
 """A level that could not be read is tried again so much later."""
 
+TICK_MS = 100
+"""Rhythm of the levels, RocketMQ's figure."""
+
 STEP_COUNT_MAX = 64
 STEP_BYTES_MAX = MIB
 STEP_MS_MAX = 10
@@ -117,6 +120,10 @@ class DelayLevels:
                 by_turns.append(level)
             if self._cursors.get(level, 0) != before:
                 yield None
+
+    async def wait(self) -> None:
+        """See `Delays.wait`."""
+        await asyncio.sleep(TICK_MS / SECOND_MS)
 
     def floor(self) -> int:
         """See `Delays.floor`."""

@@ -40,7 +40,6 @@ from engine.store import MessageDraft, MessageStore
 from engine.store.draft_record import draft_of
 from engine.store.record import check_record, property_value
 
-TICK_MS = 100
 FIRST_TICK_MS = 1000
 AFTER_FAILURE_MS = 10_000
 """Rhythm of the delivery, RocketMQ's figures."""
@@ -87,13 +86,13 @@ class DelayService:
         """Deliver until cancelled."""
         await asyncio.sleep(FIRST_TICK_MS / SECOND_MS)
         while True:
-            pause_ms = TICK_MS
             try:
                 await self.deliver_due()
             except StorageError as error:
                 _log.warning("delayed messages wait on: %s", error)
-                pause_ms = AFTER_FAILURE_MS
-            await asyncio.sleep(pause_ms / SECOND_MS)
+                await asyncio.sleep(AFTER_FAILURE_MS / SECOND_MS)
+            else:
+                await self._delays.wait()
 
     async def deliver_due(self) -> int:
         """Put every due message under its real topic, step by step; return how many.
@@ -122,6 +121,7 @@ class DelayService:
             draft = draft_of(due.record)
             # As in RocketMQ, the stored properties keep DELAY, REAL_TOPIC and REAL_QID.
             stored = request.properties
+            draft.properties = _with(stored, due.properties)
             topic = property_value(stored, _REAL_TOPIC).decode()
             place = legal_place(topic, property_value(stored, _REAL_QUEUE_ID))
             if place is None:
@@ -150,6 +150,9 @@ class DelayService:
             draft, properties = letter
             group = dead_letter_group(properties.get(PROPERTY_REAL_TOPIC, ""))
             self._make_dead_letter_topic(group)
+            noted = draft.properties
+            assert isinstance(noted, str), "a dead letter has its properties as text"
+            draft.properties = noted + due.properties.decode()
             draft.topic, draft.queue_id = dlq_topic(group), 0
             try:
                 due.put_end = self._store.put(draft).end_offset
@@ -190,3 +193,10 @@ class DelayService:
                 reason=reason,
             )
         )
+
+
+def _with(stored: bytes, added: bytes) -> bytes:
+    """Properties, with others added behind them."""
+    if not added:
+        return stored
+    return stored + added if stored.endswith(b"\x02") else stored + b"\x02" + added

@@ -33,6 +33,8 @@ class Due:
     physical_offset: int
     record: memoryview
     """Its bytes as they are, perhaps damaged; void when the next one is asked for."""
+    properties: bytes = b""
+    """Added to those it was stored with, in RocketMQ's string form."""
     put_end: int = 0
     """Set by who delivers it: the log offset behind what was put for it; 0 when nothing was."""
 
@@ -54,6 +56,10 @@ class Delays(Protocol[Wait_contra]):
         Asking for the next one says that the last one is delivered, or stepped over; whoever could
         not deliver it asks for no more, and it stays due. Raises StorageError.
         """
+        ...
+
+    async def wait(self) -> None:
+        """Until something may be due."""
         ...
 
     def floor(self) -> int:

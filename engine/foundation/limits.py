@@ -23,7 +23,7 @@ COPY_ROOM_BYTES: Final = 4 * KIB
 transaction) say more than the first; only what leaves that room in a commit-log file is accepted.
 """
 
-COPY_PROPERTIES_BYTES: Final = 2688
+COPY_PROPERTIES_BYTES: Final = 2944
 """What all further copies of a message add to its properties at most (`protocol/copy_room`); they
 have to leave that much room.
 """

@@ -5,6 +5,8 @@ at a consumer, dies, is re-driven, or ends its transaction. Each copy says more 
 and no record holds more than PROPERTIES_BYTES_MAX:
 
     a delay level      REAL_TOPIC, REAL_QID
+    a timer            the same, TIMER_OUT_MS, TIMER_DUE_MS, TIMER_ORIGIN; when it is delivered
+                       TIMER_ENQUEUE_MS, TIMER_DEQUEUE_MS, TIMER_MARK
     a send-back        RETRY_TOPIC, ORIGIN_MESSAGE_ID, WAIT, DELAY
     a consumer's copy  the same, RECONSUME_TIME, MAX_RECONSUME_TIMES; a Java consumer's also has
                        what its pull noted: MIN_OFFSET, MAX_OFFSET, CONSUME_START_TIME
@@ -54,6 +56,12 @@ from engine.protocol.properties import (
     PROPERTY_REAL_TOPIC,
     PROPERTY_RECONSUME_TIME,
     PROPERTY_RETRY_TOPIC,
+    PROPERTY_TIMER_DEQUEUE_MS,
+    PROPERTY_TIMER_DUE_MS,
+    PROPERTY_TIMER_ENQUEUE_MS,
+    PROPERTY_TIMER_MARK,
+    PROPERTY_TIMER_ORIGIN,
+    PROPERTY_TIMER_OUT_MS,
     PROPERTY_TRACE_ON,
     PROPERTY_TRANSACTION_CHECK_TIMES,
     PROPERTY_TRANSACTION_FIRST_OFFSET,
@@ -93,6 +101,12 @@ ADDED: Final[Mapping[str, int]] = MappingProxyType(
         PROPERTY_DECIDED_WHY: DECISION_WHY_BYTES_MAX,
         PROPERTY_TRANSACTION_FIRST_OFFSET: LONG_BYTES,
         PROPERTY_TRANSACTION_CHECK_TIMES: INT_BYTES,
+        PROPERTY_TIMER_OUT_MS: LONG_BYTES,
+        PROPERTY_TIMER_DUE_MS: LONG_BYTES,
+        PROPERTY_TIMER_ORIGIN: LONG_BYTES,
+        PROPERTY_TIMER_ENQUEUE_MS: LONG_BYTES,
+        PROPERTY_TIMER_DEQUEUE_MS: LONG_BYTES,
+        PROPERTY_TIMER_MARK: 3 * LONG_BYTES,
         PROPERTY_CLUSTER: TOPIC_CHARS_MAX,
         PROPERTY_MSG_REGION: len("DefaultRegion"),
         PROPERTY_TRACE_ON: len("true"),

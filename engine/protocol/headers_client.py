@@ -143,6 +143,23 @@ class ConsumerSendMessageBackRequestHeader(RequestHeader, kw_only=True):
     broker_name: str | None = wire_name("bname", None)
 
 
+class RecallMessageRequestHeader(RequestHeader, kw_only=True):
+    """RECALL_MESSAGE (370)."""
+
+    producer_group: str | None = None
+    topic: str
+    recall_handle: str
+    """From the answer to the send."""
+    broker_name: str | None = wire_name("bname", None)
+
+
+class RecallMessageResponseHeader(ResponseHeader, kw_only=True):
+    """Which message does not appear."""
+
+    msg_id: str
+    """Its UNIQ_KEY."""
+
+
 class EndTransactionRequestHeader(RequestHeader, kw_only=True):
     """END_TRANSACTION (37)."""
 

@@ -21,6 +21,8 @@ CLIENT_CLOCK_PROPERTY: Final = "PROP_CLIENT_CLOCK"
 """Where our own clients say what their clock shows, in ms since 1970, when they say what they hold.
 """
 SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
+TIMER_TOPIC: Final = "rmq_sys_wheel_timer"
+"""Messages that wait for any moment, in its queue 0."""
 HALF_TOPIC: Final = "RMQ_SYS_TRANS_HALF_TOPIC"
 OP_HALF_TOPIC: Final = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
 CHECK_MAX_TIME_TOPIC: Final = "TRANS_CHECK_MAX_TIME_TOPIC"
@@ -47,7 +49,7 @@ SYSTEM_TOPICS: Final = (
 )
 FORBIDDEN_TO_CLIENTS: Final = frozenset(
     (
-        *(SCHEDULE_TOPIC, HALF_TOPIC, OP_HALF_TOPIC, CHECK_MAX_TIME_TOPIC),
+        *(SCHEDULE_TOPIC, TIMER_TOPIC, HALF_TOPIC, OP_HALF_TOPIC, CHECK_MAX_TIME_TOPIC),
         *(SELF_TEST_TOPIC, OFFSET_MOVED_TOPIC),
     )
 )
@@ -95,7 +97,7 @@ class SysFlag(IntFlag):
 
 COMPRESSION_BITS: Final = 0x700
 TRANSACTION_BITS: Final = 0xC
-WAITING_TOPICS: Final = (SCHEDULE_TOPIC, HALF_TOPIC)
+WAITING_TOPICS: Final = (SCHEDULE_TOPIC, TIMER_TOPIC, HALF_TOPIC)
 """Where delayed messages and halves of transactions wait under another topic's name."""
 
 

@@ -55,11 +55,13 @@ class LogStates:
         dispatcher.on_applied = self._apply
 
     async def follow(self, state: LogState) -> None:
-        """Bring the state to where dispatch is, some entries at a time, and go on from there.
+        """Bring the state to where dispatch is, some entries at a time, and go on from there; again
+        for one that went back by itself.
 
         Raises OffsetOutOfRange when the log begins behind what it has applied.
         """
-        self._states.append(state)
+        if state not in self._states:
+            self._states.append(state)
         try:
             await self._catch_up(state)
         except BaseException:

@@ -26,6 +26,7 @@ from engine.broker.sending.durability import Durability
 from engine.broker.sending.placement import Placement, Put
 from engine.broker.sending.retry_copies import TOLD_TOPICS, RetryCopies
 from engine.broker.sending.target_queues import TargetQueues
+from engine.broker.sending.timers import TIMERS, without_mark
 from engine.broker.stats.broker_stats import DELAY, FIFO, NORMAL, TRANSACTION, BrokerStats
 from engine.broker.transactions.half_queue import HalfQueue
 from engine.foundation.errors import RemoteProtocolError, RequestRefused
@@ -44,6 +45,7 @@ from engine.protocol.properties import (
     PROPERTY_MSG_REGION,
     PROPERTY_REPLY_TO_CLIENT,
     PROPERTY_SHARDING_KEY,
+    PROPERTY_TIMER_MARK,
     PROPERTY_TRACE_ON,
     PROPERTY_TRANSACTION_PREPARED,
     PROPERTY_WAIT,
@@ -57,9 +59,7 @@ STEP_ROOM_BYTES = 512
 """Room in a file, beside that for properties, which further copies of a failed message's copy may
 need: its topic and its hosts may be longer.
 """
-TIMERS = frozenset(("TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS"))
-
-_MARKS = TIMERS | {PROPERTY_DELAY, PROPERTY_TRANSACTION_PREPARED}
+_MARKS = frozenset((*TIMERS, PROPERTY_DELAY, PROPERTY_TIMER_MARK, PROPERTY_TRANSACTION_PREPARED))
 """Properties of messages that are not simply stored."""
 
 
@@ -237,14 +237,14 @@ class SendHandlers:
         shared = self._drafts.draft(batch.peer, header, batch.queue_id, body=b"", properties="")
         shared.sys_flag |= self._placement.flags_of(config)
         for entry in _batch_of(batch.request):
-            properties = decode_properties(entry.properties_text)
+            text = entry.properties_text
+            properties = decode_properties(text)
             if not _MARKS.isdisjoint(properties):
                 self._refuse_in_batch(properties)
+                text = without_mark(text, properties)
             draft = copy(shared)
             draft.flag, draft.body = entry.flag, entry.body
-            draft.properties, key = self._drafts.stored_properties(
-                entry.properties_text, properties, header
-            )
+            draft.properties, key = self._drafts.stored_properties(text, properties, header)
             batch.encoded.add(draft)
             batch.unique_keys.append(key)
             yield
@@ -280,14 +280,14 @@ class SendHandlers:
         config = self._queues.topic_for(header)
         queue_id = self._queues.queue_for(header, config)
         properties = decode_properties(header.properties or "")
+        text = header.properties or ""
         half, is_marked = False, not _MARKS.isdisjoint(properties)
+        if is_marked:
+            text = without_mark(text, properties)
         if is_marked or header.sys_flag & TRANSACTION_BITS:
             half = self._is_half(header, properties)
-            self._check_timers(properties)
         self._drafts.check_body(len(request.body))
-        text, unique_key = self._drafts.stored_properties(
-            header.properties or "", properties, header
-        )
+        text, unique_key = self._drafts.stored_properties(text, properties, header)
         draft = self._drafts.draft(peer, header, queue_id, body=request.body, properties=text)
         draft.sys_flag &= ~TRANSACTION_BITS
         is_step = header.topic.startswith(TOLD_TOPICS)
@@ -295,8 +295,12 @@ class SendHandlers:
         if is_step and header.topic != DISCARDS_TOPIC:
             why_buried = self._retry_copies.why_buried(draft, header, properties)
         level = self._drafts.delay_level(properties) if is_marked and not why_buried else 0
+        due_ms = None
         if level:
             draft = self._drafts.parked(draft, level)
+        elif is_marked and not why_buried:
+            due_ms = self._drafts.timers.due_ms(properties)
+            draft = draft if due_ms is None else self._drafts.timers.park(draft, due_ms)
         put_one = self._half_queue.put_half if half else None
         put = self._placement.put(
             config,
@@ -309,14 +313,18 @@ class SendHandlers:
         if is_step:
             self._retry_copies.report(header, properties, delay_level=level, why_buried=why_buried)
         kind = FIFO if PROPERTY_SHARDING_KEY in properties else NORMAL
-        if half or level:
+        if half or level or due_ms is not None:
             kind = TRANSACTION if half else DELAY
+        handle = None
+        if due_ms is not None:
+            self._drafts.timers.announce(draft, put.puts[0].physical_offset)
+            handle = self._drafts.timers.handle(header.topic, due_ms, unique_key)
         self._stats.put(config.topic_name, kind, 1, put.puts[0].size_bytes)
         if PROPERTY_REPLY_TO_CLIENT in properties:
             self._questions.note(request, header.topic, properties)
         # A step of a failed message has its WAIT from the send-back before it, not from a producer.
         waits = is_step or properties.get(PROPERTY_WAIT) != "false"
-        return self._answer(peer, request, put, unique_key=unique_key, waits=waits)
+        return self._answer(peer, request, put, unique_key=unique_key, waits=waits, handle=handle)
 
     def _is_half(self, header: SendMessageRequestHeader, properties: dict[str, str]) -> bool:
         """Does the send begin a transaction? Raises RequestRefused for one that must not."""
@@ -336,7 +344,7 @@ class SendHandlers:
                 ResponseCode.NO_PERMISSION,
                 f"the broker[{self._node.config.host}] sending transaction message is forbidden",
             )
-        if delayed or not TIMERS.isdisjoint(properties):
+        if delayed or any(name in properties for name in TIMERS):
             raise RequestRefused(
                 ResponseCode.MESSAGE_ILLEGAL,
                 "a message of a transaction cannot be delayed: it appears when it is committed",
@@ -353,23 +361,13 @@ class SendHandlers:
     @staticmethod
     def _refuse_in_batch(properties: dict[str, str]) -> None:
         """Refuse what is not simply stored: the messages of a batch become visible together."""
-        if properties.get(PROPERTY_DELAY) or not TIMERS.isdisjoint(properties):
+        if properties.get(PROPERTY_DELAY) or any(name in properties for name in TIMERS):
             raise RequestRefused(
                 ResponseCode.MESSAGE_ILLEGAL, "a batch cannot hold delayed messages"
             )
         if _says_half(properties):
             raise RequestRefused(
                 ResponseCode.MESSAGE_ILLEGAL, "a batch cannot hold messages of a transaction"
-            )
-
-    @staticmethod
-    def _check_timers(properties: dict[str, str]) -> None:
-        """Refuse kinds of messages that this broker does not keep."""
-        if not TIMERS.isdisjoint(properties):
-            (timer, *_) = sorted(TIMERS.intersection(properties))
-            raise RequestRefused(
-                ResponseCode.MESSAGE_ILLEGAL,
-                f"property {timer}: accurate timer message is not enabled; use a delay level",
             )
 
     def _answer(
@@ -380,6 +378,7 @@ class SendHandlers:
         *,
         unique_key: str,
         waits: bool,
+        handle: str | None = None,
     ) -> HandlerResult:
         if not self._host_of_ids:
             self._host_of_ids = offset_message_id(self._node.address, 0)[:-16]
@@ -393,6 +392,8 @@ class SendHandlers:
             PROPERTY_MSG_REGION: REGION,
             PROPERTY_TRACE_ON: "true",
         }
+        if handle is not None:
+            fields["recallHandle"] = handle
         response = request.respond(ResponseCode.SUCCESS, fields=fields)
         end_offset = put.end_offset if waits else None
         return self._durability.answer_put(

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from engine.broker.node import BrokerNode
 from engine.broker.sending.retry_copies import is_redrive
+from engine.broker.sending.timers import Timers
 from engine.delay import Delays
 from engine.foundation.errors import RequestRefused
 from engine.protocol.codes import ResponseCode
@@ -39,11 +40,19 @@ class Drafts:
     """The drafts of one broker's messages."""
 
     def __init__(
-        self, *, node: BrokerNode, clock: Clock, delays: Delays[int], unique_ids: UniqueIds
+        self,
+        *,
+        node: BrokerNode,
+        clock: Clock,
+        delays: Delays[int],
+        timers: Timers,
+        unique_ids: UniqueIds,
     ) -> None:
         self._node = node
         self._clock = clock
         self._delays = delays
+        self.timers = timers
+        """The rules for messages that name a moment."""
         self._unique_ids = unique_ids
         self._own_properties = {
             PROPERTY_CLUSTER: self._node.config.cluster_name,

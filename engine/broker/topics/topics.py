@@ -28,6 +28,7 @@ from engine.protocol.names import (
     OP_HALF_TOPIC,
     SCHEDULE_TOPIC,
     SELF_TEST_TOPIC,
+    TIMER_TOPIC,
     Perm,
     reply_topic,
 )
@@ -69,6 +70,7 @@ class Topics:
         for name, queue_nums, perm in (
             (SELF_TEST_TOPIC, 1, READ_WRITE),
             (SCHEDULE_TOPIC, delay_levels_count, READ_WRITE),
+            (TIMER_TOPIC, 1, READ_WRITE),
             (HALF_TOPIC, 1, READ_WRITE),
             (OP_HALF_TOPIC, 1, READ_WRITE),
             (OFFSET_MOVED_TOPIC, 1, READ_WRITE),

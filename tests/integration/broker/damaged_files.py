@@ -85,6 +85,11 @@ ENDS = (
     "Where the queues began and ended, for a start that does not read the whole log. Without it "
     "such a start reads all of it, which takes time, and reports so."
 )
+DELAY_LOGS = (
+    "Made from the log alone. timerWheel.json says how many entries they had. Soon after the "
+    "start, beside the loop, every entry is held against its checksum, and what leads to it is "
+    "held against the entries. Where something is wrong all of them are made again."
+)
 CHECKPOINT = (
     "Costs time, never a message: without it the log is read from its start, and everything in it "
     "counts as synced: what else is damaged is a hole, as ever. One that is ahead of the log is "
@@ -129,6 +134,7 @@ TABLES = (
     "consumerFilter.json",
     "consumerOffset.json",
     "delayOffset.json",
+    "timerWheel.json",
     "deletedTopics.json",
 )
 
@@ -204,6 +210,7 @@ FILES = (
             Kept(f"{name}.bak", f"config/{name}.bak", BACKUP, every(SAME, SAME)),
         )
     ),
+    Kept("delay logs", "delaylog/*", DELAY_LOGS, every(MENDED, MENDED)),
     Kept(
         "broker.properties",
         "config/broker.properties",
@@ -233,7 +240,7 @@ def document() -> str:
         "Every file of a store, every damage, after a clean and after an unclean stop, as the",
         "tests hold it against a running broker. *Reported* means a line on the terminal and a row",
         "in `lifecycle`. *Everything* means messages, keys, topics, groups, selectors, consume",
-        "offsets, delay cursors, deletions, pulled marks, settings and the rows of the spool.",
+        "offsets, delay cursors, timers, deletions, pulled marks, settings and rows of the spool.",
         "",
         "| file | damage | after a clean stop | after an unclean stop |",
         "|---|---|---|---|",

@@ -22,7 +22,9 @@ import pytest
 
 import engine.broker
 from engine.broker.handler_table import handler_table
+from engine.broker.sending.timers import Handle
 from engine.broker.transactions.half_records import given_up
+from engine.foundation.units import HOUR_MS
 from engine.protocol.codes import RequestCode as Code
 from engine.protocol.codes import ResponseCode
 from engine.protocol.command import RemotingCommand
@@ -34,6 +36,7 @@ from engine.store import FlushDiskType
 from tests.failing_disk import FailingDisk
 from tests.integration.broker.cluster import GROUP, TOPIC, Cluster, broker_config, cluster
 from tests.integration.broker.test_access_by_code import batch_of_one, request_body, request_fields
+from tests.integration.broker.test_timers import now_ms
 from tests.integration.broker.transactor import COMMIT, ROLLBACK, Half, Transactor
 from tests.unit.broker.fake_replica import FakeReplica
 
@@ -72,6 +75,11 @@ class Scene:
 
         yield sends("plain")
         yield sends("to be delayed", DELAY=1)
+        in_an_hour = now_ms() + HOUR_MS
+        yield sends("to appear in an hour", TIMER_DELIVER_MS=in_an_hour, UNIQ_KEY="T")
+        handle = Handle(TOPIC, self.running.broker.state.node.config.broker_name, in_an_hour, "T")
+        recall: dict[str, Any] = {"topic": TOPIC, "recallHandle": handle.to_text()}
+        yield Code.RECALL_MESSAGE, "a recall", lambda: client.ask(Code.RECALL_MESSAGE, **recall)
         yield sends("half", TRAN_MSG="true", PGROUP="p", sysFlag=4)
         yield sends("a consumer's own copy", topic=f"%RETRY%{GROUP}", WAIT="false")
         yield sends("once", topic=ONCE, UNIQ_KEY="A")
@@ -118,7 +126,7 @@ class Scene:
 STORING = {
     *(Code.SEND_MESSAGE, Code.SEND_MESSAGE_V2, Code.SEND_BATCH_MESSAGE),
     *(Code.SEND_REPLY_MESSAGE, Code.SEND_REPLY_MESSAGE_V2, Code.CONSUMER_SEND_MSG_BACK),
-    *(Code.END_TRANSACTION, Code.RESUME_CHECK_HALF_MESSAGE),
+    *(Code.END_TRANSACTION, Code.RESUME_CHECK_HALF_MESSAGE, Code.RECALL_MESSAGE),
 }
 
 
@@ -132,6 +140,7 @@ async def scene(tmp_path: Path) -> AsyncIterator[Scene]:
         telemetry=False,
         transaction_check_interval_ms=600_000,
         transaction_op_batch_interval_ms=3_000,
+        recall_message_enable=True,
     )
     async with cluster(config, replace(system_runtime(), disk=disk)) as running:
         client, asker = running.client(), running.client("asker")

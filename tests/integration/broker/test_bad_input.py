@@ -54,7 +54,7 @@ REFUSALS: list[tuple[str, Ask, ResponseCode, str]] = [
         "properties that are too long",
         lambda client: client.send(KEYS="k" * 32_767),
         ResponseCode.MESSAGE_ILLEGAL,
-        "dead letter and re-drive add, 35408 in all; the limit is 32767",
+        "dead letter and re-drive add, 35658 in all; the limit is 32767",
     ),
     (
         "a queue id out of range",
@@ -69,8 +69,8 @@ REFUSALS: list[tuple[str, Ask, ResponseCode, str]] = [
         "property TRAN_MSG does not",
     ),
     (
-        "an arbitrary delay",
-        lambda client: client.send(TIMER_DELAY_SEC=5),
+        "a delay that is none",
+        lambda client: client.send(TIMER_DELAY_SEC="5 s"),
         ResponseCode.MESSAGE_ILLEGAL,
         "TIMER_DELAY_SEC",
     ),

@@ -12,7 +12,7 @@ import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import product
+from itertools import chain, product
 from operator import eq
 from pathlib import Path
 from typing import Any
@@ -26,8 +26,10 @@ from engine.broker.rocketmq_settings import (
     rocketmq_values,
     with_rocketmq_settings,
 )
+from engine.delay import TimeWheel
 from engine.foundation.config_layers import from_flags
 from engine.foundation.errors import ProtocolError, TidemarkError
+from engine.foundation.units import MINUTE_MS
 from engine.protocol.codes import RequestCode, ResponseCode
 from engine.protocol.hashes import tags_code
 from engine.protocol.message_record import decode_record
@@ -47,6 +49,8 @@ COUNT = 60
 LOG_BYTES = 16 * 1024
 WAITS_LEVEL = 2
 """A delay level that no test outlives."""
+FAR_MS = 4_000_000_000_000
+"""A time that none sees."""
 QUIET_MS = 600_000
 LIVE = {"fileReservedTime": 240, "maxMessageSize": 123_456}
 """Settings that are changed while the broker runs, from these values on."""
@@ -94,6 +98,7 @@ async def fill(broker: Broker, client: RawClient, name: str, topic: str) -> None
     async def persist() -> None:
         await running.services.persistence.save_offsets("TIMER")
         await running.state.delay_levels.persist("TIMER")
+        await running.state.time_wheel.persist("TIMER")
         await running.services.persistence.save_settings()
         await running.state.store._flusher.flush_log("TIMER")
         await running.state.store._flusher.flush_derived("TIMER")
@@ -130,6 +135,9 @@ async def fill(broker: Broker, client: RawClient, name: str, topic: str) -> None
             assert sent.code == ResponseCode.SUCCESS, sent.remark
         for level in (1, WAITS_LEVEL):
             await client.send(b"delayed", topic="later", DELAY=level)
+        for minute in range(2):
+            due_ms = FAR_MS + part + minute * MINUTE_MS
+            await client.send(b"timed", topic="later", TIMER_DELIVER_MS=due_ms)
         await client.send(b"to be deleted", topic=f"{GONE}-{part}", UNIQ_KEY=f"{GONE}{part}")
         await _ask(client, RequestCode.DELETE_TOPIC_IN_BROKER, topic=f"{GONE}-{part}")
         store = broker.state.store
@@ -235,6 +243,7 @@ def inventory_of(broker: Broker) -> Inventory:
     assert running is not None
     for level, cursor in running.state.delay_levels.cursors().items():
         found["cursor", level] = cursor
+    found |= timers(state.time_wheel)
     for group, topic, queue_id in list(state.readers._readings):
         reading = state.readers.of((group, topic, queue_id))
         found["pulled", group, topic, queue_id] = None if reading is None else reading.pulled_offset
@@ -325,14 +334,24 @@ async def _start_on(root: Path) -> Start:
 
 
 async def all_is_looked_at(broker: Broker) -> None:
-    """Wait until every file of the index and every consume queue was looked at, and the keys of the
-    index are there again.
+    """Wait until every file of the index, every consume queue and every delay log was looked at,
+    and what was damaged is there again.
     """
     store = broker.state.store
     scrubs = [task for task in store._life.tasks if task.get_name().endswith("scrub")]
     assert len(scrubs) == 2
     await asyncio.wait(scrubs, timeout=30)
     await until(lambda: store._index is None or not store._index.is_behind)
+    await until(lambda: broker.state.time_wheel.is_checked)
+
+
+def timers(wheel: TimeWheel) -> Inventory:
+    """What the delay logs lead to."""
+    logs, found = wheel._logs, Inventory()
+    for log in map(logs.of, logs.hours()):
+        for entry in chain.from_iterable(map(log.of_second, log.seconds())):
+            found["timer", entry.due_ms, entry.log_offset] = True
+    return found
 
 
 def less(before: Inventory, after: Inventory) -> list[tuple[object, ...]]:

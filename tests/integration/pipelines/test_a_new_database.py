@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.database import database
 from pipelines.database.database import Database
-from pipelines.database.errors import StoreUnavailable
+from pipelines.database.sqlite_file import SqliteFile
 
 
 @pytest.fixture
@@ -36,10 +35,11 @@ def test_who_comes_second_waits_for_who_has_just_begun(
     opened.close()
 
 
-def test_who_waits_too_long_is_refused(
-    begun: sqlite3.Connection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(database, "LOCK_WAIT_S", 0.1)
-    with pytest.raises(StoreUnavailable, match="database is locked"):
-        Database.at(f"sqlite:///{tmp_path / 'tidemark.db'}")
+def test_who_waits_too_long_is_refused(begun: sqlite3.Connection, tmp_path: Path) -> None:
+    path = tmp_path / "tidemark.db"
+    with (
+        closing(sqlite3.connect(path)) as second,
+        pytest.raises(sqlite3.OperationalError, match="database is locked"),
+    ):
+        SqliteFile(path, lock_wait_s=0).write_ahead(second)
     assert begun.in_transaction

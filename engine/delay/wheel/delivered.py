@@ -1,0 +1,80 @@
+"""Which timers were delivered, as the log itself says.
+
+Place in the walk: the wheel delivers in the order of (due time, log offset), and each delivery
+carries in its own record how far it came: a mark. What is put and what it says are one entry, so no
+crash and no change of the leader can part them.
+
+A mark says: of all timers whose records lie before `applied_offset`, those up to (`due_ms`,
+`log_offset`) were delivered, or were void. One that came later and is due earlier is none of them:
+so a clock that was set back needs several marks for a while, each lower and later than the one
+before.
+
+Invariant: what one mark covers, every later set of marks covers. Absent on purpose: where marks
+come from (`time_wheel`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from engine.protocol.properties import whole_number
+
+
+class Mark(NamedTuple):
+    """How far deliveries had come with one of them."""
+
+    due_ms: int
+    log_offset: int
+    """Where the record of the timer that was delivered lies."""
+    applied_offset: int
+    """The wheel knew all timers that lie before this offset."""
+
+    def to_text(self) -> str:
+        """As a delivered message carries it."""
+        return f"{self.due_ms},{self.log_offset},{self.applied_offset}"
+
+
+def mark_in(text: bytes) -> Mark | None:
+    """The mark that a text gives; None when it is none."""
+    parts = [whole_number(part, -1) for part in text.split(b",")]
+    if len(parts) != len(Mark._fields) or min(parts) < 0 or parts[1] >= parts[2]:
+        return None
+    return Mark(*parts)
+
+
+class Delivered:
+    """Timers that are done."""
+
+    def __init__(self, marks: Iterable[Mark] = ()) -> None:
+        self._marks: list[Mark] = []
+        for mark in marks:
+            self.add(mark)
+
+    def add(self, mark: Mark) -> None:
+        """Those that the mark covers are done, too."""
+        if any(self._has_all(known, mark) for known in self._marks):
+            return
+        self._marks = [known for known in self._marks if not self._has_all(mark, known)]
+        self._marks.append(mark)
+
+    @staticmethod
+    def _has_all(mark: Mark, other: Mark) -> bool:
+        return mark[:2] >= other[:2] and mark.applied_offset >= other.applied_offset
+
+    def covers(self, due_ms: int, log_offset: int) -> bool:
+        """Is the timer done whose record lies there?"""
+        for mark in self._marks:
+            if log_offset < mark.applied_offset and (due_ms, log_offset) <= mark[:2]:
+                return True
+        return False
+
+    def covers_all(self, before_ms: int, last_offset: int) -> bool:
+        """Is each timer done that is due before a time and lies up to `last_offset`?"""
+        return any(
+            mark.due_ms >= before_ms and mark.applied_offset > last_offset for mark in self._marks
+        )
+
+    def marks(self) -> tuple[Mark, ...]:
+        """What says so."""
+        return tuple(self._marks)

@@ -1,0 +1,278 @@
+"""Row E3: messages for a moment are delivered once, in the order of moments, never early."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import shutil
+from pathlib import Path
+
+import pytest
+
+from engine.delay.wheel.hour_log import ENTRY_BYTES, HEADS_BYTES, HourLog
+from engine.foundation.errors import WritesStopped
+from engine.foundation.units import HOUR_MS, SECOND_MS
+from engine.protocol.properties import PROPERTY_TIMER_DUE_MS, PROPERTY_TIMER_OUT_MS
+from engine.runtime import SystemDisk
+from tests.store_support import START_MS, HandClock, bodies_of, draft, messages_of
+from tests.unit.delay.wheel_bench import wheel_bench
+
+NOW = START_MS
+DAY_MS = 24 * HOUR_MS
+
+
+async def test_messages_appear_at_their_millisecond_whatever_the_order_of_their_puts(
+    tmp_path: Path,
+) -> None:
+    async with wheel_bench(tmp_path) as bench:
+        bench.put(b"later", NOW + 2000)
+        bench.put(b"sooner", NOW + 1001)
+        bench.put(b"last", NOW + 3 * HOUR_MS + 5)
+        assert await bench.pass_to(NOW + 1000) == []
+        assert await bench.pass_to(NOW + 1001) == [b"sooner"]
+        assert await bench.pass_to(NOW + 2000) == [b"sooner", b"later"]
+        assert await bench.pass_to(NOW + 3 * HOUR_MS + 4) == [b"sooner", b"later"]
+        assert await bench.pass_to(NOW + 3 * HOUR_MS + 5) == [b"sooner", b"later", b"last"]
+
+
+async def test_a_delay_has_no_upper_limit(tmp_path: Path) -> None:
+    clock = HandClock()
+    async with wheel_bench(tmp_path, clock) as bench:
+        bench.put(b"in ten years", NOW + 3650 * DAY_MS)
+        await bench.pass_to(NOW)
+    async with wheel_bench(tmp_path, clock) as bench:
+        assert await bench.pass_to(NOW + 3650 * DAY_MS - 1) == []
+        assert await bench.pass_to(NOW + 3650 * DAY_MS) == [b"in ten years"]
+
+
+async def test_a_delivered_message_says_when_it_was_due_and_waited(tmp_path: Path) -> None:
+    async with wheel_bench(tmp_path) as bench:
+        bench.put(b"a", NOW + 1500)
+        await bench.pass_to(NOW + 1700)
+        (message,) = messages_of(bench.store)
+        assert message.properties[PROPERTY_TIMER_DUE_MS] == str(NOW + 1500)
+        assert message.properties[PROPERTY_TIMER_OUT_MS] == str(NOW + 1000)
+        assert message.properties["TIMER_DEQUEUE_MS"] == str(NOW + 1700)
+
+
+@pytest.mark.parametrize("lost", ["nothing", "delay logs", "snapshot", "both"])
+@pytest.mark.parametrize("is_saved", [True, False], ids=["saved", "not saved"])
+async def test_after_a_kill_each_is_delivered_once_whatever_files_are_lost(
+    tmp_path: Path, lost: str, *, is_saved: bool
+) -> None:
+    clock = HandClock()
+    async with wheel_bench(tmp_path, clock) as bench:
+        for number in range(20):
+            bench.put(b"%d" % number, NOW + 1000 + 100 * number)
+        await bench.pass_to(NOW + 2000)
+        if is_saved:
+            await bench.wheel.persist("TIMER")
+        delivered = await bench.pass_to(NOW + 2500)
+        assert len(delivered) == 16
+    if lost in ("delay logs", "both"):
+        shutil.rmtree(bench.folder)
+    if lost in ("snapshot", "both"):
+        for file in bench.snapshot.parent.glob("timerWheel.json*"):
+            file.unlink()
+    async with wheel_bench(tmp_path, clock) as bench:
+        assert await bench.pass_to(NOW + 2500) == delivered
+        assert await bench.pass_to(NOW + 9000) == [b"%d" % number for number in range(20)]
+
+
+async def test_a_damaged_delay_log_is_made_again_from_the_commit_log(tmp_path: Path) -> None:
+    clock = HandClock()
+    async with wheel_bench(tmp_path, clock) as bench:
+        bench.put(b"a", NOW + 60_000)
+        bench.put(b"b", NOW + 60_001)
+        await bench.turn()
+        (path,) = bench.folder.iterdir()
+        flipped = bytearray(path.read_bytes())
+        flipped[-10] ^= 1
+        path.write_bytes(flipped)
+        running = asyncio.create_task(bench.wheel.run(1))
+        with pytest.raises(Exception, match="is damaged"):
+            await bench.pass_to(NOW + 61_000)
+        (event,) = bench.listener.lifecycle("DAMAGED_FILE")
+        assert "made again from the commit log" in str(event.detail)
+        await asyncio.sleep(0.2)
+        running.cancel()
+        assert await bench.pass_to(NOW + 61_000) == [b"a", b"b"]
+
+
+async def test_a_cancelled_timer_does_not_appear_and_a_later_one_with_its_key_does(
+    tmp_path: Path,
+) -> None:
+    async with wheel_bench(tmp_path) as bench:
+        bench.put(b"a", NOW + 5000)
+        bench.put(b"b", NOW + 5000)
+        await bench.turn()
+        bench.cancel(b"a", NOW + 5000)
+        bench.put(b"c", NOW + 5000, UNIQ_KEY="a")
+        assert await bench.pass_to(NOW + 6000) == [b"b", b"c"]
+
+
+async def test_a_cancellation_counts_from_its_put_on_though_dispatch_has_not_seen_it(
+    tmp_path: Path,
+) -> None:
+    async with wheel_bench(tmp_path) as bench:
+        bench.put(b"a", NOW + 5000)
+        await bench.turn()
+        bench.clock.value_ms = NOW + 5000
+        bench.cancel(b"a", NOW + 5000)
+        assert await bench.service.deliver_due() == 0, "it may be void"
+        assert await bench.pass_to(NOW + 6000) == []
+
+
+async def test_what_comes_too_late_cancels_nothing(tmp_path: Path) -> None:
+    async with wheel_bench(tmp_path) as bench:
+        bench.put(b"a", NOW + 5000)
+        assert await bench.pass_to(NOW + 5000) == [b"a"]
+        bench.cancel(b"a", NOW + 5000)
+        assert await bench.pass_to(NOW + 9000) == [b"a"]
+
+
+async def test_a_replaced_timer_appears_at_its_new_time_alone(tmp_path: Path) -> None:
+    async with wheel_bench(tmp_path) as bench:
+        first = bench.put(b"a", NOW + 5000).physical_offset
+        await bench.turn()
+        bench.put(b"a", NOW + 9000, TIMER_REPLACES=f"{NOW + 5000},{first}")
+        assert await bench.pass_to(NOW + 8999) == []
+        assert await bench.pass_to(NOW + 9000) == [b"a"]
+
+
+async def test_a_timer_that_was_delivered_is_not_replaced(tmp_path: Path) -> None:
+    async with wheel_bench(tmp_path) as bench:
+        first = bench.put(b"a", NOW + 5000).physical_offset
+        assert await bench.pass_to(NOW + 5000) == [b"a"]
+        bench.put(b"a", NOW + 9000, TIMER_REPLACES=f"{NOW + 5000},{first}")
+        assert await bench.pass_to(NOW + 10_000) == [b"a"]
+
+
+async def test_a_clock_set_back_loses_nothing_and_repeats_nothing(tmp_path: Path) -> None:
+    clock = HandClock()
+    async with wheel_bench(tmp_path, clock) as bench:
+        bench.put(b"far", NOW + HOUR_MS)
+        assert await bench.pass_to(NOW + HOUR_MS) == [b"far"]
+        clock.value_ms = NOW
+        bench.put(b"near", NOW + 1000)
+        bench.put(b"nearer", NOW + 500)
+        assert await bench.pass_to(NOW + 499) == [b"far"]
+        assert await bench.pass_to(NOW + 1000) == [b"far", b"nearer", b"near"]
+    async with wheel_bench(tmp_path, clock) as bench:
+        bench.put(b"again", NOW + 2 * HOUR_MS)
+        assert await bench.pass_to(NOW + HOUR_MS) == [b"far", b"nearer", b"near"]
+        assert await bench.pass_to(NOW + 2 * HOUR_MS) == [b"far", b"nearer", b"near", b"again"]
+
+
+async def test_what_the_store_does_not_take_stays_due(tmp_path: Path) -> None:
+    async with wheel_bench(tmp_path) as bench:
+        bench.put(b"a", NOW + 1000)
+        await bench.turn()
+        bench.store.retention.stop_writes = True
+        with pytest.raises(WritesStopped):
+            await bench.pass_to(NOW + 1000)
+        bench.store.retention.stop_writes = False
+        assert await bench.pass_to(NOW + 1000) == [b"a"]
+
+
+async def test_what_cannot_be_delivered_is_buried_once_and_holds_nobody_up(tmp_path: Path) -> None:
+    clock = HandClock()
+    async with wheel_bench(tmp_path, clock) as bench:
+        bench.put(b"lost", NOW + 1000, REAL_TOPIC="orders", REAL_QID="-1")
+        bench.put(b"next", NOW + 1001)
+        assert await bench.pass_to(NOW + 1001) == [b"next"]
+        assert bench.letters == ["SCHEDULE_CONSUMER"]
+        (event,) = bench.listener.lifecycle("UNDELIVERABLE_MESSAGE")
+        assert "the timer at 0" in str(event.detail)
+    shutil.rmtree(bench.folder)
+    async with wheel_bench(tmp_path, clock) as bench:
+        assert await bench.pass_to(NOW + 1001) == [b"next"]
+        assert bench.letters == []
+
+
+@pytest.mark.parametrize("fate", ["waits", "cancelled", "replaced"])
+async def test_a_timer_outlives_the_file_of_the_log_that_it_lies_in(
+    tmp_path: Path, fate: str
+) -> None:
+    clock = HandClock()
+    async with wheel_bench(tmp_path, clock) as bench:
+        first = bench.put(b"a", NOW + DAY_MS).physical_offset
+        bench.put(b"done", NOW + 1000)
+        await bench.turn()
+        if fate == "cancelled":
+            bench.cancel(b"a", NOW + DAY_MS)
+        elif fate == "replaced":
+            bench.put(b"a", NOW + 2 * DAY_MS, TIMER_REPLACES=f"{NOW + DAY_MS},{first}")
+        await bench.pass_to(NOW + 1000)
+        for _ in range(3):
+            for _ in range(30):
+                bench.store.put(draft(bytes(200), topic="fillers"))
+            await bench.turn()
+            bench.store.retention.on_doomed = bench.wheel.put_again
+            bench.store.retention.change_settings(
+                dataclasses.replace(bench.store._config, file_reserved_time_ms=0)
+            )
+            assert await bench.store.retention.run(10**15, by_hand=True)
+            await bench.turn()
+        assert bench.store.physical_min > first
+    for file in bench.snapshot.parent.glob("timerWheel.json*"):
+        file.unlink()
+    async with wheel_bench(tmp_path, clock) as bench:
+        by_a_day = await bench.pass_to(NOW + DAY_MS)
+        assert by_a_day.count(b"a") == (fate == "waits")
+        assert (await bench.pass_to(NOW + 2 * DAY_MS)).count(b"a") == (fate != "cancelled")
+        assert by_a_day.count(b"done") <= 1
+
+
+async def test_the_hour_files_link_the_entries_of_each_second(tmp_path: Path) -> None:
+    async with wheel_bench(tmp_path) as bench:
+        first_ms = NOW // HOUR_MS * HOUR_MS + 5 * HOUR_MS
+        puts = [bench.put(b"%d" % n, first_ms + (n % 3) * SECOND_MS + n) for n in range(9)]
+        bench.put(b"next hour", first_ms + HOUR_MS)
+        await bench.turn()
+        hour, following = sorted(bench.folder.iterdir())
+        assert int(hour.name) * HOUR_MS == first_ms
+        assert hour.stat().st_size == HEADS_BYTES + 9 * ENTRY_BYTES
+        assert following.stat().st_size == HEADS_BYTES + ENTRY_BYTES
+        log = HourLog(SystemDisk(), str(hour), int(hour.name), bench.seal)
+        second = first_ms // SECOND_MS
+        assert log.seconds() == [second, second + 1, second + 2]
+        for number in range(3):
+            offsets = [entry.log_offset for entry in log.of_second(second + number)]
+            assert offsets == [put.physical_offset for put in puts[number::3]]
+        log.close()
+
+
+async def test_an_hour_goes_when_its_timers_are_delivered_and_saved(tmp_path: Path) -> None:
+    async with wheel_bench(tmp_path) as bench:
+        bench.put(b"a", NOW + 1000)
+        bench.put(b"b", NOW + 3 * HOUR_MS)
+        await bench.pass_to(NOW + HOUR_MS)
+        assert len(list(bench.folder.iterdir())) == 2
+        await bench.wheel.persist("TIMER")
+        (left,) = bench.folder.iterdir()
+        assert int(left.name) == (NOW + 3 * HOUR_MS) // HOUR_MS
+
+
+async def test_a_lone_message_wakes_the_wheel_five_times_at_most(tmp_path: Path) -> None:
+    async with wheel_bench(tmp_path) as bench:
+        sleeps: list[float] = []
+
+        async def sleep_until_woken() -> None:
+            before = bench.clock.value_ms
+            waiting = asyncio.create_task(bench.wheel.wait())
+            await asyncio.sleep(0)
+            until_ms = bench.wheel.next_ms()
+            waiting.cancel()
+            sleeps.append(until_ms - before)
+            bench.clock.value_ms = until_ms
+
+        bench.put(b"a", NOW + 500_000)
+        await bench.turn()
+        while not bodies_of(bench.store):
+            await bench.service.deliver_due()
+            await bench.turn()
+            if not bodies_of(bench.store):
+                await sleep_until_woken()
+        assert len(sleeps) <= 5
+        assert bench.clock.value_ms == NOW + 500_000
