@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from tests.interop.java_clients import JavaChecks, compile_checks
-from tests.interop.our_engine import QUICK_CHECKS, SELECTING, OurEngine, our_engine
-from tests.interop.real_rocketmq import RealRocketMQ, real_rocketmq
+from tests.interop.our_engine import AS_THE_REAL_ONE, QUICK_CHECKS, OurEngine, our_engine
+from tests.interop.real_rocketmq import RECALLING, RealRocketMQ, real_rocketmq
 
 
 @pytest.fixture(scope="session")
@@ -22,7 +22,7 @@ def apache_rocketmq(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealRo
     """One real Apache RocketMQ for all tests of this folder, which use topics and groups of their
     own. It takes of the processor even when nobody asks it: files that use it come last.
     """
-    with real_rocketmq(tmp_path_factory.mktemp("apache-rocketmq")) as cluster:
+    with real_rocketmq(tmp_path_factory.mktemp("apache-rocketmq"), RECALLING) as cluster:
         yield cluster
 
 
@@ -30,5 +30,5 @@ def apache_rocketmq(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealRo
 def engine_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OurEngine]:
     """Our engine without a lake, one per test module; it evaluates selectors, as the real one."""
     folder = tmp_path_factory.mktemp("our-engine")
-    with our_engine(folder, *QUICK_CHECKS, *SELECTING) as engine:
+    with our_engine(folder, *QUICK_CHECKS, *AS_THE_REAL_ONE) as engine:
         yield engine

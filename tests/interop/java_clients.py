@@ -27,6 +27,7 @@ CHECKS = (
     "BatchSend",
     "Transaction",
     "RequestReply",
+    "Timers",
 )
 OURS_ALONE = ("FullProperties",)
 """Of what Apache RocketMQ does not do: it takes properties that leave their retry no room."""

@@ -24,8 +24,11 @@ QUICK_CHECKS = (
 )
 """Open transactions are asked about within two seconds instead of half a minute."""
 
-SELECTING = ("--set", "enablePropertyFilter=true")
-"""SQL92 selectors are evaluated, as the real cluster of these tests does."""
+AS_THE_REAL_ONE = (
+    *("--set", "enablePropertyFilter=true"),
+    *("--set", "recallMessageEnable=true"),
+)
+"""SQL92 selectors are evaluated, and messages recalled, as by the real cluster of these tests."""
 
 
 @dataclass(frozen=True)

@@ -36,6 +36,8 @@ DIES_WITH_THE_TESTS = ("setpriv", "--pdeathsig", "KILL")
 
 SOON_ROUTED, AS_SHIPPED = ({"registerNameServerPeriod": ms} for ms in ("10000", "30000"))
 """A topic made while a broker registers is routed at its next registration."""
+RECALLING = {"recallMessageEnable": "true"}
+"""Messages that wait for their time may be taken back."""
 QUICK_TRANSACTIONS = {
     "transactionTimeOut": "2000",
     "transactionOpBatchInterval": "200",

@@ -16,9 +16,9 @@ come from (`time_wheel`).
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-from engine.protocol.properties import whole_number
+TEXT_BYTES_MAX: Final = 62
 
 
 class Mark(NamedTuple):
@@ -30,17 +30,20 @@ class Mark(NamedTuple):
     applied_offset: int
     """The wheel knew all timers that lie before this offset."""
 
-    def to_text(self) -> str:
+    def to_text(self) -> bytes:
         """As a delivered message carries it."""
-        return f"{self.due_ms},{self.log_offset},{self.applied_offset}"
+        return b"%d,%d,%d" % self
 
 
 def mark_in(text: bytes) -> Mark | None:
     """The mark that a text gives; None when it is none."""
-    parts = [whole_number(part, -1) for part in text.split(b",")]
-    if len(parts) != len(Mark._fields) or min(parts) < 0 or parts[1] >= parts[2]:
+    parts = text.split(b",", len(Mark._fields))
+    if len(parts) != len(Mark._fields) or len(text) > TEXT_BYTES_MAX:
         return None
-    return Mark(*parts)
+    if not (parts[0].isdigit() and parts[1].isdigit() and parts[2].isdigit()):
+        return None
+    mark = Mark(int(parts[0]), int(parts[1]), int(parts[2]))
+    return mark if mark.log_offset < mark.applied_offset else None
 
 
 class Delivered:
@@ -52,7 +55,11 @@ class Delivered:
             self.add(mark)
 
     def add(self, mark: Mark) -> None:
-        """Those that the mark covers are done, too."""
+        """Those that the mark covers are done, too. Hot."""
+        marks = self._marks
+        if len(marks) == 1 and self._has_all(mark, marks[0]):
+            marks[0] = mark
+            return
         if any(self._has_all(known, mark) for known in self._marks):
             return
         self._marks = [known for known in self._marks if not self._has_all(mark, known)]

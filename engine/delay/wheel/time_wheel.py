@@ -55,7 +55,6 @@ from engine.protocol.properties import (
     PROPERTY_TIMER_DEQUEUE_MS,
     PROPERTY_TIMER_ENQUEUE_MS,
     PROPERTY_TIMER_MARK,
-    encode_properties,
 )
 from engine.runtime import Runtime
 from engine.runtime.clock import ClockStep
@@ -83,6 +82,14 @@ later."""
 MADE_AGAIN: Final = "the delay logs are made again from the commit log"
 SLEEP_MS_MAX: Final = 24 * HOUR_MS
 
+_DELIVERED: Final = "\x02".join(
+    (
+        f"{PROPERTY_TIMER_ENQUEUE_MS}\x01%d",
+        f"{PROPERTY_TIMER_DEQUEUE_MS}\x01%d",
+        f"{PROPERTY_TIMER_MARK}\x01%s\x02",
+    )
+).encode()
+"""What a delivered message says beside what was stored."""
 _MARK: Final = f"{PROPERTY_TIMER_MARK}\x01".encode()
 
 _log = logging.getLogger(__name__)
@@ -362,18 +369,13 @@ class TimeWheel:
 
     def _as_due(self, record: memoryview, mark: Mark, now_ms: int) -> Due:
         stored_ms = store_timestamp_of(record)
-        properties = {
-            PROPERTY_TIMER_ENQUEUE_MS: str(stored_ms),
-            PROPERTY_TIMER_DEQUEUE_MS: str(now_ms),
-            PROPERTY_TIMER_MARK: mark.to_text(),
-        }
         return Due(
             TIMER_TOPIC,
             f"the timer at {mark.log_offset}",
             max(mark.due_ms - stored_ms, 0),
             mark.log_offset,
             record,
-            properties=encode_properties(properties).encode(),
+            properties=_DELIVERED % (stored_ms, now_ms, mark.to_text()),
         )
 
     # ---- void timers ------------------------------------------------------------------------

@@ -36,7 +36,7 @@ from tests.integration.broker.processes import Started, party, talk
 
 PAINT = "paint"
 SMALL = ("--set", "mappedFileSizeCommitLog=1048576", "--set", "maxIndexNum=1000")
-SELECTING = ("--set", "enablePropertyFilter=true")
+AS_THE_REAL_ONE = ("--set", "enablePropertyFilter=true")
 NO_SUPPORT = "The broker does not support consumer to filter message by SQL92"
 
 
@@ -233,12 +233,12 @@ def test_row_d3_by_sql92_the_broker_evaluates_properties_and_keeps_selectors(
         await heartbeat(client, wants("N > 3", 7))
         assert bodies(await pull_as_member(client, 7)) == [b"4", b"5"]
 
-    with broker(tmp_path, *SELECTING) as running:
+    with broker(tmp_path, *AS_THE_REAL_ONE) as running:
         talk(running.address, send)
         talk(running.address, look)
         talk(running.address, subscribe)
         running.kill()
-    with broker(tmp_path, *SELECTING) as running:
+    with broker(tmp_path, *AS_THE_REAL_ONE) as running:
         talk(running.address, come_back)
         talk(running.address, look)
         running.stop()
@@ -286,7 +286,7 @@ def test_row_d3_selectors_that_are_missing_old_or_switched_off_are_refused_by_ro
     with broker(tmp_path) as running:
         talk(running.address, switched_off)
         running.stop()
-    with broker(tmp_path, *SELECTING) as running:
+    with broker(tmp_path, *AS_THE_REAL_ONE) as running:
         talk(running.address, switched_on)
 
 

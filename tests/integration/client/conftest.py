@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.interop.our_engine import QUICK_CHECKS, SELECTING, OurEngine, our_engine
+from tests.interop.our_engine import QUICK_CHECKS, AS_THE_REAL_ONE, OurEngine, our_engine
 
 
 @pytest.fixture(scope="module")
 def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OurEngine]:
     """`tidemark engine` without a lake; tests use topics and groups of their own."""
-    with our_engine(tmp_path_factory.mktemp("engine"), *QUICK_CHECKS, *SELECTING) as running:
+    with our_engine(tmp_path_factory.mktemp("engine"), *QUICK_CHECKS, *AS_THE_REAL_ONE) as running:
         yield running

@@ -62,11 +62,13 @@ async def test_after_a_kill_each_is_delivered_once_whatever_files_are_lost(
 ) -> None:
     clock = HandClock()
     async with wheel_bench(tmp_path, clock) as bench:
-        for number in range(20):
+        for number in range(18):
             bench.put(b"%d" % number, NOW + 1000 + 100 * number)
         await bench.pass_to(NOW + 2000)
         if is_saved:
             await bench.wheel.persist("TIMER")
+        for number in (18, 19):
+            bench.put(b"%d" % number, NOW + 1000 + 100 * number)
         delivered = await bench.pass_to(NOW + 2500)
         assert len(delivered) == 16
     if lost in ("delay logs", "both"):
@@ -178,8 +180,8 @@ async def test_what_the_store_does_not_take_stays_due(tmp_path: Path) -> None:
 async def test_what_cannot_be_delivered_is_buried_once_and_holds_nobody_up(tmp_path: Path) -> None:
     clock = HandClock()
     async with wheel_bench(tmp_path, clock) as bench:
-        bench.put(b"lost", NOW + 1000, REAL_TOPIC="orders", REAL_QID="-1")
-        bench.put(b"next", NOW + 1001)
+        bench.put(b"lost", NOW + 1001, REAL_TOPIC="orders", REAL_QID="-1")
+        bench.put(b"next", NOW + 1000)
         assert await bench.pass_to(NOW + 1001) == [b"next"]
         assert bench.letters == ["SCHEDULE_CONSUMER"]
         (event,) = bench.listener.lifecycle("UNDELIVERABLE_MESSAGE")
@@ -188,6 +190,23 @@ async def test_what_cannot_be_delivered_is_buried_once_and_holds_nobody_up(tmp_p
     async with wheel_bench(tmp_path, clock) as bench:
         assert await bench.pass_to(NOW + 1001) == [b"next"]
         assert bench.letters == []
+
+
+@pytest.mark.parametrize("saved_after", [0, 1, 2])
+async def test_what_is_cut_from_the_log_is_gone_from_the_wheel(
+    tmp_path: Path, saved_after: int
+) -> None:
+    async with wheel_bench(tmp_path) as bench:
+        ends = []
+        for number in range(3):
+            ends.append(bench.put(b"cut %d" % number, NOW + 1000).end_offset)
+            await bench.turn()
+            if number == saved_after:
+                await bench.wheel.persist("TIMER")
+        await bench.store.truncate(ends[0])
+        bench.put(b"instead", NOW + 1000)
+        bench.put(b"and more", NOW + 1000)
+        assert await bench.pass_to(NOW + 2000) == [b"cut 0", b"instead", b"and more"]
 
 
 @pytest.mark.parametrize("fate", ["waits", "cancelled", "replaced"])
