@@ -77,6 +77,8 @@ async def test_after_a_kill_each_is_delivered_once_whatever_files_are_lost(
         for file in bench.snapshot.parent.glob("timerWheel.json*"):
             file.unlink()
     async with wheel_bench(tmp_path, clock) as bench:
+        missed = is_saved and lost == "delay logs"
+        assert len(bench.listener.lifecycle("DAMAGED_FILE")) == missed, "made again without need"
         assert await bench.pass_to(NOW + 2500) == delivered
         assert await bench.pass_to(NOW + 9000) == [b"%d" % number for number in range(20)]
 

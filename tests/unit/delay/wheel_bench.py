@@ -40,7 +40,7 @@ class WheelBench:
             runtime,
             store,
             folder=str(self.folder),
-            snapshot=TableFile(runtime, str(self.snapshot)),
+            snapshot=TableFile(runtime, str(self.snapshot), store.store_id),
             observer=self.listener,
         )
         self.service = DelayService(
