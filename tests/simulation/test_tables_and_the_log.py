@@ -141,6 +141,8 @@ def test_a_broker_that_dies_each_8_seconds_persists_what_is_older_than_5() -> No
     async def scenario(world: World) -> None:
         rack = Rack(world, flush_consumer_offset_interval_ms=5_000)
         await rack.start()
+        await rack.send_for(2.5)
+        await world.until("all queues are read", rack.all_read, within_s=SETTLE_S)
         for life in range(4):
             assert rack.broker is not None
             offsets = rack.broker.state.offsets
