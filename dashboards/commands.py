@@ -136,7 +136,7 @@ def alerts_of(lake: Lake, database: str | None, rules: Sequence[Path]) -> AlertS
     from dashboards.models.alert_lines import AlertSource
     from pipelines.alerting.board import AlertBoard
     from pipelines.alerting.past import PastAlerts
-    from pipelines.alerting.rules_read import RulesRead
+    from pipelines.alerting.rule_files import RulesRead
 
     # An address may hold a password: then the reader of the page has to know it already.
     said = "" if database is None or "@" in database else f" --database {shlex.quote(database)}"

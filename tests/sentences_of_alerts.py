@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from importlib.resources import files
 from typing import Any, Final
 
-from pipelines.alerting.files import read_rules, shipped_files
+from pipelines.alerting.rule_files import read_rules, shipped_files
 from pipelines.alerting.rule_tables import watched
 from pipelines.alerting.rules import Rule
 from pipelines.alerting.texts import rendered

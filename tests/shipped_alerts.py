@@ -12,8 +12,8 @@ import polars as pl
 
 from pipelines.alerting.alerts import State
 from pipelines.alerting.evaluating import Looked
-from pipelines.alerting.files import read_rules, shipped_files
-from pipelines.alerting.lake_rows import gone
+from pipelines.alerting.present_rows import gone
+from pipelines.alerting.rule_files import read_rules, shipped_files
 from pipelines.alerting.rule_tables import rows_at, watched
 from pipelines.alerting.rules import Rule
 from pipelines.alerting.step import Known, judge

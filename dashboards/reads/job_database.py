@@ -14,8 +14,7 @@ from collections.abc import Callable
 from typing import Final
 
 from engine.foundation.errors import ConfigError, StorageError, TidemarkError
-from pipelines.database.database import FILE_NAME, Database
-from pipelines.database.state import home_folder, opened
+from pipelines.database.database import FILE_NAME, Database, home_folder, opened
 
 AWAY_S: Final = 2.0
 """After a failure to open it nobody tries again for so long: each try may wait some seconds."""

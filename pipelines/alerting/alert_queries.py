@@ -1,4 +1,4 @@
-"""Queries and commands on alerts: lists, one alert in full, acknowledgements and silences.
+"""Queries and commands on alerts: ordered lists, one alert in full, acks and silences.
 
 Place in the walk: between the store and the commands; `terminal` writes what is found here, `board`
 is the same for pages. Invariant: the beginning of a fingerprint finds one alert, or nothing. Absent
@@ -17,16 +17,26 @@ from engine.foundation.errors import ConfigError
 from pipelines.alerting.alerts import Alert, State
 from pipelines.alerting.matchers import Matcher, MatcherFault, all_match, labels_of, matchers_of
 from pipelines.alerting.rule_status import JudgedRule
+from pipelines.alerting.rules import Severity
 from pipelines.alerting.silence_rows import silences_of
 from pipelines.alerting.silences import DAYS, Recurring, Silence, active
-from pipelines.alerting.store import judgings, people, steps
+from pipelines.alerting.store import people, steps
 from pipelines.alerting.store.people import Ack
-from pipelines.alerting.urgency import urgency
 from pipelines.database.database import Database
 
 OPEN: Final = frozenset(State) - {State.RESOLVED}
 INTERNAL: Final = ("course",)
 """What the life cycle remembers for itself."""
+_STATES: Final = {
+    state: rank
+    for rank, state in enumerate(
+        (
+            *(State.FIRING, State.EVAL_ERROR, State.NO_DATA, State.WITHHELD),
+            *(State.PENDING, State.RESOLVED),
+        )
+    )
+}
+_SEVERITIES: Final = {severity.value: rank for rank, severity in enumerate(Severity)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +157,7 @@ def one_shown(database: Database, lake: str, beginning: str, *, now_us: int) -> 
     alert = one_alert(database, lake, beginning)
     every = listed(database, lake, now_us=now_us, wanted=Wanted(all_of_them=True))
     shown = next(one for one in every if one.alert.fingerprint == alert.fingerprint)
-    judged = judgings.judged_of(database, lake, [alert.rule]).get(alert.rule)
+    judged = steps.judged_of(database, lake, [alert.rule]).get(alert.rule)
     return ShownAlert(shown.alert, shown.ack, shown.silences, judged)
 
 
@@ -190,3 +200,16 @@ def recurring_of(days: str, at: str, length_us: int, zone: str) -> Recurring | N
     except ValueError as error:
         allowed = f"days of {','.join(DAYS)} and a time like 22:00 ({error})"
         raise ConfigError("silence", f"{days} {at}", allowed) from error
+
+
+def urgency(alert: Alert) -> tuple[int, int, int, str]:
+    """Less is more urgent: firing ones first, the worst and newest of them first; then those of
+    rules that cannot be judged, pending ones, those for information alone, and resolved ones."""
+    rank = _STATES[alert.state]
+    if alert.state is State.RESOLVED:
+        return rank + 1, 0, -(alert.resolved_at_us or 0), alert.fingerprint
+    if alert.severity == Severity.INFO.value:
+        rank = _STATES[State.RESOLVED]
+    severity = _SEVERITIES.get(alert.severity, len(_SEVERITIES))
+    began_us = alert.fired_at_us or alert.active_at_us
+    return rank, severity, -began_us, alert.fingerprint

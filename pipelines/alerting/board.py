@@ -6,7 +6,7 @@ now.
 
 Invariant: it only reads, and makes no database where there is none. A body that is stored as it was
 is not decoded again; while the leader has stored nothing, nothing is read but a few rows. Absent on
-purpose: deciding, and the files of rules (`rules_read`).
+purpose: deciding, and the files of rules (`rule_files`).
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import msgspec
 import sqlalchemy as sa
 
 from engine.foundation.errors import ConfigError, StorageError
+from pipelines.alerting.alert_queries import urgency
 from pipelines.alerting.alerts import Alert
 from pipelines.alerting.life_cycle import KEPT_FOR_US
 from pipelines.alerting.matchers import labels_of
@@ -30,14 +31,12 @@ from pipelines.alerting.runner import LEASE_US
 from pipelines.alerting.silence_rows import silence_of
 from pipelines.alerting.silences import Silence, silenced_by
 from pipelines.alerting.steady import Steady
-from pipelines.alerting.store import judgings, people
-from pipelines.alerting.store.bodies import alert_of
+from pipelines.alerting.store import people, steps
+from pipelines.alerting.store.changes import alert_of
 from pipelines.alerting.store.people import Ack
-from pipelines.alerting.urgency import urgency
 from pipelines.base.settings import MINUTE_US, SECOND_US
 from pipelines.base.wording import duration
-from pipelines.database.database import FILE_NAME, Database
-from pipelines.database.state import home_folder, opened
+from pipelines.database.database import FILE_NAME, Database, home_folder, opened
 from pipelines.database.tables import acks, alerts, cursors, leads, silences
 
 JUDGES_WITHIN_US: Final = MINUTE_US
@@ -208,7 +207,7 @@ class AlertBoard:
             if self._database is None or self._away_us is not None:
                 return {}
             with suppress(StorageError):
-                return judgings.judged_of(self._database, self._lake, rules)
+                return steps.judged_of(self._database, self._lake, rules)
             return {}
 
     def _opened(self) -> Database | None:

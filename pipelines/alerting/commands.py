@@ -43,8 +43,8 @@ def check(
     as_json: JsonOption = False,
 ) -> None:
     """Say what is wrong with files of rules: file, rule, key, value, and what to do."""
-    from pipelines.alerting.files import ROUTING, faults_of_routing, read_rules, rule_files
     from pipelines.alerting.notification_settings import faults_of_receivers
+    from pipelines.alerting.rule_files import ROUTING, faults_of_routing, read_rules, rule_files
     from pipelines.base.wording import plural
 
     named = rule_files(files or ()) + ([] if files else [ROUTING])
@@ -72,7 +72,7 @@ def try_out(
     ] = None,
 ) -> None:
     """Try rules on rows of gold that are written down: which alerts there are, and when."""
-    from pipelines.alerting.files import SHIPPED, read_document, read_rules
+    from pipelines.alerting.rule_files import SHIPPED, read_document, read_rules
     from pipelines.alerting.rule_tests import cases_of, run
     from pipelines.alerting.rules import Fault
     from pipelines.base.wording import plural
@@ -155,7 +155,7 @@ def run_process(
     import logging
 
     from pipelines.alerting.serving import Metrics, watch
-    from pipelines.database.state import opened
+    from pipelines.database.database import opened
     from pipelines.lake.lake import Lake
 
     logging.basicConfig(format="%(asctime)s %(message)s", level=logging.WARNING)
@@ -205,7 +205,7 @@ def list_alerts(
     """The open alerts, the worst first."""
     from pipelines.alerting.alert_queries import listed, wanted_of
     from pipelines.alerting.terminal import list_in_words
-    from pipelines.database.state import now_us
+    from pipelines.database.database import now_us
 
     at_us = now_us()
     named = {"rule": rule, "group": group, "severity": severity, "owner": owner}
@@ -235,7 +235,7 @@ def show(
 
     from pipelines.alerting.alert_queries import one_shown
     from pipelines.alerting.terminal import alert_in_words
-    from pipelines.database.state import now_us
+    from pipelines.database.database import now_us
 
     at_us = now_us()
     with _state(lake, database) as (state, name):
@@ -256,11 +256,11 @@ def list_rules(
     """The rules in force: when each was judged last, and what came of it."""
     import msgspec
 
-    from pipelines.alerting.store import judgings
-    from pipelines.database.state import now_us
+    from pipelines.alerting.store import steps
+    from pipelines.database.database import now_us
 
     with _state(lake, database) as (state, name):
-        found = judgings.judged_of(state, name).values()
+        found = steps.judged_of(state, name).values()
         _print_who_watches(state, name, now_us())
     if as_json:
         _print_json(msgspec.to_builtins(list(found)))
@@ -283,7 +283,7 @@ def ack(
     """Say that somebody has seen an alert and looks after it."""
     from pipelines.alerting.alert_queries import one_alert
     from pipelines.alerting.store import people
-    from pipelines.database.state import now_us
+    from pipelines.database.database import now_us
 
     with _state(lake, database) as (state, name):
         alert = one_alert(state, name, fingerprint)
@@ -319,7 +319,7 @@ def silence(
     from pipelines.alerting.alert_queries import new_silence, recurring_of
     from pipelines.alerting.silence_rows import kept_silence
     from pipelines.alerting.store import people
-    from pipelines.database.state import now_us
+    from pipelines.database.database import now_us
 
     begin_us = now_us()
     recurring = recurring_of(days, at, _span_us("length", length), zone)
@@ -353,7 +353,7 @@ def list_silences(
     from pipelines.alerting.silence_rows import silences_of
     from pipelines.alerting.store import people
     from pipelines.alerting.terminal import silence_in_words
-    from pipelines.database.state import now_us
+    from pipelines.database.database import now_us
 
     at_us = now_us()
     with _state(lake, database) as (state, name):
@@ -380,7 +380,7 @@ def unsilence(
 ) -> None:
     """End a silence now."""
     from pipelines.alerting.store import people
-    from pipelines.database.state import now_us
+    from pipelines.database.database import now_us
 
     ended_us = now_us()
     with _state(lake, database) as (state, name):
@@ -425,7 +425,7 @@ def _print_json(value: Any) -> None:
 @contextmanager
 def _state(lake: str, database: str | None) -> Iterator[tuple[Database, str]]:
     """The database, and the lake's name in it."""
-    from pipelines.database.state import opened
+    from pipelines.database.database import opened
     from pipelines.lake.lake import Lake
 
     state = opened(database)

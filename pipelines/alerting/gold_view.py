@@ -20,11 +20,10 @@ import pyarrow as pa
 from deltalake.exceptions import DeltaError
 
 from engine.foundation.errors import LakeError
-from pipelines.alerting.derived.objective_burn import last_slot, objective_burn
-from pipelines.alerting.derived.retry_rates import EACH, retry_rates
+from pipelines.alerting.derived_tables import RATES_EACH, last_slot, objective_burn, retry_rates
 from pipelines.alerting.evaluating import Looked
-from pipelines.alerting.lake_rows import gone, rows_of_lake
 from pipelines.alerting.objectives import Objectives
+from pipelines.alerting.present_rows import gone, rows_of_lake
 from pipelines.alerting.rule_tables import (
     JOB_RUNS,
     OBJECTIVE_BURN,
@@ -112,7 +111,7 @@ class Gold:
 
     def _rows(self, name: str, reading: Reading, within_us: int) -> pl.DataFrame:
         if name == RETRY_RATES.name:
-            slot = (reading.moment.present or _NEVER).timestamp() // EACH.total_seconds()
+            slot = (reading.moment.present or _NEVER).timestamp() // RATES_EACH.total_seconds()
             return self._once(name, (reading.moment.run_id, slot), lambda: retry_rates(reading))
         if name == OBJECTIVE_BURN.name:
             given = self._objectives()

@@ -1,7 +1,5 @@
 """Objectives of groups: a greatest time lag, for at least a share of the time.
 
-Place in the walk: a file that the operator keeps, or none → `lag_report`.
-
     [default]
     lag = "1m"
     share = 99.0
@@ -11,11 +9,13 @@ Place in the walk: a file that the operator keeps, or none → `lag_report`.
     lag = "10s"
     share = 99.9
 
-Invariant: every group has one. Absent on purpose: files, but for the one function that reads one.
+Invariant: every group has one. A file that is wrong at the start is refused; one that is broken
+later leaves what was given before, and is logged once.
 """
 
 from __future__ import annotations
 
+import logging
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -29,6 +29,7 @@ from pipelines.base.settings import DAY_US, MS_US
 
 OBJECTIVES_MAX: Final = 10_000
 _KEYS: Final = ("cluster", "group", "lag", "share")
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,3 +112,33 @@ def _objective(entry: Any, otherwise: Objective, place: str) -> Objective:
         if isinstance(share, bool) or not isinstance(share, int | float) or not 0 < share <= 100:
             raise ConfigError("share", share, "percent, above 0 and up to 100", place)
     return Objective(lag_ms, float(share))
+
+
+class ObjectivesFile:
+    """What a file says now; without a file nobody has given any objective."""
+
+    def __init__(self, file: Path | None) -> None:
+        """Raises ConfigError for a file that is wrong."""
+        self._file = file
+        self._stamp = self._stamped()
+        self._given = read_objectives(file)
+
+    def __call__(self) -> Objectives:
+        """What is given now."""
+        stamp = self._stamped()
+        if stamp != self._stamp:
+            self._stamp = stamp
+            try:
+                self._given = read_objectives(self._file)
+            except ConfigError as error:
+                _log.warning("objectives stay as they were: %s", error)
+        return self._given
+
+    def _stamped(self) -> tuple[int, int] | None:
+        if self._file is None:
+            return None
+        try:
+            stat = self._file.stat()
+        except OSError:
+            return -1, -1
+        return stat.st_mtime_ns, stat.st_size

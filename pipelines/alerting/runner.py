@@ -24,18 +24,18 @@ from typing import Final, Protocol
 from engine.foundation.errors import ConfigError, LakeError
 from pipelines.alerting.alerts import Alert
 from pipelines.alerting.evaluating import Looked
-from pipelines.alerting.files import read_rules
 from pipelines.alerting.gold_view import Gold
 from pipelines.alerting.outbox.courier import Channel, Courier
 from pipelines.alerting.owners import Owned
 from pipelines.alerting.routing import Routing
+from pipelines.alerting.rule_files import read_rules
 from pipelines.alerting.rule_status import JudgedRule, judged_rules
 from pipelines.alerting.rules import Rule, RuleSet
 from pipelines.alerting.silence_rows import silences_of
 from pipelines.alerting.sql import Answering, answered
 from pipelines.alerting.state_rows import known_of, step_of
 from pipelines.alerting.step import Decided, Known, judge, notify
-from pipelines.alerting.store import judgings, people, steps
+from pipelines.alerting.store import people, steps
 from pipelines.alerting.store.steps import Step
 from pipelines.alerting.store.tidying import tidy
 from pipelines.base.settings import MINUTE_US, SECOND_US
@@ -285,7 +285,7 @@ class Alerting:
             known_of(held_there),
             {alert.fingerprint: alert for alert in held_there.alerts},
             None if at is None else (at.run, at.cycle),
-            judgings.judged_of(self._database, self._lake),
+            steps.judged_of(self._database, self._lake),
             opened,
         )
 

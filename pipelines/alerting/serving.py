@@ -24,23 +24,21 @@ from engine.foundation.errors import ConfigError
 from pipelines.alerting.alerts import Alert, Notice, State, fingerprint_of
 from pipelines.alerting.channels.opening import channels_of
 from pipelines.alerting.channels.receivers import read_receivers
-from pipelines.alerting.files import read_rules, rule_files
 from pipelines.alerting.gold_view import Gold
-from pipelines.alerting.history.carrying import Carrier
-from pipelines.alerting.history.table import HistoryTable
-from pipelines.alerting.job_rows import job_rows
+from pipelines.alerting.history import Carrier, HistoryTable
 from pipelines.alerting.metrics.families import Process
 from pipelines.alerting.metrics.page import Page
 from pipelines.alerting.metrics.port import serving
 from pipelines.alerting.notification_settings import NoReceivers, TellingFile
-from pipelines.alerting.objectives_file import ObjectivesFile
+from pipelines.alerting.objectives import ObjectivesFile
 from pipelines.alerting.outbox.courier import Chances, Courier
 from pipelines.alerting.outbox.outcomes import Failed, Outcome, Trouble
+from pipelines.alerting.present_rows import job_rows
 from pipelines.alerting.queries import Queries
+from pipelines.alerting.rule_files import read_rules, rule_files
 from pipelines.alerting.runner import Alerting
 from pipelines.database.clock import database_ms
-from pipelines.database.database import Database
-from pipelines.database.state import now_us
+from pipelines.database.database import Database, now_us
 from pipelines.lake.lake import Lake
 from pipelines.scheduler.centre.last_lines import LastLines
 from pipelines.scheduler.store.troubles import troubles

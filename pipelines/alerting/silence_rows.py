@@ -1,6 +1,6 @@
 """Converts silences to stored rows and back; the store does not parse their bodies.
 
-Place in the walk: beside `kept`, apart from it, since who only asks needs nothing of deciding.
+Place in the walk: beside `state_rows`, for those who only ask and need nothing of deciding.
 """
 
 from __future__ import annotations

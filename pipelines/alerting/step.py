@@ -5,13 +5,14 @@ store, which takes them whole or not at all.
 
 Invariant: pure, and the same arguments give the same step: a process that does not know whether its
 step was stored loads, decides again, and sends nothing twice. Alerts of rules that are in force and
-were not judged stay as they are. Absent on purpose: reading, storing and sending.
+were not judged stay as they are. Beyond the bound on open alerts no new one begins, the least bad
+first, and it is said of which rules. Absent on purpose: reading, storing and sending.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from pipelines.alerting import grouping, life_cycle
@@ -19,15 +20,16 @@ from pipelines.alerting.alerts import Alert, Notice, State
 from pipelines.alerting.evaluating import Looked, Outcome, evaluate
 from pipelines.alerting.grouping import Group
 from pipelines.alerting.life_cycle import Change, ChangeKind, Now
-from pipelines.alerting.open_limit import bounded
 from pipelines.alerting.owners import Owned
 from pipelines.alerting.polled_facts import PolledFacts
 from pipelines.alerting.routing import Routing
-from pipelines.alerting.rules import Rule
+from pipelines.alerting.rules import Rule, Severity
 from pipelines.alerting.silences import Silence
 from pipelines.alerting.sql import Answering, answered
 from pipelines.alerting.steady import Steady
 from pipelines.database.limits import OPEN_MAX, REMEMBERED_MAX
+
+_SEVERITIES = {severity.value: rank for rank, severity in enumerate(Severity)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,3 +166,70 @@ def _with_muted(
         else:
             changes.append(Change(ChangeKind.NOTED, shown))
     return tuple(kept), changes
+
+
+@dataclass(frozen=True, slots=True)
+class Bounded:
+    """What is kept of a step."""
+
+    alerts: Sequence[Alert]
+    changes: Sequence[Change]
+    left_out: Mapping[str, int] = field(default_factory=dict)
+    """How many alerts of which rules did not begin."""
+
+
+def bounded(
+    alerts: Sequence[Alert],
+    changes: Sequence[Change],
+    *,
+    before: Mapping[str, Alert],
+    notified: Collection[str],
+    most: tuple[int, int],
+) -> Bounded:
+    """The alerts of a step, and its changes, within bounds.
+
+    before: the alerts before it, by fingerprint. notified: fingerprints that some receiver knows.
+    most: how many may be open, and how many may be remembered as resolved.
+    """
+    open_max, resolved_max = most
+    is_open = [alert for alert in alerts if alert.state is not State.RESOLVED]
+    excess = len(is_open) - open_max
+    rested = len(alerts) - len(is_open) - resolved_max
+    if excess <= 0 and rested <= 0:
+        return Bounded(alerts, changes)
+    new = [alert for alert in is_open if not _was_open(before.get(alert.fingerprint))]
+    new.sort(key=_worst_first)
+    out = {alert.fingerprint: alert for alert in new[len(new) - min(excess, len(new)) :]}
+    if excess <= 0:
+        out = {}
+    untold = [
+        alert
+        for alert in alerts
+        if alert.state is State.RESOLVED and alert.fingerprint not in notified
+    ]
+    untold.sort(key=lambda alert: (alert.course.phase_us, alert.fingerprint))
+    early = {alert.fingerprint: alert for alert in untold[: max(0, rested)]}
+    kept = [
+        before.get(alert.fingerprint, alert) if alert.fingerprint in out else alert
+        for alert in alerts
+        if alert.fingerprint not in early
+        and (alert.fingerprint not in out or alert.fingerprint in before)
+    ]
+    forgotten = [
+        Change(ChangeKind.FORGOTTEN, alert) for one, alert in early.items() if one in before
+    ]
+    still = [
+        change
+        for change in changes
+        if change.alert.fingerprint not in out and change.alert.fingerprint not in early
+    ]
+    left_out = Counter(alert.rule for alert in out.values())
+    return Bounded(kept, [*still, *forgotten], dict(sorted(left_out.items())))
+
+
+def _was_open(alert: Alert | None) -> bool:
+    return alert is not None and alert.state is not State.RESOLVED
+
+
+def _worst_first(alert: Alert) -> tuple[int, str]:
+    return _SEVERITIES.get(alert.severity, len(_SEVERITIES)), alert.fingerprint

@@ -20,8 +20,8 @@ import polars as pl
 from pipelines.alerting.alerts import Alert, State
 from pipelines.alerting.conditions import NOW
 from pipelines.alerting.evaluating import Looked
-from pipelines.alerting.lake_rows import gone
 from pipelines.alerting.life_cycle import ChangeKind
+from pipelines.alerting.present_rows import gone
 from pipelines.alerting.routing import Routing
 from pipelines.alerting.rule_tables import OF_THE_PRESENT, rows_at, watched
 from pipelines.alerting.rules import Rule

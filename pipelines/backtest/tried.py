@@ -31,8 +31,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from engine.foundation.errors import ConfigError
-from pipelines.alerting.files import ROUTING, read_document, read_rules, shipped_files
 from pipelines.alerting.routing import routing_of
+from pipelines.alerting.rule_files import ROUTING, read_document, read_rules, shipped_files
 from pipelines.alerting.rules import Fault
 from pipelines.backtest.playing import AlertRules
 from pipelines.base.settings import Evaluation

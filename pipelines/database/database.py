@@ -1,27 +1,29 @@
-"""Opens a database: migrates its tables to this version and maps its errors to ours.
+"""Opens the database of all state outside the lake, in the home folder by default.
 
-Place in the walk: below everything else in this folder.
-
-SQLite keeps a write-ahead log and waits LOCK_WAIT_S for a lock; a writing transaction takes the
-lock at its beginning, so that none fails half-way for having read first. It syncs each commit: what
-was stored is there after a power cut. PostgreSQL has the same bound on waiting for locks; one that
-falls silent is given up (`bounded_server`).
+It migrates the tables to this version and maps its errors to ours. SQLite keeps a write-ahead log
+and waits LOCK_WAIT_S for a lock; a writing transaction takes the lock at its beginning, so that
+none fails half-way for having read first. It syncs each commit: what was stored is there after a
+power cut. PostgreSQL has the same bound on waiting for locks; one that falls silent is given up
+(`bounded_server`).
 
 Invariant: migrations run under a lock and in one transaction, so that of several processes that
 open a new database one makes the tables, and a killed one leaves none. Absent on purpose: retries,
-and parameters or passwords in the text of an error.
+a way back, and parameters or passwords in the text of an error.
 """
 
 from __future__ import annotations
 
+import os
 import sqlite3
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import sqlalchemy as sa
 from sqlalchemy import event
+from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
 
 from engine.foundation.errors import ConfigError
@@ -50,6 +52,9 @@ _NO_TABLES: Final = ("42P01", "3F000")
 away since, as by who brings back a dump. SQLite has no word of its own for it."""
 
 _ALLOWED: Final = "sqlite:///PATH or postgresql://USER@HOST:PORT/NAME"
+HOME: Final = "TIDEMARK_HOME"
+"""The variable that names the home folder."""
+Insert = postgresql.Insert | sqlite.Insert
 
 
 class _Undone(Exception):
@@ -261,3 +266,37 @@ def _revisions(connection: sa.Connection) -> set[str]:
         sa.select(sa.column("version_num", sa.String())).select_from(sa.table(VERSIONS))
     )
     return set(rows.scalars())
+
+
+def now_us() -> int:
+    """µs since 1970, by the clock of this machine."""
+    return time.time_ns() // 1000
+
+
+def home_folder() -> Path:
+    """Where state is kept that is not the lake's."""
+    return Path(os.environ.get(HOME) or Path.home() / ".tidemark")
+
+
+def opened(database: str | None) -> Database:
+    """The database at an address, else that of the home folder; as `Database` raises."""
+    return Database.in_folder(home_folder()) if database is None else Database.at(database)
+
+
+def insert_missing(connection: sa.Connection, table: sa.Table) -> Insert:
+    """An insertion that leaves alone what is there by any of the table's unique keys."""
+    return _insert(connection, table).on_conflict_do_nothing()
+
+
+def upsert(connection: sa.Connection, table: sa.Table, row: Mapping[str, Any]) -> Insert:
+    """An insertion that makes the row of the same primary key what it is given to be."""
+    key = [column.name for column in table.primary_key]
+    made = _insert(connection, table).values(row)
+    values = {name: made.excluded[name] for name in row if name not in key}
+    return made.on_conflict_do_update(index_elements=key, set_=values)
+
+
+def _insert(connection: sa.Connection, table: sa.Table) -> Insert:
+    if connection.dialect.name == "postgresql":
+        return postgresql.insert(table)
+    return sqlite.insert(table)

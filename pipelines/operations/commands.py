@@ -132,7 +132,7 @@ def stop(
 
 @contextmanager
 def _opened(database: str | None) -> Iterator[Database]:
-    from pipelines.database.state import opened
+    from pipelines.database.database import opened
 
     state = opened(database)
     try:

@@ -26,10 +26,9 @@ from typing import IO, Any, Final
 from engine.foundation.errors import TidemarkError
 from pipelines.database import operations
 from pipelines.database.clock import database_ms
-from pipelines.database.database import Database
+from pipelines.database.database import Database, opened
 from pipelines.database.errors import StoreUnavailable
 from pipelines.database.operations import BEAT_US, SAID_CHARS_MAX, SILENT_US, Operation
-from pipelines.database.state import opened
 from pipelines.database.tables import Ended
 from pipelines.operations.processes import die_with_parent, identity
 

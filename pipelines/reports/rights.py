@@ -20,8 +20,7 @@ from dataclasses import dataclass
 from engine.foundation.errors import ConfigError
 from pipelines.base.command_options import user_name
 from pipelines.database.clock import database_ms
-from pipelines.database.database import Database
-from pipelines.database.state import opened
+from pipelines.database.database import Database, opened
 from pipelines.platform_jobs.commands_of import JOBS
 from pipelines.platform_jobs.installing import APP
 from pipelines.scheduler.commands.context import acting

@@ -27,7 +27,7 @@ from deltalake.exceptions import DeltaError
 
 from engine.foundation.errors import ConfigError, LakeError
 from pipelines.base.time_units import micros
-from pipelines.database.state import home_folder
+from pipelines.database.database import home_folder
 from pipelines.lake.appends import append
 from pipelines.lake.evolution import add_declared_columns
 from pipelines.lake.lake import Lake, first_line, sql_moment, sql_over, sql_text, with_declared

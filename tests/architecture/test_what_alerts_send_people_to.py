@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from dashboards.pages.shell import PAGES
-from pipelines.alerting.files import SHIPPED, read_rules, shipped_files
+from pipelines.alerting.rule_files import SHIPPED, read_rules, shipped_files
 from pipelines.tm.handle import QUESTIONS
 from tidemark import COMMANDS, load
 

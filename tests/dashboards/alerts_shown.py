@@ -12,8 +12,8 @@ from pipelines.alerting.alerts import Alert, State, fingerprint_of
 from pipelines.alerting.board import AlertBoard
 from pipelines.alerting.matchers import matcher_of
 from pipelines.alerting.past import PastAlerts
+from pipelines.alerting.rule_files import RulesRead
 from pipelines.alerting.rule_status import JudgedRule
-from pipelines.alerting.rules_read import RulesRead
 from pipelines.alerting.runner import LEASE_US
 from pipelines.alerting.silence_rows import kept_silence
 from pipelines.alerting.silences import Recurring, Silence

@@ -27,7 +27,7 @@ from pipelines.alerting.alerts import Alert, State
 from pipelines.alerting.board import AWAY_US, AlertBoard, Life
 from pipelines.alerting.entries import entry_of
 from pipelines.alerting.gold_view import Gold
-from pipelines.alerting.history.table import HistoryTable
+from pipelines.alerting.history import HistoryTable
 from pipelines.alerting.matchers import matcher_of
 from pipelines.alerting.notification_settings import NoReceivers
 from pipelines.alerting.outbox.courier import Chances, Courier

@@ -13,7 +13,7 @@ from engine.foundation.errors import ConfigError
 from pipelines import tm
 from pipelines.alerting.alerts import Alert, State, fingerprint_of
 from pipelines.alerting.entries import entry_of
-from pipelines.alerting.history.table import HistoryTable
+from pipelines.alerting.history import HistoryTable
 from pipelines.base.time_units import micros
 from pipelines.reading.investigations import filled, of_alert
 from tests.gold_lake import END, START, write_gold_lake

@@ -16,8 +16,8 @@ from dashboards.reads.lake_data import LakeData
 from engine.foundation.errors import LakeError
 from expectations.rounds import Round, Wishes, check_round
 from pipelines import tm
-from pipelines.alerting.files import read_rules, shipped_files
 from pipelines.alerting.gold_view import Gold
+from pipelines.alerting.rule_files import read_rules, shipped_files
 from pipelines.base.settings import Evaluation, Pace
 from pipelines.cycles.plan import Plans, last_done
 from pipelines.cycles.replaying import evaluation_of, replay

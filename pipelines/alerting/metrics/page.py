@@ -2,13 +2,15 @@
 
 Invariant: gold is read once a cycle, however often somebody scrapes; the number of series is
 bounded. A source that cannot be read shows in a series of its own, and the rest of the page stands.
-Absent on purpose: sockets.
+A row of `rebalances` counts once, by its emitter's own numbers, and from the first look on: the
+counters begin at 0, as after each restart. Absent on purpose: sockets.
 """
 
 from __future__ import annotations
 
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -17,7 +19,6 @@ from typing import Final
 import polars as pl
 
 from engine.foundation.errors import LakeError, StorageError
-from pipelines.alerting.metrics.counting import Rebalances
 from pipelines.alerting.metrics.exposition import text_of
 from pipelines.alerting.metrics.families import Gold, Process, Receiver, families
 from pipelines.alerting.metrics.observed import Observing
@@ -25,6 +26,7 @@ from pipelines.alerting.outbox import claims
 from pipelines.alerting.store import changes, steps
 from pipelines.database.database import Database
 from pipelines.lake.lake import Lake
+from pipelines.marts.rebalances import MEMBERSHIP
 from pipelines.reading.check_results import of_each_check, recent_results
 from pipelines.reading.incremental import Followed
 from pipelines.reading.known import held_to, lag_known, states_at, states_with
@@ -38,6 +40,9 @@ FAILED_WITHIN: Final = timedelta(hours=25)
 """A group without failures for longer has no figures of failures."""
 SHIPPED_WITHIN: Final = timedelta(minutes=2)
 """An emitter that has shipped nothing for longer has no delay: it is silent."""
+GROUP_AT: Final = ("cluster", "broker", "group")
+FOLLOWED_FOR: Final = timedelta(minutes=15)
+"""Rows are looked for so far back: an emitter that comes later than others is counted, too."""
 
 
 class Page:
@@ -152,3 +157,36 @@ def _shipped(reading: Reading, since: datetime) -> pl.DataFrame:
         .with_columns(pl.col("emitter").str.strip_suffix(SHIPPER_SUFFIX))
         .select("emitter", "event_time_to", "shipped_time")
     )
+
+
+class Rebalances:
+    """Changes of members of each group."""
+
+    def __init__(self) -> None:
+        self._counted: dict[str, int] = {}
+        """Up to which of its numbers an emitter's rows are counted."""
+        self._totals: Counter[tuple[str, ...]] = Counter()
+        self._has_begun = False
+
+    def count(self, followed: Followed, reading: Reading, groups: pl.DataFrame) -> pl.DataFrame:
+        """By cluster, broker and group: changes so far. A group that gold has no state of any more
+        is left out.
+        """
+        present = reading.moment.present
+        assert present is not None, "there is gold"
+        rows = followed.recent("rebalances", present - FOLLOWED_FOR, reading)
+        self._take(rows)
+        places = groups.select(GROUP_AT).unique().sort(GROUP_AT)
+        totals = [self._totals[place] for place in places.iter_rows()]
+        return places.with_columns(pl.Series("changes", totals, pl.Int64))
+
+    def _take(self, rows: pl.DataFrame) -> None:
+        changes = rows.filter(pl.col("kind").is_in(MEMBERSHIP))
+        if self._has_begun:
+            for emitter, seq, *place in changes.select("emitter", "seq", *GROUP_AT).iter_rows():
+                if seq > self._counted.get(emitter, -1):
+                    self._totals[tuple(place)] += 1
+        newest = changes.group_by("emitter").agg(pl.col("seq").max()).iter_rows()
+        for emitter, seq in newest:
+            self._counted[emitter] = max(seq, self._counted.get(emitter, -1))
+        self._has_begun = True

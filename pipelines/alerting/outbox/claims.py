@@ -26,7 +26,7 @@ from pipelines.alerting.outbox.outcomes import (
     after,
     is_due,
 )
-from pipelines.alerting.store.bodies import notice_of
+from pipelines.alerting.store.changes import notice_of
 from pipelines.database.database import Database
 from pipelines.database.limits import TEXT_CHARS_MAX
 from pipelines.database.tables import Kept, notices, receivers

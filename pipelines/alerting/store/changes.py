@@ -1,29 +1,36 @@
-"""The SQL log of alert changes, in the order they were stored, until the lake has them.
+"""The SQL log of alert changes, in the order they were stored, and their JSON.
 
 Place in the walk: a step, and what people say, write here in their own transaction; `history`
 reads it, appends it to the lake, and says so.
 
 Invariant: numbers are given under the lock of one row and stored with what they number: there is
-none without a change, and whoever sees a change sees all before it. Absent on purpose: the lake.
+none without a change, and whoever sees a change sees all before it. What was written is read as the
+same value, whatever texts others put into it. Absent on purpose: the lake, and versions of bodies:
+a field that is added gets a default.
 """
 
 from __future__ import annotations
 
+import json
 import logging
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
+import msgspec
 import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
+from engine.foundation.errors import StorageError
+from pipelines.alerting.alerts import Alert, Notice
 from pipelines.alerting.entries import Entry
-from pipelines.alerting.store.bodies import entry_of, entry_text
 from pipelines.database.database import Database
 from pipelines.database.limits import CHANGES_WAITING_MAX
 from pipelines.database.tables import changes, histories
 
 _log = logging.getLogger(__name__)
+Value = TypeVar("Value", Alert, Notice, Entry)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,3 +147,44 @@ def _make_room(connection: sa.Connection, lake: str, seq: int) -> None:
 
 def _new_name() -> str:
     return secrets.token_hex(8)
+
+
+def alert_text(alert: Alert) -> str:
+    """The alert as it is stored."""
+    return json.dumps(_plain(alert))
+
+
+def alert_of(text: str) -> Alert:
+    """The alert that was stored; raises StorageError when it is none."""
+    return _value(text, Alert)
+
+
+def notice_text(notice: Notice) -> str:
+    """The notice as it is stored."""
+    return json.dumps(_plain(notice))
+
+
+def notice_of(text: str) -> Notice:
+    """The notice that was stored; raises StorageError when it is none."""
+    return _value(text, Notice)
+
+
+def entry_text(entry: Entry) -> str:
+    """The change as it is stored."""
+    return json.dumps(_plain(entry))
+
+
+def entry_of(text: str) -> Entry:
+    """The change that was stored; raises StorageError when it is none."""
+    return _value(text, Entry)
+
+
+def _plain(value: Alert | Notice | Entry) -> Any:
+    return msgspec.to_builtins(value)
+
+
+def _value(text: str, kind: type[Value]) -> Value:
+    try:
+        return msgspec.convert(json.loads(text), kind)
+    except ValueError as error:
+        raise StorageError(f"the database holds no {kind.__name__.lower()}: {error}") from error

@@ -13,10 +13,9 @@ from sqlalchemy.exc import IntegrityError
 from engine.foundation.errors import ConfigError
 from pipelines.alerting.entries import ACKED, entry_of
 from pipelines.alerting.store import changes
-from pipelines.alerting.store.bodies import alert_of
-from pipelines.database.database import Database
+from pipelines.alerting.store.changes import alert_of
+from pipelines.database.database import Database, upsert
 from pipelines.database.tables import acks, alerts, silences
-from pipelines.database.upserts import upsert
 
 
 @dataclass(frozen=True, slots=True)

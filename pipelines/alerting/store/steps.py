@@ -2,9 +2,11 @@
 
 Place in the walk: the last thing that deciding does. The outbox begins where it ends.
 
-Invariant: alerts, groups, notices, history and cursor change together, for the leader alone. A
-notice whose id is there already is not stored again: whoever does not know whether his step was
-stored loads, decides again, and stores what comes of it. Absent on purpose: deciding.
+Invariant: alerts, groups, notices, history, the outcome of each rule and the cursor change
+together, for the leader alone. A notice whose id is there already is not stored again: whoever does
+not know whether his step was stored loads, decides again, and stores what comes of it. When too
+many notices wait for a receiver, newer ones of a group replace older ones and say what these would
+have said. Absent on purpose: deciding.
 """
 
 from __future__ import annotations
@@ -12,26 +14,26 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import sqlalchemy as sa
 
-from pipelines.alerting.alerts import Alert, Notice
+from pipelines.alerting.alerts import Alert, Notice, State
 from pipelines.alerting.entries import Entry
 from pipelines.alerting.rule_status import JudgedRule
-from pipelines.alerting.store import changes, judgings
-from pipelines.alerting.store.bodies import alert_of, alert_text, notice_of, notice_text
-from pipelines.alerting.store.crowds import Waiting, merged, replacements
+from pipelines.alerting.store import changes
+from pipelines.alerting.store.changes import alert_of, alert_text, notice_of, notice_text
 from pipelines.database import leads
 from pipelines.database.database import Database
 from pipelines.database.leads import Lead
 from pipelines.database.limits import ALERTS_PER_NOTICE_MAX, WAITING_MAX
-from pipelines.database.tables import Kept, alert_groups, alerts, cursors, notices
+from pipelines.database.tables import Kept, alert_groups, alerts, cursors, judged_rules, notices
 
 _log = logging.getLogger(__name__)
 
 _ROWS_AT_ONCE: Final = 500
+"""Of one statement: SQLite takes a bounded number of parameters."""
 """Of one statement: SQLite takes a bounded number of parameters."""
 
 
@@ -117,7 +119,7 @@ def take(database: Database, lake: str, step: Step, *, lead: Lead, now_us: int) 
         _take_groups(connection, lake, step)
         add_notices(connection, lake, step.notices, now_us=now_us)
         changes.record(connection, lake, step.entries)
-        judgings.record(connection, lake, step.judged, step.rules_gone)
+        record_judged(connection, lake, step.judged, step.rules_gone)
         if step.cursor is not None:
             values = {name: getattr(step.cursor, name) for name in Cursor.__slots__}
             connection.execute(sa.delete(cursors).where(cursors.c.lake == lake))
@@ -217,7 +219,7 @@ def _make_room(connection: sa.Connection, lake: str, receiver: str, *, now_us: i
         )
         .order_by(notices.c.seq)
     ).all()
-    queue = [Waiting(row.seq, row.group_id, row.state == Kept.SENDING.value) for row in rows]
+    queue = [QueuedNotice(row.seq, row.group_id, row.state == Kept.SENDING.value) for row in rows]
     pairs = replacements(queue, WAITING_MAX)
     for older, newer in pairs:
         bodies: dict[int, str] = {
@@ -252,3 +254,80 @@ def _make_room(connection: sa.Connection, lake: str, receiver: str, *, now_us: i
 def _in_parts(names: Sequence[str]) -> Iterator[Sequence[str]]:
     for start in range(0, len(names), _ROWS_AT_ONCE):
         yield names[start : start + _ROWS_AT_ONCE]
+
+
+def record_judged(
+    connection: sa.Connection, lake: str, judged: Sequence[JudgedRule], gone: Collection[str]
+) -> None:
+    """Store how rules fared, and forget those that are gone, in an open transaction."""
+    names = [*gone, *(one.rule for one in judged)]
+    for start in range(0, len(names), _ROWS_AT_ONCE):
+        some = names[start : start + _ROWS_AT_ONCE]
+        is_one = (judged_rules.c.lake == lake) & judged_rules.c.rule.in_(some)
+        connection.execute(sa.delete(judged_rules).where(is_one))
+    rows = [
+        {"lake": lake, **{name: getattr(one, name) for name in JudgedRule.__slots__}}
+        for one in judged
+    ]
+    if rows:
+        connection.execute(sa.insert(judged_rules), rows)
+
+
+def judged_of(
+    database: Database, lake: str, rules: Collection[str] | None = None
+) -> dict[str, JudgedRule]:
+    """By name, how the rules of a lake fared: these, or all that were ever judged."""
+    query = sa.select(judged_rules).where(judged_rules.c.lake == lake)
+    if rules is not None:
+        query = query.where(judged_rules.c.rule.in_(rules))
+    with database.reading() as connection:
+        rows = connection.execute(query.order_by(judged_rules.c.rule)).all()
+    names: Sequence[str] = JudgedRule.__slots__
+    return {row.rule: JudgedRule(**{name: getattr(row, name) for name in names}) for row in rows}
+
+
+@dataclass(frozen=True, slots=True)
+class QueuedNotice:
+    """A notice that is not yet delivered, as far as its place in the queue goes."""
+
+    seq: int
+    group_id: str
+    is_sending: bool
+
+
+def replacements(queue: Sequence[QueuedNotice], waiting_max: int) -> list[tuple[int, int]]:
+    """Which notice is replaced by which, as pairs of their seq, the oldest first, until no more
+    than `waiting_max` are left or nothing else can be replaced. `queue` is in order of seq.
+    """
+    excess = len(queue) - waiting_max
+    if excess <= 0:
+        return []
+    newer: dict[str, int] = {}
+    pairs: list[tuple[int, int]] = []
+    for waiting in reversed(queue):
+        if waiting.is_sending:
+            continue
+        if waiting.group_id in newer:
+            pairs.append((waiting.seq, newer[waiting.group_id]))
+        newer[waiting.group_id] = waiting.seq
+    return pairs[::-1][:excess]
+
+
+def merged(older: Notice, newer: Notice, alerts_max: int) -> Notice:
+    """The newer notice with the alerts that the older one would have reported as resolved.
+
+    A firing alert that only the older one names is not taken over: the newer one names all that
+    fire, but for those it counts as left out.
+    """
+    firing = {alert.fingerprint for alert in newer.alerts}
+    lacking = [
+        alert
+        for alert in older.alerts
+        if alert.state is State.RESOLVED and alert.fingerprint not in firing
+    ]
+    room = max(0, alerts_max - len(newer.alerts))
+    return replace(
+        newer,
+        alerts=newer.alerts + tuple(lacking[:room]),
+        truncated_alerts=newer.truncated_alerts + len(lacking[room:]),
+    )

@@ -55,7 +55,7 @@ def run_centre(
     import asyncio
     import logging
 
-    from pipelines.database.state import opened
+    from pipelines.database.database import opened
     from pipelines.scheduler.centre.serving import serve
     from pipelines.scheduler.xxl_settings import CENTRE
 

@@ -41,7 +41,7 @@ FILE_BYTES_MAX = 4 * 1024 * 1024
 def opened_service(database: str | None, *, is_trial: bool = False) -> Iterator[JobService]:
     """The job service for the user of this process; a trial undoes all that is done."""
     from pipelines.database.clock import database_ms
-    from pipelines.database.state import opened
+    from pipelines.database.database import opened
     from pipelines.scheduler.service import JobService
 
     state = opened(database)

@@ -22,8 +22,7 @@ import typer
 from pipelines.base.command_options import echo_json, user_name
 from pipelines.base.wording import with_article
 from pipelines.database.clock import database_ms
-from pipelines.database.database import Database
-from pipelines.database.state import opened
+from pipelines.database.database import Database, opened
 from pipelines.scheduler.commands.context import acting
 from pipelines.scheduler.commands.output import (
     NOTHING_DONE,

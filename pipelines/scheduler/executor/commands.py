@@ -64,7 +64,7 @@ def executor(
     import os
 
     from pipelines.base.secrets import secret_from
-    from pipelines.database.state import home_folder
+    from pipelines.database.database import home_folder
     from pipelines.scheduler.executor.serving import TOKEN_VARIABLE, Settings, serve_in_foreground
     from pipelines.scheduler.wire.messages import Dialect
     from pipelines.scheduler.xxl_settings import EXECUTOR

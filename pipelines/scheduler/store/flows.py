@@ -16,8 +16,7 @@ from typing import Final
 import sqlalchemy as sa
 
 from engine.foundation.errors import ConfigError, RuleBroken
-from pipelines.database.database import Database
-from pipelines.database.upserts import upsert
+from pipelines.database.database import Database, upsert
 from pipelines.scheduler.run_life import RunState
 from pipelines.scheduler.store.tables import AnyRow, flow_runs, jobs, runs
 from pipelines.scheduler.workflows import (

@@ -20,8 +20,7 @@ from typing import Any, Final
 import sqlalchemy as sa
 
 from engine.foundation.errors import ConfigError
-from pipelines.database.database import Database
-from pipelines.database.upserts import insert_missing, upsert
+from pipelines.database.database import Database, insert_missing, upsert
 from pipelines.scheduler.changes import changes, detail_of
 from pipelines.scheduler.importing.xxl_job import (
     Remark,

@@ -19,8 +19,7 @@ from typing import Any, Final
 import sqlalchemy as sa
 
 from engine.foundation.errors import ConfigError
-from pipelines.database.database import Database
-from pipelines.database.upserts import insert_missing
+from pipelines.database.database import Database, insert_missing
 from pipelines.scheduler.planning import WINDOW_MS, Plan, plan
 from pipelines.scheduler.run_life import CLAIM_MS, RunState
 from pipelines.scheduler.schedules import MisfirePolicy, Schedule, ScheduleKind, schedule_of

@@ -14,8 +14,7 @@ from typing import Final
 import sqlalchemy as sa
 
 from engine.foundation.errors import ConfigError
-from pipelines.database.database import Database
-from pipelines.database.upserts import upsert
+from pipelines.database.database import Database, upsert
 from pipelines.scheduler.run_life import OUTSIDE
 from pipelines.scheduler.store.tables import executors, job_groups, jobs, runs
 

@@ -17,8 +17,7 @@ import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
 from engine.foundation.errors import ConfigError, TidemarkError
-from pipelines.database.database import Database
-from pipelines.database.upserts import upsert
+from pipelines.database.database import Database, upsert
 from pipelines.scheduler.job_settings import PARAMETERS_CHARS_MAX
 from pipelines.scheduler.refusals import no_such
 from pipelines.scheduler.result_words import head_and_tail

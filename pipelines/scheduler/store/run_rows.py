@@ -18,7 +18,7 @@ from typing import Any, Final
 import sqlalchemy as sa
 
 from engine.foundation.errors import ConfigError
-from pipelines.database.upserts import insert_missing
+from pipelines.database.database import insert_missing
 from pipelines.scheduler.circles import circle_by, path_in_words
 from pipelines.scheduler.result_words import head_and_tail
 from pipelines.scheduler.run_life import (

@@ -18,15 +18,14 @@ import pytest
 
 from pipelines.alerting.alerts import State
 from pipelines.alerting.gold_view import Gold
-from pipelines.alerting.history.carrying import Carrier
-from pipelines.alerting.history.table import HistoryTable
+from pipelines.alerting.history import Carrier, HistoryTable
 from pipelines.alerting.matchers import matcher_of
 from pipelines.alerting.notification_settings import TellingFile
 from pipelines.alerting.outbox.courier import Chances, Courier
 from pipelines.alerting.runner import Alerting
 from pipelines.alerting.silence_rows import kept_silence
 from pipelines.alerting.silences import Silence
-from pipelines.alerting.store import judgings, people, steps
+from pipelines.alerting.store import people, steps
 from pipelines.base.settings import Evaluation
 from pipelines.database import leads
 from pipelines.database.database import Database
@@ -313,17 +312,17 @@ def test_how_each_rule_fared_last_survives_a_restart(room: Room) -> None:
     party, broker = room.party(), room.story.broker("b")
     for at_s in room.go_on(party, 60, broker):
         two_groups(broker, at_s)
-    before = judgings.judged_of(room.database(), LAKE)
+    before = steps.judged_of(room.database(), LAKE)
     assert before["GroupStands"].matched == 1
     assert before["GroupStands"].judged_us == room.now_us
     assert (before["Broken"].outcome, before["Broken"].sound_us) == ("EVAL_ERROR", None)
     second = room.party("two")
     second.look()
-    assert judgings.judged_of(room.database(), LAKE) == before
+    assert steps.judged_of(room.database(), LAKE) == before
     room.write_rules()
     for at_s in room.go_on(second, 20, broker):
         two_groups(broker, at_s)
-    now = judgings.judged_of(room.database(), LAKE)
+    now = steps.judged_of(room.database(), LAKE)
     assert now.keys() == {"GroupStands"}
     assert now["GroupStands"].judged_us == room.now_us
 

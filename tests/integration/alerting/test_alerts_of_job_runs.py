@@ -12,12 +12,12 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from pipelines.alerting.files import SHIPPED
 from pipelines.alerting.gold_view import Gold
-from pipelines.alerting.job_rows import job_rows
 from pipelines.alerting.notification_settings import TellingFile
 from pipelines.alerting.outbox.claims import is_empty
 from pipelines.alerting.outbox.courier import Chances, Courier
+from pipelines.alerting.present_rows import job_rows
+from pipelines.alerting.rule_files import SHIPPED
 from pipelines.alerting.runner import Alerting
 from pipelines.database.database import Database
 from pipelines.lake.lake import Lake

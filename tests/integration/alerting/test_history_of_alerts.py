@@ -14,8 +14,7 @@ from deltalake import DeltaTable
 from engine.foundation.errors import LakeError
 from pipelines.alerting.alerts import State
 from pipelines.alerting.entries import Entry, entry_of
-from pipelines.alerting.history.carrying import Carrier
-from pipelines.alerting.history.table import HistoryTable
+from pipelines.alerting.history import Carrier, HistoryTable
 from pipelines.alerting.store import changes, people
 from pipelines.alerting.store.steps import Step, take
 from pipelines.cycles.plan import PLANS
@@ -121,7 +120,7 @@ def test_of_two_that_would_append_the_same_one_fails_and_nothing_is_there_twice(
 KILLS = """
 import os, signal, sys
 from pipelines.alerting.history import carrying
-from pipelines.alerting.history.table import HistoryTable
+from pipelines.alerting.history import HistoryTable
 from pipelines.database.database import Database
 from pipelines.cycles.plan import PLANS
 from pipelines.lake.lake import Lake

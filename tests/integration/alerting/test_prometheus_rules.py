@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from pipelines.alerting.files import SHIPPED
+from pipelines.alerting.rule_files import SHIPPED
 from provision import servers
 from tests.integration.alerting.scraped_metrics import labels_of_all
 

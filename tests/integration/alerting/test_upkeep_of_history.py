@@ -15,8 +15,7 @@ from deltalake import DeltaTable
 
 from engine.foundation.errors import LakeError
 from pipelines.alerting.entries import entry_of
-from pipelines.alerting.history.carrying import Carrier
-from pipelines.alerting.history.table import HistoryTable
+from pipelines.alerting.history import Carrier, HistoryTable
 from pipelines.alerting.store import changes
 from pipelines.base.settings import DAY_US
 from pipelines.database.database import Database

@@ -15,7 +15,7 @@ import pytest
 from typer.testing import CliRunner
 
 from engine.foundation.errors import LakeError
-from pipelines.alerting.history.table import HistoryTable
+from pipelines.alerting.history import HistoryTable
 from pipelines.lake.lake import Lake
 from tidemark import COMMANDS, app, load
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from pipelines.alerting.alerts import Notice, State
 from pipelines.alerting.channels import alertmanager, mail, others, pagerduty, slack
 from pipelines.alerting.channels.notice_text import is_web_address, one_line
-from pipelines.alerting.store.bodies import alert_of, alert_text, notice_of, notice_text
+from pipelines.alerting.store.changes import alert_of, alert_text, notice_of, notice_text
 from pipelines.base.secrets import Secret
 from tests.integration.alerting.stores import NOW_US, a_notice, an_alert
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from pipelines.alerting.alerts import Alert
 from pipelines.alerting.entries import Entry
 from pipelines.alerting.evaluating import Looked
-from pipelines.alerting.history.table import rows_of
+from pipelines.alerting.history import rows_of
 from pipelines.alerting.matchers import matcher_of
 from pipelines.alerting.routing import routing_of
 from pipelines.alerting.silences import Silence

@@ -14,7 +14,7 @@ from pipelines.alerting.outbox.outcomes import (
     delay_us,
     is_due,
 )
-from pipelines.alerting.store.crowds import Waiting, merged, replacements
+from pipelines.alerting.store.steps import QueuedNotice, merged, replacements
 from pipelines.database.limits import GIVE_UP_US
 from tests.integration.alerting.stores import NOW_US, a_notice, an_alert, resolved
 
@@ -70,13 +70,13 @@ def test_a_moment_that_a_clock_ahead_has_noted_has_come() -> None:
 
 
 queues = st.lists(st.tuples(st.sampled_from("ABCDE"), st.booleans()), max_size=30).map(
-    lambda told: [Waiting(seq, group, sending) for seq, (group, sending) in enumerate(told)]
+    lambda told: [QueuedNotice(seq, group, sending) for seq, (group, sending) in enumerate(told)]
 )
 
 
 @given(queues, st.integers(0, 12))
 def test_the_oldest_gives_way_to_a_newer_one_of_its_group(
-    queue: list[Waiting], waiting_max: int
+    queue: list[QueuedNotice], waiting_max: int
 ) -> None:
     pairs = replacements(queue, waiting_max)
     gone = {older for older, _ in pairs}

@@ -7,13 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from pipelines.alerting.alert_queries import ShownAlert, Wanted, new_silence, recurring_of
+from pipelines.alerting.alert_queries import ShownAlert, Wanted, new_silence, recurring_of, urgency
 from pipelines.alerting.alerts import Course, State
 from pipelines.alerting.matchers import matchers_of
 from pipelines.alerting.rule_status import JUDGED, JudgedRule
 from pipelines.alerting.store.people import Ack
 from pipelines.alerting.terminal import alert_in_words, list_in_words, silence_in_words
-from pipelines.alerting.urgency import urgency
 from pipelines.base.settings import DAY_US, HOUR_US, MINUTE_US, SECOND_US
 from tests.alert_stories import NOON_US
 from tests.integration.alerting.stores import an_alert

@@ -9,7 +9,7 @@ import polars as pl
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.alerting.metrics.counting import Rebalances
+from pipelines.alerting.metrics.page import Rebalances
 from pipelines.reading.incremental import Followed
 from pipelines.reading.moment import Moment, Reached
 from pipelines.reading.reading import Reading

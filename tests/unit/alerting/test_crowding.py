@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from pipelines.alerting.alerts import Alert, Course, State, fingerprint_of
 from pipelines.alerting.life_cycle import Change, ChangeKind
-from pipelines.alerting.open_limit import Bounded, bounded
+from pipelines.alerting.step import Bounded, bounded
 
 
 def alert(

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from pipelines.alerting.evaluating import Looked
-from pipelines.alerting.files import read_rules, shipped_files
 from pipelines.alerting.routing import Route, Routing
+from pipelines.alerting.rule_files import read_rules, shipped_files
 from pipelines.alerting.steady import Steady
 from pipelines.alerting.step import Known, judge, notify
 from pipelines.base.settings import SECOND_US

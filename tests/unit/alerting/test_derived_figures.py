@@ -9,12 +9,10 @@ from typing import Any
 import polars as pl
 import pytest
 
-from pipelines.alerting.derived.objective_burn import SPAN_US, burn_of
-from pipelines.alerting.derived.retry_rates import rates_of
-from pipelines.alerting.files import read_rules, shipped_files
+from pipelines.alerting.derived_tables import SPAN_US, burn_of, rates_of
 from pipelines.alerting.gold_view import Gold
-from pipelines.alerting.objectives import Objectives, objectives_of
-from pipelines.alerting.objectives_file import ObjectivesFile
+from pipelines.alerting.objectives import Objectives, ObjectivesFile, objectives_of
+from pipelines.alerting.rule_files import read_rules, shipped_files
 from pipelines.lake.lake import Lake
 from tests.alert_stories import NOON, NOON_US
 from tests.pipelines.emitted_in_steps import Story, keeps_up, stands

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from pipelines.alerting.alerts import Alert, Course, Notice, State, fingerprint_of
-from pipelines.alerting.files import ROUTING as ROUTING_FILE
 from pipelines.alerting.grouping import GROUPS_MAX, Group, Grouped, step
 from pipelines.alerting.matchers import matchers_of
 from pipelines.alerting.routing import Inhibition, Route, Routing, routing_of
+from pipelines.alerting.rule_files import ROUTING as ROUTING_FILE
 from pipelines.alerting.silences import Silence
 from pipelines.base.settings import HOUR_US, MINUTE_US, SECOND_US
 from tests.alert_stories import NOON_US, rule

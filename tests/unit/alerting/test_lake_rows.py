@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import timedelta
 
-from pipelines.alerting.files import read_rules, shipped_files
-from pipelines.alerting.lake_rows import gone, rows_of_lake
 from pipelines.alerting.life_cycle import with_texts
+from pipelines.alerting.present_rows import gone, rows_of_lake
+from pipelines.alerting.rule_files import read_rules, shipped_files
 from pipelines.reading.moment import Moment, Reached
 from tests.alert_stories import NOON, NOON_US, Story, behind, rows
 

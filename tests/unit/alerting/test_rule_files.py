@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from pipelines.alerting.commands import app
-from pipelines.alerting.files import SHIPPED, read_rules, rule_files, shipped_files
+from pipelines.alerting.rule_files import SHIPPED, read_rules, rule_files, shipped_files
 from pipelines.alerting.rule_tests import CheckedCases, cases_of, run
 
 ROOT = Path(__file__).parents[3]

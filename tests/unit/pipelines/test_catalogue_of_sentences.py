@@ -7,7 +7,7 @@ import tomllib
 
 import pytest
 
-from pipelines.alerting.files import shipped_files
+from pipelines.alerting.rule_files import shipped_files
 from pipelines.marts.causes.finding import CAUSES
 from pipelines.sentences import causes, stalls
 from tests import sentences

@@ -12,7 +12,7 @@ from dashboards.page_context import PageContext
 from dashboards.pages import group
 from dashboards.reads.lake_data import LakeData
 from pipelines import tm
-from pipelines.alerting.files import read_rules, shipped_files
+from pipelines.alerting.rule_files import read_rules, shipped_files
 from pipelines.alerting.texts import rendered
 from pipelines.lake.lake import Lake
 from pipelines.marts.stalled_windows import STALLED_WINDOWS

@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 
 from engine.foundation.errors import ConfigError
-from pipelines.alerting.lake_rows import rows_of_lake
+from pipelines.alerting.present_rows import rows_of_lake
 from pipelines.base.time_units import micros
 from pipelines.lake.lake import Lake
 from pipelines.lake.schemas import arrow_schema

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from engine.foundation.errors import ConfigError
-from pipelines.alerting.store.bodies import notice_of as stored_notice
-from pipelines.alerting.store.bodies import notice_text
+from pipelines.alerting.store.changes import notice_of as stored_notice
+from pipelines.alerting.store.changes import notice_text
 from pipelines.reports.digest import counted
 from pipelines.reports.numbers import Emitter
 from pipelines.reports.sending import checked_receivers, notice_of

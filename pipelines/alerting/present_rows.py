@@ -1,23 +1,25 @@
-"""Rows of a look that no mart holds: the health of emitters and gold, and what is gone.
+"""Rows about the present that no mart holds: emitters, pipeline, jobs, what is gone.
 
-Place in the walk: a `Moment` and rows that somebody has read → `evaluating.Looked`.
-
-Invariant: pure. A queue that came back is not gone: who hands in ended queues hands in what lives.
-Absent on purpose: reading.
+Place in the walk: a `Moment` and rows that somebody has read → tables as `rule_tables` declares
+them. Invariant: pure. A queue that came back is not gone: who hands in ended queues hands in what
+lives. Absent on purpose: reading.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Final
 
 import polars as pl
 
-from pipelines.alerting.rule_tables import EMITTERS, PIPELINE, no_rows
+from pipelines.alerting.rule_tables import EMITTERS, JOB_RUNS, PIPELINE, no_rows
 from pipelines.base.settings import MINUTE_US, MS_US
 from pipelines.base.time_units import micros, moment_at
 from pipelines.marts.group_state import GONE
 from pipelines.reading.moment import Moment, cluster_of
+
+if TYPE_CHECKING:
+    from pipelines.scheduler.store.troubles import Trouble
 
 WAITING_US: Final = MINUTE_US
 """So long ago the process that computes gold may have looked for facts in vain, and lives: it says
@@ -84,3 +86,24 @@ def gone(
     queues = queues.join(living.select(_QUEUE), on=_QUEUE, how="anti")
     found = [*is_gone.iter_rows(named=True), *queues.iter_rows(named=True)]
     return tuple({name: str(value) for name, value in one.items()} for one in found)
+
+
+def job_rows(troubles: Iterable[Trouble], now_us: int) -> pl.DataFrame:
+    """One row a run. now_us: µs of this process's clock."""
+    rows = [
+        {
+            "observed_at": moment_at(now_us),
+            "app": one.app,
+            "job": one.job,
+            "job_id": one.job_id,
+            "run": one.run,
+            "outcome": one.outcome,
+            "executor": one.executor,
+            "planned_at": moment_at(one.planned_ms * MS_US),
+            "opened_at": moment_at(one.since_ms * MS_US),
+            "evidence": one.evidence,
+            "last_lines": one.last_lines or None,
+        }
+        for one in troubles
+    ]
+    return pl.DataFrame(rows, schema=no_rows(JOB_RUNS.name).schema)

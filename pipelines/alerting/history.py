@@ -1,15 +1,22 @@
-"""The Delta table `alerts` for its one writer: reads how far it is, and appends.
+"""Alert history: moves each change from SQL to the Delta table `alerts`, exactly once.
 
-Invariant: `append` writes through the handle that `taken` has asked. delta-rs refuses a commit when
-another one of the same application came in between: of two processes that would append the same
-rows, one fails. Absent on purpose: retries; who failed asks again.
+Place in the walk: behind each step, beside the outbox. Sending does not wait for it.
+
+The order is the proof: the table says how far it is, what lies beyond is appended with its last
+number as a Delta transaction, the number is marked in SQL, and what it covers is dropped there.
+Killed between any two of these, the next process asks the table and repeats the rest.
+
+Invariant: `append` writes through the handle that `taken` has asked, so that delta-rs refuses the
+second of two processes that would append the same rows. Absent on purpose: retries, and any other
+writer of that table.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import pyarrow as pa
 from deltalake import DeltaTable, Schema
@@ -17,8 +24,11 @@ from deltalake.exceptions import DeltaError
 
 from engine.foundation.errors import LakeError
 from pipelines.alerting.entries import Entry
+from pipelines.alerting.store import changes
+from pipelines.alerting.store.changes import Waiting
 from pipelines.base.time_units import moment_at
 from pipelines.cycles.plan import PLANS
+from pipelines.database.database import Database
 from pipelines.lake.appends import append
 from pipelines.lake.evolution import add_declared_columns
 from pipelines.lake.lake import Lake, first_line
@@ -32,6 +42,11 @@ LOG_RETENTION_DAYS: Final = 2
 """As the tables of facts have it: a commit each few seconds would leave a folder full of entries.
 """
 QUEUE_MAX: Final = 2**31 - 1
+ROWS_A_COMMIT: Final = 10_000
+COMMITS_A_TURN: Final = 4
+"""After so many the process looks at gold again; what is left goes with the next turn."""
+
+_log = logging.getLogger(__name__)
 
 
 class HistoryTable:
@@ -172,3 +187,71 @@ def _text(text: str) -> str:
 
 def _application(history: str) -> str:
     return f"{ALERTS.name}/{history}"
+
+
+class Table(Protocol):
+    """Where history is kept, as `HistoryTable` has it in the lake."""
+
+    def taken(self, history: str, *, was_there: bool = False) -> int:
+        """The number of the newest change of this history that it has; 0: none."""
+        ...
+
+    def append(self, history: str, entries: list[tuple[int, Entry]]) -> None:
+        """Take these changes as one, or none of them."""
+        ...
+
+
+class Carrier:
+    """Carries the changes of one lake's alerts."""
+
+    def __init__(self, database: Database, lake: str, table: Table) -> None:
+        self._database = database
+        self._lake = lake
+        self._table = table
+        self._settled = False
+        """Table and database are known to speak of the same history."""
+
+    def carry(self) -> int:
+        """Carry what waits; how many changes. Raises LakeError and StoreUnavailable: then it is
+        unknown whether the last ones are in the table, and the next call finds out."""
+        total = 0
+        for _ in range(COMMITS_A_TURN):
+            waits = changes.waiting(self._database, self._lake, rows_max=ROWS_A_COMMIT)
+            if waits is None or (self._settled and not waits.entries):
+                break
+            count = self._carried(waits)
+            total += count
+            if count < ROWS_A_COMMIT:
+                break
+        return total
+
+    def _carried(self, waits: Waiting) -> int:
+        taken = self._table.taken(waits.history, was_there=waits.carried_seq > 0)
+        if taken > waits.last_seq:
+            _log.warning(
+                "the lake has %d changes of this database's alerts, which knows of %d: it was put "
+                "back from a copy, and goes on as another history",
+                taken,
+                waits.last_seq,
+            )
+            changes.begin_anew(self._database, self._lake, waits.history)
+            return 0
+        if taken < waits.carried_seq:
+            self._say_lost(taken, waits.carried_seq)
+        fresh = [(seq, entry) for seq, entry in waits.entries if seq > taken]
+        if fresh:
+            self._table.append(waits.history, fresh)
+        seq = fresh[-1][0] if fresh else taken
+        if seq > waits.carried_seq:
+            changes.carried(self._database, self._lake, waits.history, seq=seq)
+        self._settled = True
+        return len(fresh)
+
+    def _say_lost(self, taken: int, carried_seq: int) -> None:
+        if not self._settled:
+            _log.warning(
+                "the lake has %d changes of alerts where it once had %d: its table was replaced or "
+                "put back from a copy, and what is missing is gone",
+                taken,
+                carried_seq,
+            )

@@ -1,45 +1,51 @@
-"""Burn rates: how fast each group uses up the time its objective lets it be behind.
-
-Place in the walk: gold consumer_lag_rollups of five minutes, and the objectives' file that reports
-read as well → a row a group that an objective is given to.
+"""Tables derived from gold at each look: burn rates of objectives, and retry rates.
 
     objective: behind by 1 min at most, for 99 % of the time → it may be behind for 1 % of it
     behind in 2 of the last 12 slots, 17 % of an hour → it burns 16 times as fast as it may
 
 A slot counts as behind when any queue of the group was, at any moment of it; a queue that was not
-reported again stays as it was, and what waits in it grows older. It is unknown when no queue is
-known to be behind, and of some nothing is known. What is unknown, or when there was no such group,
-counts as not behind: a rate is never shown too high.
+reported again stays as it was, and what waits in it grows older. What is unknown, or when there was
+no such group, counts as not behind: a rate is never shown too high.
 
-Invariant: pure but for the one query. Absent on purpose: groups without an objective of their own
-or a default that somebody wrote down, and what rate is too much.
+Invariant: the same gold makes the same rows. Absent on purpose: verdicts (what is too much is a
+rule's), and groups without an objective of their own or a default that somebody wrote down.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 import polars as pl
 
 from pipelines.alerting.objectives import Objective, Objectives
-from pipelines.alerting.rule_tables import OBJECTIVE_BURN, no_rows
+from pipelines.alerting.rule_tables import OBJECTIVE_BURN, RETRY_RATES, no_rows
 from pipelines.base.settings import MS_US, SECOND_US
 from pipelines.base.time_units import micros, moment_at
 from pipelines.reading.moment import Moment, sql_time
 from pipelines.reading.reading import LOOK_BACK, Reading
 from pipelines.sentences.rates import objective as objective_text
+from pipelines.sentences.rates import retries
 
 SPAN_S: Final = 300
 SPAN_US: Final = SPAN_S * SECOND_US
-EACH: Final = timedelta(seconds=SPAN_S)
+SPAN: Final = timedelta(seconds=SPAN_S)
 WINDOWS: Final = {"5m": 1, "30m": 6, "1h": 12, "6h": 72}
 """Slots of each window."""
 SLOTS: Final = max(WINDOWS.values())
 _HELD: Final = -(-int(LOOK_BACK.total_seconds()) // SPAN_S)
 """A queue without a row for so many slots is gone: gold has a row of each in its look-back."""
 _KEY: Final = ("emitter", "cluster", "broker", "group", "topic", "queue_id")
+LATELY: Final = timedelta(minutes=5)
+BEFORE: Final = timedelta(hours=1)
+OLDEST: Final = timedelta(hours=25)
+"""Totals are looked for so far back."""
+RATES_EACH: Final = timedelta(seconds=10)
+"""Gold counts in slots of this length: figures change no sooner."""
+_TOTALS: Final = {"": "sent_back", "came_back_": "came_back"}
+"""Totals of the table, by the prefix of what is asked of each."""
+_NAMES: Final = {"": "failed", "came_back_": "came_back"}
 
 
 def last_slot(moment: Moment) -> int:
@@ -143,3 +149,67 @@ def _figures(group: str, is_behind: set[int], objective: Objective, last: int) -
         behind_6h_ms=spent_ms["6h"],
     )
     return figures
+
+
+def retry_rates(reading: Reading) -> pl.DataFrame:
+    """The rows of `retry_rates` at a moment."""
+    present = reading.moment.present
+    if present is None:
+        return no_rows(RETRY_RATES.name)
+    lately, before = sql_time(present - LATELY), sql_time(present - LATELY - BEFORE)
+    queries: dict[str, str] = {}
+    for prefix, total in _TOTALS.items():
+        queries |= {
+            f"{prefix}first": f"min({total})",
+            f"{prefix}before": f"max(CASE WHEN observed_at <= {before} THEN {total} END)",
+            f"{prefix}lately": f"max(CASE WHEN observed_at <= {lately} THEN {total} END)",
+            f"{prefix}newest": f"max({total})",
+        }
+    totals = reading.summed_up(
+        "retry_flow",
+        queries,
+        by=("emitter", "cluster", "group", "origin_topic"),
+        since=present - OLDEST,
+    )
+    return rates_of(totals, present)
+
+
+def rates_of(totals: pl.DataFrame, present: datetime) -> pl.DataFrame:
+    """Rows of totals at three moments: first seen, an hour and five minutes ago, five minutes ago,
+    and now; null where there was none yet."""
+    if totals.is_empty():
+        return no_rows(RETRY_RATES.name)
+    figures = [one for prefix, name in _NAMES.items() for one in _differences(prefix, name)]
+    summed = (
+        totals.with_columns(figures)
+        .group_by("cluster", "group")
+        .agg(pl.col(f"{name}_{span}").sum() for name in _NAMES.values() for span in ("5m", "hour"))
+    )
+    is_recent = pl.any_horizontal(pl.col("^(failed|came_back)_(5m|hour)$") > 0)
+    rows = [
+        {
+            **row,
+            "observed_at": present,
+            "usual_5m": _usual(row["failed_hour"]),
+            "usual_came_back_5m": _usual(row["came_back_hour"]),
+        }
+        for row in summed.filter(is_recent).sort("cluster", "group").iter_rows(named=True)
+    ]
+    with_evidence = [{**row, "evidence": retries(row)} for row in rows]
+    return pl.DataFrame(with_evidence, schema=no_rows(RETRY_RATES.name).schema)
+
+
+def _differences(prefix: str, name: str) -> tuple[pl.Expr, pl.Expr]:
+    """What a total has gained within the last five minutes, and in the hour before them."""
+    first, before, lately, newest = (
+        pl.col(f"{prefix}{moment}") for moment in ("first", "before", "lately", "newest")
+    )
+    begun = pl.coalesce(lately, first)
+    return (
+        (newest - begun).fill_null(0).alias(f"{name}_5m"),
+        (begun - pl.coalesce(before, first)).fill_null(0).alias(f"{name}_hour"),
+    )
+
+
+def _usual(in_an_hour: int) -> int:
+    return -(-in_an_hour * LATELY // BEFORE)

@@ -1,12 +1,13 @@
 """Reads files of rules and of rule tests as text and TOML; others check their meaning.
 
-Place in the walk: files → documents → `rules.check`, `rule_tests.cases_of`. Invariant: a file that
-cannot be read, or is no TOML, is a fault like any other, and bounded in size. Absent on purpose:
-watching; who wants to follow files reads them again.
+Place in the walk: files → documents → `rules.check`, `rule_tests.cases_of`; pages follow the files
+by `RulesRead`. Invariant: a file that cannot be read, or is no TOML, is a fault like any other, and
+bounded in size.
 """
 
 from __future__ import annotations
 
+import threading
 import tomllib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -83,3 +84,32 @@ def read_document(file: Path) -> dict[str, Any] | Fault:
 
 def _fault(file: Path, what: str) -> Fault:
     return Fault(str(file), "", "", "", what)
+
+
+class RulesRead:
+    """Rules of files, kept while the files stay as they are. Safe for use by several threads."""
+
+    def __init__(self, given: Sequence[Path] = ()) -> None:
+        """given: files and folders, as the process takes them; none: the shipped ones."""
+        self._given = given
+        self._lock = threading.Lock()
+        self._seen: object = None
+        self._checked = Checked()
+
+    def read(self) -> Checked:
+        """The rules, and all that is wrong with their files."""
+        with self._lock:
+            files = rule_files(self._given)
+            seen = [(file, _stamp(file)) for file in files]
+            if seen != self._seen:
+                self._checked = read_rules(files)
+                self._seen = seen
+            return self._checked
+
+
+def _stamp(file: Path) -> tuple[int, int]:
+    try:
+        stat = file.stat()
+    except OSError:
+        return -1, -1
+    return stat.st_mtime_ns, stat.st_size
