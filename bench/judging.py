@@ -23,10 +23,10 @@ from bench.bars import at_most
 from pipelines.base.settings import Evaluation
 from pipelines.base.time_units import moment_at
 from pipelines.lake.schemas import KEY_TEXT
+from pipelines.marts.columns import no_rows
 from pipelines.marts.computing import Computed, compute
 from pipelines.marts.consumer_lag import MART as CONSUMER_LAG
 from pipelines.marts.declared import needed_for
-from pipelines.marts.declaring import no_rows
 from pipelines.marts.group_state import MART as GROUP_STATE
 from pipelines.marts.stalled_windows import MART as STALLED_WINDOWS
 from pipelines.reading.catalogue import OFFSET_VIOLATIONS

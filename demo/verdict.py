@@ -22,7 +22,7 @@ from pipelines.lake.lake import GOLD_FOLDER, whole_table
 from pipelines.marts.mart import GoldTable
 from pipelines.reading.catalogue import BY_NAME
 from pipelines.reading.moment import is_observer
-from pipelines.sentences.duplicate_counts import CameAgain, came_again
+from pipelines.sentences.duplicates import CameAgain, came_again
 
 READ_TABLES = (
     "consumer_lag",

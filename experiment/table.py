@@ -16,9 +16,9 @@ import pyarrow as pa
 from engine.telemetry.tables import ColumnType, must
 from experiment.plan import Plan
 from experiment.score import KillRow, Range
-from pipelines.lake.appends import append as add
 from pipelines.lake.lake import Lake
 from pipelines.lake.schemas import arrow_schema
+from pipelines.lake.table_writes import append as add
 
 FOLDER: Final = "experiments"
 NAME: Final = "kills"

@@ -97,7 +97,7 @@ def run(
     from pipelines.cycles.taking_over import live_driver
     from pipelines.lake.lake import Lake
     from pipelines.lake.session import open_session, require_java
-    from pipelines.reading.periods import Periods
+    from pipelines.reading.emitters import Periods
 
     if for_s is not None and not for_s > 0:
         raise ConfigError("--for", for_s, "seconds, more than 0")

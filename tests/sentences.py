@@ -18,8 +18,8 @@ from typing import Any
 import pyarrow as pa
 
 from pipelines.marts.judging.ticks import WORDS
-from pipelines.marts.new_lives.cases import PASSED_OVER, READ, SET, UNKNOWN, Verdict
-from pipelines.sentences import groups, new_lives, risks, stalls, stories
+from pipelines.marts.new_life_cases import PASSED_OVER, READ, SET, UNKNOWN, Verdict
+from pipelines.sentences import duplicates, groups, new_lives, stalls, stories
 from pipelines.sentences.events import lag_text
 from pipelines.sentences.figures import whole
 from pipelines.sentences.losses import left_text, lost_unread, replaced
@@ -266,7 +266,7 @@ OTHER_RISKS: dict[str, dict[str, Any]] = {
     "read by two": {"cause": "DOUBLE_OWNER", "all_from_offset": 470},
     "more came again": {"redelivered": 40, "redelivered_from": 451, "redelivered_to": 491},
     "watched from outside": {"state": "CLOSED", "told_by": "PASSED", "emitter": "prod/b/observer"},
-    **{f"ended: {end}": {"state": "CLOSED", "told_by": end} for end in risks.ENDS},
+    **{f"ended: {end}": {"state": "CLOSED", "told_by": end} for end in duplicates.ENDS},
 }
 
 
@@ -275,18 +275,18 @@ def of_risks() -> Iterator[tuple[str, str]]:
     for basis, causes in RISKS.items():
         for cause in causes:
             row = {**RISK, "basis": basis, "cause": cause}
-            if basis in risks.OF_ONE_MESSAGE:
-                yield f"{basis}, {cause}", risks.evidence({**row, "redelivered": 1})
+            if basis in duplicates.OF_ONE_MESSAGE:
+                yield f"{basis}, {cause}", duplicates.evidence({**row, "redelivered": 1})
                 continue
             if basis != "REDELIVERY":
-                yield f"{basis}, {cause}", risks.evidence(row)
+                yield f"{basis}, {cause}", duplicates.evidence(row)
             over = {**row, "state": "CLOSED", "told_by": "PASSED", "redelivered_from": 451}
             for again in (1, 12) if basis == "REDELIVERY" else (0, 1, 12):
                 seen = {"redelivered": again, "redelivered_to": 451 + again}
-                yield f"{basis}, {cause}, {again} came again", risks.evidence({**over, **seen})
+                yield f"{basis}, {cause}, {again} came again", duplicates.evidence({**over, **seen})
     for name, given in OTHER_RISKS.items():
         row = {**RISK, "basis": "DEPARTURE", "cause": "CONSUMER_CRASH", **given}
-        yield name, risks.evidence(row)
+        yield name, duplicates.evidence(row)
 
 
 def of_lives() -> Iterator[tuple[str, str]]:
@@ -343,7 +343,7 @@ def of_rows() -> Iterator[tuple[str, str]]:
     said = {**RISK, "basis": "DEPARTURE", "cause": "CONSUMER_CRASH", "redelivered": 12}
     said |= {"redelivered_from": 451, "redelivered_to": 463, "outcome": "CONFIRMED"}
     again = {"redelivered_messages": 12, "redelivered_unknown_reason": None}
-    yield "a risk", stories.risk({**said, **again, "evidence": risks.evidence(said)})
+    yield "a risk", stories.risk({**said, **again, "evidence": duplicates.evidence(said)})
     stall = {**STALL, "rule": "STALLED", "kind": "FROZEN_HEAD"}
     found = {**stall, "evidence": stalls.evidence(stall), "revision": 3, "state": "OPEN"}
     yield "a head", stories.head({**found, "closed_at": None})

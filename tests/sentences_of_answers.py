@@ -9,14 +9,14 @@ from typing import Any
 
 import polars as pl
 
-from pipelines.sentences import answers, emitters, events, rates, rollbacks, withholding
+from pipelines.sentences import alert_reasons, answers, checks, emitters, events, recent_changes
 from pipelines.sentences import answers_on_groups as on_groups
 from pipelines.sentences.losses import unaccounted
 
 AT = datetime(2026, 3, 1, 19, 10, 3, tzinfo=UTC)
 BROKER = "prod/broker-a/0"
 CLIENT = "192.0.2.2@4711#1234567890123"
-FAILED = withholding.failed("offsets_known", AT, "3 of 40 break it: shipping (lag=9)")
+FAILED = checks.failed("offsets_known", AT, "3 of 40 break it: shipping (lag=9)")
 WINDOW: dict[str, Any] = {
     "cluster": "prod",
     "broker": "broker-a",
@@ -160,13 +160,13 @@ def of_judging() -> Iterator[tuple[str, str]]:
         yield f"revised, {name}", answers.revised(7, 9, (BROKER,), shown=shown)
     yield "revised, by two", answers.revised(7, 9, (BROKER, "prod/broker-b/0"), shown=9)
     yield "revised, the first not kept", answers.revised(None, None, (), shown=9, kept_from=3)
-    yield "withheld, all", withholding.withheld(FAILED, None)
-    yield "withheld, a group", withholding.withheld(FAILED, "shipping")
+    yield "withheld, all", checks.withheld(FAILED, None)
+    yield "withheld, a group", checks.withheld(FAILED, "shipping")
     named = [("billing", FAILED), ("all of prod/broker-b/0", FAILED)]
-    yield "withheld, some", withholding.some_withheld(withholding.of_whom(1, 1), named)
-    yield "withheld, many", withholding.some_withheld(withholding.of_whom(7, 0), named[:1] * 7)
-    yield "found since, all", withholding.found_since(FAILED, None)
-    yield "found since, some", withholding.some_found_since(named)
+    yield "withheld, some", checks.some_withheld(checks.of_whom(1, 1), named)
+    yield "withheld, many", checks.some_withheld(checks.of_whom(7, 0), named[:1] * 7)
+    yield "found since, all", checks.found_since(FAILED, None)
+    yield "found since, some", checks.some_found_since(named)
     known = {"emitter": BROKER, "state": "OK", "reason": None, "clock_skew_ms": 0}
     frame = rows({}, {}, like=known)
     yield "emitters", emitters.of_emitters(frame)
@@ -183,15 +183,18 @@ def of_judging() -> Iterator[tuple[str, str]]:
 
 def of_rates() -> Iterator[tuple[str, str]]:
     """Rates that alerts look at."""
-    yield "failures", rates.retries(RATES)
+    yield "failures", alert_reasons.retries(RATES)
     none = dict.fromkeys(("failed_5m", "failed_hour", "usual_5m"), 0)
-    yield "one failure", rates.retries({**RATES, **none, "failed_5m": 1})
-    yield "invisible times", rates.retries({**RATES, **none, **POP_RATES})
-    yield "both", rates.retries({**RATES, **POP_RATES})
+    yield "one failure", alert_reasons.retries({**RATES, **none, "failed_5m": 1})
+    yield "invisible times", alert_reasons.retries({**RATES, **none, **POP_RATES})
+    yield "both", alert_reasons.retries({**RATES, **POP_RATES})
     yield "failures without a next step", unaccounted(3)
     yield "next steps without a failure", unaccounted(-3)
     spent = {"behind_1h_ms": 600_000, "behind_6h_ms": 600_000}
-    yield "an objective", rates.objective("shipping", lag_ms=60_000, share_percent=99.5, **spent)
+    yield (
+        "an objective",
+        alert_reasons.objective("shipping", lag_ms=60_000, share_percent=99.5, **spent),
+    )
 
 
 def _of_states() -> Iterator[tuple[str, str]]:
@@ -201,7 +204,7 @@ def _of_states() -> Iterator[tuple[str, str]]:
     yield "groups, one stalled", on_groups.of_groups(frame)
     yield "groups, one known in part", on_groups.of_groups(rows(LEAST, like=GROUP))
     yield "groups, one unknown", on_groups.of_groups(rows(UNKNOWN, WELL, like=GROUP))
-    held = {"state": "WITHHELD", "reason": withholding.is_withheld(FAILED)}
+    held = {"state": "WITHHELD", "reason": checks.is_withheld(FAILED)}
     yield "groups, one withheld", on_groups.of_groups(rows(held, WELL, like=GROUP))
     yield "groups, one not judged", on_groups.of_groups(rows(WELL, like=GROUP), ["new"])
     yield "groups, two not judged", on_groups.of_groups(rows(WELL, like=GROUP), ["new", "newer"])
@@ -269,7 +272,7 @@ def _of_windows() -> Iterator[tuple[str, str]]:
 
 
 def _of_rollbacks() -> Iterator[tuple[str, str]]:
-    yield "rollbacks, none", rollbacks.of_rollbacks(rows(like=ROLLBACK))
+    yield "rollbacks, none", recent_changes.of_rollbacks(rows(like=ROLLBACK))
     none = {"redelivered_messages": 0, "causes": ["BROKER_CRASH"], "at_risk_messages": 1}
     many = {"group_names": [f"g{number}" for number in range(8)], "groups": 8}
     for name, given in (
@@ -278,7 +281,7 @@ def _of_rollbacks() -> Iterator[tuple[str, str]]:
         ("unknown", OBSERVED),
         ("of many", many),
     ):
-        yield f"rollbacks, {name}", rollbacks.of_rollbacks(rows(given, like=ROLLBACK))
+        yield f"rollbacks, {name}", recent_changes.of_rollbacks(rows(given, like=ROLLBACK))
 
 
 def _of_events() -> Iterator[tuple[str, str]]:

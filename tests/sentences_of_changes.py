@@ -6,7 +6,15 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from pipelines.sentences import alert_states, changes, checks, groups, jobs, periods, pictures
+from pipelines.sentences import (
+    alert_reasons,
+    checks,
+    groups,
+    jobs,
+    periods,
+    pictures,
+    recent_changes,
+)
 
 AT = datetime(2026, 3, 1, 19, 10, 3, tzinfo=UTC)
 CLIENT = "192.0.2.2@4711#1234567890123"
@@ -49,38 +57,47 @@ WITHHELD = "withheld: offsets_known failed at 2026-03-01 19:10:03 UTC: 3 of 40 b
 
 def of_changes() -> Iterator[tuple[str, str]]:
     """(what of, sentence): what the overview lists."""
-    yield "a stall", changes.stalls_began([WINDOW])
-    yield "a stall that is over", changes.stalls_began([{**WINDOW, "closed_at": AT}])
-    yield "stalls", changes.stalls_began(MANY)
-    yield "a stall ended", changes.stalls_ended([WINDOW], 394_000)
-    yield "stalls ended", changes.stalls_ended(MANY[:2], 394_000)
-    yield "a risk", changes.risks_began([{**WINDOW, "at_risk_messages": 1}])
-    yield "risks", changes.risks_began(MANY)
+    yield "a stall", recent_changes.stalls_began([WINDOW])
+    yield "a stall that is over", recent_changes.stalls_began([{**WINDOW, "closed_at": AT}])
+    yield "stalls", recent_changes.stalls_began(MANY)
+    yield "a stall ended", recent_changes.stalls_ended([WINDOW], 394_000)
+    yield "stalls ended", recent_changes.stalls_ended(MANY[:2], 394_000)
+    yield "a risk", recent_changes.risks_began([{**WINDOW, "at_risk_messages": 1}])
+    yield "risks", recent_changes.risks_began(MANY)
     exposed = {**WINDOW, "basis": "EXPOSURE", "redelivered_messages": 0, "outcome": "PASSED"}
-    yield "a risk that only could come true", changes.risks_began([exposed])
-    yield "a risk ended", changes.risks_ended([WINDOW])
-    yield "a risk ended, nothing came again", changes.risks_ended([exposed])
+    yield "a risk that only could come true", recent_changes.risks_began([exposed])
+    yield "a risk ended", recent_changes.risks_ended([WINDOW])
+    yield "a risk ended, nothing came again", recent_changes.risks_ended([exposed])
     observed = {"redelivered_messages": 3, "redelivered_unknown_reason": "OBSERVED"}
-    yield "a risk ended, watched from outside", changes.risks_ended([{**WINDOW, **observed}])
-    yield "members", changes.of_members(CHANGE)
-    yield "members, how many unknown", changes.of_members({**CHANGE, "members_after": None})
-    yield "a dead letter", changes.dead_letter(LETTER)
+    yield "a risk ended, watched from outside", recent_changes.risks_ended([{**WINDOW, **observed}])
+    yield "members", recent_changes.of_members(CHANGE)
+    yield "members, how many unknown", recent_changes.of_members({**CHANGE, "members_after": None})
+    yield "a dead letter", recent_changes.dead_letter(LETTER)
     nothing = {"message_id": None, "origin_topic": None, "reconsume_times": 1}
-    yield "a dead letter, unknown", changes.dead_letter({**LETTER, **nothing})
-    yield "a silent broker", changes.broker_silent("broker-a", AT, None)
+    yield "a dead letter, unknown", recent_changes.dead_letter({**LETTER, **nothing})
+    yield "a silent broker", recent_changes.broker_silent("broker-a", AT, None)
     until = AT + timedelta(minutes=2)
-    yield "a broker that was silent", changes.broker_silent("broker-a", AT, until)
-    yield "a restart", changes.broker_booted("broker-a", AT)
+    yield "a broker that was silent", recent_changes.broker_silent("broker-a", AT, until)
+    yield "a restart", recent_changes.broker_booted("broker-a", AT)
     yield (
         "a restart after a crash",
-        changes.broker_booted(
+        recent_changes.broker_booted(
             "broker-a", AT, clean=False, detail="after SIGKILL", returned=[CHANGE, CHANGE]
         ),
     )
-    yield "a restart after a stop", changes.broker_booted("broker-a", AT, clean=True)
-    yield "a restart that an observer saw", changes.broker_booted("broker-a", AT, up_since=AT)
-    yield "a broker seen first", changes.broker_booted("broker-a", AT, first_seen=True, up_since=AT)
-    yield "a broker's role", changes.broker_event("broker-a", "ROLE_CHANGE", "slave to master")
+    yield "a restart after a stop", recent_changes.broker_booted("broker-a", AT, clean=True)
+    yield (
+        "a restart that an observer saw",
+        recent_changes.broker_booted("broker-a", AT, up_since=AT),
+    )
+    yield (
+        "a broker seen first",
+        recent_changes.broker_booted("broker-a", AT, first_seen=True, up_since=AT),
+    )
+    yield (
+        "a broker's role",
+        recent_changes.broker_event("broker-a", "ROLE_CHANGE", "slave to master"),
+    )
     yield (
         "a topic's reader, lag unknown",
         groups.lag_unknown({**WINDOW, "unknown_reason": "NO_OFFSET"}),
@@ -158,16 +175,16 @@ def of_jobs() -> Iterator[tuple[str, str]]:
 def of_alert_states() -> Iterator[tuple[str, str]]:
     """Alerts of which something is to be said beside their rule's texts."""
     for outcome in ("NO_DATA", "EVAL_ERROR", "WITHHELD"):
-        yield outcome, alert_states.not_judged("LagGrows", outcome)
+        yield outcome, alert_reasons.not_judged("LagGrows", outcome)
     silent = "prod/broker-a/0 has reported nothing since 19:10:03 UTC"
-    yield "unknown", alert_states.unknown_now(silent)
-    yield "flapping", alert_states.FLAPPING
-    yield "resting", alert_states.RESTS
-    yield "its subject is gone", alert_states.SUBJECT_GONE
-    yield "its rule is gone", alert_states.RULE_GONE
-    yield "in another notice", alert_states.ELSEWHERE
-    yield "inhibited", alert_states.inhibited("ConsumersGone")
-    yield "silenced", alert_states.silenced("kim", "we deploy")
+    yield "unknown", alert_reasons.unknown_now(silent)
+    yield "flapping", alert_reasons.FLAPPING
+    yield "resting", alert_reasons.RESTS
+    yield "its subject is gone", alert_reasons.SUBJECT_GONE
+    yield "its rule is gone", alert_reasons.RULE_GONE
+    yield "in another notice", alert_reasons.ELSEWHERE
+    yield "inhibited", alert_reasons.inhibited("ConsumersGone")
+    yield "silenced", alert_reasons.silenced("kim", "we deploy")
 
 
 def of_pictures() -> Iterator[tuple[str, str]]:

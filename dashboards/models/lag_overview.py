@@ -25,21 +25,21 @@ from dashboards.formatting import (
 )
 from dashboards.theme import STATES, state_sign
 from dashboards.url_state import CHECKS_OLD_AFTER, Span, topic_path
-from pipelines.base.bounds import bound_of
 from pipelines.base.time_units import moment_at
+from pipelines.base.wording import bound_of
 from pipelines.lake.schemas import QUEUE
 from pipelines.reading.check_results import of_each_check
 from pipelines.reading.known import began_at, behind, held_to, lag_known, states_at
 from pipelines.reading.moment import Moment, cluster_of, is_observer, reached_rows
 from pipelines.reading.rollbacks import COSTS_NOTHING, NO_BOOTS, rollbacks
 from pipelines.reading.trust import EVERY_TABLE
-from pipelines.sentences import changes as words
 from pipelines.sentences import checks
+from pipelines.sentences import recent_changes as words
 from pipelines.sentences.figures import moment, whole
 from pipelines.sentences.groups import how_far, well
 from pipelines.sentences.losses import left_text
 from pipelines.sentences.new_lives import NewLife
-from pipelines.sentences.rollbacks import rollback
+from pipelines.sentences.recent_changes import rollback
 from pipelines.sentences.stalls import stands_now
 
 Row = dict[str, Any]

@@ -12,8 +12,8 @@ from datetime import datetime
 from typing import Any, Final
 
 from dashboards.formatting import clock, count, duration, plural, spoken, visible
-from pipelines.base.bounds import AtLeast
 from pipelines.base.time_units import moment_at
+from pipelines.base.wording import AtLeast
 from pipelines.reports.comparing import name_in
 from pipelines.reports.numbers import GroupFigures, Numbers, Verdict
 from pipelines.reports.tendencies import Judged, Tendency, judged

@@ -15,7 +15,7 @@ import polars as pl
 from dashboards.formatting import HowFarBehind
 from dashboards.reads.cluster import NO_NAME_SERVER, WriteQueues
 from dashboards.theme import StateSign, state_sign
-from pipelines.base.bounds import bound_of
+from pipelines.base.wording import bound_of
 from pipelines.reading.known import behind, trend_of_all
 from pipelines.sentences.figures import whole
 from pipelines.sentences.groups import lag_unknown, stands_nowhere

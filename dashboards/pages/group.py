@@ -41,14 +41,14 @@ from dashboards.reads.lake_data import Look
 from dashboards.theme import palette
 from dashboards.url_state import GROUP_PREFIX, Span, View, group_of, group_path, topic_path
 from engine.foundation.errors import LakeError
-from pipelines.base.bounds import bound_of
+from pipelines.base.wording import bound_of
 from pipelines.reading.emitters import watched_text
 from pipelines.reading.known import began_at, held_to, lag_known, states_at
 from pipelines.reading.left_topics import still_left
 from pipelines.reading.reading import LOOK_BACK
-from pipelines.sentences import changes, pictures
+from pipelines.sentences import pictures, recent_changes
 from pipelines.sentences.causes import shown as cause_shown
-from pipelines.sentences.duplicate_counts import came_again
+from pipelines.sentences.duplicates import came_again
 from pipelines.sentences.new_lives import NewLife
 from pipelines.sentences.pop_groups import PopGroup, pop_group
 
@@ -441,7 +441,7 @@ def _risk_table(risks: pl.DataFrame, view: View) -> Any:
     rows = [
         [
             html.Span(clock(row["opened_at"]), className="exact"),
-            changes.cause(row),
+            recent_changes.cause(row),
             html.Span([topic_link(row["topic"], view), f" {row['queue_id']}"]),
             html.Span(f"[{row['from_offset']}, {row['to_offset']})", className="exact"),
             html.Span(_predicted(row), className="number"),
@@ -549,7 +549,7 @@ def _member_table(rebalances: pl.DataFrame) -> Any:
     rows = [
         [
             html.Span(clock(row["observed_at"]), className="exact"),
-            html.Span(changes.of_members(row), className="wrap"),
+            html.Span(recent_changes.of_members(row), className="wrap"),
             html.Span(row["reason"] or "", className="wrap"),
         ]
         for row in rebalances.sort("observed_at", descending=True).iter_rows(named=True)

@@ -47,7 +47,7 @@ from pipelines.reading.reading import LOOK_BACK
 from pipelines.reading.rollbacks import rollbacks
 from pipelines.reading.trust import Doubts, Trust
 from pipelines.sentences import pictures
-from pipelines.sentences.duplicate_counts import CameAgain, came_again
+from pipelines.sentences.duplicates import CameAgain, came_again
 from pipelines.sentences.stalls import stands_now
 
 GROUPS_PER_PAGE: Final = 25

@@ -13,7 +13,7 @@ Own, and not Polars' SQL: there `group` is a word of the language, a span is hel
 milliseconds without a word, a state that does not exist is never true, without an error.
 
 A condition of a row is true, false or, where a column that decides is null, unknown: null. A
-figure that is unknown in part has a lower bound in a column of its own (`bounds`): comparisons that
+figure that is unknown in part has a lower bound in a column of its own: comparisons that
 the bound decides are true or false by it, all others unknown.
 
 Invariant: a text that is read yields one truth value a row, whatever the rows; it reaches nothing
@@ -32,7 +32,7 @@ from typing import Final, NamedTuple
 import polars as pl
 
 from engine.telemetry.tables import Column, ColumnType
-from pipelines.base.bounds import bound_of
+from pipelines.base.wording import bound_of
 
 TEXT_MAX: Final = 2_000
 """Characters of a condition."""

@@ -25,8 +25,8 @@ from pipelines.base.settings import MS_US, SECOND_US
 from pipelines.base.time_units import micros, moment_at
 from pipelines.reading.moment import Moment, sql_time
 from pipelines.reading.reading import LOOK_BACK, Reading
-from pipelines.sentences.rates import objective as objective_text
-from pipelines.sentences.rates import retries
+from pipelines.sentences.alert_reasons import objective as objective_text
+from pipelines.sentences.alert_reasons import retries
 
 SPAN_S: Final = 300
 SPAN_US: Final = SPAN_S * SECOND_US

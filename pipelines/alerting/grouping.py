@@ -37,8 +37,8 @@ from pipelines.alerting.matchers import labels_of, values_of
 from pipelines.alerting.routing import Route, Routing, inhibited
 from pipelines.alerting.rules import Rule, Severity
 from pipelines.alerting.silences import Silence, active, silenced_by
-from pipelines.sentences.alert_states import ELSEWHERE, silenced
-from pipelines.sentences.alert_states import inhibited as inhibited_by
+from pipelines.sentences.alert_reasons import ELSEWHERE, silenced
+from pipelines.sentences.alert_reasons import inhibited as inhibited_by
 
 GROUPS_MAX: Final = 50
 """Groups of a route that are notified separately; of more, the worst."""

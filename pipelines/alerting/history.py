@@ -29,11 +29,10 @@ from pipelines.alerting.store.changes import Waiting
 from pipelines.base.time_units import moment_at
 from pipelines.cycles.plan import PLANS
 from pipelines.database.database import Database
-from pipelines.lake.appends import append
 from pipelines.lake.evolution import add_declared_columns
 from pipelines.lake.lake import Lake, first_line
 from pipelines.lake.schemas import arrow_schema
-from pipelines.lake.table_logs import ShortLog, shorten
+from pipelines.lake.table_writes import ShortLog, append, shorten
 from pipelines.reading.catalogue import ALERTS
 
 PARTITION: Final = "observed_date"

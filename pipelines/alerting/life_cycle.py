@@ -46,7 +46,7 @@ from pipelines.alerting.polled_facts import PolledFacts
 from pipelines.alerting.rules import Policy, Rule
 from pipelines.alerting.texts import rendered, since_text
 from pipelines.base.settings import MINUTE_US
-from pipelines.sentences.alert_states import (
+from pipelines.sentences.alert_reasons import (
     FLAPPING,
     RESTS,
     RULE_GONE,

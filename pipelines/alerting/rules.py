@@ -29,8 +29,8 @@ from pipelines.alerting.conditions import (
 from pipelines.alerting.rule_tables import Shape, Watched, watched
 from pipelines.alerting.sql import answered
 from pipelines.alerting.texts import TemplateFault, check_template
-from pipelines.base.bounds import bound_of
 from pipelines.base.settings import DAY_US
+from pipelines.base.wording import bound_of
 from pipelines.sentences.alerts import TEXTS
 
 RULES_MAX: Final = 10_000

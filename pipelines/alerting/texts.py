@@ -26,8 +26,8 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from pipelines.alerting.conditions import unknown_name
 from pipelines.base import wording
-from pipelines.base.bounds import AtLeast, bound_of
 from pipelines.base.time_units import moment_at, utc_text
+from pipelines.base.wording import AtLeast, bound_of
 from pipelines.reading.moment import is_observer
 from pipelines.sentences.figures import client, moment, number_of
 

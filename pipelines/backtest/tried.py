@@ -36,9 +36,8 @@ from pipelines.alerting.rule_files import ROUTING, read_document, read_rules, sh
 from pipelines.alerting.rules import Fault
 from pipelines.backtest.playing import AlertRules
 from pipelines.base.settings import Evaluation
-from pipelines.rules.burrow.caching import EvaluatorSettings
 from pipelines.rules.burrow.evaluator import Status
-from pipelines.rules.burrow.over_time import BurrowRules
+from pipelines.rules.burrow.over_time import BurrowRules, EvaluatorSettings
 from pipelines.rules.burrow.storage import StorageSettings
 from pipelines.rules.thresholds import Thresholds
 

@@ -24,9 +24,9 @@ import pyarrow as pa
 from engine.foundation.errors import ConfigError
 from engine.telemetry.tables import Column, must
 from pipelines.base.time_units import given_us
-from pipelines.lake.appends import append
 from pipelines.lake.lake import Lake, sql_moment
 from pipelines.lake.schemas import arrow_schema
+from pipelines.lake.table_writes import append
 from pipelines.marts.columns import CLUSTER, GROUP, INT, STRING, TIMESTAMP
 
 EXPERIMENT_FOLDER: Final = "experiment"

@@ -1,6 +1,7 @@
-"""Formats numbers and moments in words, alike on pages, in notebooks and in terminals.
+"""Formats numbers, lower bounds and moments in words, alike wherever a person reads them.
 
-Invariant: unknown is a word with its reason, never 0 or a dash alone. Absent on purpose: markup.
+Invariant: unknown is a word with its reason, never 0 or a dash alone; a lower bound stands in a
+column of its own and never in that of the figure. Absent on purpose: markup.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ REASONS: Final = {
     "OBSERVED": "an observer sees only what members hold",
     "WORD_NOT_KNOWN": "a later version of the broker wrote it",
 }
+AT_LEAST: Final = "_at_least_"
+"""In the name of a column that is the lower bound of another one."""
 
 
 def duration(milliseconds: float | None, *, reason: str | None = None) -> str:
@@ -101,3 +104,16 @@ def broken_text(broken: int, checked: int, rows: Sequence[tuple[str, str]]) -> s
 def spoken(constant: str) -> str:
     """FROZEN_HEAD as `frozen head`."""
     return constant.replace("_", " ").lower()
+
+
+def bound_of(name: str) -> str:
+    """The column that is the lower bound of a figure: lag_messages → lag_at_least_messages."""
+    figure, _, unit = name.rpartition("_")
+    return f"{figure}{AT_LEAST}{unit}"
+
+
+class AtLeast(int):
+    """A number of which only a lower bound is known."""
+
+    def __str__(self) -> str:
+        return f"at least {int(self)}"

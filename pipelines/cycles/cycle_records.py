@@ -24,9 +24,8 @@ import pyarrow.compute as pc
 from deltalake import WriterProperties
 
 from pipelines.cycles.cuts import Cut
-from pipelines.lake.appends import append
 from pipelines.lake.lake import Lake, sql_over
-from pipelines.lake.table_logs import shorten_log
+from pipelines.lake.table_writes import append, shorten_log
 
 CYCLES: Final = "cycles"
 AT_ONCE: Final = 1_000

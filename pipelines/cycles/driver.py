@@ -30,7 +30,7 @@ from pipelines.cycles.sweeping import sweep
 from pipelines.cycles.work import BucketDone, WorkOrder
 from pipelines.lake.lake import Lake
 from pipelines.lake.read_places import note_places
-from pipelines.lake.table_logs import LogsTidied, shorten
+from pipelines.lake.table_writes import LogsTidied, shorten
 from pipelines.marts.declared import gold_tables
 from pipelines.staging.soundness import Odd, summed
 

@@ -33,9 +33,8 @@ from engine.foundation.errors import LakeError
 from pipelines.cycles.cuts import Cut
 from pipelines.cycles.cycle_records import CYCLES, cycle_records, least_cycle
 from pipelines.cycles.snapshots import KeptState, ends_an_hour, keep
-from pipelines.lake.appends import append, write_anew
 from pipelines.lake.lake import GOLD_FOLDER, STATE_FOLDER, Lake, first_line, sql_over
-from pipelines.lake.table_logs import ShortLog
+from pipelines.lake.table_writes import ShortLog, append, write_anew
 from pipelines.lake.tail import Place
 
 PLANS: Final = "plans"

@@ -17,9 +17,8 @@ import pyarrow as pa
 
 from pipelines.base.settings import DAY_US, HOUR_US
 from pipelines.cycles.cuts import Cut, newest_us
-from pipelines.lake.appends import append
 from pipelines.lake.lake import Lake, whole_table
-from pipelines.lake.table_logs import shorten_log
+from pipelines.lake.table_writes import append, shorten_log
 
 SNAPSHOTS: Final = "snapshots"
 HOURLY_US: Final = 2 * DAY_US

@@ -33,11 +33,11 @@ from pipelines.cycles.gold_files import PARTITION
 from pipelines.cycles.keyed_state import file_of, read_recorded
 from pipelines.cycles.plan import PLANS, Plan, Plans, last_done
 from pipelines.cycles.work import KEYED
-from pipelines.lake.appends import append
 from pipelines.lake.data_files import DataFiles
 from pipelines.lake.lake import Lake, sql_over, with_declared
 from pipelines.lake.schemas import arrow_schema
 from pipelines.lake.small_files import remove_folder
+from pipelines.lake.table_writes import append
 from pipelines.marts.declared import gold_tables
 from pipelines.marts.mart import GoldTable
 

@@ -36,8 +36,8 @@ from pipelines.marts.columns import (
     STRING,
     TIMESTAMP,
     TOPIC,
+    as_declared,
 )
-from pipelines.marts.declaring import as_declared
 from pipelines.marts.judging.packed import UNKNOWN, Flags, as_column, flags, numbers, truncated
 from pipelines.marts.judging.queue_numbers import NAME as QUEUE_NUMBERS
 from pipelines.marts.judging.ticks import CLOCK_STEPPED

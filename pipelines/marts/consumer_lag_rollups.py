@@ -39,9 +39,9 @@ from pipelines.marts.columns import (
     STRING,
     TIMESTAMP,
     TOPIC,
+    as_declared,
 )
 from pipelines.marts.consumer_lag import unknown_reason
-from pipelines.marts.declaring import as_declared
 from pipelines.marts.judging.packed import NEVER, UNKNOWN, Flags, as_column, numbers, truncated
 from pipelines.marts.judging.queue_numbers import NAME as QUEUE_NUMBERS
 from pipelines.marts.keys import numbered

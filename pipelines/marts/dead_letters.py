@@ -31,8 +31,8 @@ from pipelines.marts.columns import (
     SEQ,
     STRING,
     TIMESTAMP,
+    rows_as_declared,
 )
-from pipelines.marts.declaring import rows_as_declared
 from pipelines.marts.keys import are_among
 from pipelines.marts.mart import Given, GoldTable, Made, mart
 from pipelines.staging.facts import is_one_of

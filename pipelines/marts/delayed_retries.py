@@ -34,8 +34,8 @@ from pipelines.marts.columns import (
     OBSERVED_AT,
     OBSERVED_DATE,
     SEQ,
+    as_declared,
 )
-from pipelines.marts.declaring import as_declared
 from pipelines.marts.keys import numbered
 from pipelines.marts.mart import Given, GoldTable, Made, mart
 from pipelines.marts.retry_flow import SLOT_US, due_later

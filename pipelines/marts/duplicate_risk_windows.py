@@ -31,23 +31,20 @@ from pipelines.marts.columns import (
     SEQ,
     STRING,
     TOPIC,
+    rows_as_declared,
+    window_id,
 )
-from pipelines.marts.declaring import rows_as_declared, window_id
 from pipelines.marts.keys import QUEUE_KEY
-from pipelines.marts.loss_events import SPOOL_LOSS
+from pipelines.marts.lifecycle_events import SPOOL_LOSS
 from pipelines.marts.mart import Given, GoldTable, Made, Positions, mart
-from pipelines.marts.risks.absences import absences
-from pipelines.marts.risks.departures import LOSERS, departures
-from pipelines.marts.risks.fold import Revision
 from pipelines.marts.risks.holdings import Range
 from pipelines.marts.risks.marks import MARKS, Marks
-from pipelines.marts.risks.offset_answers import answered
+from pipelines.marts.risks.readers import LOSERS, absences, answered, departures
 from pipelines.marts.risks.restarts import CUTS, restarts
 from pipelines.marts.risks.samples import SAMPLES, newest_samples, samples_of
 from pipelines.marts.risks.sightings import delivered_once_more, falls, redelivered
-from pipelines.marts.risks.windows import WINDOWS, folded
-from pipelines.sentences.duplicate_counts import OBSERVED
-from pipelines.sentences.risks import OF_ONE_MESSAGE, evidence, tells_redeliveries
+from pipelines.marts.risks.windows import WINDOWS, Revision, folded
+from pipelines.sentences.duplicates import OBSERVED, OF_ONE_MESSAGE, evidence, tells_redeliveries
 from pipelines.staging.facts import is_one_of
 
 DUPLICATE_RISK_WINDOWS: Final = GoldTable(

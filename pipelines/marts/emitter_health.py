@@ -27,8 +27,7 @@ import pyarrow.compute as pc
 
 from engine.telemetry.tables import Column, must
 from pipelines.base.settings import CLOCK_SKEW_ALLOWED_US, MS_US
-from pipelines.marts.columns import EMITTER, LONG, OBSERVED_AT, OBSERVED_DATE, STRING
-from pipelines.marts.declaring import as_declared
+from pipelines.marts.columns import EMITTER, LONG, OBSERVED_AT, OBSERVED_DATE, STRING, as_declared
 from pipelines.marts.mart import ROW_NUMBERS, Given, GoldTable, Made, Positions, mart
 from pipelines.staging.facts import NUMBERS, in_order
 

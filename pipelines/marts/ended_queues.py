@@ -22,8 +22,8 @@ from pipelines.marts.columns import (
     QUEUE,
     SEQ,
     TOPIC,
+    as_declared,
 )
-from pipelines.marts.declaring import as_declared
 from pipelines.marts.judging.queues import NAME as JUDGED_QUEUES
 from pipelines.marts.mart import Given, GoldTable, Made, mart
 

@@ -32,10 +32,10 @@ from pipelines.marts.columns import (
     OBSERVED_DATE,
     SEQ,
     STRING,
+    rows_as_declared,
 )
-from pipelines.marts.declaring import rows_as_declared
 from pipelines.marts.keys import newest_of_each
-from pipelines.marts.life_cycles import ended
+from pipelines.marts.lifecycle_events import ended
 from pipelines.marts.mart import Given, GoldTable, Made, mart
 from pipelines.marts.polled import NAME as POLLED
 from pipelines.marts.polled import OBSERVED

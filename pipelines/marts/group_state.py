@@ -39,14 +39,17 @@ from pipelines.marts.columns import (
     SEQ,
     STRING,
     TIMESTAMP,
+    as_declared,
 )
-from pipelines.marts.declaring import as_declared
-from pipelines.marts.groups.figures import FIGURES, SEVERITY, JudgedFigures, Values
 from pipelines.marts.groups.sums import (
+    FIGURES,
+    SEVERITY,
     SLOTS,
     SPAN_US,
     TRENDS,
+    JudgedFigures,
     Sums,
+    Values,
     courses,
     drain_ms,
     known_of,

@@ -42,8 +42,8 @@ from pipelines.marts.columns import (
     OBSERVED_DATE,
     SEQ,
     STRING,
+    rows_as_declared,
 )
-from pipelines.marts.declaring import rows_as_declared
 from pipelines.marts.group_state import MART as GROUP_STATE
 from pipelines.marts.judging.arrivals import (
     HORIZONS,
@@ -59,8 +59,7 @@ from pipelines.marts.judging.rules import PRODUCE_ALLOWANCE_US
 from pipelines.marts.judging.ticks import NAME as TICKS
 from pipelines.marts.judging.ticks import WORDS
 from pipelines.marts.keys import are_among, positions_of
-from pipelines.marts.life_cycles import GONE
-from pipelines.marts.loss_events import BOOT, SPOOL_LOSS
+from pipelines.marts.lifecycle_events import BOOT, GONE, SPOOL_LOSS
 from pipelines.marts.mart import Given, GoldTable, Made, Positions, mart
 from pipelines.sentences import causes as sentences
 from pipelines.staging.facts import is_one_of

@@ -29,8 +29,8 @@ from pipelines.marts.columns import (
     SEQ,
     STRING,
     TOPIC,
+    rows_as_declared,
 )
-from pipelines.marts.declaring import rows_as_declared
 from pipelines.marts.mart import Given, GoldTable, Made, mart
 from pipelines.sentences.losses import lost_unread
 

@@ -27,8 +27,8 @@ from pipelines.marts.columns import (
     OBSERVED_AT,
     OBSERVED_DATE,
     SEQ,
+    as_declared,
 )
-from pipelines.marts.declaring import as_declared
 from pipelines.marts.mart import Given, GoldTable, Made, mart
 from pipelines.marts.slots import (
     HORIZONS,

@@ -40,15 +40,21 @@ from pipelines.marts.columns import (
     SEQ,
     STRING,
     TOPIC,
+    rows_as_declared,
 )
-from pipelines.marts.declaring import rows_as_declared
 from pipelines.marts.forgetting import recent
 from pipelines.marts.keys import QUEUE_KEY, are_among, newest_of_each
-from pipelines.marts.life_cycles import GONE, MADE_AGAIN, is_of_another_life, without_ended
-from pipelines.marts.loss_events import broker_died, log_cut, offsets_lost
+from pipelines.marts.lifecycle_events import (
+    GONE,
+    MADE_AGAIN,
+    broker_died,
+    is_of_another_life,
+    log_cut,
+    offsets_lost,
+    without_ended,
+)
 from pipelines.marts.mart import Given, GoldTable, Made, mart
-from pipelines.marts.violations.moves import MOVE_KEPT_US, MOVES, Moves
-from pipelines.marts.violations.writers import FALLS, WRITERS, Writers
+from pipelines.marts.violation_facts import FALLS, MOVE_KEPT_US, MOVES, WRITERS, Moves, Writers
 from pipelines.staging.facts import is_one_of
 
 OFFSET_VIOLATIONS: Final = GoldTable(

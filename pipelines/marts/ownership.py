@@ -34,10 +34,11 @@ from pipelines.marts.columns import (
     SEQ,
     STRING,
     TOPIC,
+    rows_as_declared,
+    window_id,
 )
-from pipelines.marts.declaring import rows_as_declared, window_id
 from pipelines.marts.keys import QUEUE_FIELDS, QUEUE_KEY, are_among
-from pipelines.marts.life_cycles import GONE, PARTED, concerns
+from pipelines.marts.lifecycle_events import GONE, PARTED, concerns
 from pipelines.marts.mart import Given, GoldTable, Made, mart
 from pipelines.staging.facts import is_one_of
 

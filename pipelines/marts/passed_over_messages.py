@@ -3,13 +3,13 @@
 Place in the walk: facts of a group and lifecycle → gold passed_over_messages. Carried: how far each
 queue of a group is by its marks (`positions`), and by accepted reports that no mark follows yet
 (`commits`); the same of topics that are gone (`earlier`); and queues of new lives, with what shows
-where the group began (`cases`).
+where the group began (`new_life_cases`).
 
 Invariant: one row a queue of a group and new life, once it is known (or will never be known) where
 it began; a group that read all of it has a row too, with 0 messages. One more follows each time a
 broker shows that a member skips some. A group that nobody knew in the earlier life has none. No
 Python loop goes over queues of topics that were not made again.
-Absent on purpose: what shows where a group began (`new_lives/cases`).
+Absent on purpose: what shows where a group began (`new_life_cases`).
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ from pipelines.marts.columns import (
     STRING,
     TIMESTAMP,
     TOPIC,
+    rows_as_declared,
 )
-from pipelines.marts.declaring import rows_as_declared
 from pipelines.marts.forgetting import recent
 from pipelines.marts.keys import (
     QUEUE_FIELDS,
@@ -49,9 +49,9 @@ from pipelines.marts.keys import (
     overlaid,
     positions_of,
 )
-from pipelines.marts.life_cycles import GONE, MADE_AGAIN, concerns, without_ended
+from pipelines.marts.lifecycle_events import GONE, MADE_AGAIN, concerns, without_ended
 from pipelines.marts.mart import Given, GoldTable, Made, Positions, mart
-from pipelines.marts.new_lives.cases import PLACED, PULLED, Case, Verdict
+from pipelines.marts.new_life_cases import PLACED, PULLED, Case, Verdict
 from pipelines.sentences.new_lives import evidence
 from pipelines.staging.facts import is_one_of
 

@@ -26,8 +26,8 @@ from pipelines.marts.columns import (
     STRING,
     TIMESTAMP,
     TOPIC,
+    as_declared,
 )
-from pipelines.marts.declaring import as_declared
 from pipelines.marts.mart import Given, GoldTable, Made, mart
 
 POP_PROGRESS: Final = GoldTable(

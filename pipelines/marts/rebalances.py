@@ -23,8 +23,8 @@ from pipelines.marts.columns import (
     OBSERVED_DATE,
     SEQ,
     STRING,
+    as_declared,
 )
-from pipelines.marts.declaring import as_declared
 from pipelines.marts.mart import Given, GoldTable, Made, mart
 from pipelines.staging.facts import is_one_of
 

@@ -38,8 +38,8 @@ from pipelines.marts.columns import (
     OBSERVED_DATE,
     SEQ,
     STRING,
+    as_declared,
 )
-from pipelines.marts.declaring import as_declared
 from pipelines.marts.mart import Given, GoldTable, Made, mart
 from pipelines.marts.slots import (
     HORIZONS,

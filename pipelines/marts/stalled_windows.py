@@ -36,8 +36,9 @@ from pipelines.marts.columns import (
     STRING,
     TIMESTAMP,
     TOPIC,
+    as_declared,
+    window_id,
 )
-from pipelines.marts.declaring import as_declared, window_id
 from pipelines.marts.judging.judged_rows import HEAD
 from pipelines.marts.judging.packed import NEVER
 from pipelines.marts.judging.progress import CADENCES

@@ -27,10 +27,10 @@ from pipelines.marts.columns import (
     STRING,
     TIMESTAMP,
     TOPIC,
+    rows_as_declared,
 )
-from pipelines.marts.declaring import rows_as_declared
 from pipelines.marts.forgetting import recent
-from pipelines.marts.life_cycles import MADE_AGAIN
+from pipelines.marts.lifecycle_events import MADE_AGAIN
 from pipelines.marts.mart import Given, GoldTable, Made, mart
 from pipelines.staging.facts import is_one_of
 

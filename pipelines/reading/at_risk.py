@@ -5,7 +5,7 @@ reads it: pages, `tm`, metrics.
 
 Invariant: a message counts once, however many windows are about it: when a reader that stood still
 leaves, the exposure of its queue and its departure are about the same range. Absent on purpose:
-what came of them (`pipelines.sentences.duplicate_counts`), and gold's own column, which is about
+what came of them (`pipelines.sentences.duplicates`), and gold's own column, which is about
 one window.
 """
 

@@ -1,19 +1,25 @@
-"""Emitters: how far each has been judged, and whether its clock can be trusted.
+"""Emitters: how far each has been judged, the trust in its clock, and its period.
 
 Place in the walk: emitter_health, lifecycle and a `Moment` → a row an emitter, for `tm.emitters()`
-and the pages' header. Invariant: a verdict on an emitter is that of all that it reported; what is
-unknown says why. Absent on purpose: the wall clock of the reader.
+and the pages' header; beside the live run, a warning about observers that report too seldom for the
+window of judging, of which verdicts would come and go with each poll.
+
+Invariant: a verdict on an emitter is that of all that it reported; what is unknown says why. No
+warning about a period that a window holds twice. Absent on purpose: the wall clock of the reader.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import Any, Final
 
 import polars as pl
 
-from pipelines.base.settings import MS_US
+from engine.foundation.errors import LakeError
+from engine.telemetry.tables import LIFECYCLE
+from pipelines.base.settings import MS_US, Evaluation
+from pipelines.lake.lake import Lake
 from pipelines.marts.judging.ticks import is_made_good, is_set_by
 from pipelines.reading.moment import Moment, is_observer
 from pipelines.reading.reading import LOOK_BACK, Reading
@@ -42,6 +48,11 @@ _SKEW: Final = ("observed_at", "emitter", "seq_to", "clock_skew_ms", "clock_skew
 Row = dict[str, Any]
 GROUPS_NAMED_MAX: Final = 5
 """Groups in a note; further ones are counted."""
+ASKED_EACH: Final = 60
+"""Cycles from one look at the observers to the next."""
+_COLUMNS: Final = tuple(
+    column for column in LIFECYCLE.columns if column.name in ("emitter", "seq", "report_each_ms")
+)
 
 
 def emitters_at(reading: Reading) -> pl.DataFrame:
@@ -144,3 +155,48 @@ def watched_text(moment: Moment, emitters: Iterable[str] | None = None) -> str |
         if is_observer(one.emitter) and (wanted is None or one.emitter in wanted)
     ]
     return polled([one.report_each_ms for one in seen]) if seen else None
+
+
+def too_seldom(lake: Lake, evaluation: Evaluation) -> dict[str, str]:
+    """By emitter, what is wrong with the period that it reported last, and what to do."""
+    address = lake.bronze(LIFECYCLE.name)
+    if not lake.exists(address):
+        return {}
+    observed = lake.rows(address, "kind = 'OBSERVED'", _COLUMNS).sort_by("seq").to_pylist()
+    periods = {row["emitter"]: row["report_each_ms"] or 0 for row in observed}
+    window_ms = evaluation.window_ms
+    return {
+        emitter: (
+            f"{emitter} is looked at each {period_ms / 1000:g} s, more than half of the window of "
+            f"{window_ms / 1000:g} s in which queues are judged: verdicts on it may flicker; start "
+            f"`tidemark observe` with --period {window_ms / 2000:g} or less, or judge by a longer "
+            f"window (--window-ms {2 * period_ms}, into another lake)"
+        )
+        for emitter, period_ms in sorted(periods.items())
+        if 2 * period_ms > window_ms
+    }
+
+
+class Periods:
+    """Reports on each emitter once; again when its period is another one."""
+
+    def __init__(self, lake: Lake, evaluation: Evaluation, say: Callable[[str], None]) -> None:
+        self._lake = lake
+        self._evaluation = evaluation
+        self._say = say
+        self._said: dict[str, str] = {}
+        self._cycles = 0
+
+    def cycle(self) -> None:
+        """A cycle is complete. That the lake does not answer is reported by the next cycle."""
+        self._cycles += 1
+        if self._cycles % ASKED_EACH != 1:
+            return
+        try:
+            found = too_seldom(self._lake, self._evaluation)
+        except LakeError:
+            return
+        for emitter, sentence in found.items():
+            if self._said.get(emitter) != sentence:
+                self._say(sentence)
+        self._said = found

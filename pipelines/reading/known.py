@@ -18,7 +18,7 @@ from typing import Any, Final
 import polars as pl
 
 from engine.telemetry.tables import Column
-from pipelines.base.bounds import bound_of
+from pipelines.base.wording import bound_of
 from pipelines.lake.schemas import QUEUE
 from pipelines.marts.consumer_lag import CONSUMER_LAG, STEADY_PER_MINUTE
 from pipelines.marts.group_state import GROUP_STATE

@@ -22,9 +22,9 @@ import pyarrow as pa
 from engine.foundation.errors import ConfigError
 from engine.telemetry.tables import SHIPMENTS, Column, must
 from pipelines.base.settings import SILENCE_US
-from pipelines.lake.appends import append
 from pipelines.lake.lake import Lake, sql_text
 from pipelines.lake.schemas import arrow_schema
+from pipelines.lake.table_writes import append
 from pipelines.marts.columns import STRING, TIMESTAMP
 from pipelines.staging.facts import SHIPPER_SUFFIX
 

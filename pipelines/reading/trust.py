@@ -30,7 +30,7 @@ from pipelines.base.wording import broken_text
 from pipelines.marts.declared import steps
 from pipelines.marts.mart import ROW_NUMBERS
 from pipelines.reading.moment import cluster_of
-from pipelines.sentences.withholding import WITHHELD, failed, is_withheld, of_whom
+from pipelines.sentences.checks import WITHHELD, failed, is_withheld, of_whom
 
 STANDS_FOR: Final = timedelta(microseconds=LOOK_BACK_US)
 """So long after its rows a critical failure withholds verdicts: until every key was reported anew.

@@ -12,8 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
-from pipelines.base.bounds import AtLeast
-from pipelines.base.wording import plural
+from pipelines.base.wording import AtLeast, plural
 from pipelines.reports.numbers import Numbers
 
 NAMED_MAX: Final = 5

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from pipelines.base.bounds import AtLeast
+from pipelines.base.wording import AtLeast
 from pipelines.reports.comparing import Difference, differences, name_in
 from pipelines.reports.numbers import Numbers, Verdict
 

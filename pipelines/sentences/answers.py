@@ -1,19 +1,25 @@
-"""Sentences on how far an answer goes: up to when it was judged, and what was revised since.
+"""Parts that all answers share: what was asked, its range, and how far the answer goes.
 
-Place in the walk: a moment of gold → the last sentences of each answer of `tm`. Pure. Invariant: an
-answer about now says so when nothing was judged lately. Absent on purpose: what was asked.
+Place in the walk: below `events` and `answers_on_groups`; the last sentences of each answer of
+`tm`. Pure. Invariant: an answer about now says so when nothing was judged lately; more than
+NAMED_MAX names are counted.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
+from typing import Final, Protocol
 
-from pipelines.base.wording import duration
+import polars as pl
+
+from pipelines.base.wording import UNKNOWN, duration
 from pipelines.sentences.figures import moment
-from pipelines.sentences.questions import listed
+from pipelines.sentences.figures import moment as moment_of
 
 NOT_JUDGED = "Nothing has been judged yet."
+NAMED_MAX: Final = 5
+"""Names in a sentence; further ones are counted."""
 
 
 def judged(
@@ -66,3 +72,55 @@ def revised(
     if shown == known_at:
         return f"Revised since, at cycle {cycle}: {late}."
     return f"Revised at cycle {cycle}: {late}; as_of={known_at} is what was known before."
+
+
+class Question(Protocol):
+    """What a question is about; None is everything."""
+
+    @property
+    def group(self) -> str | None:
+        """The one group that it names."""
+
+    @property
+    def since(self) -> datetime | None:
+        """Where its range begins."""
+
+    @property
+    def until(self) -> datetime | None:
+        """Where its range ends."""
+
+    @property
+    def words(self) -> str:
+        """The place for a sentence: ` of shipping on queue 2 of orders`."""
+
+
+def range_of(asked: Question) -> str:
+    """The range of a question, for the end of a sentence that found nothing."""
+    since, until = asked.since, asked.until
+    if since is None and until is None:
+        return " is known"
+    begin = f" since {moment_of(since, day=True)}" if since is not None else ""
+    end = f" until {moment_of(until, day=True)}" if until is not None else ""
+    return f" is known{begin}{end}"
+
+
+def groups_in(rows: pl.DataFrame) -> int:
+    """How many groups the rows are about."""
+    return int(rows["group"].n_unique())
+
+
+def at(moment: datetime | None) -> str:
+    """A moment in words; unknown for None."""
+    return UNKNOWN if moment is None else moment_of(moment)
+
+
+def is_or_are(number: int) -> str:
+    """The verb for so many."""
+    return "is" if number == 1 else "are"
+
+
+def listed(names: Sequence[str]) -> str:
+    """The first names, and how many more there are."""
+    more = len(names) - NAMED_MAX
+    shown = ", ".join(names[:NAMED_MAX])
+    return f"{shown} and {more} more" if more > 0 else shown

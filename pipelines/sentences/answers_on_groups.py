@@ -13,14 +13,9 @@ from typing import Any, Final, cast
 
 import polars as pl
 
-from pipelines.base.bounds import bound_of
 from pipelines.base.settings import LOOK_BACK_US
-from pipelines.base.wording import REASONS, duration, or_more, plural, spoken
-from pipelines.sentences.causes import shown
-from pipelines.sentences.duplicate_counts import came_again
-from pipelines.sentences.figures import moment, whole
-from pipelines.sentences.groups import how_far
-from pipelines.sentences.questions import (
+from pipelines.base.wording import REASONS, bound_of, duration, or_more, plural, spoken
+from pipelines.sentences.answers import (
     NAMED_MAX,
     Question,
     at,
@@ -29,9 +24,13 @@ from pipelines.sentences.questions import (
     listed,
     range_of,
 )
-from pipelines.sentences.rollbacks import of_rollbacks
+from pipelines.sentences.causes import shown
+from pipelines.sentences.checks import WITHHELD
+from pipelines.sentences.duplicates import came_again
+from pipelines.sentences.figures import moment, whole
+from pipelines.sentences.groups import how_far
+from pipelines.sentences.recent_changes import of_rollbacks
 from pipelines.sentences.stalls import stands_now
-from pipelines.sentences.withholding import WITHHELD
 
 WELL: Final = ("OK", "BROADCAST")
 NONE_JUDGED: Final = "No group has been judged."

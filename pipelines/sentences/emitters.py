@@ -14,8 +14,8 @@ import polars as pl
 
 from pipelines.base.settings import CLOCK_SKEW_ALLOWED_US, MS_US
 from pipelines.base.wording import duration, plural
+from pipelines.sentences.answers import listed
 from pipelines.sentences.figures import moment
-from pipelines.sentences.questions import listed
 
 SAYS_NOTHING: Final = "a client says nothing of what it holds"
 """Of a client whose observer did not note which."""

@@ -13,11 +13,11 @@ from typing import Any, Final, cast
 import polars as pl
 
 from pipelines.base.wording import clock, count, duration, plural, spoken
+from pipelines.sentences.answers import NAMED_MAX, Question, at, is_or_are, listed, range_of
 from pipelines.sentences.figures import moment as moment_of
 from pipelines.sentences.figures import whole
 from pipelines.sentences.losses import lost_unread
 from pipelines.sentences.new_lives import new_lives
-from pipelines.sentences.questions import NAMED_MAX, Question, at, is_or_are, listed, range_of
 from pipelines.sentences.stalls import stands_now
 
 NO_ALERTS: Final = "No alert is known in this lake: `tidemark alerts run` watches it."

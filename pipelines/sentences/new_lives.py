@@ -3,7 +3,7 @@
 Place in the walk: `evidence` is the column of passed_over_messages, of one queue; `NewLife` sums up
 rows of topic_lives and passed_over_messages for pages and `tm` alike. Pure. Invariant: in a sum a
 topic is named once, however many brokers have it, and a group that read all of it is not named.
-Absent on purpose: where a group began (`pipelines/marts/new_lives`).
+Absent on purpose: where a group began (`pipelines/marts/new_life_cases`).
 """
 
 from __future__ import annotations

@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from pipelines.base.bounds import bound_of
-from pipelines.base.wording import duration, or_more, plural
+from pipelines.base.wording import bound_of, duration, or_more, plural
 from pipelines.sentences.figures import whole
 
 

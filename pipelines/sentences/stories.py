@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from pipelines.base.wording import plural, spoken
-from pipelines.sentences.duplicate_counts import came_again
+from pipelines.sentences.duplicates import came_again
 from pipelines.sentences.figures import client, whole
 from pipelines.sentences.figures import moment as moment_of
 

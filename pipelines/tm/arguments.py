@@ -17,7 +17,7 @@ from typing import Final, cast
 from engine.foundation.errors import ConfigError, LakeError
 from pipelines.base.wording import with_article
 from pipelines.lake.lake import Lake, sql_text
-from pipelines.marts.groups.figures import SEVERITY
+from pipelines.marts.groups.sums import SEVERITY
 from pipelines.reading.long_ranges import ROLLUPS, SPANS, span_for
 from pipelines.reading.moment import sql_time
 from pipelines.reading.reading import STATE_KEYS, TOLD_ALWAYS, OpenTables, Reading, equals

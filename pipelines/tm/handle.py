@@ -15,8 +15,7 @@ from typing import Any, Final
 import polars as pl
 
 from engine.foundation.errors import ConfigError, LakeError
-from pipelines.base.bounds import bound_of
-from pipelines.base.wording import plural
+from pipelines.base.wording import bound_of, plural
 from pipelines.cycles.plan import cycles_kept
 from pipelines.lake.lake import Lake
 from pipelines.reading.alert_history import STATES as ALERT_STATES
@@ -41,9 +40,9 @@ from pipelines.reading.rollbacks import FIRST as ROLLBACK_FIRST
 from pipelines.reading.trust import Doubts
 from pipelines.sentences import answers_on_groups as on_groups
 from pipelines.sentences import events
+from pipelines.sentences.checks import WITHHELD
 from pipelines.sentences.emitters import of_emitters
-from pipelines.sentences.rollbacks import of_rollbacks
-from pipelines.sentences.withholding import WITHHELD
+from pipelines.sentences.recent_changes import of_rollbacks
 from pipelines.tm import drawing, stories
 from pipelines.tm.arguments import (
     A_MOMENT,
@@ -64,8 +63,7 @@ from pipelines.tm.arguments import (
 )
 from pipelines.tm.clusters import NOTHING_NAMED, Answer, answered, as_result, judged
 from pipelines.tm.engines import NAMES, sql_answer, views_in_spark
-from pipelines.tm.leaving import left_text
-from pipelines.tm.popping import pop_text
+from pipelines.tm.group_notes import left_text, pop_text
 from pipelines.tm.results import Result, escaped
 from pipelines.tm.table_answers import (
     answer_of_events,

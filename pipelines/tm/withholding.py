@@ -18,7 +18,7 @@ from pipelines.reading.check_results import found_later, trust_at
 from pipelines.reading.moment import Moment
 from pipelines.reading.reading import Reading
 from pipelines.reading.trust import Doubts, Trust
-from pipelines.sentences import withholding as words
+from pipelines.sentences import checks as words
 from pipelines.tm.arguments import Asked
 
 _COMPUTED: Final = {table.name for table in COMPUTED_TABLES}

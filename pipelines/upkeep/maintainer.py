@@ -19,7 +19,7 @@ from typing import Any, Final
 from engine.foundation.errors import LakeError
 from pipelines.lake.lake import Lake, first_line
 from pipelines.lake.small_files import SmallFiles
-from pipelines.lake.table_logs import shorten_log
+from pipelines.lake.table_writes import shorten_log
 from pipelines.upkeep.plan import TableFacts, Work, plan
 from pipelines.upkeep.settings import Upkeep
 from pipelines.upkeep.table_facts import LakeTable, look, tables_of

@@ -96,10 +96,10 @@ def test_every_pure_module_exists() -> None:
 
 
 def test_rows_are_appended_to_delta_through_one_door() -> None:
-    doors = {"pipelines/lake/appends.py", "engine/telemetry/shipper/bronze_table.py"}
+    doors = {"pipelines/lake/table_writes.py", "engine/telemetry/shipper/bronze_table.py"}
     findings = [
-        f"{module.name} calls write_deltalake: use pipelines.lake.appends, which leaves the log "
-        "alone and names the table in its errors"
+        f"{module.name} calls write_deltalake: use pipelines.lake.table_writes, which leaves the "
+        "log alone and names the table in its errors"
         for module in modules(*PACKAGES)
         if module.name not in doors and "write_deltalake" in module.text
     ]

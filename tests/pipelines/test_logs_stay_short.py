@@ -17,7 +17,7 @@ import pytest
 from bench.analytics.aged import checkpointed, move_checkpoint
 from pipelines import tm
 from pipelines.cycles.plan import last_done
-from pipelines.lake import table_logs
+from pipelines.lake import table_writes
 from pipelines.lake.lake import Lake
 from pipelines.upkeep.maintainer import Maintainer
 from pipelines.upkeep.settings import Upkeep
@@ -82,7 +82,7 @@ def test_the_logs_of_an_earlier_version_are_worked_off_and_gold_is_the_same(
 
 
 def test_a_maintainer_shortens_the_logs_that_nobody_writes_to(young: Path) -> None:
-    age(young, table_logs.TOLD_FROM + 1)
+    age(young, table_writes.TOLD_FROM + 1)
     said: list[str] = []
     maintainer = Maintainer(Lake.at(str(young)), Upkeep(gold_days=100_000), said.append)
     for _ in range(3):

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines.reading.rollbacks import CAUSES, NO_BOOTS, TOGETHER, rollbacks
-from pipelines.sentences.questions import NAMED_MAX
-from pipelines.sentences.rollbacks import rollback
+from pipelines.sentences.answers import NAMED_MAX
+from pipelines.sentences.recent_changes import rollback
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 MOMENT = pl.Datetime("us", "UTC")

@@ -15,7 +15,7 @@ from dashboards.pages import group, overview
 from dashboards.reads.lake_data import LakeData
 from pipelines import tm
 from pipelines.lake.lake import Lake
-from pipelines.sentences.duplicate_counts import CameAgain, came_again
+from pipelines.sentences.duplicates import CameAgain, came_again
 from tests.pipelines.bronze_lake import SECOND, START_US
 from tests.pipelines.cluster_story import ClusterStory
 from tests.pipelines.gold_lake import compute, gold

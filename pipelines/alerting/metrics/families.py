@@ -18,9 +18,9 @@ import polars as pl
 from pipelines.alerting.alerts import Alert
 from pipelines.alerting.metrics.exposition import Family, Sample
 from pipelines.alerting.metrics.observed import Observed, families_of
-from pipelines.base.bounds import bound_of
 from pipelines.base.settings import MS_US, SECOND_US
 from pipelines.base.time_units import micros
+from pipelines.base.wording import bound_of
 from pipelines.reading.at_risk import at_risk_by
 from pipelines.reading.moment import Moment, cluster_of
 

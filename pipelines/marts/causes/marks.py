@@ -24,7 +24,7 @@ from pipelines.marts.judging.packed import UNKNOWN, Flags, numbers
 from pipelines.marts.judging.queue_numbers import NAME as QUEUE_NUMBERS
 from pipelines.marts.judging.queue_numbers import own_numbers, with_rows
 from pipelines.marts.keys import QUEUE_FIELDS, positions_of
-from pipelines.marts.life_cycles import ended
+from pipelines.marts.lifecycle_events import ended
 from pipelines.marts.mart import Given, Positions
 
 SLOTS: Final = 10

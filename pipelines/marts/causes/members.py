@@ -1,19 +1,19 @@
 """Causes of lag in a group's members: paused, absent, busy, slow, idle or flapping.
 
 Place in the walk: what is known of a group that is behind at a tick → findings. Invariant: a test
-without its figures finds nothing. Absent on purpose: sentences.
+without its figures finds nothing; a group that grows and then shrinks does not flap, however large
+it was. Absent on purpose: sentences.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from pipelines.base.settings import SECOND_US
-from pipelines.marts.causes.comebacks import comebacks
 from pipelines.marts.causes.finding import Figures, Finding, Row, by_member, length_ms, percent
-from pipelines.marts.causes.resting import FLOW_CONTROL_MS, KINDS, worst_rest
+from pipelines.marts.causes.newest_reports import FLOW_CONTROL_MS, KINDS, worst_rest
 from pipelines.sentences import causes as sentences
 from pipelines.sentences.figures import span
 
@@ -229,3 +229,15 @@ def _is_idle(row: Row) -> bool:
         return False
     at_work_us = row["calls"] * row["consume_us_mean"]
     return bool(row["listeners_queued"] == 0 and at_work_us < AT_WORK_MIN_US)
+
+
+def comebacks(kinds: Iterable[str]) -> int:
+    """Of changes in the order of time, those JOINED that follow another kind not taken back yet."""
+    found = places = 0
+    for kind in kinds:
+        if kind != "JOINED":
+            places += 1
+        elif places:
+            places -= 1
+            found += 1
+    return found

@@ -1,17 +1,18 @@
 """The newest report of each kind from members and brokers, for every group.
 
 Place in the walk: consume_stats, client_windows, rebalance_events, cold_reads and states of
-groups → what a group that is behind is looked at with.
+groups → what a group that is behind is looked at with; of a queue whose pulls rest for SPAN, the
+lowest unfinished message, beyond which a consumer hands out `queue_span_max` at most.
 
 Invariant: rows are taken in the order in which ticks see them; a member that left, all members of a
-broker's earlier life, and what was reported before rows were lost, say nothing. Read from the state
-when the first row or question comes: a cycle without either costs nothing. Absent on purpose:
-figures of queues, which are many.
+broker's earlier life, and what was reported before rows were lost, say nothing. Times of a client
+are subtracted from each other alone. Read from the state when the first row or question comes: a
+cycle without either costs nothing. Absent on purpose: figures of queues, which are many.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from operator import attrgetter
 from typing import Any, Final, NamedTuple
@@ -21,10 +22,27 @@ import pyarrow as pa
 from pipelines.base.settings import SECOND_US
 from pipelines.lake.schemas import KEY_TEXT
 from pipelines.marts.causes.finding import CAUSES, Finding, Row, length_ms
-from pipelines.marts.causes.resting import RESTS, rest_of
-from pipelines.marts.loss_events import BOOT, SPOOL_LOSS
+from pipelines.marts.lifecycle_events import BOOT, SPOOL_LOSS
 from pipelines.marts.rebalances import MEMBERSHIP
-from pipelines.sentences.causes import held_at
+from pipelines.sentences.causes import held_at, not_pulled
+
+FLOW_CONTROL_MS: Final = 1_000
+"""Pulls that rested for less of a minute, over all queues, are no cause."""
+KINDS: Final = ("COUNT", "BYTES", "SPAN")
+"""What clients hold too much of when their pulls rest: messages, bytes, or what lies beyond an
+unfinished message.
+"""
+RESTS: Final = pa.schema(
+    [
+        *((name, KEY_TEXT) for name in ("emitter", "group", "topic", "client_id")),
+        *((name, pa.int64()) for name in ("queue_id", "first_held", "held_count")),
+        *((name, pa.int64()) for name in ("finished_count", "head_age_us", "event_us")),
+    ]
+)
+"""Newest client_windows at rest for SPAN; head_age_us: how long the head had been in its listener
+when the client answered, null when it is in none.
+"""
+
 
 FLAP_WINDOWS: Final = 10
 """Changes of members are looked at for so many windows."""
@@ -359,3 +377,31 @@ def _towards(calm_us: int | None, now_us: int) -> int:
         return now_us
     step_us = now_us - calm_us
     return calm_us + step_us // (CALM_WEIGHT if step_us > 0 else FASTER_WEIGHT)
+
+
+def rest_of(window: Row) -> dict[str, Any] | None:
+    """The remembered part of a window; None when its pulls do not rest for SPAN."""
+    if window["resting"] != "SPAN" or window["first_held"] is None or window["dropped"]:
+        return None
+    since_us, seen_us = window["head_since_us"], window["last_pull_us"]
+    age_us = None if since_us is None or seen_us is None else max(0, seen_us - since_us)
+    return {name: window.get(name) for name in RESTS.names} | {"head_age_us": age_us}
+
+
+def worst_rest(rests: Sequence[Row], *, tick_us: int) -> tuple[int | None, str]:
+    """The queue with the most messages behind its head, and the sentence about it; nothing of
+    none.
+    """
+    if not rests:
+        return None, ""
+    row = max(rests, key=lambda row: (_behind(row), -row["queue_id"]))
+    age_us = row["head_age_us"]
+    if age_us is not None:
+        age_us = max(0, age_us + tick_us - row["event_us"]) // SECOND_US * SECOND_US
+    return row["queue_id"], not_pulled(
+        row, age_us=age_us, behind=_behind(row), others=len(rests) - 1
+    )
+
+
+def _behind(row: Row) -> int:
+    return int((row["finished_count"] or 0) + row["held_count"] - 1)

@@ -23,8 +23,7 @@ from pipelines.lake.schemas import KEY_TEXT
 from pipelines.marts.judging.attention import NOTHING_SAMPLED, Attention
 from pipelines.marts.judging.packed import UNKNOWN, Flags, as_column, numbers
 from pipelines.marts.judging.progress import open_messages
-from pipelines.marts.judging.rules import KINDS, RULES, TOO_EARLY, time_lag_us
-from pipelines.marts.judging.tick_verdicts import Verdicts
+from pipelines.marts.judging.rules import KINDS, RULES, TOO_EARLY, Verdicts, time_lag_us
 from pipelines.marts.keys import QUEUE_FIELDS
 from pipelines.marts.mart import Positions
 

@@ -370,3 +370,46 @@ def _kinds(seen: Seen, evaluation: Evaluation, chosen: Positions) -> Positions:
         [DEAD_CONSUMER, BLOCKED_ORDERLY, FROZEN_HEAD, DEAD_QUEUE],
         UNDETERMINED,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Verdicts:
+    """Queues looked at at a tick."""
+
+    rows: Positions
+    """Their places in the attention."""
+    judged: Judged
+    is_evaluated: Flags
+    is_complete: Flags
+    """Evaluated at every tick of the window."""
+    is_counted: Flags
+    """Evaluated, or known to be gone."""
+    ends: Flags
+    """Was evaluated, and is known to be gone from this tick on."""
+    is_bad: Flags
+    was_bad: Flags
+    is_exposed: Flags
+    """Messages were pulled beyond a consume offset that is shown as standing, or was not reported
+    for a window though they are finished.
+    """
+    is_changed: Flags
+    """Has rule, kind or exposure changed since the tick before?"""
+    before: Mapping[str, Positions]
+    complete_from_us: Positions
+    open: Positions
+    """Messages from the offset that is reached to the end."""
+    waiting_since_us: Positions
+    """Store time of the message at the offset that is reached."""
+    is_reported: Flags
+    patience_us: Positions
+    """How long the queue has to stand before it is reported."""
+    passed: Passed
+    is_anew: Flags
+    """Is this the first tick behind a stretch of which nothing is known?"""
+    is_early: Flags
+    """Has a rule fired once, while messages wait for too long?"""
+    is_silent: Flags
+    by_pulls: Flags
+    """Does what was pulled count as reached, though nobody says that it is finished?"""
+    swings: Flags
+    """Does its lag swing regularly, so that its growth is that from swing to swing?"""

@@ -32,7 +32,7 @@ import pyarrow as pa
 
 from pipelines.base.settings import CLOCK_STEP_ALLOWED_US, MS_US, REPORT_SPAN_US, silence_us
 from pipelines.lake.schemas import KEY_TEXT
-from pipelines.marts.loss_events import BOOT, SPOOL_LOSS
+from pipelines.marts.lifecycle_events import BOOT, SPOOL_LOSS
 from pipelines.marts.mart import Given, Made, Positions, Step
 from pipelines.staging.facts import is_one_of
 

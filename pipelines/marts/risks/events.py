@@ -1,6 +1,6 @@
 """Events that open, confirm and end the risk of consuming a queue's messages twice.
 
-Place in the walk: facts → events, which `fold` makes windows of. OPENING (a client departed, the
+Place in the walk: facts → events, which `windows` folds. OPENING (a client departed, the
 broker died, an offset fell), ANSWER (a reader was reported to begin below what was pulled),
 REDELIVERY (a pull brought messages again), Progress (the group's marks on the queue, which end a
 window), NotReading (a client left, or does not hold the queue), and End (the queue, its topic or

@@ -25,8 +25,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipelines.lake.schemas import KEY_TEXT
-from pipelines.marts.life_cycles import GONE, ended
-from pipelines.marts.loss_events import broker_died, log_cut, offsets_lost
+from pipelines.marts.lifecycle_events import GONE, broker_died, ended, log_cut, offsets_lost
 from pipelines.marts.risks.events import Event, Place
 from pipelines.marts.risks.holdings import Range, finished_ranges, size, united
 from pipelines.marts.risks.marks import Marks

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from pipelines.marts.offset_violations import UNACCOUNTED
 from pipelines.marts.risks.events import Event, Place
-from pipelines.marts.risks.fold import Revision
+from pipelines.marts.risks.windows import Revision
 from pipelines.staging.facts import is_one_of
 
 _CAUSES: Final = {

@@ -1,16 +1,27 @@
-"""Folds the events of a cycle into the open windows of risk.
+"""Folds events into the windows of a queue's risk of double consumption, one step per event.
 
 Place in the walk: events and the marks of queues → revisions. Carried: the open windows, at most
-one a queue.
+one a queue: a later opening takes over from an earlier one, a redelivery belongs to the window that
+is open, and opens one when none is.
 
-Invariant: the marks of a queue matter only while it has a window, or events in this cycle; which
-windows they end is found for all queues at once. Absent on purpose: how one event changes a window.
+    (none) --OPENING--> open --REDELIVERY--> open, CONFIRMED --progress past the range--> closed
+    (none) --REDELIVERY--> open, CONFIRMED          open --OPENING--> closed, and a new one is open
+    open --End--> closed                            open --ANSWER--> open, from where it reported
+    all of it seen again --ANSWER--> closed, and a new one is open from where it reported
+    (none) --ANSWER--> open, and an OPENING that takes it over is as wide as both say
+    open, read by two --progress that brought no message again--> open, read by one
+    open, read by two --NotReading, and its reader has left--> open, read by nobody
+
+Invariant: the fold of a list of events equals the fold of its two halves, so revisions do not
+depend on where a cycle was cut. The marks of a queue matter only while it has a window, or events
+in this cycle. Absent on purpose: how an event changes a window (`transitions`).
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import numpy as np
@@ -19,13 +30,13 @@ import pyarrow.compute as pc
 
 from pipelines.lake.schemas import KEY_TEXT
 from pipelines.marts.keys import QUEUE_FIELDS, QUEUE_KEY, are_among, positions_of
-from pipelines.marts.life_cycles import ended
+from pipelines.marts.lifecycle_events import ended
 from pipelines.marts.mart import Positions
-from pipelines.marts.risks.changes import ANSWER_SPAN_US, WINDOW_FIELDS, Window
+from pipelines.marts.risks import transitions
 from pipelines.marts.risks.events import Awaited, End, Event, NotReading, Place, Progress
-from pipelines.marts.risks.fold import Fold, Happening, Revision
 from pipelines.marts.risks.holdings import Range
 from pipelines.marts.risks.restarts import Gone
+from pipelines.marts.risks.transitions import ANSWER_SPAN_US, TOLD_FIELDS, WINDOW_FIELDS, Window
 from pipelines.staging.facts import is_one_of
 
 AWAITED: Final = pa.struct(
@@ -68,6 +79,8 @@ WINDOWS: Final = pa.schema(
 _PLACES: Final = pa.schema([WINDOWS.field(name) for name in Place._fields])
 _BEFORE_ALL: Final = -1
 """An unknown mark: behind it lies every offset."""
+Revision = dict[str, Any]
+Happening = Event | Progress | NotReading | End
 
 
 def folded(
@@ -230,3 +243,102 @@ def _as_window(row: Mapping[str, Any]) -> Window:
 
 def _as_ranges(pairs: Iterable[Sequence[int]]) -> tuple[Range, ...]:
     return tuple((begin, end) for begin, end in pairs)
+
+
+@dataclass(slots=True)
+class Fold:
+    """One queue: its open window, and the revisions reported so far."""
+
+    place: Place
+    window: Window | None = None
+    revisions: list[Revision] = field(default_factory=list)
+    """told_by of revisions: OPENED, ANSWERED (a reader was answered where to begin), AGAIN
+    (redelivered), ALONE (of two readers one is left, or none), PASSED (the group went past the
+    range), TAKEN_OVER (by a later opening), or the kind of End.
+    """
+
+    def take(self, events: Iterable[Happening]) -> None:
+        """Step through events in their order."""
+        for event in events:
+            if isinstance(event, Progress):
+                self._progress(event)
+            elif isinstance(event, End):
+                if self.window is not None:
+                    self._close(event, event.kind)
+            elif isinstance(event, NotReading):
+                self._not_reading(event)
+            elif event.type == "OPENING":
+                wide = transitions.widened(event, self.window)
+                if self.window is not None:
+                    if transitions.goes_on_in(event):
+                        self.window = transitions.handed_on(self.window)
+                    self._close(event, "TAKEN_OVER")
+                self._open(wide)
+            elif self.window is None:
+                if event.from_offset < event.to_offset:
+                    self._open(event)
+            elif event.type == "ANSWER" and transitions.is_through(self.window):
+                self._ask_anew(self.window, event)
+            elif event.type == "ANSWER":
+                self._change(transitions.answered(self.window, event), event, "ANSWERED")
+            else:
+                self._change(transitions.confirmed(self.window, event), event, "AGAIN")
+
+    def _progress(self, progress: Progress) -> None:
+        if self.window is None:
+            return
+        if self.window.is_past(progress):
+            self._close(progress, "PASSED")
+        elif self.window.all_from_offset is not None:
+            moved = transitions.moved_on(self.window, progress)
+            if moved.all_from_offset is None:
+                self._change(moved, progress, "ALONE")
+            else:
+                self.window = moved
+
+    def _ask_anew(self, window: Window, event: Event) -> None:
+        """What comes again from now on is at risk by the answer."""
+        anew = transitions.asked_anew(window, event)
+        self.window = transitions.handed_on(window)
+        self._close(event, "TAKEN_OVER")
+        self.window = anew
+        self._emit(anew, event, "OPEN", "OPENED")
+
+    def _not_reading(self, gone: NotReading) -> None:
+        if self.window is None:
+            return
+        left = transitions.without_reader(self.window, gone)
+        was, now = (
+            (one.from_offset, one.certain, one.all_from_offset) for one in (self.window, left)
+        )
+        if was == now:
+            self.window = left
+        else:
+            self._change(left, gone, "ALONE")
+
+    def _open(self, event: Event) -> None:
+        self.window = transitions.opened(event)
+        self._emit(self.window, event, "OPEN", "OPENED")
+
+    def _change(self, window: Window, event: Happening, cause: str) -> None:
+        self.window = replace(window, revision=window.revision + 1)
+        self._emit(self.window, event, "OPEN", cause)
+
+    def _close(self, event: Happening, cause: str) -> None:
+        assert self.window is not None
+        last = replace(self.window, revision=self.window.revision + 1)
+        self._emit(last, event, "CLOSED", cause)
+        self.window = None
+
+    def _emit(self, window: Window, event: Happening, state: str, cause: str) -> None:
+        self.revisions.append(
+            {
+                **self.place._asdict(),
+                **{name: getattr(window, name) for name in TOLD_FIELDS},
+                "observed_us": event.event_us,
+                "seq": event.seq,
+                "state": state,
+                "told_by": cause,
+                "message_id": None,
+            }
+        )

@@ -14,7 +14,7 @@ from deltalake import DeltaTable, write_deltalake
 from engine.telemetry.shipper.short_logs import Manner
 from pipelines.lake.lake import Lake
 from pipelines.lake.small_files import object_store
-from pipelines.lake.table_logs import HOOKS, ShortLog
+from pipelines.lake.table_writes import HOOKS, ShortLog
 from pipelines.lake.tail import newest_place, read_tail
 from tests.integration.pipelines.s3_server import BUCKET, requests_so_far, s3_server
 

@@ -8,9 +8,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pipelines.marts.columns import as_declared
 from pipelines.marts.consumer_lag import MART as CONSUMER_LAG
 from pipelines.marts.declared import in_order, needed_for
-from pipelines.marts.declaring import as_declared
 from pipelines.marts.ended_queues import MART as ENDED_QUEUES
 from pipelines.marts.group_state import MART as GROUP_STATE
 from pipelines.marts.mart import Given, Made, Mart, Step, mart

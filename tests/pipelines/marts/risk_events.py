@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from pipelines.marts.risks.events import Event, NotReading, Place, Progress
-from pipelines.marts.risks.fold import Fold, Happening
+from pipelines.marts.risks.windows import Fold, Happening
 from tests.pipelines.marts.literal_facts import SECOND
 
 PLACE = Place("c", "b", "c/b/0", "g", "t", 0)

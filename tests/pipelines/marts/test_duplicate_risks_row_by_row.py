@@ -9,7 +9,7 @@ import pytest
 
 from pipelines.marts.duplicate_risk_windows import MART
 from pipelines.marts.risks.events import Event, Progress
-from pipelines.marts.risks.fold import Fold
+from pipelines.marts.risks.windows import Fold
 from tests.pipelines.marts.literal_facts import NOON, SECOND, Row, State, computed, facts, only
 from tests.pipelines.marts.risk_events import (
     PLACE,

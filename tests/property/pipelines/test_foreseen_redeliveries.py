@@ -16,8 +16,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from pipelines.marts.risks.events import Event, NotReading, Place, Progress
-from pipelines.marts.risks.fold import Fold, Happening
-from pipelines.marts.risks.windows import WINDOWS, folded
+from pipelines.marts.risks.windows import WINDOWS, Fold, Happening, folded
 
 MARKS = pa.schema(
     [

@@ -15,7 +15,7 @@ from demo.plan import BROKER_NAME, OWN_INCIDENTS, Incident, Plan, make_plan
 from demo.report import print_verdict
 from demo.verdict import READ_TABLES, Verdict, judge
 from pipelines.reading.catalogue import BY_NAME
-from pipelines.sentences.duplicate_counts import CameAgain
+from pipelines.sentences.duplicates import CameAgain
 
 PLAN = make_plan(1, 120)
 NOON = dt.datetime(2026, 1, 1, 12, tzinfo=dt.UTC)

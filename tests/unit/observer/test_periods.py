@@ -11,7 +11,7 @@ from engine.foundation.errors import ConfigError
 from engine.observe import WINDOW_MS, app, period_ms_of
 from pipelines.base.settings import Evaluation
 from pipelines.lake.lake import Lake
-from pipelines.reading.periods import ASKED_EACH, Periods, too_seldom
+from pipelines.reading.emitters import ASKED_EACH, Periods, too_seldom
 from tests.pipelines.bronze_lake import BronzeWriter
 
 EMITTER = "cluster-1/broker-a/watcher"

@@ -9,8 +9,8 @@ import pytest
 from deltalake import DeltaTable, Schema
 
 from engine.foundation.errors import LakeError
-from pipelines.lake.appends import append
 from pipelines.lake.lake import Lake
+from pipelines.lake.table_writes import append
 
 ROWS = pa.table({"emitter": pa.array(["one"], pa.string())})
 

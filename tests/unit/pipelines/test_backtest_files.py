@@ -12,9 +12,8 @@ from pipelines.backtest.tried import Tried, tried_of
 from pipelines.backtest.truths import Incident, append_incidents, from_file, incident_of, planted
 from pipelines.base.settings import Evaluation
 from pipelines.lake.lake import Lake
-from pipelines.rules.burrow.caching import EvaluatorSettings
 from pipelines.rules.burrow.evaluator import Status
-from pipelines.rules.burrow.over_time import BurrowRules
+from pipelines.rules.burrow.over_time import BurrowRules, EvaluatorSettings
 from pipelines.rules.burrow.storage import StorageSettings
 from pipelines.rules.thresholds import Thresholds
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from engine.foundation.errors import ConfigError
-from pipelines.rules.burrow.caching import CachingEvaluator, EvaluatorSettings
 from pipelines.rules.burrow.evaluator import Status
 from pipelines.rules.burrow.notifier import ModuleSettings, Notifier, Sending
+from pipelines.rules.burrow.over_time import CachingEvaluator, EvaluatorSettings
 from pipelines.rules.burrow.storage import Storage, StorageSettings
 
 ORDERS = ("shop", "orders")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pipelines.base.wording import spoken, with_article
-from pipelines.sentences import changes
+from pipelines.sentences import recent_changes
 
 
 @pytest.mark.parametrize(
@@ -22,4 +22,4 @@ def test_a_noun_has_the_article_of_its_first_sound(constant: str, words: str) ->
 
 def test_what_only_could_happen_is_said_with_its_article() -> None:
     exposed = {"basis": "EXPOSURE", "cause": "OFFSET_STORE_LOST"}
-    assert changes.cause(exposed) == "if an offset store lost came now"
+    assert recent_changes.cause(exposed) == "if an offset store lost came now"

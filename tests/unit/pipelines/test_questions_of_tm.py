@@ -16,7 +16,7 @@ from engine.foundation.errors import ConfigError, LakeError
 from engine.telemetry.tables import BY_NAME as BRONZE
 from pipelines import tm
 from pipelines.lake.lake import Lake, whole_table
-from pipelines.marts.groups.figures import SEVERITY
+from pipelines.marts.groups.sums import SEVERITY
 from pipelines.reading.catalogue import BY_NAME, CONSUMER_LAG
 from pipelines.tm.arguments import STATES, NoSuchName
 from pipelines.tm.engines import NAMES

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pipelines.sentences.risks import evidence
+from pipelines.sentences.duplicates import evidence
 
 AGAIN_BY_C2 = "55 messages of [100, 155) were delivered again to c2"
 

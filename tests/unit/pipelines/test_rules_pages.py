@@ -10,11 +10,10 @@ from typing import Any
 
 import pytest
 
-from pipelines.rules.burrow.caching import EvaluatorSettings
 from pipelines.rules.burrow.cases import RUNNERS, run_cases
 from pipelines.rules.burrow.evaluator import Status
 from pipelines.rules.burrow.notifier import ModuleSettings
-from pipelines.rules.burrow.over_time import BurrowRules
+from pipelines.rules.burrow.over_time import BurrowRules, EvaluatorSettings
 from pipelines.rules.burrow.storage import StorageSettings
 from pipelines.rules.case_fields import parse
 

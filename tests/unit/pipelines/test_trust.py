@@ -21,7 +21,7 @@ from pipelines.reading.trust import (
     rests_on,
     trust_of,
 )
-from pipelines.sentences.withholding import WITHHELD
+from pipelines.sentences.checks import WITHHELD
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)

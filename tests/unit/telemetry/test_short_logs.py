@@ -34,7 +34,7 @@ from engine.telemetry.shipper.short_logs import (
 )
 from pipelines.lake.lake import Lake
 from pipelines.lake.small_files import SmallFiles
-from pipelines.lake.table_logs import shorten
+from pipelines.lake.table_writes import shorten
 from pipelines.lake.tail import LogTruncated, Place, read_entry, read_tail
 
 LONG = 10**6

@@ -1,14 +1,20 @@
-"""Sentences on a duplicate-risk window: what is at risk, why, what came again, how it ended.
+"""Sentences on double consumption: a window's risk, why, what came again, how it ended.
 
-Place in the walk: the column `evidence` of gold duplicate_risk_windows, shown beside the figures.
-Invariant: a sentence says nothing that the row's other columns do not. Absent on purpose: deciding.
+Place in the walk: rows of gold duplicate_risk_windows → their column `evidence`, and `came_again`,
+one figure of several windows, wherever a person reads it. A broker reports each pull that brings
+messages again; what an observer from outside saw is the least.
+
+Invariant: a sentence says nothing that the row's other columns do not; nothing that is unknown
+counts as 0. Absent on purpose: deciding.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
+from pipelines.base.wording import at_least, plural, unknown
 from pipelines.sentences.figures import client as named
 from pipelines.sentences.figures import clock, messages, queue_of, was, whole
 
@@ -34,6 +40,8 @@ ADVICE: Final[Mapping[str, str]] = {
 }
 """What to do, by basis, else by cause; of the others it is to take a message twice."""
 Revision = Mapping[str, Any]
+OBSERVED: Final = "OBSERVED"
+"""`redelivered_unknown_reason` of a broker that is watched from outside."""
 
 
 def evidence(row: Revision) -> str:
@@ -192,3 +200,40 @@ def tells_redeliveries(row: Revision) -> bool:
     """
     *_, last = row["emitter"].split("/")
     return row["basis"] in OF_ONE_MESSAGE or last.isdecimal() or "/" not in row["emitter"]
+
+
+@dataclass(frozen=True, slots=True)
+class CameAgain:
+    """Messages that were delivered again."""
+
+    messages: int | None
+    """None: unknown. With a reason, the least."""
+    reason: str | None = None
+    """Why it is unknown, or only the least; None: it is exact."""
+
+    @property
+    def number(self) -> str:
+        """`5`, `at least 5`, or that it is unknown, and why."""
+        return at_least(self.messages, reason=self.reason)
+
+    @property
+    def text(self) -> str:
+        """`5 messages`, `at least 1 message`, or that it is unknown how many, and why."""
+        if self.messages is None:
+            return f"how many messages is {unknown(self.reason)}"
+        said = plural(self.messages, "message")
+        return f"at least {said}" if self.reason else said
+
+
+def came_again(windows: Iterable[Mapping[str, Any]], *, is_observed: bool = False) -> CameAgain:
+    """The sum over rows of duplicate_risk_windows.
+
+    is_observed: something that they are about is watched from outside, whether any window tells so
+    or not; that none opened does not mean that nothing came again.
+    """
+    reason = OBSERVED if is_observed else None
+    seen = 0
+    for row in windows:
+        seen += row["redelivered_messages"] or 0
+        reason = reason or row["redelivered_unknown_reason"]
+    return CameAgain(None if reason and not seen else seen, reason)

@@ -1,27 +1,32 @@
-"""Risks from readers that left, expired or lost a queue with uncommitted pulls.
+"""Events of a queue's readers: they leave, do not hold it, or are sent below what was pulled.
 
-Place in the walk: rebalance_events and client_windows → openings. Carried: who last lost each
-queue, as long as a change back means two owners.
+Place in the walk: rebalance_events, client_windows and offset_answers → events. Carried: who last
+lost each queue, as long as a change back means two owners. A reader that begins anew asks the
+broker where; what the group has pulled from there on comes again. A second later the broker asks
+such a client what it holds; a queue that it does not hold is a row of its own.
 
 Invariant: what a client held is known from its last sample before the departure; without one it is
-unknown. Absent on purpose: what comes of the risk.
+unknown. Only queues whose windows or events name a client are concerned. Absent on purpose: what
+comes of the risk; clients that are silent, which are awaited for a while; readers that got no
+offset as answer, which begin where their client says.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from pipelines.lake.schemas import KEY_TEXT
-from pipelines.marts.keys import QUEUE_FIELDS
-from pipelines.marts.risks.events import Event, Place
+from pipelines.marts.keys import QUEUE_FIELDS, QUEUE_KEY, are_among
+from pipelines.marts.risks.events import Event, NotReading, Place
 from pipelines.marts.risks.holdings import finished_ranges, finished_within
 from pipelines.marts.risks.samples import Held, Holding
-from pipelines.marts.violations.moves import LOSSES, MOVE_SPAN_US, OVERLAP_US
+from pipelines.marts.violation_facts import LOSSES, MOVE_SPAN_US, OVERLAP_US
 from pipelines.staging.facts import is_one_of
 
 LOSERS: Final = pa.schema(
@@ -39,6 +44,11 @@ group that is as it is.
 """
 
 Row = Mapping[str, Any]
+LEAVING: Final = ("LEFT", "EXPIRED")
+_NAMED: Final = ("client_id", "next_client_id")
+_ClientKey = tuple[str, str, str]
+"""(emitter, group, client id)"""
+_KEYS: Final = pa.schema(QUEUE_FIELDS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,3 +176,83 @@ def _still_recent(last: Mapping[tuple[Any, ...], Row], events: pa.Table) -> pa.T
         if newest_us[row["emitter"]] - row["event_us"] <= OVERLAP_US
     ]
     return pa.Table.from_pylist(recent, schema=LOSERS)
+
+
+def absences(
+    members: pa.Table, samples: pa.Table, windows: pa.Table, events: Iterable[Event]
+) -> Iterator[tuple[Place, NotReading]]:
+    """Who does not read which queue: `members` are new rows of rebalance_events, `samples` new ones
+    of what clients hold, `windows` those open before, `events` the others of this cycle.
+    """
+    left = members.filter(
+        pc.and_(is_one_of(members["kind"], *LEAVING), pc.is_valid(members["client_id"]))
+    )
+    given_back = samples.filter(pc.fill_null(samples["dropped"], False))
+    if not left.num_rows and not given_back.num_rows:
+        return
+    named = _places_by_client(windows, events)
+    columns = ["emitter", "group", "client_id", "seq", "event_us"]
+    for row in left.select(columns).to_pylist():
+        for place in named.get(_key(row), ()):
+            yield place, NotReading(row["seq"], row["event_us"], row["client_id"], has_left=True)
+    for row in given_back.select([*columns, "topic", "queue_id"]).to_pylist():
+        for place in named.get(_key(row), ()):
+            if (place.topic, place.queue_id) == (row["topic"], row["queue_id"]):
+                yield place, NotReading(row["seq"], row["event_us"], row["client_id"], False)
+
+
+def _places_by_client(
+    windows: pa.Table, events: Iterable[Event]
+) -> Mapping[_ClientKey, Mapping[Place, None]]:
+    """The queues at risk whose windows or events name each client."""
+    named: defaultdict[_ClientKey, dict[Place, None]] = defaultdict(dict)
+    wanted = [*Place._fields, *_NAMED, "awaited", "others"]
+    for row in windows.select(wanted).to_pylist():
+        place = Place.of(row)
+        clients = {*(row[name] for name in _NAMED), *(row["others"] or ())}
+        clients.update(one["client_id"] for one in row["awaited"] or ())
+        for client in clients - {None}:
+            named[place.emitter, place.group, client][place] = None
+    for event in events:
+        for client in {event.client_id, event.next_client_id} - {None}:
+            named[event.place.emitter, event.place.group, str(client)][event.place] = None
+    return named
+
+
+def _key(row: Mapping[str, Any]) -> _ClientKey:
+    return row["emitter"], row["group"], row["client_id"]
+
+
+def answered(answers: pa.Table, windows: pa.Table, others: Iterable[Event]) -> Iterator[Event]:
+    """Where readers were reported to begin. An answer at or beyond what was pulled puts nothing at
+    risk; it counts where something is, by `windows` that are open, `others` or another answer, and
+    may take back what an earlier one did. At a rebalance almost all answers are such.
+    """
+    is_known = pc.and_(pc.is_valid(answers["told_offset"]), pc.is_valid(answers["pulled"]))
+    known = answers.filter(is_known)
+    if not known.num_rows:
+        return
+    goes_back = pc.less(known["told_offset"], known["pulled"])
+    places = [{name: getattr(event.place, name) for name in QUEUE_KEY} for event in others]
+    at_risk = pa.concat_tables(
+        [
+            windows.select(QUEUE_KEY),
+            known.filter(goes_back).select(QUEUE_KEY).cast(_KEYS),
+            pa.Table.from_pylist(places, _KEYS),
+        ]
+    )
+    counts = pc.or_(goes_back, are_among(known, at_risk.unify_dictionaries(), QUEUE_KEY))
+    for row in known.filter(counts).to_pylist():
+        is_same = row["client_id"] is not None and row["client_id"] == row["last_puller"]
+        yield Event(
+            place=Place.of(row),
+            seq=row["seq"],
+            event_us=row["event_us"],
+            type="ANSWER",
+            basis="OFFSET_ANSWER",
+            cause="CONSUMER_CRASH" if is_same else "HAND_OVER",
+            client_id=row["last_puller"],
+            next_client_id=row["client_id"],
+            from_offset=row["told_offset"],
+            to_offset=row["pulled"],
+        )

@@ -1,7 +1,8 @@
-"""Ends of topics, queues and groups: the next one of the same name is another life.
+"""Conditions on lifecycle facts: ends of topics, queues and groups, and losses of knowledge.
 
-Place in the walk: conditions on lifecycle facts, which every mart with a memory shares. Invariant:
-nothing is compared with an earlier life. Absent on purpose: what a mart forgets.
+Place in the walk: every mart with a memory, risks and causes share them. Invariant: nothing is
+compared with an earlier life; a clean stop followed by a boot is no loss. Absent on purpose: what a
+mart forgets, when a loss matters, and for how long.
 """
 
 from __future__ import annotations
@@ -26,6 +27,13 @@ topic, or its offsets on it were deleted.
 
 MADE_AGAIN: Final = "TOPIC_MADE_AGAIN"
 """A topic of an earlier life is there again: its TOPIC_GONE came before."""
+BOOT: Final = "BOOT"
+SPOOL_LOSS: Final = "SPOOL_LOSS"
+"""Rows of the emitter were lost: what was reported before, and holds until it is reported
+otherwise, may have been reported otherwise in them.
+"""
+OFFSETS_FILE: Final = "consumerOffset"
+"""A DAMAGED_FILE whose detail names it has cost the broker its committed offsets."""
 
 
 def concerns(event: Mapping[str, Any], group: str, topic: str, queue_id: int) -> bool:
@@ -68,3 +76,20 @@ def without_ended(rows: pa.Table, ends: Iterable[Mapping[str, Any]]) -> pa.Table
         is_before = pc.less(rows["seq"], end["seq"])
         rows = rows.filter(pc.invert(pc.and_(is_before, ended(rows, end))))
     return rows
+
+
+def broker_died(lifecycle: pa.Table) -> pa.ChunkedArray:
+    """A boot after a stop that was not clean."""
+    was_unclean = pc.fill_null(pc.invert(lifecycle["clean"]), False)
+    return pc.and_(is_one_of(lifecycle["kind"], BOOT), was_unclean)
+
+
+def offsets_lost(lifecycle: pa.Table) -> pa.ChunkedArray:
+    """The offsets file was damaged or gone."""
+    names_it = pc.fill_null(pc.match_substring(lifecycle["detail"], OFFSETS_FILE), False)
+    return pc.and_(is_one_of(lifecycle["kind"], "DAMAGED_FILE"), names_it)
+
+
+def log_cut(lifecycle: pa.Table) -> pa.ChunkedArray:
+    """Recovery cut the log."""
+    return pc.fill_null(pc.less(lifecycle["truncated_from"], lifecycle["truncated_to"]), False)

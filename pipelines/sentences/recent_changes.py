@@ -1,9 +1,9 @@
-"""Sentences on changes: beginnings, ends, members that come and go, events of brokers.
+"""Sentences on what changed: windows that began or ended, members, brokers, roll-backs.
 
-Place in the walk: rows of windows, rebalances, dead letters and lifecycle → the list of changes on
-the overview, and marks of its figures. Pure. Invariant: an open window is named by its own
-headline; several that began together, and one that is over, by their rule. Absent on purpose: which
-of them belong together.
+Place in the walk: rows of windows, rebalances, dead letters, lifecycle and roll-backs → the list of
+changes on the overview, marks of its figures, `tm`. Pure. Invariant: an open window is named by its
+own headline; several that began together, and one that is over, by their rule. Absent on purpose:
+which of them belong together.
 """
 
 from __future__ import annotations
@@ -12,10 +12,12 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
+import polars as pl
+
 from pipelines.base.wording import count, duration, plural, spoken, with_article
-from pipelines.sentences.duplicate_counts import came_again
+from pipelines.sentences.answers import NAMED_MAX, listed
+from pipelines.sentences.duplicates import came_again
 from pipelines.sentences.figures import client, messages, moment, was, whole
-from pipelines.sentences.questions import listed
 from pipelines.sentences.stalls import by_rule, verdict
 
 Row = Mapping[str, Any]
@@ -134,3 +136,37 @@ def broker_event(name: str, kind: str, detail: str = "") -> str:
 
 def _in_brackets(detail: str) -> str:
     return f" ({detail})" if detail else ""
+
+
+def rollback(row: Mapping[str, Any]) -> str:
+    """Where, how many groups and queues, since when, and what came of it.
+
+    A crash alone costs what was committed since the last persist, which may be nothing.
+    """
+    again = came_again([row])
+    has_fallen = bool(again.messages) or any(one != "BROKER_CRASH" for one in row["causes"])
+    came = f"{again.text} {was(again.messages or 0)} delivered again so far"
+    if again.messages == 0:
+        came = "none was delivered again so far"
+    if again.messages is None:
+        came = f"whether any was delivered again is {again.number}"
+    causes = ", ".join(spoken(cause) for cause in row["causes"])
+    went = "went" if has_fallen else "may have gone"
+    at_risk = row["at_risk_messages"]
+    queues, groups = plural(row["queues"], "queue"), plural(row["groups"], "group")
+    return whole(
+        f"broker {row['broker']} {went} back on {queues} of {groups} at "
+        f"{moment(row['began_at'])} ({causes})",
+        f"{plural(at_risk, 'message')} {was(at_risk)} at risk of a second delivery; {came}",
+        f"the groups are {listed(row['group_names'])}",
+        "see whether their listeners take a message twice without harm",
+    )
+
+
+def of_rollbacks(rows: pl.DataFrame) -> str:
+    """Every broker that went back, the newest first."""
+    if rows.is_empty():
+        return "No broker went back on several groups at once."
+    said = [rollback(row) for row in rows.reverse().iter_rows(named=True)]
+    more = len(said) - NAMED_MAX
+    return " ".join([*said[:NAMED_MAX], *([f"{more:,} more before."] if more > 0 else [])])

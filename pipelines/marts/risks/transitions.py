@@ -1,6 +1,6 @@
 """Applies an event to a window of risk. Pure.
 
-Place in the walk: `fold` decides which change an event is, this module carries it out.
+Place in the walk: `windows` decides which change an event is, this module carries it out.
 
 Two readers. A reader that was answered where to begin may read beside the one before it for a
 while: both pull each new message, so all of them come twice, however many. That is what

@@ -1,1 +1,0 @@
-"""Queues of recreated topics: where groups began to read the new life."""

@@ -1,1 +1,0 @@
-"""Facts that explain an offset report which broke a law."""
