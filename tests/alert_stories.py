@@ -14,7 +14,7 @@ from pipelines.alerting.evaluating import Looked, Outcome, evaluate
 from pipelines.alerting.life_cycle import Change, Now, step
 from pipelines.alerting.rule_tables import watched
 from pipelines.alerting.rules import Rule, check
-from pipelines.alerting.steady import Steady
+from pipelines.alerting.wait_clock import Steady
 from pipelines.base.settings import SECOND_US
 from pipelines.base.time_units import micros, moment_at
 from pipelines.reading.trust import Trust

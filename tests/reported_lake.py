@@ -16,9 +16,9 @@ from pathlib import Path
 from pipelines.alerting.objectives import Objective, Objectives
 from pipelines.reports import page
 from pipelines.reports.comparing import revised
-from pipelines.reports.document import document
 from pipelines.reports.lag_report import lag_report
 from pipelines.reports.numbers import Numbers, Verdict, as_json
+from pipelines.reports.page import document
 from pipelines.reports.shelf import (
     NOTEBOOK_FILE,
     NUMBERS_FILE,

@@ -17,9 +17,9 @@ from pathlib import Path
 from bench.analytics.cost import Clock
 from bench.analytics.figures import Figure
 from bench.bars import NOISE_MISSED
+from pipelines.backtest.rule_sets import tried_of
+from pipelines.backtest.run import Outcome, backtest
 from pipelines.backtest.scoring import Range, Score
-from pipelines.backtest.tried import tried_of
-from pipelines.backtest.trying import Outcome, backtest
 from pipelines.base.settings import MINUTE_US, Evaluation
 from pipelines.lake.lake import Lake
 from tests.month_of_a_cluster import BEGIN_US, Month

@@ -24,10 +24,10 @@ from rich.table import Table
 from bench.analytics.cost import Clock
 from bench.analytics.figures import Figure
 from bench.bars import at_most
+from pipelines.backtest.rule_sets import Tried
+from pipelines.backtest.run import backtest
 from pipelines.backtest.scoring import Range
-from pipelines.backtest.tried import Tried
 from pipelines.backtest.truths import Incident
-from pipelines.backtest.trying import backtest
 from pipelines.base.settings import MS_US, SECOND_US, Evaluation
 from pipelines.base.time_units import micros
 from pipelines.lake.lake import Lake, sql_over, sql_text

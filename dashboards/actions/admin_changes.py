@@ -1,8 +1,8 @@
 """Previews changes of groups and users, and applies what was previewed.
 
-Place in the walk: `changes` is the mechanism; here is what it previews and applies for groups and
-users. The preview is what the scheduler's service would write to the audit, so nothing else has to
-know what a change does.
+Place in the walk: `previewed_changes` is the mechanism; here is what it previews and applies for
+groups and users. The preview is what the scheduler's service would write to the audit, so nothing
+else has to know what a change does.
 
 Invariant: the preview comes from a transaction that is rolled back. The transaction that applies
 the change is rolled back too when its audit differs from what was shown. Absent on purpose: tokens,
@@ -19,9 +19,14 @@ from dataclasses import replace
 from typing import Any, Final
 
 from dashboards.access.visitors import Visitor, Visitors
-from dashboards.actions.changes import NO_DATABASE, Changes, OtherThanPreviewed, PanelState
 from dashboards.actions.job_previews import NOTHING_YET, Facts, Preview, Wish
-from dashboards.actions.once import why_not
+from dashboards.actions.previewed_changes import (
+    NO_DATABASE,
+    Changes,
+    OtherThanPreviewed,
+    PanelState,
+    why_not,
+)
 from engine.foundation.errors import ConfigError, TidemarkError
 from pipelines.database.database import Database
 from pipelines.scheduler.page_queries import PageService

@@ -1,6 +1,7 @@
 """Previews changes of jobs against their present state, and applies what was previewed.
 
-Place in the walk: `changes` is the mechanism; here is what it previews and applies for jobs.
+Place in the walk: `previewed_changes` is the mechanism; here is what it previews and applies for
+jobs.
 
 Invariant: when the job has been changed since the preview, nothing is done; the store enforces this
 in its transaction. Absent on purpose: rights, which the scheduler's service checks at both.
@@ -12,8 +13,8 @@ from dataclasses import replace
 from typing import Final
 
 from dashboards.access.visitors import Visitor, Visitors
-from dashboards.actions.changes import Changes, OtherThanPreviewed, PanelState
 from dashboards.actions.job_previews import Facts, Preview, Wish, preview_of
+from dashboards.actions.previewed_changes import Changes, OtherThanPreviewed, PanelState
 from engine.foundation.errors import RuleBroken
 from pipelines.database.database import Database
 from pipelines.scheduler.page_queries import PageService

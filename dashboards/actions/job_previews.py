@@ -1,22 +1,22 @@
-"""Describes what a change of a job will do: facts and a wish in, a preview out. Pure.
+"""Describes what a change of a job will do: fields, facts and a wish in, a preview out. Pure.
 
 Place in the walk: `job_changes` reads the facts, shows the preview, and does what was previewed.
-
 Invariant: a preview has a version, made of the wish and of what it rests on. What is done has the
 same version, or it is previewed again.
 """
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final
 
-from dashboards.actions.job_fields import SETTINGS, diff_of, settings_with, shown, text_of
-from pipelines.scheduler.changes import changes, has_other_times
-from pipelines.scheduler.job_settings import JobSettings
+from engine.foundation.errors import ConfigError
+from pipelines.scheduler.diffs import changes, has_other_times
+from pipelines.scheduler.job_settings import JobSettings, setting_of
 from pipelines.scheduler.routing import RouteStrategy
 from pipelines.scheduler.run_life import ENDED, OUTSIDE
 from pipelines.scheduler.store.glue import REMARK_CHARS_MAX, GlueVersion
@@ -25,6 +25,13 @@ from pipelines.scheduler.store.results import Run
 
 TIMES_SHOWN: Final = 5
 NOTHING_YET: Final = "Nothing is changed yet."
+DIFF_LINES_MAX: Final = 400
+SHOWN_CHARS_MAX: Final = 400
+SCHEDULE_CHARS_MAX: Final = 128
+"""As the database has it."""
+SETTINGS: Final = tuple(one.name for one in fields(JobSettings))
+FIELD_OF: Final = {"schedule": "schedule_text", "cron": "schedule_text", "steps": "glue_source"}
+"""The field beside which an error stands that names something else."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -340,3 +347,61 @@ def _unreadable(job: Job) -> dict[str, str]:
 def _job(facts: Facts) -> Job:
     assert facts.job is not None, "the action is one on a job"
     return facts.job
+
+
+def settings_with(
+    before: JobSettings, values: Mapping[str, str]
+) -> tuple[JobSettings, dict[str, str]]:
+    """Settings with some values changed, and what is wrong, by field: all of it, not the first.
+
+    A value that cannot be is left as it was while the others are looked at.
+    """
+    wrong: dict[str, str] = {}
+    wanted: dict[str, Any] = {}
+    for name in SETTINGS:
+        if name in values:
+            try:
+                wanted[name] = setting_of(name, values[name])
+            except ConfigError as error:
+                wrong[name] = error.allowed
+    text = values.get("schedule_text", "")
+    if len(text) > SCHEDULE_CHARS_MAX or not text.isprintable():
+        wrong["schedule_text"] = f"one line of {SCHEDULE_CHARS_MAX} characters at most"
+        wanted.pop("schedule_text", None)
+    for _ in range(len(SETTINGS)):
+        try:
+            return replace(before, **wanted), wrong
+        except ConfigError as error:
+            name = _field(error.key)
+            if name in wrong:
+                break
+            wrong[name] = error.allowed
+            wanted.pop(name, None)
+    return before, wrong
+
+
+def diff_of(before: str, after: str) -> list[str]:
+    """The lines that differ, with some around them; at most DIFF_LINES_MAX."""
+    made = difflib.unified_diff(before.splitlines(), after.splitlines(), lineterm="", n=2)
+    lines = [line for at, line in enumerate(made) if at > 1]
+    if len(lines) > DIFF_LINES_MAX:
+        return [*lines[:DIFF_LINES_MAX], f"… and {len(lines) - DIFF_LINES_MAX:,} lines more"]
+    return lines
+
+
+def text_of(value: object) -> str:
+    """A setting as a text, as it is given in a field."""
+    return ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)
+
+
+def shown(text: str) -> str:
+    """A text cut where it is long."""
+    return text if len(text) <= SHOWN_CHARS_MAX else f"{text[:SHOWN_CHARS_MAX]}…"
+
+
+def _field(key: str) -> str:
+    name = key.split(".", 1)[0]
+    if name in {"steps", "workflow"}:
+        return "glue_source"
+    found = FIELD_OF.get(name, name)
+    return found if found in SETTINGS else ""

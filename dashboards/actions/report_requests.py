@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from dashboards.access.visitors import STRANGER, Standing, Visitor, Visitors
-from dashboards.actions.once import click_of
+from dashboards.actions.previewed_changes import click_of
 from dashboards.formatting import duration, visible
 from engine.foundation.errors import ConfigError, StorageError, TidemarkError
 from pipelines.platform_jobs.installing import APP

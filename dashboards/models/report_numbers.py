@@ -1,7 +1,7 @@
 """Puts the numbers of a report into words, and lists what differs between two.
 
 Invariant: pure. Unknown is a word, never 0; of one cluster only what names it is shown, and what is
-counted over all clusters is labelled so. A difference is marked only where `tendencies` marks it.
+counted over all clusters is labelled so. A difference is marked only where `comparing` marks it.
 """
 
 from __future__ import annotations
@@ -14,9 +14,8 @@ from typing import Any, Final
 from dashboards.formatting import clock, count, duration, plural, spoken, visible
 from pipelines.base.time_units import moment_at
 from pipelines.base.wording import AtLeast
-from pipelines.reports.comparing import name_in
+from pipelines.reports.comparing import Judged, Tendency, judged, name_in
 from pipelines.reports.numbers import GroupFigures, Numbers, Verdict
-from pipelines.reports.tendencies import Judged, Tendency, judged
 
 THINGS_MAX: Final = 60
 """Things with differences that a page lists; `tidemark reports compare` prints all."""

@@ -1,4 +1,4 @@
-"""The lists on the pages of jobs: jobs, executors, and the audit of changes."""
+"""The lists on the pages of jobs: jobs, executors, users, long actions, and the audit."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dash import dcc, html
 
 from dashboards.formatting import duration, plural
 from dashboards.job_url_state import PARTS, JobView, elsewhere, linked
-from dashboards.pages import user_list
+from dashboards.pages.alert_components import worded
 from dashboards.pages.components import card, coded, quiet, table
 from dashboards.pages.job_components import (
     action_link,
@@ -18,12 +18,15 @@ from dashboards.pages.job_components import (
     moment,
     run_pill,
     schedule_text,
-    worded,
 )
+from pipelines.database.operations import Operation
+from pipelines.database.tables import Ended
+from pipelines.operations.service import operation_json
 from pipelines.scheduler.page_queries import Executor, PageService
 from pipelines.scheduler.roles import Action
 from pipelines.scheduler.store.groups import Group
 from pipelines.scheduler.store.job_lists import JOBS_A_PAGE, JobLine, JobOrder, JobState
+from pipelines.scheduler.store.people import User
 from pipelines.scheduler.store.registry import GONE_MS
 
 GROUPS_CHOSEN_MAX: Final = 500
@@ -35,6 +38,20 @@ GROUPS_BY_COMMAND: Final = (
 )
 PARTS_OF: Final = {"/jobs/audit": Action.SEE_AUDIT, "/jobs/users": Action.CHANGE_PEOPLE}
 """Somebody without the right to do this has no such page."""
+USER_ACTIONS: Final = ("edit", "copy", "password", "remove")
+BY_COMMAND: Final = (
+    "They are begun by `tidemark operations run -- reports run …`, and asked for here, by "
+    "`tidemark operations show|wait ID` and at `/api/operations/ID`."
+)
+COMMAND_SHOWN: Final = 200
+LINE_SHOWN: Final = 300
+SIGNS: Final = {
+    Ended.RUNNING: ("●", "running", "ok"),
+    Ended.DONE: ("✓", "done", "ok"),
+    Ended.FAILED: ("✖", "failed", "lost"),
+    Ended.LOST: ("?", "lost", "lost"),
+    Ended.EXPIRED: ("■", "expired", "stopped"),
+}
 
 
 def head(part: str, service: PageService, search: str | None) -> list[Any]:
@@ -175,7 +192,7 @@ def executors(service: PageService, search: str | None) -> list[Any]:
             group,
             there,
             now_ms,
-            user_list.actions("/jobs/executors", search, "group", group.app_name, words=words),
+            actions("/jobs/executors", search, "group", group.app_name, words=words),
         )
         for group, there in found
     ]
@@ -247,3 +264,66 @@ def _subject(subject: str) -> Any:
     if kind == "job" and number.isdigit():
         return dcc.Link(cut(subject), href=f"/jobs/{number}", className="jump")
     return html.Span(cut(subject))
+
+
+def users(service: PageService, search: str | None) -> Any:
+    """Users and their rights. Raises NotPermitted for who is no administrator."""
+    names = {one.group_id: one.app_name for one in service.groups()}
+    rows = [_user(one, names, search) for one in service.users()]
+    return table(("user", "may", "signs in", ""), rows, label="Users")
+
+
+def _user(user: User, names: dict[int, str], search: str | None) -> list[Any]:
+    apps = ", ".join(cut(names.get(one, one), 64) for one in user.group_ids)
+    may = "everything" if user.is_admin else f"see and change the jobs of {apps or 'no group'}"
+    signs_in = worded("✓", "by password", "ok") if user.has_password else "no password"
+    return [
+        html.Span(cut(user.name), className="name"),
+        html.Span(may, className="wrap"),
+        signs_in,
+        actions("/jobs/users", search, "user", user.name, words=USER_ACTIONS),
+    ]
+
+
+def actions(
+    path: str, search: str | None, kind: str, name: str, *, words: tuple[str, ...]
+) -> html.Div:
+    """Links to what can be done with one of them."""
+    links = [
+        dcc.Link(word, href=linked(path, search, do=f"{kind}-{word}", name=name), className="jump")
+        for word in words
+    ]
+    return html.Div(links, className="links")
+
+
+def operations(service: PageService) -> list[Any]:
+    """Long actions, the newest first."""
+    rows = [_operation(one) for one in service.operations()]
+    shown: Any = quiet("Nobody has begun a long action within the last week.")
+    if rows:
+        shown = table(("operation", "", "begun, UTC", "by", "said last"), rows, label="Operations")
+    return [shown, html.P(coded(BY_COMMAND), className="quiet")]
+
+
+def _operation(one: Operation) -> list[Any]:
+    what = [
+        html.Div(cut(one.operation_id), className="exact"),
+        html.Div(cut(" ".join(one.command), COMMAND_SHOWN), className="reason"),
+    ]
+    return [
+        html.Div(what, className="what"),
+        worded(*SIGNS[one.state]),
+        html.Span(moment(one.created_us // 1000), className="exact"),
+        cut(one.author),
+        html.Span(cut(_said(one), LINE_SHOWN), className="wrap"),
+    ]
+
+
+def _said(one: Operation) -> str:
+    """Why it failed, else the last line of its command."""
+    result = operation_json(one)["result"]
+    if not isinstance(result, dict):
+        return str(result or one.said)
+    lines = result.get("lines") or [one.said]
+    how = result.get("error") or result.get("signal")
+    return f"{how}: {lines[-1]}" if how else str(lines[-1])

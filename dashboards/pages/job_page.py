@@ -9,8 +9,7 @@ from typing import Any, Final
 
 from dash import dcc, html
 
-from dashboards.actions.job_fields import DIFF_LINES_MAX, diff_of
-from dashboards.actions.job_previews import TIMES_SHOWN
+from dashboards.actions.job_previews import DIFF_LINES_MAX, TIMES_SHOWN, diff_of
 from dashboards.formatting import duration, plural, spoken
 from dashboards.job_url_state import JOB_PARTS, JobAddress, JobView, elsewhere, linked
 from dashboards.pages.components import card, node, quiet, table

@@ -12,9 +12,8 @@ from typing import Any, Final
 from dash import dcc, html
 
 from dashboards.actions.admin_changes import ADMIN_ACTIONS, RIGHTS, SECRETS
-from dashboards.actions.changes import PanelState
-from dashboards.actions.job_fields import SHOWN_CHARS_MAX, text_of
-from dashboards.actions.job_previews import NOTHING_YET, Preview
+from dashboards.actions.job_previews import NOTHING_YET, SHOWN_CHARS_MAX, Preview, text_of
+from dashboards.actions.previewed_changes import PanelState
 from dashboards.pages.components import node, table
 from dashboards.pages.job_components import (
     area_field,

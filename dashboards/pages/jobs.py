@@ -15,13 +15,13 @@ from dash import ClientsideFunction, Dash, Input, Output, State, dcc, html, no_u
 
 from dashboards.access.visitors import Standing, Visitor
 from dashboards.actions.admin_changes import ADMIN_ACTIONS, AdminChanges
-from dashboards.actions.changes import PanelState, wish_of
 from dashboards.actions.job_changes import JobChanges
 from dashboards.actions.job_previews import ACTIONS, Wish
+from dashboards.actions.previewed_changes import PanelState, wish_of
 from dashboards.formatting import visible
 from dashboards.job_url_state import ROOT, JobAddress, address_of, linked, view_of
 from dashboards.page_context import PageContext, beside
-from dashboards.pages import job_lists, operation_list, sign_in, user_list
+from dashboards.pages import job_lists, sign_in
 from dashboards.pages.components import (
     card,
     drawn,
@@ -128,9 +128,9 @@ def _shown(service: PageService, address: JobAddress, search: str | None) -> dic
         case "/jobs/executors":
             body: Any = job_lists.executors(service, search)
         case "/jobs/users":
-            body = _card(address, user_list.users(service, search))
+            body = _card(address, job_lists.users(service, search))
         case "/jobs/operations":
-            body = _card(address, operation_list.operations(service))
+            body = _card(address, job_lists.operations(service))
         case "/jobs/audit":
             body = _card(address, job_lists.audit(service, view))
         case _:

@@ -12,7 +12,7 @@ import msgspec
 from dash import Dash, Input, Output, State, ctx, dcc, html
 
 from dashboards.access.visitors import Standing
-from dashboards.actions.once import ClickNotDone, why_not
+from dashboards.actions.previewed_changes import ClickNotDone, why_not
 from dashboards.actions.report_requests import (
     Preview,
     Ways,

@@ -23,9 +23,9 @@ from dashboards.pages.components import quiet, table
 from dashboards.reads.report_shelf import ReportShelf
 from dashboards.url_state import View, group_path, report_file_path, report_path, within
 from pipelines.base.time_units import moment_at
+from pipelines.reports.comparing import Tendency
 from pipelines.reports.numbers import GroupFigures, Numbers, Verdict
 from pipelines.reports.shelf import NOTEBOOK_FILE, NUMBERS_FILE, PAGE_FILE, PAPER_FILE, ReportRun
-from pipelines.reports.tendencies import Tendency
 
 GROUPS_PER_PAGE: Final = 25
 CHANGES_SHOWN: Final = 6

@@ -64,7 +64,7 @@ class Signal:
 @dataclass(frozen=True, slots=True)
 class Course:
     """What the life cycle remembers of an alert, beside what notices show. Times are µs of a clock
-    that no change of the wall clock moves (`steady`)."""
+    that no change of the wall clock moves (`wait_clock`)."""
 
     holds: bool = True
     """Does the condition hold, as far as anybody knows?"""

@@ -30,10 +30,10 @@ from pipelines.alerting.rule_status import JudgedRule, clock_of
 from pipelines.alerting.runner import LEASE_US
 from pipelines.alerting.silence_rows import silence_of
 from pipelines.alerting.silences import Silence, silenced_by
-from pipelines.alerting.steady import Steady
 from pipelines.alerting.store import people, steps
 from pipelines.alerting.store.changes import alert_of
 from pipelines.alerting.store.people import Ack
+from pipelines.alerting.wait_clock import Steady
 from pipelines.base.settings import MINUTE_US, SECOND_US
 from pipelines.base.wording import duration
 from pipelines.database.database import FILE_NAME, Database, home_folder, opened

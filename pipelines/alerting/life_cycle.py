@@ -19,7 +19,7 @@ rested for as long.
 Invariant: nothing is resolved, and nothing pending dropped, but by rows in which its condition was
 seen not to hold, or because what it is about, or its rule, is gone. Nobody knowing changes no
 state, and its time counts for no wait. The same outcome at the same moment changes nothing. Absent
-on purpose: clocks; waits are measured in `steady` time, moments are given in data time.
+on purpose: clocks; waits are measured in time of the `wait_clock`, moments are given in data time.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
+from pipelines.alerting.alert_context import Owned, PolledFacts, links_of, owner_of
 from pipelines.alerting.alerts import (
     ALERT_NAME,
     OBSERVED,
@@ -40,9 +41,6 @@ from pipelines.alerting.alerts import (
     fingerprint_of,
 )
 from pipelines.alerting.evaluating import EvalError, NoData, Outcome, Signals, Withheld
-from pipelines.alerting.links import links_of
-from pipelines.alerting.owners import Owned, owner_of
-from pipelines.alerting.polled_facts import PolledFacts
 from pipelines.alerting.rules import Policy, Rule
 from pipelines.alerting.texts import rendered, since_text
 from pipelines.base.settings import MINUTE_US
@@ -102,7 +100,7 @@ class Now:
     data_us: int
     """µs of data time; of a look that found no cycle, that of the one before."""
     steady_us: int
-    """Of the clock that the rule waits by: `steady` says which."""
+    """Of the clock that the rule waits by: `wait_clock` says which."""
 
 
 @dataclass(frozen=True, slots=True)

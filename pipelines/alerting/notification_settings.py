@@ -29,13 +29,12 @@ from pathlib import Path
 from typing import Any
 
 from engine.foundation.errors import ConfigError
+from pipelines.alerting.alert_context import Bases, Owned, absolute, owners_of
 from pipelines.alerting.alerts import Notice
 from pipelines.alerting.channels.opening import channels_of
 from pipelines.alerting.channels.receivers import Alertmanager, Receivers, read_receivers
-from pipelines.alerting.links import Bases, absolute
 from pipelines.alerting.outbox.courier import Channel
 from pipelines.alerting.outbox.outcomes import Outcome
-from pipelines.alerting.owners import Owned, owners_of
 from pipelines.alerting.routing import NAMED_MAX, Routing, routing_of
 from pipelines.alerting.rule_files import ROUTING, read_document
 from pipelines.alerting.rules import Fault

@@ -25,7 +25,7 @@ from pipelines.alerting.life_cycle import Now, step, with_texts
 from pipelines.alerting.matchers import labels_of
 from pipelines.alerting.rule_tables import Shape, rows_at, watched
 from pipelines.alerting.rules import Fault, Rule
-from pipelines.alerting.steady import GAP_US, Steady
+from pipelines.alerting.wait_clock import GAP_US, Steady
 from pipelines.base.settings import DAY_US, SECOND_US
 from pipelines.base.time_units import micros
 

@@ -22,11 +22,11 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from engine.foundation.errors import ConfigError, LakeError
+from pipelines.alerting.alert_context import Owned
 from pipelines.alerting.alerts import Alert
 from pipelines.alerting.evaluating import Looked
 from pipelines.alerting.gold_view import Gold
 from pipelines.alerting.outbox.courier import Channel, Courier
-from pipelines.alerting.owners import Owned
 from pipelines.alerting.routing import Routing
 from pipelines.alerting.rule_files import read_rules
 from pipelines.alerting.rule_status import JudgedRule, judged_rules

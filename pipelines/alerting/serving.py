@@ -40,7 +40,7 @@ from pipelines.alerting.runner import Alerting
 from pipelines.database.clock import database_ms
 from pipelines.database.database import Database, now_us
 from pipelines.lake.lake import Lake
-from pipelines.scheduler.centre.last_lines import LastLines
+from pipelines.scheduler.centre.run_requests import LastLines
 from pipelines.scheduler.store.troubles import troubles
 
 TEST_RULE: Final = "ChannelTest"

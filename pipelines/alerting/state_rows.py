@@ -17,9 +17,9 @@ from pipelines.alerting.alerts import Alert
 from pipelines.alerting.entries import INACTIVE, Entry, entry_of
 from pipelines.alerting.grouping import Group
 from pipelines.alerting.life_cycle import ChangeKind
-from pipelines.alerting.steady import Steady
 from pipelines.alerting.step import Decided, Known
 from pipelines.alerting.store.steps import Cursor, GroupAt, Held, Step
+from pipelines.alerting.wait_clock import Steady
 
 Value = TypeVar("Value")
 

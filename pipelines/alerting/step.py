@@ -16,17 +16,16 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from pipelines.alerting import grouping, life_cycle
+from pipelines.alerting.alert_context import Owned, PolledFacts
 from pipelines.alerting.alerts import Alert, Notice, State
 from pipelines.alerting.evaluating import Looked, Outcome, evaluate
 from pipelines.alerting.grouping import Group
 from pipelines.alerting.life_cycle import Change, ChangeKind, Now
-from pipelines.alerting.owners import Owned
-from pipelines.alerting.polled_facts import PolledFacts
 from pipelines.alerting.routing import Routing
 from pipelines.alerting.rules import Rule, Severity
 from pipelines.alerting.silences import Silence
 from pipelines.alerting.sql import Answering, answered
-from pipelines.alerting.steady import Steady
+from pipelines.alerting.wait_clock import Steady
 from pipelines.database.limits import OPEN_MAX, REMEMBERED_MAX
 
 _SEVERITIES = {severity.value: rank for rank, severity in enumerate(Severity)}

@@ -24,8 +24,8 @@ from pipelines.base.command_options import (
 from pipelines.base.time_units import given_us
 
 if TYPE_CHECKING:
+    from pipelines.backtest.run import Outcome
     from pipelines.backtest.scoring import Range
-    from pipelines.backtest.trying import Outcome
     from pipelines.cycles.driver import Job
 
 app = typer.Typer(no_args_is_help=True)
@@ -66,9 +66,9 @@ def backtest(
     from rich.console import Console
 
     from pipelines.backtest import report, truths
-    from pipelines.backtest.tried import tried_of
-    from pipelines.backtest.trying import backtest as tried_on
-    from pipelines.backtest.trying import golds_of
+    from pipelines.backtest.rule_sets import tried_of
+    from pipelines.backtest.run import backtest as tried_on
+    from pipelines.backtest.run import golds_of
     from pipelines.base.settings import MS_US, SECOND_US
     from pipelines.cycles.replaying import evaluation_of
     from pipelines.lake.lake import Lake

@@ -1,6 +1,6 @@
 """Plays alert rules over the past, with the evaluation, life cycle and grouping used live.
 
-Place in the walk: gold's rows, in the order of their time (`recorded`), → looks → `deciding` → what
+Place in the walk: gold's rows, in the order of their time (`run`), → looks → `alerting.step` → what
 was sent, for `scoring`. A look comes at each tick at which gold had new rows, and a minute after
 the last one at the latest, as the clock by which alerts wait needs it.
 
@@ -26,8 +26,8 @@ from pipelines.alerting.routing import Routing
 from pipelines.alerting.rule_tables import OF_THE_PRESENT, rows_at, watched
 from pipelines.alerting.rules import Rule
 from pipelines.alerting.sql import answered
-from pipelines.alerting.steady import GAP_US
 from pipelines.alerting.step import Decided, Known, judge, notify
+from pipelines.alerting.wait_clock import GAP_US
 from pipelines.backtest.scoring import Heard, Told
 
 PRESENT: Final = tuple(table.name for table in OF_THE_PRESENT)

@@ -12,8 +12,8 @@ from typing import Any, Final
 
 from rich.table import Table
 
+from pipelines.backtest.run import Outcome
 from pipelines.backtest.scoring import Finding, Score
-from pipelines.backtest.trying import Outcome
 from pipelines.base.time_units import moment_at
 from pipelines.base.wording import clock, duration, plural
 

@@ -18,7 +18,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from pipelines.cycles.streams import read_stream, write_stream
+from pipelines.lake.schemas import read_stream, write_stream
 from pipelines.marts.keys import as_text, numbered
 from pipelines.marts.mart import Positions
 from pipelines.staging.facts import Reach

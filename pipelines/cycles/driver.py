@@ -1,7 +1,8 @@
 """The driver of a run: plans, computes and commits cycle after cycle.
 
 Place in the walk: the live stream and replays call `next_cycle`. What is decided is decided by
-`plan`; what is computed is computed by executors; what is written to gold is committed here.
+`plan`; what is computed is computed by executors; what is written to gold is committed here. Now
+and then files of the state go that no cycle under way, restart or replay may start from.
 
 Invariant: whatever kills this process, the next one repeats at most the cycle that was under way
 and comes to the same rows. Absent on purpose: waiting, and progress lines.
@@ -10,11 +11,13 @@ and comes to the same rows. Absent on purpose: waiting, and progress lines.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
+import obstore
 from pyspark.sql import SparkSession
 
 from engine.telemetry.tables import BRONZE_FOLDER
@@ -25,11 +28,13 @@ from pipelines.cycles.commit import GoldTables
 from pipelines.cycles.cuts import Cut, Shipment, begins_of, ends_of, next_cuts
 from pipelines.cycles.gold_files import NewFile
 from pipelines.cycles.job import readings_of, run_job
+from pipelines.cycles.keyed_state import file_of
 from pipelines.cycles.plan import Plan, Plans
-from pipelines.cycles.sweeping import sweep
-from pipelines.cycles.work import BucketDone, WorkOrder
+from pipelines.cycles.snapshots import kept
+from pipelines.cycles.work import KEYED, BucketDone, WorkOrder
 from pipelines.lake.lake import Lake
 from pipelines.lake.read_places import note_places
+from pipelines.lake.small_files import object_store
 from pipelines.lake.table_writes import LogsTidied, shorten
 from pipelines.marts.declared import gold_tables
 from pipelines.staging.soundness import Odd, summed
@@ -46,6 +51,8 @@ Job = Callable[[WorkOrder], list[BucketDone]]
 """Carries out a work order."""
 Until = Callable[[Sequence[Cut], list[Shipment]], list[Shipment]]
 """Of marks and the shipments beyond them, those that a run of the past takes."""
+SPARED_S: Final = 3600.0
+"""Files that are younger may belong to a cycle that nobody has recorded yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,3 +201,37 @@ class Driver:
 def on_spark(spark: SparkSession) -> Job:
     """Work orders are carried out by the executors of a Spark session."""
     return lambda order: run_job(spark, order)
+
+
+def sweep(lake: Lake, run_id: str, chains: Mapping[int, tuple[str, ...]]) -> int:
+    """Remove files of a run's state that nobody needs any more; returns how many."""
+    needed = {
+        f"{bucket}/{file_of(recorded)}"
+        for needed_chains in (chains, *(state.chains for state in kept(lake)))
+        for bucket, names in needed_chains.items()
+        for recorded in names
+    }
+    old_s = time.time() - SPARED_S
+    folder = f"{lake.state(KEYED)}/{run_id}"
+    if "://" not in lake.root:
+        removed = [
+            path
+            for path in Path(folder).glob("*/*.state")
+            if path.stat().st_mtime < old_s and str(path.relative_to(folder)) not in needed
+        ]
+        for path in removed:
+            path.unlink()
+        return len(removed)
+    store, prefix = object_store(lake), folder.removeprefix(f"{lake.root}/")
+    count = 0
+    for listed in obstore.list(store, prefix=prefix):
+        gone = [
+            one["path"]
+            for one in listed
+            if one["last_modified"].timestamp() < old_s
+            and one["path"].removeprefix(f"{prefix}/") not in needed
+        ]
+        if gone:
+            obstore.delete(store, gone)
+        count += len(gone)
+    return count

@@ -26,8 +26,8 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from pipelines.cycles.streams import read_stream, write_stream
 from pipelines.lake.data_files import DataFiles, understood
+from pipelines.lake.schemas import read_stream, write_stream
 from pipelines.marts.computing import Computed, means_the_same
 from pipelines.marts.keys import overlaid
 from pipelines.marts.mart import Positions, is_fleeting

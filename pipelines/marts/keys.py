@@ -4,8 +4,8 @@ Place in the walk: what keyed state rests on. A state is a table in which a key 
 good and new keys are appended; facts find their rows here, at once for all facts of a cycle.
 
 Invariant: positions of known keys never change; new keys are numbered in the order in which facts
-show them. Absent on purpose: hashes that may collide. Texts are distinguished by their
-dictionaries.
+show them. What is forgotten (`recent`) is too old by the clock of its own emitter. Absent on
+purpose: hashes that may collide. Texts are distinguished by their dictionaries.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ QUEUE_FIELDS: Final = tuple(
 """The columns of QUEUE_KEY, as states declare them."""
 
 _RADIX_MAX = 2**63
+_BY_EMITTER = ("emitter",)
 
 
 def positions_of(
@@ -149,3 +150,16 @@ def _without_gaps(known: Positions, rows: Positions) -> tuple[Positions, Positio
 def as_text(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """The column as texts of a dictionary."""
     return column if column.type == KEY_TEXT else column.cast(KEY_TEXT)
+
+
+def recent(rows: pa.Table, facts: pa.Table, span_us: int) -> pa.Table:
+    """Returns the `rows` not older than `span_us` by the newest of `facts` of the same emitter."""
+    if not rows.num_rows:
+        return rows
+    moments_us = np.asarray(rows["event_us"])
+    of_facts, _ = positions_of(rows.slice(0, 0), facts, _BY_EMITTER)
+    emitters = facts.take(pa.array(np.unique(of_facts, return_index=True)[1]))
+    newest_us = np.full(emitters.num_rows + rows.num_rows, np.iinfo(np.int64).min)
+    np.maximum.at(newest_us, of_facts, np.asarray(facts["event_us"]))
+    of_rows, _ = positions_of(emitters, rows, _BY_EMITTER)
+    return rows.filter(pa.array(newest_us[of_rows] <= moments_us + span_us))

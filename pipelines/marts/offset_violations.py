@@ -42,8 +42,7 @@ from pipelines.marts.columns import (
     TOPIC,
     rows_as_declared,
 )
-from pipelines.marts.forgetting import recent
-from pipelines.marts.keys import QUEUE_KEY, are_among, newest_of_each
+from pipelines.marts.keys import QUEUE_KEY, are_among, newest_of_each, recent
 from pipelines.marts.lifecycle_events import (
     GONE,
     MADE_AGAIN,

@@ -40,7 +40,6 @@ from pipelines.marts.columns import (
     TOPIC,
     rows_as_declared,
 )
-from pipelines.marts.forgetting import recent
 from pipelines.marts.keys import (
     QUEUE_FIELDS,
     QUEUE_KEY,
@@ -48,6 +47,7 @@ from pipelines.marts.keys import (
     newest_of_each,
     overlaid,
     positions_of,
+    recent,
 )
 from pipelines.marts.lifecycle_events import GONE, MADE_AGAIN, concerns, without_ended
 from pipelines.marts.mart import Given, GoldTable, Made, Positions, mart

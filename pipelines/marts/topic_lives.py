@@ -29,7 +29,7 @@ from pipelines.marts.columns import (
     TOPIC,
     rows_as_declared,
 )
-from pipelines.marts.forgetting import recent
+from pipelines.marts.keys import recent
 from pipelines.marts.lifecycle_events import MADE_AGAIN
 from pipelines.marts.mart import Given, GoldTable, Made, mart
 from pipelines.staging.facts import is_one_of

@@ -23,8 +23,7 @@ import pyarrow as pa
 
 from pipelines.base.settings import MINUTE_US, SECOND_US
 from pipelines.lake.schemas import KEY_TEXT
-from pipelines.marts.forgetting import recent
-from pipelines.marts.keys import QUEUE_FIELDS, QUEUE_KEY, are_among, newest_of_each
+from pipelines.marts.keys import QUEUE_FIELDS, QUEUE_KEY, are_among, newest_of_each, recent
 from pipelines.marts.lifecycle_events import is_of_another_life, without_ended
 from pipelines.staging.facts import is_one_of
 

@@ -5,11 +5,14 @@ Place in the walk: begun by `commands`, in a session of its own, so that it outl
 Invariant: whatever ends the command is said, with its last lines: its end, an exception, a signal.
 What ends this process ends its command with it (on Linux), and is found out: it beats no more, and
 who asks on the same machine sees that it is gone. Absent on purpose: trying again; a log: the last
-lines are kept, no more.
+lines are kept, no more; and other systems than Linux, where a process is known by its number alone
+and only its silence shows that it is gone.
 """
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import json
 import os
 import signal
@@ -20,6 +23,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from pathlib import Path
 from types import FrameType
 from typing import IO, Any, Final
 
@@ -30,7 +34,6 @@ from pipelines.database.database import Database, opened
 from pipelines.database.errors import StoreUnavailable
 from pipelines.database.operations import BEAT_US, SAID_CHARS_MAX, SILENT_US, Operation
 from pipelines.database.tables import Ended
-from pipelines.operations.processes import die_with_parent, identity
 
 DATABASE: Final = "TIDEMARK_OPERATION_DATABASE"
 """The variable with the address of the database: it may have a password, which is no argument."""
@@ -39,6 +42,9 @@ LAST_LINES: Final = 20
 END_S: Final = 10.0
 """A command that is asked to end has so long."""
 AGAIN_S: Final = 1.0
+PR_SET_PDEATHSIG: Final = 1
+START_FIELD: Final = 22
+"""Of /proc/PID/stat: the moment at which it began, in ticks since the machine did."""
 
 
 class Stopped(Exception):
@@ -156,6 +162,26 @@ def _end(process: subprocess.Popen[str]) -> None:
 
 def _stop(_: int, __: FrameType | None) -> Any:
     raise Stopped("stopped by hand")
+
+
+def identity(pid: int) -> str | None:
+    """A text that no other process of this number has; None: there is none, or it is not known."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        text = Path(f"/proc/{pid}/stat").read_text("ascii", "replace")
+    except OSError:
+        return None
+    # The name, in brackets, may have blanks and brackets of its own.
+    fields = text[text.rindex(")") + 2 :].split()
+    if fields[0] == "Z":
+        return None
+    return f"{boot[:36]}:{fields[START_FIELD - 3]}"
+
+
+def die_with_parent() -> None:
+    """Have the kernel kill this process when its parent is gone."""
+    with contextlib.suppress(AttributeError, OSError):
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
 if __name__ == "__main__":

@@ -22,9 +22,8 @@ from pipelines.database.clock import database_ms
 from pipelines.database.database import Database
 from pipelines.database.operations import Operation
 from pipelines.database.tables import Ended
-from pipelines.operations.keeper import DATABASE
+from pipelines.operations.keeper import DATABASE, identity
 from pipelines.operations.kinds import kind_of
-from pipelines.operations.processes import identity
 
 HOURS: Final = 24
 GONE: Final = "the process that kept it is gone: part of it may be done"

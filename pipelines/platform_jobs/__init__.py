@@ -1,5 +1,5 @@
 """The platform's own jobs: reports, checks, maintenance, backtests, retention, digests.
 
-`settings` what the operator has decided, `commands_of` the command that a run carries out,
+`job_commands` what the operator has decided and the command that a run carries out,
 `handlers` the module that `tidemark executor` is given, `installing` jobs for a centre.
 """

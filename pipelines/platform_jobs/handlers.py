@@ -18,8 +18,7 @@ from typing import Final
 
 from pipelines.lake.lake import Lake
 from pipelines.lake.lease import holder_of
-from pipelines.platform_jobs.commands_of import command_of
-from pipelines.platform_jobs.settings import VARIABLE, read_settings
+from pipelines.platform_jobs.job_commands import VARIABLE, command_of, read_settings
 from pipelines.scheduler.executor import JobContext, handler
 from pipelines.upkeep.maintainer import ROLE
 

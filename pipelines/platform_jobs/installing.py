@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from pipelines.platform_jobs.commands_of import JOBS
+from pipelines.platform_jobs.job_commands import JOBS
 from pipelines.scheduler.job_settings import JobSettings
 from pipelines.scheduler.service import JobService
 

@@ -1,16 +1,26 @@
 """The cut of a report: the cycle of gold it reads, recorded so that it can be repeated.
 
 Place in the walk: `making` takes one and writes it into the report's row; `gathering` reads gold as
-it was known then. Absent on purpose: Spark, so that whoever lists reports needs none.
+it was known then. What gold has not kept as long as reports are kept comes from the numbers that
+were recorded.
+
+Invariant: the same cut has the same numbers, whatever upkeep has dropped since. Checks, and the
+verdicts that they withheld, are those of the recorded numbers once the table begins after the
+period does; once gold covers less of the period than it did, all numbers are. Absent on purpose:
+Spark, so that whoever lists reports needs none.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from datetime import date
 
 from engine.foundation.errors import LakeError
+from pipelines.base.time_units import moment_at
 from pipelines.lake.lake import Lake
 from pipelines.reading.moment import Moment, cycle_moment, last_complete
+from pipelines.reports.news import headline_of
+from pipelines.reports.numbers import Numbers
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,3 +57,35 @@ def moment_of_cut(lake: Lake, cut: Cut) -> Moment:
             f"{cut.cycle} --into PLACE` computes it again from bronze, while that is kept"
         )
     return replace(found, gold=newest.gold)
+
+
+def as_recorded(numbers: Numbers, recorded: Numbers, *, checks_from: date | None) -> Numbers:
+    """The numbers with what the lake keeps no more. `checks_from`: the oldest day of which outcomes
+    of checks are there; None: there are none. `recorded` itself when lag of the period was dropped.
+    """
+    if _cut(numbers) != _cut(recorded):
+        return numbers
+    if _is_less_known(numbers.known_from_us, recorded.known_from_us):
+        return recorded
+    if covers(checks_from, numbers):
+        return numbers
+    withheld = {(one.cluster, one.group): one.withheld for one in recorded.groups}
+    groups = tuple(
+        replace(one, withheld=withheld.get((one.cluster, one.group), one.withheld))
+        for one in numbers.groups
+    )
+    headline = headline_of(groups, numbers.emitters)
+    return replace(numbers, groups=groups, checks=recorded.checks, headline=headline)
+
+
+def covers(checks_from: date | None, numbers: Numbers) -> bool:
+    """Are the outcomes of all checks of the period there still?"""
+    return checks_from is not None and checks_from <= moment_at(numbers.begin_us).date()
+
+
+def _cut(numbers: Numbers) -> tuple[str, int, int]:
+    return numbers.run_id, numbers.cycle, numbers.told_at_us
+
+
+def _is_less_known(now_us: int | None, then_us: int | None) -> bool:
+    return then_us is not None and (now_us is None or now_us > then_us)

@@ -38,11 +38,10 @@ from pipelines.lab.lab import KERNEL, lab_environment, write_jupyter
 from pipelines.lake.lease import acquire
 from pipelines.reading.reading import OpenTables
 from pipelines.reports.comparing import revised
-from pipelines.reports.cuts import Cut, moment_of_cut, newest_cut
-from pipelines.reports.document import document
+from pipelines.reports.cuts import Cut, covers, moment_of_cut, newest_cut
 from pipelines.reports.notebook import Wanted, rebuilt_from
 from pipelines.reports.numbers import Numbers, Verdict, read_json
-from pipelines.reports.recorded import covers
+from pipelines.reports.page import document
 from pipelines.reports.shelf import (
     NOTEBOOK_FILE,
     NUMBERS_FILE,

@@ -17,11 +17,10 @@ from engine.foundation.errors import ConfigError
 from pipelines.alerting.objectives import read_objectives
 from pipelines.lake.lake import Lake
 from pipelines.reports.comparing import revised
-from pipelines.reports.cuts import Cut
+from pipelines.reports.cuts import Cut, as_recorded
 from pipelines.reports.gathering import gather
 from pipelines.reports.lag_report import lag_report
 from pipelines.reports.numbers import Numbers, as_json, read_json
-from pipelines.reports.recorded import as_recorded
 from pipelines.reports.windows import Period, Window
 
 

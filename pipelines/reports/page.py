@@ -1,7 +1,7 @@
 """Renders a lag report as HTML: a headline, the news, a table of groups, few figures.
 
 Place in the walk: numbers → pieces of HTML, which the notebook shows one after the other; `making`
-puts them into a page of their own.
+puts them into a page of their own, which fetches nothing and runs no script.
 
 Groups that kept their objective and have no news are named in columns, not in rows, so that a page
 of 300 groups is read from its beginning. Invariant: pure; names of others are escaped; what is
@@ -13,7 +13,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from datetime import datetime
+from functools import cache
 from html import escape
+from pathlib import Path
 from typing import Final
 from urllib.parse import quote, urlencode
 
@@ -43,6 +45,7 @@ QUIET_ROWS: Final = 10
 NEWS_SHOWN: Final = 6
 """Of a kind; the others are in the numbers."""
 _MARKS: Final = {Verdict.MISSED: "■", Verdict.UNCLEAR: "?", Verdict.KEPT: "✓"}
+POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 
 
 def top(numbers: Numbers, *, revised: str = "", rebuilt: str = "") -> str:
@@ -465,3 +468,21 @@ def _moment(numbers: Numbers, moment_us: int) -> str:
 
 def _local(numbers: Numbers, moment_us: int) -> datetime:
     return moment_at(moment_us).astimezone(zone_of(numbers.zone))
+
+
+@cache
+def _sheet() -> str:
+    return (Path(__file__).parent / "sheet.css").read_text(encoding="utf-8")
+
+
+def document(title: str, pieces: Iterable[str]) -> str:
+    """The page, whole."""
+    body = "\n".join(pieces)
+    return (
+        "<!DOCTYPE html>\n<html lang='en'><head><meta charset='utf-8'>"
+        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'
+        "<meta name='viewport' content='width=device-width, initial-scale=1'>"
+        "<base target='_top'>"  # In a frame of the dashboard, a link leads the whole window there.
+        f"<title>{escape(title)}</title>\n<style>\n{_sheet()}</style></head>\n"
+        f"<body>\n{body}\n</body></html>\n"
+    )

@@ -21,8 +21,8 @@ from engine.foundation.errors import ConfigError
 from pipelines.base.command_options import user_name
 from pipelines.database.clock import database_ms
 from pipelines.database.database import Database, opened
-from pipelines.platform_jobs.commands_of import JOBS
 from pipelines.platform_jobs.installing import APP
+from pipelines.platform_jobs.job_commands import JOBS
 from pipelines.scheduler.commands.context import acting
 from pipelines.scheduler.roles import Action, Actor
 from pipelines.scheduler.run_life import ENDED

@@ -1,6 +1,6 @@
 """Cron rules of seven fields, as in Quartz and XXL-Job: which wall-clock times match.
 
-Place in the walk: the first step; `schedules` asks it for next fire times, which `planning` plans.
+Place in the walk: the first step; `schedules` asks it for next fire times, and plans them.
 
     second minute hour day-of-month month day-of-week [year]
     0-59   0-59   0-23 1-31         1-12  1-7, 1=Sun  1970-2199

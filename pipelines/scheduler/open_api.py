@@ -19,10 +19,15 @@ from functools import partial
 from typing import Any, Final, TypeAlias
 
 from pipelines.database.database import Database
-from pipelines.scheduler.job_settings import PARAMETERS_CHARS_MAX, JobSettings
+from pipelines.scheduler.job_settings import (
+    OURS,
+    PARAMETERS_CHARS_MAX,
+    XXL_NAMES,
+    JobSettings,
+    setting_of,
+)
 from pipelines.scheduler.roles import Actor
 from pipelines.scheduler.service import JobService
-from pipelines.scheduler.setting_names import OURS, XXL_NAMES, setting_of
 from pipelines.scheduler.store import groups
 from pipelines.scheduler.store.groups import Group
 from pipelines.scheduler.wire.fields import LONG_MAX, Fields, Malformed, parsed

@@ -1,6 +1,7 @@
 """State machine of a run: its transitions, and who may make each of them.
 
-Place in the walk: `planning` plans runs, the store keeps them, a centre moves them as written here.
+Place in the walk: `schedules` plans runs, the store keeps them, a centre moves them as written
+here.
 
     PLANNED → CLAIMED → SENT → ACCEPTED → RUNNING → DONE | FAILED
        ↑         |       |  ↘ REFUSED      |   |

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from engine.foundation.errors import ConfigError
 from pipelines.base.wording import plural
-from pipelines.cycles.streams import write_stream
+from pipelines.lake.schemas import write_stream
 
 SHOWN_ROWS: Final = 20
 _WHOLE: Final = {pa.int64(): pd.Int64Dtype(), pa.int32(): pd.Int32Dtype()}

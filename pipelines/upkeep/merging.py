@@ -1,6 +1,11 @@
-"""Merges a partition's files into fewer, each a slice of time, sorted by group and time.
+"""Merges a partition's files into fewer, and carries open intervals out of a day that goes.
 
-Place in the walk: one step of `work`. The log entry is written here and not by delta-rs, whose
+Place in the walk: steps of `work`. A file is a slice of time, sorted by group and time. An interval
+that nothing has ended was emitted once, maybe years ago; when its day goes it is written into the
+next one, as things stood when the day was over, so that a reader finds what was true at every
+moment that is kept.
+
+The log entry is written here and not by delta-rs, whose
 conflict check (1.6) lets two merges of the same files pass: each row is there twice then, and four
 times after the next. Here an entry is made only where none is, and one that came in between is
 looked at first: does it remove a file that is merged, or change what the table is? Then the merge
@@ -36,6 +41,7 @@ from deltalake import DeltaTable
 from engine.foundation.errors import LakeError
 from pipelines.base.settings import MS_US
 from pipelines.base.time_units import moment_at
+from pipelines.lake.lake import sql_over
 from pipelines.lake.small_files import SmallFiles
 from pipelines.lake.tail import entry_address, read_entry
 from pipelines.upkeep.settings import has_grown
@@ -59,6 +65,7 @@ COMMITS_PASSED_MAX: Final = 1_000
 
 _TEXT_BOUND_MAX: Final = 200
 """Longer texts get no bounds: they would fill the log."""
+OPERATION: Final = "DELETE"
 
 
 @dataclass(frozen=True, slots=True)
@@ -349,3 +356,48 @@ def _locked_log(files: SmallFiles, address: str) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
+
+
+def carry_open(
+    files: SmallFiles, address: str, handle: DeltaTable, *, day: date, into: date
+) -> int:
+    """Drop a day but for its open intervals; return how many there are. When there are none
+    nothing was done. Raises MergeRefused when another commit came first, LakeError.
+    """
+    refuse_features(handle)
+    [column] = handle.metadata().partition_columns
+    schema = pa.schema(handle.schema().to_arrow())
+    data_schema = pa.schema([field for field in schema if field.name != column])
+    still_open = _open_in(handle, column, day, data_schema)
+    if not still_open.num_rows:
+        return 0
+    there = pa.table(handle.get_add_actions(flatten=True))
+    gone = [
+        (row["path"], row["size_bytes"])
+        for row in there.to_pylist()
+        if str(row[f"partition.{column}"]) == day.isoformat()
+    ]
+    add = write_rows(files, address, still_open, {column: into.isoformat()})
+    removed = removals(gone, {column: day.isoformat()}, takes_rows=True)
+    try:
+        commit(files, address, handle.version(), [*removed, add], operation=OPERATION)
+    except BaseException:
+        files.remove(f"{address}/{unquote(add['add']['path'])}")
+        raise
+    return int(still_open.num_rows)
+
+
+def _open_in(handle: DeltaTable, column: str, day: date, schema: pa.Schema) -> pa.Table:
+    """The newest revisions of a day, of the intervals that are open by them."""
+    names = ", ".join(f'"{name}"' for name in schema.names)
+    of_day = f"\"{column}\" = DATE '{day.isoformat()}'"
+    newest = (
+        "SELECT window_id AS newest_id, max(revision) AS newest_revision FROM intervals"  # noqa: S608 - ours
+        f" WHERE {of_day} GROUP BY window_id"
+    )
+    sql = (
+        f"SELECT {names} FROM intervals JOIN ({newest}) ON window_id = newest_id"  # noqa: S608 - ours
+        f" AND revision = newest_revision WHERE {of_day} AND state = 'OPEN'"
+    )
+    found = sql_over({"intervals": handle}, sql, what=handle.table_uri)
+    return as_in_table(found, schema).sort_by([("window_id", "ascending")])

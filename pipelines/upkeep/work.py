@@ -1,7 +1,7 @@
 """Carries out the planned upkeep of a table: merges, drops and vacuums.
 
-Drops and vacuums go by delta-rs, merges by `merging`, drops that leave open intervals by
-`carrying`; what plans say is kept in short before they go.
+Drops and vacuums go by delta-rs, merges and drops that leave open intervals by `merging`; what
+plans say is kept in short before they go.
 
 Place in the walk: after `plan`. The thin side of upkeep: each step is one commit, or a few, and
 every one of them leaves the table whole, so that a kill between any two is only upkeep not yet
@@ -28,8 +28,7 @@ from engine.foundation.errors import LakeError
 from pipelines.cycles.cycle_records import keep_day
 from pipelines.lake.lake import Lake, first_line
 from pipelines.lake.small_files import SmallFiles
-from pipelines.upkeep.carrying import carry_open
-from pipelines.upkeep.merging import merge_partition
+from pipelines.upkeep.merging import carry_open, merge_partition
 from pipelines.upkeep.plan import Merge, TableFacts, Work
 from pipelines.upkeep.settings import PLANS_TABLE, Upkeep
 from pipelines.upkeep.table_facts import LOG_RETENTION

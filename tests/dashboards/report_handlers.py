@@ -7,8 +7,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from pipelines.lake.lake import Lake
-from pipelines.platform_jobs.commands_of import command_of
-from pipelines.platform_jobs.settings import VARIABLE, read_settings
+from pipelines.platform_jobs.job_commands import VARIABLE, command_of, read_settings
 from pipelines.reports.shelf import Shelf
 from pipelines.scheduler.executor import JobContext, handler
 from tests.reported_lake import files_of, hour, run_of

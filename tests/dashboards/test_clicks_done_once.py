@@ -8,8 +8,13 @@ from pathlib import Path
 import pytest
 
 from dashboards.access.visitors import Standing, Visitor
-from dashboards.actions.changes import NEW_NOW
-from dashboards.actions.once import OUTCOME_UNKNOWN, Click, ClickNotDone, click_of
+from dashboards.actions.previewed_changes import (
+    NEW_NOW,
+    OUTCOME_UNKNOWN,
+    Click,
+    ClickNotDone,
+    click_of,
+)
 from engine.foundation.errors import StorageError, TidemarkError
 from pipelines.database import operations
 from pipelines.lake.lake import Lake

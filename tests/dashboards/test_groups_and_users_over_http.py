@@ -14,8 +14,8 @@ import sqlalchemy as sa
 
 from dashboards.access.visitors import COOKIE, Standing, Visitor
 from dashboards.actions.admin_changes import ADMIN_ACTIONS, RIGHTS, AdminChanges
-from dashboards.actions.changes import NEW_NOW, OtherThanPreviewed
 from dashboards.actions.job_previews import Wish
+from dashboards.actions.previewed_changes import NEW_NOW, OtherThanPreviewed
 from pipelines.database.tables import operations
 from pipelines.lake.lake import Lake
 from pipelines.scheduler.passwords import is_password

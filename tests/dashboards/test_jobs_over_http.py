@@ -14,8 +14,8 @@ import sqlalchemy as sa
 
 from dashboards.access.security import BODY_BYTES_MAX
 from dashboards.access.visitors import COOKIE
-from dashboards.actions.changes import NEW_NOW
 from dashboards.actions.job_previews import ACTIONS
+from dashboards.actions.previewed_changes import NEW_NOW
 from pipelines.lake.lake import Lake
 from pipelines.scheduler.page_queries import PageService
 from pipelines.scheduler.roles import Actor

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dashboards.pages import operation_list
+from dashboards.pages import job_lists
 from pipelines.database import operations
 from pipelines.database.database import Database
 from pipelines.database.operations import SHOWN_MAX, SILENT_US
@@ -89,9 +89,9 @@ def texts(shown: object) -> Iterator[str]:
 
 def test_the_page_lists_them_with_their_last_words(database: Database) -> None:
     desk = PageService(database, Actor("ann"), lambda: NOW_MS)
-    assert "Nobody has begun" in " ".join(texts(operation_list.operations(desk)))
+    assert "Nobody has begun" in " ".join(texts(job_lists.operations(desk)))
     some(database)
-    shown = list(texts(operation_list.operations(desk)))
+    shown = list(texts(job_lists.operations(desk)))
     assert {"running", "done", "failed", "lost", "made lag-daily"} <= set(shown)
     assert any(one.startswith("SIGKILL: ") for one in shown)
     assert not any("\u202e" in one or "\x00" in one for one in shown)

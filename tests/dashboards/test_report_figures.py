@@ -17,8 +17,8 @@ from dashboards.models.report_numbers import (
     summary,
     tally,
 )
+from pipelines.reports.comparing import Tendency
 from pipelines.reports.numbers import Numbers, Verdict
-from pipelines.reports.tendencies import Tendency
 from tests.reported_lake import hour, hour_before
 
 BEFORE, AFTER = hour_before(), hour()

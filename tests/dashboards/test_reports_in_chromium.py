@@ -17,7 +17,7 @@ from dashboards.access.visitors import Visitors
 from dashboards.reads.job_database import JobDatabase
 from dashboards.reads.report_shelf import Sending
 from dashboards.url_state import report_path
-from pipelines.platform_jobs.settings import VARIABLE
+from pipelines.platform_jobs.job_commands import VARIABLE
 from pipelines.scheduler.store.audit import audit_of
 from tests.dashboards.conftest import FRESH
 from tests.dashboards.jobs_at_work import PASSWORD, address_in, at_work, write_jobs

@@ -12,10 +12,10 @@ from typer.testing import CliRunner, Result
 from engine.foundation.errors import ConfigError, LakeError
 from pipelines.backtest.commands import app
 from pipelines.backtest.report import as_json
+from pipelines.backtest.rule_sets import Tried
+from pipelines.backtest.run import Outcome, backtest, golds_of
 from pipelines.backtest.scoring import Range, Score
-from pipelines.backtest.tried import Tried
 from pipelines.backtest.truths import Incident, append_incidents
-from pipelines.backtest.trying import Outcome, backtest, golds_of
 from pipelines.backtest.verdicts import batches_of
 from pipelines.base.settings import Evaluation
 from pipelines.cycles.driver import Job

@@ -17,9 +17,8 @@ from pipelines.base.time_units import micros
 from pipelines.database.clock import database_ms
 from pipelines.database.database import Database
 from pipelines.lake.lake import Lake
-from pipelines.platform_jobs.commands_of import JOBS
 from pipelines.platform_jobs.installing import install
-from pipelines.platform_jobs.settings import VARIABLE
+from pipelines.platform_jobs.job_commands import JOBS, VARIABLE
 from pipelines.reading.moment import last_complete
 from pipelines.reports.shelf import Shelf
 from pipelines.scheduler.roles import Actor

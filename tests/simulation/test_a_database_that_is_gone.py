@@ -7,8 +7,8 @@ import random
 from pathlib import Path
 
 from pipelines.database.database import Database
-from pipelines.scheduler.planning import WINDOW_MS
 from pipelines.scheduler.run_life import ENDED
+from pipelines.scheduler.schedules import WINDOW_MS
 from pipelines.scheduler.store import groups, jobs, results
 from tests.integration.alerting.stores import sqlite_address
 from tests.integration.scheduler.stores import APP, NOW_MS, by, settings

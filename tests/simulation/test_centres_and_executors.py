@@ -21,9 +21,8 @@ from typing import Any
 from pipelines.database.database import Database
 from pipelines.scheduler.executor.job_queue import COVERED
 from pipelines.scheduler.executor.run_files import CUT_OFF, NEVER_BEGUN
-from pipelines.scheduler.planning import WINDOW_MS
 from pipelines.scheduler.run_life import ENDED, RunState
-from pipelines.scheduler.schedules import schedule_of
+from pipelines.scheduler.schedules import WINDOW_MS, schedule_of
 from pipelines.scheduler.store import flows, groups, jobs, results
 from pipelines.scheduler.store.audit import audit_of
 from pipelines.scheduler.workflows import StepState

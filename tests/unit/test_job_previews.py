@@ -10,8 +10,16 @@ from typing import Any
 
 import pytest
 
-from dashboards.actions.job_fields import DIFF_LINES_MAX, diff_of, settings_with
-from dashboards.actions.job_previews import NOTHING_YET, Facts, Preview, Wish, preview_of
+from dashboards.actions.job_previews import (
+    DIFF_LINES_MAX,
+    NOTHING_YET,
+    Facts,
+    Preview,
+    Wish,
+    diff_of,
+    preview_of,
+    settings_with,
+)
 from pipelines.scheduler.job_settings import JobSettings
 from pipelines.scheduler.run_life import RunState
 from pipelines.scheduler.store.glue import GlueVersion

@@ -119,7 +119,7 @@ class Receivers(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     routing: dict[str, Any] | None = None
     """Which alerts go to whom, as `routing` reads it."""
     owners: tuple[dict[str, Any], ...] = ()
-    """The owners of alerts, as `owners` reads them."""
+    """The owners of alerts, as `alert_context` reads them."""
 
 
 def receivers_of(text: str, place: str) -> Receivers:

@@ -19,8 +19,7 @@ import pyarrow.compute as pc
 
 from pipelines.base.settings import SECOND_US
 from pipelines.lake.schemas import KEY_TEXT
-from pipelines.marts.forgetting import recent
-from pipelines.marts.keys import QUEUE_FIELDS, QUEUE_KEY, are_among, newest_of_each
+from pipelines.marts.keys import QUEUE_FIELDS, QUEUE_KEY, are_among, newest_of_each, recent
 from pipelines.marts.lifecycle_events import concerns, ended
 from pipelines.marts.risks.events import Event
 from pipelines.staging.facts import fact_schema

@@ -1,7 +1,8 @@
 """The centre's loops: plan, send due runs, record how calls ended, resolve doubtful runs.
 
 Place in the walk: the process `tidemark scheduler run`, or one of several in a simulation, which
-runs this code on virtual time.
+runs this code on virtual time. Planned runs wait in a ring of 60 slots, one a second; calls go by a
+fast and a slow pool, so that a job with slow executors does not hold up the others.
 
 Each loop is a step that may be taken again: what it changes is one transaction of the store, and a
 centre that is killed between two steps leaves nothing that another cannot go on with. For a
@@ -10,7 +11,8 @@ goes wrong in a step is logged with where it was, and the step is taken again, e
 row, an executor or a defect of ours ends no centre, for the jobs of all others are its too.
 
 Invariant: a run is sent only by a claim that lasts long enough (`may_send`), once SENT is written.
-Absent on purpose: sockets, clocks and threads, which are handed in.
+A claim that finds its pool's queue full is dropped and claimed again, so that nothing is lost but
+time. Absent on purpose: sockets, clocks and threads, which are handed in.
 """
 
 from __future__ import annotations
@@ -26,12 +28,10 @@ from pipelines.database.database import Database
 from pipelines.database.errors import StoreUnavailable
 from pipelines.scheduler.centre.calls import Executors, Outcome
 from pipelines.scheduler.centre.doubts import Doubts
-from pipelines.scheduler.centre.pools import Pool, Slowness
 from pipelines.scheduler.run_life import FAILED, RunEvent, may_send
 from pipelines.scheduler.store import passes, registry, results, sending, upkeep
 from pipelines.scheduler.store.passes import JOBS_PER_PASS, Claim
 from pipelines.scheduler.store.sending import CallEnd, Sending, Undecided
-from pipelines.scheduler.time_ring import TimeRing
 
 PLAN_EACH_S: Final = 1.0
 LOOK_EACH_S: Final = 0.05
@@ -55,6 +55,14 @@ DATABASE_CALLS_MAX: Final = 4
 
 _log = logging.getLogger(__name__)
 Value = TypeVar("Value")
+SLOTS: Final = 60
+"""Of one second each, as in XXL-Job."""
+FAST_CALLS_MAX: Final = 300
+SLOW_CALLS_MAX: Final = 200
+QUEUE_MAX: Final = 20_000
+SLOW_CALL_MS: Final = 500
+SLOW_CALLS_A_MINUTE: Final = 10
+"""XXL-Job's figures: a job with more slow calls within a minute goes to the slow pool for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -324,3 +332,107 @@ class Centre:
 
 def _shown(job_ids: Sequence[int]) -> str:
     return ", ".join(map(str, job_ids[:JOBS_SHOWN_MAX]))
+
+
+class TimeRing:
+    """Numbers of runs by the second at which they are due."""
+
+    def __init__(self, now_ms: int) -> None:
+        self._slots: Final[list[dict[int, int]]] = [{} for _ in range(SLOTS)]
+        self._looked_ms = now_ms
+
+    def __len__(self) -> int:
+        return sum(len(slot) for slot in self._slots)
+
+    def put(self, log_id: int, due_ms: int) -> None:
+        """Have it come out at its time; at the next look, when that is past. What is due in a later
+        round waits in its slot for it."""
+        due_ms = max(due_ms, self._looked_ms)
+        self._slots[due_ms // 1000 % SLOTS][log_id] = due_ms
+
+    def due(self, now_ms: int) -> list[int]:
+        """What is due by now, in the order of time and number. Of a clock that went back the ring
+        goes back too: what is put in from then on comes out by it."""
+        if now_ms < self._looked_ms:
+            self._looked_ms = now_ms
+            return []
+        first, last = self._looked_ms // 1000, now_ms // 1000
+        found: list[tuple[int, int]] = []
+        for second in range(first, min(last, first + SLOTS - 1) + 1):
+            slot = self._slots[second % SLOTS]
+            ripe = [(due_ms, log_id) for log_id, due_ms in slot.items() if due_ms <= now_ms]
+            for _, log_id in ripe:
+                del slot[log_id]
+            found += ripe
+        self._looked_ms = now_ms
+        return [log_id for _, log_id in sorted(found)]
+
+
+class Pool:
+    """Claims that wait to be sent, and how many calls are under way."""
+
+    def __init__(self, name: str, size: int, *, queue_max: int = QUEUE_MAX) -> None:
+        self._name = name
+        self._free = size
+        self._queue_max = queue_max
+        self._queue: deque[Claim] = deque()
+        self._moved = asyncio.Event()
+
+    @classmethod
+    def fast(cls) -> Pool:
+        """For jobs whose executors answer at once."""
+        return cls("fast", FAST_CALLS_MAX)
+
+    @classmethod
+    def slow(cls) -> Pool:
+        """For the others."""
+        return cls("slow", SLOW_CALLS_MAX)
+
+    def __len__(self) -> int:
+        return len(self._queue)
+
+    def put(self, claim: Claim) -> None:
+        """Have it wait for its turn."""
+        if len(self._queue) >= self._queue_max:
+            _log.warning("the %s pool is full: run %d is claimed anew", self._name, claim.log_id)
+            return
+        self._queue.append(claim)
+        self._moved.set()
+
+    async def take(self, count_max: int) -> list[Claim]:
+        """The next claims, one at least, each with a place to give back when its call ends."""
+        while not (self._queue and self._free > 0):
+            self._moved.clear()
+            await self._moved.wait()
+        count = min(count_max, self._free, len(self._queue))
+        self._free -= count
+        return [self._queue.popleft() for _ in range(count)]
+
+    def give_back(self, count: int) -> None:
+        """How many places are free again; below 0 when a broadcast became several calls."""
+        self._free += count
+        self._moved.set()
+
+
+class Slowness:
+    """How many slow calls each job had in this minute."""
+
+    def __init__(self) -> None:
+        self._minute = 0
+        self._slow_calls: dict[int, int] = {}
+
+    def note(self, job_id: int, took_ms: int, now_ms: int) -> None:
+        """A call ended."""
+        self._turn(now_ms)
+        if took_ms > SLOW_CALL_MS:
+            self._slow_calls[job_id] = self._slow_calls.get(job_id, 0) + 1
+
+    def is_slow(self, job_id: int, now_ms: int) -> bool:
+        """Does the job belong to the slow pool?"""
+        self._turn(now_ms)
+        return self._slow_calls.get(job_id, 0) > SLOW_CALLS_A_MINUTE
+
+    def _turn(self, now_ms: int) -> None:
+        if now_ms // 60_000 != self._minute:
+            self._minute = now_ms // 60_000
+            self._slow_calls.clear()

@@ -1,31 +1,39 @@
-"""Requests about one run, from commands and pages: kill it, or read its log.
+"""Requests about one run: kill it, read its log, fetch a failed one's last lines for alerts.
 
-Place in the walk: beside the centre, which has no part in it: who asks reaches the database and the
-executors.
+Place in the walk: beside the centre, which has no part in it: who asks (commands, pages, alerting)
+reaches the database and the executors.
 
 Invariant: a request goes only to an address that is in the registry, or was written by hand in the
-run's group. Each call is one question, bounded by the wire's time-out, and blocks so long.
+run's group. Each call is one question, bounded by the wire's time-out, and blocks so long. For
+alerts a run is asked about once, ASKED_MAX at a look, and an address that failed no more in that
+look.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
-from engine.foundation.errors import ConnectFailed, RequestRefused
+from engine.foundation.errors import ConnectFailed, RequestRefused, TidemarkError
 from pipelines.database.database import Database
 from pipelines.scheduler.run_life import ENDED, RunState
 from pipelines.scheduler.store import groups, registry, results
 from pipelines.scheduler.store.audit import Change
 from pipelines.scheduler.store.kills import begin_kill
+from pipelines.scheduler.store.troubles import LAST_LINES, TROUBLES_MAX, Trouble
 from pipelines.scheduler.wire.addresses import Address
 from pipelines.scheduler.wire.client import ExecutorClient, opened_caller
+from pipelines.scheduler.wire.fields import INT_MAX, Malformed
 from pipelines.scheduler.wire.messages import LogRequest
 
 NO_LOG: Final = "there is no log of it, or no more"
 Value = TypeVar("Value")
+ASKED_MAX: Final = 3
+FOUND_MAX: Final = 2 * TROUBLES_MAX
+_BEYOND: Final = INT_MAX
+"""No log has this line: who is asked for it says which is the last."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,3 +119,46 @@ def _answer_of(
             return await ask(ExecutorClient(caller, Address.parse(address), token=token, app=app))
 
     return asyncio.run(call())
+
+
+class LastLines:
+    """What was found, run by run."""
+
+    def __init__(self, database: Database, token: str | None) -> None:
+        self._database = database
+        self._token = token
+        self._found: dict[int, str] = {}
+
+    def added(self, troubles: Sequence[Trouble], *, now_ms: int) -> list[Trouble]:
+        """Troubles with the last lines of their logs, where these are to be had."""
+        questions, silent = 0, set[str | None]()
+        for one in troubles:
+            if one.run is None or one.outcome != "FAILED" or one.run in self._found:
+                continue
+            if one.executor in silent or questions == ASKED_MAX:
+                continue
+            questions += 1
+            try:
+                self._found[one.run] = self._lines_of(one.run, now_ms)
+            except (TidemarkError, Malformed):
+                silent.add(one.executor)
+                self._found[one.run] = ""
+        for run in list(self._found)[:-FOUND_MAX]:
+            del self._found[run]
+        return [
+            one
+            if one.run is None
+            else replace(one, last_lines=self._found.get(one.run) or one.last_lines)
+            for one in troubles
+        ]
+
+    def _lines_of(self, run: int, now_ms: int) -> str:
+        def log(from_line: int) -> RunLog:
+            return log_of_run(
+                self._database, run, from_line=from_line, now_ms=now_ms, token=self._token
+            )
+
+        end = log(_BEYOND).to_line
+        if not end:
+            return ""
+        return "\n".join(log(max(1, end - LAST_LINES + 1)).text.splitlines()[-LAST_LINES:])

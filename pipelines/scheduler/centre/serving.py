@@ -1,11 +1,12 @@
 """The centre's process: its loops, and the HTTP calls of executors and programs.
 
 Place in the walk: `tidemark scheduler run`. Calls are let in by an access token; without one only
-this machine is listened to.
+this machine is listened to. Results that come while a transaction is under way share the next one.
 
 Invariant: an executor registers an address that may be asked (`wire.addresses`), and speaks for
 itself alone when its token is its own: in registering and in reporting results. A result is stored
-before its executor gets the answer that it was received.
+before its executor gets the answer that it was received; what a failed transaction held, executors
+report again.
 """
 
 from __future__ import annotations
@@ -14,9 +15,11 @@ import asyncio
 import os
 import secrets
 import socket
+from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, contextmanager
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, TypeAlias
 
@@ -24,10 +27,10 @@ from pipelines.database.clock import SharedClock, database_ms, machine_ms
 from pipelines.database.database import CONNECTIONS_MAX, Database
 from pipelines.scheduler.centre.calls import WiredExecutors
 from pipelines.scheduler.centre.centre import DATABASE_CALLS_MAX, Centre, Doors
-from pipelines.scheduler.centre.inbox import Inbox
 from pipelines.scheduler.centre.token_book import TokenBook
 from pipelines.scheduler.open_api import open_calls
 from pipelines.scheduler.store import registry, results
+from pipelines.scheduler.store.results import Delivery, NotTheirs
 from pipelines.scheduler.store.upkeep import LOG_DAYS
 from pipelines.scheduler.wire.addresses import Address
 from pipelines.scheduler.wire.client import TIMEOUT_S, opened_caller
@@ -49,6 +52,11 @@ EXECUTOR_GROUP: Final = "EXECUTOR"
 
 OffLoop: TypeAlias = Callable[[Callable[[], Any]], Awaitable[Any]]
 """Runs what may block, beside the loop."""
+RESULTS_MAX: Final = 5_000
+"""In one transaction, but for what one callback has."""
+
+Store = Callable[[Sequence[Delivery]], Awaitable[Sequence[frozenset[int]]]]
+"""Stores deliveries; returns, for each, the runs that do not belong to its sender."""
 
 
 def calls_of(
@@ -158,3 +166,52 @@ def _threads(name: str, count: int) -> Iterator[OffLoop]:
             return await asyncio.get_running_loop().run_in_executor(pool, work)
 
         yield off_loop
+
+
+@dataclass(slots=True)
+class _Waiting:
+    delivery: Delivery
+    foreign: frozenset[int] | None = None
+    """None until it is stored."""
+
+
+class Inbox:
+    """Results that wait for the transaction under way to end."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._line: deque[_Waiting] = deque()
+        self._turn = asyncio.Lock()
+
+    async def deliver(self, delivery: Delivery) -> None:
+        """Have results stored. Raises NotTheirs when some are of others' runs, and as the store
+        does.
+        """
+        mine = _Waiting(delivery)
+        self._line.append(mine)
+        try:
+            async with self._turn:
+                while mine.foreign is None:
+                    await self._store_next()
+        finally:
+            if mine.foreign is None:
+                self._line.remove(mine)
+        if mine.foreign:
+            raise NotTheirs(mine.foreign)
+
+    async def _store_next(self) -> None:
+        """Store the head of the line. When that fails, the line stays as it was: whoever asked gets
+        the error, and the others try when their turns come.
+        """
+        taken: list[_Waiting] = []
+        count = 0
+        while self._line and count < RESULTS_MAX:
+            taken.append(self._line.popleft())
+            count += len(taken[-1].delivery.results)
+        try:
+            found = await self._store([one.delivery for one in taken])
+        except BaseException:
+            self._line.extendleft(reversed(taken))
+            raise
+        for one, foreign in zip(taken, found, strict=True):
+            one.foreign = foreign

@@ -78,8 +78,7 @@ def add(
     as_json: JsonOption = False,
 ) -> None:
     """Make a job, and the group when it is new; it runs once it is started. Says its number."""
-    from pipelines.scheduler.job_settings import JobSettings
-    from pipelines.scheduler.setting_names import settings_from
+    from pipelines.scheduler.job_settings import JobSettings, settings_from
 
     with command_at(database, is_preview=preview) as at:
         default = {"title": "", "author": at.service.change.author}
@@ -98,7 +97,7 @@ def edit(
 ) -> None:
     """Change a job; what waits to be sent is cancelled and planned anew. Says what changed."""
     from pipelines.scheduler.commands.output import answer
-    from pipelines.scheduler.setting_names import settings_from
+    from pipelines.scheduler.job_settings import settings_from
 
     with opened_service(database, is_trial=preview) as service:
         changed = replace(service.job(job_id).settings, **settings_from(settings or []))
@@ -116,7 +115,7 @@ def copy(
     as_json: JsonOption = False,
 ) -> None:
     """Make a job like another, but for what changes; it is paused. Says its number."""
-    from pipelines.scheduler.setting_names import settings_from
+    from pipelines.scheduler.job_settings import settings_from
 
     with command_at(database, is_preview=preview) as at:
         same = at.service.job(job_id).settings

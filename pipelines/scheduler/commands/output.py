@@ -12,7 +12,7 @@ from typing import Any, Final
 import typer
 
 from pipelines.base.command_options import echo_json
-from pipelines.scheduler.changes import brief, changes, in_zone, source_diff
+from pipelines.scheduler.diffs import brief, changes, in_zone, source_diff
 from pipelines.scheduler.job_settings import JobSettings
 from pipelines.scheduler.service import JobService
 from pipelines.scheduler.store.jobs import Changed, Job

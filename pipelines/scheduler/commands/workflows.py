@@ -54,8 +54,7 @@ def add(
     as_json: JsonOption = False,
 ) -> None:
     """Make a workflow; it runs once it is started. Says its number."""
-    from pipelines.scheduler.job_settings import JobSettings
-    from pipelines.scheduler.setting_names import settings_from
+    from pipelines.scheduler.job_settings import JobSettings, settings_from
     from pipelines.scheduler.workflows import WORKFLOW
 
     source = text_of(file)

@@ -34,9 +34,8 @@ from pipelines.scheduler.executor.log_files import LogFile, LogFiles
 from pipelines.scheduler.executor.pool import Child, WorkerPool
 from pipelines.scheduler.executor.reports import Reports
 from pipelines.scheduler.executor.run_files import RunFiles
-from pipelines.scheduler.executor.scripts import LANGUAGES, SWITCHED_OFF
 from pipelines.scheduler.executor.taken_runs import TakenRuns
-from pipelines.scheduler.sources import runnable
+from pipelines.scheduler.scripts import LANGUAGES, SWITCHED_OFF, runnable
 from pipelines.scheduler.wire.messages import (
     Answer,
     Glue,

@@ -1,8 +1,8 @@
 """Controls one child process: starts it, gives it one run at a time, stops or kills it.
 
 A stop is SIGTERM to the child, which writes its stack into the log and raises RunStopped in the
-handler; after STOP_GRACE_S it is killed, with its process group and all else that it has started. A
-child that was stopped is never used again.
+handler; after STOP_GRACE_S it is killed, with its process group and, on Linux, all that bears its
+mark in its environment. A child that was stopped is never used again.
 
 Each order has a word of its own, which its answer repeats: what a fork or a handler writes into the
 socket is no other run's result. The end of the process ends its run, whoever else holds the socket.
@@ -18,12 +18,12 @@ import signal
 import socket
 import sys
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, Final, Self
 
 import orjson
 
 from engine.foundation.errors import ConfigError
-from pipelines.scheduler.executor.descendants import MARK_VARIABLE, kill_marked
 from pipelines.scheduler.executor.job_queue import Ending, Gone, Returned
 
 STOP_GRACE_S: Final = 3.0
@@ -36,6 +36,10 @@ READ_BYTES: Final = 65_536
 READS_MAX: Final = 16
 """More than a pipe holds."""
 CHILD: Final = "pipelines.scheduler.executor.child"
+MARK_VARIABLE: Final = "TIDEMARK_JOBS_PROCESS"
+ROUNDS_MAX: Final = 10
+"""Who is found may have started another meanwhile: it is looked again until nobody is left."""
+_PROCESSES: Final = Path("/proc")
 
 
 class Worker:
@@ -195,3 +199,25 @@ class Worker:
     def _kill(self) -> None:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
+
+
+def marked(mark: str) -> list[int]:
+    """Processes that live and have this mark, which is a word that nobody else has."""
+    wanted = f"{MARK_VARIABLE}={mark}".encode()
+    found = []
+    for entry in _PROCESSES.glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # It has ended, or is somebody else's.
+            if wanted in (entry / "environ").read_bytes().split(b"\0"):
+                found.append(int(entry.name))
+    return found
+
+
+def kill_marked(mark: str) -> None:
+    """Kill all that have this mark; of those that have ended the environment is empty."""
+    for _ in range(ROUNDS_MAX):
+        found = marked(mark)
+        if not found:
+            return
+        for pid in found:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)

@@ -13,13 +13,12 @@ from typing import Any, Final
 from zoneinfo import ZoneInfo
 
 from engine.foundation.errors import ConfigError
-from pipelines.scheduler.circles import path_in_words, without_circles
-from pipelines.scheduler.importing.mysql_dump import Row
-from pipelines.scheduler.job_settings import BEAN, JobSettings
+from pipelines.scheduler.importing.mysql_tables import Row
+from pipelines.scheduler.job_settings import BEAN, XXL_NAMES, JobSettings, setting_of
 from pipelines.scheduler.run_life import OK, RunState
 from pipelines.scheduler.schedules import ScheduleKind, schedule_of
-from pipelines.scheduler.setting_names import XXL_NAMES, setting_of
-from pipelines.scheduler.sources import runnable
+from pipelines.scheduler.scripts import runnable
+from pipelines.scheduler.trigger_cycles import path_in_words, without_circles
 from pipelines.scheduler.wire.addresses import Address
 
 TABLES: Final = ("xxl_job_group", "xxl_job_info", "xxl_job_logglue", "xxl_job_user")

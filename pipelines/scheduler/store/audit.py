@@ -10,7 +10,7 @@ from typing import Final
 import sqlalchemy as sa
 
 from pipelines.database.database import Database
-from pipelines.scheduler.changes import Changes
+from pipelines.scheduler.diffs import Changes
 from pipelines.scheduler.store.tables import AnyRow, job_audit
 
 AUDIT_SHOWN_MAX: Final = 1_000

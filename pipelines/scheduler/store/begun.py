@@ -1,6 +1,6 @@
 """Reads what a job begins: its children on success, and the steps of a workflow.
 
-Place in the walk: below `jobs` and `run_rows`, which look for circles with it (`circles`).
+Place in the walk: below `jobs` and `run_rows`, which look for circles with it (`trigger_cycles`).
 Invariant: what cannot be read begins nothing. Reads alone.
 """
 
@@ -13,8 +13,8 @@ from typing import Final
 import sqlalchemy as sa
 
 from engine.foundation.errors import ConfigError
-from pipelines.scheduler.circles import Begins
 from pipelines.scheduler.store.tables import jobs
+from pipelines.scheduler.trigger_cycles import Begins
 from pipelines.scheduler.workflows import WORKFLOW, workflow_of
 
 JOBS_AT_ONCE: Final = 1_000

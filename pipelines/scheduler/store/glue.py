@@ -15,7 +15,7 @@ from engine.foundation.errors import ConfigError
 from pipelines.database.database import Database
 from pipelines.scheduler.job_settings import BEAN, JobSettings
 from pipelines.scheduler.refusals import no_such
-from pipelines.scheduler.sources import runnable
+from pipelines.scheduler.scripts import runnable
 from pipelines.scheduler.store.audit import Change
 from pipelines.scheduler.store.tables import glue_versions
 

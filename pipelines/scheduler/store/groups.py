@@ -16,7 +16,7 @@ from sqlalchemy.exc import IntegrityError
 
 from engine.foundation.errors import ConfigError, RuleBroken
 from pipelines.database.database import Database
-from pipelines.scheduler.changes import brief, changes, detail_of
+from pipelines.scheduler.diffs import brief, changes, detail_of
 from pipelines.scheduler.refusals import exists_already, group_with_jobs, no_such, nothing_changed
 from pipelines.scheduler.store.audit import Change, note
 from pipelines.scheduler.store.registry import addresses_in

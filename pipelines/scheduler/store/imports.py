@@ -21,7 +21,7 @@ import sqlalchemy as sa
 
 from engine.foundation.errors import ConfigError
 from pipelines.database.database import Database, insert_missing, upsert
-from pipelines.scheduler.changes import changes, detail_of
+from pipelines.scheduler.diffs import changes, detail_of
 from pipelines.scheduler.importing.xxl_job import (
     Remark,
     TakenGroup,

@@ -16,7 +16,7 @@ import sqlalchemy as sa
 
 from engine.foundation.errors import ConfigError, RuleBroken, TidemarkError
 from pipelines.database.database import Database
-from pipelines.scheduler.changes import (
+from pipelines.scheduler.diffs import (
     Changes,
     auditable,
     brief,
@@ -24,7 +24,6 @@ from pipelines.scheduler.changes import (
     detail_of,
     has_other_times,
 )
-from pipelines.scheduler.circles import circle_by, path_in_words
 from pipelines.scheduler.job_settings import JobSettings
 from pipelines.scheduler.refusals import is_a_step, no_such, nothing_changed
 from pipelines.scheduler.run_life import MOVES, RunEvent, RunState
@@ -33,6 +32,7 @@ from pipelines.scheduler.store.begun import begins_in, children_of, steps_of
 from pipelines.scheduler.store.flows import workflows_with
 from pipelines.scheduler.store.glue import forget_glue, keep_glue
 from pipelines.scheduler.store.tables import AnyRow, job_groups, jobs, runs, schedule_locks
+from pipelines.scheduler.trigger_cycles import circle_by, path_in_words
 from pipelines.scheduler.workflows import WORKFLOW, workflow_of
 
 JOBS_SHOWN_MAX: Final = 1_000

@@ -7,11 +7,14 @@ again, the old row's cause becomes `void:<log_id>`, and a new row has its place.
 
 Invariant: runs and next times are stored together, so that a centre which dies at any moment leaves
 a job either not planned yet or with its run. The run is claimed by who planned it; when that one
-dies, its claim ends, and `claim_due` gives the run to another.
+dies, its claim ends, and `claim_due` gives the run to another. A pass notes each job that it stops
+in the audit, from which `troubles` reports it; of misfires MISFIRES_NOTED_MAX one by one, and the
+rest in one entry.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -19,12 +22,22 @@ from typing import Any, Final
 import sqlalchemy as sa
 
 from engine.foundation.errors import ConfigError
+from pipelines.base.settings import MS_US
+from pipelines.base.time_units import moment_at, utc_text
 from pipelines.database.database import Database, insert_missing
-from pipelines.scheduler.planning import WINDOW_MS, Plan, plan
+from pipelines.scheduler.diffs import detail_of
 from pipelines.scheduler.run_life import CLAIM_MS, RunState
-from pipelines.scheduler.schedules import MisfirePolicy, Schedule, ScheduleKind, schedule_of
-from pipelines.scheduler.store.in_parts import in_parts
-from pipelines.scheduler.store.pass_notes import Stopped, note_misfires, stop_jobs
+from pipelines.scheduler.schedules import (
+    WINDOW_MS,
+    MisfirePolicy,
+    Plan,
+    Schedule,
+    ScheduleKind,
+    plan,
+    schedule_of,
+)
+from pipelines.scheduler.store.audit import Change, note_all
+from pipelines.scheduler.store.split_writes import in_parts
 from pipelines.scheduler.store.tables import AnyRow, jobs, runs, schedule_locks
 
 JOBS_PER_PASS: Final = 5_000
@@ -37,6 +50,14 @@ LOCK: Final = "schedule"
 
 Time = tuple[int, int]
 """A job, and a planned time of it."""
+SCHEDULER: Final = "the scheduler"
+"""The author, as the audit names him."""
+STOP: Final = "stop"
+OVER: Final = "over"
+"""Of a job that was to run once, and has: that is no trouble."""
+MISFIRE: Final = "misfire"
+MISFIRES_NOTED_MAX: Final = 100
+"""In one transaction of a pass."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,3 +328,68 @@ def _lose(database: Database, log_id: int, why: str, *, now_ms: int) -> None:
                 ended_ms=now_ms,
             )
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    """A job that is to be stopped, and why."""
+
+    job_id: int
+    because: str
+    is_over: bool = False
+    """Was it to run once, and that has been?"""
+
+
+def stop_jobs(connection: sa.Connection, stopped: Sequence[Stopped], *, now_ms: int) -> None:
+    """Stop jobs, and note who did and why."""
+    if not stopped:
+        return
+    connection.execute(
+        sa.update(jobs)
+        .where(jobs.c.job_id == sa.bindparam("of"))
+        .values(next_ms=None, is_active=False, stopped_because=sa.bindparam("because")),
+        [{"of": one.job_id, "because": one.because} for one in stopped],
+    )
+    for action, meant in ((STOP, False), (OVER, True)):
+        entries = [
+            (
+                f"job:{one.job_id}",
+                detail_of({"is_active": (True, False), "stopped_because": (None, one.because)}),
+            )
+            for one in stopped
+            if one.is_over is meant
+        ]
+        note_all(connection, Change(SCHEDULER, now_ms), action, entries)
+
+
+def note_misfires(
+    connection: sa.Connection, planned: Sequence[tuple[AnyRow, Plan | str]], *, now_ms: int
+) -> tuple[int, ...]:
+    """Note of which jobs a planned time got no run of its own; all of them. One entry stands for
+    those beyond MISFIRES_NOTED_MAX: it is of the first of them, and has how many more there are.
+    """
+    missed = [
+        (row, one)
+        for row, one in planned
+        if isinstance(one, Plan) and one.missed_from_ms is not None
+    ]
+    entries = [
+        (f"job:{row.job_id}", json.dumps(_as_note(row, one)))
+        for row, one in missed[: MISFIRES_NOTED_MAX + 1]
+    ]
+    if more := len(missed) - len(entries):
+        row, one = missed[MISFIRES_NOTED_MAX]
+        entries[-1] = f"job:{row.job_id}", json.dumps({**_as_note(row, one), "more_jobs": more})
+    note_all(connection, Change(SCHEDULER, now_ms), MISFIRE, entries)
+    return tuple(row.job_id for row, _ in missed)
+
+
+def _as_note(row: AnyRow, one: Plan) -> dict[str, str]:
+    """The first time that was missed, the policy, and what was done."""
+    assert one.missed_from_ms is not None, "nothing was missed"
+    is_made_up = any(run.planned_ms == one.missed_from_ms for run in one.runs)
+    return {
+        "missed_from": utc_text(moment_at(one.missed_from_ms * MS_US), timespec="seconds"),
+        "misfire": row.misfire,
+        "done": "one run makes up for it" if is_made_up else "no run makes up for it",
+    }

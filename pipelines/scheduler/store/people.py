@@ -14,7 +14,7 @@ import sqlalchemy as sa
 
 from engine.foundation.errors import ConfigError, RuleBroken
 from pipelines.database.database import Database, insert_missing
-from pipelines.scheduler.changes import brief, changes, detail_of
+from pipelines.scheduler.diffs import brief, changes, detail_of
 from pipelines.scheduler.passwords import NO_PASSWORD, password_hash
 from pipelines.scheduler.refusals import exists_already, no_such, nothing_changed
 from pipelines.scheduler.roles import Actor

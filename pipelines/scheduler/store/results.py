@@ -23,8 +23,8 @@ from pipelines.scheduler.refusals import no_such
 from pipelines.scheduler.result_words import head_and_tail
 from pipelines.scheduler.run_life import FAILED, OK, OUTSIDE, QUIET_MS, RunEvent, RunState
 from pipelines.scheduler.store.audit import Change, note
-from pipelines.scheduler.store.in_parts import in_parts
 from pipelines.scheduler.store.run_rows import Ending, end_all, locked, planned_row
+from pipelines.scheduler.store.split_writes import in_parts
 from pipelines.scheduler.store.tables import AnyRow, flow_runs, job_groups, jobs, run_reports, runs
 
 UNHEARD_MS: Final = 30_000

@@ -19,7 +19,6 @@ import sqlalchemy as sa
 
 from engine.foundation.errors import ConfigError
 from pipelines.database.database import insert_missing
-from pipelines.scheduler.circles import circle_by, path_in_words
 from pipelines.scheduler.result_words import head_and_tail
 from pipelines.scheduler.run_life import (
     ENDED,
@@ -34,8 +33,9 @@ from pipelines.scheduler.run_life import (
 from pipelines.scheduler.schedules import ScheduleKind, schedule_of
 from pipelines.scheduler.store.begun import begins_in, children_of
 from pipelines.scheduler.store.flows import look_again, progressed
-from pipelines.scheduler.store.pass_notes import Stopped, stop_jobs
+from pipelines.scheduler.store.passes import Stopped, stop_jobs
 from pipelines.scheduler.store.tables import AnyRow, jobs, runs
+from pipelines.scheduler.trigger_cycles import circle_by, path_in_words
 from pipelines.scheduler.workflows import WORKFLOW
 
 _RESULTS: Final = (

@@ -25,11 +25,11 @@ from pipelines.scheduler.result_words import head_and_tail
 from pipelines.scheduler.routing import Counters, Route, RouteStrategy, route
 from pipelines.scheduler.run_life import CLAIM_MS, FAILED, RunEvent, RunState
 from pipelines.scheduler.store import flow_life, flows
-from pipelines.scheduler.store.in_parts import in_parts
 from pipelines.scheduler.store.jobs import settings_of
 from pipelines.scheduler.store.passes import Claim
 from pipelines.scheduler.store.registry import addresses_of
 from pipelines.scheduler.store.run_rows import Ending, end_all, locked
+from pipelines.scheduler.store.split_writes import in_parts
 from pipelines.scheduler.store.tables import AnyRow, jobs, runs
 
 _log = logging.getLogger(__name__)

@@ -29,7 +29,7 @@ from pipelines.base.settings import MS_US
 from pipelines.base.time_units import moment_at
 from pipelines.database.database import Database
 from pipelines.scheduler.run_life import OK, RunState
-from pipelines.scheduler.store.pass_notes import MISFIRE, SCHEDULER, STOP
+from pipelines.scheduler.store.passes import MISFIRE, SCHEDULER, STOP
 from pipelines.scheduler.store.tables import AnyRow, job_audit, job_groups, jobs, runs
 from pipelines.scheduler.wire.messages import DISCARDED
 from pipelines.sentences import jobs as sentences

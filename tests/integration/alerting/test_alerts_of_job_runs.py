@@ -25,8 +25,7 @@ from pipelines.scheduler.job_settings import JobSettings
 from pipelines.scheduler.store.audit import Change, audit_of
 from pipelines.scheduler.store.groups import add_group
 from pipelines.scheduler.store.jobs import add_job, edit_job, pause_job, start_job
-from pipelines.scheduler.store.pass_notes import MISFIRES_NOTED_MAX
-from pipelines.scheduler.store.passes import plan_due
+from pipelines.scheduler.store.passes import MISFIRES_NOTED_MAX, plan_due
 from pipelines.scheduler.store.run_rows import planned_row
 from pipelines.scheduler.store.tables import jobs, runs
 from pipelines.scheduler.store.troubles import LATE_MS, TOLD_FOR_MS, Trouble, troubles

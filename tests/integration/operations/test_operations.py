@@ -22,7 +22,7 @@ from pipelines.database.database import Database
 from pipelines.database.operations import RUNNING_MAX, SILENT_US, Operation
 from pipelines.database.tables import Ended
 from pipelines.operations import service
-from pipelines.operations.processes import identity
+from pipelines.operations.keeper import identity
 from pipelines.operations.service import found, operation_json, stop
 from tests.integration.alerting.stores import sqlite_address
 from tidemark import app

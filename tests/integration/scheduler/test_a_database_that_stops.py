@@ -16,9 +16,8 @@ import pytest
 
 from pipelines.database.clock import machine_ms
 from pipelines.database.database import LOCK_WAIT_S, Database
-from pipelines.scheduler.planning import WINDOW_MS
 from pipelines.scheduler.run_life import ENDED, RunState
-from pipelines.scheduler.schedules import Schedule, schedule_of
+from pipelines.scheduler.schedules import WINDOW_MS, Schedule, schedule_of
 from pipelines.scheduler.store import groups, jobs, results
 from pipelines.scheduler.store.audit import Change
 from tests.integration.alerting.stores import address_of, sqlite_address

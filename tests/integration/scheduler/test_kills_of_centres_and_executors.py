@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from pipelines.database.clock import machine_ms
-from pipelines.scheduler.planning import WINDOW_MS
+from pipelines.scheduler.schedules import WINDOW_MS
 from pipelines.scheduler.store import results
 from tests.amounts import kills
 from tests.integration.alerting.stores import postgresql_address, sqlite_address

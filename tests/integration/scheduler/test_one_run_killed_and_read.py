@@ -13,8 +13,7 @@ from typer.testing import CliRunner
 from engine.foundation.errors import ConnectFailed
 from pipelines.database.clock import machine_ms
 from pipelines.database.database import Database
-from pipelines.scheduler.centre.last_lines import LastLines
-from pipelines.scheduler.centre.run_requests import kill_run, log_of_run
+from pipelines.scheduler.centre.run_requests import LastLines, kill_run, log_of_run
 from pipelines.scheduler.commands.app import app
 from pipelines.scheduler.run_life import RunEvent, RunState
 from pipelines.scheduler.store import groups, jobs, passes, registry, results

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pipelines.platform_jobs import handlers
-from pipelines.platform_jobs.settings import VARIABLE
+from pipelines.platform_jobs.job_commands import VARIABLE
 from pipelines.scheduler.executor import JobContext
 from pipelines.scheduler.wire.messages import Code
 

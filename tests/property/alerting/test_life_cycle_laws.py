@@ -14,7 +14,7 @@ from hypothesis.stateful import rule as action
 
 from pipelines.alerting.alerts import OUTCOME, Alert, Course, State
 from pipelines.alerting.life_cycle import OF_RULE
-from pipelines.alerting.steady import Steady
+from pipelines.alerting.wait_clock import Steady
 from tests.alert_stories import Story, behind, rows, rule
 
 GROUPS = ("a", "b")

@@ -7,8 +7,8 @@ from dataclasses import replace
 from pipelines.alerting.evaluating import Looked
 from pipelines.alerting.routing import Route, Routing
 from pipelines.alerting.rule_files import read_rules, shipped_files
-from pipelines.alerting.steady import Steady
 from pipelines.alerting.step import Known, judge, notify
+from pipelines.alerting.wait_clock import Steady
 from pipelines.base.settings import SECOND_US
 from tests.alert_stories import NOON_US, behind, rows, rule
 

@@ -10,8 +10,8 @@ from urllib.parse import parse_qsl, urlparse
 import pytest
 
 from dashboards.url_state import group_of, parse, topic_of
+from pipelines.alerting.alert_context import SHOWN_MAX, Bases, absolute, links_of
 from pipelines.alerting.alerts import Alert, Notice, State
-from pipelines.alerting.links import SHOWN_MAX, Bases, absolute, links_of
 from pipelines.alerting.rule_files import read_rules, shipped_files
 from pipelines.base.time_units import moment_at
 from tests.alert_stories import NOON, NOON_US, Story, behind, rows, rule

@@ -9,6 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from engine.foundation.errors import ConfigError
+from pipelines.alerting.alert_context import OWNERS_MAX, Owned, owner_of, owners_of
 from pipelines.alerting.alerts import Notice
 from pipelines.alerting.channels.others import title_and_text
 from pipelines.alerting.channels.receivers import receivers_of
@@ -16,7 +17,6 @@ from pipelines.alerting.commands import app
 from pipelines.alerting.evaluating import Looked
 from pipelines.alerting.matchers import matcher_of
 from pipelines.alerting.notification_settings import owners_in
-from pipelines.alerting.owners import OWNERS_MAX, Owned, owner_of, owners_of
 from pipelines.alerting.routing import Route, Routing
 from pipelines.alerting.rule_files import read_rules, shipped_files
 from pipelines.alerting.rules import Rule

@@ -8,11 +8,11 @@ from email.message import EmailMessage
 
 import pytest
 
+from pipelines.alerting.alert_context import PolledFacts
 from pipelines.alerting.alert_queries import ShownAlert
 from pipelines.alerting.alerts import OBSERVED, Alert
 from pipelines.alerting.channels import alertmanager, mail, others, pagerduty, slack
 from pipelines.alerting.evaluating import Looked
-from pipelines.alerting.polled_facts import PolledFacts
 from pipelines.alerting.routing import Route, Routing
 from pipelines.alerting.step import Known, judge, notify
 from pipelines.alerting.terminal import alert_in_words

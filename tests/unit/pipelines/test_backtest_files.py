@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from engine.foundation.errors import ConfigError
-from pipelines.backtest.tried import Tried, tried_of
+from pipelines.backtest.rule_sets import Tried, tried_of
 from pipelines.backtest.truths import Incident, append_incidents, from_file, incident_of, planted
 from pipelines.base.settings import Evaluation
 from pipelines.lake.lake import Lake

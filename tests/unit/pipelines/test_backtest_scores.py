@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines.backtest.report import as_json, as_table
+from pipelines.backtest.run import Outcome
 from pipelines.backtest.scoring import Heard, Range, Score, Told, add_alerts, add_group
 from pipelines.backtest.truths import Incident
-from pipelines.backtest.trying import Outcome
 from pipelines.base.settings import DAY_US
 
 S = 1_000_000

@@ -12,9 +12,8 @@ import pytest
 from engine.foundation.errors import ConfigError
 from pipelines.database.database import Database
 from pipelines.platform_jobs import handlers
-from pipelines.platform_jobs.commands_of import JOBS, command_of
 from pipelines.platform_jobs.installing import APP, install
-from pipelines.platform_jobs.settings import Settings, read_settings
+from pipelines.platform_jobs.job_commands import JOBS, Settings, command_of, read_settings
 from pipelines.scheduler.commands.context import acting
 from pipelines.scheduler.executor.handlers import handlers_in
 from pipelines.scheduler.service import JobService

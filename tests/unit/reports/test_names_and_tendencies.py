@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from pipelines.reading.report_names import name_of
-from pipelines.reports.comparing import differences, revised
+from pipelines.reports.comparing import Tendency, differences, judged, revised
 from pipelines.reports.numbers import GroupFigures, Numbers, StallCause, Verdict
-from pipelines.reports.tendencies import Tendency, judged
 from tests.unit.reports.test_shelf import NUMBERS, RUN
 
 BETTER, WORSE, OPEN = Tendency.BETTER, Tendency.WORSE, Tendency.OPEN

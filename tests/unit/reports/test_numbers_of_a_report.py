@@ -9,11 +9,10 @@ import polars as pl
 import pytest
 
 from pipelines.alerting.objectives import Objective, Objectives
-from pipelines.reports.comparing import differences, revised
+from pipelines.reports.comparing import Tendency, differences, judged, revised
 from pipelines.reports.gathering import Gathered
 from pipelines.reports.lag_report import lag_report, verdict_of
 from pipelines.reports.numbers import GroupFigures, Numbers, Verdict, as_json, read_json
-from pipelines.reports.tendencies import Tendency, judged
 from tests.unit.reports.gathered import (
     CLUSTER,
     CUT,

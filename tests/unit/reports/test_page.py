@@ -7,9 +7,9 @@ from dataclasses import replace
 
 from pipelines.alerting.objectives import Objective, Objectives
 from pipelines.reports import page
-from pipelines.reports.document import document
 from pipelines.reports.lag_report import lag_report
 from pipelines.reports.numbers import Numbers
+from pipelines.reports.page import document
 from tests.unit.reports.gathered import at, course, gathered, risk, stall
 
 HOSTILE = "<img src=x onerror=alert(1)>'\"&"

@@ -10,10 +10,10 @@ import pytest
 
 from pipelines.alerting.objectives import Objectives
 from pipelines.reports import notebook, page
+from pipelines.reports.cuts import as_recorded
 from pipelines.reports.lag_report import lag_report
 from pipelines.reports.notebook import Report
 from pipelines.reports.numbers import Numbers, as_json, read_json
-from pipelines.reports.recorded import as_recorded
 from tests.unit.reports.gathered import BEGIN, HOUR, at, course, gathered
 
 RAN = {

@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.scheduler.changes import (
+from pipelines.scheduler.diffs import (
     DIFF_LINES_MAX,
     VALUE_CHARS_MAX,
     auditable,

@@ -8,7 +8,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.scheduler.circles import Begins, circle_by, path_in_words, without_circles
+from pipelines.scheduler.trigger_cycles import Begins, circle_by, path_in_words, without_circles
 from tests.amounts import examples
 
 numbers = st.integers(1, 7)

@@ -5,9 +5,16 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.scheduler.planning import RUNS_MAX, WINDOW_MS, Plan, PlannedRun, plan
-from pipelines.scheduler.schedules import MisfirePolicy, schedule_of
-from pipelines.scheduler.time_ring import SLOTS, TimeRing
+from pipelines.scheduler.centre.centre import SLOTS, TimeRing
+from pipelines.scheduler.schedules import (
+    RUNS_MAX,
+    WINDOW_MS,
+    MisfirePolicy,
+    Plan,
+    PlannedRun,
+    plan,
+    schedule_of,
+)
 
 NOTHING, ONCE_NOW = MisfirePolicy.DO_NOTHING, MisfirePolicy.FIRE_ONCE_NOW
 HORIZON_MS = 3 * SLOTS * 1000

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pipelines.database.database import Database
-from pipelines.scheduler.centre.pools import (
+from pipelines.scheduler.centre.centre import (
     FAST_CALLS_MAX,
     SLOW_CALL_MS,
     SLOW_CALLS_A_MINUTE,

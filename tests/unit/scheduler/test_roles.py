@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 
 from engine.foundation.errors import ConfigError
-from pipelines.scheduler.job_settings import JobSettings
+from pipelines.scheduler.job_settings import NOT_OURS, XXL_NAMES, JobSettings, settings_from
 from pipelines.scheduler.passwords import NO_PASSWORD, is_password, password_hash
 from pipelines.scheduler.roles import OF_A_GROUP, Action, Actor, NotPermitted, demand, may
-from pipelines.scheduler.setting_names import NOT_OURS, XXL_NAMES, settings_from
 
 ADMIN = Actor("root", is_admin=True)
 ANN = Actor("ann", group_ids=frozenset({1, 2}))

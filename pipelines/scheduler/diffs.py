@@ -1,6 +1,6 @@
 """Diffs a change to a job, a group or a user: old and new of each value that differs.
 
-The audit notes it, a preview, a command or a page shows it: all by `changes`. Long texts (sources
+The audit notes it, a preview, a command or a page shows it: all by `diffs`. Long texts (sources
 are up to 4 MiB) stand as their length and digest, so that what is noted is bounded and is JSON
 whatever is in it.
 

@@ -1,29 +1,69 @@
-"""Builds the `tidemark` command of a run of a platform job, from the job's parameters.
+"""Builds the `tidemark` command of a run of a platform job: its parameters, and the settings.
 
 Place in the walk: parameters as written at the job, `NAME=VALUE` with spaces between, and the
-operator's settings → arguments of `tidemark`, which run in a process of their own: what Spark and
-checks load is gone when they end.
+operator's settings, a TOML file named in TIDEMARK_OWN_JOBS → arguments of `tidemark`, which run in
+a process of their own: what Spark and checks load is gone when they end.
 
-Invariant: pure. A parameter that a job does not know is an error, and each value is one of a kind
-that cannot name a file or a program.
+    lake = "/srv/lake"
+    master = "spark://spark-master:7077"   # else local[2]
+    address = "10.0.0.5"                   # of this machine, for the executors of that Spark
+    conf = ["spark.executor.memory=2g"]
+    receivers = "/etc/tidemark/receivers.toml"
+    objectives = "/etc/tidemark/objectives.toml"
+    pages = "https://tidemark.example"
+
+Invariant: a parameter that a job does not know is an error, and each value is one of a kind that
+cannot name a file or a program: paths, addresses and settings of Spark do not come over the wire.
 """
 
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Final
+
+import msgspec
 
 from engine.foundation.errors import ConfigError
 from pipelines.base.time_units import utc_text
-from pipelines.platform_jobs.settings import Settings
 from pipelines.reading.report_names import name_of
 
 RULE_SETS: Final = ("ours", "burrow", "thresholds", "alerts")
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 _ZONE: Final = re.compile(r"[A-Za-z][A-Za-z0-9_+-]*(/[A-Za-z0-9_+-]+)*")
 Command = list[str]
+VARIABLE: Final = "TIDEMARK_OWN_JOBS"
+
+
+class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The file."""
+
+    lake: str
+    master: str = "local[2]"
+    address: str = ""
+    conf: tuple[str, ...] = ()
+    receivers: str = ""
+    objectives: str = ""
+    pages: str = ""
+    database: str = ""
+    """Of alerts and jobs; empty: the home folder's, or TIDEMARK_DATABASE."""
+
+
+def read_settings(named: str | None) -> Settings:
+    """The settings in a file; ConfigError that says what is wrong."""
+    if not named:
+        allowed = 'the name of a file that says at least lake = "..." (docs/reports.md)'
+        raise ConfigError(VARIABLE, named, allowed)
+    try:
+        document = tomllib.loads(Path(named).read_text(encoding="utf-8"))
+        return msgspec.convert(document, Settings)
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise ConfigError(VARIABLE, named, f"a TOML file ({error})") from None
+    except msgspec.ValidationError as error:
+        raise ConfigError(VARIABLE, "***", str(error), named) from None
 
 
 def given(text: str, allowed: tuple[str, ...]) -> dict[str, str]:

@@ -6,22 +6,25 @@ authorises, performs and audits it. `job_changes` and `admin_changes` say what a
 Invariant: nothing is done that was not previewed as it is done: a preview has a version, and when
 the version is another by now, nothing is done and the new preview is shown. Each preview has a key,
 which is used once: a request that is sent again gets the outcome of the first, whatever has changed
-since. A click whose outcome is unknown says that, and not that nothing was done.
+since. A click whose outcome is unknown says that, and is never performed a second time.
 """
 
 from __future__ import annotations
 
+import hashlib
 import secrets
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from dashboards.access.visitors import Visitor, Visitors
 from dashboards.actions.job_previews import ACTIONS, Facts, Preview, Wish
-from dashboards.actions.once import ClickNotDone, click_of, why_not
-from engine.foundation.errors import TidemarkError
+from engine.foundation.errors import ConfigError, RequestTimedOut, StorageError, TidemarkError
+from pipelines.database import operations
 from pipelines.database.database import Database
+from pipelines.database.tables import Ended
+from pipelines.scheduler.roles import NotPermitted
 
 VALUES_MAX: Final = 40
 KEY_BYTES: Final = 16
@@ -29,6 +32,9 @@ NEW_NOW: Final = (
     "What it rests on has changed meanwhile, so nothing was done. This is what would be now."
 )
 NO_DATABASE: Final = "There is no database of jobs yet."
+KEY_CHARS_MAX: Final = 64
+TAKES_US_MAX: Final = 60_000_000
+OUTCOME_UNKNOWN: Final = "It is being done, or nobody knows what came of it: look."
 
 
 class OtherThanPreviewed(TidemarkError):
@@ -131,3 +137,81 @@ def wish_of(given: Any, actions: Sequence[str] = ACTIONS) -> Wish | None:
     if not all(isinstance(one, str) for pair in values.items() for one in pair):
         return None
     return Wish(given["action"], subject, values)
+
+
+class ClickNotDone(TidemarkError):
+    """What an earlier request of a click came to: refused, under way, or unknown."""
+
+
+@dataclass(frozen=True, slots=True)
+class Click:
+    """One click, by its key."""
+
+    database: Database
+    number: str
+    kind: str
+    now_ms: Callable[[], int]
+
+    def do(self, work: Callable[[], str]) -> str:
+        """Does the work, and returns and stores its result; of a click that was begun before,
+        returns the result of then.
+
+        Raises what the work raises, and ClickNotDone when it was begun before and is not done.
+        """
+        now_us = self.now_ms() * 1000
+        try:
+            operations.begin(
+                self.database,
+                self.number,
+                self.kind,
+                now_us=now_us,
+                expires_us=now_us + TAKES_US_MAX,
+            )
+        except ConfigError:
+            earlier = self.earlier()
+            if earlier is None:
+                raise ClickNotDone(OUTCOME_UNKNOWN) from None
+            return earlier
+        ended, result = Ended.FAILED, ""
+        try:
+            result = work()
+            ended = Ended.DONE
+        except TidemarkError as error:
+            result = why_not(error)
+            raise
+        finally:
+            now_us = self.now_ms() * 1000
+            operations.end(self.database, self.number, ended, result=result, now_us=now_us)
+        return result
+
+    def earlier(self) -> str | None:
+        """The result of an earlier request; None when there was none. Raises ClickNotDone."""
+        now_us = self.now_ms() * 1000
+        found = operations.operation(self.database, self.number, now_us=now_us)
+        if found is None:
+            return None
+        if found.state is not Ended.DONE:
+            raise ClickNotDone(found.result or OUTCOME_UNKNOWN)
+        return found.result or ""
+
+
+def click_of(
+    visitors: Visitors, database: Database, visitor: Visitor, *, key: str, kind: str
+) -> Click:
+    """The click of a key. Keys are a user's own: nobody reads the outcome of another's."""
+    name = visitor.actor.name if visitor.actor is not None else ""
+    named = f"{name}\n{key[:KEY_CHARS_MAX]}".encode("utf-8", "replace")
+    return Click(
+        database, hashlib.sha256(named).hexdigest(), kind, lambda: visitors.now_ms(database)
+    )
+
+
+def why_not(error: TidemarkError) -> str:
+    """Why something is not done, or why it is not known whether."""
+    if isinstance(error, NotPermitted):
+        return f"You may not do this: {error}."
+    if isinstance(error, RequestTimedOut):
+        return f"No answer came, so nobody knows whether it was done: {error}"
+    if isinstance(error, StorageError):
+        return f"Whether it was done is not known; look before you try again. {error}"
+    return str(error)
