@@ -108,8 +108,7 @@ def dash(
     from dashboards.reads.cluster import Cluster
     from dashboards.reads.job_database import JobDatabase
     from dashboards.reads.report_shelf import Sending
-    from dashboards.web.app import build
-    from dashboards.web.serving import serve
+    from dashboards.web.app import build, serve
 
     cluster = Cluster(namesrv, credentials=credentials)
     listener = listen(host, port)
@@ -134,8 +133,7 @@ def dash(
 def alerts_of(lake: Lake, database: str | None, rules: Sequence[Path]) -> AlertSource:
     """Where the pages of a lake learn of alerts."""
     from dashboards.models.alert_lines import AlertSource
-    from pipelines.alerting.board import AlertBoard
-    from pipelines.alerting.past import PastAlerts
+    from pipelines.alerting.board import AlertBoard, PastAlerts
     from pipelines.alerting.rule_files import RulesRead
 
     # An address may hold a password: then the reader of the page has to know it already.

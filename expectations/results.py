@@ -17,10 +17,9 @@ import pyarrow as pa
 
 from expectations import memory
 from expectations.checkpoints import CheckRun
-from pipelines.lake.evolution import add_declared_columns
 from pipelines.lake.lake import Lake
 from pipelines.lake.schemas import arrow_schema
-from pipelines.lake.table_writes import append, shorten_log
+from pipelines.lake.table_writes import add_declared_columns, append, shorten_log
 from pipelines.marts.mart import GoldTable
 from pipelines.reading.catalogue import DQ_FAILURES, DQ_RESULTS
 

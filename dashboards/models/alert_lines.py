@@ -23,8 +23,7 @@ from pipelines.base.time_units import micros, moment_at
 
 if TYPE_CHECKING:
     from pipelines.alerting.alerts import Alert
-    from pipelines.alerting.board import Board
-    from pipelines.alerting.past import Past
+    from pipelines.alerting.board import Board, Past
     from pipelines.alerting.rule_status import JudgedRule
     from pipelines.alerting.rules import Checked
 

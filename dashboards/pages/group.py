@@ -53,8 +53,7 @@ from pipelines.sentences.new_lives import NewLife
 from pipelines.sentences.pop_groups import PopGroup, pop_group
 
 if TYPE_CHECKING:
-    from pipelines.alerting.board import Board
-    from pipelines.alerting.past import Past
+    from pipelines.alerting.board import Board, Past
 
 HIDDEN, SHOWN = "group-body hidden", "group-body"
 VERDICTS: Final = (

@@ -32,10 +32,9 @@ from dashboards.pages.components import (
     search_field,
     tree,
 )
-from dashboards.pages.job_page import JobPage
+from dashboards.pages.job_page import JobPage, Logs
 from dashboards.pages.job_panel import first_values, panel
 from dashboards.pages.page import Page
-from dashboards.pages.run_logs import Logs
 from engine.foundation.errors import ConfigError, RuleBroken, StorageError, TidemarkError
 from pipelines.scheduler.page_queries import PageService
 from pipelines.scheduler.roles import NotPermitted

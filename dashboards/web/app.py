@@ -1,19 +1,25 @@
-"""The application: pages on a FastAPI server, behind the guard.
-
-Place in the walk: last; a browser reads it. `build` only puts parts together.
+"""The application: pages on a FastAPI server, behind the guard; and the server that runs it.
 
 Invariant: everything a page needs is served from here: no page requests an address outside this
-origin. Absent on purpose: Dash's page registry and its global callbacks, which know one application
-per process; who may see and change what, see `access`.
+origin. What threads of callbacks share is loaded before the first of them: Arrow loads pandas at
+its first use, and Plotly looks into pandas as soon as it has begun to load. Absent on purpose:
+Dash's page registry and its global callbacks, which know one application per process; who may see
+and change what, see `access`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import signal
+import socket
+import threading
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
+import pandas  # noqa: F401
+import uvicorn
 from dash import Dash
 from fastapi import FastAPI
 from fastapi.responses import JSONResponse
@@ -38,8 +44,7 @@ from dashboards.reads.cluster import Cluster
 from dashboards.reads.lake_data import LakeData
 from dashboards.reads.report_shelf import ReportShelf, Sending
 from dashboards.url_state import REPORT_FILES_PREFIX
-from dashboards.web.file_routes import add_docs, add_report_files
-from dashboards.web.operation_routes import add_operations
+from dashboards.web.routes import add_docs, add_operations, add_report_files
 from dashboards.web.sign_in_routes import SignIn, add_sign_in
 from engine.foundation.errors import LakeError
 from pipelines.lake.lake import Lake
@@ -63,6 +68,8 @@ INDEX: Final = """<!DOCTYPE html>
     </body>
 </html>
 """
+STOP_WITHIN_S: Final = 3
+"""Open connections get that long at the end."""
 
 
 def wall_clock() -> datetime:
@@ -156,3 +163,51 @@ class PageAddresses:
         if shell.page_at(path) is not None:
             scope = {**scope, "path": "/", "raw_path": b"/"}
         await self._application(scope, receive, send)
+
+
+class AnnouncingServer(uvicorn.Server):
+    """Says when it serves: what is announced is true from then on."""
+
+    def __init__(self, config: uvicorn.Config, ready: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._ready = ready
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Start, then announce."""
+        await super().startup(sockets=sockets)
+        if not self.should_exit:
+            self._ready()
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Stop on SIGTERM or SIGINT and return; uvicorn's own way raises the signal once more at
+        the end, so that a clean stop would look like a kill."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        numbers = (signal.SIGTERM, signal.SIGINT)
+        before = [signal.signal(number, self.handle_exit) for number in numbers]
+        try:
+            yield
+        finally:
+            for number, handler in zip(numbers, before, strict=True):
+                signal.signal(number, handler)
+
+
+def server_of(application: Any, ready: Callable[[], None]) -> AnnouncingServer:
+    """A server of one process, quiet, without WebSockets (the pages use none)."""
+    config = uvicorn.Config(
+        application,
+        log_level="warning",
+        access_log=False,
+        lifespan="off",
+        ws="none",
+        server_header=False,
+        timeout_graceful_shutdown=STOP_WITHIN_S,
+    )
+    return AnnouncingServer(config, ready)
+
+
+def serve(application: Any, listener: socket.socket, *, ready: Callable[[], None]) -> None:
+    """Serve until SIGTERM or SIGINT."""
+    server_of(application, ready).run(sockets=[listener])

@@ -3,19 +3,26 @@
     POST /session       {"name": ..., "password": ...}     a cookie, or why not
     POST /session/end   {}                                 the cookie is gone, and so is its session
 
+    wrong tries by one name      5 at once, then 2 s, 4 s, 8 s ... 5 min between two
+    wrong tries by all names    40 at once, then 1 s, 2 s ... 15 s between two
+
 Place in the walk: behind the guard, whose checks of Host, Origin, Content-Type and size hold here
 too. Whose session a request has is looked up by `access.visitors`.
 
 Invariant: whatever is wrong, the answer is the same sentence, and takes as long, whether there is
-such a user or not. At most two passwords are checked at a time, each with 32 MiB; a few wait, the
-rest are asked to try again. The cookie cannot be read by scripts nor sent by pages of others, and
-goes only over https once it came over it. Absent on purpose: forms (the policy of the pages sends
-none), tokens in addresses, and ways to be remembered for longer.
+such a user or not. A try counts as wrong from its beginning until it was right; one that has to
+wait is not looked at. At most two passwords are checked at a time, each with 32 MiB. The cookie
+cannot be read by scripts nor sent by pages of others, and goes only over https once it came over
+it. Absent on purpose: forms, tokens in addresses, ways to be remembered for longer, and addresses
+of clients, which a proxy makes the same for everybody.
 """
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import threading
+from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -25,7 +32,6 @@ import msgspec
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse
 
-from dashboards.access.login_throttle import WrongTries
 from dashboards.access.visitors import COOKIE, Visitors, this_visit
 from engine.foundation.errors import ConfigError, StorageError
 from pipelines.database.clock import machine_ms
@@ -44,6 +50,9 @@ AGES_S: Final = 7 * 86_400
 WRONG: Final = "That name and password do not belong together."
 NOT_NOW: Final = "The database of users cannot be asked now; try again."
 BUSY: Final = "Many are signing in; try again in some seconds."
+NAMES_MAX: Final = 10_000
+"""Names that are remembered; beyond it the one tried longest ago is forgotten. All names together
+are bounded by a law of their own."""
 
 
 class Credentials(msgspec.Struct, forbid_unknown_fields=True):
@@ -182,3 +191,88 @@ def _response(answer: Answer) -> JSONResponse:
     if answer.wait_s:
         headers["retry-after"] = str(answer.wait_s)
     return JSONResponse({"said": answer.said}, answer.status, headers=headers)
+
+
+@dataclass(frozen=True, slots=True)
+class Law:
+    """How waits grow."""
+
+    free: int
+    """Wrong tries without a wait."""
+    first_ms: int
+    longest_ms: int
+    forgotten_ms: int
+    """After so long without a try, those before no longer count."""
+
+    def wait_ms(self, wrong: int) -> int:
+        """How long after the last of several wrong tries the next one may come."""
+        if wrong < self.free:
+            return 0
+        return min(self.first_ms << min(wrong - self.free, 20), self.longest_ms)
+
+
+A_NAME: Final = Law(free=5, first_ms=2_000, longest_ms=300_000, forgotten_ms=3_600_000)
+ALL_NAMES: Final = Law(free=40, first_ms=1_000, longest_ms=15_000, forgotten_ms=600_000)
+
+
+@dataclass(slots=True)
+class _Tally:
+    wrong: int = 0
+    last_ms: int = 0
+
+
+class WrongTries:
+    """What was tried lately. Safe for use by several threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._all = _Tally()
+        self._by_name: OrderedDict[bytes, _Tally] = OrderedDict()
+
+    def begin(self, name: str, *, now_ms: int) -> int:
+        """0: the password may be looked at, and the try counts. Else so many ms are to wait, and
+        it does not count.
+        """
+        with self._lock:
+            his = self._tally(name)
+            wait_ms = max(
+                _left_ms(his, A_NAME, now_ms=now_ms), _left_ms(self._all, ALL_NAMES, now_ms=now_ms)
+            )
+            if wait_ms == 0:
+                for tally in (his, self._all):
+                    tally.wrong, tally.last_ms = tally.wrong + 1, now_ms
+            return wait_ms
+
+    def was_right(self, name: str) -> None:
+        """The try that was begun brought the right password: nothing counts against him."""
+        with self._lock:
+            self._by_name.pop(_key(name), None)
+            self._all.wrong = max(0, self._all.wrong - 1)
+
+    def was_not_looked_at(self, name: str) -> None:
+        """Nobody looked at the password of the try that was begun."""
+        with self._lock:
+            for tally in (self._tally(name), self._all):
+                tally.wrong = max(0, tally.wrong - 1)
+
+    def _tally(self, name: str) -> _Tally:
+        key = _key(name)
+        tally = self._by_name.setdefault(key, _Tally())
+        self._by_name.move_to_end(key)
+        if len(self._by_name) > NAMES_MAX:
+            self._by_name.popitem(last=False)
+        return tally
+
+
+def _left_ms(tally: _Tally, law: Law, *, now_ms: int) -> int:
+    passed_ms = now_ms - tally.last_ms
+    if passed_ms >= law.forgotten_ms:
+        tally.wrong = 0
+    if passed_ms < 0:  # The clock was set back: nobody waits longer than was announced.
+        tally.last_ms, passed_ms = now_ms, 0
+    return max(0, law.wait_ms(tally.wrong) - passed_ms)
+
+
+def _key(name: str) -> bytes:
+    """A name of any length costs as much as any other."""
+    return hashlib.sha256(name.encode("utf-8", "surrogatepass")).digest()

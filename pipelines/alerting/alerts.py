@@ -1,9 +1,9 @@
-"""Value types of alerting: a signal, an alert, a notice.
+"""Value types of alerting: a signal, an alert, a notice, an entry of the history.
 
-Place in the walk: between all of its parts; each takes these and hands these on.
-
-Invariant: values only. An alert is the same alert as long as its fingerprint is, which is made of
-its rule's name and its labels and of nothing that changes while it lasts.
+Place in the walk: between all of its parts; each takes these and hands these on. Invariant: values
+only. An alert is the same as long as its fingerprint is, made of its rule's name and its labels;
+the newest entry of a fingerprint is that alert's present state. Absent on purpose: changes of which
+nobody hears, and sequence numbers, which the store gives.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 
 ALERT_NAME = "alertname"
 """The label that carries the name of the rule, as in Alertmanager."""
@@ -26,6 +27,10 @@ OBSERVED = "observed"
 
 OUTCOME = "outcome"
 """The label of an alert about a rule that cannot be judged: NO_DATA, EVAL_ERROR or WITHHELD."""
+ACKED: Final = "ACKED"
+"""The one kind that no step makes: somebody said that he looks after it."""
+INACTIVE: Final = "INACTIVE"
+"""The state of an alert that was pending and is no more."""
 
 
 class State(StrEnum):
@@ -137,3 +142,68 @@ def fingerprint_of(rule: str, labels: Mapping[str, str]) -> str:
     """Sixteen hexadecimal digits that identify this alert."""
     identity = json.dumps([rule, sorted(labels.items())])
     return hashlib.sha256(identity.encode()).hexdigest()[:16]
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One change of one alert, and how the alert stands after it. Moments are µs since 1970."""
+
+    kind: str
+    """BEGUN, FIRED, RESOLVED, DROPPED, FLAPPING, RESTED, MUTED, UNMUTED or ACKED."""
+    fingerprint: str
+    rule: str
+    severity: str
+    owner: str
+    labels: Mapping[str, str]
+    state: str
+    """As of alerts, or INACTIVE."""
+    reason: str
+    muted: str
+    """Why nobody is notified; empty: its receivers are notified."""
+    is_flapping: bool
+    summary: str
+    evidence: str
+    active_at_us: int
+    fired_at_us: int | None
+    resolved_at_us: int | None
+    observed_us: int
+    """Data time at which it was decided; of what people say, the clock of where they said it."""
+    recorded_us: int
+    """Clock of the process that noted it."""
+    author: str = ""
+    """Empty where nobody had to decide it."""
+    comment: str = ""
+
+
+def entry_of(
+    alert: Alert,
+    kind: str,
+    *,
+    observed_us: int,
+    recorded_us: int,
+    state: str | None = None,
+    author: str = "",
+    comment: str = "",
+) -> Entry:
+    """The entry of a change after which an alert stands like this. state: None is the alert's."""
+    return Entry(
+        kind=kind,
+        fingerprint=alert.fingerprint,
+        rule=alert.rule,
+        severity=alert.severity,
+        owner=alert.owner,
+        labels=alert.labels,
+        state=alert.state.value if state is None else state,
+        reason=alert.reason,
+        muted=alert.muted,
+        is_flapping=alert.course.is_flapping,
+        summary=alert.annotations.get("summary", ""),
+        evidence=alert.annotations.get("evidence", ""),
+        active_at_us=alert.active_at_us,
+        fired_at_us=alert.fired_at_us,
+        resolved_at_us=alert.resolved_at_us,
+        observed_us=observed_us,
+        recorded_us=recorded_us,
+        author=author,
+        comment=comment,
+    )

@@ -1,29 +1,34 @@
-"""A lake's alerts for pages: one cached read of the store, shared by all viewers.
+"""A lake's alerts for pages: one cached read of the store, and resolved ones from the lake.
 
 Place in the walk: between the store and pages; `alert_queries` is the same for one command. It also
-says whether anybody keeps the alerts up to date: those of a process that has ended say nothing of
-now.
+says whether anybody keeps the alerts up to date. What the store has dropped is read from rows of
+the Delta table `alerts` that say RESOLVED, at most ROWS_MAX, the newest first.
 
 Invariant: it only reads, and makes no database where there is none. A body that is stored as it was
-is not decoded again; while the leader has stored nothing, nothing is read but a few rows. Absent on
+is not decoded again. A history that cannot be read makes the past unknown, never empty. Absent on
 purpose: deciding, and the files of rules (`rule_files`).
 """
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import datetime
 from enum import StrEnum
 from typing import Any, Final
 
 import msgspec
+import polars as pl
+import pyarrow as pa
 import sqlalchemy as sa
+from deltalake.exceptions import DeltaError
 
-from engine.foundation.errors import ConfigError, StorageError
+from engine.foundation.errors import ConfigError, LakeError, StorageError
 from pipelines.alerting.alert_queries import urgency
-from pipelines.alerting.alerts import Alert
+from pipelines.alerting.alerts import Alert, State
 from pipelines.alerting.life_cycle import KEPT_FOR_US
 from pipelines.alerting.matchers import labels_of
 from pipelines.alerting.rule_status import JudgedRule, clock_of
@@ -35,15 +40,24 @@ from pipelines.alerting.store.changes import alert_of
 from pipelines.alerting.store.people import Ack
 from pipelines.alerting.wait_clock import Steady
 from pipelines.base.settings import MINUTE_US, SECOND_US
+from pipelines.base.time_units import micros
 from pipelines.base.wording import duration
 from pipelines.database.database import FILE_NAME, Database, home_folder, opened
 from pipelines.database.tables import acks, alerts, cursors, leads, silences
+from pipelines.lake.lake import Lake, first_line
+from pipelines.reading.catalogue import ALERTS
 
 JUDGES_WITHIN_US: Final = MINUTE_US
 """A process that is at work judges each cycle, and the lake itself each few seconds."""
 
 AWAY_US: Final = 10 * SECOND_US
 """A database that did not answer is left alone for so long: to wait for it holds up every page."""
+ROWS_MAX: Final = 10_000
+"""Alerts of one answer; older ones than these are counted as unknown."""
+_COLUMNS: Final = (
+    *("fingerprint", "rule", "severity", "owner", "labels", "summary", "evidence", "reason"),
+    *("active_at", "fired_at", "resolved_at", "observed_date"),
+)
 
 
 class Life(StrEnum):
@@ -332,3 +346,84 @@ def _data_us(kept: str) -> int | None:
         return msgspec.json.decode(kept, type=Steady).data_us
     except msgspec.DecodeError:
         return None
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """Alerts that were over in a range."""
+
+    alerts: tuple[Alert, ...] = ()
+    """The newest end first."""
+    since: datetime | None = None
+    """The moment from which it is known; None: nothing of it is."""
+    trouble: str = ""
+    """Why nothing is known, when the table is there."""
+
+
+class PastAlerts:
+    """The history of one lake, asked again and again. Safe for use by several threads."""
+
+    def __init__(self, lake: Lake) -> None:
+        self._lake = lake
+        self._lock = threading.Lock()
+        self._answers: dict[Any, Past] = {}
+        self._version: Any = None
+
+    def within(self, start: datetime, end: datetime) -> Past:
+        """Alerts that fired in the range, or into it, and were resolved since."""
+        address = self._lake.gold(ALERTS.name)
+        try:
+            if not self._lake.exists(address):
+                return Past()
+            table = self._lake.table(address)
+            with self._lock:
+                if self._version != table.version():
+                    self._version = table.version()
+                    self._answers.clear()
+                key = (start, end)
+                if key not in self._answers:
+                    rows = pl.scan_pyarrow_dataset(table.to_pyarrow_dataset())
+                    self._answers[key] = _answer(rows, start, end)
+                return self._answers[key]
+        except (
+            DeltaError,
+            LakeError,
+            OSError,
+            pa.ArrowException,
+            pl.exceptions.PolarsError,
+        ) as error:
+            return Past(trouble=f"the history of alerts cannot be read: {first_line(error)}")
+
+
+def _answer(rows: pl.LazyFrame, start: datetime, end: datetime) -> Past:
+    began = rows.select(pl.col("observed_at").min()).collect().item()
+    if began is None:
+        return Past()
+    is_over = (pl.col("kind") == "RESOLVED") & (pl.col("observed_date") >= start.date())
+    meets = (pl.col("resolved_at") >= start) & (pl.col("fired_at") <= end)
+    found = rows.filter(is_over).filter(meets).select(_COLUMNS).collect()
+    newest = found.sort("resolved_at", "fingerprint", descending=[True, False])
+    since = began
+    if newest.height > ROWS_MAX:
+        newest = newest.head(ROWS_MAX)
+        since = newest["resolved_at"].min()
+    alerts = newest.unique(["fingerprint", "fired_at"], keep="first", maintain_order=True)
+    return Past(tuple(_alert(row) for row in alerts.iter_rows(named=True)), since)
+
+
+def _alert(row: dict[str, Any]) -> Alert:
+    return Alert(
+        fingerprint=row["fingerprint"],
+        rule=row["rule"],
+        severity=row["severity"],
+        owner=row["owner"],
+        labels=json.loads(row["labels"]),
+        annotations={"summary": row["summary"], "evidence": row["evidence"]},
+        figures={},
+        state=State.RESOLVED,
+        reason=row["reason"],
+        active_at_us=micros(row["active_at"]),
+        fired_at_us=micros(row["fired_at"]),
+        resolved_at_us=micros(row["resolved_at"]),
+        last_true_us=micros(row["resolved_at"]),
+    )

@@ -23,16 +23,15 @@ from deltalake import DeltaTable, Schema
 from deltalake.exceptions import DeltaError
 
 from engine.foundation.errors import LakeError
-from pipelines.alerting.entries import Entry
+from pipelines.alerting.alerts import Entry
 from pipelines.alerting.store import changes
 from pipelines.alerting.store.changes import Waiting
 from pipelines.base.time_units import moment_at
 from pipelines.cycles.plan import PLANS
 from pipelines.database.database import Database
-from pipelines.lake.evolution import add_declared_columns
 from pipelines.lake.lake import Lake, first_line
 from pipelines.lake.schemas import arrow_schema
-from pipelines.lake.table_writes import ShortLog, append, shorten
+from pipelines.lake.table_writes import ShortLog, add_declared_columns, append, shorten
 from pipelines.reading.catalogue import ALERTS
 
 PARTITION: Final = "observed_date"

@@ -1,6 +1,6 @@
 """Runs the SQL queries of rules in a child process, so that a costly one ends alone.
 
-Place in the walk: `evaluating` asks with the rows of one look → `query_child` → rows of an answer.
+Place in the walk: `evaluating` asks with the rows of one look → `sql_queries` → rows of an answer.
 
 Invariant: whatever a query does, the process that watches goes on, and the query's rule is the only
 one that could not be evaluated. A query that took too much rests for REST_S, so that it does not
@@ -20,7 +20,7 @@ from typing import Final, Self
 
 import polars as pl
 
-from pipelines.alerting.query_child import read_rows, write_rows
+from pipelines.alerting.sql_queries import read_rows, write_rows
 
 QUERY_S: Final = 10.0
 """How long a query may take; the shipped ones take milliseconds."""
@@ -28,7 +28,7 @@ MEMORY_BYTES_MAX: Final = 2 << 30
 """Of a query, with the rows that it is asked over."""
 REST_S: Final = 300
 """How long a query that took too much is not tried again."""
-_MODULE: Final = "pipelines.alerting.query_child"
+_MODULE: Final = "pipelines.alerting.sql_queries"
 _MIB: Final = 1 << 20
 
 

@@ -13,8 +13,7 @@ from typing import TypeVar
 import msgspec
 
 from engine.foundation.errors import StorageError
-from pipelines.alerting.alerts import Alert
-from pipelines.alerting.entries import INACTIVE, Entry, entry_of
+from pipelines.alerting.alerts import INACTIVE, Alert, Entry, entry_of
 from pipelines.alerting.grouping import Group
 from pipelines.alerting.life_cycle import ChangeKind
 from pipelines.alerting.step import Decided, Known

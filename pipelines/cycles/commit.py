@@ -19,10 +19,9 @@ from deltalake.transaction import AddAction
 
 from engine.foundation.errors import LakeError
 from pipelines.cycles.gold_files import PARTITION, NewFile
-from pipelines.lake.evolution import add_declared_columns
 from pipelines.lake.lake import Lake, first_line
 from pipelines.lake.schemas import arrow_schema
-from pipelines.lake.table_writes import HOOKS, ShortLog, shorten
+from pipelines.lake.table_writes import HOOKS, ShortLog, add_declared_columns, shorten
 from pipelines.marts.mart import GoldTable
 
 PROPERTIES: Final = {

@@ -1,12 +1,13 @@
-"""Appends rows to a Delta table, and keeps its log short: one door for every writer.
+"""Appends rows to a Delta table, keeps its log short, and adds columns declared since.
 
-Place in the walk: plans and states of the driver, histories, checks, reports, retirements. A
-cycle's gold files are committed by `pipelines.cycles.commit`, bronze by the shipper, by the same
-rules; the maintainer looks at all logs once a round (docs/adr/0051).
+Place in the walk: the one door of plans, states, histories, checks, reports, retirements. A cycle's
+gold files are committed by `pipelines.cycles.commit`, bronze by the shipper, by the same rules; the
+maintainer looks at all logs once a round (docs/adr/0051).
 
 Invariant: no commit makes delta-rs list the table's log (`HOOKS`), and whatever refuses a commit is
-a LakeError that names the table. Absent on purpose: retries, and what shortening does
-(`engine.telemetry.shipper.short_logs`).
+a LakeError that names the table. Only nullable columns are added, and a column only becomes
+nullable; nothing is ever renamed, retyped or taken away. Absent on purpose: retries, rewriting of
+files.
 """
 
 from __future__ import annotations
@@ -18,11 +19,14 @@ from typing import Any, Final
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Transaction, WriterProperties, write_deltalake
+from deltalake import Schema as DeltaSchema
 from deltalake.exceptions import DeltaError
 
 from engine.foundation.errors import LakeError
 from engine.telemetry.shipper.short_logs import HOOKS, NoCommit, ShortLog
+from engine.telemetry.tables import Column
 from pipelines.lake.lake import Lake, first_line
+from pipelines.lake.schemas import arrow_schema
 
 __all__ = ["HOOKS", "TOLD_FROM", "LogsTidied", "NoCommit", "ShortLog", "shorten", "shorten_log"]
 
@@ -149,3 +153,50 @@ def shorten_log(lake: Lake, address: str) -> LogsTidied:
     """Look at the log of one table now; nothing is done where there is none."""
     assert address.startswith(lake.root), f"{address} is not in {lake.root}"
     return shorten([ShortLog(address, lake.storage_options)])
+
+
+def add_declared_columns(lake: Lake, address: str, columns: Sequence[Column]) -> tuple[str, ...]:
+    """Give the table the declared columns it lacks; return their names. Columns that are declared
+    as nullable become so.
+
+    Columns that nobody declares stay: a newer version has opened this lake before. Raises LakeError
+    when a column has another type, or one that is missing may not be null.
+    """
+    handle = lake.table(address)
+    there = {field.name: field for field in handle.schema().fields}
+    wanted = DeltaSchema.from_arrow(arrow_schema(columns)).fields
+    missing = [field for field in wanted if field.name not in there]
+    foreign = [
+        f"{field.name} ({there[field.name].type} instead of {field.type})"
+        for field in wanted
+        if field.name in there and there[field.name].type != field.type
+    ] + [f"{field.name} (missing, never null)" for field in missing if not field.nullable]
+    if foreign:
+        raise LakeError(
+            f"the Delta table at {address} is of another version: {', '.join(foreign)}; name "
+            "another lake, or move that table away and let it be computed again"
+        )
+    if missing:
+        try:
+            handle.alter.add_columns(missing)
+        except (DeltaError, OSError) as error:
+            raise LakeError(
+                f"{address} does not take the columns {', '.join(one.name for one in missing)} "
+                f"({first_line(error)}); try again when nobody else changes it"
+            ) from error
+    _let_be_null(handle, address, [field.name for field in wanted if field.nullable])
+    return tuple(field.name for field in missing)
+
+
+def _let_be_null(handle: DeltaTable, address: str, names: Sequence[str]) -> None:
+    """Columns that were never null, and may be since."""
+    strict = {field.name for field in handle.schema().fields if not field.nullable}
+    try:
+        for name in names:
+            if name in strict:
+                handle.alter.drop_column_not_null(name)
+    except (DeltaError, OSError) as error:
+        raise LakeError(
+            f"{address} does not let its columns be null ({first_line(error)}); "
+            "try again when nobody else changes it"
+        ) from error

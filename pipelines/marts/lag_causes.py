@@ -8,10 +8,10 @@ the states of groups → gold lag_causes. A group is behind when its lag is beyo
 a queue of it stands. Its causes are emitted when they change, every REPEAT_WINDOWS windows while it
 is behind, and once more, as NONE, when it has caught up.
 
-Carried: `causes.marks` and `causes.reports`. Invariant: the rows of a group and tick are all causes
-that hold then or held within the window before, which says when; none of them says more than its
-figures do. Absent on purpose: a guess at the one true cause. A slow listener saturates its pool,
-and both are shown.
+Carried: `causes.marks` and `causes.newest_reports`. Invariant: the rows of a group and tick are all
+causes that hold then or held within the window before, which says when; none of them says more than
+its figures do. Absent on purpose: a guess at the one true cause. A slow listener saturates its
+pool, and both are shown.
 """
 
 from __future__ import annotations

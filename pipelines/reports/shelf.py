@@ -28,10 +28,9 @@ from deltalake.exceptions import DeltaError
 from engine.foundation.errors import ConfigError, LakeError
 from pipelines.base.time_units import micros
 from pipelines.database.database import home_folder
-from pipelines.lake.evolution import add_declared_columns
 from pipelines.lake.lake import Lake, first_line, sql_moment, sql_over, sql_text, with_declared
 from pipelines.lake.schemas import arrow_schema
-from pipelines.lake.table_writes import append, shorten_log
+from pipelines.lake.table_writes import add_declared_columns, append, shorten_log
 from pipelines.reading.catalogue import REPORTS
 from pipelines.reports.cuts import Cut
 from pipelines.reports.numbers import Numbers, read_json

@@ -25,8 +25,7 @@ from typing import Final
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from engine.foundation.errors import ConfigError
-from pipelines.scheduler.cron import CronRule, cron_rule
-from pipelines.scheduler.wall_clock import next_fire_ms
+from pipelines.scheduler.cron import CronRule, cron_rule, next_fire_ms
 
 INTERVAL_S_MAX: Final = 10 * 366 * 86_400
 """Ten years: an interval beyond it is a slip of the pen."""

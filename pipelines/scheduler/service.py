@@ -31,7 +31,6 @@ from pipelines.scheduler.store import (
     people,
     registry,
     results,
-    upkeep,
 )
 from pipelines.scheduler.store.audit import Change
 from pipelines.scheduler.store.groups import Group
@@ -195,10 +194,10 @@ class JobService:
             self._database, log_id, from_line=from_line, now_ms=self._now_ms(), token=token
         )
 
-    def days(self, count: int) -> list[upkeep.DayReport]:
+    def days(self, count: int) -> list[results.DayReport]:
         """How the runs of the last days stand, those of all groups."""
         demand(self._actor, Action.SEE_CENTRE)
-        return upkeep.reports(self._database, days=count)
+        return results.reports(self._database, days=count)
 
     def registered(self) -> list[registry.Registered]:
         """Registered executors and those written by hand, of the groups whose jobs he may see."""

@@ -135,9 +135,8 @@ def status(
 
     from pipelines.lake.lake import Lake
     from pipelines.lake.lease import holder_of
-    from pipelines.upkeep.maintainer import ROLE
+    from pipelines.upkeep.maintainer import ROLE, status_table
     from pipelines.upkeep.settings import Upkeep
-    from pipelines.upkeep.status import status_table
 
     home = Lake.at(lake)
     wide = None if sys.stdout.isatty() else STATUS_WIDTH

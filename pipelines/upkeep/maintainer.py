@@ -1,11 +1,11 @@
-"""Maintains a lake in rounds, table by table.
+"""Maintains a lake in rounds, table by table, and says what is due.
 
-Place in the walk: `tidemark lake maintain`, and the process that `tidemark pipeline run` keeps
-beside it. One a lake, by its lease.
+Place in the walk: `tidemark lake maintain` and `status`, and the process that `tidemark pipeline
+run` keeps beside it. One a lake, by its lease.
 
 Invariant: a table that fails is reported and passed over; the next round tries it again. What a
-round did is noted beside the lake, so that `tidemark lake status` and the next maintainer know it.
-Absent on purpose: decisions (`plan`).
+round did is noted beside the lake, for `status` and the next maintainer. Absent on purpose:
+decisions (`plan`), and reading of data files.
 """
 
 from __future__ import annotations
@@ -16,12 +16,14 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from rich.table import Table
+
 from engine.foundation.errors import LakeError
 from pipelines.lake.lake import Lake, first_line
 from pipelines.lake.small_files import SmallFiles
 from pipelines.lake.table_writes import shorten_log
 from pipelines.upkeep.plan import TableFacts, Work, plan
-from pipelines.upkeep.settings import Upkeep
+from pipelines.upkeep.settings import TIERS_BYTES, Upkeep
 from pipelines.upkeep.table_facts import LakeTable, look, tables_of
 from pipelines.upkeep.work import FULL_VACUUM_EACH, Step, carry_out, tidy_log, vacuum
 
@@ -32,6 +34,20 @@ VACUUM_EACH_S: Final = 3600.0
 """Replaced files are looked for so often in each table."""
 
 _FOLDER: Final = "upkeep"
+_COLUMNS: Final = (
+    "table",
+    "writer",
+    "version",
+    "files",
+    "today",
+    "small",
+    "bytes",
+    "rows",
+    "days",
+    "last upkeep",
+    "next",
+)
+_KIB: Final = 1024.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,3 +169,47 @@ def _moment(text: str | None) -> datetime | None:
 
 def _text(moment: datetime | None) -> str | None:
     return None if moment is None else moment.isoformat()
+
+
+def status_table(lake: Lake, upkeep: Upkeep, now: datetime) -> Table:
+    """One row a table. LakeError when there is no lake."""
+    table = Table(title=f"lake {lake.root}")
+    for column in _COLUMNS:
+        is_number = column in ("version", "files", "today", "small", "bytes", "rows")
+        table.add_column(column, justify="right" if is_number else "left", overflow="fold")
+    for facts, work in preview(lake, upkeep, now):
+        if isinstance(facts, str):
+            table.add_row(facts, *[""] * (len(_COLUMNS) - 2), str(work))
+            continue
+        note = noted(lake, facts.name)
+        last = "never" if note.at is None else f"{note.at:%Y-%m-%d %H:%M:%S} {note.did}"
+        table.add_row(facts.name, *_figures(facts, now), last, str(work))
+    return table
+
+
+def _figures(facts: TableFacts, now: datetime) -> list[str]:
+    sizes = [size for one in facts.partitions for size in one.sizes]
+    today = [len(one.sizes) for one in facts.partitions if one.day == now.date()]
+    rows = [one.rows for one in facts.partitions]
+    known = [count for count in rows if count is not None]
+    days = sorted(one.day for one in facts.partitions if one.day is not None)
+    return [
+        facts.writer.value,
+        str(facts.version),
+        str(len(sizes)),
+        str(sum(today)),
+        str(sum(size < TIERS_BYTES[0] for size in sizes)),
+        readable_bytes(sum(sizes)),
+        f"{sum(known):,}" if len(known) == len(rows) else "unknown",
+        f"{days[0]} to {days[-1]}" if days else "",
+    ]
+
+
+def readable_bytes(count: int) -> str:
+    """1536 as 1.5 KiB."""
+    size = float(count)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if size < _KIB:
+            return f"{size:.0f} B" if unit == "B" else f"{size:.1f} {unit}"
+        size /= _KIB
+    return f"{size:.1f} TiB"

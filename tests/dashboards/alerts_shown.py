@@ -9,9 +9,8 @@ from typing import Any
 
 from dashboards.models.alert_lines import AlertSource
 from pipelines.alerting.alerts import Alert, State, fingerprint_of
-from pipelines.alerting.board import AlertBoard
+from pipelines.alerting.board import AlertBoard, PastAlerts
 from pipelines.alerting.matchers import matcher_of
-from pipelines.alerting.past import PastAlerts
 from pipelines.alerting.rule_files import RulesRead
 from pipelines.alerting.rule_status import JudgedRule
 from pipelines.alerting.runner import LEASE_US

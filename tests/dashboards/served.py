@@ -21,8 +21,7 @@ from dashboards.commands import listen
 from dashboards.models.alert_lines import AlertSource
 from dashboards.reads.cluster import Cluster
 from dashboards.reads.report_shelf import Sending
-from dashboards.web.app import build
-from dashboards.web.serving import server_of
+from dashboards.web.app import build, server_of
 from pipelines.lake.lake import Lake
 
 READY_WITHIN_S = 20

@@ -23,15 +23,13 @@ from dashboards.models import alert_lines as told
 from dashboards.page_context import PageContext
 from dashboards.pages import alerts, group, shell
 from dashboards.reads.lake_data import LakeData
-from pipelines.alerting.alerts import Alert, State
-from pipelines.alerting.board import AWAY_US, AlertBoard, Life
-from pipelines.alerting.entries import entry_of
+from pipelines.alerting.alerts import Alert, State, entry_of
+from pipelines.alerting.board import AWAY_US, AlertBoard, Life, Past, PastAlerts
 from pipelines.alerting.gold_view import Gold
 from pipelines.alerting.history import HistoryTable
 from pipelines.alerting.matchers import matcher_of
 from pipelines.alerting.notification_settings import NoReceivers
 from pipelines.alerting.outbox.courier import Chances, Courier
-from pipelines.alerting.past import Past, PastAlerts
 from pipelines.alerting.runner import Alerting
 from pipelines.alerting.store import people, steps
 from pipelines.base.time_units import micros

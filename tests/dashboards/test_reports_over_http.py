@@ -23,7 +23,7 @@ from dashboards.reads.lake_data import LakeData
 from dashboards.reads.report_shelf import FILE_BYTES_MAX, ReportShelf, TooLarge
 from dashboards.url_state import View, report_file_path, report_of, report_path
 from dashboards.web.app import build
-from dashboards.web.file_routes import TYPES
+from dashboards.web.routes import TYPES
 from engine.foundation.errors import LakeError
 from pipelines.lake.lake import Lake
 from pipelines.reports.shelf import NUMBERS_FILE, PAGE_FILE, PAPER_FILE, Shelf

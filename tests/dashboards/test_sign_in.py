@@ -15,13 +15,12 @@ import pytest
 import sqlalchemy as sa
 from fastapi import FastAPI
 
-from dashboards.access.login_throttle import A_NAME, ALL_NAMES
 from dashboards.access.security import LOOPBACK_NAMES, Guard
 from dashboards.access.visitors import COOKIE, NotedVisits, Standing, Visit, Visitors, visit_of
 from dashboards.reads.job_database import JobDatabase
 from dashboards.web import sign_in_routes
 from dashboards.web.app import build
-from dashboards.web.sign_in_routes import SignIn, add_sign_in
+from dashboards.web.sign_in_routes import A_NAME, ALL_NAMES, SignIn, add_sign_in
 from pipelines.database.database import Database
 from pipelines.lake.lake import Lake
 from pipelines.scheduler.passwords import NO_PASSWORD, is_password

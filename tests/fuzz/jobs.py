@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import UTC
 
-from pipelines.scheduler.cron import cron_rule
-from pipelines.scheduler.wall_clock import next_fire_ms
+from pipelines.scheduler.cron import cron_rule, next_fire_ms
 from pipelines.scheduler.wire.addresses import Address
 from pipelines.scheduler.wire.messages import (
     Answer,

@@ -11,8 +11,7 @@ import pytest
 
 from engine.foundation.errors import ConfigError
 from pipelines import tm
-from pipelines.alerting.alerts import Alert, State, fingerprint_of
-from pipelines.alerting.entries import entry_of
+from pipelines.alerting.alerts import Alert, State, entry_of, fingerprint_of
 from pipelines.alerting.history import HistoryTable
 from pipelines.base.time_units import micros
 from pipelines.reading.investigations import filled, of_alert

@@ -33,8 +33,8 @@ from pipelines.scheduler.centre.serving import calls_of
 from pipelines.scheduler.centre.token_book import TokenBook
 from pipelines.scheduler.executor.job_queue import Ending, Gone, Returned
 from pipelines.scheduler.executor.party import Executor, Ports
-from pipelines.scheduler.executor.pool import WorkerPool
 from pipelines.scheduler.executor.serving import BEAT_S, Post
+from pipelines.scheduler.executor.worker import WorkerPool
 from pipelines.scheduler.run_life import ENDED, FAILED, OK
 from pipelines.scheduler.store import jobs, results
 from pipelines.scheduler.store.audit import Change

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dashboards.access.login_throttle import A_NAME, ALL_NAMES, NAMES_MAX, WrongTries
+from dashboards.web.sign_in_routes import A_NAME, ALL_NAMES, NAMES_MAX, WrongTries
 
 NOW_MS = 1_000_000
 

@@ -16,8 +16,7 @@ from pipelines.alerting.channels.http_request import (
     in_parts_of,
     shortened_to,
 )
-from pipelines.alerting.channels.mail import MailSettings
-from pipelines.alerting.channels.mail_channel import MailChannel, MailServer, Tls
+from pipelines.alerting.channels.mail import MailChannel, MailServer, MailSettings, Tls
 from pipelines.alerting.channels.others import OthersChannel, OthersSettings
 from pipelines.alerting.channels.receivers import (
     Alertmanager,

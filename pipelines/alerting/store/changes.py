@@ -23,8 +23,7 @@ import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
 from engine.foundation.errors import StorageError
-from pipelines.alerting.alerts import Alert, Notice
-from pipelines.alerting.entries import Entry
+from pipelines.alerting.alerts import Alert, Entry, Notice
 from pipelines.database.database import Database
 from pipelines.database.limits import CHANGES_WAITING_MAX
 from pipelines.database.tables import changes, histories

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
 from engine.foundation.errors import ConfigError
-from pipelines.alerting.entries import ACKED, entry_of
+from pipelines.alerting.alerts import ACKED, entry_of
 from pipelines.alerting.store import changes
 from pipelines.alerting.store.changes import alert_of
 from pipelines.database.database import Database, upsert

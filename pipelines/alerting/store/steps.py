@@ -19,8 +19,7 @@ from typing import Final
 
 import sqlalchemy as sa
 
-from pipelines.alerting.alerts import Alert, Notice, State
-from pipelines.alerting.entries import Entry
+from pipelines.alerting.alerts import Alert, Entry, Notice, State
 from pipelines.alerting.rule_status import JudgedRule
 from pipelines.alerting.store import changes
 from pipelines.alerting.store.changes import alert_of, alert_text, notice_of, notice_text

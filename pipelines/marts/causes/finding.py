@@ -1,8 +1,8 @@
 """Figures of a group that is behind, and the findings that tests of causes return.
 
 Place in the walk: `causes.marks` and `causes.newest_reports` → the tests of `causes.members`,
-`causes.queues` and `causes.load` → rows of lag_causes. Invariant: a finding names a figure, what it
-is compared with, and the unit of both. Absent on purpose: tests, and sentences
+`causes.queues` and `causes.diagnosing` → rows of lag_causes. Invariant: a finding names a figure,
+what it is compared with, and the unit of both. Absent on purpose: tests, and sentences
 (`pipelines/sentences/causes`).
 """
 

@@ -26,10 +26,9 @@ from typing import Any, Final, TypeVar
 
 from pipelines.database.database import Database
 from pipelines.database.errors import StoreUnavailable
-from pipelines.scheduler.centre.calls import Executors, Outcome
-from pipelines.scheduler.centre.doubts import Doubts
+from pipelines.scheduler.centre.calls import Doubts, Executors, Outcome
 from pipelines.scheduler.run_life import FAILED, RunEvent, may_send
-from pipelines.scheduler.store import passes, registry, results, sending, upkeep
+from pipelines.scheduler.store import passes, registry, results, sending
 from pipelines.scheduler.store.passes import JOBS_PER_PASS, Claim
 from pipelines.scheduler.store.sending import CallEnd, Sending, Undecided
 
@@ -83,7 +82,7 @@ class Centre:
     """One centre. `holder` is its name, which no other has."""
 
     def __init__(
-        self, database: Database, holder: str, doors: Doors, *, log_days: int = upkeep.LOG_DAYS
+        self, database: Database, holder: str, doors: Doors, *, log_days: int = results.LOG_DAYS
     ) -> None:
         """`log_days`: so long runs are kept; fewer than LOG_DAYS_MIN: for ever."""
         self._log_days = log_days
@@ -311,7 +310,7 @@ class Centre:
         await self._stored(registry.forget_silent, now_ms=self._doors.now_ms())
         for _ in range(FORGOTTEN_BATCHES_MAX):
             now_ms = self._doors.now_ms()
-            if not await self._stored(upkeep.forget_batch, log_days=self._log_days, now_ms=now_ms):
+            if not await self._stored(results.forget_batch, log_days=self._log_days, now_ms=now_ms):
                 break
 
     async def report(self) -> None:
@@ -320,8 +319,8 @@ class Centre:
         """
         began_ms = self._doors.now_ms()
         hour = began_ms // 3_600_000
-        days = 1 if hour == self._reported_hour else upkeep.REPORTED_DAYS
-        await self._stored(upkeep.report_days, days=days, now_ms=began_ms)
+        days = 1 if hour == self._reported_hour else results.REPORTED_DAYS
+        await self._stored(results.report_days, days=days, now_ms=began_ms)
         self._reported_hour = hour
         await asyncio.sleep((self._doors.now_ms() - began_ms) / 1000 * REPORT_REST)
 

@@ -30,8 +30,7 @@ from pipelines.scheduler.centre.centre import DATABASE_CALLS_MAX, Centre, Doors
 from pipelines.scheduler.centre.token_book import TokenBook
 from pipelines.scheduler.open_api import open_calls
 from pipelines.scheduler.store import registry, results
-from pipelines.scheduler.store.results import Delivery, NotTheirs
-from pipelines.scheduler.store.upkeep import LOG_DAYS
+from pipelines.scheduler.store.results import LOG_DAYS, Delivery, NotTheirs
 from pipelines.scheduler.wire.addresses import Address
 from pipelines.scheduler.wire.client import TIMEOUT_S, opened_caller
 from pipelines.scheduler.wire.messages import Answer, Registration, decode_results, refused

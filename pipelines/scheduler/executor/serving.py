@@ -19,8 +19,8 @@ from typing import Final
 
 from engine.foundation.errors import ConfigError, TidemarkError
 from pipelines.scheduler.executor.party import Executor
-from pipelines.scheduler.executor.pool import WorkerPool
 from pipelines.scheduler.executor.run_files import only_one
+from pipelines.scheduler.executor.worker import WorkerPool
 from pipelines.scheduler.wire.addresses import Address
 from pipelines.scheduler.wire.client import AdminClient, headers_of, opened_caller
 from pipelines.scheduler.wire.messages import (

@@ -1,8 +1,9 @@
-"""Controls one child process: starts it, gives it one run at a time, stops or kills it.
+"""Child processes that run handlers: one per run at work, kept a while for the next.
 
-A stop is SIGTERM to the child, which writes its stack into the log and raises RunStopped in the
-handler; after STOP_GRACE_S it is killed, with its process group and, on Linux, all that bears its
-mark in its environment. A child that was stopped is never used again.
+A run takes the child that had its job last, else any that is idle, else a new one; whoever would be
+one too many waits. A stop is SIGTERM to the child, which writes its stack into the log and raises
+RunStopped in the handler; after STOP_GRACE_S it is killed, with its process group and, on Linux,
+all that bears its mark in its environment. A child that was stopped is never used again.
 
 Each order has a word of its own, which its answer repeats: what a fork or a handler writes into the
 socket is no other run's result. The end of the process ends its run, whoever else holds the socket.
@@ -17,9 +18,10 @@ import secrets
 import signal
 import socket
 import sys
-from collections.abc import Callable, Mapping
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final, Protocol, Self
 
 import orjson
 
@@ -40,6 +42,9 @@ MARK_VARIABLE: Final = "TIDEMARK_JOBS_PROCESS"
 ROUNDS_MAX: Final = 10
 """Who is found may have started another meanwhile: it is looked again until nobody is left."""
 _PROCESSES: Final = Path("/proc")
+IDLE_S: Final = 90.0
+"""A child without a run ends after so long; XXL-Job's figure for its threads."""
+NO_JOB: Final = -1
 
 
 class Worker:
@@ -221,3 +226,107 @@ def kill_marked(mark: str) -> None:
         for pid in found:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
+
+
+class Child(Protocol):
+    """A process that does runs: `Worker`."""
+
+    handlers: frozenset[str]
+    write: Callable[[bytes], None]
+    """Gets what it prints, in order and before its answer."""
+
+    @property
+    def is_alive(self) -> bool:
+        """May it be given a run?"""
+
+    async def run(self, order: Mapping[str, Any]) -> Ending:
+        """Have a run done; return how it ended."""
+
+    def stop(self) -> None:
+        """Have it end its run and itself."""
+
+    async def close(self) -> None:
+        """End it now."""
+
+
+class WorkerPool:
+    """Children, at most `size` of them at work."""
+
+    def __init__(
+        self,
+        module: str,
+        environment: Mapping[str, str],
+        *,
+        size: int,
+        start: Callable[[str, Mapping[str, str]], Awaitable[Child]] = Worker.start,
+    ) -> None:
+        """`start` begins a child with the module and the environment; as `Worker.start` raises."""
+        self._module = module
+        self._environment = environment
+        self._start = start
+        self._places = asyncio.Semaphore(size)
+        self._idle: OrderedDict[int, Child] = OrderedDict()
+        self._timers: dict[Child, asyncio.TimerHandle] = {}
+        self._closing: set[asyncio.Task[None]] = set()
+
+    async def begin(self) -> frozenset[str]:
+        """Start a first child; return the names of the handlers. Raises ConfigError when the module
+        cannot be imported."""
+        worker = await self._start(self._module, self._environment)
+        self._keep(NO_JOB, worker)
+        return worker.handlers
+
+    async def place(self, unwanted: asyncio.Event) -> bool:
+        """Wait for a place among those at work, which `leave` gives back; False when the event came
+        first."""
+        getting = asyncio.create_task(self._places.acquire())
+        ending = asyncio.create_task(unwanted.wait())
+        try:
+            await asyncio.wait({getting, ending}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            ending.cancel()
+            if not getting.done():
+                getting.cancel()
+        return getting.done()
+
+    def leave(self) -> None:
+        """Give a place back."""
+        self._places.release()
+
+    async def take(self, job_id: int) -> Child:
+        """A child for a run of this job. Raises ConfigError when none can be started."""
+        while self._idle:
+            at = job_id if job_id in self._idle else next(iter(self._idle))
+            worker = self._idle.pop(at)
+            self._timers.pop(worker).cancel()
+            if worker.is_alive:
+                return worker
+            await worker.close()
+        return await self._start(self._module, self._environment)
+
+    async def give(self, job_id: int, worker: Child) -> None:
+        """A child whose run has ended: kept, unless it was asked to stop or is gone."""
+        if worker.is_alive:
+            self._keep(job_id, worker)
+        else:
+            await worker.close()
+
+    async def close(self) -> None:
+        """End all that are idle."""
+        for job_id, worker in list(self._idle.items()):
+            self._retire(job_id, worker)
+        if self._closing:
+            await asyncio.wait(self._closing)
+
+    def _keep(self, job_id: int, worker: Child) -> None:
+        assert job_id not in self._idle, "a job has one run at work"
+        self._idle[job_id] = worker
+        loop = asyncio.get_running_loop()
+        self._timers[worker] = loop.call_later(IDLE_S, self._retire, job_id, worker)
+
+    def _retire(self, job_id: int, worker: Child) -> None:
+        self._timers.pop(worker).cancel()
+        del self._idle[job_id]
+        task = asyncio.create_task(worker.close())
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)

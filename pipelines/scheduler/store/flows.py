@@ -1,15 +1,17 @@
-"""Progress of workflow runs: how far each has come, which may begin, which are stopped.
+"""What jobs begin (children, steps of workflows), and how far workflow runs have come.
 
-Place in the walk: below `run_rows`, which begins steps and ends runs by what is said here.
+Place in the walk: below `jobs` and `run_rows`, which begin steps, end runs and look for cycles of
+jobs (`trigger_cycles`) by what is said here. What cannot be read begins nothing.
 
 Invariant: whoever looks how far a run has come holds the lock on its row, so that of two steps that
-end at once the second sees the end of the first. Rows of steps are locked before that of their
-run, never after.
+end at once the second sees the end of the first. Rows of steps are locked before that of their run,
+never after.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import json
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -19,6 +21,7 @@ from engine.foundation.errors import ConfigError, RuleBroken
 from pipelines.database.database import Database, upsert
 from pipelines.scheduler.run_life import RunState
 from pipelines.scheduler.store.tables import AnyRow, flow_runs, jobs, runs
+from pipelines.scheduler.trigger_cycles import Begins
 from pipelines.scheduler.workflows import (
     WORKFLOW,
     Progress,
@@ -32,6 +35,8 @@ WAITING_MAX: Final = 100
 """Runs of one workflow that wait for another of it to end; a further one is refused."""
 
 _WAITS: Final = (RunState.PLANNED.value, RunState.CLAIMED.value)
+JOBS_AT_ONCE: Final = 1_000
+"""In one question; a circle is looked for by as many as it takes."""
 
 
 def progressed(connection: sa.Connection, flow_ids: Iterable[int]) -> list[tuple[AnyRow, Progress]]:
@@ -210,3 +215,51 @@ def steps_of(database: Database, log_id: int) -> list[StepShown]:
 def _shown(state: StepState, has_rows: bool, is_under_way: bool) -> StepState:
     """What a run that was stopped had not begun is left out."""
     return state if has_rows or is_under_way else StepState.LEFT_OUT
+
+
+def children_of(text: str) -> tuple[int, ...]:
+    """The jobs of a stored list; raises ConfigError when it is none."""
+    try:
+        found = json.loads(text)
+    except ValueError:
+        found = None
+    if not isinstance(found, list) or not all(type(one) is int for one in found):
+        raise ConfigError("children", text[:64], "a list of numbers of jobs")
+    return tuple(found)
+
+
+def step_jobs_of(glue_type: str, source: str) -> tuple[int, ...]:
+    """The jobs of a workflow's steps; none of another job, or of one that cannot be read."""
+    if glue_type != WORKFLOW:
+        return ()
+    try:
+        return tuple(step.job_id for step in workflow_of(source).steps)
+    except ConfigError:
+        return ()
+
+
+def begins_in(connection: sa.Connection) -> Begins:
+    """A question of many jobs at once: which do they begin?"""
+
+    def begins(job_ids: Collection[int]) -> Mapping[int, Collection[int]]:
+        wanted = sorted(job_ids)
+        found: dict[int, tuple[int, ...]] = {}
+        for at in range(0, len(wanted), JOBS_AT_ONCE):
+            some = jobs.c.job_id.in_(wanted[at : at + JOBS_AT_ONCE])
+            for row in connection.execute(sa.select(jobs.c.job_id, jobs.c.children).where(some)):
+                found[row.job_id] = _children(row.children)
+            sources = sa.select(jobs.c.job_id, jobs.c.glue_type, jobs.c.glue_source).where(
+                some, jobs.c.glue_type == WORKFLOW
+            )
+            for flow in connection.execute(sources):
+                found[flow.job_id] += step_jobs_of(flow.glue_type, flow.glue_source)
+        return found
+
+    return begins
+
+
+def _children(text: str) -> tuple[int, ...]:
+    try:
+        return children_of(text)
+    except ConfigError:
+        return ()

@@ -28,8 +28,7 @@ from pipelines.scheduler.job_settings import JobSettings
 from pipelines.scheduler.refusals import is_a_step, no_such, nothing_changed
 from pipelines.scheduler.run_life import MOVES, RunEvent, RunState
 from pipelines.scheduler.store.audit import Change, note
-from pipelines.scheduler.store.begun import begins_in, children_of, steps_of
-from pipelines.scheduler.store.flows import workflows_with
+from pipelines.scheduler.store.flows import begins_in, children_of, step_jobs_of, workflows_with
 from pipelines.scheduler.store.glue import forget_glue, keep_glue
 from pipelines.scheduler.store.tables import AnyRow, job_groups, jobs, runs, schedule_locks
 from pipelines.scheduler.trigger_cycles import circle_by, path_in_words
@@ -311,7 +310,7 @@ def refuse_a_circle(
 
 
 def _begun_by(settings: JobSettings) -> set[int]:
-    return {*settings.children, *steps_of(settings.glue_type, settings.glue_source)}
+    return {*settings.children, *step_jobs_of(settings.glue_type, settings.glue_source)}
 
 
 def _refuse_a_step(connection: sa.Connection, job_id: int, so_it_cannot: str) -> None:

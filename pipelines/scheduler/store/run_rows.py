@@ -31,8 +31,7 @@ from pipelines.scheduler.run_life import (
     moved,
 )
 from pipelines.scheduler.schedules import ScheduleKind, schedule_of
-from pipelines.scheduler.store.begun import begins_in, children_of
-from pipelines.scheduler.store.flows import look_again, progressed
+from pipelines.scheduler.store.flows import begins_in, children_of, look_again, progressed
 from pipelines.scheduler.store.passes import Stopped, stop_jobs
 from pipelines.scheduler.store.tables import AnyRow, jobs, runs
 from pipelines.scheduler.trigger_cycles import circle_by, path_in_words

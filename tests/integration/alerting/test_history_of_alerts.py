@@ -12,8 +12,7 @@ import pytest
 from deltalake import DeltaTable
 
 from engine.foundation.errors import LakeError
-from pipelines.alerting.alerts import State
-from pipelines.alerting.entries import Entry, entry_of
+from pipelines.alerting.alerts import Entry, State, entry_of
 from pipelines.alerting.history import Carrier, HistoryTable
 from pipelines.alerting.store import changes, people
 from pipelines.alerting.store.steps import Step, take

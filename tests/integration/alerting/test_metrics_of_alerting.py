@@ -11,8 +11,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from engine.foundation.errors import ConfigError
-from pipelines.alerting.alerts import State
-from pipelines.alerting.entries import entry_of
+from pipelines.alerting.alerts import State, entry_of
 from pipelines.alerting.metrics.families import Process
 from pipelines.alerting.metrics.page import Page
 from pipelines.alerting.metrics.port import serving

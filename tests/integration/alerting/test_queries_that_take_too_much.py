@@ -10,7 +10,7 @@ import pytest
 
 from pipelines.alerting.evaluating import EvalError, Looked, Signals, evaluate
 from pipelines.alerting.queries import REST_S, Queries, TooDear
-from pipelines.alerting.sql import answered
+from pipelines.alerting.sql_queries import answered
 from tests.alert_stories import NOON_US, behind, rows, rule
 
 MIB = 1 << 20

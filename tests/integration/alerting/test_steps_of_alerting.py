@@ -14,8 +14,7 @@ import pytest
 import sqlalchemy as sa
 
 from engine.foundation.errors import ConfigError
-from pipelines.alerting.alerts import State
-from pipelines.alerting.entries import entry_of
+from pipelines.alerting.alerts import State, entry_of
 from pipelines.alerting.store import changes, people
 from pipelines.alerting.store.steps import Cursor, GroupAt, Step, load, take
 from pipelines.alerting.store.tidying import tidy

@@ -14,7 +14,7 @@ import pytest
 from deltalake import DeltaTable
 
 from engine.foundation.errors import LakeError
-from pipelines.alerting.entries import entry_of
+from pipelines.alerting.alerts import entry_of
 from pipelines.alerting.history import Carrier, HistoryTable
 from pipelines.alerting.store import changes
 from pipelines.base.settings import DAY_US

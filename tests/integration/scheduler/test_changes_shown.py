@@ -21,7 +21,7 @@ from pipelines.scheduler.roles import Actor
 from pipelines.scheduler.run_life import RunState
 from pipelines.scheduler.schedules import zone_of
 from pipelines.scheduler.service import JobService
-from pipelines.scheduler.store import passes, registry, results, upkeep
+from pipelines.scheduler.store import passes, registry, results
 from pipelines.scheduler.store.tables import metadata
 from tests.integration.alerting.stores import sqlite_address
 from tests.integration.scheduler.stores import (
@@ -143,7 +143,7 @@ def begin_what_waits(address: str) -> None:
     try:
         now_ms = database_ms(database)
         send(database, passes.claim_due(database, "one", now_ms=now_ms), now_ms)
-        upkeep.report_days(database, days=1, now_ms=now_ms)
+        results.report_days(database, days=1, now_ms=now_ms)
         registry.beat(database, "g", ADDRESSES[0], now_ms=now_ms)
     finally:
         database.close()

@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from pipelines.database.clock import database_ms, machine_ms
 from pipelines.database.database import Database
 from pipelines.scheduler.run_life import CLAIM_MS, FAILED, OK, QUIET_MS, RunEvent, RunState
-from pipelines.scheduler.store import glue, jobs, passes, registry, results, tables, upkeep
+from pipelines.scheduler.store import glue, jobs, passes, registry, results, tables
 from tests.integration.scheduler.stores import (
     ADDRESSES,
     APP,
@@ -284,17 +284,17 @@ def test_upkeep_counts_the_last_days_and_forgets_what_is_older_than_it_is_told(
     jobs.pause_job(database, job_id, by())
     assert states(database, job_id) == [RunState.DONE, RunState.CANCELLED]
 
-    upkeep.report_days(database, days=3, now_ms=DUE_MS + upkeep.DAY_MS)
-    assert [(one.day, one.done_count) for one in upkeep.reports(database)] == [
+    results.report_days(database, days=3, now_ms=DUE_MS + results.DAY_MS)
+    assert [(one.day, one.done_count) for one in results.reports(database)] == [
         ("2026-05-29", 0),
         ("2026-05-28", 1),
         ("2026-05-27", 0),
     ]
-    old_ms = DUE_MS + MINUTE_MS + 4 * upkeep.DAY_MS
+    old_ms = DUE_MS + MINUTE_MS + 4 * results.DAY_MS
     for log_days in (5, 2):  # Fewer than three days mean: for ever.
-        assert not upkeep.forget_batch(database, log_days=log_days, now_ms=old_ms)
+        assert not results.forget_batch(database, log_days=log_days, now_ms=old_ms)
         assert len(states(database, job_id)) == 2
-    upkeep.forget_batch(database, log_days=4, now_ms=old_ms + 1)
+    results.forget_batch(database, log_days=4, now_ms=old_ms + 1)
     assert states(database, job_id) == []
 
 

@@ -21,16 +21,7 @@ from pipelines.alerting.store import people as alert_people
 from pipelines.database.database import Database
 from pipelines.scheduler.importing.xxl_job import TakenGroup, Taking
 from pipelines.scheduler.run_life import OK, RunState
-from pipelines.scheduler.store import (
-    groups,
-    imports,
-    jobs,
-    passes,
-    people,
-    registry,
-    results,
-    upkeep,
-)
+from pipelines.scheduler.store import groups, imports, jobs, passes, people, registry, results
 from tests.integration.scheduler.stores import (
     ADDRESSES,
     MINUTE_MS,
@@ -59,8 +50,8 @@ def registers(database: Database) -> Work:
 
 
 def counts(database: Database) -> Work:
-    return lambda turn, _: upkeep.report_days(
-        database, days=3, now_ms=NOW_MS + turn * upkeep.DAY_MS
+    return lambda turn, _: results.report_days(
+        database, days=3, now_ms=NOW_MS + turn * results.DAY_MS
     )
 
 

@@ -6,8 +6,7 @@ import polars as pl
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.alerting.alerts import Alert
-from pipelines.alerting.entries import Entry
+from pipelines.alerting.alerts import Alert, Entry
 from pipelines.alerting.evaluating import Looked
 from pipelines.alerting.history import rows_of
 from pipelines.alerting.matchers import matcher_of

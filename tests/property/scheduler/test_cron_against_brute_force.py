@@ -11,8 +11,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from engine.foundation.errors import ConfigError
-from pipelines.scheduler.cron import cron_rule
-from pipelines.scheduler.wall_clock import next_fire_ms
+from pipelines.scheduler.cron import cron_rule, next_fire_ms
 
 Fields = tuple[str, str, Callable[[date], bool]]
 NAMES = ["SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT"]

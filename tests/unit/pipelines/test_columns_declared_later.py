@@ -16,9 +16,9 @@ from engine.telemetry.shipper.arrow_schemas import Speaker, SpooledRow
 from engine.telemetry.shipper.bronze_table import BronzeTable
 from engine.telemetry.tables import LIFECYCLE, ColumnType, Table
 from pipelines import tm
-from pipelines.lake.evolution import add_declared_columns
 from pipelines.lake.lake import Lake
 from pipelines.lake.schemas import arrow_schema
+from pipelines.lake.table_writes import add_declared_columns
 from pipelines.reading.catalogue import BY_NAME, COMPUTED_TABLES, CONSUMER_LAG, DQ_FAILURES
 from pipelines.upkeep.maintainer import Maintainer
 from pipelines.upkeep.settings import Upkeep

@@ -11,8 +11,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from engine.foundation.errors import ConfigError
-from pipelines.scheduler.cron import cron_rule
-from pipelines.scheduler.wall_clock import next_fire_ms
+from pipelines.scheduler.cron import cron_rule, next_fire_ms
 
 CASES = json.loads(
     (Path(__file__).parents[2] / "cases" / "xxl_cron_route.json").read_text(encoding="utf-8")

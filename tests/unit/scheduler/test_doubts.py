@@ -6,8 +6,7 @@ import asyncio
 
 import pytest
 
-from pipelines.scheduler.centre.calls import Outcome, Sight
-from pipelines.scheduler.centre.doubts import SILENT_MS, Doubts, Finding
+from pipelines.scheduler.centre.calls import SILENT_MS, Doubts, Finding, Outcome, Sight
 from pipelines.scheduler.run_life import UNKNOWN_MS_MAX, RunEvent, RunState
 from pipelines.scheduler.store.results import Doubt
 from pipelines.scheduler.store.sending import Sending

@@ -17,7 +17,7 @@ from pipelines.scheduler.executor.log_files import (
     LogFiles,
     page_of,
 )
-from pipelines.scheduler.executor.reports import BATCH_MAX, Reports
+from pipelines.scheduler.executor.party import BATCH_MAX, Reports
 from pipelines.scheduler.executor.run_files import CUT_OFF, NEVER_BEGUN, RunFiles, only_one
 from pipelines.scheduler.wire.messages import LogRequest, RunResult
 

@@ -1,13 +1,12 @@
-"""The child process that runs queries of rules within bounds of time and memory.
+"""Runs the SQL query of a rule over rows of tables, and is the child process that does so.
 
-    python -m pipelines.alerting.query_child SECONDS BYTES
+    python -m pipelines.alerting.sql_queries SECONDS BYTES
 
-Place in the walk: `queries` starts it, and writes it one question after another.
+Place in the walk: rules try theirs without rows; `queries` starts the child, and writes it one
+question after another: a length, a head as JSON, and rows as Arrow's stream of each table.
 
-A question, and an answer, is a length, a head as JSON, and rows as Arrow's stream of each table.
-Invariant: of memory and time a query has as much as it may take and no more, and what takes more
-ends this process alone: an engine of queries that gets no memory aborts the process it is in.
-Absent on purpose: what the ends of it mean; `queries` says so.
+Invariant: a query has as much memory and time as it may take, and what takes more ends the child
+alone. Absent on purpose: what its ends mean; `queries` says so.
 """
 
 from __future__ import annotations
@@ -18,15 +17,20 @@ import resource
 import signal
 import struct
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import IO, Any, Final
 
 import polars as pl
 
-from pipelines.alerting.sql import answered
-
+Answering = Callable[[str, Mapping[str, pl.DataFrame]], pl.DataFrame]
+"""A query and the rows of its tables by their names → its answer. Raises ValueError."""
 ANSWER_ROWS_MAX: Final = 1_000_000
 _LENGTH: Final = struct.Struct(">Q")
+
+
+def answered(sql: str, rows: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
+    """The answer to a query over the rows of tables."""
+    return pl.SQLContext(frames=dict(rows), eager=True).execute(sql)
 
 
 def write_rows(out: IO[bytes], head: Mapping[str, Any], rows: Mapping[str, pl.DataFrame]) -> None:
