@@ -1,12 +1,10 @@
 """Checks which hosts a channel may contact, and at which of their addresses.
 
-A name that the receivers' file does not allow is not contacted. Its addresses are looked up once;
-all of them must be allowed, and the connection is made to one that was checked, so that a name
-which answers differently a moment later leads nowhere else. When the first one does not answer, the
-next is tried. Private and loopback addresses are for names that the file lists as private.
-
-Invariant: pure but for `look_up`. Link-local addresses (there live the credentials of clouds),
-multicast and unspecified ones are never allowed.
+A name that is not allowed is not contacted. Its addresses are looked up once, all must be allowed,
+and the connection is made to one that was checked; when the first does not answer, the next is
+tried. Private and loopback addresses are for names listed as private. Invariant: pure but for
+`look_up`. Link-local (credentials of clouds), multicast and unspecified addresses are never
+allowed.
 """
 
 from __future__ import annotations

@@ -1,11 +1,9 @@
 """New files of bronze, table by table: those that no cycle has finished yet.
 
-Place in the walk: the driver, before a plan. It learns of new files from the tables' logs, reads
-the small rows of `shipments` itself, and hands executors the names of the files that a cut needs.
-
-Invariant: every row at or below a shipped horizon lies in a file that is known here when that
-horizon is: a shipment is committed behind its rows, and shipments are looked at first. Absent on
-purpose: rows of other tables; the driver never sees one.
+Place in the walk: the driver, before a plan: it reads the tables' logs and the small rows of
+`shipments`, and hands executors names of files. Invariant: every row at or below a shipped horizon
+lies in a file known here when that horizon is: a shipment is committed behind its rows, and
+shipments are looked at first. Absent on purpose: rows of other tables.
 """
 
 from __future__ import annotations

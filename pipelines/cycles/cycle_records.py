@@ -1,14 +1,10 @@
 """Short records of cycles, kept as long as gold when the plans of their day are dropped.
 
 Place in the walk: upkeep keeps a day's cycles in <lake>/state/cycles before it drops that day of
-plans; readers that ask about a cycle, or a moment, of long ago find here to where each emitter had
-been judged, and to which row. A plan says more: places in bronze's logs and files of the state,
-which are of no use once the facts are gone, and are most of its bytes.
-
-Invariant: every cycle whose plan went is here, once: a day is kept by one commit that carries the
-day as its transaction, and dropped afterwards. A few bytes an emitter and cycle. Absent on purpose:
-where a cycle began (each begins where the one before it ended), and merging of cycles: a question
-about any of them has the answer it had.
+plans; readers that ask about a moment of long ago find here to where, and to which row, each
+emitter had been judged. A few bytes an emitter and cycle. Invariant: every cycle whose plan went is
+here, once: one commit carries the day as its transaction. Absent on purpose: where a cycle began,
+and merging of cycles.
 """
 
 from __future__ import annotations

@@ -1,12 +1,10 @@
 """The Spark job of a cycle: executors read and split its files, then judge the buckets.
 
-Place in the walk: the driver's one call a cycle. Two stages: a reading task takes some files and
-yields their rows by bucket, packed; Spark brings each bucket's parts together; a judging task
-computes it and writes its gold and state. Of a small cut each judging task reads the files itself.
-What comes back is names of files.
-
-Invariant: the driver holds what grows with files and buckets, never with rows
-(docs/adr/0027-executors-judge-and-the-driver-commits.md). Absent on purpose: meaning.
+Place in the walk: the driver's one call a cycle. A reading task yields rows by bucket, packed;
+Spark brings each bucket's parts together; a judging task writes its gold and state, and names of
+files come back. Of a small cut each judging task reads the files itself. Invariant: the driver
+holds what grows with files and buckets, never with rows
+(docs/adr/0027-executors-judge-and-the-driver-commits.md).
 """
 
 from __future__ import annotations

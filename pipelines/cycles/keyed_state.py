@@ -1,17 +1,13 @@
 """State that steps carry between cycles, stored in the lake as full copies and differences.
 
 Place in the walk: an executor loads the state of its bucket, computes, and saves what changed; the
-driver records the names of the files with the cycle, so plan, state and gold belong together. A
-cycle that is repeated starts from the files of the one before, which are never changed.
+driver records the files' names with the cycle. A cycle that is repeated starts from the files of
+the one before, which are never changed. A file holds the carried tables of one bucket: whole, or
+only the rows that differ, with their numbers; a chain begins with a full one. It is recorded as
+NAME#SUM, and other bytes are damage; one of an earlier version has a name alone.
 
-A file is recorded as NAME#SUM: bytes that are not those that were written are damage, never state.
-One that an earlier version has recorded has a name alone, and is taken as it is.
-
-A file holds the carried tables of one bucket and cycle: whole ones, or only the rows that differ,
-with their row numbers. A chain of files begins with a full one; to load is to lay one on the other.
-
-Invariant: what is loaded equals what was saved, whatever was saved as a difference. Absent on
-purpose: deletion of old files (upkeep does it), and keys: rows are known by their numbers.
+Invariant: what is loaded equals what was saved. Absent on purpose: deletion of old files, and keys:
+rows are known by their numbers.
 """
 
 from __future__ import annotations

@@ -1,12 +1,11 @@
 """The live run: cycle after cycle until it is stopped.
 
-Place in the walk: `tidemark pipeline run`, `tidemark demo` and the freshness bench call it. A cycle
-begins as soon as a shipment is there, and no sooner than `Pace.cycle_ms` after the one before it.
+Place in the walk: `tidemark pipeline run`, `tidemark demo` and the freshness bench. A cycle begins
+as soon as a shipment is there, and no sooner than `Pace.cycle_ms` after the one before it.
 
-Invariant: one process a lake computes its gold, and whoever comes second is refused with the name
-of the holder; what goes wrong in a cycle is reported and tried again with a growing pause, from
-what is recorded, never from what this process remembers. Absent on purpose: Structured Streaming
-(docs/adr/0003-gold-by-a-driver-loop.md has the figures).
+Invariant: one process a lake computes its gold; a second is refused with the holder's name. What
+goes wrong is reported and tried again with a growing pause, from what is recorded. Absent on
+purpose: Structured Streaming (docs/adr/0003-gold-by-a-driver-loop.md).
 """
 
 from __future__ import annotations

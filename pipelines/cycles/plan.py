@@ -1,18 +1,15 @@
 """Plans of cycles: recorded before a cycle's first gold row, and closed after its last.
 
-They say how far the run of a lake has come, and what a cycle has left behind.
-
-Place in the walk: `next_cuts` decides what the next cycle takes; `Plans` records that decision in
-<lake>/state/plans and hands it back after a restart.
+Place in the walk: `next_cuts` decides what the next cycle takes; `Plans` records that in
+<lake>/state/plans and hands it back after a restart: how far the run has come, and what a cycle has
+left behind.
 
 Invariant: cycle n + 1 is planned only when cycle n is recorded as done, and it is done when all its
 gold is committed. So a restart repeats at most one cycle, with the very cut, settings and state
-that it had; tables that were committed already are passed over. Run, plans and the names of the
-state's files live in one table; gold without it is refused. Every record of a cycle that is done
-says all that the run needs to go on, so opening costs the same at any age, and older days may go.
-A record is taken only behind the one that its writer knows as the last, which the table itself
-decides: a driver that was replaced between a look at its lease and its plan records nothing, and so
-commits nothing. Absent on purpose: Spark.
+that it had; tables that were committed already are passed over. Gold without plans is refused.
+Every record of a cycle that is done says all that the run needs, so opening costs the same at any
+age, and older days may go. A record is taken only behind the one that its writer knows as the last:
+a driver that was replaced records nothing, and so commits nothing. Absent on purpose: Spark.
 """
 
 from __future__ import annotations

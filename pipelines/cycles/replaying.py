@@ -1,11 +1,9 @@
 """Replays a past range into a lake of its own, and compares its gold with what is there.
 
-Place in the walk: the same cycles as the live run, over bronze that is there already.
-
-A range begins where a state of the live run was kept (each hour of data time, at or before
-`--from`), or with the first row of bronze. It ends at the first shipped horizon that reaches
-`--to`, or with the very rows that a cycle of the live run had taken: then what was known at that
-cycle is there again, without what an emitter has reported late since.
+Place in the walk: the same cycles as the live run, over bronze that is there already. A range
+begins where a state of the live run was kept, at or before `--from`, or with the first row of
+bronze. It ends at the first shipped horizon that reaches `--to`, or with the very rows that a cycle
+of the live run had taken: what was known then is there again, without late reports.
 
 Invariant: rows of the same range are equal in all columns, whichever way they were made. Absent on
 purpose: Spark; the job is handed in.

@@ -1,18 +1,13 @@
 """Takes over a lake of an earlier version: keeps its gold, rebuilds its keyed state.
 
-The run begins anew behind that gold.
-
-Place in the walk: before the driver of a live run. The keyed state of such a version has no sums,
-and lacks much of what the present rules carry. So bronze is judged once more, up to where the last
-complete cycle ended, in a place of its own; what comes of it as state is what the next cycle starts
-from, and its gold is thrown away. The run keeps its name, settings, buckets and the numbers of its
-cycles: what was known at any of them can still be read.
+Place in the walk: before the driver of a live run. Bronze is judged once more, up to where the last
+complete cycle ended, in a place of its own; its state is what the next cycle starts from, its gold
+is thrown away. The run keeps its name, settings, buckets and numbers of cycles.
 
 Invariant: no row of gold is changed, and none is written that is seen at a cycle of the earlier
-version: what its intervals are continued with is seen one microsecond behind its last cycle. An
-interval that is open there and is not open to the present rules is closed. A lake is taken over by
-one record: who is killed before it begins again, who is killed behind it has nothing left to do.
-Absent on purpose: the shapes of earlier states.
+version: what its intervals are continued with is seen one microsecond behind. An interval that is
+not open to the present rules is closed. A lake is taken over by one record: who is killed before it
+begins again. Absent on purpose: the shapes of earlier states.
 """
 
 from __future__ import annotations

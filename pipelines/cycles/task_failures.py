@@ -1,12 +1,9 @@
 """Carries an executor's failure to the driver as a value.
 
-Place in the walk: between an executor's work and the driver that collects it, in cycles and in
-checks. An error that is raised in an executor comes to the driver as a report of some fifty lines
-of Python and Java, which Spark prints besides; ours is one sentence for a person, so it travels as
-one. Whoever collects raises it again.
-
-Invariant: only errors that are sentences already travel so (TidemarkError); a bug keeps its trace.
-Absent on purpose: trying again within Spark, which the driver does with the whole cycle.
+Place in the walk: between an executor's work and the driver that collects it, in cycles and checks.
+Spark makes fifty lines of an error raised in an executor; ours is one sentence for a person, so it
+travels as one. Invariant: only TidemarkErrors travel so; a bug keeps its trace. Absent on purpose:
+trying again within Spark, which the driver does with the whole cycle.
 """
 
 from __future__ import annotations

@@ -1,11 +1,9 @@
 """Work of executors in a cycle: reads the files of its cut, and judges the buckets.
 
-Place in the walk: Spark hands the two functions here to its executors (`pipelines.cycles.job`);
-tests call them without Spark.
-
-Invariant: what a task does depends on the work order alone, so a task that Spark repeats makes the
-same rows; its files get names of their own, and only those of the task that was heard are
-committed. Absent on purpose: Spark, and commits.
+Place in the walk: Spark hands the two functions here to its executors (`cycles.job`). Invariant:
+what a task does depends on the work order alone, so one that Spark repeats makes the same rows; its
+files get names of their own, and only those of the task that was heard are committed. Absent on
+purpose: Spark, and commits.
 """
 
 from __future__ import annotations

@@ -1,14 +1,9 @@
 """Bounds every query to PostgreSQL: a server that falls silent is given up.
 
-Place in the walk: below database.py, which loads it when an address names a PostgreSQL.
-
-A server bounds its own work (`statement_timeout`), and says so when it ends. One whose machine
-stands still, or that was cut off, says nothing: its sockets are open as before. So each question is
-given up after a silence, and its connection closed, which the pool takes for what it is. The
-kernel's bounds (SOCKET_BOUNDS) find a machine that is gone earlier than that.
-
-Absent on purpose: asking again. Whether what was given up is done there is unknown, as with each
-connection that breaks.
+Place in the walk: `database` loads it when an address names a PostgreSQL. A server bounds its own
+work (`statement_timeout`); one whose machine stands still says nothing, so a query is given up
+after a silence and its connection closed. The kernel's bounds (SOCKET_BOUNDS) find a machine that
+is gone earlier. Absent on purpose: asking again; whether the query was done there is unknown.
 """
 
 from __future__ import annotations

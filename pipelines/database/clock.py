@@ -1,12 +1,8 @@
 """The clock that all centres share: that of the database.
 
-Place in the walk: below the centre and the commands. Each of them has the clock of its machine, and
-two machines may be apart by seconds. Moments that one writes and another compares (when a run is
-due, until when it is claimed, when an executor was seen) must be of one clock, or the centre that
-is ahead sends early, and takes runs from one that is about to send them.
-
-With SQLite all processes are on one machine and its clock is the database's. Absent on purpose:
-executors' clocks, of which nothing is compared with these.
+Place in the walk: below the centre and the commands. Moments that one process writes and another
+compares (when a run is due, until when it is claimed) must be of one clock: two machines may be
+apart by seconds. Absent on purpose: executors' clocks, of which nothing is compared with these.
 """
 
 from __future__ import annotations

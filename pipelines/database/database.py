@@ -1,14 +1,13 @@
 """Opens the database of all state outside the lake, in the home folder by default.
 
-It migrates the tables to this version and maps its errors to ours. SQLite keeps a write-ahead log
-and waits LOCK_WAIT_S for a lock; a writing transaction takes the lock at its beginning, so that
-none fails half-way for having read first. It syncs each commit: what was stored is there after a
-power cut. PostgreSQL has the same bound on waiting for locks; one that falls silent is given up
-(`bounded_server`).
+It migrates the tables to this version and maps its errors to ours. SQLite keeps a write-ahead log,
+syncs each commit and waits LOCK_WAIT_S for a lock, which a writing transaction takes at its
+beginning, so that none fails half-way for having read first. PostgreSQL has the same bound; one
+that falls silent is given up (`bounded_server`).
 
-Invariant: migrations run under a lock and in one transaction, so that of several processes that
-open a new database one makes the tables, and a killed one leaves none. Absent on purpose: retries,
-a way back, and parameters or passwords in the text of an error.
+Invariant: migrations run under a lock and in one transaction: of several processes that open a new
+database one makes the tables, and a killed one leaves none. Absent on purpose: retries, a way back,
+and parameters or passwords in the text of an error.
 """
 
 from __future__ import annotations

@@ -1,14 +1,11 @@
 """Detects that the file of an open SQLite database was moved away or replaced.
 
-Place in the walk: below `database`.
-
-SQLite itself goes on with the file that it has open, wherever that is by now: what is stored in one
-that was moved away is lost with it, and one that was replaced by a copy is not seen by who has the
-old one open. So a connection counts as broken as soon as its path leads elsewhere.
+Place in the walk: below `database`. SQLite goes on with the file that it has open, wherever that is
+by now: what is stored there would be lost. So a connection counts as broken as soon as its path
+leads elsewhere.
 
 Invariant: the file is made by who opens it first, and never again: one that was taken away comes
-back, and must not be met by an empty one in its place. Absent on purpose: what follows (the state
-of another file is not the state that somebody knows: see `opened`).
+back, and must not be met by an empty one in its place. Absent on purpose: what follows (`opened`).
 """
 
 from __future__ import annotations

@@ -1,13 +1,9 @@
 """Sets up JupyterLab on our notebooks: every kernel knows the lake, no dialog appears.
 
-Place in the walk: `tidemark lab`. The lake, by which labs differ, is in the environment of the
-process, which kernels inherit; the files are the same for all labs. A lake written into a kernel's
-description would reach that kernel only, and a notebook names the kernel it was saved with (ours
-name `python3`, so that they run anywhere).
-
-Invariant: the server listens on this machine only; its token is Jupyter's own; what we write lies
-in the cache of the set-up, never in the user's home. Absent on purpose: Spark. A notebook that
-wants it opens a session itself.
+Place in the walk: `tidemark lab`. The lake is in the environment of the process, which kernels
+inherit, so that notebooks run anywhere by the kernel `python3`. Invariant: the server listens on
+this machine only; its token is Jupyter's own; what we write lies in the cache of the set-up, never
+in the user's home. Absent on purpose: Spark.
 """
 
 from __future__ import annotations

@@ -1,12 +1,9 @@
 """The lake without Spark: where its tables lie, and how they are read.
 
-Place in the walk: the shipper fills <lake>/bronze, the marts fill <lake>/gold, the stream keeps its
-marks in <lake>/state. Every reader of this room that is not a mart (the cycle's input, the marks,
-`tm`) goes through here.
-
-Invariant: a table that is absent is either an error with one sentence, or, where nothing was ever
-reported, an empty table of the declared schema; never a half-read one. Absent on purpose: Spark,
-and writing of gold.
+Place in the walk: the shipper fills <lake>/bronze, the marts <lake>/gold, cycles <lake>/state;
+every reader that is not a mart goes through here. Invariant: a table that is absent is either an
+error with one sentence or, where nothing was ever reported, an empty table of the declared schema;
+never a half-read one. Absent on purpose: Spark, and writing of gold.
 """
 
 from __future__ import annotations

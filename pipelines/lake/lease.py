@@ -1,22 +1,16 @@
 """Leases: at most one process of a kind per lake, and the lease names its holder.
 
-Place in the walk: whoever maintains a lake, or computes its gold, acquires the lease of that role
-first; a second one is refused with who holds it.
-
 On a disk the kernel keeps the lease: a lock on <lake>/state/leases/<role>.json, freed with its
-process however that ends; it is lost when that file is moved away. In an object store the file
-itself is the lease: it is made, renewed and taken over by conditional puts, of which exactly one of
-several succeeds. A holder renews it each HEARTBEAT_S. One that seems not to have done so for
-STALE_AFTER_S is watched for two heartbeats more and taken over if the file does not change: clocks
-of other machines only make this later.
-
-Whoever waits for work says so, too: with each renewal, when its holder looked last and found
-nothing to do. By it others distinguish a lake to which nothing comes from one that nobody tends.
+process; it is lost when that file is moved away. In an object store the file is the lease: made,
+renewed each HEARTBEAT_S and taken over by conditional puts. A holder that seems not to have renewed
+for STALE_AFTER_S is watched for two heartbeats more; clocks of other machines only make this later.
+Who waits for work says so with each renewal, so that others distinguish a lake to which nothing
+comes from one that nobody tends.
 
 Invariant: at most one process has a lease whose `is_held` is true. A holder that cannot renew is no
-longer sure of it before anybody may take it over; one that was replaced sees `is_lost`, and does
-not get it back. Absent on purpose: waiting for a lease, and fencing of writes, which are exactly
-once by their Delta transactions.
+longer sure of it before anybody may take it over; one that was replaced sees `is_lost`. Absent on
+purpose: waiting for a lease, and fencing of writes, which are exactly once by their Delta
+transactions.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
 """Reads tables of a lake in an object store with Spark, without a Hadoop file system.
 
-Place in the walk: `tm.spark()`. Over a lake at s3:// executors read data files by the same client
-as cycles do, so one set of credentials and no further jar is needed. A lake on a disk is read by
-Delta's own source, which skips files by their statistics.
-
+Place in the walk: `tm.spark()`. Executors read data files by the same client as cycles do, so one
+set of credentials and no further jar is needed; a lake on a disk is read by Delta's own source.
 Invariant: a data frame is one version of its table, that of the moment it was made. Absent on
 purpose: writing, and pushing of filters into files.
 """

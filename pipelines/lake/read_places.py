@@ -1,12 +1,9 @@
 """Records how far each reader by version range has come; upkeep keeps what it still needs.
 
-Place in the walk: a driver notes here where its newest plan begins, after that plan is recorded and
-before its first file is read; upkeep asks before it vacuums or drops. One small file a reader.
-
-Invariant: a place noted is never ahead of what may still be read: it is where the last recorded
-plan begins, not where it ends. Absent on purpose: the places that a driver goes on from. Those are
-its own, recorded with its plan; these may be older, and losing them costs only a detour by the
-snapshot.
+Place in the walk: a driver notes where its newest plan begins, once that is recorded and before its
+first file is read; upkeep asks before it vacuums or drops. Invariant: a place is never ahead of
+what may still be read. Absent on purpose: the places that a driver goes on from, which are recorded
+with its plan.
 """
 
 from __future__ import annotations

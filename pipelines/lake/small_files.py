@@ -1,11 +1,8 @@
 """Reads and writes single files of a lake: log entries, leases, places, merged files.
 
-Place in the walk: `tail` reads log entries through it; `lease` and `upkeep` keep their notes by it.
-Delta tables are opened by delta-rs, which offers no way to a single file of a folder.
-
-Invariant: a file is there whole or not at all, on a disk by link or rename, in an object store by
-its own promise; and what is conditional is decided by the store, never by looking first. Absent on
-purpose: files that do not fit into memory, and retries (both clients repeat what may be repeated).
+Place in the walk: below `tail`, `lease` and `upkeep`; delta-rs offers no way to a single file.
+Invariant: a file is there whole or not at all; what is conditional is decided by the store, never
+by looking first. Absent on purpose: files that do not fit into memory, and retries.
 """
 
 from __future__ import annotations

@@ -1,20 +1,14 @@
 """The tail of a Delta table: the files that its newest commits added, and their writers.
 
-Place in the walk: the pipeline's first step, between bronze and its executors. The driver learns
-the names, sizes and bounds of new files from log entries alone; executors read the files.
+Place in the walk: the driver learns names, sizes and bounds of new bronze files from log entries
+alone; executors read the files. The cost depends on what is new, not on the table's age.
 
-Invariant: every row of the table is in exactly one data-changing `add`, so the files of the
-versions (a, b] hold each row that was appended between them once, whatever compaction and
-clustering have done meanwhile: their commits change no data. The cost depends on what is new, not
-on the table's age. A place in the log carries the fingerprint of its entry: a log that was put back
-from a copy, or cut after a power failure, is noticed instead of read on.
-
-When entries that have not been read are gone, `LogTruncated` says so, and `snapshot` names the
-table's present files, which hold the same rows: less those whose statistics show that all their
-rows were read. In both ways the reader drops rows at or below the seq it has read of an emitter.
-
-Absent on purpose: reading of data files, waiting, Spark. A snapshot of the table is opened only by
-`snapshot` and `newest_place`.
+Invariant: every row is in exactly one data-changing `add`, so the files of the versions (a, b] hold
+each row appended between them once, whatever compaction has done meanwhile. A place in the log
+carries the fingerprint of its entry: a log put back from a copy, or cut, is noticed. When entries
+are gone, `LogTruncated` says so, and `snapshot` names the present files less those read whole; the
+reader drops rows at or below the seq it has read of an emitter. Absent on purpose: reading of data
+files, waiting, Spark.
 """
 
 from __future__ import annotations

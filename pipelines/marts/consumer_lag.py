@@ -1,15 +1,13 @@
 """Lag of every queue, in messages and in time: one row per report of a group's progress.
 
-Place in the walk: staged group_watermarks → gold consumer_lag. A projection, plus a look back of a
-minute for the trend: carried are the known lags of each queue in the minute before its last row.
+Place in the walk: staged group_watermarks → gold consumer_lag. Carried: the known lags of each
+queue in the minute before its last row, for the trend.
 
-Invariant: a lag that is not known is null and `unknown_reason` says why; nothing is clamped. A
-consume offset beyond the end of the queue (the log has lost messages) says nothing of what waits:
-BEYOND_END, no number, so that it can reduce no sum; by how much it is beyond, committed and
-max_offset report. Lag in a queue that nobody may
-read any more (at or above readQueueNums) is UNREADABLE: no consumer can work it off. A clock that
-is set back begins a new minute: rows from before it are no past. Absent on purpose: interpolation.
-The engine reports the store time of the very message at the committed offset.
+Invariant: a lag that is not known is null and `unknown_reason` says why; nothing is clamped or
+interpolated. An offset beyond the end of the queue is BEYOND_END, no number, so that it can reduce
+no sum. Lag in a queue that nobody may read any more (at or above readQueueNums) is UNREADABLE. A
+clock that is set back begins a new minute. The time is the store time of the very message at the
+committed offset, as the engine reports it.
 """
 
 from __future__ import annotations

@@ -2,15 +2,14 @@
 
 A row has the least, greatest and last lag of the slot, and which queue of its group was the worst.
 
-Place in the walk: staged group_watermarks → gold consumer_lag_rollups, which readers of long ranges
-take in place of consumer_lag. Carried: what is known of slots that are not over; a minute that is
-over goes into its five minutes, and these into their hour.
+Place in the walk: staged group_watermarks → gold consumer_lag_rollups, for readers of long ranges.
+Carried: slots that are not over; a minute that is over goes into its five minutes, these into their
+hour.
 
-A slot is emitted when the emitter has reported everything up to its end, so an emitter that is late
-has its slots late. What comes behind the horizon of a slot that is over (a clock was set back)
-counts into the slot in which it came: a slot is emitted once. Invariant: a row is the aggregate of
-the rows of consumer_lag in its slot, the same however cycles are cut. Absent on purpose: slots in
-which a queue was not reported; its last report stands, as in consumer_lag.
+Invariant: a row is the aggregate of the rows of consumer_lag in its slot, the same however cycles
+are cut. A slot is emitted once, when its emitter has reported everything up to its end; what comes
+behind that (a clock was set back) counts into the slot in which it came. Absent on purpose: slots
+in which a queue was not reported; its last report stands.
 """
 
 from __future__ import annotations

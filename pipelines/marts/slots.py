@@ -1,11 +1,8 @@
 """Counts by slots of data time: a slot is emitted once, when nothing can be added to it.
 
-Place in the walk: marts that count. Facts become contributions (a key, a slot, counts); those of a
-slot are summed up and wait until their emitter's shipments say that it has reported everything up
-to the end of the slot.
-
-Invariant: a slot is emitted with the same counts however cycles are cut. Absent on purpose: the
-wall clock, and slots in which nothing was counted.
+Place in the walk: marts that count. Contributions (a key, a slot, counts) are summed up and wait
+until their emitter has reported everything up to the slot's end. Invariant: the same counts however
+cycles are cut. Absent on purpose: the wall clock, and slots in which nothing was counted.
 """
 
 from __future__ import annotations

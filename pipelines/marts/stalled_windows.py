@@ -1,15 +1,12 @@
 """Intervals in which a queue's consumption was not OK, as revisions.
 
-A revision opens or closes a window, changes its rule, kind or head, or says that it is unknown for
-a while.
+A revision opens or closes a window, changes its rule, kind or head, or says that it is unknown.
 
 Place in the walk: judged rows in trouble, and ticks at which nothing is known of an emitter → gold
-stalled_windows. Carried: the open windows.
-
-Invariant: the revisions of one window_id are numbered without gaps from 1; the last one of a CLOSED
-window has the rule and kind that were shown for longest. A window of which nothing is known stays
-open and says why it is unknown: it is closed only by what is seen of its queue. Absent on purpose:
-updates of figures alone. Lag over time is consumer_lag's.
+stalled_windows. Carried: the open windows. Invariant: the revisions of one window_id are numbered
+without gaps from 1; the last of a CLOSED window has the rule and kind shown for longest. It is
+closed only by what is seen of its queue. Absent on purpose: updates of figures alone, which are
+consumer_lag's.
 """
 
 from __future__ import annotations

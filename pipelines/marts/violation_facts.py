@@ -2,14 +2,11 @@
 
 Place in the walk: rebalance_events and consume_offsets → what accounts for falls of offsets.
 Carried: the last move of each queue for MOVE_KEPT_US, its last writer and fall for TURN_SPAN_US.
+Two writers show when a report falls below that of another client a moment ago without a move, or
+when the offsets of one client id are two rising sequences: two processes bear its name.
 
-Two writers show in one of two ways. A report falls below that of another client which wrote a
-moment ago, and the queue had not changed hands between them. Or the offsets of one client id are
-two sequences that both rise, one below the other: two processes bear its name.
-
-Invariant: a move is the queue's own; what happened to other queues of the group accounts for
-nothing here. No Python loop goes over reports that broke no law, unless their queue has a fall in
-the same cycle.
+Invariant: a move is the queue's own; other queues of the group account for nothing here. No Python
+loop goes over reports that broke no law, unless their queue has a fall in the same cycle.
 """
 
 from __future__ import annotations

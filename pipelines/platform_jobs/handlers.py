@@ -1,10 +1,7 @@
 """Handlers of the platform's jobs: each run is one `tidemark` command.
 
-They are served by `tidemark executor --module pipelines.platform_jobs.handlers`.
-
-Place in the walk: a centre asks → a run → one `tidemark` command in a process of its own, whose
-lines go into the run's log as they come, and whose last line is the run's message.
-
+Place in the walk: `tidemark executor --module pipelines.platform_jobs.handlers`: a run's command
+has a process of its own, whose lines go into the run's log, and the last line is the run's message.
 Invariant: a run that is killed ends its command, and the command whatever it has started.
 """
 

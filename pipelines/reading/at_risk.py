@@ -1,12 +1,8 @@
 """Counts messages at risk of a second delivery, over windows of duplicate risk.
 
-Place in the walk: gold duplicate_risk_windows → one figure of several windows, wherever a person
-reads it: pages, `tm`, metrics.
-
-Invariant: a message counts once, however many windows are about it: when a reader that stood still
-leaves, the exposure of its queue and its departure are about the same range. Absent on purpose:
-what came of them (`pipelines.sentences.duplicates`), and gold's own column, which is about
-one window.
+Invariant: a message counts once, however many windows are about it: the exposure of a queue and the
+departure of its reader are about the same range. Absent on purpose: what came of them
+(`pipelines.sentences.duplicates`), and gold's own column, which is about one window.
 """
 
 from __future__ import annotations

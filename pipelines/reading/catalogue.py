@@ -1,16 +1,12 @@
 """The gold tables: every answer of the platform, as names, types and meanings.
 
-Place in the walk: marts write these tables, expectations check them, dashboards, notebooks and
-the demo's verdict read them. Each mart declares its own (`pipelines.marts`); here are those that
-checks and alerting write, and the list of all. Bronze tables are declared in
-`engine.telemetry.tables`.
+Place in the walk: marts declare their own (`pipelines.marts`); here are those that checks and
+alerting write, and the list of all. Types are the vocabulary of `engine.telemetry.tables`.
 
-Invariant: every row names `observed_at`, a moment of data time (the broker's clock), never the
-wall clock of the job; an unknown value is null and the reason column beside it says why. Interval
-tables are append-only revisions: the newest revision of a `window_id` is its present truth, an
-older one is what was known then.
-
-Absent on purpose: Spark. The types are the vocabulary of `engine.telemetry.tables`.
+Invariant: every row names `observed_at`, a moment of data time (the broker's clock), never the wall
+clock of the job; an unknown value is null and the reason column beside it says why. Interval tables
+are append-only revisions: the newest of a `window_id` is its present truth, an older one is what
+was known then. Absent on purpose: Spark.
 """
 
 from __future__ import annotations

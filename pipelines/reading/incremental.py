@@ -1,11 +1,8 @@
 """Incremental queries: each cycle reads only what is new since the last.
 
-Place in the walk: beside `reading`, for pages and for alerts. The newest state of every key, and
-the lag of the groups on a page, change little from one cycle to the next; read anew, they would
-cost the same each time.
-
-Invariant: what is followed equals what would be read anew at that moment. A moment of another run,
-or one before the moment that is held, is read anew.
+Place in the walk: beside `reading`, for pages and alerts, whose newest states change little from
+cycle to cycle. Invariant: what is followed equals what would be read anew at that moment. A moment
+of another run, or one before the moment that is held, is read anew.
 """
 
 from __future__ import annotations

@@ -1,11 +1,9 @@
 """Investigation notebooks: one per kind of trouble, with its address and parameters.
 
-Place in the walk: an alert → a link → JupyterLab, which (`lab_links`) writes the notebook of that
-kind with group, range and cut in its cell of parameters, and opens it.
-
-Invariant: pure. What is filled in is a literal of text: a name that others chose can be no code.
-The same question has the same name, so a second click opens what the first one made. Absent on
-purpose: files, and Jupyter.
+Place in the walk: an alert → a link → JupyterLab, which (`lab_links`) fills in group, range and
+cut, and opens it. Invariant: pure. What is filled in is a literal of text: a name that others chose
+can be no code. The same question has the same name, so a second click opens what the first one
+made.
 """
 
 from __future__ import annotations

@@ -1,12 +1,10 @@
 """Turns bronze rows into observations of queues, and judges them by Burrow's rules.
 
 Place in the walk: bronze consume_offsets, queue_watermarks and group_watermarks → observations →
-rule sets. Rows are mappings by column name; times are µs or datetimes.
-
-A commit that changed nothing has no row of its own: group_watermarks counts it in `reports` and
-says when the last one came. Burrow's window is counted in commits, so they are put back: the last
-one at its time, the others evenly before it, each wrong by less than the time between two rows of
-the queue. A commit that the broker refused, restored itself or never saw (LOCAL) is none.
+rule sets. Rows are mappings by column name; times are µs or datetimes. Commits that changed nothing
+are only counted (`reports`); Burrow counts its window in commits, so they are put back evenly, each
+wrong by less than the time between two rows of the queue. A commit that the broker refused,
+restored or never saw (LOCAL) is none.
 
 Invariant: order comes from event_time and seq, never from the order of rows. Absent on purpose:
 Spark, files.

@@ -1,15 +1,11 @@
 """Turns bronze rows into the columnar facts that marts read.
 
-Moments become whole microseconds and repeating texts dictionaries; the plain consequences of a row
-are added to it.
-
-Place in the walk: bronze files → facts of a hash bucket → marts. One to one; no row is added,
-joined or dropped.
+Place in the walk: bronze files → facts of a hash bucket → marts. One to one: moments become whole
+microseconds, repeating texts dictionaries, and the plain consequences of a row are added to it.
 
 Invariant: facts lie in the order of (emitter, seq), whatever the order in files; every moment is a
-column `*_us`, µs since 1970 UTC. A table's reach says whom its rows concern: the groups of one hash
-bucket, all that is kept by emitter, or everybody. Absent on purpose: meaning that needs a second
-row.
+column `*_us`, µs since 1970 UTC. A table's reach says whom its rows concern: the groups of one
+bucket, all kept by emitter, or everybody. Absent on purpose: meaning that needs a second row.
 """
 
 from __future__ import annotations

@@ -1,13 +1,12 @@
 """Sets aside bronze rows that break their table's declaration; the others are judged.
 
 Place in the walk: bronze files → rows of a cut → here → hash buckets. A row with a null where none
-may be, or with a number that nothing can be, is set aside: reported with table, column and rule,
-and judged by nobody; all others go on. The checks of the lake count the same rows (`oddities`).
+may be, or an impossible number, is reported with table, column and rule, and judged by nobody. The
+checks of the lake count the same rows (`oddities`).
 
-Invariant: no row that passes can end a cycle by its values alone, so one odd row, of a hand, of
-another writer or of a later version, never stops the gold of all groups. A row that is set aside
-still counts as reported (its number is there). Absent on purpose: repairs. A word that this version
-does not know is reported too, but its row stays: the rest of it is known.
+Invariant: no row that passes can end a cycle by its values alone, so one odd row never stops the
+gold of all groups. A row that is set aside still counts as reported. Absent on purpose: repairs. A
+word that this version does not know is reported, but its row stays.
 """
 
 from __future__ import annotations

@@ -1,13 +1,10 @@
 """Progress and intake of queues and groups, slot by slot.
 
-Place in the walk: group_watermarks → sums of groups, from which the causes of a lag are named.
-
-Time is cut into slots of a window. Of a queue it is known what it was given in the present slot and
-in the one before; of a group what it was given in each of the last SLOTS slots, and what it
-consumed, retried messages apart, in the last two.
-
-Invariant: a row adds what lies between it and the row of its queue before, in the order of seq, so
-sums do not depend on where a cycle was cut. Absent on purpose: names of causes.
+Place in the walk: group_watermarks → sums of groups, from which the causes of a lag are named. Of a
+queue it is known what it was given in the present slot and the one before; of a group what it was
+given in each of the last SLOTS slots, and consumed, retries apart, in the last two. Invariant: a
+row adds what lies between it and its queue's row before, in the order of seq, so sums do not depend
+on cuts. Absent on purpose: names of causes.
 """
 
 from __future__ import annotations

@@ -1,13 +1,10 @@
 """Offsets of a queue that a client had finished, according to its last sample.
 
-Place in the walk: client_windows → how much of a departure's range comes again for certain.
-
-A sample names the consume offset that the client would report (`client_committed`), the ranges that
-it holds and has not finished, and how many offsets it has finished from the consume offset on.
-Finished is what lies between the ranges, as many offsets behind them as are left of the count, and
-all between the offset that the broker knows and the client's own: it has finished them and not
-reported it yet. That counts only for a client that takes every message (`takes_all`): below the
-offset of another one lie messages that its filter or its application has passed over.
+Place in the walk: client_windows → how much of a departure's range comes again for certain. A
+sample names the client's own offset (`client_committed`), the ranges it holds unfinished, and how
+many offsets it has finished. Finished is what lies between the ranges, what is left of the count
+behind them, and what lies between the broker's offset and the client's own; the last only of a
+client that takes every message (`takes_all`).
 
 Invariant: what is called finished was finished at the sample; what was committed since is not
 counted again. Absent on purpose: guesses. Without ranges the result is the least number, without an

@@ -1,17 +1,12 @@
 """Risks from a broker's restart: offsets its disk did not have, messages its log lost.
 
-It also finds the queues that are not there any more.
+Place in the walk: lifecycle and the marks of queues → openings and ends, and queues that are gone.
+Carried: cuts of the log by lives that have not booted yet. A reader that lives on goes on where it
+was, so of a queue whose group had members nothing is at risk until somebody asks; of one without,
+all that is lost is.
 
-Place in the walk: lifecycle and the marks of queues → openings and ends. Carried: cuts of the log
-by lives that have not booted yet.
-
-A reader that lives on does not ask again where to begin: it goes on where it was, and nothing comes
-again. So of a queue whose group had members when the broker died nothing is at risk until somebody
-asks; of one without, all that is lost is.
-
-Invariant: only marks reported before the loss count. Between its recovery and its boot the broker
-reports the marks of queues that its log lost; what they put at risk is known at the boot. Absent on
-purpose: what comes of the risk.
+Invariant: only marks reported before the loss count. What marks of a lost log put at risk is known
+at the boot. Absent on purpose: what comes of the risk.
 """
 
 from __future__ import annotations

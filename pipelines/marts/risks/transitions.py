@@ -1,12 +1,10 @@
 """Applies an event to a window of risk. Pure.
 
-Place in the walk: `windows` decides which change an event is, this module carries it out.
-
-Two readers. A reader that was answered where to begin may read beside the one before it for a
-while: both pull each new message, so all of them come twice, however many. That is what
-`all_from_offset` says. It ends when messages have been there for a second or more and came to one
-reader only: one that stops pulling for longer than the samples are apart, and goes on, is taken for
-gone meanwhile. A reader that has left, or says that it does not hold the queue, is none any more.
+Place in the walk: `windows` decides which change an event is, this module carries it out. A reader
+that was answered where to begin may read beside the one before it: both pull each new message, so
+all of them come twice (`all_from_offset`), until messages that were there for a second came to one
+reader only. A reader that stops pulling for longer than the samples are apart, that left, or that
+says it does not hold the queue, is none meanwhile.
 
 Invariant: a change leaves what was seen as it is. Absent on purpose: revisions and their numbers.
 """

@@ -3,10 +3,10 @@
 Place in the walk: after `evaluator`. A group is evaluated once per shortest `interval_s` of all
 modules; an incident runs from its first status that is not OK to its first OK, and has an id.
 
-Invariant: its faults are kept. `send_once` hides WARN → ERR, and without `send_close` the group is
-never reported again; one OK ends an incident; a group that is gone never ends one. A close is sent
-even by a module whose threshold the incident never reached. Absent on purpose: clocks, randomness
-(`new_id` is handed in), senders, the lock by which several Burrows agree who evaluates.
+Invariant: its faults are kept: `send_once` hides WARN → ERR, and without `send_close` the group is
+never reported again; a group that is gone never ends an incident; a close is sent even by a module
+whose threshold was never reached. Absent on purpose: clocks, randomness (`new_id`), senders, the
+lock among several Burrows.
 """
 
 from __future__ import annotations
