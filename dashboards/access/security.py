@@ -1,14 +1,12 @@
 """Checks the host, origin and size of every request, and sets security headers.
 
-Why: the pages of lag are open to whoever reaches the port, therefore the port is loopback. A web
-page of somebody else can still make a browser on this machine send requests here, by its own name
-re-bound to 127.0.0.1 or by a form; the first is refused by the Host header, the second by Origin.
-Both hold for signing in, and for every change that somebody makes who has.
+The pages of lag are open to whoever reaches the port, so the port is loopback. A page of somebody
+else can still make a browser on this machine send requests here, by its own name re-bound to
+127.0.0.1 or by a form: the Host header refuses the first, Origin the second.
 
-Invariant: pure ASGI; the body of a callback is read here, up to BODY_BYTES_MAX whatever its header
-says of its length, before anything behind the guard runs; what only reads may bring none. Absent on
-purpose: who somebody is. `visitors` knows who has signed in, which pages of jobs ask for; pages of
-lag ask nobody (so a network bind is refused unless asked for by name).
+Invariant: pure ASGI; the body of a callback is read here, up to BODY_BYTES_MAX, before anything
+behind the guard runs; what only reads may bring none. Absent on purpose: who somebody is
+(`visitors`); pages of lag ask nobody, so a network bind is refused unless asked for by name.
 """
 
 from __future__ import annotations

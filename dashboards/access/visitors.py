@@ -1,12 +1,10 @@
 """Identifies the visitor of a page: signed in, read-only, or a stranger.
 
 Place in the walk: between the guard and the pages of jobs. The token of a session comes as a
-cookie; `NotedVisits` keeps it for the callbacks of its request, and `Visitors` asks the database
-whose it is, anew for each request: rights that are taken away are gone with the next click.
-
-Invariant: without a sign-in nothing is ever changed. Who has not signed in may look at jobs only
-where the dashboard listens to this machine alone, is asked by a name of this machine, and there is
-no user yet who could sign in. Absent on purpose: passwords, see `web.sign_in_routes`.
+cookie; `Visitors` asks the database whose it is, anew for each request: rights that are taken away
+are gone with the next click. Invariant: without a sign-in nothing is ever changed. Others may look
+at jobs only where the dashboard listens to this machine alone, by a name of it, and no user could
+sign in yet. Absent on purpose: passwords (`web.sign_in_routes`).
 """
 
 from __future__ import annotations

@@ -1,12 +1,9 @@
 """Previews changes of groups and users, and applies what was previewed.
 
-Place in the walk: `previewed_changes` is the mechanism; here is what it previews and applies for
-groups and users. The preview is what the scheduler's service would write to the audit, so nothing
-else has to know what a change does.
-
-Invariant: the preview comes from a transaction that is rolled back. The transaction that applies
-the change is rolled back too when its audit differs from what was shown. Absent on purpose: tokens,
-which are shown once, to whoever can start executors; imports.
+Place in the walk: below `previewed_changes`. The preview is what the service would write to the
+audit, from a transaction that is rolled back. Invariant: the transaction that applies the change is
+rolled back too when its audit differs from what was shown. Absent on purpose: tokens, which are
+shown once, to whoever can start executors; imports.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
 """Previews changes of jobs against their present state, and applies what was previewed.
 
-Place in the walk: `previewed_changes` is the mechanism; here is what it previews and applies for
-jobs.
-
-Invariant: when the job has been changed since the preview, nothing is done; the store enforces this
-in its transaction. Absent on purpose: rights, which the scheduler's service checks at both.
+Place in the walk: below `previewed_changes`. Invariant: when the job has been changed since the
+preview, nothing is done; the store enforces this in its transaction. Absent on purpose: rights,
+which the scheduler's service checks at both.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """Changes that pages make: previewed, done once as previewed, audited.
 
-Place in the walk: a panel shows the preview of a change → here → the scheduler's service, which
-authorises, performs and audits it. `job_changes` and `admin_changes` say what a change is.
+Place in the walk: a panel shows the preview of a change → here → the scheduler's service.
+`job_changes` and `admin_changes` say what a change is.
 
 Invariant: nothing is done that was not previewed as it is done: a preview has a version, and when
-the version is another by now, nothing is done and the new preview is shown. Each preview has a key,
-which is used once: a request that is sent again gets the outcome of the first, whatever has changed
-since. A click whose outcome is unknown says that, and is never performed a second time.
+that is another by now, the new preview is shown. It has a key, which is used once: a request that
+is sent again gets the outcome of the first. A click whose outcome is unknown says that, and is
+never performed a second time.
 """
 
 from __future__ import annotations

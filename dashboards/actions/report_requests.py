@@ -1,11 +1,9 @@
 """Handles requests from a report's page: to make the report again, or to send it.
 
-Place in the walk: a page asks → the scheduler's job `lag-report` runs by hand, with Spark, wherever
-an executor is; what is sent waits in the outbox. Nothing is made here.
-
-Invariant: nothing happens without a sign-in, a preview, and the right to the jobs of that group;
-each is in the audit. What a browser says was previewed is looked up anew, and refused when the job
-has changed since. One preview is carried out once, however often it is requested.
+Place in the walk: the scheduler's job `lag-report` runs by hand, with Spark, wherever an executor
+is; what is sent waits in the outbox. Nothing is made here. Invariant: nothing happens without a
+sign-in, a preview, and the right to the jobs of that group; each is in the audit. What was
+previewed is looked up anew, and refused when the job has changed since; it is carried out once.
 """
 
 from __future__ import annotations

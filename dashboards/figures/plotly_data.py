@@ -1,11 +1,8 @@
 """Builds figures as plain plotly.js data, which the browser draws.
 
-Place in the walk: below the figures. plotly's own classes would check every word while a figure is
-made: that is most of what a figure costs, and to load what they check by takes 0.13 s of CPU in
-the first one of a process. So the tests have them check (tests/dashboards/test_figures.py), and a
-page does not.
-
-Invariant: all of a figure is what JSON holds, beside times. Absent on purpose: plotly.
+plotly's own classes would check every word while a figure is made: most of what a figure costs, and
+0.13 s of CPU to load. So the tests have them check, and a page does not. Invariant: all of a figure
+is what JSON holds, beside times.
 """
 
 from __future__ import annotations

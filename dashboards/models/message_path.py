@@ -2,12 +2,9 @@
 
     stored -> pulled or consumed -> sent back, next try, ... -> dead-lettered
 
-Each source speaks for itself: the lake of failures, of what was handed out twice, and of the marks
-that passed the message; the store of the message; clients, by their own clocks, of what they
-traced.
-
-Invariant: a step names its source. Steps are in the order of their times; one without a time comes
-last and says so. No body is among them.
+Each source speaks for itself: the lake, the store, and clients by their own clocks. Invariant: a
+step names its source. Steps are in the order of their times; one without a time comes last and says
+so. No body is among them.
 """
 
 from __future__ import annotations

@@ -1,14 +1,10 @@
 """Queries a running cluster for topic permissions, where a message lies, and its trace.
 
-Place in the walk: beside the lake. The admin client asks; nothing is changed, no body leaves here.
-
-Invariant: no query is sent unless a name server was named at the start. A query ends within
-ASK_WITHIN_S, and its answer is kept for KEEP_S, so that open pages cost a cluster next to nothing;
-while a cluster is out of reach no other query is tried. What cannot be queried is a sentence in the
-answer, never an error: the rest of the page is from the lake and lives on.
-
-The engine's client is written for asyncio's own event loop and does not run on the server's
-(uvloop), so each query has a loop and a thread of its own, beside those that read the lake.
+Place in the walk: beside the lake. Invariant: no query is sent unless a name server was named at
+the start. A query ends within ASK_WITHIN_S, its answer is kept for KEEP_S; while a cluster is out
+of reach no other query is tried. What cannot be queried is a sentence in the answer, never an
+error. The engine's client does not run on the server's loop (uvloop), so each query has a loop and
+a thread of its own.
 """
 
 from __future__ import annotations

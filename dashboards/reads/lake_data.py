@@ -1,13 +1,10 @@
 """Reads the lake for pages: one moment per page, answers cached by cycle.
 
 Place in the walk: after gold. A page takes a `Seen`, the lake at the last complete cycle, and asks
-it questions (`rows`, `present`, `cells`), never tables; what gold does not hold is asked of bronze
-by `topic_data`, through `answer`.
-
-Invariant: no Spark, no writing. Everything a `Seen` answers is of its moment, whatever is written
-meanwhile. A table that does not exist yet is an empty frame of its schema; one that is damaged is a
-LakeError, which a page shows as such. An interval's newest revision is its present truth, and the
-only one shown.
+it (`rows`, `present`, `cells`), never tables; what only bronze holds goes through `topic_data`.
+Invariant: no Spark, no writing; everything is of its moment. A table that does not exist yet is an
+empty frame of its schema; one that is damaged is a LakeError, which a page shows. Of an interval
+the newest revision alone is shown.
 """
 
 from __future__ import annotations

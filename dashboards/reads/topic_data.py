@@ -1,11 +1,8 @@
 """Queries about one topic: from gold, and from bronze where gold holds nothing.
 
-Gold has lag by queue and dead letters. How far producers came, every step of a failed message and
-what was handed out again are facts of bronze; each question here brings only the rows of one topic
-or of one message.
-
-Invariant: every answer is small: a row a queue, a failed message, or a step. Absent on purpose:
-words; `models.topic_lines` and `models.message_path` have them.
+How far producers came, every step of a failed message and what was handed out again are facts of
+bronze. Invariant: every answer is small: a row a queue, a failed message, or a step. Absent on
+purpose: words (`models.topic_lines`, `models.message_path`).
 """
 
 from __future__ import annotations

@@ -6,15 +6,13 @@
     wrong tries by one name      5 at once, then 2 s, 4 s, 8 s ... 5 min between two
     wrong tries by all names    40 at once, then 1 s, 2 s ... 15 s between two
 
-Place in the walk: behind the guard, whose checks of Host, Origin, Content-Type and size hold here
-too. Whose session a request has is looked up by `access.visitors`.
+Place in the walk: behind the guard. Whose session a request has is looked up by `access.visitors`.
 
-Invariant: whatever is wrong, the answer is the same sentence, and takes as long, whether there is
-such a user or not. A try counts as wrong from its beginning until it was right; one that has to
-wait is not looked at. At most two passwords are checked at a time, each with 32 MiB. The cookie
-cannot be read by scripts nor sent by pages of others, and goes only over https once it came over
-it. Absent on purpose: forms, tokens in addresses, ways to be remembered for longer, and addresses
-of clients, which a proxy makes the same for everybody.
+Invariant: whatever is wrong, the answer is the same sentence, and takes as long. A try counts as
+wrong from its beginning until it was right; one that has to wait is not looked at. At most two
+passwords are checked at a time, each with 32 MiB. The cookie cannot be read by scripts nor sent by
+pages of others, and goes only over https once it came over it. Absent on purpose: forms, tokens in
+addresses, and addresses of clients, which a proxy makes the same for everybody.
 """
 
 from __future__ import annotations

@@ -1,12 +1,10 @@
 """A lake's alerts for pages: one cached read of the store, and resolved ones from the lake.
 
-Place in the walk: between the store and pages; `alert_queries` is the same for one command. It also
-says whether anybody keeps the alerts up to date. What the store has dropped is read from rows of
-the Delta table `alerts` that say RESOLVED, at most ROWS_MAX, the newest first.
-
-Invariant: it only reads, and makes no database where there is none. A body that is stored as it was
-is not decoded again. A history that cannot be read makes the past unknown, never empty. Absent on
-purpose: deciding, and the files of rules (`rule_files`).
+Place in the walk: between the store and pages, as `alert_queries` for one command; it also says
+whether anybody keeps the alerts up to date. What the store has dropped is read from rows of the
+Delta table `alerts` that say RESOLVED, at most ROWS_MAX, the newest first. Invariant: it only
+reads, and makes no database where there is none; a history that cannot be read makes the past
+unknown, never empty. Absent on purpose: deciding, and the files of rules (`rule_files`).
 """
 
 from __future__ import annotations

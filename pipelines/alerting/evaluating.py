@@ -1,15 +1,12 @@
 """Evaluates rules over one look at gold: where conditions hold, and where that is unknown.
 
-Place in the walk: rules and `Looked` → an outcome a rule → `life_cycle`.
+Place in the walk: rules and `Looked` → an outcome a rule → `life_cycle`. Columnar: rules over the
+same rows share them, equal conditions are worked out once, and rows become values of Python only
+where a condition holds, within the bounds of rule and look.
 
-Columnar: rules over the same rows of a table share them, their label sets and their figures; equal
-conditions are worked out once; rows become values of Python only where a condition holds, and never
-more than a rule's, and a look's, bound.
-
-Invariant: that a condition does not hold for an alert that is known follows from rows that were
-seen: of what is silent, withheld or unknown by gold's own words it is said that nobody knows. What
-is over the bound is counted; alerts that are known come before new ones, so that no bound ends one.
-Absent on purpose: time that passes, and reading.
+Invariant: that a condition does not hold for a known alert follows from rows that were seen: of
+what is silent, withheld or unknown nobody knows. What is over the bound is counted; known alerts
+come before new ones, so that no bound ends one. Absent on purpose: time that passes, and reading.
 """
 
 from __future__ import annotations

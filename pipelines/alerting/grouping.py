@@ -1,25 +1,18 @@
 """Groups alerts into notices: which receiver gets which alerts, when, and how often.
 
-Place in the walk: alerts that live → groups and notices → the outbox.
+Place in the walk: alerts that live → groups and notices → the outbox. A route puts alerts with
+equal labels (`group_by`) into one group. Its first notice waits for what comes with its first
+alert; more follow at most once an interval, when an alert fires that no notice has named, or a
+named one is over; else the notice is repeated after the repeat interval, as long as something
+fires. A route has at most GROUPS_MAX groups; what begins beyond them is one group more, the rest.
 
-A route puts alerts with equal labels (`group_by`) into one group. Its first notice waits for what
-comes with its first alert. More follow at most once an interval, and only when something has
-changed: an alert fires that no notice has named, or one that was named is over. When nothing
-changes the notice is repeated after the repeat interval, as long as something fires.
+Alerts that are silenced, or that others make needless, are left out, but a receiver that got a
+firing gets its end: or a pager would have it open for ever. So an alert that leaves its group is
+over there at once, and one that a notice left out is sent again when it is no longer left out.
 
-A route has at most GROUPS_MAX groups. What begins beyond them is one group more, the rest: ten
-thousand groups in trouble at once have one cause, and nobody reads as many notices. An alert that
-was sent with the rest stays there until it is over.
-
-Alerts that are silenced, or that others make needless, are left out. A receiver that got its firing
-gets its end all the same: or a pager would have it open for ever. For the same reason an alert that
-leaves its group, since routes or its labels were changed, is over there at once; and one that a
-notice left out is sent again when it is no longer left out, for a pager may have taken that notice
-for the end.
-
-Invariant: the same groups, alerts and moment give the same notices with the same ids, so that what
-was decided and not stored is decided again. A clock that leaps brings a notice forward at most, and
-delays none beyond its wait. Absent on purpose: sending, and clocks.
+Invariant: the same groups, alerts and moment give the same notices with the same ids. A clock that
+leaps brings a notice forward at most, and delays none beyond its wait. Absent on purpose: sending,
+and clocks.
 """
 
 from __future__ import annotations

@@ -1,14 +1,12 @@
 """Alert history: moves each change from SQL to the Delta table `alerts`, exactly once.
 
-Place in the walk: behind each step, beside the outbox. Sending does not wait for it.
-
-The order is the proof: the table says how far it is, what lies beyond is appended with its last
-number as a Delta transaction, the number is marked in SQL, and what it covers is dropped there.
-Killed between any two of these, the next process asks the table and repeats the rest.
+Place in the walk: behind each step, beside the outbox. The order is the proof: the table says how
+far it is, what lies beyond is appended with its last number as a Delta transaction, the number is
+marked in SQL, and what it covers is dropped there; whoever is killed between asks the table and
+repeats the rest.
 
 Invariant: `append` writes through the handle that `taken` has asked, so that delta-rs refuses the
-second of two processes that would append the same rows. Absent on purpose: retries, and any other
-writer of that table.
+second of two processes that append the same rows. Absent on purpose: retries, other writers.
 """
 
 from __future__ import annotations

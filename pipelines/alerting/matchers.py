@@ -1,13 +1,9 @@
 """Label matchers: `severity="critical"`, `group=~"pay.*"`, `owner!="me"`, `topic!~"%.*"`.
 
-Place in the walk: below silences, inhibition and routes, all of which choose alerts by labels.
-
-An alert's labels are those of its own, with alertname, severity and owner. A label that it lacks is
-an empty text, as in Alertmanager; a pattern speaks of the whole value.
-
-Invariant: pure; a matcher that was read cannot fail. Patterns are those of RE2, as Alertmanager's
-are: no look-around and no back references, and time that grows with the name alone, whatever name
-somebody gives a group.
+Place in the walk: below silences, inhibition and routes. An alert's labels are its own, with
+alertname, severity and owner; one that it lacks is an empty text, and a pattern speaks of the whole
+value, as in Alertmanager. Invariant: pure; a matcher that was read cannot fail. Patterns are those
+of RE2: time grows with the name alone, whatever name somebody gives a group.
 """
 
 from __future__ import annotations

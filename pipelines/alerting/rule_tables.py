@@ -1,14 +1,9 @@
 """Tables that rules can use: gold, and those about the present that no mart writes.
 
-Place in the walk: below rules and their evaluation; the process that reads gold makes frames of
-these columns, and everybody who checks a rule knows from here what it may name.
-
-A table holds one of three things, and is read accordingly: a state (the newest row of each of its
-keys), intervals (their newest revisions), or events (its rows of a stretch of time). Which one
-follows from what the mart has declared.
-
-Invariant: pure; a frame without rows has the declared columns and types. Absent on purpose:
-reading.
+Place in the walk: below rules and their evaluation. A table holds a state (the newest row of each
+key), intervals (their newest revisions), or events (its rows of a stretch of time), as the mart has
+declared, and is read accordingly. Invariant: pure; a frame without rows has the declared columns
+and types. Absent on purpose: reading.
 """
 
 from __future__ import annotations

@@ -1,11 +1,9 @@
 """Rules of alerts as their files declare them, and the faults found in a file.
 
-Place in the walk: documents (TOML that somebody has read) → rules → evaluation. docs/alerting.md
-has every key.
-
-Invariant: a rule that was made here can be evaluated on any rows of its tables; of a document with
-faults none of its rules is taken, and each fault names file, rule, key, value and what to do.
-Absent on purpose: files; who reads them hands in what they say.
+Place in the walk: documents (TOML) → rules → evaluation. docs/alerting.md has every key. Invariant:
+a rule that was made here can be evaluated on any rows of its tables; of a document with faults none
+of its rules is taken, and each fault names file, rule, key, value and what to do. Absent on
+purpose: files.
 """
 
 from __future__ import annotations

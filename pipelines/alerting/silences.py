@@ -1,14 +1,10 @@
 """Silences: matching alerts send no notices for a time, once or on a weekly schedule.
 
-Place in the walk: beside grouping, which leaves silenced alerts out of notices. They go on living;
-pages show them as silenced.
-
-A silence lasts from one moment to another, or comes back: on days of the week, from a time of day
-for so long, in a time zone, between its two moments. Times of day are those that a clock on the
-wall of that zone shows. One that the clock leaps over in spring begins at the leap, one that it
-shows twice in autumn begins at the first; its length is real time in both.
-
-Invariant: pure, moments of the process's clock. Absent on purpose: where silences are kept.
+Place in the walk: beside grouping, which leaves silenced alerts out of notices; pages show them as
+silenced. A silence lasts from one moment to another, or comes back between them on days of the
+week, from a time of day for so long, by the wall clock of a zone: a time that is leapt over begins
+at the leap, one that comes twice at the first. Invariant: pure, moments of the process's clock.
+Absent on purpose: where silences are kept.
 """
 
 from __future__ import annotations

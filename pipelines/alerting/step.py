@@ -1,12 +1,9 @@
 """One step of alerting: state, a look at gold and a moment in; new state and notices out.
 
 Place in the walk: rules, `Looked` and what the last step left → alerts, groups, notices → the
-store, which takes them whole or not at all.
-
-Invariant: pure, and the same arguments give the same step: a process that does not know whether its
-step was stored loads, decides again, and sends nothing twice. Alerts of rules that are in force and
-were not judged stay as they are. Beyond the bound on open alerts no new one begins, the least bad
-first, and it is said of which rules. Absent on purpose: reading, storing and sending.
+store. Invariant: pure: a process that does not know whether its step was stored loads, decides
+again, and sends nothing twice. Alerts of rules that were not judged stay as they are. Beyond the
+bound on open alerts no new one begins, the least bad first, and it is said of which rules.
 """
 
 from __future__ import annotations

@@ -1,16 +1,13 @@
 """Texts of an alert: templates, checked first and rendered in Jinja's sandbox.
 
-Place in the walk: between an alert and everybody who shows it. A template is Jinja, in its sandbox,
-of which names, filters, if and default are taken; no loops, calls, macros or arithmetic: what it
-makes is bounded by what it is given.
+A template has names, filters, if and default; no loops, calls, macros or arithmetic: what it makes
+is bounded by what it is given. It may name the figures of the alert (columns of its rule's row),
+`labels`, `alertname`, `severity`, `owner`, `evidence`, `since` (when it began), `moment` (when it
+was seen to hold last), and `matched` (how many rows held).
 
-It may name the figures of the alert (columns of its rule's row), `labels`, `alertname`, `severity`,
-`owner`, `evidence`, `since` (when it began), `moment` (when it was seen to hold last), and
-`matched` (how many rows held).
-
-Invariant: a template that was checked names nothing that is not there; the texts that it makes are
-at most TEXT_MAX characters; one that fails all the same, at an unknown figure, says so. Absent on
-purpose: escaping, for who shows a text knows in what: a value with markup is handed on as it is.
+Invariant: a template that was checked names nothing that is not there; its texts are at most
+TEXT_MAX characters; one that fails all the same, at an unknown figure, says so. Absent on purpose:
+escaping, for who shows a text knows in what.
 """
 
 from __future__ import annotations

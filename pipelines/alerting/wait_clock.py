@@ -1,15 +1,10 @@
 """A steady clock for the waits of alerts: no step of another clock moves it.
 
-Place in the walk: beside the life cycle, which waits by it (`for`, `keep_firing_for`, rest after
-flapping). What is waited for is data time: how long facts say that something holds. But a broker's
-clock may be set, and so may that of this process; neither may make an alert fire, or end it.
-
-So it goes on as data time does, yet no further than this process's own clock has gone: what data
-time gains at a leap is bounded by SLACK_US beyond it. A leap of both, as after a night's sleep of
-the machine or a restart, counts as GAP_US at most. Neither ever takes it back.
-
-Rules about the lake itself wait by this process's clock alone: they alert when gold stands still,
-and then data time does not pass.
+Place in the walk: beside the life cycle, which waits by it. What is waited for is data time, but a
+broker's clock may be set, and so may this process's; neither may make an alert fire, or end it. So
+it goes on as data time does, yet no further than this process's own clock and SLACK_US; a leap of
+both (a night's sleep, a restart) counts as GAP_US at most. Rules about the lake itself wait by this
+process's clock alone: they alert when gold stands still.
 
 Invariant: `advanced` with the same two moments again gives the same value. Absent on purpose: I/O;
 it is stored with the alerts.

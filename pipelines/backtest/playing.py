@@ -2,11 +2,9 @@
 
 Place in the walk: gold's rows, in the order of their time (`run`), → looks → `alerting.step` → what
 was sent, for `scoring`. A look comes at each tick at which gold had new rows, and a minute after
-the last one at the latest, as the clock by which alerts wait needs it.
-
-Invariant: a look sees no row that is later than its tick. What is about the present moment (is a
-broker silent, is gold late) is in no table: such rules are left out, and listed (`left_out`).
-Absent on purpose: silences, checks of data quality, and the way from a fact to gold.
+the last one at the latest. Invariant: a look sees no row that is later than its tick. Rules about
+the present moment (is a broker silent, is gold late) are left out, and listed (`left_out`). Absent
+on purpose: silences, checks, and the way from a fact to gold.
 """
 
 from __future__ import annotations

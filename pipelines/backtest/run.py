@@ -1,10 +1,8 @@
 """Runs a backtest: every rule set over one range of a lake, group after group.
 
-Place in the walk: `tidemark backtest` and the bench of detection call it. Gold that was computed
-with the figures asked for is taken as it is recorded; with others a replay computes it.
-
-Invariant: what is held at a time are the facts of one batch of groups (`verdicts.BATCH_ROWS`), or
-gold's rows of one stretch of time (ROWS_MAX), however long the range and however many groups.
+Place in the walk: `tidemark backtest` and the bench of detection. Gold that was computed with the
+figures asked for is taken as it is recorded; with others a replay computes it. Invariant: what is
+held at a time is one batch of groups (`verdicts.BATCH_ROWS`), or one stretch of gold (ROWS_MAX).
 Absent on purpose: Spark; the job of a replay is handed in.
 """
 

@@ -1,20 +1,15 @@
 """Scores reports against incidents: found, missed, false, how soon, and how often.
 
 Place in the walk: incidents (`truths`) and what a rule set reports (`verdicts`), group by group →
-scores.
+scores. An incident is found when something is reported of its place from its begin to its end and a
+grace after it, or was already when it began; only what begins within it is timed. One that names a
+queue is found by reports of that queue. A notice is the beginning of a time in which anything of a
+group is reported; it is false when it begins within no incident.
 
-An incident is found when something is reported of its place from its begin to its end and a grace
-after it, or was being reported already when it began. Only what begins within it is timed: an
-earlier report had another reason. An incident that names a queue is found by reports of that queue,
-not of its neighbour. A notice is the beginning of a time in which anything of a group is reported;
-it is false when it begins within no incident of what it speaks of.
-
-Alerts come in notices of their own, as their routes make them; each that says that something fires
-is counted. What an alert's labels do not name it may mean: one about a group finds the incident of
-its queue. One that names no group finds nothing, and is no false one while its cluster has any.
-
-Invariant: found + missed are all incidents that begin in the range; every notice is counted once.
-Absent on purpose: I/O, clocks, and rules.
+Alerts come in notices of their own. What an alert's labels do not name it may mean: one about a
+group finds the incident of its queue. One that names no group finds nothing, and is no false one
+while its cluster has any. Invariant: found + missed are all incidents that begin in the range;
+every notice is counted once. Absent on purpose: I/O, clocks, and rules.
 """
 
 from __future__ import annotations

@@ -1,11 +1,9 @@
 """Known incidents: planted by an experiment, or written down by hand.
 
-Place in the walk: the table <lake>/experiment/ground_truth, or a file (CSV, TOML, JSON) → incidents
-→ `scoring`. A row: cluster, group, topic, queue_id, kind, begin, end; a topic or queue that is not
-named is any.
-
-Invariant: an incident has a group, a kind, a begin and an end that is not before it; whatever lacks
-one is an error that names its row. Absent on purpose: judging of what kinds mean.
+Place in the walk: the table <lake>/experiment/ground_truth, or a file (CSV, TOML, JSON) →
+`scoring`. A row: cluster, group, topic, queue_id, kind, begin, end; a topic or queue that is not
+named is any. Invariant: whatever lacks a group, a kind, a begin or an end not before it is an error
+that names its row.
 """
 
 from __future__ import annotations

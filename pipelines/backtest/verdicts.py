@@ -1,11 +1,9 @@
 """Collects what each rule set reports about some groups over a past range of a lake.
 
 Place in the walk: ours from gold (stalled_windows by queue, group_state by group), those of others
-from bronze facts, judged at ticks of the same grid → `Told`, for `scoring`.
-
-A report of ours is taken at the tick at which a revision was made, never at the moment to which it
-dates a window back. Invariant: nothing that happened behind a tick decides what is reported at it.
-Absent on purpose: notifiers; their waiting would be added to all alike.
+from bronze facts, judged at ticks of the same grid → `Told`, for `scoring`. Invariant: a report of
+ours is taken at the tick at which a revision was made; nothing that happened behind a tick decides
+what is reported at it. Absent on purpose: notifiers; their waiting would be added to all alike.
 """
 
 from __future__ import annotations

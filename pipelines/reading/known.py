@@ -1,12 +1,10 @@
 """Restates earlier rows as of a moment, and marks what is no longer known.
 
-Place in the walk: gold's newest rows and a `Moment` → the same rows as they are true at it, for
-pages, `tm`, alerts and metrics.
-
-Invariant: unknown is contagious. What rests on an unknown figure (`Column.rests_on`) is unknown as
-well, and so is a sum with one unknown part: the sum of the others is a lower bound and has a column
-of its own. Lists are sorted, and rules and metrics judge, by that bound. Absent on purpose: reading
-tables, and words.
+Place in the walk: gold's newest rows and a `Moment` → the same rows as they are true at it.
+Invariant: unknown is contagious: what rests on an unknown figure (`Column.rests_on`) is unknown,
+and so is a sum with one unknown part, whose known parts are a lower bound in a column of its own.
+Lists are sorted, and rules and metrics judge, by that bound. Absent on purpose: reading tables, and
+words.
 """
 
 from __future__ import annotations

@@ -1,12 +1,9 @@
 """Lag over long ranges, from roll-ups of minutes, five minutes or hours.
 
-Place in the walk: between `reading` and those who draw or list lag over more than some hours. A day
-of one group is then some thousand rows, whatever was reported in it.
-
-Invariant: the same moment is read as everywhere. A slot has its row when its emitter has been
-judged to its end, so what lies behind the last whole slot of each emitter is taken from
-consumer_lag itself, and so is what was reported before the first slot: a lake may have been begun
-before it had roll-ups. Absent on purpose: what holds between two rows; that is the same for both.
+Place in the walk: between `reading` and those who draw or list lag over more than some hours; a day
+of one group is some thousand rows. Invariant: the same moment is read as everywhere: what lies
+behind the last whole slot of each emitter, or before the lake's first slot, comes from consumer_lag
+itself. Absent on purpose: what holds between two rows.
 """
 
 from __future__ import annotations

@@ -1,15 +1,14 @@
 """The moment of a reading: how far each emitter was judged when a cycle was complete.
 
-Place in the walk: between gold and everybody who reads it. Every page, every answer and every
-figure of one look takes its rows up to one `Moment`, so that no two numbers beside each other are
-of different times. It says as well of which emitters nothing is known by then, and why: `unknown`.
+Place in the walk: between gold and everybody who reads it: one look takes its rows up to one
+`Moment`, so that no two numbers are of different times. It says as well of which emitters nothing
+is known by then, and why (`unknown`).
 
-Invariant: a moment is that of a complete cycle: a row is seen when its emitter had been judged at
-least that far, in data time and in seq; what a cycle has half written is not seen. An emitter that
-nobody has judged yet has no rows. While the process that computes gold waits, since nothing comes,
-the present goes on by as long as it has waited: so emitters that stop all at once, or the only one,
-are silent as one that stops alone. Absent on purpose: Spark, and the wall clock of the reader; when
-the cycle was planned is recorded, and reveals a clock that is ahead.
+Invariant: a row is seen when its emitter had been judged at least that far, in data time and in
+seq, at a complete cycle. While the process that computes gold waits, since nothing comes, the
+present goes on: so emitters that stop all at once are silent as one that stops alone. Absent on
+purpose: Spark, and the wall clock of the reader; when the cycle was planned is recorded, and
+reveals a clock that is ahead.
 """
 
 from __future__ import annotations

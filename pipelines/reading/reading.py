@@ -1,11 +1,9 @@
 """Reads gold and bronze with conditions: few rows come in, whatever the table holds.
 
 Place in the walk: below `tm` and the dashboard, above Delta. Conditions are SQL, carried out by
-delta-rs: files and row groups are skipped by their statistics, only named columns are read.
-
-Invariant: every reading is of one `Moment`; and "the newest state" is in one place, `newest`: the
-last row of each key at or before the moment, within the period in which gold has every key at least
-once, counted from where its emitter ended; and nothing of what has ended. Absent on purpose: Spark,
+delta-rs: files and row groups are skipped by their statistics. Invariant: every reading is of one
+`Moment`; `newest` alone says what the newest state is: the last row of each key, within the period
+in which gold has every key at least once, and nothing of what has ended. Absent on purpose: Spark,
 caching, and words.
 """
 

@@ -1,14 +1,9 @@
-"""Brokers that were retired by hand: who did it, when, and why.
+"""Brokers that were taken out for good and retired by hand: who did it, when, and why.
 
-Such a broker was taken out for good, and has not said so itself.
-
-Place in the walk: `tidemark lake retire EMITTER` writes a row, a `Moment` reads them. What a broker
-reports is numbered by its spool, so nobody else can report in its name: this is a table of its own,
-beside the facts, which are not computed anew when gold is.
-
-Invariant: rows are appended, never changed: who retired what, when and why stays. An emitter that
-reports anything after it was retired is there again. Absent on purpose: observers, which report it
-themselves (`tidemark observe --retire`), and marts.
+Place in the walk: `tidemark lake retire EMITTER` writes a row, a `Moment` reads them. Nobody else
+can report in a broker's name, so this is a table of its own, beside the facts. Invariant: rows are
+appended, never changed. An emitter that reports anything after it was retired is there again.
+Absent on purpose: observers, which report it themselves (`tidemark observe --retire`), and marts.
 """
 
 from __future__ import annotations

@@ -1,14 +1,10 @@
 """Finds the cycle from which a late emitter's rows changed what is known of a past moment.
 
-Place in the walk: beside `moment`, for readers that ask about the past. An emitter that was cut off
-from the lake reports on a moment when others have long been judged past it; its rows then belong to
-a later cycle. No row of gold is ever changed by that: what was known at a cycle is what had been
-taken by it, and can be read for ever by its number.
-
-Invariant: nothing is read of plans but a few, whatever the age of the lake: cycles are looked up by
-halving, for an emitter is never taken back. Where the first cycle that covered a moment is not
-kept, that is said, and no other one is named in its place. Absent on purpose: rows of gold, and
-words.
+Place in the walk: beside `moment`. An emitter that was cut off reports on a moment when others have
+long been judged past it; its rows belong to a later cycle, and what was known at a cycle can be
+read for ever by its number. Invariant: few plans are read, by halving, whatever the age of the
+lake. Where the first cycle that covered a moment is not kept, that is said. Absent on purpose: rows
+of gold, and words.
 """
 
 from __future__ import annotations

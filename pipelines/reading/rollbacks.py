@@ -1,18 +1,14 @@
 """Roll-backs of brokers: offsets of many groups that fell at once, as one finding each.
 
 Place in the walk: gold duplicate_risk_windows, as a reader sees them → one row per broker and
-moment, by which notebook and overview show what hundreds of windows mean together.
+moment, for notebook and overview. A broker that comes back with an old offset table, without one,
+or with a shorter log takes every group back at once: windows of such a cause that open shortly
+after one another at one broker are one roll-back when they concern several groups, and so are
+windows of readers that had left before the boot. An administrator's reset is none.
 
-A broker that comes back with an old offset table, without one, or with a shorter log takes every
-group back at once. Windows of such a cause that open shortly after one another at one broker are
-one roll-back when they concern several groups, and so are windows of readers that had left before
-the boot, when messages came again that they had committed. One group that falls alone has a window,
-and is no finding about its broker. An administrator's reset is none at all.
-
-Invariant: a queue counts once, and so does what came of it, however many windows are about it. It
-is computed where it is read: groups lie in many partitions, and no executor sees all of a broker's.
-Absent on purpose: words, and a guess why the table was old; `lifecycle` and the causes say what is
-known.
+Invariant: a queue counts once, however many windows are about it. It is computed where it is read:
+no executor sees all groups of a broker. Absent on purpose: words, and a guess why the table was
+old.
 """
 
 from __future__ import annotations

@@ -1,17 +1,13 @@
 """Decides which verdicts a failed critical check withholds, by the rows they rest on.
 
-Place in the walk: between the results of checks and everybody who shows a verdict: pages, `tm`,
-alerts. Gold itself stays a function of facts; what is withheld is withheld where it is read.
+Place in the walk: between the results of checks and everybody who shows a verdict; gold itself
+stays a function of facts. A verdict rests on its own table and all that was read to make it, as the
+marts declare, and is withheld when a check of one of these failed on rows of the last STANDS_FOR,
+in which every key is emitted anew.
 
-A verdict rests on its own table and on all that was read to make it, as the marts declare. It is
-withheld at a moment when a check of one of these failed on rows of data time on which the verdict
-of that moment rests: those of the last STANDS_FOR, in which every key is emitted anew.
-
-Invariant: pure functions over the rows of dq_results and dq_failures; nothing here reads a lake or
-a clock. A failure about one emitter or group withholds verdicts of these alone, if all its rows are
-known by name; else those of everybody. Of a verdict about several the named ones are left out, and
-the rest is judged (`Doubts`). What is said of one is taken from the rows that are about it. Absent
-on purpose: names of marts.
+Invariant: pure. A failure about one emitter or group withholds verdicts of these alone, if all its
+rows are known by name; else those of everybody. Of a verdict about several the named ones are left
+out, and the rest is judged (`Doubts`). Absent on purpose: names of marts.
 """
 
 from __future__ import annotations

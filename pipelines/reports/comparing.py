@@ -1,11 +1,8 @@
 """Differences between the numbers of two reports, and which of them are better or worse.
 
-Place in the walk: a re-run with later data says what it changed; `tidemark reports compare` holds
-any two runs against each other, and pages mark what got better or worse.
-
-Invariant: pure; equal numbers have no differences. What only depends on how long a period is, is
-not judged between periods of other lengths; what is unknown on one side, or neither good nor bad in
-itself, is never judged.
+Place in the walk: a re-run says what later data changed; `tidemark reports compare`; pages.
+Invariant: pure; equal numbers have no differences. What depends on how long a period is, is not
+judged between periods of other lengths; what is unknown, or neither good nor bad in itself, never.
 """
 
 from __future__ import annotations

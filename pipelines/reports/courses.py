@@ -1,13 +1,10 @@
 """Lag of each group, slot by slot: within its objective, behind it, or unknown.
 
-Place in the walk: rows of `gathering` → a `Course` a group and period → `lag_report`.
-
-A slot counts as behind when the group's worst queue was, at any moment of it. It is unknown when no
-queue of the group is known and none is known to be behind, when gold says that nothing is known of
-the broker, when the broker has not been judged so far, or when the group was reported before and
-after it but not in it. A slot in which there was no such group counts nowhere.
-
-Invariant: pure; no slot is guessed: unknown is neither within nor behind.
+Place in the walk: rows of `gathering` → a `Course` a group and period → `lag_report`. A slot counts
+as behind when the group's worst queue was, at any moment of it. It is unknown when no queue is
+known to be behind and none is known, when gold says that nothing is known of the broker, when that
+was not judged so far, or when the group was reported before and after but not in it. A slot in
+which there was no such group counts nowhere. Invariant: pure; no slot is guessed.
 """
 
 from __future__ import annotations

@@ -1,13 +1,9 @@
 """The cut of a report: the cycle of gold it reads, recorded so that it can be repeated.
 
 Place in the walk: `making` takes one and writes it into the report's row; `gathering` reads gold as
-it was known then. What gold has not kept as long as reports are kept comes from the numbers that
-were recorded.
-
-Invariant: the same cut has the same numbers, whatever upkeep has dropped since. Checks, and the
-verdicts that they withheld, are those of the recorded numbers once the table begins after the
-period does; once gold covers less of the period than it did, all numbers are. Absent on purpose:
-Spark, so that whoever lists reports needs none.
+it was known then. Invariant: the same cut has the same numbers, whatever upkeep has dropped since:
+checks, and the verdicts they withheld, are the recorded ones once their table begins after the
+period does; once gold covers less of the period, all numbers are. Absent on purpose: Spark.
 """
 
 from __future__ import annotations

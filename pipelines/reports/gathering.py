@@ -1,15 +1,12 @@
 """Gathers gold's rows of a window and of the one before it, by Spark at a recorded cut.
 
 Place in the walk: gold at a (run id, cycle) → frames of a row a group and slot, an interval, or a
-count → `lag_report`, which needs no Spark.
+count → `lag_report`, which needs no Spark. Roll-ups of every queue become one row a group and slot,
+in which each queue's lag holds until it is reported again; what waits in it has waited for longer.
 
-Spark reads what is large (lag of every queue) and hands over what is small: roll-ups become one row
-a group and slot, in which each queue's lag holds until it is reported again. A queue that was not
-reported in a slot has not changed; what waits in it has waited for longer.
-
-Invariant: rows are seen as the cut's cycle knew them, whatever came later, and whatever files they
-lie in now. Checks have no seq: theirs are seen by the moment at which the cut was recorded. Absent
-on purpose: bronze, which is kept for days only, and verdicts.
+Invariant: rows are seen as the cut's cycle knew them, whatever came later. Checks have no seq:
+theirs are seen by the moment at which the cut was recorded. Absent on purpose: bronze, which is
+kept for days only, and verdicts.
 """
 
 from __future__ import annotations

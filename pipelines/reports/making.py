@@ -1,16 +1,13 @@
 """Makes a report: papermill runs its notebook, nbconvert makes a page, Chromium a PDF.
 
-Place in the walk: a job or a command → files and a row on the `Shelf`.
+Place in the walk: a job or a command → files and a row on the `Shelf`. The notebook runs in a
+process of its own, and is kept beside the page, so that whoever doubts a figure can run it again.
+Without a Chromium there is no PDF, and that is said: any browser prints the page.
 
-The notebook runs in a process of its own, with a kernel that has this environment; it is kept
-beside the page, so that whoever doubts a figure can run it again. Without a Chromium there is no
-PDF, and that is said: `make setup-run` brings none, for a browser is larger than all that it would
-print, and any browser prints the page.
-
-Invariant: a report about a window is made once, unless somebody asks for it again. Made again from
-the recorded cut it has the same numbers: counted anew, or, where gold of that cut is gone or was
-recomputed, those that were kept, and the page says so. From a newer cut it says what has changed.
-One process at a time makes a report of one name.
+Invariant: a report about a window is made once, unless somebody asks for it again. From the
+recorded cut it has the same numbers: counted anew, or, where gold of that cut is gone, the recorded
+ones, and the page says so. From a newer cut it says what has changed. One process at a time makes a
+report of one name.
 """
 
 from __future__ import annotations

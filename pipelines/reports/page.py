@@ -1,11 +1,9 @@
 """Renders a lag report as HTML: a headline, the news, a table of groups, few figures.
 
-Place in the walk: numbers → pieces of HTML, which the notebook shows one after the other; `making`
-puts them into a page of their own, which fetches nothing and runs no script.
-
-Groups that kept their objective and have no news are named in columns, not in rows, so that a page
-of 300 groups is read from its beginning. Invariant: pure; names of others are escaped; what is
-unknown is called so.
+Place in the walk: numbers → pieces of HTML, which the notebook shows; `making` puts them into a
+page that fetches nothing and runs no script. Groups that kept their objective and have no news are
+named in columns, not in rows, for pages of 300 groups. Invariant: pure; names of others are
+escaped; what is unknown is called so.
 """
 
 from __future__ import annotations

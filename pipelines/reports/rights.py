@@ -1,14 +1,10 @@
 """Checks the right to change reports from the command line, and audits each change.
 
-Place in the walk: `tidemark reports` → here → making, sending and tidying. Rights are those of the
-scheduler's users, as at a report's page: who may change the jobs of `tidemark` may have reports
-made, sent and tidied. Before there is an administrator, whoever has the database is one.
-
-A run of one of our own jobs was allowed, and noted, at the scheduler, and the user as whom its
-executor runs need not be one of the scheduler's. So the run vouches for its command while it is
-under way in the same database; the audit names the run.
-
-Invariant: a change is noted before it is there, so that none is there unnoted, whatever is killed.
+Place in the walk: `tidemark reports` → here → making, sending and tidying. Who may change the jobs
+of `tidemark` may have reports made, sent and tidied; before there is an administrator, whoever has
+the database is one. A run of one of our own jobs was allowed at the scheduler, and vouches for its
+command while it is under way; the audit names the run. Invariant: a change is noted before it is
+there.
 """
 
 from __future__ import annotations

@@ -1,14 +1,11 @@
 """The shelf of reports: one row per report in the Delta table `reports`, and its files.
 
-Place in the walk: `making` adds to it, `tidemark reports` and pages ask it.
-
-A run of a report is named `REPORT/WINDOW/NUMBER`, as lag-daily/20260301T000000Z-86400s/1; a re-run
-has the next number. Files lie in a folder of that name, below the lake when that is on a disk, else
-in the home folder. They are kept for so many days as their period deserves; rows are kept as gold
-is, and say from which cut the files can be made again. The numbers, the smallest of the files by
-far, stay beside the row: gold may be recomputed, and what it said then is known from there alone.
-
-Invariant: a row is written when its files are whole, and never changed. Absent on purpose: Spark.
+Place in the walk: `making` adds to it, `tidemark reports` and pages ask it. A run is named
+`REPORT/WINDOW/NUMBER`, as lag-daily/20260301T000000Z-86400s/1; a re-run has the next number. Files
+lie in a folder of that name, below the lake on a disk, else in the home folder, for so many days as
+their period deserves; rows are kept as gold is, with the numbers: gold may be recomputed, and what
+it said then is known from there alone. Invariant: a row is written when its files are whole, and
+never changed. Absent on purpose: Spark.
 """
 
 from __future__ import annotations

@@ -3,11 +3,10 @@
 Place in the walk: beside the three calls by which executors speak to a centre, below the same paths
 and behind the same two headers; each request goes through the service, as a person's does.
 
-Invariant: who asks shows a token of a group's own, and may do to the jobs of that group what one
-may who has it listed: nothing to other groups' jobs, not by making them children or steps either,
-and nothing to groups, tokens and people. The audit names him `app NAME`, which no person is called.
-Absent on purpose: the common token, which is everybody's; previews (a program that wants one asks
-for none); the addresses of triggerJob: where a run goes is the job's route to say.
+Invariant: a token of a group's own opens the jobs of that group, and nothing of other groups' jobs
+(as children or steps neither), groups, tokens or people. The audit names the asker `app NAME`,
+which no person is called. Absent on purpose: the common token; previews; the addresses of
+triggerJob: where a run goes is the job's route to say.
 """
 
 from __future__ import annotations

@@ -1,13 +1,10 @@
 """XXL-Job's ten route strategies: which executor of a group runs a job.
 
-Place in the walk: a trigger whose time has come, before it is sent.
-
-Each way gives the addresses in the order in which they are tried. Most name one; fail-over and
-busy-over name all, and whoever sends asks each for its beat, or whether it is idle, and takes the
-first that says yes. Sharding broadcast sends to all: address i runs shard i of n.
-
-Invariant: equal counters, addresses and entropy give the same route. Absent on purpose: memory.
-What a way must remember of a job comes in as `Counters` and goes out changed: centres share it.
+Place in the walk: a trigger whose time has come, before it is sent. Each strategy gives addresses
+in the order in which they are tried: most name one; fail-over and busy-over name all, and the
+sender takes the first that answers its beat or is idle. Sharding broadcast sends to all: address i
+runs shard i of n. Invariant: equal counters, addresses and entropy give the same route; what must
+be remembered of a job comes in as `Counters` and goes out changed.
 """
 
 from __future__ import annotations

@@ -1,14 +1,12 @@
 """Finds cycles of jobs that trigger each other, before one is stored and at run time.
 
-Place in the walk: a success begins a job's children, and a workflow's run its steps. A job that
-comes back to itself in this way runs without end:
+A success begins a job's children, and a workflow's run its steps; a job that comes back to itself
+in this way would run without end:
 
     1 ─child→ 2 ─step→ 3 ─child→ 1        refused, with its path: 1 → 2 → 3 → 1
 
-`store/jobs` asks before it stores a job, `importing` before it takes one over, and `store/run_rows`
-before a success begins its children: a database may hold circles that nobody here has seen.
-
-Invariant: a path is the shortest that there is, and every job on it but the last is another. Pure.
+Place in the walk: `store/jobs` and `importing` ask before they take a job, `store/run_rows` before
+a success begins children. Invariant: a path is the shortest that there is. Pure.
 """
 
 from __future__ import annotations

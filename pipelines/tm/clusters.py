@@ -1,12 +1,9 @@
 """Answers about a lake of several clusters: one per cluster, each with its name.
 
-Place in the walk: between a question's own answer, which is about one cluster, and the `Result`
-that a reader gets. Clusters know nothing of each other: groups, topics and brokers of two may have
-the same names (broker-a is what every first broker is called).
-
-Invariant: an answer is computed from rows of one cluster alone; where a lake holds several, every
-sentence and every row says of which one it is, and nothing is counted over two of them. A lake with
-one cluster is answered without a word about clusters. Absent on purpose: what is asked.
+Place in the walk: between a question's own answer, about one cluster, and the `Result`. Names in
+two clusters may be the same. Invariant: an answer is computed from rows of one cluster alone; where
+a lake holds several, every sentence and row says of which one it is, and nothing is counted over
+two of them. A lake with one cluster is answered without a word about clusters.
 """
 
 from __future__ import annotations

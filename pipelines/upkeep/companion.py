@@ -1,12 +1,9 @@
 """Runs a maintainer and a checker of the lake beside a pipeline, at low priority.
 
-They are started again when they die, and ended with the pipeline.
-
-Place in the walk: `tidemark pipeline run`, unless it has `--no-upkeep` or `--checks-every 0`.
-
-Invariant: nothing that happens to them reaches the pipeline, but for a line that reports it. A
-pipeline that is killed takes them along: they look for their parent. Absent on purpose: their work,
-which is that of `tidemark lake maintain` and `tidemark check`.
+Place in the walk: `tidemark pipeline run`, unless it has `--no-upkeep` or `--checks-every 0`. They
+are started again when they die, and ended with the pipeline. Invariant: nothing that happens to
+them reaches the pipeline, but for a line; one that is killed takes them along: they look for their
+parent.
 """
 
 from __future__ import annotations

@@ -1,11 +1,8 @@
 """Maintains a lake in rounds, table by table, and says what is due.
 
-Place in the walk: `tidemark lake maintain` and `status`, and the process that `tidemark pipeline
-run` keeps beside it. One a lake, by its lease.
-
-Invariant: a table that fails is reported and passed over; the next round tries it again. What a
-round did is noted beside the lake, for `status` and the next maintainer. Absent on purpose:
-decisions (`plan`), and reading of data files.
+Place in the walk: `tidemark lake maintain` and `status`, and the process beside `tidemark pipeline
+run`. Invariant: one a lake, by its lease; a table that fails is reported and passed over. What a
+round did is noted beside the lake. Absent on purpose: decisions (`plan`), reading of data files.
 """
 
 from __future__ import annotations

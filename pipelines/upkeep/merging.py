@@ -1,22 +1,17 @@
 """Merges a partition's files into fewer, and carries open intervals out of a day that goes.
 
-Place in the walk: steps of `work`. A file is a slice of time, sorted by group and time. An interval
-that nothing has ended was emitted once, maybe years ago; when its day goes it is written into the
-next one, as things stood when the day was over, so that a reader finds what was true at every
-moment that is kept.
+Place in the walk: steps of `work`. A file is a slice of time, sorted by group and time. An open
+interval was emitted once, maybe years ago; when its day goes it is written into the next one, as
+things stood when the day was over.
 
-The log entry is written here and not by delta-rs, whose
-conflict check (1.6) lets two merges of the same files pass: each row is there twice then, and four
-times after the next. Here an entry is made only where none is, and one that came in between is
-looked at first: does it remove a file that is merged, or change what the table is? Then the merge
-is given up. Appends of others pass.
+The log entry is written here, under the log's lock on a disk, and not by delta-rs, whose conflict
+check (1.6) lets two merges of the same files pass: each row is there twice then. An entry is made
+only where none is; when one came in between that removes a file that is merged, or changes what the
+table is, the merge is given up. Appends of others pass.
 
-On a disk the log's folder is locked around a commit, as the shipper locks it around its merges.
-
-Invariant: the entry removes exactly the files that were read, all of them in use at the version
-before it, and adds their rows and no others, with dataChange false: who follows the log sees
-nothing of it. Memory: the rows of one slice, whose files have TIERS_BYTES[-1] together.
-Absent on purpose: which partitions, and when (`plan`).
+Invariant: the entry removes exactly the files that were read and adds their rows and no others,
+with dataChange false: who follows the log sees nothing of it. Memory: the rows of one slice, whose
+files have TIERS_BYTES[-1] together. Absent on purpose: which partitions, and when (`plan`).
 """
 
 from __future__ import annotations

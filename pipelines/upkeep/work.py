@@ -1,16 +1,12 @@
 """Carries out the planned upkeep of a table: merges, drops and vacuums.
 
-Drops and vacuums go by delta-rs, merges and drops that leave open intervals by `merging`; what
-plans say is kept in short before they go.
-
-Place in the walk: after `plan`. The thin side of upkeep: each step is one commit, or a few, and
-every one of them leaves the table whole, so that a kill between any two is only upkeep not yet
-done.
+Place in the walk: after `plan`. Drops and vacuums go by delta-rs, merges and drops that leave open
+intervals by `merging`; what plans say is kept in short before they go. Each step is one commit, or
+a few, and every one leaves the table whole.
 
 Invariant: no commit of upkeep adds rows or takes rows away, but for the drop of whole partitions.
-They go oldest first, and none after one that could not: an interval's end must not go before it.
-A conflict with a writer, or with another merge, ends the step, not the round: it is planned again.
-Absent on purpose: which files, which days, when.
+They go oldest first, and none after one that could not: an interval's end must not go before it. A
+conflict ends the step, not the round: it is planned again.
 """
 
 from __future__ import annotations

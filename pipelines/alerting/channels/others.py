@@ -1,12 +1,10 @@
 """Sends to all other services through apprise: a title and a text.
 
-apprise knows neither that an alert is resolved nor that it was sent before: a second copy is shown.
-It looks names up and connects by itself; we allow the service by its name, check the host of one
-that has its own, and switch off redirects, templates and files.
-
-Whether a service reads a text as markup, and calls people whom it names, is its own affair: Discord
-does, whatever format it is given. So nothing that anybody wrote begins a mention, a tag, a link or
-markup of Markdown: a space without width stands behind what would. Links that are ours stay.
+apprise knows neither that an alert is resolved nor that it was sent before. It looks names up and
+connects by itself; we allow the service by its name, check the host of one that has its own, and
+switch off redirects, templates and files. Some services read a text as markup, and call people whom
+it names, whatever format they are given: so a space without width stands behind what would begin a
+mention, a tag, a link or markup. Links that are ours stay.
 """
 
 from __future__ import annotations

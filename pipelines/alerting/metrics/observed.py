@@ -1,18 +1,15 @@
 """Metrics of observed clusters, under the names of rocketmq-exporter and of RocketMQ.
 
-The brokers of such a cluster would serve them themselves; boards that were made for them work with
-these.
-
-Place in the walk: gold, as `page` reads it → families, beside ours. Brokers of our own serve both
-families themselves.
+Place in the walk: gold, as `page` reads it → families, beside ours, so that boards made for these
+names work. Brokers of our own serve both themselves.
 
     rocketmq-exporter  rocketmq_group_diff{group,topic,countOfOnlineConsumers,msgModel} …
     RocketMQ's own     rocketmq_consumer_lag_messages{cluster,node_type,node_id,topic,…} …
 
-Invariant: a sum of which a part is unknown is unknown, and has no series. Rates are those of the
-last minute or two; where offsets fell, or nothing was read a minute ago, there is none. Absent on
-purpose: what an observer does not see: bytes, addresses, message types, a broker's runtime and its
-disk. Pure, but for what a reading is asked.
+Invariant: a sum of which a part is unknown has no series. Rates are those of the last minute or
+two; where offsets fell, or nothing was read a minute ago, there is none. Absent on purpose: what an
+observer does not see: bytes, addresses, message types, a broker's runtime and its disk. Pure, but
+for what a reading is asked.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
 """Carries notices from the database to their channels, for many receivers at a time.
 
-Each receiver has a task of its own while something is due for it, so one that hangs or is down
-holds up no other. What blocks (the database, mail, names) runs in threads of the courier's own.
-
-Invariant: a task settles what it claimed before it claims more, however long the database is away
-(stopped meanwhile, it leaves an unknown outcome). Absent on purpose: deciding what follows a
+Each receiver has a task of its own while something is due for it, so one that hangs holds up no
+other; what blocks runs in threads of the courier's own. Invariant: a task settles what it claimed
+before it claims more, however long the database is away. Absent on purpose: deciding what follows a
 failure (outcomes), and what a notice looks like (channels).
 """
 

@@ -1,9 +1,7 @@
 """SQL store of alerting: alerts, groups, silences, notices, and the cycle it has reached.
 
-Place in the walk: between deciding and sending. A step that was decided is stored whole or not at
-all; the outbox sends what is stored here, and nothing else.
-
-Invariant: only the leader stores steps, by a fencing token that each transaction checks. Absent on
-purpose: clocks (moments are arguments), history (the Delta table `alerts`), and waiting for a
-database that does not answer: StoreUnavailable says so, and the caller tries again.
+Place in the walk: between deciding and sending: the outbox sends what is stored here, and nothing
+else. Invariant: only the leader stores steps, by a fencing token that each transaction checks.
+Absent on purpose: clocks, history (the Delta table `alerts`), and waiting for a database that does
+not answer: StoreUnavailable says so, and the caller tries again.
 """

@@ -1,12 +1,10 @@
 """The SQL log of alert changes, in the order they were stored, and their JSON.
 
 Place in the walk: a step, and what people say, write here in their own transaction; `history`
-reads it, appends it to the lake, and says so.
-
-Invariant: numbers are given under the lock of one row and stored with what they number: there is
-none without a change, and whoever sees a change sees all before it. What was written is read as the
-same value, whatever texts others put into it. Absent on purpose: the lake, and versions of bodies:
-a field that is added gets a default.
+appends it to the lake, and says so. Invariant: numbers are given under the lock of one row and
+stored with what they number: whoever sees a change sees all before it. What was written is read as
+the same value. Absent on purpose: the lake, and versions of bodies: a field that is added gets a
+default.
 """
 
 from __future__ import annotations

@@ -1,12 +1,9 @@
 """Stores a step of alerting, one cycle of gold or one moment, whole or not at all.
 
-Place in the walk: the last thing that deciding does. The outbox begins where it ends.
-
-Invariant: alerts, groups, notices, history, the outcome of each rule and the cursor change
-together, for the leader alone. A notice whose id is there already is not stored again: whoever does
-not know whether his step was stored loads, decides again, and stores what comes of it. When too
-many notices wait for a receiver, newer ones of a group replace older ones and say what these would
-have said. Absent on purpose: deciding.
+Place in the walk: the last thing that deciding does. Invariant: alerts, groups, notices, history,
+the outcome of each rule and the cursor change together, for the leader alone. A notice whose id is
+there already is not stored again. When too many wait for a receiver, newer ones of a group replace
+older ones and say what these would have said. Absent on purpose: deciding.
 """
 
 from __future__ import annotations

@@ -1,18 +1,17 @@
 """The centre's loops: plan, send due runs, record how calls ended, resolve doubtful runs.
 
-Place in the walk: the process `tidemark scheduler run`, or one of several in a simulation, which
-runs this code on virtual time. Planned runs wait in a ring of 60 slots, one a second; calls go by a
-fast and a slow pool, so that a job with slow executors does not hold up the others.
+Place in the walk: the process `tidemark scheduler run`, or one of several in a simulation. Planned
+runs wait in a ring of 60 slots, one a second; calls go by a fast and a slow pool, so that a job
+with slow executors does not hold up the others.
 
-Each loop is a step that may be taken again: what it changes is one transaction of the store, and a
-centre that is killed between two steps leaves nothing that another cannot go on with. For a
-database that does not answer it waits, RETRY_S at a time; meanwhile nothing is sent. Whatever else
-goes wrong in a step is logged with where it was, and the step is taken again, ever more seldom: a
-row, an executor or a defect of ours ends no centre, for the jobs of all others are its too.
+Each loop is a step that may be taken again: what it changes is one transaction, and a centre that
+is killed leaves nothing that another cannot go on with. For a database that does not answer it
+waits, RETRY_S at a time; whatever else goes wrong is logged, and the step is taken again, ever more
+seldom: no row, executor or defect of ours ends a centre.
 
 Invariant: a run is sent only by a claim that lasts long enough (`may_send`), once SENT is written.
-A claim that finds its pool's queue full is dropped and claimed again, so that nothing is lost but
-time. Absent on purpose: sockets, clocks and threads, which are handed in.
+A claim that finds its pool's queue full is dropped and claimed again. Absent on purpose: sockets,
+clocks and threads, which are handed in.
 """
 
 from __future__ import annotations

@@ -5,20 +5,15 @@
              - <logId> <moment> <logDateTime>        and was refused after all
              ! <logId> <moment> <logDateTime>        it was said that it was not taken
 
-A run is named by its logId and what it is for: the moment that its schedule gives, which a centre
-of ours sends along. A centre that begins with an empty database gives the same logIds again, for
-other moments; one that sends a run again gives it another logDateTime. Of a centre of XXL-Job,
-which sends no run twice, the moment is the logDateTime.
+A run is named by its logId and the moment that its schedule gives, which a centre of ours sends
+along: one with an empty database gives the same logIds again. XXL-Job's centre sends no run twice:
+there the moment is the logDateTime. What was sent before the answer "not taken" is not taken any
+more, for the centre may have sent the run elsewhere.
 
-A centre that got the answer "not taken" may send the run again, elsewhere too. So what was sent by
-then is not taken any more: a centre that stood still before it wrote to the socket comes too late.
-
-Lines are added before a run is accepted. A kill leaves them; a power cut may lose the last of them,
-so that after another start of the machine the book is sure of nothing before. TAKEN_MAX runs are
-remembered; of what was sent before the oldest of them nothing is known.
-
-Invariant: what it says of a run that was sent after `since` is so. Moments are those of the
-centre's clock but for the first `since`, which is this machine's, CLOCKS_APART_MS later.
+Lines are added before a run is accepted. A kill leaves them; a power cut may lose the last, so that
+after another start of the machine the book is sure of nothing before. TAKEN_MAX runs are
+remembered. Invariant: what it says of a run that was sent after `since` is so. Moments are those of
+the centre's clock but for the first `since`, which is this machine's, CLOCKS_APART_MS later.
 """
 
 from __future__ import annotations

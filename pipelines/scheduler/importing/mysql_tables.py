@@ -1,12 +1,10 @@
 """Reads tables of an XXL-Job database: from the text of mysqldump, or from a running server.
 
-Of a dump three statements matter: CREATE TABLE says the order of columns, INSERT and REPLACE bring
-rows, with or without the names of columns. All else is passed over. Strings are read as MySQL
-writes them: `\\'` and `''` for a quote, `\\n`, `\\0`, `\\Z`; hex values (`0x…`, `X'…'`) as UTF-8. A
-server is read in one READ ONLY snapshot; values come as the texts that a dump has.
-
-Invariant: a value is a text or None; a row that has another number of values than its table has
-columns is an error, not a guess.
+Of a dump CREATE TABLE (order of columns), INSERT and REPLACE (rows) are read and all else is passed
+over. Strings are read as MySQL writes them (backslash escapes, `''` for a quote), hex values
+(`0x…`, `X'…'`) as UTF-8. A server is read in one READ ONLY snapshot; values come as the texts that
+a dump has. Invariant: a value is a text or None; a row with another number of values than its table
+has columns is an error, not a guess.
 """
 
 from __future__ import annotations

@@ -1,13 +1,8 @@
 """Stores what an import has read; a repeated import adds only what is new.
 
-Place in the walk: after `importing`, which says what becomes of their rows.
-
-A preview is the import itself in a transaction that is undone: what it says is what would be done,
-with all that is here already.
-
-Invariant: what was taken over once is left alone when it is taken over again, whatever became of it
-here or there; only what is new there is added. Jobs that ran there are paused here until somebody
-starts them: while both run, each would run them.
+Place in the walk: after `importing`. A preview is the import itself in a transaction that is
+undone. Invariant: what was taken over once is left alone, whatever became of it here or there. Jobs
+that ran there are paused here until somebody starts them: while both run, each would run them.
 """
 
 from __future__ import annotations

@@ -1,12 +1,10 @@
 """Moves rows of runs under lock, as `run_life` allows, and applies what an end entails.
 
-Place in the walk: below `sending` and `results`, which say what happened.
-
-What follows, in the same transaction: an unsuccessful run is tried again while it has retries, with
-the same shard; a success begins the job's children, but for one that would begin the job again: a
-circle that a database has stops there, with its job, and the audit says why; the end of a job with
-a fixed delay sets its next time; the end of a workflow's step begins those that waited for it. Each
-is a row with a cause of its own, so that it cannot be stored twice.
+Place in the walk: below `sending` and `results`, which say what happened. In the same transaction
+an unsuccessful run is tried again while it has retries, with the same shard; a success begins the
+job's children, unless that is a circle, which stops there with its job; the end of a job with a
+fixed delay sets its next time; the end of a step begins those that waited for it. Each is a row
+with a cause of its own, so that it cannot be stored twice.
 """
 
 from __future__ import annotations

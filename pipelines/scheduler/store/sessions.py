@@ -1,11 +1,9 @@
 """Sessions of people signed in to pages, by a token that only the browser has.
 
-A token is 256 random bits; the database has its SHA-256. Who reads the database signs in as nobody,
-and a look-up by a digest reveals nothing by the time that it takes.
-
-Invariant: rights are never kept here. A session is over when it was not used for IDLE_MS, at the
-latest after LIFE_MS, at a sign-out, and as soon as anything about its user is another than it was:
-his password, his rights, his being there. Absent on purpose: cookies, and how often one may try.
+A token is 256 random bits; the database has its SHA-256, so that who reads the database signs in as
+nobody. Invariant: rights are never kept here. A session is over when it was not used for IDLE_MS,
+at the latest after LIFE_MS, at a sign-out, and as soon as its user's password, rights or existence
+change. Absent on purpose: cookies, and how often one may try.
 """
 
 from __future__ import annotations

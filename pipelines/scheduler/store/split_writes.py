@@ -1,11 +1,8 @@
 """Writes many rows in one transaction, and splits it so that a bad row fails alone.
 
-Place in the walk: around what the store does for many runs or jobs at once. A row that other hands
-have changed, or that a later version has written, may be one that nothing here foresees; what was
-to be done with the others is done.
-
-Invariant: a database that is away is raised to the caller, who waits; whatever else goes wrong ends
-with the rows that it is about. Absent on purpose: what is to become of those.
+Place in the walk: around what the store does for many runs or jobs at once: a row that other hands
+or a later version have written may be one that nothing here foresees. Invariant: a database that is
+away is raised to the caller; whatever else goes wrong ends with the rows that it is about.
 """
 
 from __future__ import annotations

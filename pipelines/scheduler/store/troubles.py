@@ -1,19 +1,13 @@
 """Finds runs to alert on: failed for good, lost or late; and jobs that nobody plans.
 
-Place in the walk: the scheduler's rows → the table `job_runs` of alerting, whose rules alert on
-each run once.
+Place in the walk: the scheduler's rows → the table `job_runs` of alerting. LOST: an executor had
+the run, or may have, and nothing is heard any more. RESULT_LATE: it counted as lost, and its result
+came yet. LATE: it should have begun long ago, and no executor has it. Of a run that is tried again
+the last try is reported; one left out under DISCARD_LATER is not.
 
-Lost and late are distinct. LOST: an executor had the run, or may have had it, and nothing is heard
-any more. RESULT_LATE: it counted as lost, and its result came yet. LATE: it should have begun long
-ago, and no executor has it. A run that is tried again is not reported, its last try is; one that
-was left out under DISCARD_LATER is not reported at all.
-
-NOT_PLANNED is about no run: jobs are overdue, and nobody has planned them. For all of them there is
-one, of the job that is overdue longest: when no centre lives, a thousand alerts say no more.
-STOPPED is about a job that a pass has stopped, and nobody has started since; MISSED about one of
-which planned times had no run of their own.
-
-Invariant: reads alone; bounded; the newest first.
+NOT_PLANNED: jobs are overdue, and nobody has planned them: one row, of the job that is overdue
+longest. STOPPED: a pass has stopped the job, and nobody has started it since. MISSED: planned times
+had no run of their own. Invariant: reads alone; bounded; the newest first.
 """
 
 from __future__ import annotations

@@ -1,11 +1,8 @@
 """Parses executors' addresses, and refuses those that no request may go to.
 
-Whoever has a token may register an address, and the centre will send requests to it. So an address
-is read strictly, and those are refused behind which no executor can be but something else may:
-link-local ones (the credentials of clouds), multicast and unspecified ones. A name is looked up
-once, all its addresses are checked, and the connection is made to one that was: `client` does so.
-
-Pure but for `look_up`, which is that of the alert channels.
+Whoever has a token may register an address, to which the centre will send requests. So link-local
+ones (the credentials of clouds), multicast and unspecified ones are refused. A name is looked up
+once, all its addresses are checked, and `client` connects to one that was. Pure but for `look_up`.
 """
 
 from __future__ import annotations

@@ -1,12 +1,10 @@
 """Kept-alive HTTP/1.1 connections to executors and admins, one call at a time on each.
 
-httpx's pool looks at all its connections and all waiting calls whenever one begins or ends: with
-300 calls under way a call took 30 ms of CPU. Here idle connections wait by place, the last used is
-taken first, and the loop says when one was closed. h11 reads what comes; uvicorn, which serves the
-other side of the wire, is made of it too.
-
-Invariant: what comes while nothing was asked ends the connection, so that an answer is never taken
-for that of another call. Absent on purpose: time-outs, redirects, proxies, and a second try.
+httpx's pool looks at all connections and waiting calls whenever one begins or ends: with 300 calls
+under way a call took 30 ms of CPU. Here idle connections wait by place, and the last used is taken
+first; h11 reads what comes. Invariant: what comes while nothing was asked ends the connection, so
+that an answer is never taken for that of another call. Absent on purpose: time-outs, redirects,
+proxies, and a second try.
 """
 
 from __future__ import annotations

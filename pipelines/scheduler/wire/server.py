@@ -1,13 +1,12 @@
 """HTTP server of the wire: an ASGI application over a table of calls.
 
 Every answer has HTTP status 200 and says in its body what came of it, as XXL-Job's do. The token is
-looked at before the body is read: a stranger makes us hold nothing of what he sends. A party that
-has no token, and so listens on loopback alone, takes nothing that a web page may have sent.
+looked at before the body is read. A party that has no token, and so listens on loopback alone,
+takes nothing that a web page may have sent.
 
 Invariant: a body is never held beyond BODY_BYTES_MAX, a request never waited for longer than
-REQUEST_TIMEOUT_S, and no more than CONNECTIONS_MAX connections are there at once. When there would
-be more, the one that has said nothing for the longest time goes: whoever opens many and is silent
-shuts nobody out. Absent on purpose: what the calls do.
+REQUEST_TIMEOUT_S, and of CONNECTIONS_MAX connections the one that has been silent longest goes:
+whoever opens many shuts nobody out. Absent on purpose: what the calls do.
 """
 
 from __future__ import annotations
