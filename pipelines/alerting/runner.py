@@ -40,8 +40,7 @@ from pipelines.alerting.store.steps import Step
 from pipelines.alerting.store.tidying import tidy
 from pipelines.base.settings import MINUTE_US, SECOND_US
 from pipelines.database import leads
-from pipelines.database.database import Database
-from pipelines.database.errors import LeadHeld, LeadLost, StoreUnavailable
+from pipelines.database.database import Database, LeadHeld, LeadLost, StoreUnavailable
 from pipelines.database.leads import Lead, Sight
 from pipelines.database.limits import OPEN_MAX
 from pipelines.lake.lake import first_line

@@ -34,9 +34,9 @@ from pipelines.alerting.objectives import ObjectivesFile
 from pipelines.alerting.outbox.courier import Chances, Courier
 from pipelines.alerting.outbox.outcomes import Failed, Outcome, Trouble
 from pipelines.alerting.present_rows import job_rows
-from pipelines.alerting.queries import Queries
 from pipelines.alerting.rule_files import read_rules, rule_files
 from pipelines.alerting.runner import Alerting
+from pipelines.alerting.sql_queries import Queries
 from pipelines.database.clock import database_ms
 from pipelines.database.database import Database, now_us
 from pipelines.lake.lake import Lake

@@ -1,12 +1,13 @@
-"""Runs the SQL query of a rule over rows of tables, and is the child process that does so.
+"""Runs the SQL queries of rules in a child process, so that a costly one ends alone.
 
     python -m pipelines.alerting.sql_queries SECONDS BYTES
 
-Place in the walk: rules try theirs without rows; `queries` starts the child, and writes it one
-question after another: a length, a head as JSON, and rows as Arrow's stream of each table.
+Place in the walk: rules try theirs without rows; `evaluating` asks with the rows of one look. A
+question, or an answer, is a length, a head as JSON, and rows as Arrow's stream of each table.
 
-Invariant: a query has as much memory and time as it may take, and what takes more ends the child
-alone. Absent on purpose: what its ends mean; `queries` says so.
+Invariant: whatever a query does, the process that watches goes on, and the query's rule is the only
+one that could not be evaluated. A query that took too much rests for REST_S, so that it does not
+hold up each look. Absent on purpose: rules with a condition, whose rows are bounded as they are.
 """
 
 from __future__ import annotations
@@ -16,9 +17,13 @@ import json
 import resource
 import signal
 import struct
+import subprocess
 import sys
+import time
 from collections.abc import Callable, Mapping
-from typing import IO, Any, Final
+from contextlib import suppress
+from types import TracebackType
+from typing import IO, Any, Final, Self
 
 import polars as pl
 
@@ -26,6 +31,14 @@ Answering = Callable[[str, Mapping[str, pl.DataFrame]], pl.DataFrame]
 """A query and the rows of its tables by their names → its answer. Raises ValueError."""
 ANSWER_ROWS_MAX: Final = 1_000_000
 _LENGTH: Final = struct.Struct(">Q")
+QUERY_S: Final = 10.0
+"""How long a query may take; the shipped ones take milliseconds."""
+MEMORY_BYTES_MAX: Final = 2 << 30
+"""Of a query, with the rows that it is asked over."""
+REST_S: Final = 300
+"""How long a query that took too much is not tried again."""
+_MODULE: Final = "pipelines.alerting.sql_queries"
+_MIB: Final = 1 << 20
 
 
 def answered(sql: str, rows: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
@@ -89,6 +102,106 @@ def main() -> None:
         head, answer = _answer(question["sql"], rows)
         signal.setitimer(signal.ITIMER_REAL, 0)
         write_rows(sys.stdout.buffer, head, {"answer": answer})
+
+
+class TooDear(ValueError):
+    """The query took more time or memory than it may, and rests."""
+
+
+class Queries:
+    """The process, started when a query comes, and again after one that ended it. For one thread
+    at a time; an end of its block ends it.
+    """
+
+    def __init__(
+        self,
+        *,
+        query_s: float = QUERY_S,
+        memory_bytes_max: int = MEMORY_BYTES_MAX,
+        now_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._query_s = query_s
+        self._memory_bytes_max = memory_bytes_max
+        self._now_s = now_s
+        self._child: subprocess.Popen[bytes] | None = None
+        self._resting: dict[str, tuple[float, str]] = {}
+        """By its text: until when a query rests, and why."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._end()
+
+    @property
+    def child_pid(self) -> int | None:
+        """The process, while there is one."""
+        return None if self._child is None else self._child.pid
+
+    def answered(self, sql: str, rows: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
+        """The answer to a query over rows of tables, by their names. Raises ValueError for what the
+        engine does not take, and TooDear for what took too much.
+        """
+        now_s = self._now_s()
+        self._resting = {text: rest for text, rest in self._resting.items() if rest[0] > now_s}
+        if sql in self._resting:
+            raise TooDear(self._resting[sql][1])
+        child = self._running()
+        assert child.stdin is not None
+        assert child.stdout is not None
+        try:
+            write_rows(child.stdin, {"sql": sql}, rows)
+            head, answers = read_rows(child.stdout)
+        except (OSError, EOFError) as error:
+            why = self._why(self._end())
+            self._resting[sql] = (self._now_s() + REST_S, why)
+            raise TooDear(why) from error
+        if "error" in head:
+            raise ValueError(head["error"])
+        return answers["answer"]
+
+    def _running(self) -> subprocess.Popen[bytes]:
+        if self._child is not None and self._child.poll() is not None:
+            self._end()  # Somebody else has ended it.
+        if self._child is None:
+            # What an engine without memory says of its stack is nothing to read.
+            self._child = subprocess.Popen(
+                [sys.executable, "-m", _MODULE, str(self._query_s), str(self._memory_bytes_max)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+            )
+        return self._child
+
+    def _end(self) -> int:
+        """End the process, if there is one; how it ended."""
+        child, self._child = self._child, None
+        if child is None:
+            return 0
+        assert child.stdin is not None
+        assert child.stdout is not None
+        child.stdout.close()
+        with suppress(OSError):  # What was not read is lost with it.
+            child.stdin.close()
+        try:
+            return child.wait(self._query_s)
+        except subprocess.TimeoutExpired:
+            child.kill()
+            return child.wait()
+
+    def _why(self, code: int) -> str:
+        again = f"it is tried again in {REST_S // 60} minutes"
+        if code == -signal.SIGALRM:
+            return f"the query took longer than the {self._query_s:g} s that it may: {again}"
+        if code in {-signal.SIGABRT, -signal.SIGKILL}:
+            most = f"{self._memory_bytes_max // _MIB:,} MiB"
+            return f"the query took more memory than the {most} that it may: {again}"
+        return f"the process of the query ended with {code}: {again}"
 
 
 if __name__ == "__main__":

@@ -24,9 +24,8 @@ from engine.telemetry.tables import BRONZE_FOLDER
 from pipelines.base.settings import Evaluation, Pace
 from pipelines.base.time_units import moment_at
 from pipelines.cycles.bronze_tail import BronzeTail
-from pipelines.cycles.commit import GoldTables
 from pipelines.cycles.cuts import Cut, Shipment, begins_of, ends_of, next_cuts
-from pipelines.cycles.gold_files import NewFile
+from pipelines.cycles.gold_files import GoldTables, NewFile
 from pipelines.cycles.job import readings_of, run_job
 from pipelines.cycles.keyed_state import file_of
 from pipelines.cycles.plan import Plan, Plans

@@ -21,10 +21,9 @@ import polars as pl
 
 from pipelines.base.settings import Evaluation, Pace
 from pipelines.base.time_units import moment_at
-from pipelines.cycles.commit import GoldTables
 from pipelines.cycles.cuts import until_cuts
 from pipelines.cycles.driver import Driver, Job
-from pipelines.cycles.gold_files import PARTITION
+from pipelines.cycles.gold_files import PARTITION, GoldTables
 from pipelines.cycles.keyed_state import file_of, read_recorded
 from pipelines.cycles.plan import PLANS, Plan, Plans, last_done
 from pipelines.cycles.work import KEYED

@@ -1,9 +1,9 @@
 """Opens the database of all state outside the lake, in the home folder by default.
 
-It migrates the tables to this version and maps its errors to ours. SQLite keeps a write-ahead log,
-syncs each commit and waits LOCK_WAIT_S for a lock, which a writing transaction takes at its
-beginning, so that none fails half-way for having read first. PostgreSQL has the same bound; one
-that falls silent is given up (`bounded_server`).
+It migrates the tables to this version and maps its errors to ours, grouped by what the caller can
+do about them. SQLite keeps a write-ahead log, syncs each commit and waits LOCK_WAIT_S for a lock,
+which a writing transaction takes at its beginning, so that none fails half-way for having read
+first. PostgreSQL has the same bound; one that falls silent is given up (`bounded_server`).
 
 Invariant: migrations run under a lock and in one transaction: of several processes that open a new
 database one makes the tables, and a killed one leaves none. Absent on purpose: retries, a way back,
@@ -25,8 +25,7 @@ from sqlalchemy import event
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
 
-from engine.foundation.errors import ConfigError
-from pipelines.database.errors import StoreUnavailable
+from engine.foundation.errors import ClusterError, ConfigError, StorageError
 from pipelines.database.migrations import NEWEST, VERSIONS
 from pipelines.database.sqlite_file import SqliteFile
 
@@ -54,6 +53,28 @@ _ALLOWED: Final = "sqlite:///PATH or postgresql://USER@HOST:PORT/NAME"
 HOME: Final = "TIDEMARK_HOME"
 """The variable that names the home folder."""
 Insert = postgresql.Insert | sqlite.Insert
+
+
+class StoreUnavailable(StorageError):
+    """The database is locked, gone or full. Nothing is half done; whether a transaction that was
+    just being committed is there is unknown: load again, decide again, and store what is new.
+    """
+
+
+class StoreTooNew(StorageError):
+    """The database was changed by a later version of Tidemark, which this one does not know."""
+
+
+class LeadHeld(ClusterError):
+    """Another process leads; the message says which. `sight` is what was seen of its lease."""
+
+    def __init__(self, message: str, sight: tuple[int, int, int]) -> None:
+        super().__init__(message)
+        self.sight = sight
+
+
+class LeadLost(ClusterError):
+    """Another process took the lead over: what this one decided is not stored."""
 
 
 class _Undone(Exception):

@@ -14,8 +14,7 @@ from typing import Final
 import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
-from pipelines.database.database import Database
-from pipelines.database.errors import LeadHeld, LeadLost
+from pipelines.database.database import Database, LeadHeld, LeadLost
 from pipelines.database.tables import leads
 
 Sight = tuple[int, int, int]

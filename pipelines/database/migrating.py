@@ -15,7 +15,7 @@ from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 
-from pipelines.database.errors import StoreTooNew
+from pipelines.database.database import StoreTooNew
 from pipelines.database.migrations import VERSIONS
 
 STEPS: Final = Path(__file__).parent / "migrations"

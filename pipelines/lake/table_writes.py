@@ -1,8 +1,8 @@
 """Appends rows to a Delta table, keeps its log short, and adds columns declared since.
 
 Place in the walk: the one door of plans, states, histories, checks, reports, retirements. A cycle's
-gold files are committed by `pipelines.cycles.commit`, bronze by the shipper, by the same rules; the
-maintainer looks at all logs once a round (docs/adr/0051).
+gold files are committed by `pipelines.cycles.gold_files`, bronze by the shipper, by the same rules;
+the maintainer looks at all logs once a round (docs/adr/0051).
 
 Invariant: no commit makes delta-rs list the table's log (`HOOKS`), and whatever refuses a commit is
 a LakeError that names the table. Only nullable columns are added, and a column only becomes

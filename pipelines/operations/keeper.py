@@ -30,8 +30,7 @@ from typing import IO, Any, Final
 from engine.foundation.errors import TidemarkError
 from pipelines.database import operations
 from pipelines.database.clock import database_ms
-from pipelines.database.database import Database, opened
-from pipelines.database.errors import StoreUnavailable
+from pipelines.database.database import Database, StoreUnavailable, opened
 from pipelines.database.operations import BEAT_US, SAID_CHARS_MAX, SILENT_US, Operation
 from pipelines.database.tables import Ended
 

@@ -18,7 +18,7 @@ import pytest
 
 from dashboards.page_context import PageContext
 from dashboards.pages import report, reports
-from dashboards.pages.report_components import runs_table
+from dashboards.pages.report import runs_table
 from dashboards.reads.lake_data import LakeData
 from dashboards.reads.report_shelf import FILE_BYTES_MAX, ReportShelf, TooLarge
 from dashboards.url_state import View, report_file_path, report_of, report_path

@@ -24,11 +24,10 @@ from typer.testing import CliRunner
 from engine.foundation.errors import LakeError
 from pipelines import commands
 from pipelines.base.settings import Evaluation, Pace
-from pipelines.cycles.comparing import Difference
 from pipelines.cycles.cuts import Cut
 from pipelines.cycles.job import SHARED_BYTES, run_job
 from pipelines.cycles.live import only_driver
-from pipelines.cycles.replaying import differences, evaluation_of, judged_part, replay
+from pipelines.cycles.replaying import Difference, differences, evaluation_of, judged_part, replay
 from pipelines.lake.lake import Lake
 from pipelines.reading.catalogue import COMPUTED_TABLES
 from pipelines.upkeep.maintainer import Maintainer

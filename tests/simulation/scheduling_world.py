@@ -25,8 +25,7 @@ from typing import Any, Self
 
 from engine.foundation.errors import ConnectFailed, ConnectionLost, RequestTimedOut, TidemarkError
 from pipelines.database.clock import SharedClock
-from pipelines.database.database import Database
-from pipelines.database.errors import StoreUnavailable
+from pipelines.database.database import Database, StoreUnavailable
 from pipelines.scheduler.centre.calls import WiredExecutors
 from pipelines.scheduler.centre.centre import Centre, Doors
 from pipelines.scheduler.centre.serving import calls_of

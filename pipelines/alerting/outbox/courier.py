@@ -23,8 +23,7 @@ from pipelines.alerting.alerts import Notice
 from pipelines.alerting.outbox import claims
 from pipelines.alerting.outbox.claims import Claimed
 from pipelines.alerting.outbox.outcomes import Failed, Outcome, Trouble, delay_us
-from pipelines.database.database import CONNECTIONS_MAX, Database
-from pipelines.database.errors import StoreUnavailable
+from pipelines.database.database import CONNECTIONS_MAX, Database, StoreUnavailable
 
 LOOK_S: Final = 1.0
 """How often the courier looks for what is due when nobody wakes it."""

@@ -23,8 +23,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
-from pipelines.database.database import Database
-from pipelines.database.errors import StoreUnavailable
+from pipelines.database.database import Database, StoreUnavailable
 from pipelines.scheduler.centre.calls import Doubts, Executors, Outcome
 from pipelines.scheduler.run_life import FAILED, RunEvent, may_send
 from pipelines.scheduler.store import passes, registry, results, sending

@@ -16,8 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from engine.foundation.errors import ConfigError, ConnectFailed
-from pipelines.database.database import Database
-from pipelines.database.errors import StoreUnavailable
+from pipelines.database.database import Database, StoreUnavailable
 from pipelines.scheduler.store import groups, registry
 from pipelines.scheduler.wire.tokens import Tokens
 

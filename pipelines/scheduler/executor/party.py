@@ -35,8 +35,7 @@ from pipelines.scheduler.executor.job_queue import (
     key_of,
 )
 from pipelines.scheduler.executor.log_files import LogFile, LogFiles
-from pipelines.scheduler.executor.run_files import RunFiles
-from pipelines.scheduler.executor.taken_runs import TakenRuns
+from pipelines.scheduler.executor.run_files import RunFiles, TakenRuns
 from pipelines.scheduler.executor.worker import Child, WorkerPool
 from pipelines.scheduler.scripts import LANGUAGES, SWITCHED_OFF, runnable
 from pipelines.scheduler.wire.messages import (

@@ -18,8 +18,7 @@ from typing import Any, Final
 import sqlalchemy as sa
 
 from engine.foundation.errors import ConfigError
-from pipelines.database.database import Database, insert_missing
-from pipelines.database.errors import StoreUnavailable
+from pipelines.database.database import Database, StoreUnavailable, insert_missing
 from pipelines.scheduler.job_settings import JobSettings
 from pipelines.scheduler.result_words import head_and_tail
 from pipelines.scheduler.routing import Counters, Route, RouteStrategy, route

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from pipelines.database.errors import StoreUnavailable
+from pipelines.database.database import StoreUnavailable
 
 _log = logging.getLogger(__name__)
 

@@ -23,8 +23,7 @@ from pipelines.alerting.outbox.claims import is_empty
 from pipelines.alerting.outbox.courier import Chances, Courier
 from pipelines.alerting.store.steps import Cursor, GroupAt, Step, load, take
 from pipelines.database import leads
-from pipelines.database.database import Database
-from pipelines.database.errors import LeadHeld, LeadLost, StoreUnavailable
+from pipelines.database.database import Database, LeadHeld, LeadLost, StoreUnavailable
 from pipelines.database.leads import Lead, Sight
 from tests.integration.alerting.stores import LAKE, NOW_US, a_notice, an_alert
 

@@ -9,8 +9,7 @@ import pytest
 import sqlalchemy as sa
 
 from pipelines.database import bounded_server
-from pipelines.database.database import SILENCE_WAIT_S, STATEMENT_WAIT_S, Database
-from pipelines.database.errors import StoreUnavailable
+from pipelines.database.database import SILENCE_WAIT_S, STATEMENT_WAIT_S, Database, StoreUnavailable
 from tests.integration.alerting.stores import address_of
 from tests.integration.client.database_servers import Stoppable, stoppable_postgresql
 

@@ -9,8 +9,7 @@ import polars as pl
 import pytest
 
 from pipelines.alerting.evaluating import EvalError, Looked, Signals, evaluate
-from pipelines.alerting.queries import REST_S, Queries, TooDear
-from pipelines.alerting.sql_queries import answered
+from pipelines.alerting.sql_queries import REST_S, Queries, TooDear, answered
 from tests.alert_stories import NOON_US, behind, rows, rule
 
 MIB = 1 << 20

@@ -20,8 +20,7 @@ from pipelines.alerting.store.steps import Cursor, GroupAt, Step, load, take
 from pipelines.alerting.store.tidying import tidy
 from pipelines.database import database as opening
 from pipelines.database import leads, operations
-from pipelines.database.database import Database
-from pipelines.database.errors import LeadHeld, LeadLost, StoreTooNew, StoreUnavailable
+from pipelines.database.database import Database, LeadHeld, LeadLost, StoreTooNew, StoreUnavailable
 from pipelines.database.leads import Lead
 from pipelines.database.limits import (
     NOTICES_KEPT_US,

@@ -21,8 +21,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from pipelines.database.database import Database
-from pipelines.database.errors import StoreUnavailable
+from pipelines.database.database import Database, StoreUnavailable
 from pipelines.scheduler.centre.serving import serve as serve_centre
 from pipelines.scheduler.executor.serving import Settings
 from pipelines.scheduler.executor.serving import serve as serve_executor

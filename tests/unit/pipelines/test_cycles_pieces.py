@@ -17,13 +17,11 @@ from hypothesis import strategies as st
 
 from engine.foundation.errors import LakeError
 from pipelines.cycles.buckets import bucket_of, packed, split, unpacked, within
-from pipelines.cycles.commit import GoldTables
-from pipelines.cycles.comparing import Difference, compare
 from pipelines.cycles.cuts import Cut, Shipment, next_cuts, until, until_cuts
-from pipelines.cycles.gold_files import NewFile, write_rows
+from pipelines.cycles.gold_files import GoldTables, NewFile, write_rows
 from pipelines.cycles.keyed_state import CHAIN_MAX, StateFiles
 from pipelines.cycles.plan import Plans, last_done, settings_of
-from pipelines.cycles.replaying import judged_part
+from pipelines.cycles.replaying import Difference, compare, judged_part
 from pipelines.cycles.snapshots import KeptState, keep, kept, kept_before, still_kept
 from pipelines.lake.data_files import DataFiles
 from pipelines.lake.lake import Lake, whole_table

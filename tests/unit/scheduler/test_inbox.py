@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from pipelines.database.errors import StoreUnavailable
+from pipelines.database.database import StoreUnavailable
 from pipelines.scheduler.centre.serving import RESULTS_MAX, Inbox
 from pipelines.scheduler.store.results import Delivery, NotTheirs, Result
 

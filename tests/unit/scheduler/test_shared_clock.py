@@ -7,7 +7,7 @@ import logging
 import pytest
 
 from pipelines.database.clock import SharedClock
-from pipelines.database.errors import StoreUnavailable
+from pipelines.database.database import StoreUnavailable
 
 
 class Clocks:

@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.scheduler.executor.taken_runs import CLOCKS_APART_MS, TakenRuns
+from pipelines.scheduler.executor.run_files import CLOCKS_APART_MS, TakenRuns
 from pipelines.scheduler.wire.messages import Taken
 
 NOW_MS = 1_780_000_000_000
