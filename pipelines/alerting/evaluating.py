@@ -23,7 +23,7 @@ from pipelines.alerting.alerts import Alert, Signal, fingerprint_of
 from pipelines.alerting.conditions import NOW, read_condition
 from pipelines.alerting.rule_tables import Shape, watched
 from pipelines.alerting.rules import Rule, Severity
-from pipelines.alerting.sql_queries import Answering, answered
+from pipelines.alerting.sql import Answering, answered
 from pipelines.base.time_units import moment_at
 from pipelines.marts.group_state import GROUP_STATE
 from pipelines.reading.known import BEGINNINGS, by_bounds, with_bounds

@@ -25,7 +25,7 @@ from pipelines.alerting.conditions import (
     unknown_name,
 )
 from pipelines.alerting.rule_tables import Shape, Watched, watched
-from pipelines.alerting.sql_queries import answered
+from pipelines.alerting.sql import answered
 from pipelines.alerting.texts import TemplateFault, check_template
 from pipelines.base.settings import DAY_US
 from pipelines.base.wording import bound_of

@@ -32,7 +32,7 @@ from pipelines.alerting.rule_files import read_rules
 from pipelines.alerting.rule_status import JudgedRule, judged_rules
 from pipelines.alerting.rules import Rule, RuleSet
 from pipelines.alerting.silence_rows import silences_of
-from pipelines.alerting.sql_queries import Answering, answered
+from pipelines.alerting.sql import Answering, answered
 from pipelines.alerting.state_rows import known_of, step_of
 from pipelines.alerting.step import Decided, Known, judge, notify
 from pipelines.alerting.store import people, steps

@@ -2,8 +2,8 @@
 
     python -m pipelines.alerting.sql_queries SECONDS BYTES
 
-Place in the walk: rules try theirs without rows; `evaluating` asks with the rows of one look. A
-question, or an answer, is a length, a head as JSON, and rows as Arrow's stream of each table.
+Place in the walk: `evaluating` asks with the rows of one look. A question, or an answer, is a
+length, a head as JSON, and rows as Arrow's stream of each table.
 
 Invariant: whatever a query does, the process that watches goes on, and the query's rule is the only
 one that could not be evaluated. A query that took too much rests for REST_S, so that it does not
@@ -27,8 +27,8 @@ from typing import IO, Any, Final, Self
 
 import polars as pl
 
-Answering = Callable[[str, Mapping[str, pl.DataFrame]], pl.DataFrame]
-"""A query and the rows of its tables by their names → its answer. Raises ValueError."""
+from pipelines.alerting.sql import answered
+
 ANSWER_ROWS_MAX: Final = 1_000_000
 _LENGTH: Final = struct.Struct(">Q")
 QUERY_S: Final = 10.0
@@ -39,11 +39,6 @@ REST_S: Final = 300
 """How long a query that took too much is not tried again."""
 _MODULE: Final = "pipelines.alerting.sql_queries"
 _MIB: Final = 1 << 20
-
-
-def answered(sql: str, rows: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
-    """The answer to a query over the rows of tables."""
-    return pl.SQLContext(frames=dict(rows), eager=True).execute(sql)
 
 
 def write_rows(out: IO[bytes], head: Mapping[str, Any], rows: Mapping[str, pl.DataFrame]) -> None:

@@ -21,7 +21,7 @@ from pipelines.alerting.life_cycle import Change, ChangeKind, Now
 from pipelines.alerting.routing import Routing
 from pipelines.alerting.rules import Rule, Severity
 from pipelines.alerting.silences import Silence
-from pipelines.alerting.sql_queries import Answering, answered
+from pipelines.alerting.sql import Answering, answered
 from pipelines.alerting.wait_clock import Steady
 from pipelines.database.limits import OPEN_MAX, REMEMBERED_MAX
 

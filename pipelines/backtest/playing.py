@@ -23,7 +23,7 @@ from pipelines.alerting.present_rows import gone
 from pipelines.alerting.routing import Routing
 from pipelines.alerting.rule_tables import OF_THE_PRESENT, rows_at, watched
 from pipelines.alerting.rules import Rule
-from pipelines.alerting.sql_queries import answered
+from pipelines.alerting.sql import answered
 from pipelines.alerting.step import Decided, Known, judge, notify
 from pipelines.alerting.wait_clock import GAP_US
 from pipelines.backtest.scoring import Heard, Told

@@ -11,15 +11,16 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Final
 
 import sqlalchemy as sa
 
-from pipelines.alerting.alerts import Alert, Entry, Notice, State
+from pipelines.alerting.alerts import Alert, Entry, Notice
 from pipelines.alerting.rule_status import JudgedRule
 from pipelines.alerting.store import changes
 from pipelines.alerting.store.changes import alert_of, alert_text, notice_of, notice_text
+from pipelines.alerting.store.crowds import QueuedNotice, merged, replacements
 from pipelines.database import leads
 from pipelines.database.database import Database
 from pipelines.database.leads import Lead
@@ -280,50 +281,3 @@ def judged_of(
         rows = connection.execute(query.order_by(judged_rules.c.rule)).all()
     names: Sequence[str] = JudgedRule.__slots__
     return {row.rule: JudgedRule(**{name: getattr(row, name) for name in names}) for row in rows}
-
-
-@dataclass(frozen=True, slots=True)
-class QueuedNotice:
-    """A notice that is not yet delivered, as far as its place in the queue goes."""
-
-    seq: int
-    group_id: str
-    is_sending: bool
-
-
-def replacements(queue: Sequence[QueuedNotice], waiting_max: int) -> list[tuple[int, int]]:
-    """Which notice is replaced by which, as pairs of their seq, the oldest first, until no more
-    than `waiting_max` are left or nothing else can be replaced. `queue` is in order of seq.
-    """
-    excess = len(queue) - waiting_max
-    if excess <= 0:
-        return []
-    newer: dict[str, int] = {}
-    pairs: list[tuple[int, int]] = []
-    for waiting in reversed(queue):
-        if waiting.is_sending:
-            continue
-        if waiting.group_id in newer:
-            pairs.append((waiting.seq, newer[waiting.group_id]))
-        newer[waiting.group_id] = waiting.seq
-    return pairs[::-1][:excess]
-
-
-def merged(older: Notice, newer: Notice, alerts_max: int) -> Notice:
-    """The newer notice with the alerts that the older one would have reported as resolved.
-
-    A firing alert that only the older one names is not taken over: the newer one names all that
-    fire, but for those it counts as left out.
-    """
-    firing = {alert.fingerprint for alert in newer.alerts}
-    lacking = [
-        alert
-        for alert in older.alerts
-        if alert.state is State.RESOLVED and alert.fingerprint not in firing
-    ]
-    room = max(0, alerts_max - len(newer.alerts))
-    return replace(
-        newer,
-        alerts=newer.alerts + tuple(lacking[:room]),
-        truncated_alerts=newer.truncated_alerts + len(lacking[room:]),
-    )

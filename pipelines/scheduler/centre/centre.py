@@ -29,6 +29,7 @@ from pipelines.scheduler.run_life import FAILED, RunEvent, may_send
 from pipelines.scheduler.store import passes, registry, results, sending
 from pipelines.scheduler.store.passes import JOBS_PER_PASS, Claim
 from pipelines.scheduler.store.sending import CallEnd, Sending, Undecided
+from pipelines.scheduler.time_ring import TimeRing
 
 PLAN_EACH_S: Final = 1.0
 LOOK_EACH_S: Final = 0.05
@@ -52,8 +53,6 @@ DATABASE_CALLS_MAX: Final = 4
 
 _log = logging.getLogger(__name__)
 Value = TypeVar("Value")
-SLOTS: Final = 60
-"""Of one second each, as in XXL-Job."""
 FAST_CALLS_MAX: Final = 300
 SLOW_CALLS_MAX: Final = 200
 QUEUE_MAX: Final = 20_000
@@ -329,40 +328,6 @@ class Centre:
 
 def _shown(job_ids: Sequence[int]) -> str:
     return ", ".join(map(str, job_ids[:JOBS_SHOWN_MAX]))
-
-
-class TimeRing:
-    """Numbers of runs by the second at which they are due."""
-
-    def __init__(self, now_ms: int) -> None:
-        self._slots: Final[list[dict[int, int]]] = [{} for _ in range(SLOTS)]
-        self._looked_ms = now_ms
-
-    def __len__(self) -> int:
-        return sum(len(slot) for slot in self._slots)
-
-    def put(self, log_id: int, due_ms: int) -> None:
-        """Have it come out at its time; at the next look, when that is past. What is due in a later
-        round waits in its slot for it."""
-        due_ms = max(due_ms, self._looked_ms)
-        self._slots[due_ms // 1000 % SLOTS][log_id] = due_ms
-
-    def due(self, now_ms: int) -> list[int]:
-        """What is due by now, in the order of time and number. Of a clock that went back the ring
-        goes back too: what is put in from then on comes out by it."""
-        if now_ms < self._looked_ms:
-            self._looked_ms = now_ms
-            return []
-        first, last = self._looked_ms // 1000, now_ms // 1000
-        found: list[tuple[int, int]] = []
-        for second in range(first, min(last, first + SLOTS - 1) + 1):
-            slot = self._slots[second % SLOTS]
-            ripe = [(due_ms, log_id) for log_id, due_ms in slot.items() if due_ms <= now_ms]
-            for _, log_id in ripe:
-                del slot[log_id]
-            found += ripe
-        self._looked_ms = now_ms
-        return [log_id for _, log_id in sorted(found)]
 
 
 class Pool:

@@ -18,7 +18,7 @@ from pipelines.base.command_options import DatabaseOption, JsonOption, echo_json
 from pipelines.scheduler.commands.context import opened_service
 
 if TYPE_CHECKING:
-    from pipelines.scheduler.importing.mysql_tables import Row
+    from pipelines.scheduler.importing.mysql_dump import Row
 
 imports = typer.Typer()
 
@@ -85,7 +85,8 @@ def _read(
     source: str, password: str | None, with_history: bool
 ) -> Iterator[tuple[dict[str, list[Row]], Iterable[Row]]]:
     """The rows of tables, and those of the history if it is wanted."""
-    from pipelines.scheduler.importing.mysql_tables import DUMP_BYTES_MAX, server, tables_of
+    from pipelines.scheduler.importing.live import server
+    from pipelines.scheduler.importing.mysql_dump import DUMP_BYTES_MAX, tables_of
     from pipelines.scheduler.importing.xxl_job import HISTORY, TABLES
 
     if "://" in source:

@@ -1,11 +1,8 @@
-"""One executor: does what a centre asks, and reports how it ended until an admin has it.
+"""One executor: does what a centre asks, and reports how it ended.
 
-The decisions are those of `job_queue`; here they meet processes, files and the clock. A run is
-written down before it is accepted and before it starts; its result before it is reported.
-
-A report carries up to BATCH_MAX results. Nobody reached: all wait, 1 s at first and up to 30 s, as
-in XXL-Job. Refused: fewer go together next time, down to one, and those that were refused go to the
-end, so that none holds up the others. Delivering twice does no harm.
+The decisions are those of `job_queue` (runs of a job) and `reports` (results on their way); here
+they meet processes, files and the clock. A run is written down before it is accepted and before it
+starts; its result before it is reported.
 """
 
 from __future__ import annotations
@@ -13,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -35,6 +31,7 @@ from pipelines.scheduler.executor.job_queue import (
     key_of,
 )
 from pipelines.scheduler.executor.log_files import LogFile, LogFiles
+from pipelines.scheduler.executor.reports import Reports
 from pipelines.scheduler.executor.run_files import RunFiles, TakenRuns
 from pipelines.scheduler.executor.worker import Child, WorkerPool
 from pipelines.scheduler.scripts import LANGUAGES, SWITCHED_OFF, runnable
@@ -62,11 +59,6 @@ TOO_LATE: Final = "the run was asked about since this was sent, and is planned a
 ENDING: Final = "the executor is ending"
 
 _log = logging.getLogger(__name__)
-BATCH_MAX: Final = 100
-RETRY_MS_MIN: Final = 1_000
-RETRY_MS_MAX: Final = 30_000
-HELD_MAX: Final = 10_000
-"""With this many that no admin has taken, no run is accepted: its result would be one more."""
 
 
 @dataclass(slots=True)
@@ -349,69 +341,3 @@ def _chars_of(run: RunRequest) -> int:
 
 def _nowhere(_: bytes) -> None:
     """What a handler's threads print between runs."""
-
-
-class Reports:
-    """The line of results. At most one batch is under way."""
-
-    def __init__(self) -> None:
-        self._line: deque[RunResult] = deque()
-        self._under_way = 0
-        self._batch = BATCH_MAX
-        self._wait_ms = 0
-        self._not_before_ms = 0
-
-    def __len__(self) -> int:
-        return len(self._line)
-
-    @property
-    def is_full(self) -> bool:
-        """Are there so many that no more may come?"""
-        return len(self._line) >= HELD_MAX
-
-    def add(self, result: RunResult) -> None:
-        """One more."""
-        self._line.append(result)
-
-    def due_in_ms(self, *, now_ms: int) -> int | None:
-        """How long `take` has nothing yet; None: until there is a result."""
-        return max(0, self._not_before_ms - now_ms) if self._line else None
-
-    def take(self, *, now_ms: int) -> list[RunResult]:
-        """What goes to an admin now; say `delivered`, `refused` or `unreachable` of it."""
-        assert not self._under_way, "one batch at a time"
-        if now_ms < self._not_before_ms:
-            return []
-        batch = [self._line[at] for at in range(min(self._batch, len(self._line)))]
-        self._under_way = len(batch)
-        return batch
-
-    def delivered(self) -> list[RunResult]:
-        """An admin has the batch: it is not held any more."""
-        done = self._batch_out()
-        self._batch = min(BATCH_MAX, self._batch * 2)
-        self._wait_ms = self._not_before_ms = 0
-        return done
-
-    def refused(self, *, now_ms: int) -> Sequence[RunResult]:
-        """An admin does not want the batch."""
-        back = self._batch_out()
-        self._line.extend(back)
-        if len(back) == 1:
-            self._later(now_ms)
-        self._batch = max(1, min(self._batch, len(back)) // 2)
-        return back
-
-    def unreachable(self, *, now_ms: int) -> None:
-        """No admin answered."""
-        self._under_way = 0
-        self._later(now_ms)
-
-    def _batch_out(self) -> list[RunResult]:
-        batch = [self._line.popleft() for _ in range(self._under_way)]
-        self._under_way = 0
-        return batch
-
-    def _later(self, now_ms: int) -> None:
-        self._wait_ms = min(RETRY_MS_MAX, max(RETRY_MS_MIN, self._wait_ms * 2))
-        self._not_before_ms = now_ms + self._wait_ms

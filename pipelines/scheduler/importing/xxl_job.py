@@ -13,7 +13,7 @@ from typing import Any, Final
 from zoneinfo import ZoneInfo
 
 from engine.foundation.errors import ConfigError
-from pipelines.scheduler.importing.mysql_tables import Row
+from pipelines.scheduler.importing.mysql_dump import Row
 from pipelines.scheduler.job_settings import BEAN, XXL_NAMES, JobSettings, setting_of
 from pipelines.scheduler.run_life import OK, RunState
 from pipelines.scheduler.schedules import ScheduleKind, schedule_of

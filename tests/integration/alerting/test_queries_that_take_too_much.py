@@ -9,7 +9,8 @@ import polars as pl
 import pytest
 
 from pipelines.alerting.evaluating import EvalError, Looked, Signals, evaluate
-from pipelines.alerting.sql_queries import REST_S, Queries, TooDear, answered
+from pipelines.alerting.sql import answered
+from pipelines.alerting.sql_queries import REST_S, Queries, TooDear
 from tests.alert_stories import NOON_US, behind, rows, rule
 
 MIB = 1 << 20

@@ -14,7 +14,7 @@ from pipelines.alerting.outbox.outcomes import (
     delay_us,
     is_due,
 )
-from pipelines.alerting.store.steps import QueuedNotice, merged, replacements
+from pipelines.alerting.store.crowds import QueuedNotice, merged, replacements
 from pipelines.database.limits import GIVE_UP_US
 from tests.integration.alerting.stores import NOW_US, a_notice, an_alert, resolved
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.foundation.errors import ConfigError
-from pipelines.scheduler.importing.mysql_tables import tables_of
+from pipelines.scheduler.importing.mysql_dump import tables_of
 from pipelines.scheduler.importing.xxl_job import Taking, taken_run, taking
 from pipelines.scheduler.run_life import RunState
 from pipelines.scheduler.schedules import zone_of

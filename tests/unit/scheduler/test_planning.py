@@ -5,7 +5,6 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.scheduler.centre.centre import SLOTS, TimeRing
 from pipelines.scheduler.schedules import (
     RUNS_MAX,
     WINDOW_MS,
@@ -15,6 +14,7 @@ from pipelines.scheduler.schedules import (
     plan,
     schedule_of,
 )
+from pipelines.scheduler.time_ring import SLOTS, TimeRing
 
 NOTHING, ONCE_NOW = MisfirePolicy.DO_NOTHING, MisfirePolicy.FIRE_ONCE_NOW
 HORIZON_MS = 3 * SLOTS * 1000

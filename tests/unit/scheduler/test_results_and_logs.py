@@ -10,14 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.foundation.errors import ConfigError
-from pipelines.scheduler.executor.log_files import (
-    LINE_BYTES_MAX,
-    PAGE_BYTES_MAX,
-    LogFile,
-    LogFiles,
-    page_of,
-)
-from pipelines.scheduler.executor.party import BATCH_MAX, Reports
+from pipelines.scheduler.executor.log_files import LogFile, LogFiles
+from pipelines.scheduler.executor.log_pages import LINE_BYTES_MAX, PAGE_BYTES_MAX, page_of
+from pipelines.scheduler.executor.reports import BATCH_MAX, Reports
 from pipelines.scheduler.executor.run_files import CUT_OFF, NEVER_BEGUN, RunFiles, only_one
 from pipelines.scheduler.wire.messages import LogRequest, RunResult
 
