@@ -1,14 +1,13 @@
 """Intervals in which messages of a queue risked double consumption, and their outcome.
 
 Place in the walk: facts, offset_violations and exposed queues → gold duplicate_risk_windows.
+`basis` distinguishes what an event put at risk (DEPARTURE, RESTART, OFFSET_FALL, an unexpected
+REDELIVERY), what is at risk as long as a head is frozen (EXPOSURE, judged on ticks), and messages
+delivered once more from another place: they failed (SEND_BACK), were not acknowledged in time
+(INVISIBLE_TIME_EXPIRED), or were sent again and stored twice (SEND_RETRY).
 
-Three sources, distinguished by `basis`: what an event put at risk (DEPARTURE, RESTART, OFFSET_FALL,
-and REDELIVERY that nobody expected), what is at risk as long as a head is frozen (EXPOSURE, judged
-on ticks), and messages delivered once more from another place: because they failed (SEND_BACK), a
-POP group did not acknowledge them in time (INVISIBLE_TIME_EXPIRED), or their producer sent them
-again and both copies are stored (SEND_RETRY). Invariant: predicted
-and observed stand side by side in one row; an observed re-delivery comes from the broker's own
-redeliveries, never from a prediction. Absent on purpose: the sources (`risks/`).
+Invariant: predicted and observed stand side by side in one row; an observed re-delivery comes from
+the broker's own redeliveries, never from a prediction. Absent on purpose: the sources (`risks/`).
 """
 
 from __future__ import annotations

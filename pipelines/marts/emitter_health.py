@@ -1,19 +1,14 @@
 """Completeness of telemetry: the rows each shipment promised against those in bronze.
 
-A row also says how far the emitter's clock is from that of its lake.
-
-Place in the walk: shipments and the (emitter, seq) of all new bronze rows → gold emitter_health.
-Carried: rows beyond the last shipment of their emitter, which belong to its next one; and how far
-horizons lay from the moments at which they were shipped.
-
-A horizon is a moment by the emitter's clock, and it is shipped a second or two later by the clock
-of the shipper. Of the last SKEW_SHIPMENTS the least late one shows how far the clocks are apart:
-one that is ahead shows in full but for that second; of one that is behind it is an upper bound,
-because rows that come late look the same. A backlog says nothing.
+Place in the walk: shipments and the (emitter, seq) of all new bronze rows → gold emitter_health,
+which also says how far the emitter's clock is from that of its lake. Carried: rows beyond the last
+shipment of their emitter, and how far horizons lay from the moments at which they were shipped: of
+the last SKEW_SHIPMENTS the least late one shows how far the clocks are apart, but for a second or
+two; of a clock that is behind it is an upper bound. A backlog says nothing.
 
 Invariant: a shipment that is complete has rows_expected = rows_found = rows_distinct. Each emitter
-is judged in one partition, its own. Absent on purpose: a row per cycle. Shipments are facts, so the
-same rows come out however cycles were cut.
+is judged in one partition. Absent on purpose: a row per cycle; the same rows come out however
+cycles were cut.
 """
 
 from __future__ import annotations

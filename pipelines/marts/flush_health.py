@@ -1,14 +1,13 @@
 """Cost of a crash per broker: bytes, messages and queues not on stable storage.
 
 Place in the walk: flush_checkpoints and queue_watermarks → gold flush_health. Carried: what of each
-queue is not flushed, the last marks of the commit log, and facts of slots that are not over. A
-flush is reported when it ends: while a disk hangs, queues alone show what waits, and the bytes are
-those reported last.
+queue is not flushed, the last marks of the commit log, and facts of slots that are not over. While
+a disk hangs no flush ends: queues alone show what waits, and the bytes are those reported last. A
+SIGKILL costs what lies in the transient pool; a power cut all that was not flushed.
 
-A SIGKILL costs what lies in the transient pool and was not committed to the file; a power cut costs
-all that was not flushed. Invariant: a broker and slot with a flush or commit of the log, or with
-none and a queue that reports messages not flushed, has one row, emitted when the slot is over.
-Absent on purpose: consume queues and index. They are built again from the log.
+Invariant: a broker and slot with a flush or commit of the log, or with a queue that reports
+messages not flushed, has one row, emitted when the slot is over. Absent on purpose: consume queues
+and index, which are built again from the log.
 """
 
 from __future__ import annotations

@@ -1,15 +1,13 @@
 """State of a group on a broker: its worst queue in words, and sums over its queues.
 
-Each sum says how many queues it covers.
-
 Place in the walk: judged rows → gold group_state. A row when the state of a queue of the group
-changed; on a grid of ten seconds of data time when anything of the group did; and every group each
-SNAPSHOT_US. A row stands until the next row of the group, as long as its emitter is alive.
+changed; on a grid of ten seconds of data time when anything did; and each SNAPSHOT_US. It stands
+until the next row of the group, as long as its emitter is alive. Carried: the figures of every
+queue, and the groups; of a group with a row all queues are summed up anew, so no sum drifts.
 
-Carried: the figures of every queue, by its number, and the groups. For each row of a group all its
-queues are summed up anew, at a few nanoseconds each: no sum drifts. Invariant: unknown is
-contagious: with the lag of one queue unknown that of the group is null, with the reason; the sum
-over the others is a lower bound, in a column of its own, and nothing that is unknown counts as 0.
+Invariant: unknown is contagious: with the lag of one queue unknown that of the group is null, with
+the reason; the sum over the others is a lower bound, in a column of its own, and each sum says how
+many queues it covers.
 """
 
 from __future__ import annotations

@@ -1,18 +1,14 @@
 """Defines a mart: a declaration that everything else reads, and a pure columnar function.
 
-Place in the walk: one file of this folder a gold table; it says what the table's rows mean, what
-they are made from, what must be remembered between cycles, and how they are made. Cycles, replays,
-the reading of bronze, expectations and the documentation take the list of declarations
-(`pipelines.marts.declared`); nothing else names a mart.
+Place in the walk: one file of this folder a gold table: what its rows mean, what they are made
+from, what is remembered between cycles, and how they are made. Cycles, replays, expectations and
+documentation take the list of declarations (`pipelines.marts.declared`); nothing else names a mart.
+A cycle hands every partition (the groups of a hash bucket) to one call: (state, facts) → (rows,
+state'). A step is a mart without a table: what several marts start from.
 
-A cycle hands every partition (the groups of a hash bucket) to one call of each function:
-(state, facts) → (rows, state'). Facts are what is new; what was before lies in the state, so a
-cycle costs what is new. A step is a mart without a table: what several marts start from.
-
-Invariant: rows are a function of facts in the order of their seq, and of ticks. Two calls over the
-halves of some facts, the state carried from one to the other, give the rows of one call over the
-whole. Absent on purpose: Spark, clocks and I/O; a function here is called in executors and in
-tests alike.
+Invariant: rows are a function of facts in the order of their seq, and of ticks: two calls over the
+halves, the state carried, give the rows of one call over the whole. Absent on purpose: Spark,
+clocks and I/O.
 """
 
 from __future__ import annotations

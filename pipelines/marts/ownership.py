@@ -1,12 +1,9 @@
 """Owners of queues over time: intervals opened by ASSIGNED, closed by the queue's loss.
 
-They are stored as revisions.
-
-Place in the walk: rebalance_events and lifecycle → gold ownership. Carried: the open intervals.
-
-Invariant: one interval per queue and client at a time; an assignment reported twice opens one. Two
-clients may own a queue at the same time: that is a finding (double ownership), not a conflict to be
-repaired here.
+Place in the walk: rebalance_events and lifecycle → gold ownership, as revisions. Carried: the open
+intervals. Invariant: one interval per queue and client at a time; an assignment reported twice
+opens one. Two clients may own a queue at the same time: a finding, not a conflict to be repaired
+here.
 """
 
 from __future__ import annotations

@@ -1,13 +1,10 @@
 """Marks rows that were polled from outside, with the error of their moments.
 
 Place in the walk: lifecycle → per emitter that watches a broker from outside how often it asks, for
-marts that show figures of queues and groups. Carried: the last report of each.
-
-What is polled each ten seconds is as it was at the poll: a commit, a pull, a message may have come
-up to ten seconds before the row that says so, and what a row says may have changed ten seconds
-after it. So OBSERVED rows have an error of a period; rows of a broker that reports on itself have
-none. Invariant: which cycle a row is in changes nothing. Absent on purpose: clocks that differ
-(`lifecycle.skew_ms`).
+marts that show figures of queues and groups. Carried: the last report of each. What is polled each
+ten seconds may have changed up to ten seconds before its row, or after it: OBSERVED rows have an
+error of a period, rows of a broker that reports on itself none. Invariant: which cycle a row is in
+changes nothing. Absent on purpose: clocks that differ (`lifecycle.skew_ms`).
 """
 
 from __future__ import annotations

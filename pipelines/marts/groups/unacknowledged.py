@@ -1,14 +1,10 @@
 """Finds POP groups that are handed messages and acknowledge none, tick by tick.
 
-Place in the walk: pop_watermarks → per group since when its messages come back unacknowledged,
-which the state of the group (`group_state`) shows.
-
-A group acknowledges none when invisible times ran out, the first of them a window ago, and nothing
-was acknowledged since, nor for LATELY_US before: one whose single message comes back now and then
-beside thousands that it acknowledges does its work. It is over with the first acknowledgement, and
-when no invisible time has run out for as long as two of them, or LATELY_US: nobody takes messages
-any more, and they wait in the retry topic. Of a group whose checkpoints are not known nothing is
-said.
+Place in the walk: pop_watermarks → per group since when its messages come back unacknowledged, for
+`group_state`. A group acknowledges none when invisible times ran out, the first of them a window
+ago, and nothing was acknowledged since, nor for LATELY_US before. It is over with the first
+acknowledgement, and when no invisible time has run out for as long as two of them, or LATELY_US:
+nobody takes messages any more. Of a group whose checkpoints are not known nothing is said.
 
 Invariant: what is known at a tick follows from the rows that it has seen. Absent on purpose: lag.
 """

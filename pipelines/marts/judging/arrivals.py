@@ -1,12 +1,10 @@
 """Assigns each row to the tick that sees it first.
 
 Place in the walk: rows of a cut and the ticks of their emitters → per row the tick at which a judge
-learns of it. Rows beyond the last tick wait for the next one.
-
-A row is seen at the first tick at or after its moment, but never at a tick that lay before the
-shipment that brought it: that tick is judged. So a row of a clock that was set back is seen with
-its shipment, and which rows a tick sees does not depend on where a cycle was cut. Invariant: of two
-rows of one queue the one with the higher seq is the truth, whatever their moments say.
+learns of it: the first at or after its moment, but none before the shipment that brought it. So a
+row of a clock that was set back is seen with its shipment, and which rows a tick sees does not
+depend on cuts. Rows beyond the last tick wait. Invariant: of two rows of one queue the one with the
+higher seq is the truth, whatever their moments say.
 """
 
 from __future__ import annotations

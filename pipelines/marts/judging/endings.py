@@ -2,12 +2,12 @@
 
 Place in the walk: lifecycle → from which tick on a queue's last row speaks of nothing any more. A
 SNAPSHOT says that every queue that is still there has a row from `seq_from` on; GROUP_GONE,
-TOPIC_GONE, TOPIC_LEFT and OFFSETS_DELETED that what was reported before them has ended. A row after
-an ending begins another life, with which nothing earlier is compared.
+TOPIC_GONE, TOPIC_LEFT and OFFSETS_DELETED that what was reported before has ended. A row after an
+ending begins another life.
 
 Invariant: between two rows of a queue nothing of it changed, as far as the horizon of its emitter
-goes, once the emitter has sent a snapshot. One that never does (an earlier engine) reports every
-queue each 30 s, and its queues are gone when it does not.
+goes, once that has sent a snapshot. An earlier engine sends none: it reports every queue each 30 s,
+and its queues are gone when it does not.
 """
 
 from __future__ import annotations

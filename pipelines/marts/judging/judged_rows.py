@@ -1,12 +1,9 @@
 """Judged queues as rows: the input of the marts behind the judges.
 
-Every queue that was looked at at a tick is a row with its figures. Rows in trouble are those of
-queues shown as bad, or good again, or with messages that a crash would repeat, at ticks at which
-something about it may have changed: they come first and have all columns. In other rows the columns
-behind `complete_from_us` are null.
-
-Invariant: a row a queue and tick; rows in trouble lie before all others, each kind in the order of
-ticks. Absent on purpose: sentences.
+Every queue that was looked at at a tick is a row with its figures. Rows in trouble (queues shown as
+bad, or good again, or with messages that a crash would repeat, at ticks at which that may have
+changed) have all columns; in others those behind `complete_from_us` are null. Invariant: a row a
+queue and tick; rows in trouble lie before all others, each kind in the order of ticks.
 """
 
 from __future__ import annotations

@@ -1,12 +1,10 @@
 """Finds queues that stand while messages wait, and those that stand longer than usual.
 
 Place in the walk: the offsets of a tick and of the one before → since when what is reached, and the
-consume offset, stand, how often each usually moves, and which queues stand.
-
-Invariant: one long stand teaches nothing (`progress.learnt`), and neither does a move that a
-deletion made. Of a client that reports nothing but
-its offsets, a queue stands since the message at its offset was stored, where nothing waited before:
-whoever looks rarely finds it as soon. Absent on purpose: rules.
+consume offset, stand, how often each usually moves, and which queues stand. Invariant: one long
+stand teaches nothing (`progress.learnt`), nor does a move that a deletion made. Of a client that
+reports offsets alone, a queue stands since the message at its offset was stored, where nothing
+waited before. Absent on purpose: rules.
 """
 
 from __future__ import annotations

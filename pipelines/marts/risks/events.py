@@ -1,13 +1,11 @@
 """Events that open, confirm and end the risk of consuming a queue's messages twice.
 
-Place in the walk: facts → events, which `windows` folds. OPENING (a client departed, the
-broker died, an offset fell), ANSWER (a reader was reported to begin below what was pulled),
-REDELIVERY (a pull brought messages again), Progress (the group's marks on the queue, which end a
-window), NotReading (a client left, or does not hold the queue), and End (the queue, its topic or
-its group is gone).
-
-Invariant: an event carries only what was known when it was reported. Absent on purpose: progress of
-queues on which nothing is at risk; almost all queues, almost always.
+Place in the walk: facts → events, which `windows` folds: OPENING (a client departed, the broker
+died, an offset fell), ANSWER (a reader was reported to begin below what was pulled), REDELIVERY (a
+pull brought messages again), Progress (the group's marks, which end a window), NotReading (a client
+left, or does not hold the queue), and End (queue, topic or group is gone). Invariant: an event
+carries only what was known when it was reported. Absent on purpose: progress of queues on which
+nothing is at risk.
 """
 
 from __future__ import annotations

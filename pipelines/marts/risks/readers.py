@@ -5,10 +5,9 @@ lost each queue, as long as a change back means two owners. A reader that begins
 broker where; what the group has pulled from there on comes again. A second later the broker asks
 such a client what it holds; a queue that it does not hold is a row of its own.
 
-Invariant: what a client held is known from its last sample before the departure; without one it is
-unknown. Only queues whose windows or events name a client are concerned. Absent on purpose: what
-comes of the risk; clients that are silent, which are awaited for a while; readers that got no
-offset as answer, which begin where their client says.
+Invariant: what a client held is known from its last sample before the departure, or unknown. Only
+queues whose windows or events name a client are concerned. Absent on purpose: what comes of the
+risk; clients that are silent; readers that got no offset as answer.
 """
 
 from __future__ import annotations
