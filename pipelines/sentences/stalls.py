@@ -39,7 +39,7 @@ ADVICE: Final[Mapping[str, str]] = {
     "SLOW": "add consumers, or see what its listeners wait for",
     "REWOUND": "see who set the offset",
     "DATA_LOST": "set the offset, and see which messages are missing",
-    "NO_OFFSET": "start a consumer, or set an offset",
+    "NO_OFFSET": "see its client's log and threads, or set an offset",
 }
 """What to do, by kind, else by rule."""
 _WHETHER: Final = "Whether "
@@ -98,7 +98,7 @@ def by_rule(
             return f"{group} loses messages of {where}: they are deleted before it reads them"
         case "PAUSED":
             return f"{group} is paused on {where}"
-    return f"{group} has no offset on {where}, where messages wait"
+    return f"{group} has committed no offset on {where}, which keeps messages"
 
 
 def _by_rule(row: Row, group: str, where: str) -> str:
@@ -207,15 +207,15 @@ def _figures(row: Row) -> str:
                 f"were finished; listener calls hardly ever take longer than {usual}; {waits}"
                 f"{_at(offset)}"
             )
-        case "STALLED" if _is_ahead(row) and (row["is_told"] or _beyond(row)):
+        case "STALLED" if (row["is_told"] and _is_ahead(row)) or _is_by_pulls(row):
             verb = "finished" if row["is_told"] else "pulled"
             return (
                 f"nothing beyond offset {row['reached']} was {verb} for {span}, and "
                 f"{waiting(_beyond(row))} there{_at(offset)}"
             )
         case "STALLED":
-            at = "the offset" if offset is None else f"offset {offset}"
-            return f"{at} has not moved for {span}{_usual(row)}{_pulls(row)}; {waits}"
+            at = "no offset was committed" if offset is None else f"offset {offset} has not moved"
+            return f"{at} for {span}{_usual(row)}{_pulls(row)}; {waits}"
         case "STOPPED":
             last = "none is known" if offset is None else f"the last was {offset}"
             return f"no offset was reported for {span}, {last}{_usual(row)}{_pulls(row)}; {waits}"
@@ -229,7 +229,8 @@ def _figures(row: Row) -> str:
             return f"its offset is {offset}, and the queue keeps {kept}"
         case "PAUSED":
             return f"it holds nothing of the queue; {waits}"
-    return f"no offset was committed for {span}; messages up to {row['max_offset_to']} wait"
+    kept = f"[{row['min_offset']}, {row['max_offset_to']})"
+    return f"no offset was committed for {span}; whether any of messages {kept} waits is unknown"
 
 
 def _at(offset: int | None) -> str:
@@ -247,6 +248,11 @@ def _is_ahead(row: Row) -> bool:
     """Has the client finished more than it has reported?"""
     reached, committed = row["reached"], row["committed_to"]
     return reached is not None and (committed is None or reached > committed)
+
+
+def _is_by_pulls(row: Row) -> bool:
+    """Do messages wait behind what it pulled, which counts as finished?"""
+    return row["committed_to"] is not None and _is_ahead(row) and _beyond(row) > 0
 
 
 def _beyond(row: Row) -> int:

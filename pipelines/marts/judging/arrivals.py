@@ -47,9 +47,11 @@ class Grid:
     alive_since: Positions
     stepped: Positions
     """How old messages are that were stored before is unknown."""
+    polled: Positions
+    """How often somebody outside looks; 0: nobody does."""
 
 
-NO_GRID: Final = Grid(_NONE, _NONE, _NONE, _NONE)
+NO_GRID: Final = Grid(_NONE, _NONE, _NONE, _NONE, _NONE)
 
 
 def shipped_by_emitter(horizons: pa.Table, shipments: pa.Table) -> dict[str, Shipped]:
@@ -105,10 +107,10 @@ def ticks_of(emitters: pa.ChunkedArray, seen: Positions, grids: Mapping[str, Gri
 def grids_by_emitter(ticks: pa.Table) -> dict[str, Grid]:
     """The living ticks per emitter."""
     alive = ticks.filter(ticks["is_alive"])
-    moments, runs = numbers(alive["tick_us"]), numbers(alive["run_from_us"])
-    since, stepped = numbers(alive["alive_since_us"]), numbers(alive["stepped_us"])
+    names = ("tick_us", "run_from_us", "alive_since_us", "stepped_us", "polled_us")
+    columns = [numbers(alive[name]) for name in names]
     return {
-        name: Grid(moments[begin:end], runs[begin:end], since[begin:end], stepped[begin:end])
+        name: Grid(*(column[begin:end] for column in columns))
         for name, begin, end in segments(alive["emitter"])
     }
 

@@ -123,6 +123,8 @@ class Moment:
     """The emitter's living tick before this one; UNKNOWN before the first."""
     stepped_us: Positions
     """The age of messages that were stored before is unknown."""
+    polled_us: Positions
+    """How often somebody outside looks; 0: the broker reports on itself."""
 
 
 class Attention:
@@ -324,6 +326,7 @@ class Attention:
             fell_behind != (self.columns["growth"][rows] > 0),
             passed,
             self.highs(rows, tick_us),
+            moment.polled_us[self.emitter[rows]],
             lambda some: self._sampled(rows[some], tick_us),
             lambda some: self._extremes(rows[some], tick_us),
         )
@@ -331,7 +334,7 @@ class Attention:
     def _is_silent(self, looked: Looked, stand: Stand) -> Flags:
         """Whose client says neither what it holds nor, as far as was seen, how often it reports?"""
         now = looked.now
-        is_asked = (now["members"] != 0) & (now["committed"] != UNKNOWN)
+        is_asked = (now["members"] != 0) & (progress.place(now) != UNKNOWN)
         return np.asarray(stand.is_unlearnt & is_asked & ~looked.is_reported)
 
     def _verdicts(

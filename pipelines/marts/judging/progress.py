@@ -71,6 +71,12 @@ def may_be_pulled(now: Mapping[str, Positions], tick_us: int, evaluation: Evalua
     return np.asarray(is_pulled(now, tick_us, evaluation) | is_untimed)
 
 
+def place(now: Mapping[str, Positions]) -> Positions:
+    """The consume offset, or where a group without one began to read; UNKNOWN: nobody knows."""
+    began = np.where(now["lag"] == UNKNOWN, UNKNOWN, now["max_offset"] - now["lag"])
+    return np.where(now["committed"] == UNKNOWN, began, now["committed"])
+
+
 def reached(
     now: Mapping[str, Positions], reported: Positions, is_reported: Flags, is_by_pulls: Flags
 ) -> Positions:
@@ -78,10 +84,9 @@ def reached(
 
     reported: what the client says of it, UNKNOWN where it says nothing.
     """
-    committed, end = now["committed"], now["max_offset"]
     by_pulls = np.where(is_by_pulls, _unheld(now), UNKNOWN)
     seen = np.where(is_reported, reported, by_pulls)
-    found = np.maximum(committed, np.minimum(seen, end))
+    found = np.maximum(place(now), np.minimum(seen, now["max_offset"]))
     return np.where(now["is_broadcast"] == 1, UNKNOWN, found)
 
 

@@ -479,17 +479,17 @@ def _moments(emitters: list[str], grids: Mapping[str, Grid], last: dict[str, int
     for tick in np.unique(np.concatenate([one.ticks for one in of] or [np.empty(0, np.int64)])):
         tick_us = int(tick)
         has_tick = np.zeros(count, bool)
-        run, since, before, stepped = (np.full(count, UNKNOWN) for _ in range(4))
+        run, since, before, stepped, polled = (np.full(count, UNKNOWN) for _ in range(5))
         for code, one in enumerate(of):
             place = at[code]
             if place < len(one.ticks) and one.ticks[place] == tick_us:
                 has_tick[code] = True
                 run[code], since[code] = one.runs[place], one.alive_since[place]
-                stepped[code] = one.stepped[place]
+                stepped[code], polled[code] = one.stepped[place], one.polled[place]
                 before[code] = last.get(emitters[code], UNKNOWN)
                 last[emitters[code]] = tick_us
                 at[code] += 1
-        moments.append(Moment(tick_us, has_tick, run, since, before, stepped))
+        moments.append(Moment(tick_us, has_tick, run, since, before, stepped, polled))
     return moments
 
 

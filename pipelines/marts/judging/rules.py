@@ -36,7 +36,7 @@ import numpy as np
 from pipelines.base.settings import SECOND_US, Evaluation
 from pipelines.marts.judging import progress
 from pipelines.marts.judging.heads import Passed
-from pipelines.marts.judging.packed import UNKNOWN, Flags, truncated
+from pipelines.marts.judging.packed import NEVER, UNKNOWN, Flags, truncated
 from pipelines.marts.mart import Positions
 
 PRODUCE_ALLOWANCE_US: Final = 5 * SECOND_US
@@ -153,6 +153,8 @@ class Seen:
     """Heads that stand while what lies behind them is finished: they need no window."""
     high: Positions
     """Offset to regain."""
+    polled_us: Positions
+    """How old a pull may be when it is seen first."""
     sample: Callable[[Positions], Mapping[str, Positions]]
     """Of some of the queues, what their client holds: event_us, held_count, client_pull_us, locked
     (0 or 1).
@@ -238,7 +240,7 @@ def _is_within_allowance(seen: Seen, evaluation: Evaluation) -> Flags:
     now = seen.now
     allowed = allowed_lag(now["max_offset"], seen.before["max_offset"], evaluation)
     is_late = progress.is_late(seen.waiting_since_us, seen.tick_us, evaluation)
-    is_overdue = seen.stands & (now["reached"] > now["committed"])
+    is_overdue = seen.stands & (now["reached"] > progress.place(now))
     falls_behind = seen.is_deficit & (now["growth"] > 0)
     return np.asarray((seen.open <= allowed) & ~is_late & ~is_overdue & ~falls_behind)
 
@@ -248,7 +250,7 @@ def _may_rest(seen: Seen, evaluation: Evaluation) -> Flags:
     now = seen.now
     few = allowed_lag(now["max_offset"], seen.before["max_offset"], evaluation)
     is_late = progress.is_late(now["waiting_since_us"], seen.tick_us, evaluation)
-    is_ahead = now["reached"] > now["committed"]
+    is_ahead = now["reached"] > progress.place(now)
     return np.asarray(seen.is_reported | ~is_ahead | ((now["lag"] <= few) & ~is_late))
 
 
@@ -282,8 +284,10 @@ def _judge_rest(seen: Seen, evaluation: Evaluation, rest: Positions, rule: Posit
         [STOPPED, REWOUND, STALLED, SLOW, CATCHING_UP, TOO_EARLY],
         OK,
     )
-    is_paused = _is_paused(seen, evaluation, rest)
-    rule[rest] = np.where(is_paused, PAUSED, found)
+    idle_us = _idle_us(seen, evaluation, rest)
+    # Who rests may have pulled since the last look: nothing is certain until the next one.
+    found[(idle_us > 0) & (found == STALLED) & ~seen.passed.is_reported[rest]] = TOO_EARLY
+    rule[rest] = np.where(idle_us > seen.polled_us[rest], PAUSED, found)
 
 
 def _courses(
@@ -333,22 +337,24 @@ def _is_guessed(seen: Seen, rest: Positions, now: Mapping[str, Positions]) -> Fl
     return np.asarray(seen.by_pulls[rest] & (now["commit_held"] > 0) & ~has_fallen)
 
 
-def _is_pulled(seen: Seen, evaluation: Evaluation, chosen: Positions) -> Flags:
-    return progress.is_pulled(Chosen(seen.now, chosen), seen.tick_us, evaluation)
-
-
 def _may_be_pulled(seen: Seen, evaluation: Evaluation, chosen: Positions) -> Flags:
     now = Chosen(seen.now, chosen)
     return progress.may_be_pulled(now, seen.tick_us, evaluation)
 
 
-def _is_paused(seen: Seen, evaluation: Evaluation, chosen: Positions) -> Flags:
-    """The client works on the queue by its own account, holds nothing of it, and pulls nothing."""
+def _idle_us(seen: Seen, evaluation: Evaluation, chosen: Positions) -> Positions:
+    """For how long each client has not pulled that works on its queue by its own account and holds
+    nothing of it, beyond what pulls that find nothing take; 0 of all others.
+    """
     sample = seen.sample(chosen)
     pull_us = sample["client_pull_us"]
     is_sampled = (sample["held_count"] == 0) & (pull_us != UNKNOWN)
     cares = sample["event_us"] - np.where(is_sampled, pull_us, 0) <= evaluation.window_us
-    return np.asarray(is_sampled & cares & ~_is_pulled(seen, evaluation, chosen))
+    now = Chosen(seen.now, chosen)
+    is_idle = is_sampled & cares & ~progress.is_pulled(now, seen.tick_us, evaluation)
+    last_us = now["last_pull_us"]
+    age_us = np.where(last_us == UNKNOWN, NEVER, seen.tick_us - last_us)
+    return np.where(is_idle, np.maximum(age_us - evaluation.window_us, 1), 0)
 
 
 def _kinds(seen: Seen, evaluation: Evaluation, chosen: Positions) -> Positions:

@@ -78,12 +78,13 @@ class Standing:
         """
         rows, now, tick_us, evaluation = at.rows, at.now, at.tick_us, self._evaluation
         is_reported = at.is_reported
-        is_unread = (now["committed"] == UNKNOWN) & (now["max_offset"] > now["min_offset"])
+        place = progress.place(now)
+        is_unread = (place == UNKNOWN) & (now["max_offset"] > now["min_offset"])
         is_unread &= now["is_broadcast"] == 0
         open_waits = (now["reached"] != UNKNOWN) & (now["max_offset"] > now["reached"])
         # Of what is pulled and held nothing is seen until the next report.
         open_waits &= ~at.by_pulls | (now["max_offset"] > now["pulled"])
-        is_exact = ~is_reported & (now["reached"] == now["committed"])
+        is_exact = ~is_reported & (now["reached"] == place)
         came_us = np.where(is_exact, now["waiting_since_us"], UNKNOWN)
         stood = self._stood(at, "reached", "", waits=open_waits & at.is_evaluated, came_us=came_us)
         waits = at.is_evaluated & ((now["lag"] > 0) | is_unread)

@@ -58,11 +58,13 @@ TICKS: Final = pa.schema(
         ("run_from_us", pa.int64()),
         ("why_unknown", pa.string()),
         ("stepped_us", pa.int64()),
+        ("polled_us", pa.int64()),
     ]
 )
 """run_from_us: first tick of the unbroken run of living ticks that the tick belongs to.
 alive_since_us: boot, return from a silence, or loss, from which on the emitter has reported.
 stepped_us: how old messages are that were stored before is unknown; 0 when the clock was not set.
+polled_us: how often somebody outside looks at the broker; 0 when it reports on itself.
 """
 EMITTERS: Final = pa.schema(
     [
@@ -135,6 +137,7 @@ class Stretch:
     alive_since_us: int
     run_from_us: int
     stepped_us: int
+    polled_us: int
 
 
 def ticks(given: Given) -> Made:
@@ -302,7 +305,10 @@ def _alike(known: Emitter, end_us: int, why: str | None, slide_us: int) -> Itera
             return
         last = first
     grid = np.arange(first, last + 1, slide_us, dtype=np.int64)
-    yield Stretch(grid, why, known.alive_since_us, known.run_from_us, known.stepped_us)
+    polled_us = (known.report_each_ms or 0) * MS_US
+    yield Stretch(
+        *(grid, why, known.alive_since_us, known.run_from_us, known.stepped_us, polled_us)
+    )
 
 
 def _as_rows(name: str, stretch: Stretch) -> pa.Table:
@@ -318,6 +324,7 @@ def _as_rows(name: str, stretch: Stretch) -> pa.Table:
             pa.repeat(pa.scalar(stretch.run_from_us, pa.int64()), count),
             pa.repeat(pa.scalar(why, pa.string()), count),
             pa.repeat(pa.scalar(stretch.stepped_us, pa.int64()), count),
+            pa.repeat(pa.scalar(stretch.polled_us, pa.int64()), count),
         ],
         schema=TICKS,
     )

@@ -110,6 +110,66 @@ def test_a_message_of_three_days_is_no_news_and_yet_not_ok(recommits: bool) -> N
     assert {row["unfinished_messages"] for row in gold["group_state"]} == {1}
 
 
+def never_committed(came_at: float, *, began: int | None, end: int, members: int = 1) -> Row:
+    """The marks of a group that reads a queue and has committed nothing of it."""
+    waits = began is not None and began < end
+    return {
+        "committed": None, "persisted": None, "committed_state": "NONE", "began": began,
+        "pulled": end, "max_offset": end, "members": members, "last_commit_time": None,
+        "store_time_at_committed": _moment(came_at) if waits else None,
+    }  # fmt: skip
+
+
+def committing_never(*, came_at: float = 32, **mark: Any) -> dict[str, list[Row]]:
+    """Gold of a queue that is looked at each ten seconds; `mark` goes to `never_committed`."""
+    rows: Rows = {}
+    broker = Emitter(rows)
+    broker.at(0)
+    broker.boot()
+    broker.report("lifecycle", kind="SNAPSHOT", seq_from=1)
+    for at in range(1, 90, PERIOD_S):
+        broker.at(at)
+        end = mark["end"] if came_at <= at else mark["end"] - 1
+        broker.watermark(**never_committed(came_at, **{**mark, "end": end}), reports=0)
+        broker.sample(**HOLDS_NOTHING)
+        broker.at(at + PERIOD_S - 0.001)
+        broker.ship()
+    return run(JUDGES, bronze(rows), Evaluation())
+
+
+def test_the_first_message_of_a_group_that_never_committed_is_found_as_any_other() -> None:
+    """Its broker knows where it began to read: what waits from there on waits."""
+    gold = committing_never(began=0, end=1)
+    (window,) = gold["stalled_windows"]
+    assert (window["rule"], window["kind"]) == ("STALLED", "UNDETERMINED")
+    assert second(window["observed_at"]) - 32 <= 30 + 2 * PERIOD_S
+    assert window["evidence"] == (
+        "Group g stands on queue 0 of t on broker-a: its client does not say what it holds. No "
+        "offset was committed for 30 s, while pulls went from 0 to 1; 1 message waits for 38 s. "
+        "See its client's log and threads."
+    )
+
+
+def test_who_began_at_the_end_and_commits_nothing_is_well() -> None:
+    """Old messages that lie before its beginning do not wait for it."""
+    gold = committing_never(began=100, end=100, came_at=-60)
+    assert {state for _, state in states(gold)} == {"OK"}
+    assert gold["stalled_windows"] == []
+
+
+def test_of_a_group_that_has_members_and_began_nobody_knows_where_no_message_is_said_to_wait() -> (
+    None
+):
+    gold = committing_never(began=None, end=1, came_at=-60)
+    (window,) = gold["stalled_windows"]
+    assert (window["rule"], window["kind"]) == ("NO_OFFSET", "UNDETERMINED")
+    assert window["evidence"] == (
+        "Group g has committed no offset on queue 0 of t on broker-a, which keeps messages. No "
+        "offset was committed for 30 s; whether any of messages [0, 1) waits is unknown. See its "
+        "client's log and threads, or set an offset."
+    )
+
+
 def test_until_the_window_is_full_it_is_said_what_nobody_says() -> None:
     gold = looked_at(came_at=-15, seconds=31)
     newest = gold["group_state"][-1]
@@ -119,6 +179,48 @@ def test_until_the_window_is_full_it_is_said_what_nobody_says() -> None:
         "its client says neither what it holds nor that it is finished. It is 1 message behind on "
         "1 queue."
     )
+
+
+def polling(asks_each_s: float | None, *, seconds: int = 150) -> dict[str, list[Row]]:
+    """Gold of a member of an observed cluster that says it holds nothing while a message waits from
+    second 5 on. It pulls each so many seconds, as the broker holds its pulls for 20 to 25 s; None:
+    it is paused, and pulled at second 3 for the last time.
+    """
+    rows: Rows = {}
+    broker = Emitter(rows)
+    broker.at(0)
+    broker.boot()
+    broker.report("lifecycle", kind="SNAPSHOT", seq_from=1)
+    broker.report("lifecycle", kind="OBSERVED", report_each_ms=1000 * PERIOD_S)
+    known = None
+    for at in range(7, seconds, PERIOD_S):
+        broker.at(at)
+        last = _moment(3 if asks_each_s is None else 3 + (at - 3) // asks_each_s * asks_each_s)
+        if last != known:
+            marks = {"committed": 0, "persisted": 0, "pulled": 0, "max_offset": 1, "reports": 1}
+            times = {"last_pull_time": last, "store_time_at_committed": _moment(5)}
+            broker.watermark(**marks, **times, last_commit_time=broker.now_us)
+            broker.sample(held_count=0, client_committed=0, last_pull_time=last, answered=True)
+            known = last
+        broker.at(at + PERIOD_S - 0.001)
+        broker.ship()
+    return run(JUDGES, bronze(rows), Evaluation())
+
+
+@pytest.mark.parametrize("asks_each_s", [20, 25])
+def test_who_is_looked_at_each_ten_seconds_is_not_paused_between_two_of_its_pulls(
+    asks_each_s: int,
+) -> None:
+    """Seen of a real Go client: its pulls are held for up to 25 s, and seen 10 s later at most."""
+    gold = polling(asks_each_s)
+    assert "PAUSED" not in dict(map(reversed, states(gold)))
+    assert [row[1:] for row in windows(gold)] == [("STALLED", "UNDETERMINED", "OPEN")]
+
+
+def test_who_is_paused_on_an_observed_cluster_is_never_said_to_stand() -> None:
+    gold = polling(None)
+    assert [row[1:] for row in windows(gold)] == [("PAUSED", "PAUSED", "OPEN")]
+    assert [state for _, state in states(gold)] == ["OK", "UNKNOWN", "PAUSED"]
 
 
 def test_a_message_that_is_finished_in_time_was_no_trouble() -> None:
