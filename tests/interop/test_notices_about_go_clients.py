@@ -10,8 +10,9 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import ExitStack, asynccontextmanager, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -24,7 +25,7 @@ from pipelines.lake.lake import Lake, whole_table
 from tests.integration.alerting.receiving_server import Ledger, receiving
 from tests.integration.client.cluster_users import eventually, producing
 from tests.interop.java_clients import JavaChecks
-from tests.interop.ledger_consumers import SILENT_GO
+from tests.interop.ledger_consumers import SILENT_GO, Consumers, LedgerConsumer
 from tests.interop.real_rocketmq import RealRocketMQ
 from tests.interop.test_observed_go_clients import STUCK, at_hand, go_member
 from tests.interop.test_observed_rocketmq import _sent, observer
@@ -91,7 +92,8 @@ async def in_gold(lake: Path, group: str, topic: str, since_s: float) -> float:
     while time.time() < since_s + HEARD_WITHIN_S:
         if home.exists(home.gold("stalled_windows")):
             rows = whole_table(home.table(home.gold("stalled_windows"))).to_pylist()
-            found = [row for row in rows if (row["group"], row["topic"]) == (group, topic)]
+            of = [row for row in rows if (row["group"], row["topic"]) == (group, topic)]
+            found = [row for row in of if row["rule"] == "STALLED"]
             if found:
                 took_s = time.time() - since_s
                 said = {(row["rule"], row["kind"]) for row in found}
@@ -112,6 +114,49 @@ def held(lake: Path, group: str, topic: str) -> list[int]:
     ]
 
 
+@dataclass
+class Playing:
+    """What a story has: who makes members, who sends, who is notified, and what ends with it."""
+
+    consumers: Consumers
+    names: str
+    producer: Producer
+    ledger: Ledger
+    home: Path
+    stack: ExitStack
+
+    async def member(self, client: str, group: str, topic: str) -> LedgerConsumer:
+        """A member that is there, of a topic that has had its first message."""
+        await eventually(lambda: _sent(self.producer, topic), topic, within_s=60)
+        names = self.names
+        made = self.consumers.made(client, names, group, topic, orderly=False, policy="FIRST")
+        member = self.stack.enter_context(go_member(made))
+        await eventually(member.is_ready, f"{group} is there", within_s=60)
+        return member
+
+    async def lake(self) -> Path:
+        """Judged and watched from now on; gold has its first states."""
+        lake = self.stack.enter_context(watched(self.home, self.ledger))
+        await eventually((lake / "gold" / "group_state").exists, "gold has states", within_s=240)
+        return lake
+
+
+@asynccontextmanager
+async def playing(
+    rocketmq: RealRocketMQ, checks: JavaChecks, home: Path
+) -> AsyncIterator[Playing | None]:
+    """An observed RocketMQ with a webhook beside it; None without a Go toolchain."""
+    consumers = at_hand(checks, home)
+    if consumers is None:
+        yield None
+        return
+    with ExitStack() as stack:
+        ledger = stack.enter_context(receiving())
+        stack.enter_context(observer(rocketmq, home, period_s=10))
+        async with producing(rocketmq.name_server, "notice-producer") as producer:
+            yield Playing(consumers, rocketmq.name_server, producer, ledger, home, stack)
+
+
 async def goes_on(producer: Producer, topic: str) -> None:
     """Three messages a second, until cancelled."""
     while True:
@@ -124,31 +169,19 @@ async def goes_on(producer: Producer, topic: str) -> None:
 async def test_a_stuck_go_member_and_the_end_of_another_are_told_in_time(
     apache_rocketmq: RealRocketMQ, java_checks: JavaChecks, tmp_path: Path
 ) -> None:
-    consumers = at_hand(java_checks, tmp_path)
-    if consumers is None:
-        return
-    names = apache_rocketmq.name_server
-    with ExitStack() as stack:
-        ledger = stack.enter_context(receiving())
-        stack.enter_context(observer(apache_rocketmq, tmp_path, period_s=10))
-        async with producing(names, "notice-producer") as producer:
-            for topic in (STUCK_TOPIC, GONE_TOPIC):
-                await eventually(lambda topic=topic: _sent(producer, topic), topic, within_s=60)
-            members = {}
-            for group, topic in ((STUCK_GROUP, STUCK_TOPIC), (GONE_GROUP, GONE_TOPIC)):
-                made = consumers.made("go", names, group, topic, orderly=False, policy="FIRST")
-                members[group] = stack.enter_context(go_member(made))
-                await eventually(members[group].is_ready, f"{group} is there", within_s=60)
-            lake = stack.enter_context(watched(tmp_path, ledger))
-            flow = asyncio.create_task(goes_on(producer, GONE_TOPIC))
-            state = lake / "gold" / "group_state"
-            await eventually(state.exists, "gold has states", within_s=240)
-            await asyncio.sleep(45)
-            await producer.send(Message(STUCK_TOPIC, STUCK))
-            stalled_s = await heard(ledger, STALLED, STUCK_GROUP, time.time())
-            members[GONE_GROUP].end(kill=True)
-            gone_s = await heard(ledger, ("ConsumersGone",), GONE_GROUP, time.time())
-            flow.cancel()
+    async with playing(apache_rocketmq, java_checks, tmp_path) as story:
+        if story is None:
+            return
+        await story.member("go", STUCK_GROUP, STUCK_TOPIC)
+        gone = await story.member("go", GONE_GROUP, GONE_TOPIC)
+        await story.lake()
+        flow = asyncio.create_task(goes_on(story.producer, GONE_TOPIC))
+        await asyncio.sleep(45)
+        await story.producer.send(Message(STUCK_TOPIC, STUCK))
+        stalled_s = await heard(story.ledger, STALLED, STUCK_GROUP, time.time())
+        gone.end(kill=True)
+        gone_s = await heard(story.ledger, ("ConsumersGone",), GONE_GROUP, time.time())
+        flow.cancel()
     assert stalled_s <= STALL_TOLD_WITHIN_S
     assert gone_s <= GONE_TOLD_WITHIN_S
 
@@ -158,32 +191,20 @@ async def test_a_stuck_go_member_and_the_end_of_another_are_told_in_time(
 async def test_a_stuck_go_member_that_says_it_holds_nothing_is_told_in_time(
     apache_rocketmq: RealRocketMQ, java_checks: JavaChecks, tmp_path: Path
 ) -> None:
-    consumers = at_hand(java_checks, tmp_path)
-    if consumers is None:
-        return
-    names = apache_rocketmq.name_server
-    with ExitStack() as stack:
-        ledger = stack.enter_context(receiving())
-        stack.enter_context(observer(apache_rocketmq, tmp_path, period_s=10))
-        async with producing(names, "notice-producer") as producer:
-            await eventually(lambda: _sent(producer, EMPTY_TOPIC), EMPTY_TOPIC, within_s=60)
-            made = consumers.made(
-                *(SILENT_GO, names, EMPTY_GROUP, EMPTY_TOPIC), orderly=False, policy="FIRST"
-            )
-            member = stack.enter_context(go_member(made))
-            await eventually(member.is_ready, f"{EMPTY_GROUP} is there", within_s=60)
-            lake = stack.enter_context(watched(tmp_path, ledger))
-            state = lake / "gold" / "group_state"
-            await eventually(state.exists, "gold has states", within_s=240)
-            await asyncio.sleep(45)
-            await producer.send(Message(EMPTY_TOPIC, STUCK))
-            came_s = time.time()
-            gold_s, told_s = await asyncio.gather(
-                in_gold(lake, EMPTY_GROUP, EMPTY_TOPIC, came_s),
-                heard(ledger, STALLED, EMPTY_GROUP, came_s),
-            )
-        said = held(lake, EMPTY_GROUP, EMPTY_TOPIC)
-        sys.stdout.write(f"held by its client's account: {said}\n")
+    async with playing(apache_rocketmq, java_checks, tmp_path) as story:
+        if story is None:
+            return
+        await story.member(SILENT_GO, EMPTY_GROUP, EMPTY_TOPIC)
+        lake = await story.lake()
+        await asyncio.sleep(45)
+        await story.producer.send(Message(EMPTY_TOPIC, STUCK))
+        came_s = time.time()
+        gold_s, told_s = await asyncio.gather(
+            in_gold(lake, EMPTY_GROUP, EMPTY_TOPIC, came_s),
+            heard(story.ledger, STALLED, EMPTY_GROUP, came_s),
+        )
+    said = held(lake, EMPTY_GROUP, EMPTY_TOPIC)
+    sys.stdout.write(f"held by its client's account: {said}\n")
     assert said, "its client answers"
     assert not any(said), "it says that it holds nothing"
     assert gold_s <= GOLD_WITHIN_S
