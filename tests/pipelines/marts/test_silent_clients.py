@@ -181,7 +181,7 @@ def test_until_the_window_is_full_it_is_said_what_nobody_says() -> None:
     )
 
 
-def polling(asks_each_s: float | None, *, seconds: int = 150) -> dict[str, list[Row]]:
+def polling(asks_each_s: float | None, *, period_s: int = PERIOD_S) -> dict[str, list[Row]]:
     """Gold of a member of an observed cluster that says it holds nothing while a message waits from
     second 5 on. It pulls each so many seconds, as the broker holds its pulls for 20 to 25 s; None:
     it is paused, and pulled at second 3 for the last time.
@@ -191,9 +191,9 @@ def polling(asks_each_s: float | None, *, seconds: int = 150) -> dict[str, list[
     broker.at(0)
     broker.boot()
     broker.report("lifecycle", kind="SNAPSHOT", seq_from=1)
-    broker.report("lifecycle", kind="OBSERVED", report_each_ms=1000 * PERIOD_S)
+    broker.report("lifecycle", kind="OBSERVED", report_each_ms=1000 * period_s)
     known = None
-    for at in range(7, seconds, PERIOD_S):
+    for at in range(7, 150, period_s):
         broker.at(at)
         last = _moment(3 if asks_each_s is None else 3 + (at - 3) // asks_each_s * asks_each_s)
         if last != known:
@@ -202,7 +202,7 @@ def polling(asks_each_s: float | None, *, seconds: int = 150) -> dict[str, list[
             broker.watermark(**marks, **times, last_commit_time=broker.now_us)
             broker.sample(held_count=0, client_committed=0, last_pull_time=last, answered=True)
             known = last
-        broker.at(at + PERIOD_S - 0.001)
+        broker.at(at + period_s - 0.001)
         broker.ship()
     return run(JUDGES, bronze(rows), Evaluation())
 
@@ -217,8 +217,9 @@ def test_who_is_looked_at_each_ten_seconds_is_not_paused_between_two_of_its_pull
     assert [row[1:] for row in windows(gold)] == [("STALLED", "UNDETERMINED", "OPEN")]
 
 
-def test_who_is_paused_on_an_observed_cluster_is_never_said_to_stand() -> None:
-    gold = polling(None)
+@pytest.mark.parametrize("period_s", [10, 20])
+def test_who_is_paused_on_an_observed_cluster_is_never_said_to_stand(period_s: int) -> None:
+    gold = polling(None, period_s=period_s)
     assert [row[1:] for row in windows(gold)] == [("PAUSED", "PAUSED", "OPEN")]
     assert [state for _, state in states(gold)] == ["OK", "UNKNOWN", "PAUSED"]
 
