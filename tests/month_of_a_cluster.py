@@ -168,7 +168,7 @@ class Month:
         of_day = np.arange(self.days * DAY) % DAY
         is_day = (of_day >= 7 * HOUR) & (of_day < 22 * HOUR)
         if habit.queue_id == 1:
-            # Before its second report nobody knows that reports are rare: the half hour before.
+            # By its third report it is known that they are rare: in the half hour before.
             habit.produced[:] = np.where(is_day, 10, 0)
             habit.produced[:30] = 10
             return
@@ -292,7 +292,8 @@ class Marks:
     committed: Minutes
     pulled: Minutes
     committed_us: Minutes
-    """When the group reported an offset last; so it pulled."""
+    """When the group reported an offset last."""
+    pulled_us: Minutes
     stored_us: Minutes
     """When the message at the consume offset was stored."""
     reports: Minutes
@@ -309,20 +310,23 @@ def marks_of(habit: Habit) -> Marks:
         if not habit.is_frozen[minute]:
             at = min(int(end[minute]), at + int(habit.capacity[minute]))
         committed[minute] = at
-    if (habit.group, habit.queue_id) == (SILENT, 1):
-        reported = np.arange(count) // REPORTED_EACH * REPORTED_EACH
-        committed = committed[reported]
     lives = habit.members > 0
+    reports = np.where(lives, REPORTS_A_MINUTE, 0)
+    is_rare = (habit.group, habit.queue_id) == (SILENT, 1)
+    if is_rare:
+        reported = np.arange(count) // REPORTED_EACH * REPORTED_EACH
+        committed, reports = committed[reported], (reported == np.arange(count)).astype(np.int64)
     pulled = np.minimum(end, committed + np.where(lives, PULLED_AHEAD, 0))
     newest = np.maximum.accumulate(np.where(lives, moments, 0))
+    committed_us = moments[reported] if is_rare else newest
     before = np.searchsorted(end, committed, side="right")
     begins = np.concatenate([[0], end[:-1]])[np.minimum(before, count - 1)]
     made = np.maximum(habit.produced[np.minimum(before, count - 1)], 1)
     part = (committed - begins) * MINUTE_US // made
     stored = BEGIN_US + (np.minimum(before, count - 1) - 1) * MINUTE_US + part
     return Marks(
-        end, committed, np.maximum.accumulate(pulled), newest, np.minimum(stored, moments),
-        np.where(lives, REPORTS_A_MINUTE, 0),
+        end, committed, np.maximum.accumulate(pulled), committed_us, newest,
+        np.minimum(stored, moments), reports,
     )  # fmt: skip
 
 
@@ -382,6 +386,7 @@ def _rows(habits: list[Habit], told: list[Marks], places: _Places) -> pa.Table:
     moments = np.repeat(BEGIN_US + minutes * MINUTE_US, keys)
     end, committed = of_each("end"), of_each("committed")
     at_end = end == committed
+    is_silent = np.array([habit.group == SILENT for habit in habits])
     stored = pa.array(of_each("stored_us"), mask=at_end)
     values: dict[str, Any] = {
         **places.common(0, keys),
@@ -389,7 +394,7 @@ def _rows(habits: list[Habit], told: list[Marks], places: _Places) -> pa.Table:
         "topic": [f"topic-{habit.group}" for habit in habits] * len(minutes),
         "queue_id": np.tile([habit.queue_id for habit in habits], len(minutes)),
         "pulled": of_each("pulled"),
-        "processed": committed,
+        "processed": pa.array(committed, mask=np.tile(is_silent, len(minutes))),
         "committed": committed,
         "persisted": committed,
         "committed_state": np.where(at_end, "AT_END", "EXACT"),
@@ -398,7 +403,7 @@ def _rows(habits: list[Habit], told: list[Marks], places: _Places) -> pa.Table:
         "max_offset": end,
         "last_store_time": moments,
         "last_puller": [f"{habit.group}-1" for habit in habits] * len(minutes),
-        "last_pull_time": of_each("committed_us"),
+        "last_pull_time": of_each("pulled_us"),
         "last_commit_time": of_each("committed_us"),
         "reports": of_each("reports"),
         "members": woven([habit.members[minutes] for habit in habits]),

@@ -28,6 +28,8 @@ from tests.pipelines.in_process import driver_of, run_to_the_end
 DAYS = 30
 GRACE_US = 15 * MINUTE_US
 """What an incident leaves behind lasts: a backlog that is worked off."""
+WARM_UP_US = 45 * MINUTE_US
+"""Until then it is learnt how rarely the silent clients report: by their third report."""
 FIGURES = Evaluation(window_ms=5 * 60_000, slide_ms=60_000)
 ROWS_PER_CYCLE = 13_000
 """A day: what is held are a cycle's ticks of all keys."""
@@ -59,10 +61,10 @@ def tried(folder: Path, days: int) -> Outcome:
         lake,
         tried_of("alerts,ours,burrow,thresholds", own),
         month.incidents,
-        Range(BEGIN_US + 30 * MINUTE_US, month.end_us, GRACE_US),
+        Range(BEGIN_US + WARM_UP_US, month.end_us, GRACE_US),
         golds={own: lake},
         every_us=MINUTE_US,
-        warm_up_us=30 * MINUTE_US,
+        warm_up_us=WARM_UP_US,
         say=lambda line: print(line, file=sys.stderr),
     )
 

@@ -20,6 +20,17 @@ def test_offsets_never_fall_nor_pass_the_end_and_stored_times_lie_in_the_past() 
         assert (marks.committed_us <= moments).all()
 
 
+def test_a_client_that_reports_each_ten_minutes_pulls_each_minute_and_reports_no_more_often() -> (
+    None
+):
+    (rare,) = (one for one in FIVE_DAYS.habits if (one.group, one.queue_id) == ("silent", 1))
+    marks = marks_of(rare)
+    assert set(np.flatnonzero(marks.reports) % 10) == {0}
+    assert (np.diff(marks.committed)[marks.reports[1:] == 0] == 0).all()
+    assert (np.flatnonzero(np.diff(marks.committed_us)) % 10 == 9).all()
+    assert (np.diff(marks.pulled_us) == MINUTE_US).all()
+
+
 def test_five_days_have_one_incident_of_each_kind_and_a_month_two() -> None:
     kinds = sorted(one.kind for one in FIVE_DAYS.incidents)
     assert kinds == [
