@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.interop.our_engine import QUICK_CHECKS, AS_THE_REAL_ONE, OurEngine, our_engine
+from tests.interop.our_engine import AS_THE_REAL_ONE, QUICK_CHECKS, OurEngine, our_engine
 
 
 @pytest.fixture(scope="module")
