@@ -118,8 +118,7 @@ def test_of_two_that_would_append_the_same_one_fails_and_nothing_is_there_twice(
 
 KILLS = """
 import os, signal, sys
-from pipelines.alerting.history import carrying
-from pipelines.alerting.history import HistoryTable
+from pipelines.alerting.history import Carrier, HistoryTable
 from pipelines.database.database import Database
 from pipelines.cycles.plan import PLANS
 from pipelines.lake.lake import Lake
@@ -131,7 +130,7 @@ class Table(HistoryTable):
         super().append(history, entries)
         os.kill(os.getpid(), signal.SIGKILL)
 
-carrying.Carrier(Database.at(sys.argv[1]), sys.argv[2], Table(Lake.at(sys.argv[3]))).carry()
+Carrier(Database.at(sys.argv[1]), sys.argv[2], Table(Lake.at(sys.argv[3]))).carry()
 """
 
 
