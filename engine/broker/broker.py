@@ -147,7 +147,6 @@ class Broker:
         self._running = running
         running.state.node.address = f"{config.host}:{port}"
         store.on_arrival(running.services.wake_ups.arrived)
-        store.on_arrival(running.state.delay_levels.on_stored)
         running.state.gate.on_change = running.services.wake_ups.wake_all
         self._runtime.clock.on_step(self._clock_stepped)
         store.start()

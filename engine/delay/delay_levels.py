@@ -36,7 +36,7 @@ from engine.protocol.names import SCHEDULE_TOPIC
 from engine.runtime import Runtime
 from engine.runtime.clock import ClockStep
 from engine.store import GetStatus, MessageDraft, MessageStore
-from engine.store.record import DispatchRequest, store_timestamp_of
+from engine.store.record import store_timestamp_of
 from engine.store.table_file import Source, TableFile
 
 AFTER_DAMAGE_MS = 10_000
@@ -98,9 +98,6 @@ class DelayLevels:
         """Turn a draft into one that waits at this level."""
         return scheduled(draft, wait)
 
-    def on_stored(self, requests: Sequence[DispatchRequest]) -> None:
-        """Nothing: a level is read from its queue."""
-
     def due(self) -> Iterator[Due | None]:
         """See `Delays.due`."""
         self._times.note_end(self._store.physical_max, self._clock.steady_ms())
@@ -126,7 +123,7 @@ class DelayLevels:
         await asyncio.sleep(TICK_MS / SECOND_MS)
 
     def floor(self) -> int:
-        """See `Delays.floor`."""
+        """Log offset of the oldest record that waits; that of the log's end when none does."""
         store, floor = self._store, self._store.physical_max
         for level in range(1, len(self._levels_ms) + 1):
             cursor = self._cursors.get(level, 0)

@@ -43,6 +43,8 @@ from engine.store.record import check_record, property_value
 FIRST_TICK_MS = 1000
 AFTER_FAILURE_MS = 10_000
 """Rhythm of the delivery, RocketMQ's figures."""
+NOT_LEADING_MS = 100
+"""A node that does not deliver looks again so often whether it shall."""
 
 _REAL_TOPIC = f"{PROPERTY_REAL_TOPIC}\x01".encode()
 _REAL_QUEUE_ID = f"{PROPERTY_REAL_QUEUE_ID}\x01".encode()
@@ -86,6 +88,9 @@ class DelayService:
         """Deliver until cancelled."""
         await asyncio.sleep(FIRST_TICK_MS / SECOND_MS)
         while True:
+            if not self._may_deliver():  # What is due stays so: nothing else would pause.
+                await asyncio.sleep(NOT_LEADING_MS / SECOND_MS)
+                continue
             try:
                 await self.deliver_due()
             except StorageError as error:

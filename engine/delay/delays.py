@@ -1,8 +1,8 @@
 """The port of delays: what waits in the log until its time, and when that is.
 
-Place in the walk: a handler parks a draft, which is then put like any other; dispatch reports the
-stored record; `delay_service` takes what is due and puts it under its real topic. Implemented by
-the delay levels (`delay_levels`); whoever waits for any moment implements it beside them.
+Place in the walk: a handler parks a draft, which is then put like any other; `delay_service` takes
+what is due and puts it under its real topic. Implemented by the delay levels (`delay_levels`) and
+by the time wheel (`wheel`), for any moment.
 
 Invariant: what waits is a function of the log and of how far delivery went. Absent on purpose:
 delivery (`delay_service`).
@@ -10,12 +10,11 @@ delivery (`delay_service`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 from engine.store import MessageDraft
-from engine.store.record import DispatchRequest
 
 Wait_contra = TypeVar("Wait_contra", contravariant=True)
 """How long a message waits, in the implementer's words: a level, or a moment."""
@@ -46,10 +45,6 @@ class Delays(Protocol[Wait_contra]):
         """Turn a draft into one that waits; its own place is stored with it."""
         ...
 
-    def on_stored(self, requests: Sequence[DispatchRequest]) -> None:
-        """Note those that wait here among records that became visible, in the order of the log."""
-        ...
-
     def due(self) -> Iterator[Due | None]:
         """All that is due, oldest first; None where others shall have their turn.
 
@@ -60,8 +55,4 @@ class Delays(Protocol[Wait_contra]):
 
     async def wait(self) -> None:
         """Until something may be due."""
-        ...
-
-    def floor(self) -> int:
-        """Log offset of the oldest record that waits; that of the log's end when none does."""
         ...

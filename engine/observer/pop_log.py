@@ -29,8 +29,6 @@ from engine.observer.believable import OFFSET_MAX, is_moment, is_name
 from engine.protocol.message import MessageExt
 
 REVIVE_LOG_PREFIX: Final = "rmq_sys_REVIVE_LOG_"
-TIMER_TOPIC: Final = "rmq_sys_wheel_timer"
-"""Where checkpoints and acknowledgements lie until their time comes: one queue of the broker."""
 REAL_TOPIC: Final = "REAL_TOPIC"
 HANDED_OUT_MAX: Final = 100_000
 """Messages of one broker that are handed out and not acknowledged; beyond nothing is known."""

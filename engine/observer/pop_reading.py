@@ -20,9 +20,10 @@ from typing import Final
 from engine.admin import Admin
 from engine.foundation.errors import TidemarkError
 from engine.foundation.units import SECOND_MS
-from engine.observer.pop_log import REVIVE_LOG_PREFIX, TIMER_TOPIC, PopLog
+from engine.observer.pop_log import REVIVE_LOG_PREFIX, PopLog
 from engine.observer.questions import CHECKPOINTS, Questions, why
 from engine.protocol.message import MessageExt, MessageQueue
+from engine.protocol.names import TIMER_TOPIC
 from engine.runtime.clock import Clock
 
 RECORDS_A_LOOK: Final = 12_800

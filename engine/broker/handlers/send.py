@@ -26,7 +26,7 @@ from engine.broker.sending.durability import Durability
 from engine.broker.sending.placement import Placement, Put
 from engine.broker.sending.retry_copies import TOLD_TOPICS, RetryCopies
 from engine.broker.sending.target_queues import TargetQueues
-from engine.broker.sending.timers import TIMERS, without_mark
+from engine.broker.sending.timers import without_mark
 from engine.broker.stats.broker_stats import DELAY, FIFO, NORMAL, TRANSACTION, BrokerStats
 from engine.broker.transactions.half_queue import HalfQueue
 from engine.foundation.errors import RemoteProtocolError, RequestRefused
@@ -49,6 +49,7 @@ from engine.protocol.properties import (
     PROPERTY_TRACE_ON,
     PROPERTY_TRANSACTION_PREPARED,
     PROPERTY_WAIT,
+    TIMERS,
     decode_properties,
 )
 from engine.remoting import Handler, Peer

@@ -24,19 +24,17 @@ from engine.foundation.units import SECOND_MS
 from engine.protocol.codes import ResponseCode
 from engine.protocol.properties import (
     PROPERTY_TIMER_DEL_UNIQKEY,
-    PROPERTY_TIMER_DELAY_MS,
     PROPERTY_TIMER_DELAY_SEC,
     PROPERTY_TIMER_DELIVER_MS,
     PROPERTY_TIMER_MARK,
     PROPERTY_TIMER_OUT_MS,
+    TIMERS,
     encode_properties,
     whole_number,
 )
 from engine.runtime.clock import Clock
 from engine.store import MessageDraft
 
-TIMERS = (PROPERTY_TIMER_DELAY_SEC, PROPERTY_TIMER_DELAY_MS, PROPERTY_TIMER_DELIVER_MS)
-"""Properties that name a moment; of several the first counts."""
 _VERSION = "v1"
 
 

@@ -28,12 +28,14 @@ from engine.protocol.properties import (
     PROPERTY_TRANSACTION_PREPARED,
     PROPERTY_UNIQ_KEY,
     PROPERTY_WAIT,
+    TIMERS,
     encode_properties,
 )
 from engine.protocol.trace import TracedKind
 
 NOT_IN_A_BATCH = (
-    *(PROPERTY_DELAY, "TIMER_DELAY_MS", "TIMER_DELAY_SEC", "TIMER_DELIVER_MS"),
+    PROPERTY_DELAY,
+    *TIMERS,
     PROPERTY_TRANSACTION_PREPARED,
 )
 """Properties of messages that wait; a batch is delivered at once."""

@@ -47,12 +47,13 @@ from engine.protocol.properties import (
     PROPERTY_DELAY,
     PROPERTY_PRODUCER_GROUP,
     PROPERTY_TRANSACTION_PREPARED,
+    TIMERS,
 )
 from engine.protocol.trace import TransactionState as TracedState
 from engine.remoting import Handler, Peer
 from engine.runtime import Runtime
 
-DELAYS = (PROPERTY_DELAY, "TIMER_DELAY_MS", "TIMER_DELAY_SEC", "TIMER_DELIVER_MS")
+DELAYS = (PROPERTY_DELAY, *TIMERS)
 
 _log = logging.getLogger(__name__)
 

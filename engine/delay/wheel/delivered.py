@@ -19,6 +19,7 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 TEXT_BYTES_MAX: Final = 62
+"""Of three numbers of 64 bits with commas between them."""
 
 
 class Mark(NamedTuple):

@@ -86,14 +86,6 @@ class HourLog:
         """Give the descriptor back."""
         self._file.close()
 
-    def sync(self) -> None:
-        """Have all that was appended on stable storage. Blocks."""
-        self._file.sync()
-
-    def has(self, second: int) -> bool:
-        """Has this second, of those since 1970, an entry?"""
-        return self._heads[2 * (second % SECONDS) + 1] > 0
-
     def seconds(self) -> list[int]:
         """Those that have entries, since 1970, in order."""
         first = self.hour * SECONDS
@@ -155,15 +147,9 @@ class HourLog:
         file, count, heads = self._file, self.count, self._heads[:]
         return lambda: _fault_of(file, count, heads, self._seal)
 
-    def first_offset(self) -> int | None:
-        """Where that of the first lies; None without any."""
-        return self._read(0)[0].log_offset if self.count else None
-
     def cut(self, log_offset: int) -> None:
         """Drop what lies at `log_offset` of the commit log or behind it, and what a power cut left
-        half written there.
-
-        Raises CorruptRecord when an entry before it is damaged.
+        half written there. A damaged entry that is met counts as one of these.
         """
         low, high = 0, self.count
         while low < high:

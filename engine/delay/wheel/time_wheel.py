@@ -49,7 +49,7 @@ from engine.delay.wheel.timer_records import (
 )
 from engine.foundation.errors import CorruptRecord, StorageError
 from engine.foundation.observing import LifecycleEvent, Observer, report
-from engine.foundation.units import HOUR_MS, SECOND_MS
+from engine.foundation.units import HOUR_MS, MIB, SECOND_MS
 from engine.protocol.names import TIMER_TOPIC
 from engine.protocol.properties import (
     PROPERTY_TIMER_DEQUEUE_MS,
@@ -79,6 +79,8 @@ STEP_MS_MAX: Final = 10
 UNDECIDED_MS: Final = 20
 """What may be void, for something that dispatch has not handed over yet, is looked at again so much
 later."""
+READ_AGAIN_BYTES_MAX: Final = 64 * MIB
+"""So much of the log a start may have to read again though no timer came or went."""
 MADE_AGAIN: Final = "the delay logs are made again from the commit log"
 SLEEP_MS_MAX: Final = 24 * HOUR_MS
 
@@ -264,8 +266,9 @@ class TimeWheel:
         ):
             second = heapq.heappop(self._seconds)
             self._read_to = max(self._read_to, second)
-            if second * SECOND_MS // HOUR_MS in self._logs:
-                for entry in self._logs.of(second * SECOND_MS // HOUR_MS).of_second(second):
+            hour = second * SECOND_MS // HOUR_MS
+            if hour in self._logs:
+                for entry in self._logs.of(hour).of_second(second):
                     self._take(entry)
 
     def _take(self, entry: Entry) -> None:
@@ -307,9 +310,6 @@ class TimeWheel:
         if key:
             self._announced[key] = log_offset
 
-    def on_stored(self, requests: Sequence[DispatchRequest]) -> None:
-        """Nothing: the wheel follows the log."""
-
     def due(self) -> Iterator[Due | None]:
         """See `Delays.due`."""
         clock, store = self._clock, self._store
@@ -338,11 +338,6 @@ class TimeWheel:
                 yield self._as_due(record, mark, now_ms)
             heapq.heappop(self._soon)
             self._sent.add(mark)
-
-    def floor(self) -> int:
-        """See `Delays.floor`: the oldest record of an hour that has a delay log."""
-        firsts = [self._logs.of(hour).first_offset() for hour in self._logs.hours()]
-        return min([first for first in firsts if first is not None], default=self._applied)
 
     async def wait(self) -> None:
         """See `Delays.wait`."""
@@ -381,15 +376,16 @@ class TimeWheel:
     # ---- void timers ------------------------------------------------------------------------
 
     def _is_void(self, record: memoryview, due_ms: int, log_offset: int) -> bool:
-        """Was the timer cancelled, or replaced, or put again, or was its topic deleted?"""
+        """Was the timer cancelled, or replaced, or put again?"""
         if not self._cancelled and not self._replaced:
             return False
         properties, second = properties_of(record), due_ms // SECOND_MS
         origin = origin_of(properties, log_offset)
         if self._replaced.get((second, origin), -1) > log_offset:
             return True
-        lies_at = [self._cancelled.get((second, key), -1) for key in keys_of(properties)]
-        return max(lies_at) > log_offset
+        return any(
+            self._cancelled.get((second, key), -1) > log_offset for key in keys_of(properties)
+        )
 
     def _is_announced(self, record: memoryview, log_offset: int) -> bool:
         properties = properties_of(record)
@@ -465,14 +461,13 @@ class TimeWheel:
                 _log.warning("the time wheel is not saved yet: %s", error)
 
     async def persist(self, cause: str) -> None:
-        """Save how far the wheel is, once the disk has what it says; nothing when it is as saved.
-
-        Raises StorageError.
+        """Save how far the wheel is, once the disk has what it says; nothing when it is as saved,
+        or while messages pass that are none of its own. Raises StorageError.
         """
         applied, marks = self._applied, self._delivered.marks()
         past = self._past_hours(applied, marks)
         snapshot = _Snapshot(applied, marks, self._logs.sizes(without=past))
-        if snapshot == self._saved and self._file.is_there:
+        if self._file.is_there and self._is_saved(snapshot, is_last=cause == "SHUTDOWN"):
             return
         await self._store.flush()
         if self._store.physical_flushed < applied:
@@ -494,6 +489,14 @@ class TimeWheel:
         self._observer.observe(written.persisted("DELAY", cause))
         for hour in past:
             self._logs.remove(hour)
+
+    def _is_saved(self, snapshot: _Snapshot, *, is_last: bool) -> bool:
+        """Does the snapshot on disk do as well, but for a stretch of the log to read again?"""
+        saved = self._saved
+        if saved is None or (saved.marks, saved.sizes) != (snapshot.marks, snapshot.sizes):
+            return False
+        passed_bytes = snapshot.applied_offset - saved.applied_offset
+        return not passed_bytes or (not is_last and 0 < passed_bytes < READ_AGAIN_BYTES_MAX)
 
     def _past_hours(self, applied: int, marks: tuple[Mark, ...]) -> list[int]:
         """Hours all of whose timers are done, as these marks say too."""

@@ -117,7 +117,9 @@ def cancelled_in(properties: bytes) -> bytes:
     return property_value(properties, _CANCELLED)
 
 
-def keys_of(properties: bytes) -> tuple[bytes, bytes]:
+def keys_of(properties: bytes) -> tuple[bytes, ...]:
     """Under which keys a timer can be cancelled: RocketMQ's from 5.3.3 on, and the one before."""
     key = property_value(properties, _UNIQ_KEY)
+    if not key:
+        return ()
     return property_value(properties, _REAL_TOPIC) + b"+" + key, key

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from engine.observer.pop_log import TIMER_TOPIC
 from engine.observer.pop_reading import IN_A_STORE
 from engine.observer.proxies import HEARTBEAT_GROUP
 from engine.protocol.codes import RequestCode as Code
 from engine.protocol.codes import ResponseCode
 from engine.protocol.message import MessageExt
+from engine.protocol.names import TIMER_TOPIC
 from engine.runtime import system_runtime
 from tests.integration.broker.cluster import eventually
 from tests.integration.observer.played_cluster import (

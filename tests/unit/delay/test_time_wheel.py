@@ -275,6 +275,46 @@ async def test_an_hour_goes_when_its_timers_are_delivered_and_saved(tmp_path: Pa
         assert int(left.name) == (NOW + 3 * HOUR_MS) // HOUR_MS
 
 
+async def test_messages_that_are_no_timers_leave_the_snapshot_as_it_is(tmp_path: Path) -> None:
+    async with wheel_bench(tmp_path) as bench:
+        bench.put(b"a", NOW + HOUR_MS)
+        await bench.turn()
+        await bench.wheel.persist("TIMER")
+        before = bench.snapshot.read_bytes()
+        bench.store.put(draft(b"passes"))
+        await bench.turn()
+        await bench.wheel.persist("TIMER")
+        assert bench.snapshot.read_bytes() == before
+        await bench.wheel.persist("SHUTDOWN")
+        assert bench.snapshot.read_bytes() != before
+
+
+async def test_a_cancellation_of_no_key_cancels_no_message_without_one(tmp_path: Path) -> None:
+    async with wheel_bench(tmp_path) as bench:
+        bench.put(b"a", NOW + 5000, UNIQ_KEY="")
+        bench.wheel._cancelled[(NOW + 5000) // SECOND_MS, b""] = 10**9
+        assert await bench.pass_to(NOW + 5000) == [b"a"]
+
+
+async def test_a_node_that_does_not_lead_rests_though_something_is_due(tmp_path: Path) -> None:
+    async with wheel_bench(tmp_path) as bench:
+        asked: list[int] = []
+
+        def may_deliver() -> bool:
+            asked.append(1)
+            return False
+
+        bench.service._may_deliver = may_deliver
+        bench.put(b"a", NOW + 1)
+        bench.clock.value_ms = NOW + 5000
+        await bench.turn()
+        running = asyncio.create_task(bench.service.run())
+        await asyncio.sleep(1.3)
+        running.cancel()
+        assert 1 <= len(asked) <= 5
+        assert bodies_of(bench.store) == []
+
+
 async def test_a_lone_message_wakes_the_wheel_five_times_at_most(tmp_path: Path) -> None:
     async with wheel_bench(tmp_path) as bench:
         sleeps: list[float] = []
