@@ -137,7 +137,7 @@ async def test_a_page_far_into_a_log_of_short_lines_costs_no_seconds(tmp_path: P
         before_s = time.process_time()
         page = await executor.log(1, from_line=15_000_000)
         assert page.to_line > 15_000_000
-        assert time.process_time() - before_s < 1.0
+        assert time.process_time() - before_s < 3.0, "measured: 0.3; a step a line costs five"
 
 
 async def test_a_killed_run_leaves_no_process_even_in_a_session_of_its_own(tmp_path: Path) -> None:
