@@ -114,6 +114,7 @@ OTHERS: dict[str, dict[str, Any]] = {
         "lag_messages": 1,
         "open": 1,
     },
+    "moves again": {"rule": "STALLED", "kind": "FROZEN_HEAD", "stands": False},
     "a lag that grows": {
         "rule": "SLOW",
         "kind": "UNDETERMINED",
@@ -129,6 +130,7 @@ OTHERS: dict[str, dict[str, Any]] = {
     },
     "a lag that stays": {"rule": "SLOW", "kind": "UNDETERMINED", "growth": 0},
     "a lag that only grew": {"rule": "SLOW", "kind": "UNDETERMINED", "open_before": 40},
+    "deleted unread, and reads on": {"rule": "DATA_LOST", "kind": "UNDETERMINED"},
     "an offset beyond the end": {
         "rule": "DATA_LOST",
         "kind": "UNDETERMINED",
@@ -143,6 +145,8 @@ def of_stalls() -> Iterator[tuple[str, str]]:
         for kind, is_known in product(kinds, (True, False)):
             figures = {} if is_known else UNKNOWN_FIGURES
             row = {**STALL, **figures, "rule": rule, "kind": kind}
+            if rule == "DATA_LOST":
+                row["committed_to"] = 51
             name = f"{rule}, {kind}" + ("" if is_known else ", figures unknown")
             yield name, stalls.evidence(row)
     for name, given in OTHERS.items():

@@ -154,6 +154,7 @@ WINDOWS: Final = pa.schema(
         ("since_us", pa.int64()),
         ("held", pa.list_(HELD)),
         ("is_falling", pa.bool_()),
+        ("stands", pa.bool_()),
     ]
 )
 """Open windows, by the number of their queue. since_us: the tick since which it is of its rule and
@@ -252,6 +253,7 @@ def _revision(windows: dict[int, Row], row: Row, evaluation: Evaluation) -> Row 
         since_us = _earliest(seen, row) if is_same else row["head_since_us"]
         seen |= {name: row[name] for name in _HEAD} | {"stack": stack, "head_since_us": since_us}
     seen["client_id"] = _client(row) or seen["client_id"]
+    seen["stands"] = row["stands"]
     seen["is_falling"] = row["growth"] is not None and row["growth"] > 0
     seen |= {name: row[name] for name in (*_PLACE, "seq")} | {"unknown_reason": None}
     windows[row["number"]] = seen
@@ -273,7 +275,9 @@ def _earliest(window: Row, row: Row) -> int | None:
 
 
 def _is_other(window: Row, seen: Row, *, has_head: bool) -> bool:
-    """Does it show another rule, kind, course or head, or more of the head? Is it known again?"""
+    """Does it show another rule, kind, course or head, or more of the head? Does it move again, or
+    stand again? Is it known again?
+    """
     if not _is_as_before(window, seen):
         return True
     if window["unknown_reason"] is not None:
@@ -281,6 +285,8 @@ def _is_other(window: Row, seen: Row, *, has_head: bool) -> bool:
     # An earlier version did not carry it.
     was_falling = window["is_falling"]
     if seen["rule"] == "SLOW" and was_falling is not None and was_falling != seen["is_falling"]:
+        return True
+    if sentences.moves_again(window) != sentences.moves_again(seen):
         return True
     return has_head and any(window[name] != seen[name] for name in _HEAD)
 

@@ -42,6 +42,10 @@ ADVICE: Final[Mapping[str, str]] = {
     "NO_OFFSET": "see its client's log and threads, or set an offset",
 }
 """What to do, by kind, else by rule."""
+_STANDING: Final = ("STALLED", "STOPPED")
+"""Rules of a queue of which nothing moves."""
+_UNREAD: Final = ("DEAD_CONSUMER", "DEAD_QUEUE", "PAUSED")
+"""Kinds of a queue that nobody reads, whether or not it has just moved."""
 _WHETHER: Final = "Whether "
 _SILENT: Final = "its client does not say what it holds"
 
@@ -50,6 +54,8 @@ def headline(row: Row) -> str:
     """What is wrong, where and since when, as one sentence without its full stop."""
     where = queue_of(row["topic"], row["queue_id"], row["broker"])
     group = f"group {row['group']}"
+    if moves_again(row):
+        return f"{group} moves again on {where}, where it was {spoken(row['rule'])}"
     match row["kind"]:
         case "FROZEN_HEAD":
             return f"{group} is stuck on {where}: {_head(row)}"
@@ -65,8 +71,16 @@ def headline(row: Row) -> str:
     return _by_rule(row, group, where)
 
 
+def moves_again(row: Row) -> bool:
+    """Has what stood moved, and is not well yet? Of a row of gold its headline says so."""
+    is_read = row["rule"] in _STANDING and row["kind"] not in _UNREAD
+    return is_read and row.get("stands") is False
+
+
 def advice(row: Row) -> str:
     """What to do about it."""
+    if moves_again(row):
+        return "see whether it goes on"
     if row["rule"] == "DATA_LOST" and not _is_beyond_end(row):
         return "add consumers, or keep messages for longer"
     return ADVICE.get(row["kind"]) or ADVICE.get(row["rule"], "")
@@ -199,6 +213,8 @@ def _figures(row: Row) -> str:
     span = duration(row["patience_us"] // 1000)
     offset = row["committed_to"]
     waits = waiting(row["lag_messages"], row["waited_ms"])
+    if moves_again(row):
+        return f"{waits}{_at(offset)}"
     match row["rule"]:
         case "STALLED" if row["passed"] is not None:
             age, usual = duration(row["head_age_us"] // 1000), duration(row["usual_us"] // 1000)
@@ -226,11 +242,19 @@ def _figures(row: Row) -> str:
             return f"the offset before {before}; {waits}"
         case "DATA_LOST":
             kept = f"[{row['min_offset']}, {row['max_offset_to']})"
-            return f"its offset is {offset}, and the queue keeps {kept}"
+            return f"its offset is {offset}, and the queue keeps {kept}{_gone(row)}"
         case "PAUSED":
             return f"it holds nothing of the queue; {waits}"
     kept = f"[{row['min_offset']}, {row['max_offset_to']})"
     return f"no offset was committed for {span}; whether any of messages {kept} waits is unknown"
+
+
+def _gone(row: Row) -> str:
+    """How many messages it has not read lie before what is kept, where any does."""
+    if row["committed_to"] is None or row["committed_to"] >= row["min_offset"]:
+        return ""
+    messages = row["min_offset"] - row["committed_to"]
+    return f"; {plural(messages, 'message')} {'is' if messages == 1 else 'are'} gone unread"
 
 
 def _at(offset: int | None) -> str:

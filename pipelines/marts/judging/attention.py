@@ -82,6 +82,7 @@ VERDICT: Final = {
     "had_members": 0,
     "based_us": UNKNOWN,
     "by_pulls": 0,
+    "moves": 0,
     "lost_us": UNKNOWN,
     "lost_before_us": UNKNOWN,
 }
@@ -97,8 +98,8 @@ the last report of an offset has shown to be pulled and not finished, and the la
 growth_us: messages an hour by which it falls behind, and the tick at which that was certain last.
 late_us: since when messages wait for too long. had_members: has the group had any in this life?
 based_us: the tick from which its course is compared, where it began anew. by_pulls: does what was
-pulled count as reached? lost_us, lost_before_us: the last two ticks that saw unread messages
-deleted.
+pulled count as reached? moves: has it moved within the window? lost_us, lost_before_us: the last
+two ticks that saw unread messages deleted.
 """
 OF_LIFE: Final = tuple(
     name
@@ -362,6 +363,7 @@ class Attention:
         shown |= seen.passed.is_reported & (verdict.rule == STALLED)
         is_bad = np.where(is_counted, fires & shown, was_bad)
         pulled, committed = now["pulled"], now["committed"]
+        moves = self._moves(rows, seen)
         is_late = progress.is_late(seen.waiting_since_us, seen.tick_us, self._evaluation)
         is_early = fires & ~is_bad & is_late
         stands = is_bad & ((verdict.rule == STALLED) | (verdict.rule == STOPPED))
@@ -376,6 +378,7 @@ class Attention:
             | (verdict.kind != now["kind"])
             | (is_exposed != (now["is_exposed"] == 1))
             | (seen.is_other_course & (verdict.rule == SLOW))
+            | (stands & (moves != (now["moves"] == 1)))
         )
         verdicts = Verdicts(
             rows,
@@ -393,6 +396,7 @@ class Attention:
             seen.open,
             seen.waiting_since_us,
             seen.is_reported,
+            ~moves,
             seen.patience_us,
             seen.passed,
             is_anew,
@@ -404,6 +408,12 @@ class Attention:
         self._remember(verdicts, seen, fires)
         return verdicts
 
+    def _moves(self, rows: Positions, seen: Seen) -> Flags:
+        """Has what was reached moved within the window, so that nothing stands now?"""
+        is_still = seen.stands | seen.passed.is_reported | ~seen.is_complete
+        ago_us = seen.tick_us - self.columns["moved_us"][rows]
+        return np.asarray(~is_still & (ago_us < self._evaluation.window_us))
+
     def _remember(self, verdicts: Verdicts, seen: Seen, fires: Flags) -> None:
         """What the next look has to know of a verdict."""
         columns, now, rows, verdict = self.columns, seen.now, verdicts.rows, verdicts.judged
@@ -413,6 +423,7 @@ class Attention:
         columns["is_exposed"][rows] = verdicts.is_exposed
         columns["rule"][rows] = verdict.rule
         columns["by_pulls"][rows] = verdicts.by_pulls
+        columns["moves"][rows] = ~verdicts.stands
         columns["kind"][rows] = verdict.kind
         # One that caught up and does so no more, or of which it was too early to say, was not well.
         firing = fires | (verdict.rule == CATCHING_UP) | (verdict.rule == TOO_EARLY)

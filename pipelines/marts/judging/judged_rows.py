@@ -68,6 +68,7 @@ _IN_TROUBLE: Final = (
     ("high", pa.int64()),
     ("reached", pa.int64()),
     ("is_told", pa.bool_()),
+    ("stands", pa.bool_()),
     ("patience_us", pa.int64()),
     ("passed", pa.int64()),
     ("head_age_us", pa.int64()),
@@ -94,10 +95,10 @@ reached: the first of them; open_since_us: its store time, as waiting_since_us. 
 hour by which they become more, below 0: fewer; 0 when neither is certain, null when it is too early
 to say. swings: the lag swings regularly, so that a growth of 0 is certain. retained: messages that
 the queue keeps before the first open one, where they become more and the queue has begun to delete.
-is_told: the client reports what it holds. patience_us: how long the queue has to stand before that
-is reported. is_silent: its client reports neither what it holds nor, as far as was seen, how often
-it commits its offset. commit_cadence_ms: how often its offset is committed, null when that is not
-known yet.
+is_told: the client reports what it holds. stands: has what is reached not moved within the window?
+patience_us: how long the queue has to stand before that is reported. is_silent: its client reports
+neither what it holds nor, as far as was seen, how often it commits its offset. commit_cadence_ms:
+how often its offset is committed, null when that is not known yet.
 """
 
 
@@ -242,6 +243,7 @@ class JudgedRows:
             "high": as_column(attention.highs(rows, tick_us)),
             "reached": as_column(now["reached"]),
             "is_told": pa.array(verdicts.is_reported[some]),
+            "stands": pa.array(verdicts.stands[some]),
             "patience_us": pa.array(verdicts.patience_us[some]),
             "passed": as_column(verdicts.passed.count[some]),
             "head_age_us": as_column(verdicts.passed.head_age_us[some]),

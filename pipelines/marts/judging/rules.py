@@ -407,6 +407,8 @@ class Verdicts:
     waiting_since_us: Positions
     """Store time of the message at the offset that is reached."""
     is_reported: Flags
+    stands: Flags
+    """Has what was reached not moved within the window, as far as that is known?"""
     patience_us: Positions
     """How long the queue has to stand before it is reported."""
     passed: Passed

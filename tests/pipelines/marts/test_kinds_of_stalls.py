@@ -155,6 +155,28 @@ def test_a_blocked_orderly_queue_names_its_reader_and_the_message_it_holds() -> 
     )
 
 
+def test_what_moves_again_is_not_said_to_stand_and_stands_again_when_it_does() -> None:
+    """Its head is another one then: the window is of the same kind, with words of its own."""
+    story = snapshot_at_boot()
+    told_each_2_s(story, until=40, sample=HEAD)
+    on = {"held_count": 10, "first_held": 95, "client_committed": 95, "head_message_id": "M95"}
+    on["head_since"] = START_US + 40 * SECOND
+    mark = {"committed": 95, "pulled": 105, "store_time_at_committed": START_US}
+    told_each_2_s(story, begin=40, until=70, mark=mark, sample=on)
+    opened, moves, stands = windows(story)
+    assert [one["kind"] for one in (opened, moves, stands)] == ["FROZEN_HEAD"] * 3
+    assert moves["headline"] == (
+        "Group g moves again on queue 0 of t on broker-a, where it was stalled."
+    )
+    assert "has not moved" not in moves["evidence"]
+    assert moves["evidence"].endswith("its offset is 95. See whether it goes on.")
+    assert second(stands["observed_at"]) - second(moves["observed_at"]) >= 8
+    assert stands["headline"] == (
+        "Group g is stuck on queue 0 of t on broker-a: message M95 has been in a listener of "
+        "client-1 since 12:00:40 UTC."
+    )
+
+
 def test_a_paused_consumer_is_told_as_paused_by_whom_and_since_when() -> None:
     """Neither silent nor stalled; and it is over when it pulls again."""
     story = snapshot_at_boot()
