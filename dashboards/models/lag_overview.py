@@ -50,6 +50,8 @@ BOUNDS: Final = (bound_of("time_lag_ms"), bound_of("lag_messages"))
 RETURN_WITHIN: Final = timedelta(seconds=120)
 """Clients that join this soon after a restart came back because of it: they look for a broker each
 30 s."""
+_LATER: Final = ("trend_unknown_reason",)
+"""Columns that a lake of an earlier version has not."""
 CHANGES_MAX: Final = 60
 """Entries of the feed; older ones are counted."""
 
@@ -63,6 +65,7 @@ class GroupLine(HowFarBehind):
     state: str
     reason: str
     trend: str | None
+    trend_unknown_reason: str | None
     members: int | None
     queues: int
     queues_known: int
@@ -157,6 +160,7 @@ def group_table(
         .group_by(LINE, maintain_order=True)
         .agg(
             pl.col("state", "reason", "trend", "rank").first(),
+            *(pl.col(name).first() for name in _LATER if name in judged.columns),
             pl.col("members").max(),
             pl.col("observed_at").max().alias("judged_at"),
         )
@@ -236,6 +240,7 @@ def _line(row: Row, standing: Sequence[Row]) -> GroupLine:
         time_lag_ms=row["time_lag_ms"],
         time_lag_at_least_ms=row["time_lag_at_least_ms"],
         trend=row["trend"],
+        trend_unknown_reason=row.get("trend_unknown_reason"),
         members=row["members"],
         queues=row["queues"],
         queues_known=row["queues_known"],

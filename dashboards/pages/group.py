@@ -41,7 +41,7 @@ from dashboards.reads.lake_data import Look
 from dashboards.theme import palette
 from dashboards.url_state import GROUP_PREFIX, Span, View, group_of, group_path, topic_path
 from engine.foundation.errors import LakeError
-from pipelines.base.wording import bound_of
+from pipelines.base.wording import bound_of, unknown
 from pipelines.reading.emitters import watched_text
 from pipelines.reading.known import began_at, held_to, lag_known, states_at
 from pipelines.reading.left_topics import still_left
@@ -382,7 +382,7 @@ def _summary(
         *([("cluster", visible(line.cluster))] if look.names_clusters else []),
         ("time lag", line.time_lag),
         ("messages behind", line.messages),
-        ("trend", TREND_SIGNS.get(line.trend or "", "unknown")),
+        ("trend", TREND_SIGNS.get(line.trend or "") or unknown(line.trend_unknown_reason)),
         ("queues known", f"{line.queues_known} of {line.queues}"),
         ("members", members_text(line.members, newest)),
         *([] if pop is None else [("reads by", pop.reads_by), ("not acknowledged", pop.out)]),

@@ -104,7 +104,8 @@ CONSUMER_LAG: Final = GoldTable(
         Column(
             "trend",
             STRING,
-            "GROWING, STEADY or SHRINKING over the last minute; null when too few rows",
+            "GROWING, STEADY or SHRINKING over the last minute; null when too few rows, of those "
+            "since the consume offset fell last",
             rests_on=("lag_change_per_minute",),
         ),
         Column(
@@ -160,9 +161,11 @@ STEADY_PER_MINUTE: Final = 10
 """STEADY: the lag changes by at most so many messages a minute, however large it is."""
 
 POINTS: Final = fleeting(
-    pa.schema([("number", pa.int64()), ("event_us", pa.int64()), ("lag", pa.int64())])
+    pa.schema([(name, pa.int64()) for name in ("number", "event_us", "lag", "committed")])
 )
-"""Known lags: those of a queue lie in the order of seq, and their moments do not fall."""
+"""Known lags, and the offsets that they count from: those of a queue lie in the order of seq, and
+their moments do not fall.
+"""
 _POINT: Final = tuple(POINTS.names)
 
 
@@ -216,7 +219,7 @@ def trends(change_per_minute: Positions) -> pa.Array:
 
 def _changes(rows: pa.Table, number: Positions, given: Given) -> tuple[Positions, pa.Table]:
     """By how many messages a minute the lag of each row changes, against the oldest known lag of
-    the minute before it; and the points to be carried on.
+    the minute before it and since the offset fell; and the points to be carried on.
     """
     carried = given.state["points"]
     lag = numbers(rows["lag_messages"])
@@ -224,7 +227,8 @@ def _changes(rows: pa.Table, number: Positions, given: Given) -> tuple[Positions
     change = np.full(rows.num_rows, UNKNOWN)
     if not len(is_known):
         return change, carried
-    new = (number[is_known], numbers(rows["event_us"])[is_known], lag[is_known])
+    given_rows = (number, numbers(rows["event_us"]), lag, numbers(rows["committed"]))
+    new = [column[is_known] for column in given_rows]
     has_new = np.zeros(int(number.max()) + 1, bool)
     has_new[new[0]] = True
     before = [numbers(carried[name]) for name in _POINT]
@@ -232,9 +236,10 @@ def _changes(rows: pa.Table, number: Positions, given: Given) -> tuple[Positions
     met = np.flatnonzero(is_met)
     joined = [np.concatenate([old[met], one]) for old, one in zip(before, new, strict=True)]
     order = np.argsort(joined[0], kind="stable")
-    of_queue, moments, lags = (column[order] for column in joined)
+    of_queue, moments, lags, offsets = (column[order] for column in joined)
     is_next = np.concatenate([[False], of_queue[1:] == of_queue[:-1]])
     is_set_back = np.concatenate([[False], moments[1:] < moments[:-1]])
+    is_set_back[1:] |= (offsets[1:] < offsets[:-1]) & (offsets[1:] != UNKNOWN)
     eras = np.cumsum(~is_next | is_set_back)
     oldest = _oldest(eras, moments)
     span_us = moments - moments[oldest]
@@ -249,7 +254,7 @@ def _changes(rows: pa.Table, number: Positions, given: Given) -> tuple[Positions
     others = np.flatnonzero(~is_met)
     left = [
         pa.array(np.concatenate([old[others], one[is_kept]]))
-        for old, one in zip(before, (of_queue, moments, lags), strict=True)
+        for old, one in zip(before, (of_queue, moments, lags, offsets), strict=True)
     ]
     return change, pa.table(left, schema=POINTS)
 

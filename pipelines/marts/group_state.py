@@ -48,6 +48,7 @@ from pipelines.marts.groups.sums import (
     JudgedFigures,
     Sums,
     Values,
+    change_reasons,
     courses,
     drain_ms,
     known_of,
@@ -185,6 +186,13 @@ GROUP_STATE: Final = GoldTable(
             TIMESTAMP,
             "since when a group that reads by POP is handed messages and acknowledges none; null "
             "where it acknowledges, where that is unknown, and of all other groups",
+        ),
+        Column(
+            "trend_unknown_reason",
+            STRING,
+            "why trend is null where lag_messages is known: QUEUE_UNKNOWN, JUMPED (an offset fell, "
+            "or unread messages were deleted, within the last minute: what lay before is compared "
+            "with nothing) or TOO_EARLY",
         ),
     ),
     ("cluster", "broker", "group", "observed_at"),
@@ -417,7 +425,7 @@ def _without_figures(
         "unacknowledged_since": nothing,
         **dict.fromkeys(("queues_known", "queues_not_ok"), none),
         **columns,
-        "trend": pa.nulls(count, pa.string()),
+        **dict.fromkeys(("trend", "trend_unknown_reason"), pa.nulls(count, pa.string())),
         **_untold(count),
         "observed_us": pa.repeat(pa.scalar(tick_us, pa.int64()), count),
     }
@@ -443,6 +451,8 @@ def _take(known: _Known, rows: JudgedFigures, tick_us: int) -> tuple[Flags, Posi
     groups = known.group_of[number]
     known.is_changed[groups] = True
     turned[groups[rows.turned[batch]]] = True
+    jumped = np.unique(groups[rows.jumps[batch]])
+    known.open[jumped], known.past[:, jumped] = UNKNOWN, UNKNOWN
     return turned, np.unique(groups[rows.ends[batch]])
 
 
@@ -525,6 +535,7 @@ def _summed(
         "members": as_column(most_of(code, count, figures["members"])),
         "trend": pa.array(TRENDS).take(pa.array(trend, mask=change == UNKNOWN)),
         "unfinished_messages": as_column(whole),
+        "trend_unknown_reason": change_reasons(code, figures, change, tick_us),
         "lag_change_per_hour": as_column(change),
         "drain_time_ms": as_column(
             most_of(code, count, drain_ms(figures, evaluation)),

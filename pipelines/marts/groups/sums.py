@@ -55,6 +55,7 @@ _FIGURE_TYPES: Final = {
     "members": pa.int64(),
     "seq": pa.int64(),
     "complete_from_us": pa.int64(),
+    "jumped_us": pa.int64(),
     "tick_us": pa.int64(),
 }
 
@@ -63,6 +64,7 @@ FIGURES: Final = pa.schema(
 )
 """Of every queue, by its number, as judged last; UNKNOWN stands for null. is_beyond: its consume
 offset lies beyond its end. is_silent: its client does not say what it holds.
+jumped_us: the last tick at which its offset fell, or unread messages were deleted.
 tick_us: the tick that judged it.
 """
 
@@ -85,6 +87,7 @@ class JudgedFigures:
         self.turned = evaluated & (is_bad != np.asarray(judged["was_bad"]))
         self.ends = np.asarray(judged["ends"])
         self.turned |= self.ends
+        self.jumps = numbers(judged["jumped_us"]) == numbers(judged["tick_us"])
         self.figures: dict[str, Values] = {
             "is_evaluated": evaluated,
             "is_bad": is_bad,
@@ -104,7 +107,7 @@ class JudgedFigures:
 
 _NUMBERS: Final = (
     *("open", "open_before", "growth", "retained"),
-    *("waiting_since_us", "members", "seq", "complete_from_us", "tick_us"),
+    *("waiting_since_us", "members", "seq", "complete_from_us", "jumped_us", "tick_us"),
 )
 
 
@@ -175,6 +178,20 @@ SLOTS: Final = STEPS + 1
 """Sums of a group that are remembered, each a period behind the one before."""
 _ONE_WAY: Final = 4
 """A direction shows where the steps that way come to so many times those the other way."""
+
+
+TREND_REASONS: Final = ("QUEUE_UNKNOWN", "JUMPED", "TOO_EARLY")
+
+
+def change_reasons(
+    code: Positions, figures: Mapping[str, Values], change: Positions, tick_us: int
+) -> pa.Array:
+    """Per group why its change is unknown; null when it is known."""
+    count = len(change)
+    is_unseen = np.bincount(code[figures["open"] == UNKNOWN], minlength=count) > 0
+    has_jumped = most_of(code, count, figures["jumped_us"]) > tick_us - SPAN_US - PERIOD_US
+    place = np.select([is_unseen, has_jumped], [0, 1], 2)
+    return pa.array(TREND_REASONS).take(pa.array(place, mask=change != UNKNOWN))
 
 
 def slot_of(tick_us: int) -> int:

@@ -81,6 +81,7 @@ VERDICT: Final = {
     "late_us": UNKNOWN,
     "had_members": 0,
     "based_us": UNKNOWN,
+    "jumped_us": UNKNOWN,
     "by_pulls": 0,
     "moves": 0,
     "lost_us": UNKNOWN,
@@ -97,15 +98,28 @@ how long each stood before it moved last, and usually. commit_held_last, commit_
 the last report of an offset has shown to be pulled and not finished, and the last two. growth,
 growth_us: messages an hour by which it falls behind, and the tick at which that was certain last.
 late_us: since when messages wait for too long. had_members: has the group had any in this life?
-based_us: the tick from which its course is compared, where it began anew. by_pulls: does what was
-pulled count as reached? moves: has it moved within the window? lost_us, lost_before_us: the last
-two ticks that saw unread messages deleted.
+based_us: the tick from which its course is compared, where it began anew. jumped_us: the last tick
+at which it fell, or unread messages were deleted. by_pulls: does what was pulled count as reached?
+moves: has it moved within the window? lost_us, lost_before_us: the last two ticks that saw unread
+messages deleted.
 """
 OF_LIFE: Final = tuple(
     name
     for name in VERDICT
     if name.startswith(
-        ("stood", "commit_", "gap", "cadence", "growth", "late", "had_", "based", "by_", "lost")
+        (
+            "stood",
+            "commit_",
+            "gap",
+            "cadence",
+            "growth",
+            "late",
+            "had_",
+            "based",
+            "jumped",
+            "by_",
+            "lost",
+        )
     )
 )
 """What ends with a life of the queue."""
@@ -168,6 +182,11 @@ class Attention:
         self._standing = Standing(
             columns, self.ring, self.courses, slot=self.slot, evaluation=evaluation
         )
+
+    def has_jumped(self, rows: Positions, tick_us: int) -> Flags:
+        """What of a window ago lies before a jump of the offset, and is no base of a change?"""
+        jumped_us = self.columns["jumped_us"][rows]
+        return np.asarray(jumped_us > tick_us - self._evaluation.window_us)
 
     def slot(self, tick_us: int) -> int:
         """The place of a tick in the window."""
@@ -281,6 +300,7 @@ class Attention:
         turned = keeping.turned(now, former, by_pulls, tick_us=tick_us, evaluation=evaluation)
         self.columns["based_us"][rows[turned.moves_again]] = tick_us - slide_us
         self.columns["based_us"][rows[turned.anew | turned.is_other_mark]] = tick_us
+        self.columns["jumped_us"][rows[turned.anew]] = tick_us
         lost = rows[turned.is_deleted]
         self.columns["lost_before_us"][lost] = self.columns["lost_us"][lost]
         self.columns["lost_us"][lost] = tick_us

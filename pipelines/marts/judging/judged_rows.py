@@ -50,6 +50,7 @@ _THIN: Final = (
     ("complete_from_us", pa.int64()),
     ("is_silent", pa.bool_()),
     ("swings", pa.bool_()),
+    ("jumped_us", pa.int64()),
 )
 _IN_TROUBLE: Final = (
     ("cluster", KEY_TEXT),
@@ -90,7 +91,8 @@ JUDGED: Final = pa.schema([*_THIN, *_IN_TROUBLE])
 waits, null when unknown. ends: the queue is gone from this tick on. complete_from_us: the window is
 complete one window after this tick.
 
-open, open_before: messages that nobody has finished, as far as is known, now and a window ago.
+open, open_before: messages that nobody has finished, as far as is known, now and a window ago; the
+latter null where the offset has jumped since. jumped_us: the last tick at which it did.
 reached: the first of them; open_since_us: its store time, as waiting_since_us. growth: messages an
 hour by which they become more, below 0: fewer; 0 when neither is certain, null when it is too early
 to say. swings: the lag swings regularly, so that a growth of 0 is certain. retained: messages that
@@ -212,7 +214,7 @@ class JudgedRows:
                 np.int32
             ),
             columns["lag"][rows],
-            *_open(columns, rows, verdicts, some),
+            *_open(columns, rows, verdicts, some, has_jumped=attention.has_jumped(rows, tick_us)),
             columns["growth"][rows],
             _retained(columns, rows, verdicts, some),
             columns["waiting_since_us"][rows],
@@ -221,6 +223,7 @@ class JudgedRows:
             verdicts.complete_from_us[some],
             verdicts.is_silent[some],
             verdicts.swings[some],
+            columns["jumped_us"][rows],
         ]
 
     def _detail(self, tick_us: int, verdicts: Verdicts, some: Positions) -> pa.Table:
@@ -267,17 +270,23 @@ class JudgedRows:
 
 
 def _open(
-    now: Mapping[str, Positions], rows: Positions, verdicts: Verdicts, some: Positions | slice
+    now: Mapping[str, Positions],
+    rows: Positions,
+    verdicts: Verdicts,
+    some: Positions | slice,
+    *,
+    has_jumped: Flags,
 ) -> tuple[Positions, Positions]:
     """Messages that nobody has finished, now and a window ago. Of what was pulled and not reported
-    nobody says that it is; a window ago says nothing where reports are that rare.
+    nobody says that it is; a window ago says nothing where reports are that rare, nor where the
+    offset has jumped since.
     """
     before = open_messages(verdicts.before["max_offset"][some], verdicts.before["reached"][some])
     by_pulls = verdicts.by_pulls[some]
     unreported = open_messages(now["max_offset"][rows], now["committed"][rows])
     return (
         np.where(by_pulls, unreported, verdicts.open[some]),
-        np.where(by_pulls, UNKNOWN, before),
+        np.where(by_pulls | has_jumped, UNKNOWN, before),
     )
 
 

@@ -103,7 +103,7 @@ def test_lag_is_exact_or_null_with_a_reason() -> None:
 def test_a_trend_looks_back_a_minute_over_the_cut() -> None:
     rows: Rows = {}
     broker = Emitter(rows)
-    for at, committed, end in ((0, 100, 100), (20, 60, 160), (30, 60, 260), (90, 260, 280)):
+    for at, committed, end in ((0, 60, 60), (20, 60, 160), (30, 60, 260), (90, 260, 280)):
         broker.at(at)
         broker.watermark(committed=committed, max_offset=end, pulled=end)
         broker.ship()

@@ -83,6 +83,32 @@ def test_with_one_queue_unknown_the_trend_is_unknown() -> None:
     assert {row["lag_change_per_hour"] for row in rows[-3:]} == {None}
 
 
+def test_a_reset_backwards_is_no_change_of_lag() -> None:
+    """What lay before it is compared with nothing; the first window after it shows the drain."""
+
+    def set_back_at_100(at: int) -> int:
+        return 20 if at < 100 else max(0, 4000 - 30 * (at - 100))
+
+    rows = polled([set_back_at_100, resting], seconds=300, each_s=2)
+    seen = {
+        (row["trend"], row["trend_unknown_reason"])
+        for row in rows
+        if 100 <= second(row["observed_at"]) < 110
+    }
+    assert seen == {(None, "JUMPED")}
+    assert trends(rows[:20], 110) == {"SHRINKING"}
+
+
+def test_a_queue_that_is_set_back_has_no_trend_over_the_jump() -> None:
+    story = Story()
+    for at, committed in ((2, 1000), (12, 1100), (22, 0), (27, 100), (34, 300)):
+        story.at(at).watermark(committed=committed, max_offset=1200)
+    story.at(40)
+    made = sorted(story.gold()["consumer_lag"], key=lambda row: row["seq"])
+    trends_seen = [row["trend"] for row in made]
+    assert trends_seen == [None, "SHRINKING", None, None, "SHRINKING"]
+
+
 def test_courses_of_some_queues_are_no_course_of_the_group() -> None:
     """Of one queue the course was certain, and nothing is known of it any more."""
     known = {"open": 50, "open_before": 40, "growth": 600, "swings": False, "tick_us": 60}
