@@ -15,6 +15,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Final
 
 from engine.foundation.errors import ConfigError
+from pipelines.scheduler.refusals import given_twice, no_setting
 from pipelines.scheduler.routing import RouteStrategy
 from pipelines.scheduler.schedules import MisfirePolicy, Schedule, schedule_of
 from pipelines.scheduler.scripts import runnable
@@ -183,11 +184,13 @@ def settings_from(texts: Iterable[str]) -> dict[str, Any]:
         given, sign, value = text.partition("=")
         name = XXL_NAMES.get(given, given)
         if given in NOT_OURS:
-            raise ConfigError("setting", given, NOT_OURS[given])
-        if not sign or name not in OURS:
-            raise ConfigError("setting", text, f"NAME=VALUE; names: {', '.join(OURS)}")
+            raise no_setting(given, NOT_OURS[given])
+        if not sign:
+            raise no_setting(text, "write NAME=VALUE, as retries=2")
+        if name not in OURS:
+            raise no_setting(given, f"the settings are {', '.join(OURS)}")
         if name in values:
-            raise ConfigError("setting", given, "each setting once")
+            raise given_twice(name)
         values[name] = setting_of(name, value)
     return values
 

@@ -35,6 +35,16 @@ def nothing_changed(key: str = "settings") -> RuleBroken:
     return RuleBroken(key, AS_THEY_ARE, "nothing changed: every value is as it was")
 
 
+def no_setting(text: str, instead: str) -> RuleBroken:
+    """What is given is no setting of a job; `instead`: what to do, as a clause."""
+    return RuleBroken("setting", text, f"{_shown(text)} is no setting of a job: {instead}")
+
+
+def given_twice(name: str) -> RuleBroken:
+    """One setting has two values."""
+    return RuleBroken(name, name, f"setting {name} is given twice: give it once")
+
+
 def is_a_step(job_id: int, workflows: Sequence[int], so_it_cannot: str) -> RuleBroken:
     """A job is a step of workflows."""
     kind = "workflow" if len(workflows) == 1 else "workflows"

@@ -36,7 +36,7 @@ def test_a_job_is_added_started_changed_run_and_shown(tmp_path: Path) -> None:
     assert "nothing changed: every value is as it was" in ask("edit", "1", "retries=2", code=1)
     assert "nothing changed: every value is as it was" in ask("edit", "1", code=1)
     assert "a day that its months have" in ask("edit", "1", "schedule_text=0 0 0 30 2 ?", code=1)
-    assert "NAME=VALUE" in ask("edit", "1", "scheduled=daily", code=1)
+    assert "'scheduled' is no setting of a job" in ask("edit", "1", "scheduled=daily", code=1)
     shown = json.loads(ask("show", "1", "--json"))
     assert (shown["is_active"], shown["settings"]["schedule_text"]) == (True, "0 0 9 * * ?")
     assert ask("run", "1") == "1"

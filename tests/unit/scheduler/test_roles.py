@@ -62,9 +62,9 @@ def test_settings_are_read_under_both_names() -> None:
 @pytest.mark.parametrize(
     ("texts", "why"),
     [
-        (["nothing"], "NAME=VALUE"),
-        (["unheard=of"], "names: title"),
-        (["title=a", "job_desc=b"], "each setting once"),
+        (["nothing"], "'nothing' is no setting of a job: write NAME=VALUE, as retries=2"),
+        (["cron=0 0"], "'cron' is no setting of a job: the settings are title, author, "),
+        (["title=a", "job_desc=b"], "setting title is given twice: give it once"),
         (["executorTimeout=soon"], "whole numbers"),
         *(([f"{name}=x"], why) for name, why in NOT_OURS.items()),
     ],
