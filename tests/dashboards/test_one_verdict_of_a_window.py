@@ -7,14 +7,16 @@ from typing import Any
 import polars as pl
 import pytest
 
+from dashboards.models import lag_overview
 from dashboards.reads.lake_data import LakeData
 from pipelines import tm
 from pipelines.alerting.texts import rendered
 from pipelines.lake.lake import Lake
 from pipelines.sentences.alerts import OF_STALLS
+from pipelines.sentences.figures import moment as moment_of
 from pipelines.sentences.stalls import headline, verdict
-from tests.dashboards.test_answers_and_views import lines_of
-from tests.gold_lake import write_gold_lake
+from tests.dashboards.test_answers_and_views import SPAN, lines_of
+from tests.gold_lake import END, START, write_gold_lake
 
 NAMES = ("QueueFrozen", "QueueNotPulled", "ConsumersGone", "OrderlyQueueBlocked", "QueueStalled")
 
@@ -54,3 +56,29 @@ def test_the_overview_says_the_verdict_of_an_alert_about_a_window(lake: Lake) ->
 def test_a_lake_of_an_earlier_version_says_the_same_verdict(lake: Lake) -> None:
     window = the_window(lake)
     assert verdict({**window, "headline": None}) == f"G{headline(window)[1:]}."
+
+
+def test_a_stall_has_one_beginning_wherever_it_is_shown(lake: Lake) -> None:
+    """The earliest that is proven: its message was in a listener before its window opened."""
+    window, asked = the_window(lake), tm.connect(lake.root)
+    begin = window["head_since"]
+    assert begin < window["opened_at"]
+    assert window["began_at"] == begin
+    assert window["stood_ms"] == (END - begin).total_seconds() * 1000
+    assert f" began at {moment_of(begin, day=True)} " in (
+        asked.explain(str(window["window_id"])).verdict
+    )
+    seen = LakeData(lake).seen()
+    begun = [
+        one.at
+        for one in lag_overview.changes(
+            stalls=seen.stalls(START, END),
+            risks=seen.present("duplicate_risk_windows", START, END),
+            rebalances=seen.rows("rebalances", START, END),
+            dead_letters=seen.rows("dead_letters", START, END),
+            span=SPAN,
+        )
+        if (one.kind, one.group) == ("stall", "shipping")
+    ]
+    assert begin in begun
+    assert window["opened_at"] not in begun
