@@ -150,7 +150,7 @@ def of_periods() -> Iterator[tuple[str, str]]:
     yield "laws unknown", periods.LAWS_UNKNOWN
     yield "alerts", periods.alerts(3, 2, 1, 1)
     yield "alerts of one kind", periods.alerts_of("LagGrows", 3, 1) + "."
-    yield "an alert that is open", periods.alert_open("2026-03-01T19:10Z", "Nobody consumes g.")
+    yield "an alert that is open", periods.alert_open("2026-03-01 19:10 UTC", "Nobody consumes g.")
     yield "alerts, no history", periods.NO_HISTORY
 
 

@@ -97,7 +97,7 @@ def counted(
     opened_first = sorted(still, key=lambda row: (row["fired_at"] or end, row["fingerprint"]))
     lines += [
         periods.alert_open(
-            utc_text(row["fired_at"] or row["observed_at"], timespec="minutes"),
+            f"{row['fired_at'] or row['observed_at']:%Y-%m-%d %H:%M} UTC",
             row["summary"] or row["rule"],
         )
         for row in opened_first

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from pipelines.base.wording import count, duration, plural, spoken
+from pipelines.base.wording import count, duration, plural
 from pipelines.sentences.figures import messages, whole
 
 FLAPPING: Final = "It flaps: it changed 4 times within 30 min, and is held until it rests as long."
@@ -20,9 +20,16 @@ RESTS: Final = "Its condition holds no more; it is held for a while."
 ELSEWHERE: Final = "It is in another notice since its labels, or the routes, were changed."
 
 
+_WHY: Final[Mapping[str, str]] = {
+    "NO_DATA": "its table has no data",
+    "EVAL_ERROR": "its evaluation fails",
+    "WITHHELD": "a check of its data failed",
+}
+
+
 def not_judged(rule: str, outcome: str) -> str:
     """That a rule cannot be judged: NO_DATA, EVAL_ERROR or WITHHELD."""
-    return whole(f"rule {rule} cannot be judged: {spoken(outcome)}")
+    return whole(f"rule {rule} cannot be judged: {_WHY[outcome]}")
 
 
 def unknown_now(why: str) -> str:

@@ -121,9 +121,9 @@ OF_RETRIES: Final[Mapping[str, Texts]] = {
         "Group {{ labels.group }} gave up {{ letters | plural('message') }} within 15 min.",
         "`tidemark admin dlq list {{ labels.group }}` says which, and why; `tidemark admin dlq "
         "redrive` sends them again when the cause is mended.",
-        "They are of {{ topics | plural('topic') }}, the first at {{ since | utc }}; one reason "
-        "is: "
-        "{{ reason }}",
+        "They are of {{ topics | plural('topic') }}, the first at {{ since | utc }}; "
+        "{% if reason is none %}no reason is known.{% else %}one reason is: {{ reason }}"
+        "{% endif %}",
     ),
     "DeadLettersWait": _texts(
         "Dead letters of group {{ labels.group }} have waited for a decision for six hours.",
@@ -343,7 +343,8 @@ OF_GROUPS: Final[Mapping[str, Texts]] = {
     ),
     "FailuresCrowdOut": _texts(
         "Group {{ labels.group }} is behind because failing messages take"
-        "{% if share_percent is not none %} {{ share_percent | count }} % of{% endif %} its work.",
+        " {% if share_percent is none %}an unknown part{% else %}{{ share_percent | count }} %"
+        "{% endif %} of its work.",
         "Ask `tm.dead_letters` which messages of the group fail, and why; its retry queues are on "
         "the group's page.",
         "{{ evidence }}",

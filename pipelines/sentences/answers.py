@@ -33,7 +33,7 @@ def judged(
     """Up to when an answer was judged. `silent`: emitters that were judged less far; `is_silent`:
     all of them are; `beside`: what else is wrong with an emitter; `watched`: how it was polled.
     """
-    said = f"Judged to {moment(to, day=True)}"
+    said = f"It is judged to {moment(to, day=True)}"
     if is_silent:
         return f"{said}; no emitter has reported anything since."
     each = [f"{emitter} only to {moment(end, day=True)}" for emitter, end in silent]
@@ -44,7 +44,7 @@ def judged(
 
 def nothing_since(age_ms: float) -> str:
     """That nothing was judged since, for so long: an answer about now."""
-    return f"Nothing has been judged since, for {duration(age_ms)}: what is now is unknown."
+    return f"Nothing has been judged since, for {duration(age_ms)}: nothing later is known."
 
 
 def known_from(begin: datetime) -> str:
@@ -70,8 +70,8 @@ def revised(
         )
     late = f"{listed(emitters)} {'has' if len(emitters) == 1 else 'have'} reported late"
     if shown == known_at:
-        return f"Revised since, at cycle {cycle}: {late}."
-    return f"Revised at cycle {cycle}: {late}; as_of={known_at} is what was known before."
+        return f"This was revised since, at cycle {cycle}: {late}."
+    return f"This was revised at cycle {cycle}: {late}; as_of={known_at} is what was known before."
 
 
 class Question(Protocol):
@@ -97,11 +97,12 @@ class Question(Protocol):
 def range_of(asked: Question) -> str:
     """The range of a question, for the end of a sentence that found nothing."""
     since, until = asked.since, asked.until
-    if since is None and until is None:
-        return " is known"
-    begin = f" since {moment_of(since, day=True)}" if since is not None else ""
-    end = f" until {moment_of(until, day=True)}" if until is not None else ""
-    return f" is known{begin}{end}"
+    if since is None:
+        return " is known" if until is None else f" is known up to {moment_of(until, day=True)}"
+    begin = moment_of(since, day=True)
+    if until is None:
+        return f" is known since {begin}"
+    return f" is known from {begin} to {moment_of(until, day=True)}"
 
 
 def groups_in(rows: pl.DataFrame) -> int:

@@ -27,7 +27,7 @@ from pipelines.sentences.answers import (
 from pipelines.sentences.causes import shown
 from pipelines.sentences.checks import WITHHELD
 from pipelines.sentences.duplicates import came_again
-from pipelines.sentences.figures import moment, whole
+from pipelines.sentences.figures import moment, was, whole
 from pipelines.sentences.groups import how_far
 from pipelines.sentences.recent_changes import of_rollbacks
 from pipelines.sentences.stalls import stands_now
@@ -118,10 +118,12 @@ def of_stalls(asked: Question, rows: pl.DataFrame) -> str:
     still = rows.filter(pl.col("closed_at").is_null())
     paused = rows.filter(pl.col("rule") == "PAUSED").height
     each = ((paused, "pause"), (rows.height - paused, "stalled window"))
-    said = " and ".join(plural(number, noun) for number, noun in each if number) + asked.words
+    said = " and ".join(plural(number, noun) for number, noun in each if number)
+    said = f"{said}{asked.words} {is_or_are(rows.height)} known"
     if still.is_empty():
-        return f"{said}, none still open."
-    return f"{said}, {still.height} still open. {stands_now(still.row(-1, named=True))}"
+        return f"{said}, none of them open." if rows.height > 1 else f"{said}; it is over."
+    opened = f"{still.height} {is_or_are(still.height)} still open"
+    return f"{said}; {opened}. {stands_now(still.row(-1, named=True))}"
 
 
 def of_causes(asked: Question, rows: pl.DataFrame, states: pl.DataFrame) -> str:
@@ -182,13 +184,16 @@ def of_duplicates(
         return f"No window of duplicate risk{asked.words}{range_of(asked)}."
     confirmed = rows.filter(pl.col("outcome") == "CONFIRMED").height
     again = came_again(rows.iter_rows(named=True))
-    said = f"{plural(rows.height, 'window')} of duplicate risk{asked.words}"
+    number = rows.height
+    said = f"{plural(number, 'window')} of duplicate risk{asked.words} {is_or_are(number)} known"
     if again.messages is None:
         said += f"; whether any message was delivered twice is {again.number}"
     else:
-        said += f", {confirmed} confirmed: {again.text} delivered twice"
+        were = was(1 if again.messages == 1 else 2)
+        said += f"; {confirmed} {is_or_are(confirmed)} confirmed: "
+        said += f"{again.text} {were} delivered twice"
     still = rows.filter(pl.col("state") == "OPEN").height
     if still:
-        windows = plural(still, "window")
-        said += f"; {plural(at_risk, 'message')} at risk in {windows} still open"
+        risked = f"{plural(at_risk, 'message')} {is_or_are(at_risk)} at risk"
+        said += f"; {risked} in {plural(still, 'window')} still open"
     return f"{said}." if together.is_empty() else f"{of_rollbacks(together)} {said}."

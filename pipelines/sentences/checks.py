@@ -56,7 +56,7 @@ def is_withheld(why: str) -> str:
 def withheld(why: str, group: str | None, *, about: str = "") -> str:
     """That a verdict cannot be believed, and why; `about`: what can be said all the same."""
     rows = about or "The rows are as they were computed."
-    return f"Withheld: {why}{_whose(group)}. {rows}"
+    return f"This is withheld: {why}{_whose(group)}. {rows}"
 
 
 def of_whom(groups: int, brokers: int) -> str:

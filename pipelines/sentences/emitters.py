@@ -15,7 +15,7 @@ import polars as pl
 from pipelines.base.settings import CLOCK_SKEW_ALLOWED_US, MS_US
 from pipelines.base.wording import duration, plural
 from pipelines.sentences.answers import listed
-from pipelines.sentences.figures import moment
+from pipelines.sentences.figures import moment, whole
 
 SAYS_NOTHING: Final = "a client says nothing of what it holds"
 """Of a client whose observer did not note which."""
@@ -78,7 +78,10 @@ def _skew(emitter: str, skew_ms: int) -> str:
 def of_emitters(rows: pl.DataFrame) -> str:
     """How many emitters there are, of which nothing is known and why, and whose clock is off."""
     unknown = rows.filter(pl.col("state") == "UNKNOWN")
-    said = f"{plural(rows.height, 'emitter')}, {unknown.height or 'none'} of them unknown"
+    verb = "are" if unknown.height > 1 else "is"
+    said = f"{unknown.height} of {plural(rows.height, 'emitter')} {verb} unknown"
+    if unknown.is_empty():
+        said = f"no emitter of {rows.height} is unknown"
     each = [
         why if emitter in why else f"{emitter} ({why})"
         for emitter, why in unknown.select("emitter", "reason").iter_rows()
@@ -86,4 +89,4 @@ def of_emitters(rows: pl.DataFrame) -> str:
     if each:
         said += f": {listed(each)}"
     skewed = skews(rows)
-    return f"{said}; {listed(skewed)}." if skewed else f"{said}."
+    return whole(f"{said}; {listed(skewed)}" if skewed else said)

@@ -49,7 +49,8 @@ def of_rebalances(asked: Question, rows: pl.DataFrame) -> str:
         return f"No change of members{asked.words}{range_of(asked)}."
     kinds = rows["kind"].value_counts(sort=True).iter_rows()
     told = ", ".join(f"{number} {spoken(kind)}" for kind, number in kinds)
-    return f"{plural(rows.height, 'change')} of members{asked.words}: {told}."
+    known = f"{is_or_are(rows.height)} known"
+    return f"{plural(rows.height, 'change')} of members{asked.words} {known}: {told}."
 
 
 def of_dead_letters(asked: Question, rows: pl.DataFrame) -> str:
@@ -57,7 +58,8 @@ def of_dead_letters(asked: Question, rows: pl.DataFrame) -> str:
     if rows.is_empty():
         return f"No dead letter{asked.words}{range_of(asked)}."
     topics = rows["origin_topic"].fill_null("an unknown topic").unique(maintain_order=True)
-    return f"{plural(rows.height, 'dead letter')}{asked.words}, from {listed(topics.to_list())}."
+    letters = f"{plural(rows.height, 'dead letter')}{asked.words}"
+    return f"{letters} {is_or_are(rows.height)} known, from {listed(topics.to_list())}."
 
 
 def of_replaced(asked: Question, rows: pl.DataFrame) -> str:

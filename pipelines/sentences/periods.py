@@ -121,9 +121,10 @@ def checks_held(checks: int) -> str:
 
 def laws(broken: int, unaccounted: int | None) -> str:
     """How many laws of offsets were broken."""
-    some = "an unknown number" if unaccounted is None else f"{unaccounted:,}"
-    unexplained = f"{some} of them without an explanation"
-    return f"{plural(broken, 'law')} of offsets {was(broken)} broken, {unexplained}."
+    said = f"{plural(broken, 'law')} of offsets {was(broken)} broken"
+    if unaccounted is None:
+        return f"{said}; how many without an explanation is unknown."
+    return f"{said}, {unaccounted:,} of them without an explanation."
 
 
 def stalls_new(stalls: int, before: int, longest_of: str) -> str:
@@ -173,4 +174,4 @@ def alerts_of(rule: str, fired: int, brief: int) -> str:
 
 def alert_open(since: str, summary: str) -> str:
     """An alert that is open."""
-    return f"Open since {since}: {summary}"
+    return f"It is open since {since}: {summary}"

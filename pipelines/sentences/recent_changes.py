@@ -79,9 +79,10 @@ def cause(row: Row) -> str:
 def of_members(row: Row) -> str:
     """A change of members."""
     said = f"{client(row['client_id'])} {spoken(row['kind'])}"
-    if row["members_after"] is None:
-        return said
-    return f"{said}, {count(row['members_before'])} → {count(row['members_after'])} members"
+    after, before = row["members_after"], row["members_before"]
+    if after is None:
+        return f"{said}."
+    return f"{said}: {plural(after, 'member')} now, {count(before)} before."
 
 
 def dead_letter(row: Row) -> str:

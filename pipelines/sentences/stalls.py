@@ -250,9 +250,11 @@ def _figures(row: Row) -> str:
 
 
 def _gone(row: Row) -> str:
-    """How many messages it has not read lie before what is kept, where any does."""
+    """How many messages it has not read lie before what is kept; those of before it went on are
+    rows of losses.
+    """
     if row["committed_to"] is None or row["committed_to"] >= row["min_offset"]:
-        return ""
+        return "" if _is_beyond_end(row) else "; `tm.lost` counts the messages that are gone unread"
     messages = row["min_offset"] - row["committed_to"]
     return f"; {plural(messages, 'message')} {'is' if messages == 1 else 'are'} gone unread"
 

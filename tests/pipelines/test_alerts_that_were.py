@@ -76,7 +76,7 @@ def test_the_sentence_says_what_is_open_and_rows_are_all_changes(asked: tm.LakeH
     found = asked.alerts()
     assert found.verdict.startswith("1 alert is open: LagGrows since ")
     assert "(1 muted, 1 acked)" in found.verdict
-    assert "Judged to " in found.verdict
+    assert "It is judged to " in found.verdict
     assert found.rows["seq"].to_list() == [1, 2, 3, 4, 5, 6]
     assert "[alerts @ version" in repr(found)
 

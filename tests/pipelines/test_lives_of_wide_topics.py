@@ -161,7 +161,7 @@ def test_a_topic_over_three_brokers_ends_broker_by_broker(story: Story) -> None:
     assert still_open(story) == {}
     assert lag(story) == (4, 0)
     assert story.states() == {(GROUP, "broker-b"): "OK"}
-    assert "none still open" in connect(story.lake).stalls().verdict
+    assert "none of them open" in connect(story.lake).stalls().verdict
     nothing_of_before(story)
 
 

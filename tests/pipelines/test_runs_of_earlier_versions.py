@@ -72,7 +72,7 @@ def test_every_reader_answers(lake: Lake) -> None:
 
     assert "orders, stalled, 722 messages" in answers(lake, None)["groups"][0]
     stalls = answers(lake, 2)["stalls"][0]
-    assert "1 still open. Group orders is stuck on queue 0 of topic-orders" in stalls
+    assert "1 is still open. Group orders is stuck on queue 0 of topic-orders" in stalls
     assert "orders" in str(overview.content(desk, "?range=15m", "light"))
     assert "orders-1" in str(group.content(desk, "orders", "?range=15m", "light"))
     assert "topic-orders" in str(topic.content(desk, "topic-orders", "?range=15m", "light"))

@@ -52,7 +52,7 @@ def test_a_damaged_table_is_named_and_the_others_are_shown(lake: Lake, damage: D
     assert "cannot be read" in line
     assert "restore" in line
     assert "group_state              version 0" in shown
-    assert "Judged to" in shown
+    assert "It is judged to" in shown
     assert "stalled_windows" in handle._repr_html_()
 
 

@@ -27,8 +27,37 @@ RULES = {
     "a sentence without its capital": r"[a-z)]\. [a-z]",
     "a stop doubled": r"\.\.|;;|,,|; ;|: :|\s[;,.]",
     "an id as it came": r"#\d{9,}",
+    "a moment as machines write it": r"\d{4}-\d\d-\d\dT\d\d:\d\d",
+    "a range with two beginnings": r"\bsince [^.;]*UTC until ",
+    "what is, is": r"\b[Ww]hat is \w+ is\b",
+    "a word of a program": r"eval error|:\s*(?:no data|withheld)\.",
     "an article of another word": r"(?<![-\w])(?:[aA] [aeioAEIO]|[aA]n [bcdfgjklmnpqrstvwxyz])",
 }
+VERB = re.compile(
+    r"\b(?:"
+    r"acknowledges|answer|are|arrive|asks|be|bear|began|begins|broadcasts|came|can|cannot"
+    r"|catches|changed|come|comes|consumes|costs|delivered|did|died|divides|do|does|ended"
+    r"|ends|fail|failed|fails|falls|fell|find|finds|fired|fires|flaps|flushed|found|gains|gave|go"
+    r"|goes|got|grew|grows|had|has|have|held|hold|holds|is|joined|keeps|kept|knows|lags"
+    r"|lasted|leads|leaves|left|lies|loses|lost|makes|may|missed|moves|names|needs|passed"
+    r"|planned|plans|pulls|ran|read|reads|report|reported|reports|restarted|rested|rests|risked"
+    r"|risks|runs|said|says|sent|serves|should|shows|stands|stood|stopped|stores|subscribe"
+    r"|take|takes|took|uses|wait|waits|was|went|were|will|would"
+    r")\b"
+)
+"""What a sentence has; one that begins with what to do needs no other."""
+TO_DO = re.compile(
+    r"(?:Add|Ask|Compare|Decide|Find|Give|Have|Lengthen|Look|Make|Nothing|Restart|Resume|See|Send"
+    r"|Set|Start|Stop|Wait)\b"
+)
+LINES = ("Lines of a story",)
+"""Subjects that are no sentences: what stands beside a time and a source."""
+NO_SENTENCES = {
+    *("a topic that was left", "inhibited", "silenced"),
+    *(f"{rule}, description, figures many" for rule in ("JobFailed", "JobResultLost")),
+    "JobResultLate, description, figures many",
+}
+"""Clauses that another line begins, and texts that end with those of others."""
 ENTRIES = [
     pytest.param(said, id=f"{subject} {number}: {name}")
     for subject, of_subject in sentences.SUBJECTS.items()
@@ -46,6 +75,17 @@ def test_a_sentence_can_be_read(said: str) -> None:
     assert not found, said
     clauses = [one.strip().lower() for one in re.split(r"[;:.](?:\s|$)", said) if one.strip()]
     assert len(clauses) == len(set(clauses)), f"a clause stands twice: {said}"
+
+
+@pytest.mark.parametrize("subject", [name for name in sentences.SUBJECTS if name not in LINES])
+def test_every_sentence_has_a_verb_a_capital_and_a_stop(subject: str) -> None:
+    for name, said in sentences.SUBJECTS[subject]():
+        if not said or name in NO_SENTENCES:
+            continue
+        assert re.match(r"[A-Z0-9`{]", said), f"{name}: {said}"
+        assert said[-1] in ".?", f"{name}: {said}"
+        for one in re.split(r"(?<=[.]) (?=[A-Z])", said):
+            assert TO_DO.match(one) or VERB.search(one.split(" ", 1)[-1]), f"{name}: {one}"
 
 
 def test_what_is_wrong_comes_first_and_is_short() -> None:

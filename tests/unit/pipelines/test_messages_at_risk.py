@@ -74,4 +74,4 @@ def test_the_answer_about_duplicates_counts_them_once(tmp_path: Path) -> None:
     address = lake.gold(DUPLICATE_RISK_WINDOWS.name)
     append_rows(address, DUPLICATE_RISK_WINDOWS.columns, twice, "observed_date")
     said = tm.connect(lake.root).duplicates("ledger").verdict
-    assert "; 7 messages at risk in 2 windows still open." in said
+    assert "; 7 messages are at risk in 2 windows still open." in said

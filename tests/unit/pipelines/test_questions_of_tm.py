@@ -123,10 +123,11 @@ class TestSentences:
             (
                 lambda tm: tm.stalls("shipping"),
                 (
-                    "2 stalled windows of shipping, 1 still open. Group shipping is stuck on queue "
-                    "2 of orders on broker-a: message 7F0000010A2B18B4AAC2166C0D4E0007 has been in "
-                    "a listener of shipping-2@10.0.0.12 since 12:08:26 UTC. It has stood for 6 min "
-                    "34 s; 3,152 messages wait."
+                    "2 stalled windows of shipping are known; 1 is still open. Group shipping is "
+                    "stuck on queue 2 of orders on broker-a: message "
+                    "7F0000010A2B18B4AAC2166C0D4E0007 has been in a listener of "
+                    "shipping-2@10.0.0.12 since 12:08:26 UTC. It has stood for 6 min 34 s; 3,152 "
+                    "messages wait."
                 ),
             ),
             (lambda tm: tm.stalls("billing"), "No stalled window of billing is known."),
@@ -146,9 +147,12 @@ class TestSentences:
             ),
             (
                 lambda tm: tm.duplicates("ledger"),
-                "6 windows of duplicate risk of ledger, 2 confirmed: 14 messages delivered twice.",
+                (
+                    "6 windows of duplicate risk of ledger are known; 2 are confirmed: 14 messages "
+                    "were delivered twice."
+                ),
             ),
-            (lambda tm: tm.dead_letters(), "1 dead letter, from orders."),
+            (lambda tm: tm.dead_letters(), "1 dead letter is known, from orders."),
             (
                 lambda tm: tm.replaced("ledger"),
                 "No loss of a pulled message of ledger is known.",
@@ -166,7 +170,7 @@ class TestSentences:
     def test_a_verdict_is_whole_and_says_to_when_the_data_was_judged(
         self, lake: tm.LakeHandle, ask: Any, sentence: str
     ) -> None:
-        assert ask(lake).verdict == f"{sentence} Judged to 2026-03-01 12:15:00 UTC."
+        assert ask(lake).verdict == f"{sentence} It is judged to 2026-03-01 12:15:00 UTC."
 
     def test_what_a_person_wants_comes_first_and_is_what_is_printed(
         self, lake: tm.LakeHandle
@@ -212,7 +216,7 @@ class TestOneMoment:
 
         complete_cycle(told, {EMITTER: (later, row["seq"] + 1000)})
         after = lake.lag("shipping")
-        assert "Judged to 2026-03-01 12:15:05 UTC." in after.verdict
+        assert "It is judged to 2026-03-01 12:15:05 UTC." in after.verdict
         assert len(after) == len(before) + 2
         assert lake.lag("shipping", as_of=1).verdict == before.verdict
         assert lake.sql(counted).df["n"].to_list() == [2]
@@ -249,7 +253,7 @@ class TestOneMoment:
         then = lake.stalls("shipping", as_of="2026-03-01T12:04:00Z")
         assert then.df["rule"].to_list() == ["SLOW"]
         assert then.df["state"].to_list() == ["OPEN"]
-        assert "Judged to 2026-03-01 12:04:00 UTC." in then.verdict
+        assert "It is judged to 2026-03-01 12:04:00 UTC." in then.verdict
         ago = lake.stalls("shipping", as_of="11m")
         assert ago.rows.equals(then.rows)
         cycle = lake.stalls("shipping", as_of=1)
@@ -305,7 +309,7 @@ class TestOneMoment:
     ) -> None:
         late = replace(tm.connect(told.root), clock=lambda: END + timedelta(seconds=26))
         assert late.groups().verdict.endswith(
-            "Nothing has been judged since, for 26 s: what is now is unknown."
+            "Nothing has been judged since, for 26 s: nothing later is known."
         )
         assert "what is now" not in late.groups(as_of=1).verdict
 
@@ -315,7 +319,7 @@ class TestOneMoment:
         lake = replace(tm.connect(told.root), clock=lambda: END)
         until = END - timedelta(seconds=90)
         assert lake.lag("shipping", until=until).verdict.endswith(
-            "Judged to 2026-03-01 12:13:30 UTC."
+            "It is judged to 2026-03-01 12:13:30 UTC."
         )
 
     def test_an_emitter_that_fell_silent_is_named_and_does_not_hold_back_the_others(
@@ -326,7 +330,7 @@ class TestOneMoment:
         complete_cycle(told, {EMITTER: (END, 10**9), **silent})
         said = replace(tm.connect(told.root), clock=lambda: END).groups().verdict
         assert said.endswith(
-            "Judged to 2026-03-01 12:15:00 UTC; DemoCluster/broker-b/0 only to 2026-03-01 "
+            "It is judged to 2026-03-01 12:15:00 UTC; DemoCluster/broker-b/0 only to 2026-03-01 "
             "10:15:00 UTC."
         )
 
@@ -356,8 +360,8 @@ class TestEmitters:
             (EMITTER, "OK", 11_000, None),
         ]
         assert emitters.verdict.startswith(
-            f"2 emitters, 1 of them unknown: {other} has reported nothing since 12:14:00 UTC; "
-            f"the clock of {EMITTER} is 11 s ahead of its shipper's. Judged to"
+            f"1 of 2 emitters is unknown: {other} has reported nothing since 12:14:00 UTC; "
+            f"the clock of {EMITTER} is 11 s ahead of its shipper's. It is judged to"
         )
 
     @pytest.mark.parametrize(
@@ -403,7 +407,7 @@ class TestRanges:
         assert len(ways[0]) == 4 * 56  # The broker was down for five of the 61 seconds.
         assert ways[0].rows.equals(ways[1].rows)
         assert ways[0].rows.equals(ways[2].rows)
-        assert "Judged to 2026-03-01 12:11:00 UTC." in ways[0].verdict
+        assert "It is judged to 2026-03-01 12:11:00 UTC." in ways[0].verdict
 
     def test_windows_are_those_that_have_a_moment_in_common_with_the_range(
         self, lake: tm.LakeHandle
@@ -432,7 +436,10 @@ class TestRanges:
             assert figure.layout.xaxis.range[1] == moment
             assert figure.layout.xaxis.range[1] < whole.layout.xaxis.range[1]
         then = lake.checks(as_of=moment)
-        assert (then.verdict.split(" Judged")[0], len(then)) == ("No check had run by then.", 0)
+        assert (then.verdict.split(" It is judged")[0], len(then)) == (
+            "No check had run by then.",
+            0,
+        )
         assert lake.checks(as_of=1).verdict.startswith("1 of 8 checks failed: offsets_known;")
 
 

@@ -95,7 +95,7 @@ class TestEveryQuestion:
         assert rows_of(replace(there, rows=own), here.rows.columns) == rows_of(
             here, here.rows.columns
         )
-        said = here.verdict.partition(" Judged to ")[0]
+        said = here.verdict.partition(" It is judged to ")[0]
         assert f"In {cluster}: {said}" in there.verdict
 
 

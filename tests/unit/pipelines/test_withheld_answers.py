@@ -13,7 +13,7 @@ from tests.failed_check import WORDS, fail
 from tests.gold_lake import END, START, write_gold_lake
 from tests.lake_story import EMITTER
 
-SAID = WORDS[0].upper() + WORDS[1:]
+SAID = f"This is {WORDS}"
 QUESTIONS = ("lag", "stalls", "why", "duplicates", "ownership", "rebalances", "dead_letters")
 
 
@@ -56,7 +56,7 @@ def test_a_group_that_is_not_to_be_believed_hides_no_other(lake: Lake, question:
     fail(lake, about_emitter=EMITTER, about_group="ghost")
     after = getattr(tm.connect(lake.root), question)()
 
-    judged = before.verdict.partition(" Judged to")
+    judged = before.verdict.partition(" It is judged to")
     assert after.verdict.startswith(f"{judged[0]} {WITHHELD_OF_GHOST}{judged[1]}")
     assert after.rows.equals(before.rows)
 
@@ -64,9 +64,15 @@ def test_a_group_that_is_not_to_be_believed_hides_no_other(lake: Lake, question:
 @pytest.mark.parametrize(
     ("question", "said"),
     [
-        ("stalls", "1 stalled window, none still open. 1 group is withheld: shipping, because"),
+        ("stalls", "1 stalled window is known; it is over. 1 group is withheld: shipping, because"),
         ("why", "No group is behind: 2 groups are judged OK. 1 group is withheld: shipping,"),
-        ("duplicates", "6 windows of duplicate risk, 2 confirmed: 14 messages delivered twice. 1 "),
+        (
+            "duplicates",
+            (
+                "6 windows of duplicate risk are known; 2 are confirmed: 14 messages were "
+                "delivered twice. 1 "
+            ),
+        ),
     ],
 )
 def test_what_is_said_of_the_rest_is_without_the_group(

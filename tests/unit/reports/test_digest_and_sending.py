@@ -54,7 +54,7 @@ def test_a_digest_counts_by_rule_names_what_was_brief_and_what_is_open() -> None
     assert told.lines == (
         "QueueFrozen fired 2 times, 1 of them brief",
         "LagGrows fired 1 time",
-        "Open since 2026-03-01T12:09Z: LagGrows stands",
+        "It is open since 2026-03-01 12:09 UTC: LagGrows stands",
     )
     assert "Nothing is known" in counted([], [], at(0), at(60), is_known=False).headline
 
