@@ -190,9 +190,8 @@ GROUP_STATE: Final = GoldTable(
         Column(
             "trend_unknown_reason",
             STRING,
-            "why trend is null where lag_messages is known: QUEUE_UNKNOWN, JUMPED (an offset fell, "
-            "or unread messages were deleted, within the last minute: what lay before is compared "
-            "with nothing) or TOO_EARLY",
+            "why trend is null: QUEUE_UNKNOWN, JUMPED (an offset fell, or unread messages were "
+            "deleted, within the last minute) or TOO_EARLY",
         ),
     ),
     ("cluster", "broker", "group", "observed_at"),
@@ -451,7 +450,7 @@ def _take(known: _Known, rows: JudgedFigures, tick_us: int) -> tuple[Flags, Posi
     groups = known.group_of[number]
     known.is_changed[groups] = True
     turned[groups[rows.turned[batch]]] = True
-    jumped = np.unique(groups[rows.jumps[batch]])
+    jumped = groups[rows.jumps[batch]]
     known.open[jumped], known.past[:, jumped] = UNKNOWN, UNKNOWN
     return turned, np.unique(groups[rows.ends[batch]])
 
@@ -515,8 +514,7 @@ def _summed(
     is_young = tick_us - complete_from < SPAN_US + PERIOD_US
     recent[is_young | (PERIOD_US % evaluation.slide_us != 0)] = UNKNOWN
     change, trend = courses(code, count, figures, recent, tick_us=tick_us, evaluation=evaluation)
-    is_early = tick_us - complete_from < evaluation.window_us
-    change[is_early] = UNKNOWN
+    change[tick_us - complete_from < evaluation.window_us] = UNKNOWN
     not_ok = np.bincount(code[figures["is_bad"]], minlength=count)
     worst = most_of(code, count, figures["severity"].astype(np.int64))
     since_us, stuck = _without_acknowledgements(known, groups, worst)
@@ -537,9 +535,7 @@ def _summed(
         "unfinished_messages": as_column(whole),
         "trend_unknown_reason": change_reasons(code, figures, change, tick_us),
         "lag_change_per_hour": as_column(change),
-        "drain_time_ms": as_column(
-            most_of(code, count, drain_ms(figures, evaluation)),
-        ),
+        "drain_time_ms": as_column(most_of(code, count, drain_ms(figures, evaluation))),
         "retained_until": as_column(retained_until(code, count, figures, tick_us)),
         "seq": pa.array(most_of(code, count, figures["seq"])),
         **_untold(count),
