@@ -128,6 +128,26 @@ class NotChangeable(ConfigError):
     """The setting may not change while the party runs, whatever its value."""
 
 
+class MustBe(ConfigError):
+    """A value is not what `key` must be; says so subject first. `allowed` ends "must be …"."""
+
+    def __init__(self, key: str, value: object, allowed: str, place: str = "") -> None:
+        super().__init__(key, value, allowed, place)
+        where = f" ({place})" if place else ""
+        is_shown = value is not None and value != "***"
+        given = f" is {value!r}, and" if is_shown else ""
+        self.args = (f"{key}{given} must be {allowed}{where}",)
+
+
+class Faulty(ConfigError):
+    """What stands under `key` has a fault, which `allowed` says; its value is not shown."""
+
+    def __init__(self, key: str, fault: str, place: str = "") -> None:
+        super().__init__(key, "***", fault, place)
+        where = f" ({place})" if place else ""
+        self.args = (f"{key} cannot be used: {fault}{where}",)
+
+
 class RuleBroken(ConfigError):
     """What is asked breaks a rule that is no list of values: `sentence` says which, subject first.
     `key` is what it is about.

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
-from engine.foundation.errors import ConfigError
+from engine.foundation.errors import Faulty, MustBe
 from pipelines.alerting.alerts import Alert, State
 from pipelines.alerting.matchers import Matcher, MatcherFault, all_match, labels_of, matchers_of
 from pipelines.alerting.rule_status import JudgedRule
@@ -113,11 +113,11 @@ def wanted_of(matchers: Iterable[str], *, state: str = "", **named: Any) -> Want
     texts = list(matchers)
     states = [one.value for one in State]
     if state and state.upper() not in states:
-        raise ConfigError("state", state, f"one of {', '.join(states)}")
+        raise MustBe("state", state, f"one of {', '.join(states)}")
     try:
         read = matchers_of(texts) if texts else ()
     except MatcherFault as error:
-        raise ConfigError("matcher", ", ".join(texts), str(error)) from error
+        raise Faulty("matcher", str(error)) from error
     return Wanted(matchers=read, state=state.upper(), **named)
 
 
@@ -148,7 +148,7 @@ def one_alert(database: Database, lake: str, beginning: str) -> Alert:
     ]
     if len(found) != 1:
         what = "none begins so" if not found else f"{len(found)} begin so, write more of it"
-        raise ConfigError("fingerprint", beginning, f"one of `tidemark alerts list`: {what}")
+        raise MustBe("fingerprint", beginning, f"one of `tidemark alerts list`: {what}")
     return found[0]
 
 
@@ -183,7 +183,7 @@ def new_silence(
             )
         return Silence(silence_id, made, begin_us, end_us, author, comment, recurring)
     except (MatcherFault, ValueError) as error:
-        raise ConfigError("silence", ", ".join(matchers), str(error)) from error
+        raise Faulty("silence", str(error)) from error
 
 
 def recurring_of(days: str, at: str, length_us: int, zone: str) -> Recurring | None:
@@ -192,14 +192,14 @@ def recurring_of(days: str, at: str, length_us: int, zone: str) -> Recurring | N
     if not days and not at:
         return None
     if not at:
-        raise ConfigError("at", at, "given with --days: the time of day at which it begins")
+        raise MustBe("at", at, "given with --days: the time of day at which it begins")
     try:
         numbers = frozenset(DAYS.index(day) for day in days.lower().split(",") if day)
         hour, minute = (int(part) for part in at.split(":"))
         return Recurring(numbers, 60 * hour + minute, length_us, zone)
     except ValueError as error:
         allowed = f"days of {','.join(DAYS)} and a time like 22:00 ({error})"
-        raise ConfigError("silence", f"{days} {at}", allowed) from error
+        raise MustBe("silence", f"{days} {at}", allowed) from error
 
 
 def urgency(alert: Alert) -> tuple[int, int, int, str]:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from engine.foundation.errors import ConfigError
+from engine.foundation.errors import MustBe
 
 if TYPE_CHECKING:
     from pipelines.alerting.rules import Fault
@@ -385,7 +385,7 @@ def unsilence(
     ended_us = now_us()
     with _state(lake, database) as (state, name):
         if not people.expire_silence(state, name, silence_id, now_us=ended_us):
-            raise ConfigError("silence", silence_id, "one of `tidemark alerts silences`")
+            raise MustBe("silence", silence_id, "one of `tidemark alerts silences`")
     if as_json:
         _print_json({"silence_id": silence_id, "ended_us": ended_us})
         return
@@ -451,5 +451,5 @@ def _span_us(name: str, text: str) -> int:
 
     span = span_us(text)
     if not span:
-        raise ConfigError(name, text, "a span of time like 30m, 2h or 7d")
+        raise MustBe(name, text, "a span of time like 30m, 2h or 7d")
     return span

@@ -28,7 +28,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from engine.foundation.errors import ConfigError
+from engine.foundation.errors import ConfigError, Faulty, MustBe
 from pipelines.alerting.alert_context import Bases, Owned, absolute, owners_of
 from pipelines.alerting.alerts import Notice
 from pipelines.alerting.channels.opening import channels_of
@@ -113,15 +113,13 @@ def routing_in(file: str, receivers: Receivers) -> Routing:
     document = receivers.routing
     if document is None:
         if len(names) != 1:
-            raise ConfigError(
-                "routing", len(names), "a table that says who is notified of what", file
-            )
+            raise MustBe("routing", len(names), "a table that says who is notified of what", file)
         document = {"receiver": names[0]}
     if "inhibit" not in document:
         document = document | {"inhibit": _shipped_inhibitions()}
     checked = routing_of(file, document, names)
     if checked.routing is None:
-        raise ConfigError("routing", "***", "; ".join(map(str, checked.faults)), file)
+        raise Faulty("routing", "; ".join(map(str, checked.faults)), file)
     _check_that_alerts_outlast_pauses(file, receivers, checked.routing)
     return _with_all_named(receivers, checked.routing)
 
@@ -130,7 +128,7 @@ def owners_in(file: str, receivers: Receivers) -> tuple[Owned, ...]:
     """The owners of a file of receivers; raises ConfigError with all that is wrong with them."""
     owners, faults = owners_of(file, receivers.owners)
     if faults:
-        raise ConfigError("owners", "***", "; ".join(map(str, faults)), file)
+        raise Faulty("owners", "; ".join(map(str, faults)), file)
     return owners
 
 
@@ -180,7 +178,7 @@ def _check_that_alerts_outlast_pauses(file: str, receivers: Receivers, routing: 
                     f"more than {2 * pause_s}, twice the repeat_interval of a route to {one.name}: "
                     "else what goes on ends there between two notices"
                 )
-                raise ConfigError("valid_for_s", one.valid_for_s, wanted, file)
+                raise MustBe("valid_for_s", one.valid_for_s, wanted, file)
 
 
 def _shipped_inhibitions() -> list[dict[str, Any]]:

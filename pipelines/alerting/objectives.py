@@ -23,7 +23,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Final
 
-from engine.foundation.errors import ConfigError
+from engine.foundation.errors import ConfigError, MustBe
 from pipelines.alerting.conditions import span_us
 from pipelines.base.settings import DAY_US, MS_US
 
@@ -76,7 +76,7 @@ def read_objectives(file: Path | None) -> Objectives:
     try:
         document = tomllib.loads(file.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise ConfigError("objectives", str(file), f"a TOML file ({error})") from None
+        raise MustBe("objectives", str(file), f"a TOML file ({error})") from None
     return objectives_of(document, str(file))
 
 
@@ -86,31 +86,31 @@ def objectives_of(document: Mapping[str, Any], place: str = "") -> Objectives:
     entries = document.get("objective", [])
     if unknown or not isinstance(entries, list) or len(entries) > OBJECTIVES_MAX:
         allowed = f"[default] and up to {OBJECTIVES_MAX:,} [[objective]]"
-        raise ConfigError("objectives", ", ".join(unknown) or "***", allowed, place)
+        raise MustBe("objectives", ", ".join(unknown) or "***", allowed, place)
     default = _objective(document.get("default", {}), Objective(), place)
     named = []
     for entry in entries:
         objective = _objective(entry, default, place)
         patterns = [entry.get(key, "*") for key in ("cluster", "group")]
         if not all(isinstance(one, str) for one in patterns):
-            raise ConfigError("group", patterns, "a pattern of names like pay*", place)
+            raise MustBe("group", patterns, "a pattern of names like pay*", place)
         named.append((patterns[0], patterns[1], objective))
     return Objectives(default, tuple(named), "default" in document)
 
 
 def _objective(entry: Any, otherwise: Objective, place: str) -> Objective:
     if not isinstance(entry, Mapping) or set(entry) - set(_KEYS):
-        raise ConfigError("objective", entry, f"a table with {', '.join(_KEYS)}", place)
+        raise MustBe("objective", entry, f"a table with {', '.join(_KEYS)}", place)
     lag_ms, share = otherwise.lag_ms, otherwise.share_percent
     if "lag" in entry:
         lag_us = span_us(str(entry["lag"]))
         if not lag_us or not MS_US <= lag_us <= DAY_US:
-            raise ConfigError("lag", entry["lag"], "a span like 30s, up to 1d", place)
+            raise MustBe("lag", entry["lag"], "a span like 30s, up to 1d", place)
         lag_ms = lag_us // MS_US
     if "share" in entry:
         share = entry["share"]
         if isinstance(share, bool) or not isinstance(share, int | float) or not 0 < share <= 100:
-            raise ConfigError("share", share, "percent, above 0 and up to 100", place)
+            raise MustBe("share", share, "percent, above 0 and up to 100", place)
     return Objective(lag_ms, float(share))
 
 

@@ -20,7 +20,7 @@ from typing import Final
 
 import polars as pl
 
-from engine.foundation.errors import ConfigError
+from engine.foundation.errors import Faulty, MustBe
 from pipelines.alerting.alerts import Alert, Notice, State, fingerprint_of
 from pipelines.alerting.channels.opening import channels_of
 from pipelines.alerting.channels.receivers import read_receivers
@@ -81,7 +81,7 @@ async def watch(
     """
     faults = read_rules(rule_files(rules)).faults
     if faults:
-        raise ConfigError("rules", len(faults), "; ".join(map(str, faults)))
+        raise Faulty("rules", "; ".join(map(str, faults)))
     until = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -150,7 +150,7 @@ async def tried(file: Path, receiver: str) -> Outcome:
     with ThreadPoolExecutor(1) as threads:
         channels = channels_of(read_receivers(file), os.environ, threads)
         if receiver not in channels:
-            raise ConfigError("receiver", receiver, f"one of {', '.join(channels)}", str(file))
+            raise MustBe("receiver", receiver, f"one of {', '.join(channels)}", str(file))
         at_us = now_us()
         labels = {"cluster": "none", "group": "none"}
         alert = Alert(

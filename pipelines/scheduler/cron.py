@@ -32,7 +32,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Final, NamedTuple
 
-from engine.foundation.errors import ConfigError
+from engine.foundation.errors import ConfigError, MustBe, RuleBroken
 
 YEAR_MIN: Final = 1970
 YEAR_MAX: Final = 2199
@@ -73,7 +73,7 @@ class _Field(NamedTuple):
     may_wrap: bool = True
 
     def refused(self, value: str, allowed: str) -> ConfigError:
-        return ConfigError(f"cron.{self.name}", value, allowed)
+        return MustBe(f"cron.{self.name}", value, allowed)
 
 
 _SECOND: Final = _Field("second", 0, 59)
@@ -144,16 +144,20 @@ class CronRule:
         return hour, minute, second
 
 
+def _broken(text: str, has: str) -> RuleBroken:
+    return RuleBroken("cron", text, f"cron {text!r} must have {has}")
+
+
 def cron_rule(text: str) -> CronRule:
     """The rule of a text; raises ConfigError naming the field, its value and what is allowed."""
     if len(text) > TEXT_CHARS_MAX:
-        raise ConfigError("cron", f"{text[:32]}…", f"at most {TEXT_CHARS_MAX} characters")
+        raise MustBe("cron", f"{text[:32]}…", f"at most {TEXT_CHARS_MAX} characters")
     fields = text.upper().split()
     if len(fields) not in {6, 7}:
-        raise ConfigError("cron", text, "six fields or seven: second minute hour day month weekday")
+        raise MustBe("cron", text, "six fields or seven: second minute hour day month weekday")
     second, minute, hour, day, month, weekday = fields[:6]
     if (day == "?") == (weekday == "?"):
-        raise ConfigError("cron", text, "`?` in one of the day of month and of week, not in both")
+        raise _broken(text, "`?` in one of the day of month and of week, not in both")
     rule = CronRule(
         text=text,
         seconds=_values(_SECOND, second),
@@ -164,7 +168,7 @@ def cron_rule(text: str) -> CronRule:
         days=_by_weekday(weekday) if day == "?" else _by_day(day),
     )
     if rule.first_at_or_after(datetime(YEAR_MIN, 1, 1)) is None:  # noqa: DTZ001 - a wall clock's
-        raise ConfigError("cron", text, "a day that its months have in one of its years at least")
+        raise _broken(text, "a day that its months have in one of its years at least")
     return rule
 
 

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Final
 
-from engine.foundation.errors import ConfigError
+from engine.foundation.errors import MustBe
 from pipelines.scheduler.refusals import given_twice, no_setting
 from pipelines.scheduler.routing import RouteStrategy
 from pipelines.scheduler.schedules import MisfirePolicy, Schedule, schedule_of
@@ -87,15 +87,15 @@ class JobSettings:
         _short("parameters", self.parameters, PARAMETERS_CHARS_MAX)
         _short("glue_source", self.glue_source, SOURCE_CHARS_MAX)
         if not self.title.strip():
-            raise ConfigError("title", self.title, "a name that people know it by")
+            raise MustBe("title", self.title, "a name that people know it by")
         if self.glue_type == BEAN and not self.handler:
-            raise ConfigError("handler", "", "the name of a handler: the job runs no source")
+            raise MustBe("handler", "", "the name of a handler: the job runs no source")
         if self.is_workflow:
             workflow_of(self.glue_source)
             _one_of("handler", self.handler, ("",))
             _within("timeout_s", self.timeout_s, 0)
         if any(child < 1 for child in self.children):
-            raise ConfigError("children", self.children, "numbers of jobs")
+            raise MustBe("children", self.children, "numbers of jobs")
         _ = self.schedule
 
     @classmethod
@@ -119,17 +119,17 @@ class JobSettings:
 
 def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:
     if value not in allowed:
-        raise ConfigError(name, value, ", ".join(allowed))
+        raise MustBe(name, value, f"one of {', '.join(allowed)}")
 
 
 def _within(name: str, value: int, high: int) -> None:
     if not 0 <= value <= high:
-        raise ConfigError(name, value, f"0 to {high:,}")
+        raise MustBe(name, value, f"0 to {high:,}")
 
 
 def _short(name: str, value: str, chars_max: int) -> None:
     if len(value) > chars_max:
-        raise ConfigError(name, f"{value[:32]}…", f"at most {chars_max:,} characters")
+        raise MustBe(name, f"{value[:32]}…", f"at most {chars_max:,} characters")
 
 
 OURS: Final = tuple(field.name for field in fields(JobSettings))
@@ -203,5 +203,5 @@ def setting_of(name: str, value: str) -> Any:
         if name == "children":
             return tuple(int(one) for one in value.split(",") if one.strip())
     except ValueError as error:
-        raise ConfigError(name, value, "whole numbers") from error
+        raise MustBe(name, value, "whole numbers") from error
     return value

@@ -11,7 +11,7 @@ import hmac
 import secrets
 from typing import Final
 
-from engine.foundation.errors import ConfigError
+from engine.foundation.errors import MustBe
 
 PASSWORD_CHARS_MIN: Final = 12
 PASSWORD_CHARS_MAX: Final = 1_024
@@ -28,7 +28,7 @@ def password_hash(password: str) -> str:
     """What is kept of a password; raises ConfigError for one that is too short, or too long."""
     if not PASSWORD_CHARS_MIN <= len(password) <= PASSWORD_CHARS_MAX:
         allowed = f"{PASSWORD_CHARS_MIN} to {PASSWORD_CHARS_MAX} characters"
-        raise ConfigError("password", "***", allowed)
+        raise MustBe("password", "***", allowed)
     salt = secrets.token_bytes(_SALT_BYTES)
     costs = "$".join(str(cost) for cost in _COSTS)
     return f"scrypt${costs}${_text(salt)}${_text(_scrypt(password, salt, _COSTS))}"

@@ -24,7 +24,7 @@ from functools import lru_cache
 from typing import Final
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from engine.foundation.errors import ConfigError
+from engine.foundation.errors import MustBe
 from pipelines.scheduler.cron import CronRule, cron_rule, next_fire_ms
 
 INTERVAL_S_MAX: Final = 10 * 366 * 86_400
@@ -123,7 +123,7 @@ def schedule_of(kind: str, text: str, zone: str = "UTC") -> Schedule:
     try:
         known = ScheduleKind(kind)
     except ValueError as error:
-        raise ConfigError("schedule_kind", kind, ", ".join(ScheduleKind)) from error
+        raise MustBe("schedule_kind", kind, f"one of {', '.join(ScheduleKind)}") from error
     there = zone_of(zone)
     match known:
         case ScheduleKind.NONE:
@@ -141,13 +141,13 @@ def zone_of(name: str) -> ZoneInfo:
     try:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError) as error:
-        raise ConfigError("zone", name, "a name of the IANA database, as Europe/Berlin") from error
+        raise MustBe("zone", name, "a name of the IANA database, as Europe/Berlin") from error
 
 
 def _interval_s(text: str) -> int:
     is_number = text.isascii() and text.isdigit() and len(text) < 12
     if not is_number or not 1 <= int(text) <= INTERVAL_S_MAX:
-        raise ConfigError("schedule", text, f"whole seconds, 1 to {INTERVAL_S_MAX}")
+        raise MustBe("schedule", text, f"whole seconds, 1 to {INTERVAL_S_MAX}")
     return int(text)
 
 
@@ -157,9 +157,9 @@ def _moment_ms(text: str, zone: ZoneInfo) -> int:
         moment = given if given.tzinfo else given.replace(tzinfo=zone)
         moment_ms = (moment - datetime(1970, 1, 1, tzinfo=UTC)).total_seconds() * 1000
     except (ValueError, OverflowError) as error:
-        raise ConfigError("schedule", text, "a moment in ISO 8601: 2030-01-31T08:00") from error
+        raise MustBe("schedule", text, "a moment in ISO 8601: 2030-01-31T08:00") from error
     if not 0 <= moment_ms < MOMENT_MS_MAX:
-        raise ConfigError("schedule", text, "a moment from 1970 to 2199")
+        raise MustBe("schedule", text, "a moment from 1970 to 2199")
     return int(moment_ms)
 
 

@@ -29,7 +29,7 @@ from functools import lru_cache
 from graphlib import CycleError, TopologicalSorter
 from typing import Any, Final
 
-from engine.foundation.errors import ConfigError, RuleBroken
+from engine.foundation.errors import MustBe, RuleBroken
 from pipelines.scheduler.refusals import no_such
 from pipelines.scheduler.run_life import ENDED, RunState
 
@@ -68,7 +68,7 @@ class Workflow:
 
     def __post_init__(self) -> None:
         if not 1 <= len(self.steps) <= STEPS_MAX:
-            raise ConfigError("steps", len(self.steps), f"1 to {STEPS_MAX}")
+            raise MustBe("steps", len(self.steps), f"1 to {STEPS_MAX}")
         names = {step.name for step in self.steps}
         assert len(names) == len(self.steps), "a table has each name once"
         for step in self.steps:
@@ -89,10 +89,10 @@ class Workflow:
         try:
             fields = tomllib.loads(text)
         except tomllib.TOMLDecodeError as error:
-            raise ConfigError("workflow", str(error), "TOML") from error
+            raise RuleBroken("workflow", str(error), f"the workflow is no TOML: {error}") from error
         steps = fields.pop("steps", {})
         if fields or not isinstance(steps, dict):
-            raise ConfigError("workflow", next(iter(fields), "steps"), "tables [steps.NAME] alone")
+            raise MustBe("workflow", next(iter(fields), "steps"), "tables [steps.NAME] alone")
         return cls(tuple(_step(name, words) for name, words in steps.items()))
 
     def check_jobs(self, is_workflow: Mapping[int, bool]) -> None:
@@ -208,27 +208,27 @@ def _check(step: Step, names: set[str]) -> None:
     where = f"steps.{step.name[:NAME_CHARS_MAX]}"
     is_plain = step.name.isascii() and step.name.replace("-", "").replace("_", "").isalnum()
     if not is_plain or len(step.name) > NAME_CHARS_MAX:
-        raise ConfigError("steps", step.name[:64], "names of letters, digits, - and _, 32 at most")
+        raise MustBe("steps", step.name[:64], "names of letters, digits, - and _, 32 at most")
     if step.job_id < 1:
-        raise ConfigError(f"{where}.job", step.job_id, "the number of a job")
+        raise MustBe(f"{where}.job", step.job_id, "the number of a job")
     unknown = [name for name in step.after if name not in names]
     if unknown or len(set(step.after)) < len(step.after):
-        raise ConfigError(f"{where}.after", (unknown or step.after)[0], "names of steps, each once")
+        raise MustBe(f"{where}.after", (unknown or step.after)[0], "names of steps, each once")
     if step.parameters is not None and len(step.parameters) > PARAMETERS_CHARS_MAX:
-        raise ConfigError(f"{where}.parameters", "…", f"at most {PARAMETERS_CHARS_MAX:,}")
+        raise MustBe(f"{where}.parameters", "…", f"at most {PARAMETERS_CHARS_MAX:,}")
 
 
 def _step(name: str, words: Any) -> Step:
     if not isinstance(words, dict) or not set(words) <= _WORDS:
-        raise ConfigError(f"steps.{name}", str(words)[:64], ", ".join(sorted(_WORDS)))
+        raise MustBe(f"steps.{name}", str(words)[:64], f"a table with {', '.join(sorted(_WORDS))}")
     job_id, after = words.get("job"), words.get("after", [])
     always, parameters = words.get("always", False), words.get("parameters")
     if not isinstance(job_id, int) or isinstance(job_id, bool):
-        raise ConfigError(f"steps.{name}.job", str(job_id)[:64], "the number of a job")
+        raise MustBe(f"steps.{name}.job", str(job_id)[:64], "the number of a job")
     if not isinstance(after, list) or not all(isinstance(one, str) for one in after):
-        raise ConfigError(f"steps.{name}.after", str(after)[:64], "a list of steps")
+        raise MustBe(f"steps.{name}.after", str(after)[:64], "a list of steps")
     if not isinstance(always, bool):
-        raise ConfigError(f"steps.{name}.always", str(always)[:64], "true or false")
+        raise MustBe(f"steps.{name}.always", str(always)[:64], "true or false")
     if parameters is not None and not isinstance(parameters, str):
-        raise ConfigError(f"steps.{name}.parameters", str(parameters)[:64], "a text")
+        raise MustBe(f"steps.{name}.parameters", str(parameters)[:64], "a text")
     return Step(name, job_id, tuple(after), always, parameters)

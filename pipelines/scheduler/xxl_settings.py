@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from engine.foundation.config_layers import Setting, from_file, layered, sift, text_of
-from engine.foundation.errors import ConfigError
+from engine.foundation.errors import MustBe
 
 FILE_BYTES_MAX: Final = 1024 * 1024
 PORT_MAX: Final = 65_535
@@ -127,7 +127,7 @@ def settings_of(file: Path | None, keys: Keys) -> tuple[dict[str, Any], list[str
         name, reader = keys.ours[key]
         value = _read(setting, reader)
         if name in values and value != values[name]:
-            raise ConfigError(key, "***", "the same under both of its names", setting.place)
+            raise MustBe(key, "***", "the same under both of its names", setting.place)
         values |= {} if value is None else {name: value}
     return values, warnings
 
@@ -141,19 +141,19 @@ def _why(key: str, reasons: Mapping[str, str]) -> str:
 def _read(setting: Setting, reader: Reader) -> Any:
     if "${" in setting.value:
         allowed = "a value: nothing fills in ${...} here"
-        raise ConfigError(setting.key, "***", allowed, setting.place)
+        raise MustBe(setting.key, "***", allowed, setting.place)
     if not setting.value:
         return None
     try:
         return reader.read(setting.value)
     except ValueError as error:
-        raise ConfigError(setting.key, setting.value, reader.allowed, setting.place) from error
+        raise MustBe(setting.key, setting.value, reader.allowed, setting.place) from error
 
 
 def _bytes_of(file: Path) -> bytes:
     try:
         if file.stat().st_size > FILE_BYTES_MAX:
-            raise ConfigError("config", str(file), f"at most {FILE_BYTES_MAX:,} bytes")
+            raise MustBe("config", str(file), f"at most {FILE_BYTES_MAX:,} bytes")
         return file.read_bytes()
     except OSError as error:
-        raise ConfigError("config", str(file), f"a file that can be read ({error})") from error
+        raise MustBe("config", str(file), f"a file that can be read ({error})") from error

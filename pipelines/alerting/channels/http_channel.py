@@ -17,7 +17,7 @@ from typing import Final
 
 import httpx
 
-from engine.foundation.errors import ConfigError, ConnectFailed
+from engine.foundation.errors import ConfigError, ConnectFailed, MustBe
 from pipelines.alerting.alerts import Notice
 from pipelines.alerting.channels.http_request import BODY_BYTES_MAX, HttpRequest, outcome_of
 from pipelines.alerting.outbox.outcomes import Delivered, Failed, Outcome, Trouble
@@ -119,15 +119,15 @@ def checked_url(url: str, hosts: Hosts, *, origin: str) -> httpx.URL:
     try:
         found = httpx.URL(url)
     except (httpx.InvalidURL, ValueError) as error:
-        raise ConfigError("url", "***", "an address of the web", origin) from error
+        raise MustBe("url", "***", "an address of the web", origin) from error
     host = found.raw_host.decode()
     if found.scheme not in {"https", "http"} or not host or found.userinfo:
-        raise ConfigError(
+        raise MustBe(
             "url", f"{found.scheme}://***", "https://HOST… without user and password", origin
         )
     hosts.check(host)
     if found.scheme == "http" and not hosts.is_private(host):
-        raise ConfigError("url", f"http://{host}", "https, but for allow_private_hosts", origin)
+        raise MustBe("url", f"http://{host}", "https, but for allow_private_hosts", origin)
     return found
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
 from functools import partial
 
-from engine.foundation.errors import ConfigError
+from engine.foundation.errors import ConfigError, MustBe
 from pipelines.alerting.alerts import Notice
 from pipelines.alerting.channels import alertmanager, pagerduty, slack
 from pipelines.alerting.channels.http_channel import HttpChannel, checked_url
@@ -69,7 +69,7 @@ def channels_of(
                 )
         except ConfigError as error:
             place = f"receiver {receiver.name}" + (f", {error.place}" if error.place else "")
-            raise ConfigError(error.key, error.value, error.allowed, place) from error
+            raise MustBe(error.key, error.value, error.allowed, place) from error
     return channels
 
 
@@ -84,7 +84,7 @@ def _encoder(
     if isinstance(receiver, Webhook):
         given = (receiver.url, receiver.url_env, receiver.url_file)
         if sum(one is not None for one in given) != 1:
-            raise ConfigError("url", "***", "given once: url, url_env or url_file")
+            raise MustBe("url", "***", "given once: url, url_env or url_file")
         if receiver.url is not None:
             url = Secret(receiver.url, "the receivers' file")
         else:
@@ -109,11 +109,13 @@ def _mail(receiver: Mail, hosts: Hosts, environment: Environment, threads: Execu
         receiver.password_env, receiver.password_file, environment, key="password"
     )
     if (receiver.user is None) != (password is None):
-        raise ConfigError("user", receiver.user, "given with password_env or password_file")
+        raise MustBe("user", receiver.user, "given with password_env or password_file")
     tls = Tls(receiver.tls)
     if tls is Tls.NONE and (password is not None or not hosts.is_private(receiver.host)):
-        raise ConfigError(
-            "tls", "none", "starttls or implicit, but without a password on allow_private_hosts"
+        raise MustBe(
+            "tls",
+            "none",
+            "starttls or implicit; none only without a password on allow_private_hosts",
         )
     return MailChannel(
         MailServer(receiver.host, receiver.port, tls, receiver.user, password),
@@ -127,5 +129,5 @@ def _mail(receiver: Mail, hosts: Hosts, environment: Environment, threads: Execu
 def _wanted(key: str, variable: str | None, file: str | None, environment: Environment) -> Secret:
     found = secret_from(variable, file, environment, key=key)
     if found is None:
-        raise ConfigError(f"{key}_env", None, f"given, or {key}_file")
+        raise MustBe(f"{key}_env", None, f"given, or {key}_file")
     return found

@@ -16,7 +16,7 @@ from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import Any, Final
 
-from engine.foundation.errors import ConfigError, ConnectFailed
+from engine.foundation.errors import ConfigError, ConnectFailed, MustBe, RuleBroken
 from pipelines.alerting.alerts import Notice
 from pipelines.alerting.channels.notice_text import (
     facts_of,
@@ -124,16 +124,16 @@ def _opened(settings: OthersSettings, timeout_s: float) -> Any:
     address = settings.url.reveal()
     service = address.partition("://")[0].lower()
     if service not in settings.services:
-        raise ConfigError("service", service[:20], "one of allow_services", settings.url.origin)
+        raise MustBe("service", service[:20], "one of allow_services", settings.url.origin)
     asset = AppriseAsset(
         storage_mode=PersistentStoreMode.MEMORY, allow_templates=False, service_timeout=timeout_s
     )
     asset.http_redirects = False
     found = Apprise.instantiate(address, asset=asset)
     if found is None:
-        raise ConfigError("service", service, "an address that apprise knows", settings.url.origin)
+        raise MustBe("service", service, "an address that apprise knows", settings.url.origin)
     if getattr(found, "redirects", False):
-        raise ConfigError("redirect", "yes", "no: redirects are not followed", settings.url.origin)
+        raise RuleBroken("redirect", "yes", f"redirects are not followed ({settings.url.origin})")
     return found
 
 

@@ -24,7 +24,7 @@ from typing import Annotated, Any, Final
 import msgspec
 from msgspec import Meta, Struct
 
-from engine.foundation.errors import ConfigError
+from engine.foundation.errors import Faulty, MustBe
 
 RECEIVERS_MAX: Final = 100
 RECIPIENTS_MAX: Final = 50
@@ -127,16 +127,16 @@ def receivers_of(text: str, place: str) -> Receivers:
     try:
         document = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise ConfigError("receivers", "***", f"TOML: {error}", place) from error
+        raise Faulty("receivers", f"TOML: {error}", place) from error
     try:
         found = msgspec.convert(document, Receivers)
     except msgspec.ValidationError as error:
-        where, allowed = _in_words(str(error), document)
-        raise ConfigError(where, "***", allowed, place) from error
+        where, fault = _in_words(str(error), document)
+        raise Faulty(where, fault, place) from error
     seen: set[str] = set()
     for receiver in found.receivers:
         if receiver.name in seen:
-            raise ConfigError("name", receiver.name, "a name that no other receiver has", place)
+            raise MustBe("name", receiver.name, "a name that no other receiver has", place)
         seen.add(receiver.name)
     return found
 
@@ -147,12 +147,12 @@ def read_receivers(file: Path) -> Receivers:
         with file.open("rb") as opened:
             data = opened.read(FILE_BYTES_MAX + 1)
         if len(data) > FILE_BYTES_MAX:
-            raise ConfigError("receivers", str(file), f"a file of {FILE_BYTES_MAX:,} bytes at most")
+            raise MustBe("receivers", str(file), f"a file of {FILE_BYTES_MAX:,} bytes at most")
         text = data.decode()
     except OSError as error:
-        raise ConfigError("receivers", str(file), f"a file ({error.strerror})") from error
+        raise MustBe("receivers", str(file), f"a file ({error.strerror})") from error
     except UnicodeDecodeError as error:
-        raise ConfigError("receivers", str(file), "a text in UTF-8") from error
+        raise MustBe("receivers", str(file), "a text in UTF-8") from error
     return receivers_of(text, str(file))
 
 

@@ -16,7 +16,7 @@ from contextlib import asynccontextmanager, suppress
 from typing import Final
 from urllib.parse import urlsplit
 
-from engine.foundation.errors import ConfigError
+from engine.foundation.errors import MustBe
 from pipelines.alerting.metrics.exposition import CONTENT_TYPE
 
 HEAD_BYTES_MAX: Final = 8 * 1024
@@ -42,7 +42,7 @@ async def serving(
         server = await asyncio.start_server(answering.serve, host, port, limit=HEAD_BYTES_MAX)
     except OSError as error:
         allowed = f"an address that is free ({error.strerror})"
-        raise ConfigError("metrics", f"{host}:{port}", allowed) from error
+        raise MustBe("metrics", f"{host}:{port}", allowed) from error
     async with server:
         yield int(server.sockets[0].getsockname()[1])
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
-from engine.foundation.errors import ConfigError
+from engine.foundation.errors import MustBe
 from pipelines.alerting.alerts import ACKED, entry_of
 from pipelines.alerting.store import changes
 from pipelines.alerting.store.changes import alert_of
@@ -48,13 +48,13 @@ class Ack:
 def add_silence(database: Database, lake: str, silence: Silence) -> None:
     """Keep a silence; raises ConfigError when its id is taken or it ends before it begins."""
     if silence.to_us <= silence.from_us:
-        raise ConfigError("to", silence.to_us, f"a moment after its begin, {silence.from_us}")
+        raise MustBe("to", silence.to_us, f"a moment after its begin, {silence.from_us}")
     values = {name: getattr(silence, name) for name in Silence.__slots__}
     try:
         with database.writing() as connection:
             connection.execute(sa.insert(silences).values(lake=lake, **values))
     except IntegrityError as error:
-        raise ConfigError("id", silence.silence_id, "one that no silence has yet") from error
+        raise MustBe("id", silence.silence_id, "one that no silence has yet") from error
 
 
 def expire_silence(database: Database, lake: str, silence_id: str, *, now_us: int) -> bool:

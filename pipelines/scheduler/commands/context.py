@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from engine.foundation.errors import ConfigError
+from engine.foundation.errors import MustBe
 from pipelines.base.command_options import user_name
 
 if TYPE_CHECKING:
@@ -76,10 +76,10 @@ def text_of(file: Path) -> str:
             with file.open("rb") as opened:
                 found = opened.read(FILE_BYTES_MAX + 1)
         if len(found) > FILE_BYTES_MAX:
-            raise ConfigError("file", str(file), f"at most {FILE_BYTES_MAX:,} bytes")
+            raise MustBe("file", str(file), f"at most {FILE_BYTES_MAX:,} bytes")
         return found.decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError("file", str(file), f"a readable text in UTF-8 ({error})") from error
+        raise MustBe("file", str(file), f"a readable text in UTF-8 ({error})") from error
 
 
 def settings_from_xxl(file: Path | None, keys: Keys, given: Mapping[str, object]) -> dict[str, Any]:

@@ -68,14 +68,14 @@ def edit(
     as_json: JsonOption = False,
 ) -> None:
     """Give the job another source."""
-    from engine.foundation.errors import ConfigError
+    from engine.foundation.errors import RuleBroken
     from pipelines.scheduler.commands.output import answer_source
     from pipelines.scheduler.job_settings import BEAN
 
     with opened_service(database, is_trial=preview) as service:
         settings = service.job(job_id).settings
         if (glue_type or settings.glue_type) == BEAN:
-            raise ConfigError("type", BEAN, "--type of the source: the job runs a handler")
+            raise RuleBroken("type", BEAN, "the job runs a handler: --type says what its source is")
         changed = replace(
             settings, glue_type=glue_type or settings.glue_type, glue_source=text_of(file)
         )

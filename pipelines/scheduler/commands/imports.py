@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from engine.foundation.errors import ConfigError
+from engine.foundation.errors import MustBe
 from pipelines.base.command_options import DatabaseOption, JsonOption, echo_json
 from pipelines.scheduler.commands.context import opened_service
 
@@ -97,11 +97,11 @@ def _read(
         file = Path(source)
         if file.stat().st_size > DUMP_BYTES_MAX:
             allowed = f"at most {DUMP_BYTES_MAX:,} bytes: leave out {HISTORY}, or name the server"
-            raise ConfigError("import", source, allowed)
+            raise MustBe("import", source, allowed)
         dump = file.read_text("utf-8", errors="replace")
     except OSError as error:
-        raise ConfigError("import", source, f"a file that can be read ({error})") from error
+        raise MustBe("import", source, f"a file that can be read ({error})") from error
     tables = tables_of(dump, (*TABLES, HISTORY) if with_history else TABLES)
     if not set(TABLES) & set(tables):
-        raise ConfigError("import", source, f"a dump with rows of {', '.join(TABLES)}")
+        raise MustBe("import", source, f"a dump with rows of {', '.join(TABLES)}")
     yield tables, tables.pop(HISTORY, [])

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from engine.foundation.errors import ConfigError
+from engine.foundation.errors import MustBe
 from pipelines.base.command_options import DatabaseOption, JsonOption, PreviewOption, echo_json
 from pipelines.scheduler.commands.context import (
     JobArgument,
@@ -207,7 +207,7 @@ def history(
     from pipelines.scheduler.run_life import RunState
 
     if state is not None and state.upper() not in set(RunState):
-        raise ConfigError("--state", state, f"one of {', '.join(RunState)}")
+        raise MustBe("--state", state, f"one of {', '.join(RunState)}")
     with opened_service(database) as service:
         wanted = None if state is None else RunState(state.upper())
         found = service.runs_of(job_id, before=before, state=wanted)

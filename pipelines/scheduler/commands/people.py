@@ -77,10 +77,10 @@ def edit_group(
     as_json: JsonOption = False,
 ) -> None:
     """Give a group another title, or other addresses."""
-    from engine.foundation.errors import ConfigError
+    from engine.foundation.errors import RuleBroken
 
     if address and registered:
-        raise ConfigError("address", address[0], "not together with --registered")
+        raise RuleBroken("address", address[0], "--address and --registered exclude each other")
     with command_at(database, is_preview=preview) as at:
         before = next((one for one in at.service.groups() if one.app_name == app_name), None)
         kept = None if before is None or registered else before.manual_addresses

@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from engine.foundation.errors import ConfigError
+from engine.foundation.errors import MustBe
 from pipelines.scheduler.commands.context import ConfigOption, settings_from_xxl
 
 app = typer.Typer(no_args_is_help=True)
@@ -70,7 +70,7 @@ def executor(
     from pipelines.scheduler.xxl_settings import EXECUTOR
 
     if words not in {dialect.value for dialect in Dialect}:
-        raise ConfigError("words", words, "3.4 or 3.5")
+        raise MustBe("words", words, "3.4 or 3.5")
     variable = TOKEN_VARIABLE if token_file is None and os.environ.get(TOKEN_VARIABLE) else None
     file = None if token_file is None else str(token_file)
     token = secret_from(variable, file, os.environ, key="token")
@@ -80,7 +80,7 @@ def executor(
     found = settings_from_xxl(config, EXECUTOR, given)
     for key, option in (("app", "--app"), ("admins", "--admin")):
         if key not in found:
-            raise ConfigError(option, None, "given, here or in the file of --config")
+            raise MustBe(option, None, "given, here or in the file of --config")
     default_home = home_folder() / "executors" / found["app"].replace("/", "_")
     found |= {"home": Path(found.get("home", default_home)), "admins": tuple(found["admins"])}
     settings = Settings(

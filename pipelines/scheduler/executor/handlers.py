@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from types import ModuleType
 from typing import Final, TypeVar
 
-from engine.foundation.errors import ConfigError
+from engine.foundation.errors import MustBe
 from pipelines.scheduler.wire.messages import NAME_CHARS_MAX, Code
 
 _MARK: Final = "__tidemark_job_handler__"
@@ -68,7 +68,7 @@ def handler(name: str) -> Callable[[_Marked], _Marked]:
     """Mark a function as the handler of that name. Raises ConfigError for a name that no centre can
     ask for."""
     if not name or len(name) > NAME_CHARS_MAX or name.strip() != name or not name.isprintable():
-        raise ConfigError("handler", name, f"a printable name of 1 to {NAME_CHARS_MAX} characters")
+        raise MustBe("handler", name, f"a printable name of 1 to {NAME_CHARS_MAX} characters")
 
     def mark(function: _Marked) -> _Marked:
         setattr(function, _MARK, name)
@@ -84,5 +84,5 @@ def handlers_in(module: ModuleType) -> dict[str, Handler]:
     for value in vars(module).values():
         name = getattr(value, _MARK, None) if callable(value) else None
         if isinstance(name, str) and found.setdefault(name, value) is not value:
-            raise ConfigError("handler", name, "the name of one function", module.__name__)
+            raise MustBe("handler", name, "the name of one function", module.__name__)
     return found

@@ -36,7 +36,7 @@ from typing import Final
 
 import orjson
 
-from engine.foundation.errors import ConfigError
+from engine.foundation.errors import MustBe
 from pipelines.scheduler.executor.job_queue import RunKey
 from pipelines.scheduler.wire.fields import Fields, Malformed, parsed
 from pipelines.scheduler.wire.messages import (
@@ -75,12 +75,12 @@ def only_one(home: Path) -> Iterator[None]:
         home.mkdir(parents=True, exist_ok=True, mode=0o700)
         lock = (home / "lock").open("w")
     except OSError as error:
-        raise ConfigError("home", str(home), f"a folder to write in ({error.strerror})") from error
+        raise MustBe("home", str(home), f"a folder to write in ({error.strerror})") from error
     with lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            raise ConfigError("home", str(home), "a folder that no executor uses now") from error
+            raise MustBe("home", str(home), "a folder that no executor uses now") from error
         yield
 
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from engine.foundation.errors import ConfigError, TidemarkError
+from engine.foundation.errors import MustBe, TidemarkError
 from pipelines.scheduler.executor.party import Executor
 from pipelines.scheduler.executor.run_files import only_one
 from pipelines.scheduler.executor.worker import WorkerPool
@@ -80,20 +80,20 @@ class Settings:
 
     def __post_init__(self) -> None:
         if not is_app_name(self.app):
-            raise ConfigError("app", self.app, APP_NAME_RULE)
+            raise MustBe("app", self.app, APP_NAME_RULE)
         if not all(part.isidentifier() for part in self.module.split(".")):
-            raise ConfigError("module", self.module, "a name as in `import NAME`")
+            raise MustBe("module", self.module, "a name as in `import NAME`")
         if not self.admins:
-            raise ConfigError("admin", "", "the address of an admin")
+            raise MustBe("admin", "", "the address of an admin")
         if self.address is None and self.host in ANY_HOST:
-            raise ConfigError("address", None, f"given where the host is {self.host!r}")
+            raise MustBe("address", None, f"given where the host is {self.host!r}")
         headers_of(self.token, self.app)
         if self.scripts and self.token is None:
             rule = (
                 "off, or on with an access token: else whoever reaches the port may run anything. "
                 f"Set {TOKEN_VARIABLE} or --token-file, to what the centre has"
             )
-            raise ConfigError("--scripts", True, rule)
+            raise MustBe("--scripts", True, rule)
 
 
 async def serve_in_foreground(settings: Settings, ready: Callable[[str], None]) -> None:

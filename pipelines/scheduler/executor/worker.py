@@ -25,7 +25,7 @@ from typing import Any, Final, Protocol, Self
 
 import orjson
 
-from engine.foundation.errors import ConfigError
+from engine.foundation.errors import MustBe
 from pipelines.scheduler.executor.job_queue import Ending, Gone, Returned
 
 STOP_GRACE_S: Final = 3.0
@@ -100,12 +100,12 @@ class Worker:
         except BaseException as error:
             await worker.close()
             if isinstance(error, TimeoutError):
-                raise ConfigError("module", module, f"imported in {START_TIMEOUT_S:g} s") from None
+                raise MustBe("module", module, f"imported in {START_TIMEOUT_S:g} s") from None
             raise
         if answer is None or "handlers" not in answer:
             await worker.close()
             why = "its process ended" if answer is None else answer.get("failed", "")
-            raise ConfigError("module", module, f"one that can be imported: {why}")
+            raise MustBe("module", module, f"one that can be imported: {why}")
         worker.handlers = frozenset(answer["handlers"])
         return worker
 

@@ -12,12 +12,13 @@ from typing import Any, Final
 import sqlalchemy as sa
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
-from engine.foundation.errors import ConfigError, Unreachable
+from engine.foundation.errors import MustBe, RuleBroken, Unreachable
 from pipelines.scheduler.importing.mysql_dump import Row
 
 CONNECT_WAIT_S: Final = 5
 READ_WAIT_S: Final = 60
 ROWS_AT_ONCE: Final = 1_000
+_NO_DRIVER: Final = "a server cannot be imported: `pip install tidemark[imports]` first"
 _ALLOWED: Final = "mysql://USER@HOST:PORT/NAME or mariadb://…"
 
 
@@ -63,7 +64,7 @@ def _engine(address: str, password: str | None) -> sa.Engine:
     try:
         url = sa.make_url(address)
         if url.get_backend_name() not in {"mysql", "mariadb"} or not url.database:
-            raise ConfigError("import", "***", _ALLOWED)
+            raise MustBe("import", "***", _ALLOWED)
         url = url.set(drivername="mysql+pymysql")
         if password is not None:
             url = url.set(password=password)
@@ -75,9 +76,9 @@ def _engine(address: str, password: str | None) -> sa.Engine:
             hide_parameters=True,
         )
     except (ArgumentError, ValueError) as error:
-        raise ConfigError("import", "***", _ALLOWED) from error
+        raise MustBe("import", "***", _ALLOWED) from error
     except ModuleNotFoundError as error:
-        raise ConfigError("import", "a server", "`pip install tidemark[imports]` first") from error
+        raise RuleBroken("import", "a server", _NO_DRIVER) from error
 
 
 def _text(value: object) -> str | None:

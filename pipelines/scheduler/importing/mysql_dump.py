@@ -12,7 +12,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 from typing import Final
 
-from engine.foundation.errors import ConfigError
+from engine.foundation.errors import MustBe
 
 Row = Mapping[str, str | None]
 """By the name of the column, in small letters."""
@@ -63,7 +63,7 @@ def _statements(dump: str) -> Iterator[list[Token]]:
     while at < len(dump):
         match = _TOKEN.match(dump, at)
         if match is None:
-            raise ConfigError("dump", dump[at : at + 32], "what mysqldump writes")
+            raise MustBe("dump", dump[at : at + 32], "what mysqldump writes")
         at = match.end()
         kind = match.lastgroup or ""
         if kind == "space":
@@ -85,7 +85,7 @@ def _table(statement: list[Token], at: int) -> tuple[str, int]:
             at += 2
         return _name(statement[at]), at + 1
     except IndexError as error:
-        raise ConfigError("dump", _shown(statement), "a table by its name") from error
+        raise MustBe("dump", _shown(statement), "a table by its name") from error
 
 
 def _name(token: Token) -> str:
@@ -131,7 +131,7 @@ def _rows(statement: list[Token], at: int, columns: list[str]) -> Iterator[Row]:
                 columns.append(_name(token))
         kind, text = next(tokens, ("", ""))
     if text.upper() not in {"VALUES", "VALUE"}:
-        raise ConfigError("dump", _shown(statement), "INSERT … VALUES")
+        raise MustBe("dump", _shown(statement), "INSERT … VALUES")
     values: list[str | None] | None = None
     for token in tokens:
         if token == ("sign", "("):
@@ -139,7 +139,7 @@ def _rows(statement: list[Token], at: int, columns: list[str]) -> Iterator[Row]:
         elif token == ("sign", ")"):
             if values is None or len(values) != len(columns):
                 allowed = f"rows of {len(columns)} values; a dump with its CREATE TABLE statements"
-                raise ConfigError("dump", _shown(statement), allowed)
+                raise MustBe("dump", _shown(statement), allowed)
             yield dict(zip(columns, values, strict=True))
             values = None
         elif token[0] != "sign" and values is not None and not _is_introducer(token):

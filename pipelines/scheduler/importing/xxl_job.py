@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 from zoneinfo import ZoneInfo
 
-from engine.foundation.errors import ConfigError
+from engine.foundation.errors import ConfigError, MustBe
 from pipelines.scheduler.importing.mysql_dump import Row
 from pipelines.scheduler.job_settings import BEAN, XXL_NAMES, JobSettings, setting_of
 from pipelines.scheduler.run_life import OK, RunState
@@ -254,7 +254,7 @@ def _settings(values: dict[str, Any], remark: Callable[[str], None]) -> JobSetti
                 raise
             remark(f"{error.key} is {defaults[error.key]!r} here: {error}")
             del values[error.key]
-    raise ConfigError("settings", str(values)[:64], "settings of a job")
+    raise MustBe("settings", str(values)[:64], "settings of a job")
 
 
 def _glue(rows: Sequence[Row], zone: ZoneInfo) -> dict[int, list[TakenGlue]]:
@@ -322,7 +322,7 @@ def _number(row: Row, name: str) -> int:
     try:
         return int(text)
     except ValueError as error:
-        raise ConfigError(name, text[:32], "a whole number") from error
+        raise MustBe(name, text[:32], "a whole number") from error
 
 
 def _moment_ms(text: str | None, zone: ZoneInfo) -> int | None:

@@ -17,7 +17,7 @@ from typing import Final
 
 import sqlalchemy as sa
 
-from engine.foundation.errors import ConfigError, RuleBroken
+from engine.foundation.errors import ConfigError, MustBe, RuleBroken
 from pipelines.database.database import Database, upsert
 from pipelines.scheduler.run_life import RunState
 from pipelines.scheduler.store.tables import AnyRow, flow_runs, jobs, runs
@@ -224,7 +224,7 @@ def children_of(text: str) -> tuple[int, ...]:
     except ValueError:
         found = None
     if not isinstance(found, list) or not all(type(one) is int for one in found):
-        raise ConfigError("children", text[:64], "a list of numbers of jobs")
+        raise MustBe("children", text[:64], "a list of numbers of jobs")
     return tuple(found)
 
 

@@ -11,7 +11,7 @@ from typing import Final
 
 import sqlalchemy as sa
 
-from engine.foundation.errors import ConfigError
+from engine.foundation.errors import MustBe
 from pipelines.database.database import Database
 from pipelines.scheduler.job_settings import BEAN, JobSettings
 from pipelines.scheduler.refusals import no_such
@@ -74,7 +74,7 @@ def keep_glue(
     if settings.glue_type == BEAN:
         return
     if len(remark) > REMARK_CHARS_MAX:
-        raise ConfigError("remark", f"{remark[:32]}…", f"at most {REMARK_CHARS_MAX} characters")
+        raise MustBe("remark", f"{remark[:32]}…", f"at most {REMARK_CHARS_MAX} characters")
     connection.execute(
         sa.insert(glue_versions).values(
             job_id=job_id,

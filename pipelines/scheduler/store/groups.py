@@ -14,7 +14,7 @@ from typing import Any, Final
 import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
-from engine.foundation.errors import ConfigError, RuleBroken
+from engine.foundation.errors import MustBe, RuleBroken
 from pipelines.database.database import Database
 from pipelines.scheduler.diffs import brief, changes, detail_of
 from pipelines.scheduler.refusals import exists_already, group_with_jobs, no_such, nothing_changed
@@ -77,7 +77,7 @@ def insert_group(
 ) -> int:
     """The same within a transaction; raises IntegrityError when the application has one."""
     if not app_name or len(app_name) > 64 or not app_name.isascii() or not app_name.isprintable():
-        raise ConfigError("app_name", app_name[:64], "1 to 64 letters of ASCII")
+        raise MustBe("app_name", app_name[:64], "1 to 64 letters of ASCII")
     values = _values(title or app_name, manual_addresses)
     _check_token(connection, token, None)
     group_id: int = connection.execute(
@@ -232,11 +232,11 @@ def _locked(connection: sa.Connection, group_id: int) -> AnyRow:
 
 def _values(title: str, manual_addresses: Sequence[str] | None) -> dict[str, Any]:
     if not title.strip() or len(title) > TITLE_CHARS_MAX:
-        raise ConfigError("title", title[:64], f"1 to {TITLE_CHARS_MAX} characters")
+        raise MustBe("title", title[:64], f"1 to {TITLE_CHARS_MAX} characters")
     if manual_addresses is None:
         return {"title": title, "manual_addresses": None}
     if not 1 <= len(manual_addresses) <= ADDRESSES_MAX:
-        raise ConfigError("addresses", len(manual_addresses), f"1 to {ADDRESSES_MAX:,}")
+        raise MustBe("addresses", len(manual_addresses), f"1 to {ADDRESSES_MAX:,}")
     found = [Address.parse(address).text for address in manual_addresses]
     return {"title": title, "manual_addresses": json.dumps(found)}
 
@@ -247,7 +247,7 @@ def _check_token(connection: sa.Connection, token: str | None, group_id: int | N
     is_written_well = token.isascii() and token.isprintable() and " " not in token
     if not is_written_well or not TOKEN_CHARS_MIN <= len(token) <= TOKEN_CHARS_MAX:
         allowed = f"{TOKEN_CHARS_MIN} to {TOKEN_CHARS_MAX} printable characters of ASCII"
-        raise ConfigError("access token", "***", allowed)
+        raise MustBe("access token", "***", allowed)
     others = connection.execute(
         sa.select(job_groups.c.group_id, job_groups.c.access_token).where(
             job_groups.c.access_token.is_not(None)

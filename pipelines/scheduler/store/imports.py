@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import sqlalchemy as sa
 
-from engine.foundation.errors import ConfigError
+from engine.foundation.errors import ConfigError, MustBe
 from pipelines.database.database import Database, insert_missing, upsert
 from pipelines.scheduler.diffs import changes, detail_of
 from pipelines.scheduler.importing.xxl_job import (
@@ -227,7 +227,7 @@ def take_over(
 ) -> Import:
     """Store what is new, or only say what would be."""
     if not 1 <= len(source) <= SOURCE_CHARS_MAX:
-        raise ConfigError("source", source[:64], f"a name of 1 to {SOURCE_CHARS_MAX} characters")
+        raise MustBe("source", source[:64], f"a name of 1 to {SOURCE_CHARS_MAX} characters")
     try:
         with database.writing() as connection:
             connection.execute(sa.select(schedule_locks).with_for_update())  # One after the other.

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import sqlalchemy as sa
 
-from engine.foundation.errors import ConfigError, RuleBroken, TidemarkError
+from engine.foundation.errors import ConfigError, MustBe, RuleBroken, TidemarkError
 from pipelines.database.database import Database
 from pipelines.scheduler.diffs import (
     Changes,
@@ -339,7 +339,7 @@ def settings_of(row: AnyRow) -> JobSettings:
     try:
         return JobSettings(**_stored(row), children=children_of(row.children))
     except (TypeError, ValueError, AttributeError, OverflowError) as error:
-        raise ConfigError("job", row.job_id, f"settings that can be read ({error})") from error
+        raise MustBe("job", row.job_id, f"settings that can be read ({error})") from error
 
 
 def _stored(row: AnyRow) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from typing import Final, TypeAlias
 
 import sqlalchemy as sa
 
-from engine.foundation.errors import ConfigError, RuleBroken
+from engine.foundation.errors import MustBe, RuleBroken
 from pipelines.database.database import Database, insert_missing
 from pipelines.scheduler.diffs import brief, changes, detail_of
 from pipelines.scheduler.passwords import NO_PASSWORD, password_hash
@@ -87,7 +87,7 @@ def add_user(
 ) -> None:
     """Make a user. Raises ConfigError for a name that there is, and for a group that is not."""
     if not is_name(name):
-        raise ConfigError("user", name[:64], "1 to 64 letters of ASCII, without spaces")
+        raise MustBe("user", name[:64], "1 to 64 letters of ASCII, without spaces")
     kept = NO_PASSWORD if password is None else password_hash(password)
     with database.writing() as connection:
         there = connection.execute(sa.select(job_users.c.name)).scalars().all()

@@ -13,7 +13,7 @@ from typing import Final
 
 import sqlalchemy as sa
 
-from engine.foundation.errors import ConfigError
+from engine.foundation.errors import MustBe
 from pipelines.database.database import Database, upsert
 from pipelines.scheduler.run_life import OUTSIDE
 from pipelines.scheduler.store.tables import executors, job_groups, jobs, runs
@@ -75,7 +75,7 @@ def beat(database: Database, app_name: str, address: str, *, now_ms: int) -> Non
             .where(executors.c.app_name == app_name)
         )
         if (count or 0) >= EXECUTORS_MAX:
-            raise ConfigError("executor", address, f"at most {EXECUTORS_MAX:,} of {app_name}")
+            raise MustBe("executor", address, f"at most {EXECUTORS_MAX:,} of {app_name}")
         new = {"app_name": app_name, "address": address, "seen_ms": now_ms}
         connection.execute(upsert(connection, executors, new))
 

@@ -18,7 +18,7 @@ from typing import Final
 import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
-from engine.foundation.errors import ConfigError, TidemarkError
+from engine.foundation.errors import MustBe, TidemarkError
 from pipelines.database.database import Database, upsert
 from pipelines.scheduler.job_settings import PARAMETERS_CHARS_MAX
 from pipelines.scheduler.refusals import no_such
@@ -303,9 +303,9 @@ def run_by_hand(
     gives the same run: who does not know whether it was heard may ask again.
     """
     if len(run_key) > 48 or not run_key.isascii():
-        raise ConfigError("run_key", run_key, "at most 48 letters of ASCII")
+        raise MustBe("run_key", run_key, "at most 48 letters of ASCII")
     if parameters is not None and len(parameters) > PARAMETERS_CHARS_MAX:
-        raise ConfigError("parameters", f"{parameters[:32]}…", f"at most {PARAMETERS_CHARS_MAX:,}")
+        raise MustBe("parameters", f"{parameters[:32]}…", f"at most {PARAMETERS_CHARS_MAX:,}")
     cause = f"hand:{run_key}"
     try:
         with database.writing() as connection:

@@ -11,7 +11,7 @@ import ipaddress
 from dataclasses import dataclass
 from urllib.parse import SplitResult, urlsplit
 
-from engine.foundation.errors import ConfigError
+from engine.foundation.errors import ConfigError, MustBe
 from pipelines.base.outgoing_addresses import is_allowed
 from pipelines.scheduler.wire.messages import ADDRESS_CHARS_MAX
 
@@ -94,4 +94,4 @@ def _is_number(host: str) -> bool:
 
 
 def _wrong(text: str, allowed: str) -> ConfigError:
-    return ConfigError("executor address", text[:ADDRESS_CHARS_MAX], allowed)
+    return MustBe("executor address", text[:ADDRESS_CHARS_MAX], allowed)

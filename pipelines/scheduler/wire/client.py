@@ -29,9 +29,9 @@ from typing import Final, Protocol
 import h11
 
 from engine.foundation.errors import (
-    ConfigError,
     ConnectFailed,
     ConnectionLost,
+    MustBe,
     RemoteProtocolError,
     RequestRefused,
     RequestTimedOut,
@@ -223,7 +223,7 @@ def headers_of(token: str | None, app: str | None) -> dict[str, str]:
     for name, value in ((TOKEN_HEADER, token), (APP_HEADER, app)):
         if value is not None:
             if not (value.isascii() and value.isprintable()):
-                raise ConfigError(name, "***", "printable ASCII")
+                raise MustBe(name, "***", "printable ASCII")
             headers[name] = value
     return headers
 

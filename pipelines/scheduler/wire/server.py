@@ -22,7 +22,7 @@ from typing import Any, Final
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from engine.foundation.errors import ConfigError, TidemarkError
+from engine.foundation.errors import MustBe, TidemarkError
 from pipelines.scheduler.wire.fields import BODY_BYTES_MAX, Malformed
 from pipelines.scheduler.wire.messages import Answer, refused
 from pipelines.scheduler.wire.tokens import APP_HEADER, TOKEN_HEADER, Speaker, Tokens
@@ -154,7 +154,7 @@ def listening(host: str, port: int, tokens: Tokens) -> socket.socket:
     others than this machine would reach a party that lets everybody in.
     """
     if tokens.is_open and host not in LOOPBACK:
-        raise ConfigError("host", host, "127.0.0.1, or any with an access token")
+        raise MustBe("host", host, "127.0.0.1, or any with an access token")
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     try:
@@ -163,7 +163,7 @@ def listening(host: str, port: int, tokens: Tokens) -> socket.socket:
         listener.listen(CONNECTIONS_MAX)
     except OSError as error:
         listener.close()
-        raise ConfigError("port", port, f"a free one on {host} ({error.strerror})") from error
+        raise MustBe("port", port, f"a free one on {host} ({error.strerror})") from error
     return listener
 
 

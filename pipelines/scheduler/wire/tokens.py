@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from engine.foundation.errors import ConfigError
+from engine.foundation.errors import MustBe
 
 TOKEN_HEADER: Final = "XXL-JOB-ACCESS-TOKEN"  # noqa: S105 - a name
 APP_HEADER: Final = "XXL-JOB-APPNAME"
@@ -59,7 +59,7 @@ class Tokens:
         own = {app: _digest(token) for app, token in of_apps.items()}
         given = [*own.values(), *([] if self._common is None else [self._common])]
         if len(set(given)) < len(given):
-            raise ConfigError("access token", "***", "one that nobody else has")
+            raise MustBe("access token", "***", "one that nobody else has")
         self._of_apps = own
 
     @property
@@ -98,7 +98,7 @@ class Tokens:
 
 def _check(token: str) -> None:
     if not token.strip() or len(token) > TOKEN_CHARS_MAX:
-        raise ConfigError("access token", "***", f"1 to {TOKEN_CHARS_MAX} characters")
+        raise MustBe("access token", "***", f"1 to {TOKEN_CHARS_MAX} characters")
 
 
 def _digest(token: str) -> bytes:

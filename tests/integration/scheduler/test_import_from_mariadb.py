@@ -169,7 +169,7 @@ def test_what_is_no_such_database_is_said(theirs: tuple[str, Path], tmp_path: Pa
     address, _ = theirs
     nowhere = address.rpartition("/")[0] + "/nowhere"
     assert "cannot be read" in imported(tmp_path, nowhere, code=1)
-    assert "is not allowed" in imported(tmp_path, "postgresql://x/y", code=1)
+    assert "import must be mysql://" in imported(tmp_path, "postgresql://x/y", code=1)
     assert "a file that can be read" in imported(tmp_path, tmp_path / "none.sql", code=1)
     other = tmp_path / "other.sql"
     other.write_text("CREATE TABLE t (a int); INSERT INTO t VALUES (1);")

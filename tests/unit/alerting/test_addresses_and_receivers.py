@@ -106,7 +106,7 @@ def test_no_part_of_an_address_is_shown() -> None:
 def test_a_wrong_file_is_refused_with_its_place_and_without_what_it_says(
     text: str, where: str, allowed: str
 ) -> None:
-    with pytest.raises(ConfigError, match=f"setting {where}.*{allowed}.*our file") as refused:
+    with pytest.raises(ConfigError, match=f"^{where}.*{allowed}.*our file") as refused:
         receivers_of(text, "our file")
     assert "canary" not in str(refused.value)
 

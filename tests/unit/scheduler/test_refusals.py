@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+from typing import Any
+
 import pytest
 
 from engine.foundation.errors import ConfigError, RuleBroken
+from pipelines import alerting, scheduler
 from pipelines.scheduler import refusals
+from pipelines.scheduler.job_settings import JobSettings
 
 TAKE_OUT = "take it out of the steps first"
 
@@ -56,3 +62,28 @@ def test_a_refusal_is_a_sentence_with_its_subject_first(
     assert str(refusal) == refusal.allowed == sentence
     assert refusal.key == key
     assert isinstance(refusal, ConfigError), "whoever catches wrong settings catches it"
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"retries": 101}, "retries is 101, and must be 0 to 100"),
+        ({"title": ""}, "title is '', and must be a name that people know it by"),
+        ({"blocking": "X"}, "blocking is 'X', and must be one of SERIAL_EXECUTION, "),
+        ({"schedule_kind": "X"}, "schedule_kind is 'X', and must be one of NONE, CRON, "),
+        ({"schedule_text": "x"}, "cron is 'x', and must be six fields or seven: "),
+    ],
+)
+def test_a_refusal_says_first_what_is_wrong(given: dict[str, Any], said: str) -> None:
+    """Then the rule, in one sentence."""
+    right = {"title": "a", "handler": "h", "schedule_kind": "CRON", "schedule_text": "0 0 9 * * ?"}
+    with pytest.raises(ConfigError) as refusal:
+        _ = JobSettings(**(right | given)).schedule
+    assert str(refusal.value).startswith(said)
+
+
+def test_no_refusal_of_jobs_or_alerts_has_the_form_that_reads_backwards() -> None:
+    """Not `setting NAME=VALUE is not allowed: WHAT IS`, which names no subject."""
+    for room in (scheduler, alerting):
+        for file in Path(room.__path__[0]).rglob("*.py"):
+            assert not re.search(r"(?<!class )\bConfigError\(", file.read_text()), file

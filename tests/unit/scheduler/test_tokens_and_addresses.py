@@ -50,7 +50,7 @@ def test_no_other_token_is_let_in(token: str, app: str) -> None:
                         (None, {"a": "x", "b": "x"}), ("y" * 1_025, {})],
 )  # fmt: skip
 def test_tokens_that_let_in_too_many_are_refused(common: str | None, own: dict[str, str]) -> None:
-    with pytest.raises(ConfigError, match=r"'\*\*\*'"):
+    with pytest.raises(ConfigError, match="access token must be "):
         Tokens(common, own)
 
 
