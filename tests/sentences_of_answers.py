@@ -261,6 +261,7 @@ def _of_windows() -> Iterator[tuple[str, str]]:
     yield "duplicates, none", on_groups.of_duplicates(ONE, nothing, together, at_risk=0)
     yield "ownership", events.of_ownership(ONE, still)
     yield "ownership, over", events.of_ownership(ONE, over)
+    yield "ownership, of a range", events.of_ownership(RANGE, still)
     yield "ownership, none", events.of_ownership(ONE, nothing)
     parts = rows({}, {}, like={"source": "consumer_lag"})
     yield "a window", events.of_window("stalled_windows", WINDOW, parts)

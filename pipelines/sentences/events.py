@@ -15,7 +15,7 @@ import polars as pl
 from pipelines.base.wording import clock, count, duration, plural, spoken
 from pipelines.sentences.answers import NAMED_MAX, Question, at, is_or_are, listed, range_of
 from pipelines.sentences.figures import moment as moment_of
-from pipelines.sentences.figures import whole
+from pipelines.sentences.figures import was, whole
 from pipelines.sentences.losses import lost_unread
 from pipelines.sentences.new_lives import new_lives
 from pipelines.sentences.stalls import stands_now
@@ -25,9 +25,14 @@ NO_ALERTS: Final = "No alert is known in this lake: `tidemark alerts run` watche
 
 
 def of_ownership(asked: Question, rows: pl.DataFrame) -> str:
-    """How many queues have how many readers now, or had them."""
+    """How many queues have how many readers now, or had them; of a range, at any moment of it."""
     if rows.is_empty():
         return f"No reader{asked.words}{range_of(asked)}."
+    if asked.since is not None or asked.until is not None:
+        queues = rows.select("cluster", "broker", "group", "topic", "queue_id").n_unique()
+        readers = plural(rows["client_id"].n_unique(), "client")
+        said = f"{plural(queues, 'queue')}{asked.words} {was(queues)} read by {readers}"
+        return f"{said} in this range."
     held = rows.filter(pl.col("state") == "OPEN")
     if held.is_empty():
         queues = rows.select("cluster", "broker", "group", "topic", "queue_id").n_unique()

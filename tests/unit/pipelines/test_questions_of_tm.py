@@ -429,6 +429,14 @@ class TestRanges:
         with pytest.raises(ConfigError, match="a question about groups"):
             lake.checks().plot()
 
+    def test_readers_of_a_range_are_all_that_its_rows_name(self, lake: tm.LakeHandle) -> None:
+        """Also those who read two of the queues then, and have gone since."""
+        begin, end = END - timedelta(minutes=15), END - timedelta(minutes=10)
+        found = lake.ownership("ledger", since=begin, until=end)
+        clients, queues = found.df["client_id"].nunique(), found.df["queue_id"].nunique()
+        assert (queues, clients) == (4, 2)
+        assert found.verdict.startswith("4 queues of ledger were read by 2 clients in this range.")
+
     def test_figures_and_checks_are_told_as_of_a_moment_like_all(self, lake: tm.LakeHandle) -> None:
         moment = END - timedelta(minutes=5)
         whole = lake.overview(since="2026-03-01T12:00:00Z")
