@@ -160,6 +160,7 @@ GROUPS: dict[str, dict[str, Any]] = {
     },
     "retries": {"retried": 412, "consumed": 588, "stats": members({"failed": 240})},
     "retries, failures unknown": {"retried": 4_120},
+    "invisible times": {"came_back": 64, "consumed": 36},
     "a burst": {"given": (40, 40, 40, 4_100, 40)},
     "reads from disk": {"cold": [COLD]},
     "reads from afar": {"cold": [{**COLD, "disk_read_bytes": None, "resident_bytes": 90_000_001}]},
@@ -196,5 +197,6 @@ def group(**given: Any) -> Figures:
         "given": (40, 40, 40, 40, 40),
         "consumed": 1_000,
         "retried": 0,
+        "came_back": 0,
     }
     return Figures(**{**known, **given})

@@ -28,7 +28,7 @@ from engine.telemetry.tables import Column, must
 from pipelines.base.settings import Evaluation
 from pipelines.marts.causes.diagnosing import findings
 from pipelines.marts.causes.finding import CAUSES, Figures, Finding, QueueFigures, TopicFigures
-from pipelines.marts.causes.marks import GROUPS, QUEUES, SLOTS, Marks
+from pipelines.marts.causes.marks import COUNTED, GROUPS, QUEUES, SLOTS, Marks
 from pipelines.marts.causes.newest_reports import SCHEMAS, STANDING, GroupKey, NewestReports
 from pipelines.marts.causes.queues import KEYED_MIN, SKEW_PERCENT
 from pipelines.marts.columns import (
@@ -79,7 +79,8 @@ LAG_CAUSES: Final = GoldTable(
             "STANDING_QUEUES, PAUSED, NO_MEMBERS, LISTENERS_SATURATED, SLOW_LISTENER, "
             "FLOW_CONTROL_COUNT, FLOW_CONTROL_BYTES, FLOW_CONTROL_SPAN, HOT_QUEUE, LAGGING_QUEUE, "
             "HOT_KEY, FEWER_QUEUES_THAN_MEMBERS, MEMBERS_WITHOUT_QUEUES, RETRIES, BURST, "
-            "COLD_READS, REBALANCE_FLAPPING; UNKNOWN: no test found one; NONE: behind no more",
+            "COLD_READS, REBALANCE_FLAPPING, INVISIBLE_TIMES_RUN_OUT; UNKNOWN: no test found one; "
+            "NONE: behind no more",
         ),
         must("evidence", STRING, "what is wrong, the figures, and what to do, in sentences"),
         Column("measured", LONG, "the figure the cause rests on; null: the evidence is in words"),
@@ -383,8 +384,7 @@ class _Walk:
         late, topics = self._queues(groups, moment)
         begins_us = self._begins_us(groups, moment).tolist()
         given = marks.given_by_slot(groups, slot)
-        consumed = marks.recently(groups, "consumed", slot).tolist()
-        retried = marks.recently(groups, "retried", slot).tolist()
+        counted = {name: marks.recently(groups, name, slot).tolist() for name in COUNTED}
         lags, is_part = marks.groups["lag"][groups].tolist(), self._is_part(moment)
         members_of = marks.groups["members"][groups].tolist()
         first_slots = ((marks.groups["first_us"][groups] - 1) // slot_us).tolist()
@@ -404,8 +404,9 @@ class _Walk:
                     is_part=bool(is_part[number]),
                     members=None if members == UNKNOWN else members,
                     given=given[place],
-                    consumed=consumed[place],
-                    retried=retried[place],
+                    consumed=counted["consumed"][place],
+                    retried=counted["retried"][place],
+                    came_back=counted["came_back"][place],
                     queues=late.get(number, ()),
                     topics=topics.get(number, {}),
                     was_hot=self.reports.was_hot(_of(key), moment),

@@ -34,6 +34,8 @@ ADVICE: Final[Mapping[str, str]] = {
     "RETRIES": "see in its own log, and by `tm.dead_letters`, what its listeners fail with",
     "BURST": "wait until it is read, or add consumers",
     "COLD_READS": "add consumers, or wait until the group is near the end again",
+    "INVISIBLE_TIMES_RUN_OUT": "see why its consumers do not acknowledge in time, or have them ask "
+    "for a longer invisible time",
     "REBALANCE_FLAPPING": "see why that client comes and goes: crashes, long pauses, heartbeats",
 }
 """What to do, by cause."""
@@ -218,6 +220,16 @@ def retries(group: str, *, retried: int, consumed: int, span_us: int, failed: in
         f"consumed in {span(span_us)} {was(retried)} retries",
         fails,
         ADVICE["RETRIES"],
+    )
+
+
+def invisible_times(group: str, *, came_back: int, consumed: int, span_us: int) -> str:
+    """Messages that a POP group is handed again, as nobody acknowledged them in time."""
+    return whole(
+        f"group {group} is busy with messages that it got before: {came_back:,} of "
+        f"{messages(consumed)} it was handed in {span(span_us)} came back unacknowledged",
+        "their invisible time ran out",
+        ADVICE["INVISIBLE_TIMES_RUN_OUT"],
     )
 
 

@@ -76,9 +76,8 @@ def unknown(group: Figures) -> Finding:
 
 def retries(group: Figures) -> Iterator[Finding]:
     """Retried messages take the listeners' time."""
-    consumed = group.retried + group.consumed
-    share = percent(group.retried, consumed)
-    if group.retried < RETRIED_MIN or share is None or share < RETRIED_PERCENT:
+    share = _crowding(group, group.retried)
+    if share is None:
         return
     failed = sum(row["failed"] or 0 for row in group.stats)
     yield Finding(
@@ -86,12 +85,33 @@ def retries(group: Figures) -> Iterator[Finding]:
         sentences.retries(
             group.group,
             retried=group.retried,
-            consumed=consumed,
+            consumed=group.consumed_in_all,
             span_us=group.span_us,
             failed=failed,
         ),
-        *(group.retried, consumed, "messages", share),
+        *(group.retried, group.consumed_in_all, "messages", share),
     )
+
+
+def invisible_times(group: Figures) -> Iterator[Finding]:
+    """Messages that a POP group does not acknowledge in time take its consumers' time again."""
+    share = _crowding(group, group.came_back)
+    if share is None:
+        return
+    figures = {"came_back": group.came_back, "consumed": group.consumed_in_all}
+    yield Finding(
+        "INVISIBLE_TIMES_RUN_OUT",
+        sentences.invisible_times(group.group, **figures, span_us=group.span_us),
+        *(group.came_back, group.consumed_in_all, "messages", share),
+    )
+
+
+def _crowding(group: Figures, again: int) -> int | None:
+    """The share of messages consumed again, in per cent; None where they crowd out no new ones."""
+    share = percent(again, group.consumed_in_all)
+    if again < RETRIED_MIN or share is None or share < RETRIED_PERCENT:
+        return None
+    return share
 
 
 def burst(group: Figures) -> Iterator[Finding]:
@@ -134,7 +154,7 @@ def cold_reads(group: Figures) -> Iterator[Finding]:
     if not cold or group.members == 0:
         return
     worst = max(cold, key=lambda row: (row["messages"], row["topic"]))
-    share = percent(worst["messages"], max(worst["messages"], group.consumed + group.retried))
+    share = percent(worst["messages"], max(worst["messages"], group.consumed_in_all))
     paused = [row["paused"] for row in group.stats if row["paused"] is not None]
     if (share or 0) < COLD_PERCENT or (paused and all(paused)):
         return
@@ -172,6 +192,7 @@ TESTS: Final[tuple[Callable[[Figures], Iterator[Finding]], ...]] = (
     burst,
     cold_reads,
     rebalance_flapping,
+    invisible_times,
 )
 _OF_MEMBERS: Final = (paused, listeners_saturated, slow_listener, flow_control, idle_members)
 TESTS_WITHOUT_MEMBERS: Final = tuple(test for test in TESTS if test not in _OF_MEMBERS)

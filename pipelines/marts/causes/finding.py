@@ -32,6 +32,7 @@ CAUSES: Final = (
     "BURST",
     "COLD_READS",
     "REBALANCE_FLAPPING",
+    "INVISIBLE_TIMES_RUN_OUT",
 )
 """Their order is the number of their bit: append only."""
 
@@ -76,8 +77,11 @@ class Figures:
     given: Sequence[int]
     """Messages sent in each slot, oldest first."""
     consumed: int
-    """Messages consumed within the span, retried ones apart."""
+    """Messages consumed within the span for the first time."""
     retried: int
+    """Those that had failed."""
+    came_back: int
+    """Those whose invisible time had run out."""
     queues: Sequence[QueueFigures] = ()
     """Those that are late; retry queues are not among them, nor among those of `topics`."""
     topics: Mapping[str, TopicFigures] = field(default_factory=dict)
@@ -99,6 +103,11 @@ class Figures:
     """Is the lag of a queue unknown?"""
     standing: str | None = None
     """Why queues of the group do not move, in the words of its state."""
+
+    @property
+    def consumed_in_all(self) -> int:
+        """Messages consumed within the span, those that came again among them."""
+        return self.consumed + self.retried + self.came_back
 
 
 @dataclass(frozen=True, slots=True)

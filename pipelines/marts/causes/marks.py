@@ -2,9 +2,10 @@
 
 Place in the walk: group_watermarks → sums of groups, from which the causes of a lag are named. Of a
 queue it is known what it was given in the present slot and the one before; of a group what it was
-given in each of the last SLOTS slots, and consumed, retries apart, in the last two. Invariant: a
-row adds what lies between it and its queue's row before, in the order of seq, so sums do not depend
-on cuts. Absent on purpose: names of causes.
+given in each of the last SLOTS slots, and in the last two consumed, as new messages, as failed ones
+(`retried`), or as ones whose invisible time ran out (`came_back`). Invariant: a row adds what lies
+between it and its queue's row before, in the order of seq, so sums do not depend on cuts. Absent on
+purpose: names of causes.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ RETRY: Final = "%RETRY%"
 
 GROUP_KEY: Final = ("cluster", "broker", "emitter", "group")
 _GIVEN: Final = tuple(f"given_{slot}" for slot in range(SLOTS))
-_RECENT: Final = ("consumed", "consumed_before", "retried", "retried_before")
+COUNTED: Final = ("consumed", "retried", "came_back")
+_RECENT: Final = tuple(name for one in COUNTED for name in (one, f"{one}_before"))
 _GROUP_FIGURES: Final = (
     *("lag", "queues", "members", "seq", "slot", "first_us", "named", "named_us"),
     *_RECENT,
@@ -82,12 +84,15 @@ class Marks:
         groups, queues = given.state["groups"], given.state["queues"]
         self.group_keys = groups.select(list(GROUP_KEY))
         self.queue_keys = queues.select(QUEUES.names[:4])
-        self.groups = {name: np.asarray(groups[name]).copy() for name in _GROUP_FIGURES}
-        # An earlier version did not carry whether a lag is unknown.
+        # An earlier version did not carry whether a lag is unknown, nor what came back.
+        self.groups = {
+            name: np.asarray(pc.fill_null(groups[name], 0)).copy() for name in _GROUP_FIGURES
+        }
         self.queues = {
             name: np.asarray(pc.fill_null(queues[name], 0)).copy() for name in _QUEUE_FIGURES
         }
         self.is_retry = np.array(queues["is_retry"]).astype(bool)
+        self.is_of_pop = self.is_retry & _is_of_pop(queues)
         if not len(first):
             return
         new = self.facts.take(pa.array(first))
@@ -96,6 +101,7 @@ class Marks:
         self.queue_keys = with_rows(self.queue_keys, new, np.arange(len(first)))
         is_retry = np.asarray(pc.starts_with(pc.cast(new["topic"], pa.string()), RETRY))
         self.is_retry = np.concatenate([self.is_retry, is_retry.astype(bool)])
+        self.is_of_pop = np.concatenate([self.is_of_pop, is_retry & _is_of_pop(new)])
         moments = numbers(new["event_us"])[new_groups]
         slots = _slot_of(moments, self.slot_us)
         begin: dict[str, Positions | int] = {"members": UNKNOWN, "slot": slots, "first_us": moments}
@@ -121,12 +127,13 @@ class Marks:
         now = {name: values[order] for name, values in self._rows.items()}
         given = self._advance(now, number, is_first, "max_offset")
         done = self._advance(now, number, is_first, "committed")
-        is_retry = self.is_retry[number]
+        is_retry, is_of_pop = self.is_retry[number], self.is_of_pop[number]
         before = np.where(is_first, self.queues["lag"][number], np.roll(now["lag"], 1))
         np.add.at(self.groups["lag"], group, now["lag"] - before)
         np.add.at(self.groups[_GIVEN[slot % SLOTS]], group[~is_retry], given[~is_retry])
         np.add.at(self.groups["consumed"], group[~is_retry], done[~is_retry])
-        np.add.at(self.groups["retried"], group[is_retry], done[is_retry])
+        for name, counts in (("retried", ~is_of_pop & is_retry), ("came_back", is_of_pop)):
+            np.add.at(self.groups[name], group[counts], done[counts])
         np.add.at(self.queues["given"], number, given)
         np.maximum.at(self.groups["seq"], group, now["seq"])
         fresh = queues[(self.queues["seq"][queues] == 0) & ~self.is_retry[queues]]
@@ -170,7 +177,7 @@ class Marks:
             column = (figures["slot"][late] + distance) % SLOTS
             for which in np.unique(column).tolist():
                 figures[_GIVEN[which]][late[column == which]] = 0
-        for name in ("consumed", "retried"):
+        for name in COUNTED:
             _begin_slot(figures, name, groups, behind)
         figures["slot"][groups] = np.maximum(figures["slot"][groups], slot)
 
@@ -208,7 +215,7 @@ class Marks:
         return counts
 
     def recently(self, groups: Positions, name: str, slot: int) -> Positions:
-        """What each of these groups consumed, or retried, in this slot and the one before."""
+        """How many of these each group consumed in this slot and the one before; see COUNTED."""
         return _recent(self.groups, name, groups, slot)
 
     def given_recently(self, queues: Positions, slot: int) -> Positions:
@@ -240,6 +247,15 @@ class Marks:
             "groups": _changed(self.touched_groups, known["groups"].num_rows),
             "queues": _changed(self.touched_queues, known["queues"].num_rows),
         }
+
+
+def _is_of_pop(queues: pa.Table) -> Flags:
+    """Of queues of retry topics: do messages come there whose invisible time ran out? A group's own
+    retry topic, where failed ones come, has its name alone.
+    """
+    group, topic = (pc.cast(queues[name], pa.string()) for name in ("group", "topic"))
+    own = pc.binary_join_element_wise(pa.scalar(RETRY), group, "")
+    return np.asarray(pc.not_equal(topic, own)).astype(bool)
 
 
 def _changed(touched: Flags, known: int) -> Positions:

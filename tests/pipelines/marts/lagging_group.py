@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 from pipelines.marts.declared import in_order
@@ -44,7 +45,7 @@ class Story:
         self.now = 0
         self.sent = {0: 0, 1: 0}
         self.done = {0: 0, 1: 0}
-        self.retried = 0
+        self.retried: Counter[str] = Counter()
         self.members = 1
 
     def run(self, seconds: int, *, sent: tuple[int, int], done: tuple[int, int]) -> Story:
@@ -71,10 +72,10 @@ class Story:
             committed_state="AT_END" if committed == end else "EXACT",
         )
 
-    def retry(self, count: int) -> None:
+    def retry(self, count: int, topic: str = "%RETRY%g") -> None:
         """So many messages came back, and were consumed again."""
-        self.retried += count
-        self._watermark(0, "%RETRY%g", self.retried, self.retried)
+        self.retried[topic] += count
+        self._watermark(0, topic, self.retried[topic], self.retried[topic])
 
     def stats(self, client: str = "c@1", **values: Any) -> None:
         """What a member tells now."""
