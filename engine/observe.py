@@ -28,13 +28,12 @@ from engine.foundation.errors import ConfigError, RequestRefused, StorageError, 
 from engine.foundation.units import SECOND_MS
 from engine.observer.broker_watch import Watched
 from engine.observer.cluster_watch import BROKERS_WATCHED_MAX, ClusterWatch, masters_of
-from engine.observer.homes import known_brokers, lock_path, take_home
-from engine.observer.look_metrics import pages_of
-from engine.observer.observation import Observation
+from engine.observer.home_folder import known_brokers, lock_path, take_home
+from engine.observer.observation import Observation, stranger
+from engine.observer.poll_metrics import pages_of
 from engine.observer.proxies import check_proxies
 from engine.observer.retiring import retire as retire_for_good
 from engine.observer.retiring import retired_brokers
-from engine.observer.same_name import stranger
 from engine.protocol.bodies import ClusterInfo
 from engine.protocol.names import check_broker_word
 from engine.runtime import SystemDisk, system_runtime

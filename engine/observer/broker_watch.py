@@ -23,8 +23,8 @@ from engine.foundation.errors import ConnectFailed, TidemarkError
 from engine.foundation.observing import EmittedUpTo, LifecycleEvent
 from engine.foundation.units import MILLISECOND_US, MINUTE_MS, SECOND_MS
 from engine.observer.facts import QUEUES_WATCHED_MAX, SNAPSHOT_EACH_MS, Facts, Key
-from engine.observer.look_times import LookTimes
-from engine.observer.looks import Look
+from engine.observer.poll_metrics import LookTimes
+from engine.observer.poll_result import Look
 from engine.observer.polling import BrokerPoll
 from engine.observer.questions import why
 from engine.observer.topics_seen import TopicsSeen

@@ -23,10 +23,10 @@ from engine.foundation.errors import RequestRefused, TidemarkError
 from engine.foundation.units import MINUTE_MS, SECOND_MS
 from engine.observer.believable import is_address
 from engine.observer.broker_watch import BrokerWatch, Watched
-from engine.observer.homes import Noted, folder_of, known_brokers, note, take_retirement
-from engine.observer.look_times import LookTimes
-from engine.observer.looks import BrokerKey
+from engine.observer.home_folder import Noted, folder_of, known_brokers, note, take_retirement
 from engine.observer.observation import Observation
+from engine.observer.poll_metrics import LookTimes
+from engine.observer.poll_result import BrokerKey
 from engine.observer.questions import BROKERS, why
 from engine.observer.roles_seen import ADDRESSES_KEPT_MAX
 from engine.protocol.bodies import ClusterInfo

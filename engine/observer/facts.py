@@ -41,18 +41,14 @@ from engine.foundation.observing import (
 )
 from engine.foundation.units import MILLISECOND_US, MINUTE_MS, SECOND_MS
 from engine.observer.believable import is_name
-from engine.observer.broadcast_marks import BROADCASTING, broadcast_mark
 from engine.observer.failed_messages import is_of_failed, steps_of
-from engine.observer.falls import fall_of
-from engine.observer.lite_topics import lite_topics_in
-from engine.observer.looks import Look, Member, Place, unread_by_topic
-from engine.observer.members_seen import GroupSeen
+from engine.observer.members_seen import BROADCASTING, GroupSeen, SilentMembers, broadcast_mark
+from engine.observer.offsets_seen import Commits, Pulls, deleted_unread, fall_of
 from engine.observer.own_figures import FiguresSeen
-from engine.observer.pop_facts import PopMarks
+from engine.observer.poll_result import Look, Member, Place, unread_by_topic
+from engine.observer.pop_marks import PopMarks
 from engine.observer.roles_seen import RolesSeen
-from engine.observer.seen_offsets import Commits, Pulls, deleted_unread
-from engine.observer.silent_members import SilentMembers
-from engine.observer.topics_seen import TopicsSeen, of_topics
+from engine.observer.topics_seen import TopicsSeen, lite_topics_in, of_topics
 from engine.protocol.bodies import ConsumerConnection, ConsumerRunningInfo, TopicConfig, TopicOffset
 from engine.protocol.left_topics import LeftTopics
 from engine.protocol.names import PERM_READ

@@ -1,27 +1,28 @@
-"""Derives the steps of failed messages from their copies in retry and dead-letter topics.
+"""Derives the steps of failed messages from their copies, and finds where each was first.
 
-Place in the walk: `asking` reads what has come into `%RETRY%group` and `%DLQ%group` since it looked
-last; each copy is some steps of the table retry_dlq_flow. Pure.
+Place in the walk: `polling` reads what has come into `%RETRY%group` and `%DLQ%group` since it
+looked last; each copy is some steps of the table retry_dlq_flow. Pure.
 
 A copy in the retry topic was sent back, has waited, and is there now: all three are emitted when it
-is seen, since nobody saw it wait. A copy in a retry topic of POP (`%RETRY%group_topic`,
-`%RETRY%group+topic`) did not fail: nobody acknowledged the message within its invisible time, or
-its client gave it back, so it is one step INVISIBLE_TIME_EXPIRED of that group and topic.
+is seen. A copy in a retry topic of POP was not acknowledged within its invisible time, or given
+back: it is one step INVISIBLE_TIME_EXPIRED. A copy names its topic of origin only; the broker's
+index says the place, once for each message (`Originals`).
 
 Invariant: a copy is reported once in the life of an observer, and one that came before the observer
-is not. Absent on purpose: what waits in a delay level (nobody reads it there), and where a message
-was first (its copy says the topic only; `originals` asks).
+is not; a place is known only when one message of that id is there. Absent on purpose: what waits in
+a delay level, which nobody reads there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 from engine.foundation.limits import MESSAGE_ID_CHARS_MAX
 from engine.foundation.observing import RetryStep
-from engine.observer.believable import COUNT_MAX, is_name
-from engine.observer.looks import FailedMessage, Place
+from engine.observer.believable import COUNT_MAX, OFFSET_MAX, is_name
+from engine.observer.poll_result import FailedMessage, Place
 from engine.protocol.bodies import TopicOffset
 from engine.protocol.message import MessageExt
 from engine.protocol.names import DLQ_PREFIX, RETRY_PREFIX
@@ -139,3 +140,48 @@ class CopiesRead:
         new = [one for one in copies if begin <= one.queue_offset < end and one.topic == place[0]]
         self._next[place] = max((one.queue_offset + 1 for one in new), default=end)
         return [failed_message(one, readers) for one in new]
+
+
+ORIGINALS_MAX: Final = 20_000
+"""Messages of one broker whose place is remembered; the one asked about longest ago goes first."""
+
+MessageKey = tuple[str, str]
+"""(topic, message id)"""
+
+
+class Originals:
+    """Places of one broker's messages."""
+
+    def __init__(self, count_max: int = ORIGINALS_MAX) -> None:
+        self._count_max = count_max
+        self._places: dict[MessageKey, tuple[int, int] | None] = {}
+
+    def wanted(self, failed: Iterable[FailedMessage]) -> list[MessageKey]:
+        """Messages of these whose place was never asked for."""
+        keys = (_origin_key(one) for one in failed)
+        return [key for key in dict.fromkeys(keys) if key is not None and key not in self._places]
+
+    def found(self, key: MessageKey, messages: Sequence[MessageExt]) -> None:
+        """The broker has these messages of the id in the topic."""
+        here = [one for one in messages if one.topic == key[0] and one.uniq_key == key[1]]
+        places = {(one.queue_id, one.queue_offset) for one in here}
+        place = places.pop() if len(places) == 1 else None
+        is_sound = place is not None and place[0] >= 0 and 0 <= place[1] < OFFSET_MAX
+        self._places[key] = place if is_sound else None
+        while len(self._places) > self._count_max:
+            del self._places[next(iter(self._places))]
+
+    def placed(self, failed: FailedMessage) -> FailedMessage:
+        """The same, with the place where it was first, if that is known."""
+        key = _origin_key(failed)
+        place = None if key is None else self._places.get(key)
+        if place is None:
+            return failed
+        return replace(failed, origin_queue_id=place[0], origin_offset=place[1])
+
+
+def _origin_key(failed: FailedMessage) -> MessageKey | None:
+    """A copy keeps the id of the message that is in its topic of origin."""
+    if failed.message_id is None or failed.origin_topic is None:
+        return None
+    return failed.origin_topic, failed.message_id

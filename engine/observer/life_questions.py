@@ -1,6 +1,6 @@
 """Asks whether topics were made again, although their queues end no lower than before.
 
-Place in the walk: under `asking`; what comes back is judged by `topics_seen`.
+Place in the walk: under `polling`; what comes back is judged by `topics_seen`.
 
 The topic table of a broker has a version, which its name server knows: it moves when a topic is
 made or deleted. So it is asked each look, and only when it has moved, or the broker has begun a new
@@ -21,9 +21,8 @@ from engine.admin import Admin
 from engine.foundation.errors import RequestRefused, TidemarkError
 from engine.observer import questions
 from engine.observer.believable import is_moment
-from engine.observer.looks import Look, Place
-from engine.observer.questions import Questions
-from engine.observer.turns import Turns
+from engine.observer.poll_result import Look, Place
+from engine.observer.questions import Questions, Turns
 from engine.protocol.bodies import DataVersion, TopicOffset
 from engine.protocol.message import MessageQueue
 

@@ -1,13 +1,12 @@
-"""A group's members as looks see them: their subscriptions and addresses.
+"""A group's members as looks see them: subscriptions, addresses, and those that say nothing.
 
 Place in the walk: under `facts`, which has one for each group. Pure: time comes with the looks.
 
 A broker learns this from heartbeats; here one member after the other is asked. So members count as
-at odds only by answers that were given since the last of them said something new: what one said
-before that may be out of date.
+at odds only by answers that were given since the last of them said something new.
 
-Invariant: each state of a group's subscriptions is reported once, and so is each id that is shared.
-Absent on purpose: what members hold.
+Invariant: each state of a group's subscriptions is reported once, and so is each shared id; silence
+is reported again only after `again_ms`. Absent on purpose: what members hold.
 """
 
 from __future__ import annotations
@@ -16,8 +15,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from engine.foundation.observing import RebalanceEvent
+from engine.foundation.limits import SILENT_KINDS_MAX
+from engine.foundation.observing import GroupWatermark, LifecycleEvent, RebalanceEvent
 from engine.foundation.units import SECOND_MS
+from engine.observer.poll_result import Member
+from engine.protocol.bodies import TopicOffset
 from engine.protocol.reported_subscriptions import (
     QueuesOf,
     Subscription,
@@ -200,3 +202,58 @@ class GroupSeen:
             after=found,
             reason=how_to_agree(found, spoken, queues_of),
         )
+
+
+SAYS_NOTHING = "SAYS_NOTHING"
+
+
+class SilentMembers:
+    """Which kinds of clients of which groups were reported to say nothing, and when."""
+
+    def __init__(self, again_ms: int, count_max: int = SILENT_KINDS_MAX) -> None:
+        self._again_ms = again_ms
+        self._count_max = count_max
+        self._reported_ms: dict[tuple[str, str], int] = {}
+
+    def of(self, member: Member, kind: str | None, at_ms: int) -> Iterator[LifecycleEvent]:
+        """A member has answered with nothing; `kind`: its language and version, None: not known."""
+        group, client_id = member
+        words = client_id if kind is None else f"a client in {kind}"
+        key = (group, words)
+        before_ms = self._reported_ms.pop(key, None)
+        if before_ms is not None and at_ms - before_ms < self._again_ms:
+            self._reported_ms[key] = before_ms
+            return
+        while len(self._reported_ms) >= self._count_max:
+            del self._reported_ms[next(iter(self._reported_ms))]
+        self._reported_ms[key] = at_ms
+        yield LifecycleEvent(SAYS_NOTHING, f"{words} says nothing of what it holds", group=group)
+
+
+BROADCASTING: Final = "BROADCASTING"
+
+
+def broadcast_mark(
+    key: tuple[str, str, int], ends: TopicOffset, known: GroupSeen
+) -> GroupWatermark:
+    """The mark of a queue of such a group: where the queue ends, and how many members there are."""
+    return GroupWatermark(
+        *key,
+        pulled=None,
+        processed=None,
+        committed=None,
+        persisted=None,
+        committed_state="NONE",
+        store_time_at_committed_ms=None,
+        min_offset=ends.min_offset,
+        max_offset=ends.max_offset,
+        last_store_time_ms=ends.last_update_timestamp_ms or None,
+        last_puller=None,
+        lock_holder=None,
+        last_pull_time_ms=None,
+        last_commit_time_ms=None,
+        reports=0,
+        message_model=BROADCASTING,
+        members=known.member_count,
+        members_unknown_reason=known.unknown_reason,
+    )

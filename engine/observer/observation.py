@@ -1,13 +1,18 @@
 """The settings of an observation: which clusters, by which observer, under which name.
 
-Place in the walk: from the command's options; `cluster_watch` asks it which clusters are meant.
-Pure.
+Place in the walk: from the command's options; `cluster_watch` asks it which clusters are meant. Two
+clusters called DefaultCluster would be one in every mart, so `stranger` compares with what the lake
+knows. Pure.
+
+Invariant: clusters that cannot be distinguished are not refused. Absent on purpose: the lake.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import ipaddress
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 from engine.foundation.errors import ConfigError
 from engine.observer.questions import said_names
@@ -72,3 +77,55 @@ class Observation:
             wanted = f"the name of one cluster; choose one by --cluster of {said_names(meant)}"
             raise ConfigError("as", self.called, wanted)
         return replace(self, clusters=frozenset(meant))
+
+
+class KnownObserver(Protocol):
+    """An emitter of a lake that watches a cluster of that name."""
+
+    @property
+    def emitter(self) -> str:
+        """Who."""
+        ...
+
+    @property
+    def broker(self) -> str:
+        """What it watches."""
+        ...
+
+    @property
+    def address(self) -> str:
+        """Where that was asked last."""
+        ...
+
+    @property
+    def name_servers(self) -> str:
+        """Those that reported it, host:port;host:port."""
+        ...
+
+
+def stranger(
+    known: Sequence[KnownObserver], name_servers: str, masters: Mapping[str, str]
+) -> KnownObserver | None:
+    """One of those that watch another cluster of that name; None when all is one. `masters`:
+    addresses by broker name.
+
+    It is one when a broker is where it was, or when a name server names both: but for loopback
+    addresses, which each machine has.
+    """
+    own, addresses = _far(name_servers), set(masters.values())
+    for one in known:
+        if one.address in addresses or own & _far(one.name_servers):
+            return None
+    return known[0] if known else None
+
+
+def _far(name_servers: str) -> set[str]:
+    return {one for one in name_servers.split(";") if one and not _is_loopback(one)}
+
+
+def _is_loopback(address: str) -> bool:
+    host = address.rpartition(":")[0].strip("[]")
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -2,7 +2,7 @@
 
 Place in the walk: admin protocol → `Look`. Cheap questions (how far every group is; the broker's
 own figures) come each look; those about one topic, one group, one member or one message take turns
-(`turns`), those about what moves or is behind first, as many as there is time for.
+(`questions`), those about what moves or is behind first, as many as there is time for.
 
 Invariant: what cannot be believed (`believable`) is not in the look, and is reported once
 (`questions`). Absent on purpose: memory of what was reported (`facts`).
@@ -31,19 +31,16 @@ from engine.observer.believable import (
     is_progress,
     is_queue,
 )
-from engine.observer.failed_messages import CopiesRead
+from engine.observer.failed_messages import CopiesRead, MessageKey, Originals
 from engine.observer.life_questions import LifeQuestions
-from engine.observer.lite_topics import offset_in
-from engine.observer.looks import Look, Member, Place
-from engine.observer.originals import MessageKey, Originals
 from engine.observer.own_figures import delays_ms, own_figures
-from engine.observer.polled_ends import PolledEnds
+from engine.observer.poll_result import Look, Member, Place
 from engine.observer.pop_marks import pop_seen
 from engine.observer.pop_reading import PopReading
-from engine.observer.proxy_questions import ProxiesAsked
-from engine.observer.questions import Kind, Questions
-from engine.observer.time_spans import Estimates, Key, waiting
-from engine.observer.turns import Turns
+from engine.observer.proxies import ProxiesAsked
+from engine.observer.questions import Kind, Questions, Turns
+from engine.observer.store_time_estimates import Estimates, Key, PolledEnds, waiting
+from engine.observer.topics_seen import offset_in
 from engine.protocol.bodies import ConsumerConnection, ConsumerRunningInfo, TopicOffset
 from engine.protocol.codes import ResponseCode
 from engine.protocol.message import MessageQueue

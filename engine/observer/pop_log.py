@@ -6,7 +6,7 @@ It knows this from the broker's checkpoints and acknowledgements.
     ack   {c, t, q, so, pt, ao}          message ao of that checkpoint was acknowledged
     bAck  {c, t, q, so, pt, aol}         and messages aol of it
 
-Place in the walk: `asking` reads the records as the broker stores them, with the timer's topic name
+Place in the walk: `polling` reads records as the broker stores them, with the timer's topic name
 before their time is over, later with the revive log's; `facts` asks what is left. Pure: the time
 comes with the questions, by the broker's clock.
 

@@ -1,21 +1,24 @@
-"""Finds groups that read by POP in one look, and what was handed out of each queue.
+"""Marks of groups that read by POP: what each queue handed out, and which of it is emitted.
 
 Place in the walk: progress of all groups and `PopLog` → `Look.popped` → pop_watermarks. Pure.
 
 A group reads by POP when a checkpoint names it, or when it has an offset in a retry topic of POP.
-Its consume offset moves when messages are handed out, so what lies beyond it was not handed out
-yet; what was handed out and not acknowledged is another figure.
+Its consume offset moves when messages are handed out; what was handed out and not acknowledged is
+another figure.
 
-Invariant: acknowledged <= popped <= end, whatever was read a moment later. Absent on purpose:
-asking.
+Invariant: acknowledged <= popped <= end, whatever was read a moment later. A queue is reported when
+it differs from what was reported last, when anything was acknowledged or ran out, and once a
+snapshot. Absent on purpose: asking.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 from engine.admin.api.groups import QueueProgress
-from engine.observer.looks import Place, PopSeen
+from engine.foundation.observing import PopWatermark
+from engine.observer.poll_result import Look, Place, PopSeen
 from engine.observer.pop_log import Key, PopLog, PopQueue, left_of
 from engine.observer.pop_reading import NOT_YET, TOO_MANY
 from engine.protocol.pop_topics import pop_retry_of
@@ -69,4 +72,46 @@ def _seen(progress: QueueProgress, queue: PopQueue, reason: str | None) -> PopSe
         queue.invisible_ms or None,
         queue.acknowledged,
         queue.expired,
+    )
+
+
+class PopMarks:
+    """What was reported of one broker."""
+
+    def __init__(self) -> None:
+        self._reported: dict[Key, PopWatermark] = {}
+        self._snapshot_from_ms: int | None = None
+        self._reported_since: dict[Key, None] = {}
+        """Those that were reported since the newest snapshot began."""
+
+    def of(self, look: Look, *, snapshot_from_ms: int | None) -> Iterator[PopWatermark]:
+        """The facts of a look; in a snapshot that began then all of them once."""
+        if snapshot_from_ms is not None and snapshot_from_ms != self._snapshot_from_ms:
+            self._snapshot_from_ms = snapshot_from_ms
+            self._reported_since.clear()
+        for key, seen in look.popped.items():
+            mark = _mark(key, seen, max(look.progress[key[0]][key[1:]].broker_offset, 0))
+            before = self._reported.get(key)
+            is_due = snapshot_from_ms is not None and key not in self._reported_since
+            state = replace(mark, acknowledged=0, expired=0)
+            if is_due or before != state or mark != state:
+                self._reported[key] = state
+                self._reported_since[key] = None
+                yield mark
+        for key in [key for key in self._reported if key not in look.popped]:
+            del self._reported[key]
+
+
+def _mark(key: Key, seen: PopSeen, end: int) -> PopWatermark:
+    return PopWatermark(
+        *key,
+        popped=seen.popped,
+        max_offset=end,
+        unacknowledged=seen.unacknowledged,
+        unacknowledged_ranges=seen.ranges,
+        handed_out_since_ms=seen.oldest_ms,
+        invisible_ms=seen.invisible_ms,
+        acknowledged=seen.acknowledged,
+        expired=seen.expired,
+        unknown_reason=seen.unknown_reason,
     )

@@ -1,6 +1,6 @@
 """Reads a broker's POP checkpoints and acknowledgements, look by look.
 
-Place in the walk: under `asking`, by the same protocol as messages; `PopLog` keeps what they say. A
+Place in the walk: under `polling`, by the same protocol as messages; `PopLog` has what they say. A
 broker stores each record at once in the topic of its timer, and moves it to the revive log when its
 time has come: so that topic is read, from where the look before ended, where a proxy serves the
 cluster or the revive log shows that somebody reads by POP.

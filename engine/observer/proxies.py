@@ -1,6 +1,6 @@
 """Group members that are connected through proxies, and the proxies that serve a cluster.
 
-Place in the walk: `asking` asks a broker for the connected members of a group, and then the
+Place in the walk: `polling` asks a broker for the connected members of a group, and then the
 proxies. Clients of a gRPC SDK are connected with a proxy alone; their broker says that nobody is
 there.
 
@@ -9,8 +9,8 @@ is not the port at which it may be asked, so that port is given (`--proxy`). Pro
 clients, so one that answers speaks for all.
 
 Invariant: as long as a proxy serves the cluster and none answers, the members that are not
-connected with the broker are unknown, with the reason, and never none. Pure. Absent on purpose:
-asking.
+connected with the broker are unknown, with the reason, and never none. One that does not answer is
+asked no more in that look.
 """
 
 from __future__ import annotations
@@ -19,11 +19,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from engine.foundation.errors import ConfigError
+from engine.admin import Admin
+from engine.foundation.errors import ConfigError, RequestRefused, TidemarkError
 from engine.observer.believable import is_address, is_client
-from engine.observer.questions import said_names
+from engine.observer.questions import PROXIES, Questions, said_names
 from engine.protocol.bodies import ConsumerConnection
 from engine.protocol.bodies_admin import ClientConnection
+from engine.protocol.codes import ResponseCode
 
 HEARTBEAT_GROUP: Final = "CID_DefaultHeartBeatSyncerTopic"
 """Group in which each proxy of a cluster is, at every broker of it."""
@@ -106,3 +108,43 @@ def unreached(hosts: Sequence[str], asked: Sequence[str]) -> str | None:
 
 def _believed(connections: Iterable[ClientConnection]) -> list[ClientConnection]:
     return [one for one in connections if is_client(one.client_id) and is_address(one.client_addr)]
+
+
+class ProxiesAsked:
+    """The proxies, as they answer in this look."""
+
+    def __init__(self, admin: Admin, questions: Questions, addresses: Sequence[str]) -> None:
+        self._admin = admin
+        self._questions = questions
+        self._addresses = addresses
+        self._silent: dict[str, None] = {}
+        self._answered: dict[str, None] = {}
+
+    @property
+    def is_answered(self) -> bool:
+        """Has one of them answered, and is it still not silent?"""
+        return any(one not in self._silent for one in self._answered)
+
+    async def connected(self, group: str) -> list[tuple[str, ConsumerConnection]]:
+        """By proxy, who is connected of the group."""
+        found: list[tuple[str, ConsumerConnection]] = []
+        for address in self._addresses:
+            if address in self._silent:
+                continue
+            try:
+                connections = await self._admin.groups.connections(address, group)
+            except RequestRefused as error:
+                if error.code != ResponseCode.CONSUMER_NOT_ONLINE:
+                    self._fail(address, error)
+                    continue
+            except TidemarkError as error:
+                self._fail(address, error)
+                continue
+            else:
+                found.append((address, connections))
+            self._answered[address] = None
+        return found
+
+    def _fail(self, address: str, error: TidemarkError) -> None:
+        self._silent[address] = None
+        self._questions.failed(PROXIES, address, error)

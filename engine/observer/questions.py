@@ -1,26 +1,90 @@
-"""Sends one broker's questions with bounds on concurrency and time, and reports failures.
+"""Sends one broker's questions by turns, bounded in number and time, and reports failures.
 
-Place in the walk: under `asking`.
+Place in the walk: under `polling`.
 
-Invariant: at most QUESTIONS_AT_ONCE of one broker are under way; a question that is refused, not
-answered, or answered with nonsense costs that answer and no other; what is begun counts as asked,
-what there was no time for does not. Each kind of failure of a kind of question is reported once in
-the life of an observer. Absent on purpose: which questions there are.
+Invariant: at most QUESTIONS_AT_ONCE of one broker are under way; a question without a usable answer
+costs no other. Of `Turns`, what is urgent comes first, then what was asked longest ago; what there
+was no time for is due again. Each kind of failure of a kind of question is reported once in the
+life of an observer. Absent on purpose: which questions there are.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Collection, Hashable, Iterable
 from dataclasses import dataclass
-from typing import Final, TypeVar
+from typing import Final, Generic, TypeVar
 
 from engine.foundation.errors import RequestRefused, TidemarkError
 from engine.foundation.units import SECOND_MS
-from engine.observer.turns import Turns
 from engine.protocol.codes import ResponseCode
 from engine.runtime.clock import Clock
+
+Name = TypeVar("Name", bound=Hashable)
+
+
+class Turns(Generic[Name]):
+    """One kind of question, about each of many."""
+
+    def __init__(self, count_max: int, *, first_max: int | None = None) -> None:
+        """At most `count_max` a look; `first_max`, where that is more, as long as somebody was
+        never asked.
+        """
+        self._usual_max = count_max
+        self._first_max = count_max if first_max is None else first_max
+        self._asked: dict[Name, int] = {}
+        self._known_count = 0
+        self._look = 0
+
+    def due(
+        self,
+        everyone: Collection[Name],
+        urgent: Iterable[Name] = (),
+        *,
+        of: Iterable[Name] | None = None,
+    ) -> list[Name]:
+        """Whom to ask in this look: of everyone, or `of` those alone, if given; when the others
+        were asked is not forgotten.
+        """
+        self._look += 1
+        known = set(everyone)
+        self._known_count = len(known)
+        self._asked = {name: at for name, at in self._asked.items() if name in known}
+        if of is not None:
+            known &= set(of)
+        first = [name for name in dict.fromkeys(urgent) if name in known]
+        count_max = self._usual_max if len(self._asked) == self._known_count else self._first_max
+        room = count_max if len(known) <= count_max else count_max // 2
+        first.sort(key=self._last_asked)
+        chosen = dict.fromkeys(first[: max(room, count_max - (len(known) - len(first)))])
+        for name in sorted(known - chosen.keys(), key=self._last_asked):
+            if len(chosen) >= count_max:
+                break
+            chosen[name] = None
+        return list(chosen)
+
+    def begin(self, name: Name) -> None:
+        """It is asked now."""
+        self._asked[name] = self._look
+
+    def were_all_asked_since(self, look: int, everyone: Collection[Name]) -> bool:
+        """Was each of them asked in a look after this one?"""
+        return all(self._asked.get(name, 0) > look for name in everyone)
+
+    @property
+    def has_new(self) -> bool:
+        """Is there somebody, as of the newest look, who was never asked?"""
+        return len(self._asked) < self._known_count
+
+    @property
+    def look(self) -> int:
+        """Number of the newest look."""
+        return self._look
+
+    def _last_asked(self, name: Name) -> tuple[int, str]:
+        return self._asked.get(name, 0), str(name)
+
 
 QUESTIONS_AT_ONCE: Final = 8
 FAILURES_REPORTED_MAX: Final = 256

@@ -13,7 +13,7 @@ from collections.abc import Collection
 from engine.admin import Admin
 from engine.foundation.errors import ConfigError
 from engine.observer.broker_watch import BrokerWatch, Watched
-from engine.observer.homes import (
+from engine.observer.home_folder import (
     Known,
     Noted,
     ask_for_retirement,

@@ -1,14 +1,13 @@
-"""Lives of a broker's topics as looks see them: deleted ones and those made again.
+"""Lives of a broker's topics as looks see them, and members that outlive a topic.
 
 Place in the walk: under `facts`, which drops what it remembers of a topic and reports both. Pure.
 
-A topic that no list names is gone, and made again when it is there once more. One that was never
-seen away is another one all the same when a queue of it ends before where it did, or begins at 0
-again: in one life of a topic, and of its broker, neither happens. A broker that was started anew
-may have lost the end of its log, which is no new life: there a queue has to end before it had
-begun, or to begin at 0 again, or to be empty. In both a topic is another one when the message at
-offset 0 of a queue is another one: it was stored at another time than when it was asked before, or,
-if it never was, later than the last message that the queue had at an earlier look.
+A topic that no list names is gone, and made again when it is there once more. It is another one
+without having been away when a queue of it ends before where it did, or begins at 0 again. A broker
+that was started anew may have lost the end of its log: there a queue has to end before it had
+begun, begin at 0 again, or be empty. In both a topic is another one when the message at offset 0
+was stored at another time than before, or, if that was never asked, later than the queue's last
+message of an earlier look.
 
 Invariant: TOPIC_GONE comes before TOPIC_MADE_AGAIN, and each names the look after which it
 happened. Absent on purpose: which topics are asked for their first message (`life_questions`).
@@ -16,15 +15,126 @@ happened. Absent on purpose: which topics are asked for their first message (`li
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Container, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Final
 
-from engine.foundation.limits import FIRST_MESSAGES_MAX, GONE_TOPICS_MAX
-from engine.foundation.observing import LifecycleEvent
-from engine.observer.lite_topics import lite_topics_in
-from engine.observer.lived_through import LivedThrough
-from engine.observer.looks import Look, Place
-from engine.protocol.bodies import TopicOffset
+from engine.foundation.limits import FIRST_MESSAGES_MAX, GONE_TOPICS_MAX, WINDOWS_TOLD_MAX
+from engine.foundation.observing import ClientWindow, LifecycleEvent, OffsetReport
+from engine.observer.poll_result import Look, Member, Place
+from engine.protocol.bodies import ProcessQueueInfo, TopicOffset
+from engine.protocol.message import MessageExt
+
+PREFIX: Final = "%LMQ%"
+_QUEUES: Final = "INNER_MULTI_DISPATCH"
+_OFFSETS: Final = "INNER_MULTI_QUEUE_OFFSET"
+
+
+def is_lite(topic: str) -> bool:
+    """Is it the queue of a lite topic?"""
+    return topic.startswith(PREFIX)
+
+
+def lite_topics_in(progress: Mapping[str, Mapping[Place, object]]) -> set[str]:
+    """Those in which some group is so far as it says."""
+    return {topic for rows in progress.values() for topic, _ in rows if is_lite(topic)}
+
+
+def offset_in(message: MessageExt, topic: str) -> int | None:
+    """Where a message stands in the topic that it was read from; None: it does not say."""
+    if not is_lite(topic):
+        return message.queue_offset
+    names = message.properties.get(_QUEUES, "").split(",")
+    offsets = message.properties.get(_OFFSETS, "").split(",")
+    text = dict(zip(names, offsets, strict=False)).get(topic, "")
+    return int(text) if text.isdecimal() and len(text) < 20 else None
+
+
+PATH: Final = "OBSERVED"
+
+
+@dataclass(slots=True)
+class _Built:
+    """A process queue of a member, as it was seen last in one life of its topic."""
+
+    at_ms: int
+    next_offset: int
+    seen_end: int | None = None
+    """The queue's end when it was reported last to go on beyond it."""
+
+
+class LivedThrough:
+    """Of all members of one broker's groups."""
+
+    def __init__(self, count_max: int = WINDOWS_TOLD_MAX) -> None:
+        self._count_max = count_max
+        self._now: dict[tuple[Member, Place], _Built] = {}
+        self._before: dict[tuple[Member, Place], _Built] = {}
+        """Of topics that are gone, or other ones now."""
+
+    def other_life(self, topics: Container[str]) -> None:
+        """These topics are gone, or were made again."""
+        for key in [key for key in self._now if key[1][0] in topics]:
+            self._before[key] = self._now.pop(key)
+
+    def left(self, member: Member) -> None:
+        """The member is no longer there."""
+        for known in (self._now, self._before):
+            for key in [key for key in known if key[0] == member]:
+                del known[key]
+
+    def holds(
+        self, window: ClientWindow, info: ProcessQueueInfo, ends: TopicOffset
+    ) -> OffsetReport | None:
+        """What a member says of a queue that ends there; that it goes on where it was in the
+        earlier life, when it does and that was not reported.
+        """
+        key = (window.group, window.client_id), (window.topic, window.queue_id)
+        before = self._before.get(key)
+        if before is not None:
+            if info.dropped or info.last_lock_timestamp_ms != before.at_ms:
+                del self._before[key]
+            else:
+                return self._goes_on(key, before, window, ends)
+        if info.last_lock_timestamp_ms > 0 and not info.dropped:
+            if key in self._now or len(self._now) < self._count_max:
+                self._now[key] = _Built(info.last_lock_timestamp_ms, _next(window))
+        else:
+            self._now.pop(key, None)
+        return None
+
+    def _goes_on(
+        self,
+        key: tuple[Member, Place],
+        before: _Built,
+        window: ClientWindow,
+        ends: TopicOffset,
+    ) -> OffsetReport | None:
+        if _next(window) > ends.max_offset:
+            before.next_offset = max(before.next_offset, _next(window))
+        if before.next_offset <= ends.max_offset:
+            self._now[key] = self._before.pop(key)
+        elif before.seen_end == ends.max_offset:
+            return None
+        before.seen_end = ends.max_offset
+        return OffsetReport(
+            *(window.group, window.topic, window.queue_id),
+            offset=before.next_offset,
+            previous_offset=None,
+            path=PATH,
+            trigger="UNKNOWN",
+            client_id=window.client_id,
+            accepted=False,
+            min_offset=ends.min_offset,
+            max_offset=ends.max_offset,
+        )
+
+
+def _next(window: ClientWindow) -> int:
+    """The next offset that the member has not pulled, at least."""
+    held = -1 if window.last_held is None else window.last_held
+    return max(held + 1, window.client_committed or 0)
+
 
 GONE: Final = "TOPIC_GONE"
 MADE_AGAIN: Final = "TOPIC_MADE_AGAIN"
@@ -59,12 +169,12 @@ class TopicsSeen:
         """Which topics are gone, and which of them there again; `ends` as they were known before
         the look.
         """
-        known = {topic for topic, _ in ends}
+        named = {topic for topic, _ in ends}
         known_before = {topic for topic, _ in self._before}
         here = dict.fromkeys(topic for topic, _ in look.ends)
         if look.topics is not None:
             listed = look.topics.keys() | lite_topics_in(look.progress)
-            for topic in sorted((known | known_before) - listed):
+            for topic in sorted((named | known_before) - listed):
                 yield self._gone(topic, look.at_ms, "is listed no more")
             here |= dict.fromkeys(sorted(listed))
         others = self._other_lives(look, ends)

@@ -10,7 +10,7 @@ import pytest
 from engine.admin import Admin
 from engine.client.config import ClientConfig
 from engine.foundation.errors import ConfigError
-from engine.observer.homes import ask_for_retirement, noted_in, take_home
+from engine.observer.home_folder import ask_for_retirement, noted_in, take_home
 from engine.observer.observation import Observation
 from engine.observer.retiring import retire, retired_brokers
 from engine.runtime import SystemDisk, system_runtime

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from engine.observer.broker_watch import UNREPORTED_REST_MS_MAX, BrokerWatch, Watched
-from engine.observer.homes import folder_of, take_home
+from engine.observer.home_folder import folder_of, take_home
 from engine.observer.observation import Observation
 from engine.runtime import SystemDisk, system_runtime
 from engine.telemetry.shipper.known_observers import known_observers

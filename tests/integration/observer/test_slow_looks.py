@@ -13,8 +13,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from engine.observer.cluster_watch import ClusterWatch
-from engine.observer.look_metrics import pages_of
-from engine.observer.look_times import LookTimes
+from engine.observer.poll_metrics import LookTimes, pages_of
 from engine.protocol.codes import RequestCode as Code
 from tests.integration.broker.cluster import eventually
 from tests.integration.observer.played_cluster import PlayedBroker, observing, played_cluster

@@ -22,8 +22,8 @@ from engine.observer.facts import (
     STANDS_AFTER_MS,
     Facts,
 )
-from engine.observer.looks import Look
-from engine.observer.seen_offsets import PERSISTED_AFTER_MS
+from engine.observer.offsets_seen import PERSISTED_AFTER_MS
+from engine.observer.poll_result import Look
 from engine.protocol.bodies import (
     ConsumerConnection,
     ConsumerRunningInfo,

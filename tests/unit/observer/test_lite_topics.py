@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from engine.foundation.observing import GroupWatermark, LifecycleEvent
-from engine.observer.lite_topics import offset_in
-from engine.observer.looks import Look
+from engine.observer.poll_result import Look
+from engine.observer.topics_seen import offset_in
 from engine.protocol.bodies import TopicConfig, TopicOffset
 from engine.protocol.message import MessageExt
 from tests.unit.observer.test_facts import of, played, progress

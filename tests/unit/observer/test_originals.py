@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from engine.observer.looks import FailedMessage
-from engine.observer.originals import Originals
+from engine.observer.failed_messages import Originals
+from engine.observer.poll_result import FailedMessage
 from engine.protocol.message import MessageExt
 
 KEY = ("orders", "m")

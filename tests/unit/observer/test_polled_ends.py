@@ -6,8 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.admin.api.groups import QueueProgress
-from engine.observer.polled_ends import ENDS_REMEMBERED_MAX, PolledEnds
-from engine.observer.time_spans import Estimate
+from engine.observer.store_time_estimates import ENDS_REMEMBERED_MAX, Estimate, PolledEnds
 
 PLACE = ("orders", 0)
 

@@ -12,7 +12,7 @@ import pytest
 
 from engine.admin.api.groups import QueueProgress
 from engine.observer.failed_messages import failed_message
-from engine.observer.looks import PopSeen
+from engine.observer.poll_result import PopSeen
 from engine.observer.pop_log import ABSENT_LOOKS, LONGEST_MS_MIN, PopLog, left_of
 from engine.observer.pop_marks import pop_seen
 from engine.observer.pop_reading import NOT_YET, TOO_MANY, unreadable

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from engine.observer.same_name import stranger
+from engine.observer.observation import stranger
 
 
 @dataclass(frozen=True)

@@ -18,9 +18,8 @@ from engine.foundation.observing import (
     Redelivery,
 )
 from engine.observer.facts import Facts
-from engine.observer.looks import Look
-from engine.observer.polled_ends import PolledEnds
-from engine.observer.time_spans import Estimates
+from engine.observer.poll_result import Look
+from engine.observer.store_time_estimates import Estimates, PolledEnds
 from engine.observer.topics_seen import TopicsSeen
 from engine.protocol.bodies import TopicConfig, TopicOffset
 from engine.protocol.bodies_admin import QueueTimeSpan

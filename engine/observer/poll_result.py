@@ -1,6 +1,6 @@
 """The result of one look at a broker: plain values, as its answers gave them.
 
-Place in the walk: `asking` fills it, `facts` reads it. Pure.
+Place in the walk: `polling` fills it, `facts` reads it. Pure.
 
 Invariant: what was not asked in this look, or not answered, is not there; nothing is made up.
 """
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from engine.admin.api.groups import QueueProgress
 from engine.observer.own_figures import OwnFigures
-from engine.observer.time_spans import Estimate
+from engine.observer.store_time_estimates import Estimate
 from engine.protocol.bodies import ConsumerConnection, ConsumerRunningInfo, TopicConfig, TopicOffset
 
 BrokerKey = tuple[str, str]

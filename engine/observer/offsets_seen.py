@@ -1,9 +1,10 @@
-"""Offsets of a group in a queue over many looks: which moved, and which came again.
+"""Offsets of a group in a queue over many looks: which moved, came again or fell.
 
 Place in the walk: under `facts`, which has one of each for every group and queue. Pure: time comes
 with the looks.
 
-Invariant: of what happened between two looks nothing is made up. Absent on purpose: rows.
+Invariant: of what happened between two looks nothing is made up. Absent on purpose: by whose hand
+an offset fell, which no look shows.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from engine.foundation.observing import GroupWatermark, UnreadDeletion
+from engine.foundation.observing import GroupWatermark, OffsetReport, UnreadDeletion
 from engine.foundation.units import SECOND_MS
 
 PERSISTED_AFTER_MS: Final = 6 * SECOND_MS
@@ -113,3 +114,24 @@ def deleted_unread(before: GroupWatermark | None, now: GroupWatermark) -> Unread
         return None
     unread = max(0, end - max(first, now.committed)) if now.committed < end else 0
     return UnreadDeletion(now.group, now.topic, now.queue_id, first, end, unread)
+
+
+def fall_of(mark: GroupWatermark, before: int | None, path: str) -> OffsetReport | None:
+    """That a consume offset is lower than at the look before, or than in the broker's life before;
+    None when it is not. Of a queue that ends below where the group was, it is not known what fell:
+    it may be another one.
+    """
+    committed = mark.committed
+    if committed is None or before is None or not committed < before <= mark.max_offset:
+        return None
+    return OffsetReport(
+        *(mark.group, mark.topic, mark.queue_id),
+        offset=committed,
+        previous_offset=before,
+        path=path,
+        trigger="UNKNOWN",
+        client_id=None,
+        accepted=True,
+        min_offset=mark.min_offset,
+        max_offset=mark.max_offset,
+    )
