@@ -20,16 +20,16 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
-from engine.broker.bounded_work import in_steps, stepped
 from engine.broker.config import BrokerConfig, MetricsExporter
 from engine.broker.groups.readers import QueueKey, Reading
 from engine.broker.handler_table import handler_table
 from engine.broker.metrics import MetricsPort
 from engine.broker.offsets.remembered_offsets import BootEnds
 from engine.broker.persistence import SETTINGS_GONE
-from engine.broker.pulling.cold_reads import TOLD_EACH_SAMPLES
+from engine.broker.pulling.pull_answers import TOLD_EACH_SAMPLES
 from engine.broker.services import Services, metrics_of, services_of
 from engine.broker.state import BrokerState, Signals, state_of
+from engine.foundation.chunked_work import in_steps, stepped
 from engine.foundation.config_layers import Origin
 from engine.foundation.errors import DiskFull, ProtocolError, StorageError
 from engine.foundation.limits import LOOP_STEP_ANSWERS_MAX

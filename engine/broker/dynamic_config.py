@@ -12,12 +12,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 
-from engine.broker.changes import TableChanges
 from engine.broker.config import BrokerConfig
 from engine.broker.groups.group_configs import GroupConfigs
-from engine.broker.node import BrokerNode
-from engine.broker.rocketmq_settings import known_keys, with_rocketmq_settings
-from engine.broker.setting_ranges import LIVE
+from engine.broker.identity import BrokerNode
+from engine.broker.rocketmq_settings import LIVE, known_keys, with_rocketmq_settings
+from engine.broker.table_changes import TableChanges
 from engine.broker.topics.topics import Topics
 from engine.foundation.config_layers import Origin
 from engine.foundation.errors import ConfigError

@@ -9,18 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import chain
 
-from engine.broker.groups.questions import QuestionNotes
-from engine.broker.handlers.admin_broker import BrokerHandlers
-from engine.broker.handlers.admin_clients import ClientHandlers
-from engine.broker.handlers.admin_config import ConfigHandlers
+from engine.broker.groups.open_requests import QuestionNotes
+from engine.broker.handlers.admin_broker import BrokerHandlers, ConfigHandlers
+from engine.broker.handlers.admin_clients import ClientHandlers, MemberRequestHandlers
 from engine.broker.handlers.admin_groups import GroupHandlers
 from engine.broker.handlers.admin_store import StoreHandlers
-from engine.broker.handlers.admin_topics import TopicHandlers
-from engine.broker.handlers.group_offsets import GroupOffsetHandlers
+from engine.broker.handlers.admin_topics import TopicHandlers, TopicQueryHandlers
+from engine.broker.handlers.group_offsets import GroupOffsetHandlers, OffsetResetHandlers
 from engine.broker.handlers.heartbeat import HeartbeatHandlers
-from engine.broker.handlers.member_requests import MemberRequestHandlers
 from engine.broker.handlers.offset import OffsetHandlers
-from engine.broker.handlers.offset_resets import OffsetResetHandlers
 from engine.broker.handlers.pull import PullHandlers
 from engine.broker.handlers.query import QueryHandlers
 from engine.broker.handlers.queue_locks import QueueLockHandlers
@@ -29,7 +26,6 @@ from engine.broker.handlers.reply import ReplyHandlers
 from engine.broker.handlers.send import SendHandlers
 from engine.broker.handlers.send_back import SendBackHandlers
 from engine.broker.handlers.stats import StatsHandlers
-from engine.broker.handlers.topic_queries import TopicQueryHandlers
 from engine.broker.handlers.transaction import TransactionHandlers
 from engine.broker.services import Services
 from engine.broker.state import BrokerState

@@ -14,14 +14,11 @@ import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from engine.broker.bounded_work import in_steps, stepped
-from engine.broker.changes import TableChanges
 from engine.broker.groups.consumer_filters import ConsumerFilters
-from engine.broker.groups.deleted_groups import GROUP_DELETIONS, DeletedGroups
-from engine.broker.groups.group_configs import GroupConfigs
+from engine.broker.groups.group_configs import GROUP_DELETIONS, DeletedGroups, GroupConfigs
 from engine.broker.groups.readers import QueueKey
 from engine.broker.groups.removals import Removals
-from engine.broker.node import BrokerNode
+from engine.broker.identity import BrokerNode
 from engine.broker.offsets.consumer_offsets import (
     ConsumerOffsets,
     Lowered,
@@ -34,7 +31,9 @@ from engine.broker.offsets.consumer_offsets import (
 from engine.broker.offsets.topic_lives import NEW_STORE_MS, TopicLives
 from engine.broker.reporting.boot_audit import Spooled
 from engine.broker.rocketmq_settings import FILE_NAME
+from engine.broker.table_changes import TableChanges
 from engine.broker.topics.topics import READ_WRITE, Topics
+from engine.foundation.chunked_work import in_steps, stepped
 from engine.foundation.errors import LocalProtocolError, StorageError
 from engine.foundation.limits import QUEUES_PER_TOPIC_MAX
 from engine.foundation.observing import LifecycleEvent, Observer, report

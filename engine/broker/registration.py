@@ -25,11 +25,9 @@ from collections.abc import Iterator
 from copy import copy
 from itertools import islice
 
-from engine.broker.changes import TableChanges
-from engine.broker.node import BrokerNode
-from engine.broker.role import Role
-from engine.broker.topics.attributes import DEDUPLICATION, is_on
-from engine.broker.topics.topics import READ_WRITE, Topics
+from engine.broker.identity import BrokerNode, Role
+from engine.broker.table_changes import TableChanges
+from engine.broker.topics.topics import DEDUPLICATION, READ_WRITE, Topics, is_on
 from engine.foundation.errors import TidemarkError
 from engine.foundation.limits import REGISTRATION_TOPICS_MAX
 from engine.foundation.units import SECOND_MS

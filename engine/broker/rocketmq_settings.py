@@ -1,12 +1,13 @@
-"""Converts RocketMQ's keys to a broker's configuration and back.
+"""Converts RocketMQ's keys to a broker's configuration and back, within their ranges.
 
 Place in the walk: once at start, when files, environment and flags become a `BrokerConfig`; again
 when a tool reads the configuration or changes one key of it.
 
-Invariant: `with_rocketmq_settings` reads back what `rocketmq_values` returns. A key whose behaviour
-this broker has in one form only is accepted with that value and refused with any other, because a
-broker that ignored `brokerRole=SLAVE` would be a second master. Absent on purpose: options
-(commands).
+Invariant: `with_rocketmq_settings` reads back what `rocketmq_values` returns. LIVE is the
+allow-list: whatever is not in it stays until a restart, and no running broker takes what a restart
+would refuse. A key whose behaviour this broker has in one form only is refused with any other
+value: a broker that ignored `brokerRole=SLAVE` would be a second master. Absent on purpose: options
+(commands), how values fit together (config).
 """
 
 from __future__ import annotations
@@ -15,7 +16,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from engine.broker.config import BrokerConfig
-from engine.broker.setting_ranges import check_range
 from engine.foundation.config import (
     keys_of,
     read_spans_ms,
@@ -33,10 +33,82 @@ from engine.foundation.config_layers import (
     start_with,
 )
 from engine.foundation.errors import ConfigError
-from engine.foundation.units import HOUR_MS, KIB
+from engine.foundation.limits import BODY_BYTES_MAX, PULL_MESSAGES_MAX, QUEUES_PER_TOPIC_MAX
+from engine.foundation.live_settings import ANY_WORD, LiveKey
+from engine.foundation.units import DAY_MS, HOUR_MS, KIB, MIB, MINUTE_MS, SECOND_MS
 from engine.runtime import Disk
 from engine.store.config import StoreConfig
 from engine.store.stored_settings import read_kept
+
+HOURS_MAX = 10 * 365 * 24
+LIVE = {
+    "autoCreateTopicEnable": ANY_WORD,
+    "autoCreateSubscriptionGroup": ANY_WORD,
+    "brokerPermission": LiveKey(2, 6),
+    "defaultTopicQueueNums": LiveKey(1, QUEUES_PER_TOPIC_MAX),
+    "defaultQueryMaxNum": LiveKey(1, PULL_MESSAGES_MAX),
+    "maxMsgsNumBatch": LiveKey(1, PULL_MESSAGES_MAX),
+    "longPollingEnable": ANY_WORD,
+    "shortPollingTimeMills": LiveKey(1, MINUTE_MS),
+    "flushConsumerOffsetInterval": LiveKey(100, DAY_MS),
+    "maxMessageSize": LiveKey(1, BODY_BYTES_MAX),
+    "fileReservedTime": LiveKey(1, HOURS_MAX),
+    "deleteWhen": ANY_WORD,
+    "deleteFileBatchMax": LiveKey(1, 1000),
+    "cleanResourceInterval": LiveKey(100, DAY_MS),
+    "diskMaxUsedSpaceRatio": LiveKey(10, 95),
+    "diskSpaceCleanForciblyRatio": LiveKey(10, 98),
+    "diskSpaceWarningLevelRatio": LiveKey(10, 99),
+    "flushIntervalCommitLog": LiveKey(1, MINUTE_MS),
+    "flushCommitLogLeastPages": LiveKey(0, 4096),
+    "flushCommitLogThoroughInterval": LiveKey(1, 10 * MINUTE_MS),
+    "flushIntervalConsumeQueue": LiveKey(1, MINUTE_MS),
+    "flushConsumeQueueLeastPages": LiveKey(0, 4096),
+    "flushConsumeQueueThoroughInterval": LiveKey(1, 10 * MINUTE_MS),
+    "syncFlushTimeout": LiveKey(100, 60 * SECOND_MS),
+    "maxTransferBytesOnMessageInMemory": LiveKey(1, 4 * MIB),
+    "maxTransferCountOnMessageInMemory": LiveKey(1, PULL_MESSAGES_MAX),
+    "maxTransferBytesOnMessageInDisk": LiveKey(1, 4 * MIB),
+    "maxTransferCountOnMessageInDisk": LiveKey(1, PULL_MESSAGES_MAX),
+    "maxFilterMessageSize": LiveKey(20, 4 * MIB),
+    "useServerSideResetOffset": ANY_WORD,
+    "rejectTransactionMessage": ANY_WORD,
+    "transactionTimeOut": LiveKey(1, DAY_MS),
+    "transactionCheckMax": LiveKey(1, 1000),
+    "transactionCheckInterval": LiveKey(1, DAY_MS),
+}
+"""In RocketMQ's units."""
+
+_JUDGED_BY_CONFIG = (
+    *("brokerPermission", "diskMaxUsedSpaceRatio"),
+    *("diskSpaceCleanForciblyRatio", "diskSpaceWarningLevelRatio"),
+)
+AT_START: dict[str, tuple[float, float]] = {
+    **{
+        key: (live.least, live.most)
+        for key, live in LIVE.items()
+        if live.least is not None and live.most is not None and key not in _JUDGED_BY_CONFIG
+    },
+    "fileReservedTime": (SECOND_MS / HOUR_MS, HOURS_MAX),
+    "channelExpiredTimeout": (SECOND_MS, DAY_MS),
+    "commitCommitLogLeastPages": (0, 4096),
+    "commitCommitLogThoroughInterval": (1, 10 * MINUTE_MS),
+    "flushConsumeQueuesAtOnce": (0, 1_000_000),
+    "deleteCommitLogFilesInterval": (0, MINUTE_MS),
+}
+"""Ranges of numbers, also of those that stay until a restart."""
+
+
+def check_range(key: str, text: str) -> None:
+    """Raise ConfigError for a number that is out of its range; words are judged by their reader."""
+    least, most = AT_START.get(key, (None, None))
+    try:
+        number = float(text)
+    except ValueError:
+        return
+    if least is not None and most is not None and not least <= number <= most:
+        raise ConfigError(key, text, f"a number from {least:g} to {most:.15g}")
+
 
 PAGE_BYTES = 4 * KIB
 ROOT = "storePathRootDir"

@@ -13,12 +13,11 @@ from __future__ import annotations
 
 import logging
 
-from engine.broker.changes import TableChanges
 from engine.broker.groups.queue_locks import QueueLocks
-from engine.broker.node import BrokerNode
-from engine.broker.pulling.wake_ups import WakeUps
-from engine.broker.role import Role
-from engine.broker.sending.safety import Safety
+from engine.broker.identity import BrokerNode, Role
+from engine.broker.pulling.long_poll import WakeUps
+from engine.broker.sending.durability import Safety
+from engine.broker.table_changes import TableChanges
 from engine.runtime.clock import Clock
 
 _log = logging.getLogger(__name__)

@@ -14,33 +14,27 @@ from dataclasses import dataclass
 from engine.broker.groups.membership import Membership
 from engine.broker.groups.removals import Removals
 from engine.broker.offsets.commit_reports import CommitReports
-from engine.broker.offsets.group_queues import GroupQueues
-from engine.broker.offsets.new_lives import NewLives
+from engine.broker.offsets.new_lives import NewLives, StartingPoints
 from engine.broker.offsets.offset_facts import OffsetFacts
-from engine.broker.offsets.progress import Progress
+from engine.broker.offsets.progress import GroupQueues, Progress
 from engine.broker.offsets.remembered_offsets import BootEnds, RememberedOffsets
-from engine.broker.offsets.starting_points import StartingPoints
 from engine.broker.pulling.pull_answers import Handed, PullAnswers
-from engine.broker.pulling.pull_checks import PullChecks
+from engine.broker.pulling.pull_checks import PullChecks, PullPositions
 from engine.broker.pulling.pull_filter import PullFilters
-from engine.broker.pulling.pull_positions import PullPositions
 from engine.broker.reporting.boot_audit import BootAudit
 from engine.broker.reporting.client_windows import ClientWindows
-from engine.broker.reporting.dirty_marks import EmittedPairs
-from engine.broker.reporting.expired_dead_letters import ExpiredDeadLetters
+from engine.broker.reporting.dirty_marks import EmittedPairs, MovedMarks
 from engine.broker.reporting.left_topics import LeavingTopics
 from engine.broker.reporting.mark_reader import MarkReader
-from engine.broker.reporting.moved_marks import MovedMarks
 from engine.broker.reporting.offset_answers import OffsetAnswers
 from engine.broker.reporting.offset_reuse import OffsetReuse
-from engine.broker.reporting.retention_losses import RetentionLosses
+from engine.broker.reporting.retention_losses import ExpiredDeadLetters, RetentionLosses
 from engine.broker.reporting.watermarks import Watermarks
 from engine.broker.sending.drafts import Drafts
 from engine.broker.sending.durability import Durability
-from engine.broker.sending.origins import Origins
 from engine.broker.sending.placement import Placement
 from engine.broker.sending.resends import Resends
-from engine.broker.sending.retry_copies import DeadLetterTopics, RetryCopies
+from engine.broker.sending.retry_copies import DeadLetterTopics, Origins, RetryCopies
 from engine.broker.sending.target_queues import TargetQueues
 from engine.broker.sending.timers import Timers
 from engine.broker.state import BrokerState

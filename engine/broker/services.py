@@ -14,21 +14,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from engine.broker.dynamic_config import ConfigChanges
-from engine.broker.groups.member_notices import MemberNotices
-from engine.broker.groups.membership import Membership
+from engine.broker.groups.membership import MemberNotices, Membership
 from engine.broker.metrics import BrokerMetrics
 from engine.broker.metrics.exporter_families import ExporterFamilies
 from engine.broker.metrics.lags import Lags
 from engine.broker.metrics.runtime_families import RuntimeFamilies
 from engine.broker.offsets.remembered_offsets import BootEnds
 from engine.broker.persistence import Persistence
+from engine.broker.pulling.long_poll import WakeUps
 from engine.broker.pulling.pull_answers import handed_to_nobody
-from engine.broker.pulling.wake_ups import WakeUps
 from engine.broker.registration import Registration
-from engine.broker.removing.offset_deletion import OffsetDeletion
-from engine.broker.removing.shrinking import Shrinking
-from engine.broker.removing.topic_changes import TopicChanges
-from engine.broker.removing.topics_and_groups import Deletions, Forget
+from engine.broker.removing.deletion import Deletions, Forget, OffsetDeletion
+from engine.broker.removing.topic_changes import Shrinking, TopicChanges
 from engine.broker.reporting.watermarks import Watermarks
 from engine.broker.rocketmq_settings import FILE_NAME
 from engine.broker.role_changes import RoleChanges

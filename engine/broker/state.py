@@ -11,35 +11,33 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from engine.broker.access_gate import gate_of
-from engine.broker.bounded_work import BoundedWork
-from engine.broker.changes import TableChanges
 from engine.broker.config import BrokerConfig
-from engine.broker.groups.client_ids import ClientIds
 from engine.broker.groups.consumer_filters import ConsumerFilters
 from engine.broker.groups.consumer_groups import ConsumerGroups
-from engine.broker.groups.deleted_groups import DeletedGroups
-from engine.broker.groups.doubtful_readers import DoubtfulReaders
-from engine.broker.groups.group_configs import GroupConfigs
+from engine.broker.groups.group_configs import DeletedGroups, GroupConfigs
+from engine.broker.groups.members import ClientIds
+from engine.broker.groups.open_requests import Questions
 from engine.broker.groups.producer_groups import ProducerGroups
-from engine.broker.groups.questions import Questions
 from engine.broker.groups.queue_locks import QueueLocks
-from engine.broker.groups.readers import QueueKey, Readers, Reading
-from engine.broker.node import BrokerNode
+from engine.broker.groups.readers import DoubtfulReaders, QueueKey, Readers, Reading
+from engine.broker.identity import BrokerNode
 from engine.broker.offsets.consumer_offsets import ConsumerOffsets
 from engine.broker.offsets.topic_lives import TopicLives
-from engine.broker.pulling.cold_reads import ColdReadSums
 from engine.broker.pulling.long_poll import HeldPulls
-from engine.broker.reporting.unsynced_reads import UnsyncedReads
+from engine.broker.pulling.pull_answers import ColdReadSums
+from engine.broker.reporting.offset_reuse import UnsyncedReads
 from engine.broker.sending.deduplication import Deduplication
-from engine.broker.sending.duplicate_copies import DuplicateCopies
-from engine.broker.sending.safety import Safety
+from engine.broker.sending.durability import Safety
+from engine.broker.sending.resends import DuplicateCopies
 from engine.broker.stats.broker_stats import BrokerStats
 from engine.broker.stats.client_stats import ClientStats
-from engine.broker.stats.put_times import PutTimes
+from engine.broker.stats.runtime_info import PutTimes
+from engine.broker.table_changes import TableChanges
 from engine.broker.topics.topics import Topics
+from engine.broker.transactions.stored_messages import gate_of
 from engine.broker.transactions.transactions import Transactions
 from engine.delay import DelayLevels, TimeWheel
+from engine.foundation.chunked_work import ChunkedWork
 from engine.foundation.observing import Observer
 from engine.protocol.message_ids import UniqueIds
 from engine.remoting.gate import Gate
@@ -114,7 +112,7 @@ class BrokerState:
     """How fast members of groups say that they consume."""
     latencies: Latencies = field(default_factory=Latencies)
     """How long requests took."""
-    work: BoundedWork = field(default_factory=BoundedWork)
+    work: ChunkedWork = field(default_factory=ChunkedWork)
     """Work that would hold the loop for too long in one step."""
 
 

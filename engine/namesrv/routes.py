@@ -14,9 +14,9 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from engine.foundation.chunked_work import sorted_in_steps
 from engine.foundation.errors import RequestRefused
 from engine.foundation.limits import BROKER_EXPIRY_MS, BROKERS_MAX, TOPICS_MAX
-from engine.foundation.long_lists import sorted_in_steps
 from engine.protocol.bodies import (
     BrokerData,
     ClusterInfo,

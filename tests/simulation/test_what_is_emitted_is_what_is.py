@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 
-from engine.broker.removing.topics_and_groups import Deletions
+from engine.broker.removing.deletion import Deletions
 from engine.broker.state import BrokerState
 from engine.protocol.bodies import TopicConfig
 from tests.seeds import seeded

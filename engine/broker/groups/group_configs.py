@@ -1,10 +1,14 @@
-"""Settings of consumer groups: what the broker allows each (subscriptionGroup.json).
+"""Settings of consumer groups, and notes of deleted ones (subscriptionGroup.json).
 
-Place in the walk: pulls and send-backs look their group up; the command line of RocketMQ creates,
-changes and lists them.
+Place in the walk: pulls and send-backs look their group up; RocketMQ's command line creates,
+changes and lists them. `removing/deletion` notes a group before its deletion is answered;
+consumerOffset.json says after how many deletions it was written, and what it holds of a group
+deleted later is void.
 
 Invariant: a group that may not be created on demand has to be created first; those of the system
-always may; nobody makes one while it is being deleted. Absent on purpose: members and offsets.
+always may; nobody makes one while it is being deleted. A deleted group is noted until the file of
+offsets and the version before it were both begun after its deletion. Absent on purpose: members,
+offsets, deletions of topics (`store/tombstones`).
 """
 
 from __future__ import annotations
@@ -13,17 +17,80 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from engine.foundation.chunked_work import sorted_in_steps
 from engine.foundation.errors import CorruptRecord, RequestRefused
 from engine.foundation.limits import (
+    DELETED_GROUPS_NOTED_MAX,
     GROUP_ATTRIBUTES_CHARS_MAX,
     GROUPS_MAX,
     LOOP_STEP_ENTRIES_MAX,
     QUEUES_PER_TOPIC_MAX,
 )
-from engine.foundation.long_lists import sorted_in_steps
 from engine.protocol.codes import ResponseCode
 from engine.protocol.fastjson import dumps
 from engine.protocol.names import check_group
+
+DELETED_GROUPS = "deletedGroups"
+GROUP_DELETIONS = "groupDeletions"
+
+
+class DeletedGroups:
+    """The notes of one broker."""
+
+    def __init__(self, names_max: int = DELETED_GROUPS_NOTED_MAX) -> None:
+        self.names_max = names_max
+        self.deletions = 0
+        """How many deletions of groups were noted, ever."""
+        self._numbers: dict[str, int] = {}
+        """Group → number of its latest deletion, in ascending order."""
+        self._deletions_in_file = 0
+        """After how many of them the file of offsets was begun."""
+
+    @property
+    def is_full(self) -> bool:
+        """Must the file of offsets be written before another group is noted?"""
+        return len(self._numbers) >= self.names_max
+
+    def note(self, group: str) -> None:
+        """The group was deleted just now."""
+        self.deletions += 1
+        self._numbers.pop(group, None)
+        self._numbers[group] = self.deletions
+
+    def after(self, deletions: int) -> list[str]:
+        """Groups deleted later than so many deletions ago."""
+        return [group for group, number in self._numbers.items() if number > deletions]
+
+    def written(self, deletions: int) -> None:
+        """A file of offsets that was begun after so many deletions is on disk, beside the version
+        before it."""
+        over, self._deletions_in_file = self._deletions_in_file, deletions
+        self._numbers = {group: number for group, number in self._numbers.items() if number > over}
+
+    def expect(self, deletions: int) -> None:
+        """The file of offsets was written after so many deletions: numbers go on behind them."""
+        self.deletions = max(self.deletions, deletions)
+        self._deletions_in_file = deletions
+
+    def to_document(self) -> dict[str, object]:
+        """Fields of our own in subscriptionGroup.json; none before the first deletion."""
+        if not self.deletions:
+            return {}
+        return {GROUP_DELETIONS: self.deletions, DELETED_GROUPS: dict(self._numbers)}
+
+    def load(self, document: Mapping[str, object]) -> None:
+        """Take over the fields of subscriptionGroup.json, if it has any. Raises CorruptRecord."""
+        deletions, numbers = document.get(GROUP_DELETIONS, 0), document.get(DELETED_GROUPS, {})
+        if type(deletions) is not int or not isinstance(numbers, Mapping):
+            raise CorruptRecord(
+                f"subscriptionGroup.json: {GROUP_DELETIONS} is {deletions!r}, not a number, or "
+                f"{DELETED_GROUPS} is not a table; remove both fields to do without them"
+            )
+        self._numbers = {
+            str(group): number for group, number in numbers.items() if type(number) is int
+        }
+        self.deletions = max([deletions, *self._numbers.values()])
+
 
 TOOLS_GROUP = "TOOLS_CONSUMER"
 """Tools look at messages in its name: nobody's progress, and nothing delivered again."""
@@ -146,7 +213,7 @@ class GroupConfigs:
         self._configs: dict[str, SubscriptionGroupConfig] = {}
         self.being_deleted: dict[str, None] = {}
         """Groups whose deletion with their offsets has begun and not ended;
-        `removing/topics_and_groups` keeps it.
+        `removing/deletion` keeps it.
         """
         self.counter = 0
         """Counter of the data version."""

@@ -1,7 +1,11 @@
-"""Clients as their heartbeats describe them, and their memberships in groups.
+"""Clients as their heartbeats describe them, who holds their ids, and memberships.
 
-Place in the walk: heartbeats make them; the tables of consumer groups and of producer groups keep
-them. Absent on purpose: groups.
+Place in the walk: heartbeats make them; the tables of consumer groups and of producer groups hold
+them, and the gate asks whose a client id is before a request that names one passes. What is
+registered under a client id is found by that id alone, so whoever could take it would take that.
+
+Invariant: while a connection is open whose account holds a client id, no other account holds it.
+Absent on purpose: groups; brokers without accounts, where nobody holds an id, as in RocketMQ.
 """
 
 from __future__ import annotations
@@ -10,6 +14,28 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from engine.remoting import Peer
+
+
+class ClientIds:
+    """Client ids in use; at most one for each connection."""
+
+    def __init__(self) -> None:
+        self._holders: dict[str, dict[Peer, str]] = {}
+
+    def hold(self, client_id: str, peer: Peer, account: str) -> None:
+        """The account's client on this connection goes by that id, until the connection ends."""
+        self._holders.setdefault(client_id, {})[peer] = account
+
+    def release(self, client_id: str, peer: Peer) -> None:
+        """The connection has ended, or goes by another id now."""
+        peers = self._holders.get(client_id, {})
+        if peers.pop(peer, None) is not None and not peers:
+            del self._holders[client_id]
+
+    def accounts(self, client_id: str) -> frozenset[str]:
+        """Access keys of those who hold the id: one account's, or nobody's."""
+        return frozenset(self._holders.get(client_id, {}).values())
+
 
 HEARD_LOOKED_AT = 50
 """Members that were heard of lately cost as much to pass over as one that goes."""

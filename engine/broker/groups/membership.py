@@ -1,22 +1,24 @@
 """Handles members that come and go: emits the facts and notifies the other members.
 
 Place in the walk: heartbeats, farewells, lost connections and expiry all end here; so do the first
-pulls of a new reader, from which ownership is inferred.
+pulls of a new reader, from which ownership is inferred. A member that gets a notice
+(NOTIFY_CONSUMER_IDS_CHANGED) asks for the member list and rebalances.
+
+A large group rests after a notice for as long as MEMBER_NOTICES_PER_SECOND allows, and the changes
+meanwhile become one: otherwise ten thousand members that leave one after the other would cause
+fifty million notices.
 
 Invariant: every change of a group's members or topics is reported once to the observer, and each
-member that stays is notified soon (not in broadcasting groups, which do not share queues); changes
-that follow each other closely in a large group make one notice (member_notices).
-Absent on purpose: the tables themselves (state), requests (handlers).
+member that stays is notified after the newest change (not in broadcasting groups, which share no
+queues). Absent on purpose: the tables themselves (state), requests (handlers).
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from engine.broker.bounded_work import BoundedWork
-from engine.broker.changes import TableChanges
-from engine.broker.groups.client_ids import ClientIds
 from engine.broker.groups.consumer_filters import ConsumerFilters
 from engine.broker.groups.consumer_groups import (
     ConsumerGroup,
@@ -24,26 +26,102 @@ from engine.broker.groups.consumer_groups import (
     Departure,
     Registration,
 )
-from engine.broker.groups.doubtful_readers import DoubtfulReaders
 from engine.broker.groups.group_configs import GroupConfigs
-from engine.broker.groups.member_notices import MemberNotices
-from engine.broker.groups.members import ClientChannel, client_id_of
+from engine.broker.groups.members import ClientChannel, ClientIds, client_id_of
 from engine.broker.groups.producer_groups import ProducerGroups
-from engine.broker.groups.readers import QueueKey, Readers
+from engine.broker.groups.readers import DoubtfulReaders, QueueKey, Readers
 from engine.broker.groups.removals import Removals
-from engine.broker.node import BrokerNode
+from engine.broker.identity import BrokerNode
+from engine.broker.table_changes import TableChanges
 from engine.broker.topics.topics import Topics
+from engine.foundation.chunked_work import ChunkedWork
 from engine.foundation.limits import (
     LOOP_STEP_ENTRIES_MAX,
     MEMBER_NOTICES_AT_ONCE,
+    MEMBER_NOTICES_EACH_MS,
+    MEMBER_NOTICES_PER_SECOND,
     OWNED_QUEUES_TOLD_MAX,
 )
 from engine.foundation.observing import Observer, OwnedQueue, RebalanceEvent
+from engine.foundation.units import SECOND_MS
 from engine.protocol.bodies import ConsumerData, HeartbeatData
+from engine.protocol.codes import RequestCode
+from engine.protocol.command import RemotingCommand
 from engine.protocol.names import retry_topic
 from engine.protocol.reported_subscriptions import how_to_agree
 from engine.remoting import Peer
 from engine.runtime.clock import Clock
+
+
+class MemberNotices:
+    """The groups whose members have to hear of a change."""
+
+    def __init__(
+        self,
+        *,
+        group_configs: GroupConfigs,
+        groups: ConsumerGroups,
+        clock: Clock,
+        work: ChunkedWork,
+    ) -> None:
+        self._group_configs = group_configs
+        self._groups = groups
+        self._clock = clock
+        self._work = work
+        self._rests_until_ms: dict[str, int] = {}
+        """By group, on the steady clock; groups that rest no more are forgotten by `run`."""
+        self._due: dict[str, None] = {}
+        """Groups that changed while they rested."""
+        self._resting = asyncio.Event()
+
+    def want(self, group: ConsumerGroup) -> None:
+        """The group changed: notify its members, unless the group's settings forbid it."""
+        config = self._group_configs.look(group.name)
+        if config is not None and not config.notify_consumer_ids_changed_enable:
+            return
+        now_ms = self._clock.steady_ms()
+        if self._rests_until_ms.get(group.name, now_ms) > now_ms:
+            self._due[group.name] = None
+            return
+        count = len(group.members)
+        if count > MEMBER_NOTICES_AT_ONCE:
+            rest_ms = min(count * SECOND_MS // MEMBER_NOTICES_PER_SECOND, MEMBER_NOTICES_EACH_MS)
+            self._rests_until_ms[group.name] = now_ms + rest_ms
+            self._resting.set()
+        self._work.add(self._notified(group.name, group.member_ids()))
+
+    async def run(self) -> None:
+        """Report what changed while its group rested, until cancelled."""
+        clock = self._clock
+        while True:
+            await self._resting.wait()
+            now_ms = clock.steady_ms()
+            for group in [one for one, end in self._rests_until_ms.items() if end <= now_ms]:
+                del self._rests_until_ms[group]
+                found = self._groups.of(group)
+                if group in self._due:
+                    del self._due[group]
+                    if found is not None:
+                        self.want(found)
+            if self._rests_until_ms:
+                rest_ms = min(self._rests_until_ms.values()) - now_ms
+                await asyncio.sleep(max(1, rest_ms) / SECOND_MS)
+            else:
+                self._resting.clear()
+
+    def _notified(self, name: str, member_ids: list[str]) -> Iterator[None]:
+        for number, client_id in enumerate(member_ids, 1):
+            group = self._groups.of(name)
+            member = None if group is None else group.members.get(client_id)
+            if member is not None:
+                command = RemotingCommand.request(
+                    RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, {"consumerGroup": name}
+                )
+                command.mark_oneway()
+                member.channel.peer.send(command)
+            if not number % LOOP_STEP_ENTRIES_MAX:
+                yield
+
 
 _log = logging.getLogger(__name__)
 
@@ -70,7 +148,7 @@ class Membership:
         readers: Readers,
         removals: Removals,
         topics: Topics,
-        work: BoundedWork,
+        work: ChunkedWork,
     ) -> None:
         self._changes = changes
         self._client_ids = client_ids

@@ -20,8 +20,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from engine.broker.groups.readers import QueueKey
+from engine.foundation.chunked_work import dropped_in_steps
 from engine.foundation.limits import FORMER_HOLDERS_MAX, QUEUE_LOCK_LEASE_MS, QUEUE_LOCKS_MAX
-from engine.foundation.long_lists import dropped_in_steps
 from engine.protocol.message import MessageQueue
 
 

@@ -1,13 +1,15 @@
-"""The reader of each queue of a group, and how far the group has pulled the queue.
+"""Who reads each queue of a group, who may still read it, and how far it was pulled.
 
 Place in the walk: each pull passes here twice, when it arrives (who reads now?) and when it is
 answered (how far did it get?). What is learnt becomes rebalance events, redeliveries and the
-`pulled` column of the watermarks.
+`pulled` column of the watermarks. A client that lost a queue, or asks where its group goes on, is
+doubtful until `reporting/client_windows` has asked what it holds.
 
 Invariant: a pulled mark is one past the highest offset ever answered to the group; it moves up
 only; at boot it is cut to the end of a log that lost its tail. Ownership is inferred: a queue
-belongs to whoever pulled it last. A client that goes costs what it read, not what all read. Absent
-on purpose: offsets that clients report, and sending anything.
+belongs to whoever pulled it last. A client that goes costs what it read, not what all read. A doubt
+is settled by an answer to a question asked DOUBT_MS after it arose, or ends after DOUBT_SPAN_MS.
+Absent on purpose: offsets that clients report, and sending anything.
 """
 
 from __future__ import annotations
@@ -16,10 +18,11 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from engine.foundation.chunked_work import LOOKED_AT_PER_STEP, dropped_in_steps
 from engine.foundation.errors import RequestRefused
-from engine.foundation.limits import GROUP_QUEUES_MAX, QUEUE_KNOWERS_MAX
-from engine.foundation.long_lists import LOOKED_AT_PER_STEP, dropped_in_steps
+from engine.foundation.limits import DOUBTFUL_READERS_MAX, GROUP_QUEUES_MAX, QUEUE_KNOWERS_MAX
 from engine.foundation.observing import Redelivery
+from engine.foundation.units import SECOND_MS
 from engine.protocol.codes import ResponseCode
 
 QueueKey = tuple[str, str, int]
@@ -338,3 +341,85 @@ class Readers:
             held.pop(key, None)
             if not held:
                 del self._read_by[key[0], client_id]
+
+
+DOUBT_MS: Final = 1 * SECOND_MS
+"""Who was shown where to begin holds the queue by then, or gave it back: it says so when asked."""
+
+DOUBT_SPAN_MS: Final = 10 * SECOND_MS
+"""Who still holds the queue after so long, or did not answer, reads it as far as anybody knows."""
+
+MemberKey = tuple[str, str]
+"""(group, client id)"""
+Place = tuple[str, int]
+"""(topic, queue_id)"""
+
+
+class DoubtfulReaders:
+    """The doubts of one broker."""
+
+    def __init__(self, count_max: int = DOUBTFUL_READERS_MAX) -> None:
+        self._count_max = count_max
+        self._count = 0
+        self._since_ms: dict[MemberKey, dict[Place, tuple[int, int]]] = {}
+        """The first and the last time of each doubt; steady time."""
+
+    def __len__(self) -> int:
+        """Doubts that are kept."""
+        return self._count
+
+    def arises(self, member: MemberKey, place: Place, now_ms: int) -> None:
+        """The member may read the queue; it may have been in doubt before."""
+        doubts = self._since_ms.setdefault(member, {})
+        if place not in doubts:
+            if self._count >= self._count_max and not self._end_oldest(now_ms):
+                if not doubts:
+                    del self._since_ms[member]
+                return
+            self._count += 1
+        first_ms, _ = doubts.get(place, (now_ms, now_ms))
+        doubts[place] = first_ms, now_ms
+
+    def is_due(self, member: MemberKey, now_ms: int) -> bool:
+        """Is the member to be asked about a queue? Doubts that are too old end here."""
+        doubts = self._since_ms.get(member)
+        if doubts is None:
+            return False
+        for place, (first_ms, _) in list(doubts.items()):
+            if now_ms - first_ms > DOUBT_SPAN_MS:
+                self._end(member, place)
+        return any(now_ms - last_ms >= DOUBT_MS for _, last_ms in doubts.values())
+
+    def given_back(
+        self, member: MemberKey, held: Collection[Place], *, asked_ms: int
+    ) -> list[Place]:
+        """Queues that the member, asked at `asked_ms`, does not hold, and may no longer read."""
+        doubts = self._since_ms.get(member, {})
+        places = [
+            place
+            for place, (_, last_ms) in doubts.items()
+            if asked_ms - last_ms >= DOUBT_MS and place not in held
+        ]
+        for place in places:
+            self._end(member, place)
+        return places
+
+    def forget(self, member: MemberKey) -> None:
+        """The member has left: that is a fact of its own."""
+        self._count -= len(self._since_ms.pop(member, {}))
+
+    def _end_oldest(self, now_ms: int) -> bool:
+        """End the doubt that arose first, of whom nobody asks any more, if it is too old."""
+        member = next(iter(self._since_ms))
+        for place, (first_ms, _) in self._since_ms[member].items():
+            if now_ms - first_ms > DOUBT_SPAN_MS:
+                self._end(member, place)
+                return True
+        return False
+
+    def _end(self, member: MemberKey, place: Place) -> None:
+        doubts = self._since_ms[member]
+        del doubts[place]
+        self._count -= 1
+        if not doubts:
+            del self._since_ms[member]

@@ -11,8 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 
-from engine.broker.bounded_work import in_steps
-from engine.broker.changes import TableChanges
 from engine.broker.groups.group_configs import (
     GroupConfigs,
     SubscriptionGroupConfig,
@@ -23,10 +21,12 @@ from engine.broker.groups.group_configs import (
 )
 from engine.broker.groups.removals import Removals
 from engine.broker.handlers.admin_topics import check_entries
-from engine.broker.node import BrokerNode
+from engine.broker.identity import BrokerNode
 from engine.broker.offsets.consumer_offsets import ConsumerOffsets
 from engine.broker.offsets.progress import Progress
-from engine.broker.removing.topics_and_groups import Deletions
+from engine.broker.removing.deletion import Deletions
+from engine.broker.table_changes import TableChanges
+from engine.foundation.chunked_work import in_steps
 from engine.foundation.errors import CorruptRecord, ProtocolError, RequestRefused
 from engine.foundation.limits import LOOSE_BODY_KEYS_MAX
 from engine.protocol import fastjson

@@ -12,9 +12,9 @@ from __future__ import annotations
 import logging
 
 from engine.broker.groups.consumer_groups import ConsumerGroups
-from engine.broker.node import BrokerNode
+from engine.broker.identity import BrokerNode
 from engine.broker.offsets.consumer_offsets import ConsumerOffsets
-from engine.broker.removing.topics_and_groups import Deletions
+from engine.broker.removing.deletion import Deletions
 from engine.broker.topics.topics import Topics
 from engine.foundation.errors import RequestRefused
 from engine.foundation.limits import QUEUE_UNITS_TOLD_MAX

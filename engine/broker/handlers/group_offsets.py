@@ -1,24 +1,27 @@
-"""Offset requests of tools: clone, delete and compare a group's consume offsets.
+"""Offset requests of tools: reset, clone, delete and compare a group's consume offsets.
 
-Place in the walk: beside it. Invariant: whatever moves an offset here is a fact with path RESET, so
-that a fall is never without a cause. Absent on purpose: resets (offset_resets) and clients' own
-reports (handlers/offset).
+Place in the walk: beside it. A reset reaches each reader with its next pull (server side, the
+default), or is pushed to the members, who report the new offsets themselves (as older brokers do).
+
+Invariant: whatever moves an offset here is a fact with path RESET, so that a fall is never without
+a cause. Absent on purpose: clients' own reports (handlers/offset).
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from engine.broker.bounded_work import in_steps, stepped
 from engine.broker.groups.consumer_groups import ConsumerGroups
 from engine.broker.groups.group_configs import GroupConfigs
 from engine.broker.groups.members import ClientChannel
-from engine.broker.node import BrokerNode
+from engine.broker.groups.readers import QueueKey
+from engine.broker.identity import BrokerNode
 from engine.broker.offsets.consumer_offsets import ConsumerOffsets
 from engine.broker.offsets.offset_facts import OffsetFacts
-from engine.broker.removing.offset_deletion import OffsetDeletion
+from engine.broker.removing.deletion import OffsetDeletion
 from engine.broker.topics.topics import Topics
+from engine.foundation.chunked_work import in_steps, stepped
 from engine.foundation.errors import RequestRefused, TidemarkError
 from engine.foundation.limits import MEMBER_ANSWER_MS
 from engine.protocol import fastjson
@@ -31,6 +34,7 @@ from engine.protocol.headers import (
     ConsumerStatusRequestHeader,
     DeleteConsumerOffsetsRequestHeader,
     QueryCorrectionOffsetRequestHeader,
+    ResetOffsetRequestHeader,
 )
 from engine.protocol.message import MessageQueue
 from engine.remoting import Handler, Peer
@@ -173,3 +177,141 @@ async def _ask_member(
     except TidemarkError as error:
         _log.warning("%s does not report its offsets: %s", channel.client_id, error)
         return None
+
+
+class OffsetResetHandlers:
+    """INVOKE_BROKER_TO_RESET_OFFSET."""
+
+    def __init__(
+        self,
+        *,
+        node: BrokerNode,
+        store: MessageStore,
+        topics: Topics,
+        group_configs: GroupConfigs,
+        groups: ConsumerGroups,
+        offsets: ConsumerOffsets,
+        facts: OffsetFacts,
+        emit_marks: Callable[[Sequence[QueueKey]], None],
+    ) -> None:
+        self._node = node
+        self._store = store
+        self._topics = topics
+        self._group_configs = group_configs
+        self._groups = groups
+        self._offsets = offsets
+        self._facts = facts
+        self._emit_marks = emit_marks
+
+    def handlers(self) -> dict[int, Handler]:
+        """Request code → handler."""
+        return {RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: self.reset_offset}
+
+    def reset_offset(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
+        """INVOKE_BROKER_TO_RESET_OFFSET (222)."""
+        header = ResetOffsetRequestHeader.decode(request.fields)
+        if self._node.config.use_server_side_reset_offset:
+            moved = self._reset_here(header)
+        else:
+            moved = self._push(header)
+        body = encode_object_keyed("offsetTable", moved)
+        return request.respond(ResponseCode.SUCCESS, body=body)
+
+    def _reset_here(self, header: ResetOffsetRequestHeader) -> dict[MessageQueue, int]:
+        """Server side: the next pull of each queue answers OFFSET_RESET."""
+        config = self._topics.require(header.topic)
+        if header.queue_id >= config.read_queue_nums:
+            raise RequestRefused(
+                ResponseCode.INVALID_PARAMETER,
+                f"queueId={header.queue_id}: topic {header.topic} has {config.read_queue_nums} "
+                "read queues",
+            )
+        if not self._group_configs.known(header.group):
+            raise RequestRefused(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {header.group} does not exist"
+            )
+        queue_ids = range(config.read_queue_nums) if header.queue_id < 0 else [header.queue_id]
+        targets = {queue_id: self._target(header, queue_id) for queue_id in queue_ids}
+        moved: dict[MessageQueue, int] = {}
+        for queue_id, offset in targets.items():
+            previous = self._offsets.committed(header.group, header.topic, queue_id)
+            if not header.is_force and previous is not None and offset > previous:
+                continue  # Without force a reset only goes back.
+            key = (header.group, header.topic, queue_id)
+            previous = self._offsets.reset(*key, offset)
+            self._facts.emit(key, offset, previous, path="RESET")
+            moved[MessageQueue(header.topic, self._node.config.broker_name, queue_id)] = offset
+        self._emit_marks([(header.group, header.topic, queue.queue_id) for queue in moved])
+        return moved
+
+    def _target(self, header: ResetOffsetRequestHeader, queue_id: int) -> int:
+        store, topic = self._store, header.topic
+        minimum, maximum = store.min_offset(topic, queue_id), store.max_offset(topic, queue_id)
+        if header.queue_id >= 0 and header.offset is not None and header.offset >= 0:
+            if not minimum <= header.offset <= maximum:
+                raise RequestRefused(
+                    ResponseCode.SYSTEM_ERROR,
+                    f"Target offset {header.offset} not in consume queue range "
+                    f"[{minimum}-{maximum}]: queue {queue_id} of {topic}",
+                )
+            return header.offset
+        if header.timestamp_ms < 0:
+            return maximum
+        return store.offset_at_time(topic, queue_id, header.timestamp_ms)
+
+    def _push(self, header: ResetOffsetRequestHeader) -> dict[MessageQueue, int]:
+        """As older brokers do: members are sent the offsets (220) and report them themselves."""
+        name = header.group
+        config = self._topics.require(header.topic)
+        group = self._groups.of(name)
+        if group is None:
+            raise RequestRefused(
+                ResponseCode.CONSUMER_NOT_ONLINE,
+                f"Consumer not online, so can not reset offset, Group: {name} Topic: "
+                f"{header.topic} Timestamp: {header.timestamp_ms}",
+            )
+        moved: dict[MessageQueue, int] = {}
+        for queue_id in range(config.write_queue_nums):
+            committed = self._offsets.committed(name, header.topic, queue_id)
+            if committed is None:
+                raise RequestRefused(
+                    ResponseCode.SYSTEM_ERROR, f"THe consumer group <{name}> not exist"
+                )
+            offset = self._target(header, queue_id)
+            if not header.is_force:
+                offset = min(offset, committed)
+            moved[MessageQueue(header.topic, self._node.config.broker_name, queue_id)] = offset
+        for queue, offset in moved.items():
+            self._offsets.expect_reset(name, header.topic, queue.queue_id, offset)
+        for client_id in group.member_ids():
+            channel = group.members[client_id].channel
+            channel.peer.send(_pushed_reset(header, moved, channel.language))
+        return moved
+
+
+def _pushed_reset(
+    header: ResetOffsetRequestHeader, offsets: Mapping[MessageQueue, int], language: str
+) -> RemotingCommand:
+    """RESET_CONSUMER_CLIENT_OFFSET (220), one-way; C++ clients read a list in place of a table."""
+    if language == "CPP":
+        listed = [
+            {
+                "topic": queue.topic,
+                "brokerName": queue.broker_name,
+                "queueId": queue.queue_id,
+                "offset": offset,
+            }
+            for queue, offset in offsets.items()
+        ]
+        body = fastjson.dumps({"offsetTable": listed})
+    else:
+        body = encode_object_keyed("offsetTable", offsets)
+    fields = {
+        "topic": header.topic,
+        "group": header.group,
+        "timestamp": str(header.timestamp_ms),
+        "isForce": "true" if header.is_force else "false",
+    }
+    command = RemotingCommand.request(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, fields, body)
+    command.mark_oneway()
+    return command

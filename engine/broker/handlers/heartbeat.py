@@ -1,29 +1,41 @@
-"""Client requests: heartbeats, farewells, member lists and order locks.
+"""Client requests: heartbeats within their limits, farewells and member lists.
 
 Place in the walk: a client's heartbeat makes its connection known under its client id and its
-groups known to the broker; `groups/membership` does everything that follows from a change.
+groups known to the broker; `groups/membership` does everything that follows from a change. The
+length of a body was checked before it was read (body_limits); here its entries are counted, so that
+what follows for each of them is bounded.
 
-Absent on purpose: expiry and lost connections (broker), the tables (state).
+Invariant: a heartbeat that is refused has changed nothing; what a connection takes is given back
+when it leaves a group, and all of it when it ends. Absent on purpose: expiry and lost connections
+(broker), the tables (state), what all connections take together (groups/consumer_groups).
 """
 
 from __future__ import annotations
 
-from engine.broker.groups.client_ids import ClientIds
 from engine.broker.groups.consumer_filters import selector_of
 from engine.broker.groups.consumer_groups import ConsumerGroups
-from engine.broker.groups.heartbeat_limits import (
-    check_heartbeat,
-    check_subscription,
-    give_back,
-    keep,
-)
-from engine.broker.groups.members import ClientChannel
+from engine.broker.groups.members import ClientChannel, ClientIds
 from engine.broker.groups.membership import Membership
 from engine.broker.groups.producer_groups import ProducerGroups
-from engine.broker.node import BrokerNode
+from engine.broker.identity import BrokerNode
 from engine.broker.pulling.pull_filter import not_supported
 from engine.foundation.errors import RequestRefused
-from engine.protocol.bodies import CheckClientRequest, ConsumerData, ConsumerList, HeartbeatData
+from engine.foundation.limits import (
+    CLIENT_GROUPS_MAX,
+    CLIENT_ID_CHARS_MAX,
+    CLIENT_SUBSCRIPTION_BYTES_MAX,
+    CLIENT_SUBSCRIPTIONS_MAX,
+    FILTER_EXPRESSION_CHARS_MAX,
+    SUBSCRIPTION_CHARS_MAX,
+    SUBSCRIPTION_TAGS_MAX,
+)
+from engine.protocol.bodies import (
+    CheckClientRequest,
+    ConsumerData,
+    ConsumerList,
+    HeartbeatData,
+    SubscriptionData,
+)
 from engine.protocol.codes import RequestCode, ResponseCode
 from engine.protocol.command import RemotingCommand
 from engine.protocol.headers import GroupRequestHeader, UnregisterClientRequestHeader
@@ -36,6 +48,83 @@ from engine.protocol.names import (
 from engine.remoting import Handler, Peer
 from engine.remoting.gate import Gate
 from engine.runtime.clock import Clock
+
+
+def check_heartbeat(data: HeartbeatData) -> None:
+    """Raise RequestRefused for a heartbeat that says more than one may."""
+    if len(data.client_id) > CLIENT_ID_CHARS_MAX:
+        raise _too_much("characters of clientID", len(data.client_id), CLIENT_ID_CHARS_MAX)
+    group_count = len(data.consumer_data_set) + len(data.producer_data_set)
+    if group_count > CLIENT_GROUPS_MAX:
+        raise _too_much("groups in one heartbeat", group_count, CLIENT_GROUPS_MAX)
+    subscriptions = [
+        one for consumer in data.consumer_data_set for one in consumer.subscription_data_set
+    ]
+    if len(subscriptions) > CLIENT_SUBSCRIPTIONS_MAX:
+        raise _too_much(
+            "subscriptions in one heartbeat", len(subscriptions), CLIENT_SUBSCRIPTIONS_MAX
+        )
+    selector_chars = 0
+    for subscription in subscriptions:
+        check_subscription(subscription)
+        if not subscription.is_by_tags:
+            selector_chars += len(subscription.sub_string)
+    if selector_chars > FILTER_EXPRESSION_CHARS_MAX:
+        raise _too_much(
+            "characters of selectors in one heartbeat", selector_chars, FILTER_EXPRESSION_CHARS_MAX
+        )
+
+
+def check_subscription(subscription: SubscriptionData) -> None:
+    """Raise RequestRefused with SUBSCRIPTION_PARSE_FAILED for an expression that is too long."""
+    for what, count, count_max in (
+        ("characters", len(subscription.sub_string), SUBSCRIPTION_CHARS_MAX),
+        ("tags", len(subscription.tags_set), SUBSCRIPTION_TAGS_MAX),
+        ("hashes of tags", len(subscription.code_set), SUBSCRIPTION_TAGS_MAX),
+    ):
+        if count > count_max:
+            raise RequestRefused(
+                ResponseCode.SUBSCRIPTION_PARSE_FAILED,
+                f"the subscription to {subscription.topic[:255]} has {count} {what}: "
+                f"{count_max} at most",
+            )
+
+
+def keep(channel: ClientChannel, data: HeartbeatData, *, is_full: bool) -> None:
+    """Note what the connection makes the broker keep.
+
+    Raises RequestRefused, and notes nothing, when that is more groups or more memory than one
+    connection may have. Without subscriptions (not `is_full`) those known before stay.
+    """
+    kept = dict(channel.kept_bytes)
+    for consumer in data.consumer_data_set:
+        if is_full or consumer.group_name not in kept:
+            subscriptions = consumer.subscription_data_set if is_full else ()
+            kept[consumer.group_name] = sum(one.weight_bytes for one in subscriptions)
+    producers = channel.producer_groups.union(one.group_name for one in data.producer_data_set)
+    if len(kept) + len(producers) > CLIENT_GROUPS_MAX:
+        raise _too_much("groups of one connection", len(kept) + len(producers), CLIENT_GROUPS_MAX)
+    kept_bytes = sum(kept.values())
+    if kept_bytes > CLIENT_SUBSCRIPTION_BYTES_MAX:
+        raise _too_much(
+            "bytes of memory for what one connection subscribes to",
+            *(kept_bytes, CLIENT_SUBSCRIPTION_BYTES_MAX),
+        )
+    channel.kept_bytes = kept
+    channel.producer_groups = producers
+
+
+def give_back(channel: ClientChannel, *, consumer_group: str, producer_group: str) -> None:
+    """The client says farewell to a group as a consumer, as a producer, or both; "": not so."""
+    channel.kept_bytes.pop(consumer_group, None)
+    channel.producer_groups = channel.producer_groups - {producer_group}
+
+
+def _too_much(what: str, count: int, count_max: int) -> RequestRefused:
+    return RequestRefused(
+        ResponseCode.INVALID_PARAMETER,
+        f"{count} {what}: {count_max} at most; use more clients, or less of it",
+    )
 
 
 class HeartbeatHandlers:

@@ -14,8 +14,8 @@ from __future__ import annotations
 from engine.broker.groups.group_configs import GroupConfigs
 from engine.broker.offsets.commit_reports import CommitReports
 from engine.broker.offsets.consumer_offsets import ConsumerOffsets
+from engine.broker.offsets.new_lives import StartingPoints
 from engine.broker.offsets.remembered_offsets import RememberedOffsets
-from engine.broker.offsets.starting_points import StartingPoints
 from engine.broker.offsets.topic_lives import Asked
 from engine.broker.reporting.offset_answers import OffsetAnswers
 from engine.broker.topics.topics import Topics

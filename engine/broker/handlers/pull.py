@@ -12,11 +12,16 @@ from __future__ import annotations
 
 import asyncio
 
-from engine.broker.node import BrokerNode
+from engine.broker.identity import BrokerNode
 from engine.broker.pulling.long_poll import HeldPull, HeldPulls
 from engine.broker.pulling.pull_answers import PullAnswers, code_of
-from engine.broker.pulling.pull_checks import SUSPEND, Pull, PullChecks
-from engine.broker.pulling.pull_positions import COMMIT_OFFSET, PullPositions
+from engine.broker.pulling.pull_checks import (
+    COMMIT_OFFSET,
+    SUSPEND,
+    Pull,
+    PullChecks,
+    PullPositions,
+)
 from engine.foundation.limits import FILTER_COST_MAX, PULL_SUSPEND_MS_MAX
 from engine.protocol.codes import RequestCode, ResponseCode
 from engine.protocol.command import RemotingCommand

@@ -10,7 +10,7 @@ the keys. Absent on purpose: searching by content.
 
 from __future__ import annotations
 
-from engine.broker.node import BrokerNode
+from engine.broker.identity import BrokerNode
 from engine.broker.transactions.stored_messages import no_message, stored_record
 from engine.broker.transactions.transactions import Transactions
 from engine.foundation.units import MIB

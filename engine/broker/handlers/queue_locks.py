@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from engine.broker.groups.group_configs import GroupConfigs
 from engine.broker.groups.queue_locks import QueueLocks
-from engine.broker.node import BrokerNode
+from engine.broker.identity import BrokerNode
 from engine.broker.topics.topics import Topics
 from engine.foundation.errors import RequestRefused
 from engine.foundation.limits import LOCK_BATCH_QUEUES_MAX

@@ -10,7 +10,7 @@ time wheel, which finds what a record cancels.
 
 from __future__ import annotations
 
-from engine.broker.node import BrokerNode
+from engine.broker.identity import BrokerNode
 from engine.broker.sending.durability import Durability, broker_takes_nothing
 from engine.broker.sending.timers import Handle, Timers, handle_in
 from engine.broker.topics.topics import Topics

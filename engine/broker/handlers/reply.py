@@ -15,9 +15,9 @@ they were asked on.
 from __future__ import annotations
 
 from engine.broker.account_quotas import Shares
+from engine.broker.groups.open_requests import Questions
 from engine.broker.groups.producer_groups import ProducerGroups
-from engine.broker.groups.questions import Questions
-from engine.broker.node import BrokerNode
+from engine.broker.identity import BrokerNode
 from engine.broker.sending.drafts import Drafts
 from engine.broker.sending.durability import Durability
 from engine.broker.sending.placement import Placement

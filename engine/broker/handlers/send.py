@@ -18,9 +18,8 @@ from copy import copy
 from functools import partial
 from typing import NamedTuple
 
-from engine.broker.bounded_work import in_steps, stepped
-from engine.broker.groups.questions import QuestionNotes
-from engine.broker.node import BrokerNode
+from engine.broker.groups.open_requests import QuestionNotes
+from engine.broker.identity import BrokerNode
 from engine.broker.sending.drafts import REGION, Drafts
 from engine.broker.sending.durability import Durability
 from engine.broker.sending.placement import Placement, Put
@@ -29,6 +28,7 @@ from engine.broker.sending.target_queues import TargetQueues
 from engine.broker.sending.timers import without_mark
 from engine.broker.stats.broker_stats import DELAY, FIFO, NORMAL, TRANSACTION, BrokerStats
 from engine.broker.transactions.half_queue import HalfQueue
+from engine.foundation.chunked_work import in_steps, stepped
 from engine.foundation.errors import RemoteProtocolError, RequestRefused
 from engine.foundation.limits import COPY_ROOM_BYTES, DEDUPLICATED_BATCH_MAX
 from engine.protocol.bodies import TopicConfig

@@ -16,10 +16,9 @@ from __future__ import annotations
 import logging
 
 from engine.broker.groups.group_configs import GroupConfigs
-from engine.broker.node import BrokerNode
+from engine.broker.identity import BrokerNode
 from engine.broker.sending.durability import Durability, broker_takes_nothing
-from engine.broker.sending.origins import Origin, Origins
-from engine.broker.sending.retry_copies import DeadLetterTopics, retries_failed
+from engine.broker.sending.retry_copies import DeadLetterTopics, Origin, Origins, retries_failed
 from engine.broker.sending.target_queues import TargetQueues
 from engine.broker.stats.broker_stats import DELAY, NORMAL, BrokerStats
 from engine.broker.transactions.stored_messages import is_named_by, no_message

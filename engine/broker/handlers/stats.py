@@ -11,16 +11,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from engine.broker.bounded_work import in_steps, stepped
 from engine.broker.groups.group_configs import GroupConfigs
-from engine.broker.node import BrokerNode
+from engine.broker.identity import BrokerNode
 from engine.broker.offsets.consumer_offsets import ConsumerOffsets
 from engine.broker.offsets.progress import Progress
 from engine.broker.stats.broker_stats import BrokerStats, Count, Sums
 from engine.broker.topics.topics import Topics
+from engine.foundation.chunked_work import in_steps, sorted_in_steps, stepped
 from engine.foundation.errors import RequestRefused
 from engine.foundation.limits import FRAME_BYTES_MAX
-from engine.foundation.long_lists import sorted_in_steps
 from engine.protocol import fastjson
 from engine.protocol.bodies import BrokerStatsData, BrokerStatsItem
 from engine.protocol.codes import RequestCode, ResponseCode

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import logging
 
-from engine.broker.node import BrokerNode
+from engine.broker.identity import BrokerNode
 from engine.broker.sending.durability import Durability, stored
 from engine.broker.transactions.half_queue import HalfQueue
 from engine.broker.transactions.stored_messages import is_named_by, no_message

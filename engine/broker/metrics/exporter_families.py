@@ -21,9 +21,9 @@ from math import isfinite
 
 from engine.broker.groups.consumer_groups import ConsumerGroups
 from engine.broker.groups.producer_groups import ProducerGroups
+from engine.broker.identity import BrokerNode
 from engine.broker.metrics.exposition import Family, Series
 from engine.broker.metrics.lags import GroupLag
-from engine.broker.node import BrokerNode
 from engine.broker.stats.broker_stats import BrokerStats, Count, Sums
 from engine.broker.stats.client_stats import ClientStats
 from engine.protocol.names import DLQ_PREFIX, RETRY_PREFIX, is_system_topic

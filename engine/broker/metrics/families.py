@@ -15,12 +15,11 @@ from collections.abc import Callable, Iterable, Iterator
 from engine.broker.groups.consumer_groups import ConsumerGroups
 from engine.broker.groups.group_configs import GroupConfigs
 from engine.broker.groups.producer_groups import ProducerGroups
+from engine.broker.identity import BrokerNode
 from engine.broker.metrics.exporter_families import ExporterFamilies
 from engine.broker.metrics.exposition import Family, LeftOut, Series, histogram, written
 from engine.broker.metrics.lags import GroupLag, Lags
-from engine.broker.metrics.latency_families import latency_family
-from engine.broker.metrics.runtime_families import RuntimeFamilies
-from engine.broker.node import BrokerNode
+from engine.broker.metrics.runtime_families import RuntimeFamilies, latency_family
 from engine.broker.stats.broker_stats import FINISH_BOUNDS_S, SIZE_BOUNDS, BrokerStats
 from engine.broker.stats.client_stats import ClientStats
 from engine.broker.topics.topics import Topics

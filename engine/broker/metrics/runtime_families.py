@@ -1,27 +1,28 @@
-"""The broker's runtime info as rocketmq-exporter's rocketmq_brokeruntime_* gauges.
+"""The broker's runtime info as rocketmq-exporter's gauges, and RocketMQ's request latencies.
 
-Place in the walk: behind `exporter_families`, once a scrape.
+Place in the walk: behind `families` and `exporter_families`, once a scrape.
 
-Invariant: a gauge is the figure that GET_BROKER_RUNTIME_INFO returns at the same moment; bytes are
-plain numbers, where the info has them for people. A figure that is unknown has no series. Absent on
-purpose: figures of its own.
+Invariant: a gauge is the figure that GET_BROKER_RUNTIME_INFO returns at the same moment, bytes as
+plain numbers; what is unknown has no series. Buckets, labels and words are those of RocketMQ 5.5;
+codes that it has not are one series, `unknown`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
-from engine.broker.metrics.exposition import Family, Series
-from engine.broker.node import BrokerNode
-from engine.broker.stats.put_times import RANGE_NAMES
-from engine.broker.stats.runtime_info import VERSION_NAME, RuntimeInfo
+from engine.broker.identity import BrokerNode
+from engine.broker.metrics.exposition import Family, Series, histogram
+from engine.broker.stats.runtime_info import RANGE_NAMES, VERSION_NAME, RuntimeInfo
+from engine.protocol.codes import RequestCode, ResponseCode
+from engine.remoting.latencies import UNKNOWN, Latencies, regrouped
 from engine.runtime import Runtime
 from engine.store import MessageStore
 
 PREFIX = "rocketmq_brokeruntime_"
 VERSION = 513
 """Of RocketMQ 5.5.0, as its clients and brokers number it."""
-UNKNOWN = "-1"
+NOT_KNOWN = "-1"
 
 PLAIN = {
     "dispatch_behind_bytes": "dispatchBehindBytes",
@@ -114,7 +115,7 @@ class RuntimeFamilies:
     ) -> Iterator[tuple[str, float]]:
         figures = self._runtime_info.figures()
         for name, figure in PLAIN.items():
-            if figures.get(figure, UNKNOWN) != UNKNOWN:
+            if figures.get(figure, NOT_KNOWN) != NOT_KNOWN:
                 yield name, float(figures[figure])
         for name, figure in RATES.items():
             for span, rate in zip(SPANS, figures[figure].split(), strict=True):
@@ -127,3 +128,27 @@ class RuntimeFamilies:
         yield "commitlogdir_capacity_total", total_bytes
         yield "commitlogdir_capacity_free", free_bytes
         yield "remain_howmanydata_toflush", store.physical_committed - store.physical_flushed
+
+
+LATENCY_BOUNDS_MS = (1, 3, 5, 7, 10, 100, 1000, 2000, 3000)
+_REQUESTS = {int(code): code.name.lower() for code in RequestCode} | {UNKNOWN: "unknown"}
+_RESPONSES = {int(code): code.name.lower() for code in ResponseCode}
+
+
+def latency_family(latencies: Latencies, node: Mapping[str, str]) -> Family:
+    """rocketmq_rpc_latency_milliseconds."""
+
+    def series() -> Iterator[Series]:
+        for key, measured in list(latencies.by_key.items()):
+            labels = {
+                **node,
+                "protocol_type": "remoting",
+                "request_code": _REQUESTS[key.request_code],
+                "response_code": _RESPONSES.get(key.response_code, str(key.response_code)),
+                "is_long_polling": "true" if key.is_long_polling else "false",
+                "result": key.result.value,
+            }
+            counts = regrouped(measured.counts, LATENCY_BOUNDS_MS)
+            yield from histogram(labels, LATENCY_BOUNDS_MS, counts, measured.total_ms)
+
+    return Family("rocketmq_rpc_latency_milliseconds", "histogram", "Rpc latency", series())

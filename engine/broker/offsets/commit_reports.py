@@ -8,7 +8,7 @@ lost the lock and does not know it yet is refused. When nobody holds it any more
 once takes no offset back. A report counts from nobody when it lies beyond the end of its queue, or
 when its client remembers it of what is gone (`offsets/remembered_offsets`); what a tool or a reset
 chooses counts all the same. A refused report is a fact, now and then when it is made again and
-again (`offsets/refused_reports`). Absent on purpose: judging a report otherwise. A lower offset is
+again (`offsets/offset_facts`). Absent on purpose: judging a report otherwise. A lower offset is
 stored, as RocketMQ does.
 """
 
@@ -18,10 +18,9 @@ from engine.broker.groups.consumer_groups import ConsumerGroups
 from engine.broker.groups.members import client_id_of
 from engine.broker.groups.queue_locks import QueueLocks
 from engine.broker.groups.readers import QueueKey
-from engine.broker.node import BrokerNode
+from engine.broker.identity import BrokerNode
 from engine.broker.offsets.consumer_offsets import Commit, ConsumerOffsets
-from engine.broker.offsets.offset_facts import OffsetFacts
-from engine.broker.offsets.refused_reports import RefusedReports
+from engine.broker.offsets.offset_facts import OffsetFacts, RefusedReports
 from engine.broker.offsets.remembered_offsets import Client, RememberedOffsets
 from engine.broker.offsets.topic_lives import TopicLives
 from engine.protocol.message import MessageQueue

@@ -1,8 +1,8 @@
-"""Ends a topic's life and starts the next one for the groups that read it.
+"""Ends a topic's life, starts the next one for its readers, and says where groups begin.
 
-Place in the walk: a deletion (`removing/topics_and_groups`) asks here who read the topic; when
-the topic is made again, whoever made it, its readers are placed at the beginning of each of its
-queues.
+Place in the walk: a deletion (`removing/deletion`) asks here who read the topic; when the topic is
+made again, its readers are placed at the beginning of each of its queues. `handlers/offset` asks
+for a group that has no consume offset.
 
     deletion     readers  → the tombstone: they begin at the beginning, also after a restart
                  members  → witnesses: what they remember of offsets does not count any more
@@ -22,17 +22,18 @@ import logging
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from engine.broker.bounded_work import BoundedWork
 from engine.broker.groups.consumer_groups import ConsumerGroups
 from engine.broker.groups.group_configs import SYSTEM_GROUPS, GroupConfigs
 from engine.broker.groups.readers import QueueKey, Readers, Reading
+from engine.broker.identity import BrokerNode
 from engine.broker.offsets.consumer_offsets import ConsumerOffsets
 from engine.broker.offsets.offset_facts import OffsetFacts
+from engine.broker.offsets.remembered_offsets import RememberedOffsets
 from engine.broker.offsets.topic_lives import TopicLives, Witness
 from engine.broker.topics.topics import Topics
+from engine.foundation.chunked_work import ChunkedWork, sorted_in_steps
 from engine.foundation.errors import RequestRefused
 from engine.foundation.limits import LOOP_STEP_ENTRIES_MAX
-from engine.foundation.long_lists import sorted_in_steps
 from engine.foundation.observing import LifecycleEvent, Observer
 from engine.store import MessageStore
 from engine.store.tombstones import NO_READERS, EarlierReaders
@@ -65,7 +66,7 @@ class NewLives:
         readers: Readers,
         store: MessageStore,
         topics: Topics,
-        work: BoundedWork,
+        work: ChunkedWork,
     ) -> None:
         self._facts = facts
         self._group_configs = group_configs
@@ -232,3 +233,53 @@ class NewLives:
                     return
             if not number % LOOP_STEP_ENTRIES_MAX:
                 yield
+
+
+class StartingPoints:
+    """Those of the groups of one broker."""
+
+    def __init__(
+        self,
+        *,
+        node: BrokerNode,
+        store: MessageStore,
+        topics: Topics,
+        group_configs: GroupConfigs,
+        remembered: RememberedOffsets,
+        new_lives: NewLives,
+    ) -> None:
+        self._store = store
+        self._topics = topics
+        self._group_configs = group_configs
+        self._remembered = remembered
+        self._new_lives = new_lives
+        self._resident_bytes = node.config.store.resident_bytes
+
+    def place(self, key: QueueKey) -> int | None:
+        """Where a group that read an earlier life of the topic has to begin, stored as its offset;
+        None for any other group.
+        """
+        group, topic, queue_id = key
+        config = self._topics.find(topic)
+        if config is None or not 0 <= queue_id < config.read_queue_nums:
+            return None
+        if not self._group_configs.known(group):
+            return None
+        first = self._remembered.beginning_of(key)
+        if first is not None:
+            self._new_lives.place_at_beginning(key)
+        return first
+
+    def is_young(self, topic: str, queue_id: int) -> bool:
+        """Is the queue's first message still there, and near the end of the log?
+
+        A group without an offset then begins at 0, so that none of a new topic is missed; an old
+        queue that was never cut must not be read from its beginning by everybody who comes.
+        """
+        store = self._store
+        if store.min_offset(topic, queue_id) > 0:
+            return False
+        first = store.queue_units(topic, queue_id, 0, 1)
+        if not first:
+            return False
+        return store.physical_max - first[0][0] <= self._resident_bytes

@@ -1,13 +1,22 @@
-"""Emits a row whenever a group's consume offset is reported or set.
+"""Emits a row whenever a consume offset is reported or set, now and then when it is refused.
 
 Place in the walk: beside it; commits, resets, new lives, transactions and the audit at boot report
-here what they did. See table consume_offsets. Absent on purpose: deciding.
+here what they did (table consume_offsets).
+
+Invariant: the first refused report of an offset by a client has a row at once, the next ones one in
+REFUSED_REPORT_EVERY_MS that counts those in between; beyond the room for that there is no row.
+Absent on purpose: deciding, and why a report is refused.
 """
 
 from __future__ import annotations
 
+from collections import OrderedDict
+from dataclasses import dataclass
+
 from engine.broker.groups.readers import QueueKey
+from engine.foundation.limits import REFUSED_REPORTS_MAX
 from engine.foundation.observing import Observer, OffsetReport
+from engine.foundation.units import MINUTE_MS
 from engine.store import MessageStore
 
 
@@ -48,3 +57,54 @@ class OffsetFacts:
                 held_back=held_back,
             )
         )
+
+
+REFUSED_REPORT_EVERY_MS = 10 * MINUTE_MS
+"""Time from one row of the same refused report to the next."""
+
+ReportKey = tuple[QueueKey, int, str, int]
+"""queue, life of its topic, client, offset"""
+
+
+@dataclass(slots=True)
+class _Refused:
+    """A report that is refused again and again."""
+
+    row_ms: int
+    """When it had its last row."""
+    held_back: int = 0
+    """Reports since then."""
+
+
+class RefusedReports:
+    """The refused reports of one broker."""
+
+    def __init__(self, count_max: int = REFUSED_REPORTS_MAX) -> None:
+        self._count_max = count_max
+        self._refused: OrderedDict[ReportKey, _Refused] = OrderedDict()
+        """The one whose last row is the oldest comes first."""
+
+    def take(self, key: ReportKey, *, now_ms: int) -> int | None:
+        """Note a refused report; return how many of it were held back since its last row, or None
+        to hold this one back as well.
+        """
+        refused = self._refused.get(key)
+        if refused is None:
+            if len(self._refused) >= self._count_max and not self._forget_oldest(now_ms):
+                return None
+            self._refused[key] = _Refused(now_ms)
+            return 0
+        if now_ms - refused.row_ms < REFUSED_REPORT_EVERY_MS:
+            refused.held_back += 1
+            return None
+        held_back, refused.held_back, refused.row_ms = refused.held_back, 0, now_ms
+        self._refused.move_to_end(key)
+        return held_back
+
+    def _forget_oldest(self, now_ms: int) -> bool:
+        """Make room by the one that may have another row; is there any?"""
+        oldest = next(iter(self._refused))
+        if now_ms - self._refused[oldest].row_ms < REFUSED_REPORT_EVERY_MS:
+            return False
+        del self._refused[oldest]
+        return True

@@ -1,7 +1,11 @@
-"""Computes a group's progress in each queue for tools, from memory, at one instant.
+"""What a group has on the queues of a topic, and its progress there for tools.
+
+Place in the walk: beside it, from memory, at one instant; also where a topic that a group left is
+found or forgotten.
 
 Invariant: lag is the queue's max offset less the group's consume offset; a group without an offset
-is shown as 0, as RocketMQ does on this wire. Absent on purpose: judging progress (pipelines).
+is shown as 0, as RocketMQ does on this wire. Absent on purpose: judging progress (pipelines),
+deciding that a topic was left.
 """
 
 from __future__ import annotations
@@ -9,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from engine.broker.groups.readers import QueueKey, Readers
-from engine.broker.node import BrokerNode
+from engine.broker.identity import BrokerNode
 from engine.broker.offsets.consumer_offsets import ConsumerOffsets
 from engine.broker.stats.broker_stats import BrokerStats
 from engine.broker.topics.topics import Topics
@@ -20,6 +24,40 @@ from engine.protocol.body_codec import encode_entries_object_keyed
 from engine.protocol.message import MessageQueue
 from engine.runtime.clock import Clock
 from engine.store import MessageStore
+
+
+class GroupQueues:
+    """What groups have on the queues of a topic."""
+
+    def __init__(
+        self,
+        *,
+        offsets: ConsumerOffsets,
+        readers: Readers,
+        topics: Topics,
+    ) -> None:
+        self._offsets = offsets
+        self._readers = readers
+        self._topics = topics
+
+    def queues_of(self, group: str, topic: str) -> list[QueueKey]:
+        """Queues of a topic on which a group may have an offset, or have pulled."""
+        config = self._topics.find(topic)
+        ids = dict.fromkeys(self._offsets.queues(group, topic))
+        ids |= dict.fromkeys(range(0 if config is None else config.read_queue_nums))
+        return [(group, topic, queue_id) for queue_id in ids]
+
+    def last_pull(self, group: str, topic: str) -> tuple[int, int] | None:
+        """The group's last pull of the topic: when (wall time), and of which queue."""
+        readings = ((key[2], self._readers.of(key)) for key in self.queues_of(group, topic))
+        return max(
+            (
+                (one.last_pull_ms, queue_id)
+                for queue_id, one in readings
+                if one is not None and one.last_pull_ms is not None
+            ),
+            default=None,
+        )
 
 
 class Progress:

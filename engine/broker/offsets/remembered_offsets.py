@@ -41,8 +41,8 @@ from engine.broker.groups.group_configs import SYSTEM_GROUPS
 from engine.broker.groups.readers import QueueKey, Readers
 from engine.broker.offsets.consumer_offsets import ConsumerOffsets
 from engine.broker.offsets.topic_lives import NOWHERE, Answer, Asked, TopicLives
+from engine.foundation.chunked_work import dropped_in_steps
 from engine.foundation.errors import RequestRefused
-from engine.foundation.long_lists import dropped_in_steps
 from engine.protocol.codes import ResponseCode
 from engine.store import MessageStore
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from engine.broker.groups.consumer_filters import ConsumerFilters, selector_of
 from engine.broker.groups.consumer_groups import ConsumerGroups
-from engine.broker.node import BrokerNode
+from engine.broker.identity import BrokerNode
 from engine.foundation.errors import RequestRefused
 from engine.foundation.limits import FILTER_COST_MAX
 from engine.protocol.bodies import SubscriptionData

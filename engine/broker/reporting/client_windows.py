@@ -3,7 +3,7 @@
 Place in the walk: beside it; each consumer is asked every 5 s (GET_CONSUMER_RUNNING_INFO), at once
 when one of its queues looks frozen (pulls go on, the consume offset does not), and a second after
 it began to read one: should it die soon, what it had finished is known. So is a client that may
-read a queue beside its reader (`groups/doubtful_readers`): what such a client does not hold, it
+read a queue beside its reader (`groups/readers`): what such a client does not hold, it
 gave back. What it holds is reported when it changes (emitted_windows), once more when it has not
 answered for UNANSWERED_MS, and when it is gone. When a head stands for STANDS_AFTER_SAMPLES
 samples, its client is asked once more, for the stacks of its listeners, at most each
@@ -21,10 +21,9 @@ import logging
 from collections.abc import Callable, Collection, Iterator, Sequence
 
 from engine.broker.groups.consumer_groups import ConsumerGroups
-from engine.broker.groups.doubtful_readers import DoubtfulReaders
 from engine.broker.groups.members import ClientChannel, Member
-from engine.broker.groups.readers import QueueKey, Readers, Reading
-from engine.broker.node import BrokerNode
+from engine.broker.groups.readers import DoubtfulReaders, QueueKey, Readers, Reading
+from engine.broker.identity import BrokerNode
 from engine.broker.offsets.consumer_offsets import ConsumerOffsets
 from engine.broker.offsets.remembered_offsets import Client, RememberedOffsets
 from engine.broker.stats.client_stats import ClientStats

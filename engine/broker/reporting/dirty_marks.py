@@ -1,15 +1,12 @@
-"""Picks the watermarks to emit next and remembers what was last emitted for each.
+"""Collects the watermarks that moved, picks those to emit, and remembers what was emitted.
 
-Those that moved come first; in a snapshot every one of them is emitted.
-
-Place in the walk: `watermarks` notes here what moved, asks whose turn it is, and notes what it
-emitted.
+Place in the walk: handlers move tables, the tables note what moved; once a second `watermarks`
+takes it from here, asks whose turn it is, and notes what it emitted.
 
 A snapshot is a round in which each key is emitted once: by its turn, or because it moved meanwhile.
 An emitted key goes from the part `former` to the part `present`; a round begins by calling the
-present part the former one, and is over when nothing is left in there, nor of what had moved before
-it began. So its begin and its end cost the same however many keys there are, and one that moves all
-the time is emitted no more often for it.
+present part the former one. So its begin and its end cost the same however many keys there are, and
+one that moves all the time is emitted no more often for it.
 
 Invariant: within each part the key emitted longest ago is first. Absent on purpose: time, and
 reading marks.
@@ -18,11 +15,18 @@ reading marks.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from itertools import chain, islice
 from typing import Generic, TypeVar
 
-from engine.broker.groups.readers import QueueKey
+from engine.broker.groups.consumer_groups import ConsumerGroups
+from engine.broker.groups.group_configs import GroupConfigs
+from engine.broker.groups.queue_locks import QueueLocks
+from engine.broker.groups.readers import QueueKey, Readers
+from engine.broker.offsets.consumer_offsets import ConsumerOffsets
+from engine.broker.topics.topics import Topics
+from engine.foundation.chunked_work import stepped
+from engine.store import MessageStore
 
 Key = TypeVar("Key")
 Mark = TypeVar("Mark")
@@ -168,3 +172,75 @@ class EmittedPairs:
         """Every key of the group."""
         found = self._by_group.get(group, {})
         return [(group, topic, one) for topic, queue_ids in found.items() for one in queue_ids]
+
+
+class MovedMarks:
+    """What moved in the tables of one broker."""
+
+    def __init__(
+        self,
+        *,
+        store: MessageStore,
+        topics: Topics,
+        group_configs: GroupConfigs,
+        groups: ConsumerGroups,
+        locks: QueueLocks,
+        offsets: ConsumerOffsets,
+        readers: Readers,
+    ) -> None:
+        self._store = store
+        self._topics = topics
+        self._group_configs = group_configs
+        self._groups = groups
+        self._locks = locks
+        self._offsets = offsets
+        self._readers = readers
+
+    @property
+    def topics_leaving(self) -> Collection[str]:
+        """Topics that are being deleted, of which nothing is read."""
+        return self._topics.being_deleted
+
+    @property
+    def groups_leaving(self) -> Collection[str]:
+        """Groups that are being deleted with their offsets."""
+        return self._group_configs.being_deleted
+
+    def drop_expired_locks(self, now_ms: int) -> Iterator[None]:
+        """Locks whose time is over by `now_ms`, steady time, go; in steps."""
+        return stepped(self._locks.drop_expired(now_ms))
+
+    def all_queues(self) -> Iterable[tuple[str, int]]:
+        """Every queue that is there."""
+        return self._store.queues()
+
+    def all_keys(self) -> Iterator[Iterable[QueueKey]]:
+        """Every queue on which a group has an offset, or has pulled."""
+        yield self._offsets.keys()
+        yield self._readers.keys()
+
+    def take_queues(self) -> list[tuple[str, int]]:
+        """Queues whose ends moved."""
+        return self._store.moved_queues()
+
+    def take_keys(self) -> Iterator[Iterable[QueueKey]]:
+        """Queues of groups whose offsets, readers or locks moved."""
+        for source in (self._offsets, self._readers, self._locks):
+            yield source.take_moved()
+
+    def take_heard(self) -> Iterator[Iterable[QueueKey]]:
+        """Queues of groups that pulled or reported, and nothing moved."""
+        for source in (self._offsets, self._readers):
+            yield source.take_heard()
+
+    def take_topics(self) -> Iterable[str]:
+        """Topics whose settings changed."""
+        return self._topics.take_moved()
+
+    def take_groups(self) -> Iterable[str]:
+        """Groups whose members changed."""
+        return self._groups.take_moved()
+
+    def release_queues(self, keys: Iterable[QueueKey]) -> None:
+        """The group has left the topic of these queues: nobody reads them for it."""
+        self._readers.release_queues(keys)

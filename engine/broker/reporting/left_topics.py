@@ -20,7 +20,7 @@ from engine.broker.groups.consumer_groups import ConsumerGroups
 from engine.broker.groups.group_configs import GroupConfigs
 from engine.broker.groups.readers import QueueKey
 from engine.broker.offsets.consumer_offsets import ConsumerOffsets
-from engine.broker.offsets.group_queues import GroupQueues
+from engine.broker.offsets.progress import GroupQueues
 from engine.broker.reporting.dirty_marks import EmittedPairs
 from engine.broker.topics.topics import Topics
 from engine.foundation.observing import LifecycleEvent

@@ -14,9 +14,9 @@ from typing import Final
 from engine.broker.groups.consumer_groups import BROADCASTING, ConsumerGroups
 from engine.broker.groups.queue_locks import QueueLocks
 from engine.broker.groups.readers import QueueKey, Readers
-from engine.broker.node import BrokerNode
+from engine.broker.identity import BrokerNode
 from engine.broker.offsets.consumer_offsets import ConsumerOffsets, Reported
-from engine.broker.reporting.unsynced_reads import UnsyncedReads
+from engine.broker.reporting.offset_reuse import UnsyncedReads
 from engine.broker.topics.topics import Topics
 from engine.foundation.limits import BROADCASTING_GROUPS_MAX
 from engine.foundation.observing import GroupWatermark, committed_state

@@ -1,22 +1,45 @@
-"""Emits what clients are answered that ask where their group goes on.
+"""Emits what clients are answered that ask where their group goes on, so many a second.
 
 Place in the walk: behind `handlers/offset`. Who asks may begin there, and who read before may go
-on: the messages between are consumed again. Absent on purpose: the answer itself.
+on: the messages between are consumed again. Absent on purpose: the answer itself; waiting for room:
+rows beyond the rate are counted and not emitted.
 """
 
 from __future__ import annotations
 
-from engine.broker.groups.doubtful_readers import DoubtfulReaders
 from engine.broker.groups.group_configs import TOOLS_GROUP, GroupConfigs
 from engine.broker.groups.members import client_id_of
-from engine.broker.groups.readers import QueueKey, Readers
+from engine.broker.groups.readers import DoubtfulReaders, QueueKey, Readers
 from engine.broker.offsets.consumer_offsets import ConsumerOffsets
-from engine.broker.reporting.rate_limit import RowsPerSecond
 from engine.broker.topics.topics import Topics
 from engine.foundation.limits import OFFSET_ANSWERS_TOLD_A_SECOND
 from engine.foundation.observing import Observer, OffsetAnswer
+from engine.foundation.units import SECOND_MS
 from engine.remoting import Peer
 from engine.runtime.clock import Clock
+
+
+class RowsPerSecond:
+    """How many were reported in the present second of steady time."""
+
+    __slots__ = ("_count", "_count_max", "_second", "untold")
+
+    def __init__(self, count_max: int) -> None:
+        self._count_max = count_max
+        self._second = self._count = 0
+        self.untold = 0
+        """Rows for which there was no room, ever."""
+
+    def has_room(self, now_ms: int) -> bool:
+        """May one more be reported now? It is counted then."""
+        second = now_ms // SECOND_MS
+        if second != self._second:
+            self._second, self._count = second, 0
+        if self._count >= self._count_max:
+            self.untold += 1
+            return False
+        self._count += 1
+        return True
 
 
 class OffsetAnswers:

@@ -7,26 +7,78 @@ is synced, and the spool carries it; a boot compares it with the log, and when a
 its offset both are reported.
 
 A group may be handed a message that no sync has covered yet (RocketMQ's brokers do the same). If a
-power cut takes it, its offset is given again: a count by offsets takes two messages for one, and
-nothing in the log says what was there. So the spool has to. It is synced once a second, and the
-newest message of a queue is enough: all offsets from the queue's end on up to it are given again.
+power cut takes it, its offset is given again, and nothing in the log says what was there. So the
+spool has to. The newest message of a queue is enough: all offsets from the queue's end on up to it
+are given again.
 
-Invariant: only a message that lies beyond the end of the recovered log is called lost. Absent on
-purpose: messages that were pulled and lost between two samples, and those of all but
-HANDED_TAILS_A_SAMPLE_MAX queues.
+Invariant: only a message that lies beyond the end of the recovered log is called lost; at most
+HANDED_TAILS_MAX are known. Absent on purpose: messages that were pulled and lost between two
+samples, and those of all but HANDED_TAILS_A_SAMPLE_MAX queues.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import islice
 from typing import Final
 
-from engine.broker.node import BrokerNode
-from engine.broker.reporting.unsynced_reads import LostTail, Queue, UnsyncedReads
+from engine.broker.groups.readers import QueueKey
+from engine.broker.identity import BrokerNode
 from engine.foundation.limits import HANDED_TAILS_A_SAMPLE_MAX, MESSAGE_ID_CHARS_MAX
 from engine.foundation.observing import HandedTail, Observer, ReusedOffset
 from engine.store import MessageStore
 from engine.store.record import PLACE, RECORD_BYTES_MIN, DispatchRequest, glance, property_value
+
+Queue = tuple[str, int]
+"""topic, queue_id"""
+
+
+@dataclass(frozen=True, slots=True)
+class Pulled:
+    """How far a group had pulled a queue beyond what was synced."""
+
+    group: str
+    pulled_offset: int
+    client_id: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class LostTail:
+    """A message of an earlier life that its log has lost."""
+
+    tail: HandedTail
+    queue_end: int
+    """Where the queue ended when this life began: from there on offsets are given again."""
+
+
+class UnsyncedReads:
+    """Those of one broker."""
+
+    def __init__(self) -> None:
+        self._pulled: dict[Queue, Pulled] = {}
+        self.lost: dict[Queue, LostTail] = {}
+        """Tails whose offsets nobody has got yet."""
+
+    def pulled(self, key: QueueKey, pulled_offset: int, client_id: str | None) -> None:
+        """A group is beyond what is synced; the furthest of a queue counts. Hot."""
+        known = self._pulled.get(key[1:])
+        if known is None or known.pulled_offset < pulled_offset:
+            self._pulled[key[1:]] = Pulled(key[0], pulled_offset, client_id)
+
+    def take_pulled(self, count_max: int) -> list[tuple[Queue, Pulled]]:
+        """So many of them that were not taken yet; nobody waits for the rest, which may be synced
+        by then.
+        """
+        taken, self._pulled = list(islice(self._pulled.items(), count_max)), {}
+        return taken
+
+    def forget_topic(self, topic: str) -> None:
+        """The topic and its messages are gone: what comes under its name has offsets of its own."""
+        for queues in (self._pulled, self.lost):
+            for queue in [queue for queue in queues if queue[0] == topic]:
+                del queues[queue]
+
 
 _UNIQ_KEY: Final = b"UNIQ_KEY\x01"
 

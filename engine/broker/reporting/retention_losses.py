@@ -1,24 +1,32 @@
-"""Reports messages that retention deletes before a group has consumed them.
+"""Reports messages that go unread, and dead letters and retries that go too early.
 
-The report is by group and queue, and at once.
+Place in the walk: around a round of `store/upkeep/retention`, which never asks who consumed what.
+Dead letters and retries are read just before their file goes; groups are compared afterwards, and
+learn of it from their next pull. A dead letter that was decided about is known by the record of
+that decision (`protocol/dead_letters`), which is younger and still there.
 
-Place in the walk: after a round of `store/upkeep/retention`, which never asks who consumed what.
-The group learns of it from its next pull (PULL_OFFSET_MOVED to the queue's first message).
-
-Invariant: one event per group and queue that lost something; a group without a consume offset has
-not said that it wants the messages, and one that has left the topic wants them no more. Absent on
-purpose: keeping files for slow groups.
+Invariant: one event per group and queue that lost something, none for a group without a consume
+offset or that has left the topic. Every dead letter ends as exactly one of re-driven, discarded or
+expired, and every scheduled retry as delivered or expired, so the sums of `retry_dlq_flow` close.
+Absent on purpose: keeping anything longer than the rest.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from engine.broker.groups.readers import QueueKey
 from engine.broker.offsets.consumer_offsets import ConsumerOffsets
-from engine.foundation.limits import UNCONSUMED_REPORTS_MAX
-from engine.foundation.observing import LifecycleEvent, Observer, UnreadDeletion
-from engine.protocol.names import SCHEDULE_TOPIC
+from engine.delay.waiting_messages import real_place
+from engine.foundation.limits import EXPIRED_DEAD_LETTERS_MAX, UNCONSUMED_REPORTS_MAX
+from engine.foundation.observing import LifecycleEvent, Observer, RetryStep, UnreadDeletion
+from engine.foundation.units import SECOND_MS
+from engine.protocol.dead_letters import DISCARDS_TOPIC, PROPERTY_DEAD_GROUP, PROPERTY_REDRIVEN_FROM
+from engine.protocol.message import MessageExt
+from engine.protocol.message_record import decode_record
+from engine.protocol.names import DLQ_PREFIX, RETRY_PREFIX, SCHEDULE_TOPIC, retry_topic
+from engine.protocol.properties import PROPERTY_RETRY_TOPIC
+from engine.store import MessageStore
 from engine.store.upkeep.retention import Purged
 
 KIND = "UNCONSUMED_DELETED"
@@ -82,3 +90,134 @@ class RetentionLosses:
                         "retries among them, deleted by retention before their time",
                     )
                 )
+
+
+UNITS_AT_ONCE = 256
+LOOKED_AT_ONCE = 16
+"""Messages in one step of the loop: each takes two questions of the index and what these find."""
+COPIES_MAX = 4096
+"""Tries of one message looked at after its death: each re-drive adds all its tries."""
+END_OF_TIME_MS = 2**63 - 1
+
+
+class ExpiredDeadLetters:
+    """Reports failed messages that end undelivered."""
+
+    def __init__(
+        self,
+        *,
+        observer: Observer,
+        store: MessageStore,
+    ) -> None:
+        self._observer = observer
+        self._store = store
+
+    def emit_expired(self, physical_min: int, cursors: Mapping[int, int]) -> Iterator[None]:
+        """Report the undecided dead letters and the retries still to come below `physical_min`, at
+        most EXPIRED_DEAD_LETTERS_MAX of each, in steps; `cursors` has the next offset of each delay
+        level.
+        """
+        topics = [topic for topic, _ in self._store.queues() if topic.startswith(DLQ_PREFIX)]
+        reason = "deleted by retention before anybody decided about it"
+        yield from self._emit(self._undecided(topics, physical_min), reason)
+        reason = "deleted by retention before its next delivery"
+        yield from self._emit(self._undelivered(physical_min, cursors), reason)
+
+    def emit_deleted(self, topic: str) -> Iterator[None]:
+        """Report the undecided ones of a dead-letter topic that is about to be deleted, alike."""
+        reason = "deleted with its topic before anybody decided about it"
+        yield from self._emit(self._undecided([topic], self._store.physical_max), reason)
+
+    def _emit(
+        self, looked_at: Iterable[tuple[str, MessageExt] | None], reason: str
+    ) -> Iterator[None]:
+        count = 0
+        for number, expired in enumerate(looked_at, 1):
+            if not number % LOOKED_AT_ONCE:
+                yield
+            if expired is None:
+                continue
+            group, message = expired
+            if count == EXPIRED_DEAD_LETTERS_MAX:
+                detail = f"more than {EXPIRED_DEAD_LETTERS_MAX} {reason}"
+                self._observer.observe(LifecycleEvent("EXPIRED_DEAD_LETTERS", detail))
+                return
+            count += 1
+            self._observer.observe(
+                RetryStep(
+                    message_id=message.uniq_key,
+                    origin_topic=message.properties.get(PROPERTY_RETRY_TOPIC),
+                    origin_queue_id=None,
+                    origin_offset=None,
+                    group=group,
+                    reconsume_times=message.reconsume_times,
+                    step="EXPIRED",
+                    delay_ms=None,
+                    reason=reason,
+                )
+            )
+
+    def _undecided(
+        self, topics: Sequence[str], physical_min: int
+    ) -> Iterator[tuple[str, MessageExt] | None]:
+        """(group, dead letter) of those that are about to go; None for a decided one."""
+        for topic in topics:
+            group = topic.removeprefix(DLQ_PREFIX)
+            for message in self._below((topic, 0), physical_min):
+                yield None if self._is_decided(group, message) else (group, message)
+
+    def _undelivered(
+        self, physical_min: int, cursors: Mapping[int, int]
+    ) -> Iterator[tuple[str, MessageExt] | None]:
+        """(group, retry) of those that wait for their time and are about to go; None for others."""
+        levels = [
+            queue_id + 1 for topic, queue_id in self._store.queues() if topic == SCHEDULE_TOPIC
+        ]
+        for level in levels:
+            offset = cursors.get(level, 0)
+            queue = (SCHEDULE_TOPIC, level - 1)
+            for message in self._below(queue, physical_min, from_offset=offset):
+                place = real_place(message)
+                is_retry = place is not None and place[0].startswith(RETRY_PREFIX)
+                yield (place[0].removeprefix(RETRY_PREFIX), message) if place and is_retry else None
+
+    def _below(
+        self, queue: tuple[str, int], physical_min: int, *, from_offset: int = 0
+    ) -> Iterator[MessageExt]:
+        """The messages of a queue from an offset on that are about to go."""
+        store, offset = self._store, max(from_offset, self._store.min_offset(*queue))
+        while units := store.queue_units(*queue, offset, UNITS_AT_ONCE):
+            for physical_offset, *_ in units:
+                if physical_offset >= physical_min:
+                    return
+                record = store.record_at(physical_offset)
+                if record is not None:
+                    yield decode_record(record)
+            offset += len(units)
+
+    def _is_decided(self, group: str, message: MessageExt) -> bool:
+        offset_id = message.offset_message_id
+        since_ms = message.store_timestamp_ms - SECOND_MS  # The index knows seconds.
+        copies = self._found(retry_topic(group), message.message_id, since_ms)
+        if any(copy.properties.get(PROPERTY_REDRIVEN_FROM) == offset_id for copy in copies):
+            return True
+        records = self._found(DISCARDS_TOPIC, offset_id, since_ms)
+        return any(
+            offset_id in (record.keys or "").split()
+            and record.properties.get(PROPERTY_DEAD_GROUP)
+            == group  # Another's word decides nothing.
+            for record in records
+        )
+
+    def _found(self, topic: str, key: str, since_ms: int) -> Iterator[MessageExt]:
+        """Messages indexed under the key, oldest first; hashes may collide, callers look closer."""
+        store = self._store
+        found = store.query_by_key(
+            topic, key, max_count=COPIES_MAX, begin_ms=since_ms, end_ms=END_OF_TIME_MS
+        )
+        for offset in found.physical_offsets:
+            record = store.record_at(offset)
+            if record is not None:
+                message = decode_record(record)
+                if message.topic == topic:
+                    yield message

@@ -26,14 +26,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
 
-from engine.broker.bounded_work import BoundedWork, counted, stepped
 from engine.broker.config import BrokerConfig
 from engine.broker.groups.readers import QueueKey
-from engine.broker.reporting.dirty_marks import EmittedMarks, EmittedPairs
+from engine.broker.reporting.dirty_marks import EmittedMarks, EmittedPairs, MovedMarks
 from engine.broker.reporting.left_topics import LeavingTopics, Left
 from engine.broker.reporting.mark_reader import MarkReader, Reads, are_waiting
-from engine.broker.reporting.moved_marks import MovedMarks
 from engine.broker.reporting.offset_reuse import OffsetReuse
+from engine.foundation.chunked_work import ChunkedWork, counted, stepped
 from engine.foundation.limits import LOOP_STEP_ENTRIES_MAX, WATERMARKS_PER_SAMPLE_MAX
 from engine.foundation.observing import (
     EmittedUpTo,
@@ -91,7 +90,7 @@ class Watermarks:
         reuse: OffsetReuse,
         observer: Observer,
         clock: Clock,
-        work: BoundedWork,
+        work: ChunkedWork,
     ) -> None:
         self._marks = marks
         self._moved = moved

@@ -20,9 +20,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from hashlib import blake2b
 
+from engine.foundation.chunked_work import dropped_in_steps
 from engine.foundation.errors import RequestRefused
 from engine.foundation.limits import DEDUPLICATED_SENDS_MAX, DEDUPLICATION_WINDOW_MS
-from engine.foundation.long_lists import dropped_in_steps
 from engine.protocol.codes import ResponseCode
 from engine.store import PutResult
 

@@ -9,7 +9,7 @@ on purpose: queues (target_queues), kinds of messages (handlers/send).
 
 from __future__ import annotations
 
-from engine.broker.node import BrokerNode
+from engine.broker.identity import BrokerNode
 from engine.broker.sending.retry_copies import is_redrive
 from engine.broker.sending.timers import Timers
 from engine.delay import Delays

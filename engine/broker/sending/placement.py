@@ -17,11 +17,10 @@ from itertools import chain
 
 import msgspec
 
-from engine.broker.node import BrokerNode
+from engine.broker.identity import BrokerNode
 from engine.broker.sending.deduplication import Deduplication, FirstCopy, body_digest, name_of
 from engine.broker.sending.durability import no_record, not_stored
-from engine.broker.topics.attributes import BITMAP, DEDUPLICATION, is_on, tag_filter
-from engine.broker.topics.topics import Topics
+from engine.broker.topics.topics import BITMAP, DEDUPLICATION, Topics, is_on, tag_filter
 from engine.foundation.errors import CorruptRecord, LocalProtocolError, RequestRefused, StorageError
 from engine.foundation.limits import COPY_ROOM_BYTES
 from engine.foundation.observing import LifecycleEvent, Observer

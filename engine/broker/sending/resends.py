@@ -5,31 +5,33 @@ A producer does so when it got no answer; groups that are handed the second copy
 Place in the walk: dispatch passes each message here; a pull answer that holds a second copy becomes
 a row of retry_dlq_flow (SENT_AGAIN), from which gold makes a window with the cause SEND_RETRY.
 
-A resend brings the very properties of the first send, UNIQ_KEY among them. So what is remembered
-of a message is a checksum of its property string: finding the key in it takes longer. A known
-one is only a suspicion; the index and the two records decide.
+A resend brings the very properties of the first send, so what is remembered of a message is a
+checksum of its property string. A known one is only a suspicion; the index and the two records
+decide.
 
 Invariant: what is reported as a second copy has the UNIQ_KEY and the body of an earlier message of
-its topic, and is no copy on purpose (a retry, a re-drive, a delayed or half message that waits).
-What is not seen: a resend to another broker, with other properties, after SENDS_REMEMBERED_MAX
-other messages, or over a restart if the first copy is not among the newest SENDS_READ_BACK_MAX;
-groups that share no queues (BROADCASTING); anything while messageIndexEnable is false. Absent on
-purpose: refusing.
+its topic, and is no copy on purpose; it is reported once for a group. What is not seen: a resend to
+another broker, with other properties, after SENDS_REMEMBERED_MAX other messages, or over a restart
+if the first copy is not among the newest SENDS_READ_BACK_MAX; groups that share no queues
+(BROADCASTING); anything while messageIndexEnable is false. Absent on purpose: refusing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 from zlib import crc32
 
 from engine.broker.groups.readers import QueueKey
-from engine.broker.node import BrokerNode
-from engine.broker.sending.duplicate_copies import DuplicateCopies, SecondCopy
+from engine.broker.identity import BrokerNode
 from engine.foundation.errors import CorruptRecord
 from engine.foundation.limits import (
     SECOND_COPIES_LOOKED_UP_A_SECOND,
     SECOND_COPIES_LOOKED_UP_MAX,
+    SECOND_COPIES_MAX,
     SEND_RETRY_SPAN_MS,
     SENDS_READ_BACK_MAX,
     SENDS_REMEMBERED_MAX,
@@ -42,6 +44,78 @@ from engine.protocol.names import DLQ_PREFIX, RETRY_PREFIX, WAITING_TOPICS, is_s
 from engine.protocol.properties import PROPERTY_ORIGIN_MESSAGE_ID
 from engine.store import MessageStore
 from engine.store.record import DispatchRequest, glance
+
+
+@dataclass(frozen=True, slots=True)
+class SecondCopy:
+    """A message whose UNIQ_KEY and body an earlier message of its topic has."""
+
+    message_id: str
+    topic: str
+    queue_id: int
+    queue_offset: int
+    earlier_queue_id: int
+    earlier_queue_offset: int
+    later_ms: int
+    """How long after the earlier copy it was stored."""
+    reported_to: list[str] = field(default_factory=list)
+    """Groups that were handed it, and of which that was reported."""
+
+
+def _queue_offset(copy: SecondCopy) -> int:
+    return copy.queue_offset
+
+
+class DuplicateCopies:
+    """The second copies that one broker knows of."""
+
+    def __init__(self, copies_max: int = SECOND_COPIES_MAX) -> None:
+        self._copies_max = copies_max
+        self._of_queues: dict[tuple[str, int], list[SecondCopy]] = {}
+        self._oldest_first: deque[SecondCopy] = deque()
+
+    def __len__(self) -> int:
+        """How many there are."""
+        return len(self._oldest_first)
+
+    def add(self, copy: SecondCopy) -> None:
+        """Note a second copy; beyond the limit the one noted first goes."""
+        self._of_queues.setdefault((copy.topic, copy.queue_id), []).append(copy)
+        self._oldest_first.append(copy)
+        if len(self._oldest_first) > self._copies_max:
+            self._drop(self._oldest_first.popleft())
+
+    def handed(self, key: QueueKey, span: range, holds: Callable[[int], bool]) -> list[SecondCopy]:
+        """The copies of a queue that an answer brings to the group for the first time.
+
+        The answer covers the queue offsets `span`; `holds(queue_offset)` says whether it has one of
+        them, or a filter has left it out.
+        """
+        group, topic, queue_id = key
+        copies = self._of_queues.get((topic, queue_id), [])
+        first = bisect_left(copies, span.start, key=_queue_offset)
+        end = bisect_left(copies, span.stop, key=_queue_offset)
+        brought = [
+            copy
+            for copy in copies[first:end]
+            if group not in copy.reported_to and holds(copy.queue_offset)
+        ]
+        for copy in brought:
+            copy.reported_to.append(group)
+        return brought
+
+    def forget_topic(self, topic: str) -> None:
+        """The topic and its messages are gone."""
+        self._oldest_first = deque(copy for copy in self._oldest_first if copy.topic != topic)
+        for key in [key for key in self._of_queues if key[0] == topic]:
+            del self._of_queues[key]
+
+    def _drop(self, copy: SecondCopy) -> None:
+        key = (copy.topic, copy.queue_id)
+        self._of_queues[key].remove(copy)
+        if not self._of_queues[key]:
+            del self._of_queues[key]
+
 
 COPIES_MAX: Final = 8
 """Newest entries of the index looked at under one key; more copies at once are not distinguished.

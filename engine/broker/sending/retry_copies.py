@@ -1,28 +1,32 @@
-"""Recognises plain sends that are steps of a failed message and reports those steps.
+"""Recognises plain sends that are steps of a failed message, and reports where it was first.
 
 They are a consumer's own copy to its retry topic, a re-driven dead letter, and the record of a
 discard.
 
 Place in the walk: `handlers/send` asks before it puts (does the copy go to the dead letters?) and
-reports after it has put, so that `retry_dlq_flow` holds the same steps whichever way they came.
+reports after it has put, so that `retry_dlq_flow` holds the same steps whichever way they came. A
+copy keeps the broker's id of the first record (ORIGIN_MESSAGE_ID), which leads to its place.
 
 Invariant: a copy sent by the consumer itself goes by the same limit as a send-back, and counts as
-one. A group that holds order locks sends copies of what it gave up only, so these are dead at once
-whatever their count, as RocketMQ 5.5 has it.
-Absent on purpose: storing; send-backs by request (handlers/send_back).
+one. A group that holds order locks sends copies of what it gave up only, so these are dead at once,
+as RocketMQ 5.5 has it. A place is named only if the message stands there now, in the present life
+of its topic. Absent on purpose: storing; send-backs by request (handlers/send_back); the key index,
+which costs a search of files in a step of the loop.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
-from engine.broker.changes import TableChanges
 from engine.broker.groups.group_configs import GroupConfigs
 from engine.broker.groups.queue_locks import QueueLocks
-from engine.broker.node import BrokerNode
-from engine.broker.sending.origins import Origins
+from engine.broker.identity import BrokerNode
+from engine.broker.table_changes import TableChanges
 from engine.broker.topics.topics import Topics
-from engine.foundation.errors import RequestRefused
+from engine.broker.transactions.stored_messages import stored_message, stored_record
+from engine.broker.transactions.transactions import Transactions
+from engine.foundation.errors import CorruptRecord, RemoteProtocolError, RequestRefused
 from engine.foundation.observing import Observer, RetryStep
 from engine.protocol.codes import ResponseCode
 from engine.protocol.dead_letters import (
@@ -34,10 +38,63 @@ from engine.protocol.dead_letters import (
     decision_in_words,
 )
 from engine.protocol.headers import SendMessageRequestHeader
+from engine.protocol.message import MessageExt
+from engine.protocol.message_ids import parse_offset_message_id
+from engine.protocol.message_record import decode_record
 from engine.protocol.names import RETRY_PREFIX, dlq_topic
-from engine.protocol.properties import PROPERTY_RETRY_TOPIC, PROPERTY_UNIQ_KEY
+from engine.protocol.properties import (
+    PROPERTY_ORIGIN_MESSAGE_ID,
+    PROPERTY_RETRY_TOPIC,
+    PROPERTY_UNIQ_KEY,
+)
 from engine.runtime.clock import Clock
-from engine.store import MessageDraft
+from engine.store import MessageDraft, MessageStore
+
+
+class Origin(NamedTuple):
+    """A place in the topic of origin; None: not known here."""
+
+    queue_id: int | None
+    queue_offset: int | None
+
+
+UNKNOWN = Origin(None, None)
+
+
+class Origins:
+    """Finds where failed messages stood first."""
+
+    def __init__(
+        self,
+        *,
+        store: MessageStore,
+        transactions: Transactions,
+    ) -> None:
+        self._store = store
+        self._transactions = transactions
+
+    def message_at(self, physical_offset: int) -> MessageExt | None:
+        """The message that begins at an offset somebody named; None when none does."""
+        return stored_message(self._store, self._transactions, physical_offset)
+
+    def origin_of(self, properties: Mapping[str, str]) -> Origin:
+        """Where the message was first whose copy has these properties."""
+        try:
+            _, physical_offset = parse_offset_message_id(
+                properties.get(PROPERTY_ORIGIN_MESSAGE_ID, "")
+            )
+            record = stored_record(self._store, self._transactions, physical_offset)
+            if record is None:
+                return UNKNOWN
+            message = decode_record(record, check_crc=False, read_body=False)
+        except (RemoteProtocolError, CorruptRecord):
+            return UNKNOWN
+        uniq_key = properties.get(PROPERTY_UNIQ_KEY)
+        is_named = uniq_key is not None and message.uniq_key == uniq_key
+        if not is_named or message.topic != properties.get(PROPERTY_RETRY_TOPIC):
+            return UNKNOWN
+        return Origin(message.queue_id, message.queue_offset)
+
 
 TOLD_TOPICS = (RETRY_PREFIX, DISCARDS_TOPIC)
 """How the topics begin whose sends are steps of failed messages."""

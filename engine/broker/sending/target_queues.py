@@ -6,9 +6,9 @@ when that is allowed. Absent on purpose: who may send (access_gate), putting (pl
 
 from __future__ import annotations
 
-from engine.broker.changes import TableChanges
-from engine.broker.node import BrokerNode
+from engine.broker.identity import BrokerNode
 from engine.broker.sending.durability import broker_takes_nothing
+from engine.broker.table_changes import TableChanges
 from engine.broker.topics.topics import Topics
 from engine.foundation.errors import RequestRefused
 from engine.protocol.bodies import TopicConfig

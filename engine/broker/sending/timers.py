@@ -16,7 +16,7 @@ import binascii
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from typing import NamedTuple
 
-from engine.broker.node import BrokerNode
+from engine.broker.identity import BrokerNode
 from engine.delay.wheel.time_wheel import TimeWheel
 from engine.delay.wheel.timer_records import DUE_MS_MAX, out_ms_of
 from engine.foundation.errors import RequestRefused

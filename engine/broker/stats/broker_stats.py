@@ -18,8 +18,8 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Generic, TypeVar
 
+from engine.foundation.chunked_work import dropped_in_steps
 from engine.foundation.limits import LOOP_STEP_ENTRIES_MAX, TRAFFIC_KEYS_MAX
-from engine.foundation.long_lists import dropped_in_steps
 from engine.foundation.units import DAY_MS, HOUR_MS, KIB, MIB, MINUTE_MS, SECOND_MS
 
 Key = TypeVar("Key")

@@ -19,7 +19,7 @@ import asyncio
 import logging
 
 from engine.broker.groups.producer_groups import ProducerGroups
-from engine.broker.node import BrokerNode
+from engine.broker.identity import BrokerNode
 from engine.broker.transactions.half_queue import HalfQueue
 from engine.broker.transactions.half_records import properties_of
 from engine.broker.transactions.stored_messages import demand_for

@@ -19,11 +19,11 @@ import asyncio
 import logging
 from collections.abc import Iterator
 
-from engine.broker.changes import TableChanges
-from engine.broker.node import BrokerNode
+from engine.broker.identity import BrokerNode
 from engine.broker.offsets.consumer_offsets import ConsumerOffsets
 from engine.broker.offsets.offset_facts import OffsetFacts
 from engine.broker.stats.broker_stats import BrokerStats
+from engine.broker.table_changes import TableChanges
 from engine.broker.topics.topics import Topics
 from engine.broker.transactions.half_records import (
     QUEUE_ID,

@@ -13,8 +13,8 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from engine.broker.bounded_work import in_steps
 from engine.broker.config import BrokerConfig
+from engine.foundation.chunked_work import in_steps
 from engine.foundation.errors import RequestRefused
 from engine.foundation.limits import DELETIONS_MAX, WATERMARKS_PER_SAMPLE_MAX
 from engine.foundation.observing import GroupWatermark

@@ -230,7 +230,7 @@ def test_each_field_that_may_lead_to_a_stored_message_is_known_and_attacked() ->
 
 TRUSTED_PLACES: Mapping[str, str] = {
     "engine/broker/transactions/stored_messages.py": "checked there against the open transactions",
-    "engine/broker/reporting/expired_dead_letters.py": "places of queue units and of the index",
+    "engine/broker/reporting/retention_losses.py": "places of queue units and of the index",
     "engine/broker/sending/resends.py": "places of queue units and of the index",
     "engine/broker/sending/placement.py": "places of queue units",
     "engine/broker/handlers/query.py": "places of the index",

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.broker.topics.attributes import DEDUPLICATION
+from engine.broker.topics.topics import DEDUPLICATION
 from engine.foundation.limits import (
     BATCH_MESSAGES_MAX,
     DEDUPLICATED_BATCH_MAX,

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from engine.broker.bounded_work import BoundedWork, in_steps
 from engine.broker.config import BrokerConfig
 from engine.broker.groups.members import ClientChannel
 from engine.broker.groups.membership import Membership
@@ -20,6 +19,7 @@ from engine.broker.reporting.mark_reader import MarkReader, Reads
 from engine.broker.service_groups import offset_services, reporters
 from engine.broker.services import membership_of
 from engine.broker.state import BrokerState
+from engine.foundation.chunked_work import ChunkedWork, in_steps
 from engine.foundation.limits import (
     LOOP_STEP_ENTRIES_MAX,
     MEMBER_NOTICES_AT_ONCE,
@@ -65,7 +65,7 @@ def watched(running: Cluster) -> tuple[BrokerState, Listener]:
     observed = replace(
         running.broker.state,
         observer=listener,  # type: ignore[arg-type]
-        work=BoundedWork(),
+        work=ChunkedWork(),
     )
     return observed, listener
 

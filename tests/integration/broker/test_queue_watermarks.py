@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from engine.broker.bounded_work import in_steps
 from engine.broker.reporting.mark_reader import are_waiting
+from engine.foundation.chunked_work import in_steps
 from engine.foundation.limits import WATERMARKS_PER_SAMPLE_MAX
 from engine.foundation.observing import GroupWatermark, QueueWatermark
 from engine.protocol.codes import RequestCode, ResponseCode

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from engine.admin import Admin
-from engine.broker.topics.attributes import DEDUPLICATION
+from engine.broker.topics.topics import DEDUPLICATION
 from engine.client import Producer, ProducerConfig
 from engine.foundation.errors import RequestTimedOut
 from engine.protocol.bodies import TopicConfig

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from engine.broker.broker import Broker
+from engine.broker.identity import Role
 from engine.broker.offsets.consumer_offsets import ConsumerOffsets, from_document
-from engine.broker.role import Role
 from engine.foundation.errors import RequestRefused
 from engine.protocol.bodies import DataVersion, LockBatchRequest, LockBatchResponse
 from engine.protocol.codes import RequestCode, ResponseCode

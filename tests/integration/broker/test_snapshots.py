@@ -9,10 +9,10 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from engine.broker.bounded_work import in_steps
-from engine.broker.node import BrokerNode
+from engine.broker.identity import BrokerNode
 from engine.broker.reporting.watermarks import SNAPSHOT_TURNS_MIN, Watermarks
 from engine.broker.state import BrokerState
+from engine.foundation.chunked_work import in_steps
 from engine.foundation.observing import Fact, GroupWatermark, LifecycleEvent, QueueWatermark
 from tests.integration.broker.cluster import (
     GROUP,

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.broker.removing.shrinking import STRANDED_TOLD_MAX
+from engine.broker.removing.topic_changes import STRANDED_TOLD_MAX
 from engine.foundation.errors import RequestRefused
 from engine.foundation.limits import LOOP_STEP_ENTRIES_MAX
 from engine.protocol.bodies import TopicConfig

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from engine.broker.groups.deleted_groups import DeletedGroups
+from engine.broker.groups.group_configs import DeletedGroups
 from engine.foundation.errors import CorruptRecord
 
 

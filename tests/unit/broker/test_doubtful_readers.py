@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from engine.broker.groups.doubtful_readers import DOUBT_MS, DOUBT_SPAN_MS, DoubtfulReaders
+from engine.broker.groups.readers import DOUBT_MS, DOUBT_SPAN_MS, DoubtfulReaders
 
 A, B = ("g", "a"), ("g", "b")
 QUEUE, OTHER = ("t", 0), ("t", 1)

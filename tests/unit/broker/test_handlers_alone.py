@@ -11,7 +11,7 @@ from typing import Any
 
 from engine.broker.config import BrokerConfig
 from engine.broker.groups.membership import Membership
-from engine.broker.groups.questions import QuestionNotes
+from engine.broker.groups.open_requests import QuestionNotes
 from engine.broker.handlers.heartbeat import HeartbeatHandlers
 from engine.broker.handlers.offset import OffsetHandlers
 from engine.broker.handlers.pull import PullHandlers

@@ -9,9 +9,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from engine.broker.groups.consumer_groups import ConsumerGroups
-from engine.broker.groups.heartbeat_limits import check_heartbeat, give_back, keep
 from engine.broker.groups.members import ClientChannel
 from engine.broker.groups.producer_groups import ProducerGroups
+from engine.broker.handlers.heartbeat import check_heartbeat, give_back, keep
 from engine.foundation.errors import RequestRefused
 from engine.foundation.limits import (
     ACCOUNT_GROUPS_MAX,

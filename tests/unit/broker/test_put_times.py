@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from engine.broker.stats.put_times import PutTimes, percentile_ms
+from engine.broker.stats.runtime_info import PutTimes, percentile_ms
 from engine.protocol.codes import RequestCode, ResponseCode
 from engine.remoting.latencies import Histogram, Latencies, Result
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from engine.broker.groups.client_ids import ClientIds
-from engine.broker.groups.questions import Questions
+from engine.broker.groups.members import ClientIds
+from engine.broker.groups.open_requests import Questions
 
 
 def test_a_question_is_found_by_its_account_its_client_and_its_name() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from engine.broker.offsets.refused_reports import REFUSED_REPORT_EVERY_MS, RefusedReports, ReportKey
+from engine.broker.offsets.offset_facts import REFUSED_REPORT_EVERY_MS, RefusedReports, ReportKey
 
 
 def report(offset: int, *, client: str = "c", life: int = 1) -> ReportKey:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from engine.broker.reporting.rate_limit import RowsPerSecond
+from engine.broker.reporting.offset_answers import RowsPerSecond
 
 
 def test_each_second_has_its_own_room() -> None:

@@ -5,7 +5,7 @@ Feature rows: A10 (a producer's retry is stored again).
 
 from __future__ import annotations
 
-from engine.broker.sending.duplicate_copies import DuplicateCopies, SecondCopy
+from engine.broker.sending.resends import DuplicateCopies, SecondCopy
 
 
 def copy(queue_offset: int, topic: str = "T") -> SecondCopy:

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from engine.broker.bounded_work import counted, stepped
 from engine.broker.groups.consumer_filters import ConsumerFilters
 from engine.broker.groups.consumer_groups import ConsumerGroups
 from engine.broker.groups.group_configs import GroupConfigs
@@ -21,6 +20,7 @@ from engine.broker.offsets.consumer_offsets import ConsumerOffsets, Table, encod
 from engine.broker.pulling.long_poll import HeldPull, HeldPulls
 from engine.broker.stats.broker_stats import NORMAL, BrokerStats
 from engine.broker.topics.topics import Topics
+from engine.foundation.chunked_work import counted, stepped
 from engine.foundation.limits import (
     LOOP_STEP_ANSWERS_MAX,
     LOOP_STEP_ENTRIES_MAX,

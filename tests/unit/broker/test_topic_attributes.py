@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from engine.broker.topics.attributes import changed_attributes
+from engine.broker.topics.topics import changed_attributes
 from engine.foundation.errors import RequestRefused
 
 DEDUPLICATED = {"message.deduplication": "true"}

@@ -6,8 +6,7 @@ import asyncio
 from functools import partial
 from itertools import pairwise
 
-from engine.broker.pulling.long_poll import HeldPull, HeldPulls
-from engine.broker.pulling.wake_ups import WakeUps
+from engine.broker.pulling.long_poll import HeldPull, HeldPulls, WakeUps
 from engine.foundation.limits import LOOP_STEP_ANSWERS_MAX
 
 COUNT = 5 * LOOP_STEP_ANSWERS_MAX + 7

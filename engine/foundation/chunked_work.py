@@ -1,25 +1,72 @@
 """Splits work on long tables into steps so that the event loop is never held for long.
 
 Place in the walk: beside it. Code that has to notify ten thousand members, or emit the marks of as
-many queues, hands over a generator that yields after each LOOP_STEP_ENTRIES_MAX entries or so. What
-has a single step is done at once, so small things happen when they are asked for.
+many queues, hands over a generator that yields after each LOOP_STEP_ENTRIES_MAX entries or so. To
+sort a hundred thousand names in no order takes 60 ms; to merge runs that are sorted, 15 ms.
 
 Invariant: works are done one after the other in the order in which they were added, each step on
-its own pass of the loop, and none is left out: `finish` does what is left when the broker stops.
-Absent on purpose: time. A step is bounded by what it looks at, not by a clock, so that the same
-seed is the same run.
+its own pass of the loop; `finish` does what is left at a stop. Absent on purpose: time. A step is
+bounded by what it looks at, so that the same seed is the same run.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, MutableMapping
+from typing import Any, Final, TypeVar
 
 from engine.foundation.limits import LOOP_STEP_ENTRIES_MAX
 
+Key = TypeVar("Key")
 
-class BoundedWork:
+SORTED_PER_STEP: Final = 4096
+"""Names sorted in one step (some 2 ms)."""
+
+LOOKED_AT_PER_STEP: Final = 2048
+"""Entries of which one step looks whether they go (less than 1 ms)."""
+
+LOOKS_PER_DROP: Final = 8
+"""What one that goes counts for."""
+
+
+def sorted_in_steps(names: Iterable[str]) -> Generator[None, None, list[str]]:
+    """The names as they are now, sorted; few of them at once."""
+    waiting = list(names)
+    if len(waiting) <= SORTED_PER_STEP:
+        return sorted(waiting)
+    runs: list[str] = []
+    for begin in range(0, len(waiting), SORTED_PER_STEP):
+        runs += sorted(waiting[begin : begin + SORTED_PER_STEP])
+        yield
+    runs.sort()  # Finds the runs, and only merges them.
+    yield
+    return runs
+
+
+def dropped_in_steps(
+    table: MutableMapping[Key, Any],
+    goes: Callable[[Key], bool],
+    drop: Callable[[Key], object] | None = None,
+) -> Iterator[None]:
+    """Take out of the table what goes, of all that is in it at the first step; `drop` does it where
+    more goes with an entry.
+    """
+    looked_at = 0
+    for key in list(table):
+        looked_at += 1
+        if goes(key):
+            looked_at += LOOKS_PER_DROP
+            if drop is None:
+                table.pop(key, None)
+            else:
+                drop(key)
+        if looked_at >= LOOKED_AT_PER_STEP:
+            looked_at = 0
+            yield
+
+
+class ChunkedWork:
     """The works of one broker."""
 
     def __init__(self) -> None:

@@ -1,19 +1,31 @@
-"""One life of a broker: configuration and role in force, address, versions of its tables.
+"""The identity of a broker: its role, settings in force, address and table versions.
 
 Place in the walk: made first, read by whoever works by a setting, writes a table, registers or
-answers with the broker's address. Absent on purpose: changing settings (dynamic_config).
+answers with the broker's address. `role_changes` alone sets the role. Absent on purpose: changing
+settings (dynamic_config), who decides the role (replication).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Enum
 
 from engine.broker.config import BrokerConfig
-from engine.broker.role import Role
 from engine.foundation.errors import RequestRefused
 from engine.protocol.bodies import DataVersion
 from engine.protocol.codes import ResponseCode
 from engine.protocol.names import MASTER_ID
+
+
+class Role(Enum):
+    """A role that may change while the broker runs. A single node is MASTER for ever."""
+
+    MASTER = "MASTER"
+    """It alone puts."""
+    SLAVE = "SLAVE"
+    """It follows a master, under a broker id of its own."""
+    NONE = "NONE"
+    """It knows no master and is none: name servers do not know it."""
 
 
 @dataclass(slots=True)

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.foundation import long_lists
-from engine.foundation.long_lists import (
+from engine.foundation import chunked_work
+from engine.foundation.chunked_work import (
     LOOKED_AT_PER_STEP,
     LOOKS_PER_DROP,
     SORTED_PER_STEP,
@@ -20,7 +20,7 @@ from tests.steps import outcome
 @given(st.lists(st.text(max_size=5)), st.integers(1, 7))
 def test_in_any_number_of_steps_they_are_sorted(names: list[str], per_step: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(long_lists, "SORTED_PER_STEP", per_step)
+        patch.setattr(chunked_work, "SORTED_PER_STEP", per_step)
         assert outcome(sorted_in_steps(names)) == sorted(names)
 
 

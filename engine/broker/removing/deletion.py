@@ -1,17 +1,14 @@
-"""Deletes a topic, or a group with its offsets: everything a broker keeps of it, in steps.
+"""Deletes a topic, a group with its offsets, or a group's offsets on one topic, in steps.
 
-Place in the walk: beside it. `handlers/admin_topics`, `admin_store` and `admin_groups` begin here;
-what a hundred thousand groups have of a topic takes a third of a second to forget, and the loop has
-its other work meanwhile.
+Place in the walk: beside it, behind the handlers of tools. What a hundred thousand groups have of a
+topic takes a third of a second to forget, and the loop has its other work meanwhile.
 
 Invariant: from the begin of a deletion to its end nobody makes or changes what is deleted, and from
-the step in which it goes nothing is reported of it but its removal: made again it begins anew, and
-no offset counts in it that belongs to its earlier life (`offsets/remembered_offsets`). Held pulls
-are answered. Two callers that request the same deletion at once get the same outcome; a caller that
-leaves does not end it. At most one of a topic that is here, and one other, are under way at a time:
-each has long tables listed. Absent on purpose: what makes the deletion of a topic durable
-(`store/topic_deletion`), or that of a group (`groups/deleted_groups`), members of a group, which
-stay.
+the step in which it goes nothing is reported of it but its removal: made again it begins anew.
+Callers that request the same deletion at once get the same outcome; a caller that leaves does not
+end it. At most one of a topic that is here, and one other, are under way at a time. Offsets that a
+member of the group may still use are not deleted alone. Absent on purpose: what makes a deletion
+durable (`store/topic_deletion`, `groups/group_configs`), members of a group, which stay.
 """
 
 from __future__ import annotations
@@ -20,17 +17,24 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from itertools import chain
 
-from engine.broker.bounded_work import in_steps
-from engine.broker.changes import TableChanges
-from engine.broker.groups.deleted_groups import DeletedGroups
-from engine.broker.groups.group_configs import GroupConfigs
+from engine.broker.groups.consumer_groups import ConsumerGroups
+from engine.broker.groups.group_configs import DeletedGroups, GroupConfigs
+from engine.broker.groups.readers import Readers
 from engine.broker.groups.removals import Removals
 from engine.broker.offsets.consumer_offsets import ConsumerOffsets
 from engine.broker.offsets.new_lives import NewLives, TopicReaders
+from engine.broker.offsets.progress import GroupQueues
+from engine.broker.reporting.watermarks import Watermarks
+from engine.broker.table_changes import TableChanges
 from engine.broker.topics.topics import Topics
+from engine.foundation.chunked_work import in_steps
 from engine.foundation.errors import RequestRefused, StorageError
 from engine.foundation.limits import DELETIONS_MAX
+from engine.foundation.units import SECOND_MS
 from engine.protocol.codes import ResponseCode
+from engine.protocol.left_topics import LEFT_AFTER_MS
+from engine.protocol.reported_subscriptions import topics_in
+from engine.runtime.clock import Clock
 from engine.store import MessageStore
 
 Forget = Callable[[str], Iterator[None]]
@@ -163,3 +167,70 @@ def _look_at(task: asyncio.Task[None]) -> None:
     """Nobody may be there any more who asks how it ended."""
     if not task.cancelled():
         task.exception()
+
+
+class OffsetDeletion:
+    """Deletes what a group has on one topic."""
+
+    def __init__(
+        self,
+        *,
+        clock: Clock,
+        group_queues: GroupQueues,
+        groups: ConsumerGroups,
+        offsets: ConsumerOffsets,
+        readers: Readers,
+        removals: Removals,
+        watermarks: Watermarks,
+        save_offsets: Callable[[], Awaitable[None]],
+    ) -> None:
+        self._clock = clock
+        self._group_queues = group_queues
+        self._groups = groups
+        self._offsets = offsets
+        self._readers = readers
+        self._removals = removals
+        self._watermarks = watermarks
+        self._save_offsets = save_offsets
+
+    def check(self, group: str, topic: str) -> None:
+        """Raise RequestRefused while somebody of the group reads the topic, or may read it."""
+        reason = self._who_reads(group, topic)
+        if reason is not None:
+            raise RequestRefused(
+                ResponseCode.SYSTEM_ERROR,
+                f"the offsets of group {group} on topic {topic} are not deleted: {reason}; stop "
+                f"who reads it, and delete them {LEFT_AFTER_MS // SECOND_MS} s later",
+            )
+        if self._offsets.is_being_forgotten(topic, group):
+            raise RequestRefused(
+                ResponseCode.SYSTEM_ERROR,
+                f"group {group} or topic {topic} is being deleted, and its offsets with it",
+            )
+
+    async def delete(self, group: str, topic: str) -> None:
+        """Forget all that is known of the group on the topic, in this step of the loop, and return
+        when that is on disk. Raises StorageError.
+        """
+        count = len(self._offsets.queues(group, topic))
+        keys = self._group_queues.queues_of(group, topic)
+        self._watermarks.forget_pair(group, topic)
+        if count:
+            self._removals.offsets_deleted(group, topic, count)
+        self._offsets.forget_pair(group, topic)
+        self._readers.forget_queues(keys)
+        await self._save_offsets()
+
+    def _who_reads(self, group: str, topic: str) -> str | None:
+        members = self._groups.of(group)
+        if members is not None:
+            for subscription, ids in members.reported.items():
+                if topic in topics_in(subscription):
+                    return f"member {ids[0]} subscribes to it"
+            for client_id, member in members.members.items():
+                if not member.subscription:
+                    return f"member {client_id} does not say what it reads"
+        pull = self._group_queues.last_pull(group, topic)
+        if pull is not None and (ago_ms := self._clock.now_ms() - pull[0]) < LEFT_AFTER_MS:
+            return f"queue {pull[1]} was pulled {ago_ms // SECOND_MS} s ago"
+        return None
