@@ -38,7 +38,7 @@ from engine.foundation.units import SECOND_MS
 from engine.remoting import Peer, RpcClient, RpcServer
 from engine.runtime import Runtime
 from engine.runtime.clock import ClockStep
-from engine.runtime.durable_folders import make_durable
+from engine.runtime.durable import make_durable
 from engine.store import FlushDiskType, MessageStore
 from engine.telemetry import SPOOL_DIRECTORY, EmitterIdentity, Telemetry
 

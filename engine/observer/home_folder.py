@@ -22,8 +22,7 @@ import msgspec
 
 from engine.foundation.errors import CorruptRecord, StorageError
 from engine.runtime import Disk, File
-from engine.runtime.durable_files import replace_durably
-from engine.runtime.durable_folders import make_durable
+from engine.runtime.durable import make_durable, replace_durably
 from engine.telemetry.segments import emitter_of
 from engine.telemetry.telemetry import SPOOL_DIRECTORY
 

@@ -16,8 +16,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from engine.foundation.errors import ConfigError, ConnectFailed
-from engine.runtime.tls import ClientTls, ServerTls, client_context
-from engine.runtime.tls_listener import open_tls_listener
+from engine.runtime.tls import ClientTls, ServerTls, client_context, open_tls_listener
 
 ProtocolFactory = Callable[[], asyncio.BaseProtocol]
 

@@ -4,7 +4,7 @@ from engine.store.config import FlushDiskType, StoreConfig
 from engine.store.draft_record import BatchDraft, MessageDraft, PutResult
 from engine.store.message_store import MessageStore
 from engine.store.reading import GetResult, GetStatus
-from engine.store.upkeep.group_commit import GroupCommit
+from engine.store.upkeep.flush import GroupCommit
 
 __all__ = [
     "BatchDraft",

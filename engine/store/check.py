@@ -27,17 +27,22 @@ from engine.store.commit_log import SIZE_KEY as LOG_SIZE_KEY
 from engine.store.commit_log import CommitLog
 from engine.store.config import StoreConfig
 from engine.store.consume_queue import FILLER_SIZE, ConsumeQueue
+from engine.store.holes import LostMessages, lost_in
 from engine.store.index.index import Index
-from engine.store.index.layout import IndexShape
+from engine.store.index.index_layout import IndexShape
 from engine.store.log_walk import LogWalk
-from engine.store.lost_messages import LostMessages, lost_in
 from engine.store.mapped_file import FilePool
 from engine.store.queue_table import QueueKey, QueueTable
 from engine.store.record import DispatchRequest, has_queue_offset, is_no_code_of
 from engine.store.sound_records import message_at
 from engine.store.tombstones import FILE_NAME as TOMBSTONES
-from engine.store.upkeep.checkpoint import Checkpoint, decode_checkpoint
-from engine.store.upkeep.synced import first_unvouched, synced_position, written_to
+from engine.store.upkeep.checkpoint import (
+    Checkpoint,
+    decode_checkpoint,
+    first_unvouched,
+    synced_position,
+    written_to,
+)
 
 
 @dataclass(slots=True)

@@ -17,8 +17,7 @@ from engine.foundation.config_layers import text_of
 from engine.foundation.errors import ConfigError, TidemarkError
 from engine.foundation.java_properties import parse
 from engine.foundation.terminal import say
-from engine.runtime.disk import Disk
-from engine.runtime.read_only_disk import ReadOnlyDisk
+from engine.runtime.disk import Disk, ReadOnlyDisk
 from engine.store.check import StoreCheck
 from engine.store.config import StoreConfig
 

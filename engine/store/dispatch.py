@@ -25,12 +25,12 @@ from engine.foundation.limits import (
     INDEX_FILL_RECORDS,
 )
 from engine.protocol.hashes import index_key_hash
-from engine.store.checked_records import CheckedRecords
 from engine.store.commit_log import CommitLog
 from engine.store.consume_queue import ConsumeQueue, Unit
 from engine.store.index.index import Index
 from engine.store.index.index_file import IndexKey
-from engine.store.index.index_sums import DamagedIndex
+from engine.store.index.index_layout import DamagedIndex
+from engine.store.log_walk import CheckedRecords
 from engine.store.queue_table import QueueKey, QueueTable
 from engine.store.record import (
     RECORD_BYTES_MIN,

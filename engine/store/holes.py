@@ -1,19 +1,21 @@
-"""Holes: ranges of the commit log that were on stable storage and are damaged or gone.
+"""Holes: damaged or missing ranges of the synced commit log, and the messages lost in them.
 
 Place in the walk: `log_walk` finds them, `commit_log` holds them, `reading` passes over them,
 `recovery` and `store check` report them.
 
 Invariant: ranges are sorted, do not touch each other, and are no more than LOG_HOLES_KEPT_MAX; what
-is beyond is counted all the same. Absent on purpose: what was in them.
+is beyond is counted all the same. Absent on purpose: which messages were in them; consume queues
+know their number.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from engine.foundation.limits import LOG_HOLES_KEPT_MAX
+from engine.store.consume_queue import ConsumeQueue
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,3 +107,29 @@ def joined_with(holes: Sequence[Hole], hole: Hole) -> Hole:
         return hole
     first = min([hole, *holes], key=lambda each: each.start)
     return Hole(first.start, max(hole.end, *(each.end for each in holes)), first.reason)
+
+
+@dataclass(frozen=True, slots=True)
+class LostMessages:
+    """A hole, and what the queues know of it."""
+
+    hole: Hole
+    messages: int
+    """Messages that the queues knew to lie there: at least so many are lost."""
+    queues: int
+    """Queues that lost some of them."""
+
+    def sentence(self) -> str:
+        """For an operator."""
+        hole = self.hole
+        return (
+            f"commit log: hole [{hole.start}, {hole.end}), {hole.size_bytes} bytes that were on "
+            f"disk and cannot be read ({hole.reason}); {self.messages} messages of {self.queues} "
+            f"queues known to be lost; pulls pass over it, everything else is kept"
+        )
+
+
+def lost_in(hole: Hole, queues: Iterable[ConsumeQueue]) -> LostMessages:
+    """Count the units that lead into the hole, and those that bridge it."""
+    counts = [queue.count_between(hole.start, hole.end) for queue in queues]
+    return LostMessages(hole, sum(counts), sum(count > 0 for count in counts))

@@ -1,30 +1,33 @@
-"""The life cycle of a store: opens its parts, recovers them, starts and ends their tasks.
+"""The life cycle of a store: locks its folder, opens and recovers its parts, owns its tasks.
 
 Place in the walk: `MessageStore.open`, `start` and `close`; damage that readers meet is reported
 here, and what of it can be mended is planned.
 
-Invariant: one process at a time has the folder; a store that closes cleanly has flushed everything,
-and only then is its abort file removed. Absent on purpose: putting, getting and queries
-(`message_store`), how the end of the log is found (`upkeep/recovery`).
+Invariant: one process at a time has the folder, by the lock file that a Java broker takes too; a
+store that closes cleanly has flushed everything, and only then is its abort file removed. No task
+of the store outlives it; one that fails has a bug, and the store stops writing. Absent on purpose:
+putting, getting and queries (`message_store`), how the end of the log is found
+(`upkeep/recovery`).
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
+from collections.abc import Callable, Coroutine, Iterator
+from typing import Any
 
-from engine.foundation.errors import WritesStopped
+from engine.foundation.errors import StorageError, WritesStopped
 from engine.foundation.limits import LOG_HOLES_TOLD_MAX
 from engine.foundation.observing import LifecycleEvent, Observer, report
-from engine.runtime import Runtime
-from engine.runtime.durable_folders import make_durable
+from engine.runtime import Disk, File, Runtime
+from engine.runtime.durable import make_durable
 from engine.store.commit_log import CommitLog, PooledCommitLog
 from engine.store.config import StoreConfig
 from engine.store.dispatch import Dispatcher
-from engine.store.folder_lock import take_folders
 from engine.store.holes import Hole
-from engine.store.index.index import SUMS_SUFFIX, Index
-from engine.store.index.index_scrub import IndexScrub
-from engine.store.index.layout import IndexShape
+from engine.store.index.index import SUMS_SUFFIX, Index, IndexScrub
+from engine.store.index.index_layout import IndexShape
 from engine.store.log_states import LogStates
 from engine.store.mapped_file import FilePool
 from engine.store.queue_table import QueueTable
@@ -32,7 +35,6 @@ from engine.store.table_file import store_id_of
 from engine.store.tombstones import Tombstones
 from engine.store.topic_deletion import TopicDeletion
 from engine.store.truncation import Truncation
-from engine.store.upkeep.background import BackgroundTasks
 from engine.store.upkeep.checkpoint import CheckpointFile
 from engine.store.upkeep.dispatch_service import DispatchService
 from engine.store.upkeep.flush import Flusher
@@ -41,6 +43,81 @@ from engine.store.upkeep.opening import Opening
 from engine.store.upkeep.pool import PoolCommitter
 from engine.store.upkeep.queue_scrub import QueueScrub
 from engine.store.upkeep.retention import Retention
+
+
+def take_folders(disk: Disk, config: StoreConfig) -> list[File]:
+    """Lock the store for this process, and its commit log when that lies elsewhere.
+
+    Raises StorageError when another process has one of them.
+    """
+    taken = [_take(disk, config.root, f"{config.root}/lock")]
+    folder = config.commit_log_folder
+    if folder != f"{config.root}/commitlog":
+        try:
+            taken.append(_take(disk, folder, f"{folder}.lock"))
+        except BaseException:
+            taken[0].close()
+            raise
+    return taken
+
+
+def _take(disk: Disk, folder: str, path: str) -> File:
+    lock_file = disk.open(path, create=True)
+    if not lock_file.lock():
+        lock_file.close()
+        raise StorageError(
+            f"the store in {folder} is in use by another process (its lock file is taken); "
+            f"stop that one or choose another folder"
+        )
+    lock_file.pwrite(b"lock", 0)
+    return lock_file
+
+
+class BackgroundTasks:
+    """Tasks of one store, by name."""
+
+    def __init__(self, on_failure: Callable[[str], object]) -> None:
+        """`on_failure` gets what ended, in words."""
+        self._on_failure = on_failure
+        self._loop = asyncio.get_running_loop()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._asleep: list[asyncio.Task[None]] = []
+
+    @property
+    def begun(self) -> bool:
+        """Is there any?"""
+        return bool(self._tasks)
+
+    def __iter__(self) -> Iterator[asyncio.Task[None]]:
+        return iter(self._tasks)
+
+    def begin(
+        self, work: Coroutine[Any, Any, None], name: str, *, only_sleeps: bool = False
+    ) -> None:
+        """Run `work` until it ends by itself, as whatever flushes must; a task that only sleeps
+        between short steps is cancelled instead of waited for.
+        """
+        task = self._loop.create_task(work, name=name)
+        task.add_done_callback(self._ended)
+        self._tasks.append(task)
+        if only_sleeps:
+            self._asleep.append(task)
+
+    async def end(self) -> None:
+        """Cancel who only sleeps, wait for all others; what failed was reported when it did."""
+        for task in self._asleep:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        error = None if task.cancelled() else task.exception()
+        if error is None:
+            return
+        self._on_failure(f"background task {task.get_name()!r} ended: {error!r}")
+        self._loop.call_exception_handler(
+            {"message": f"{task.get_name()} ended", "exception": error, "task": task}
+        )
+
 
 _log = logging.getLogger(__name__)
 

@@ -18,9 +18,9 @@ from typing import Protocol
 
 from engine.foundation.errors import OffsetOutOfRange
 from engine.foundation.limits import INDEX_FILL_BYTES, INDEX_FILL_RECORDS
-from engine.store.checked_records import CheckedRecords
 from engine.store.commit_log import CommitLog
 from engine.store.dispatch import Dispatcher
+from engine.store.log_walk import CheckedRecords
 from engine.store.queue_table import QueueTable
 from engine.store.record import DispatchRequest
 

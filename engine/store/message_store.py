@@ -32,7 +32,6 @@ from engine.store import queue_times
 from engine.store.commit_log import NO_END, SIZE_KEY
 from engine.store.config import FlushDiskType, StoreConfig
 from engine.store.consume_queue import Unit
-from engine.store.copied_entries import whole_entries
 from engine.store.dispatch import Arrival
 from engine.store.draft_record import BatchDraft, DraftRecord, MessageDraft, PutResult
 from engine.store.holes import Holes
@@ -42,9 +41,9 @@ from engine.store.log_states import LogState
 from engine.store.queue_table import QueueKey, QueueMarks
 from engine.store.reading import GetLimits, GetResult, GetStatus, read_queue
 from engine.store.record import DispatchRequest, has_queue_offset, store_timestamp_of
-from engine.store.sound_records import readable_record_at
+from engine.store.sound_records import readable_record_at, whole_entries
 from engine.store.tombstones import NO_READERS, EarlierReaders
-from engine.store.upkeep.group_commit import GroupCommit
+from engine.store.upkeep.flush import GroupCommit
 
 _log = logging.getLogger(__name__)
 

@@ -1,7 +1,8 @@
-"""Searches the commit log for sound records: at a place, behind it or before it.
+"""Finds sound records in the commit log, and reads those in bytes copied from another log.
 
 Place in the walk: `log_walk`, `recovery` and `reading` look here where the log is damaged;
-`message_store` for the record at an offset.
+`message_store` for the record at an offset, and for the entries that a replica is sent: whole ones
+only, so that a log never ends amid a record.
 
 Invariant: a record is sound when size, magic, CRC, lengths and its own physical offset agree.
 Absent on purpose: whether it is a message, which its bytes alone cannot say.
@@ -9,14 +10,15 @@ Absent on purpose: whether it is a message, which its bytes alone cannot say.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from engine.foundation.errors import CorruptRecord
 from engine.foundation.limits import FRAME_BYTES_MAX
 from engine.foundation.units import KIB
-from engine.store.commit_log import NO_DELAYS, CommitLog
+from engine.store.commit_log import BLANK, BLANK_BYTES, NO_DELAYS, CommitLog
 from engine.store.range_sums import RangeSums
 from engine.store.record import (
+    BLANK_MAGIC,
     MAGIC_V1,
     MAGIC_V2,
     RECORD_BYTES_MIN,
@@ -160,3 +162,31 @@ def is_sound(
     except CorruptRecord:
         return False
     return found is not None
+
+
+def whole_entries(
+    data: memoryview, offset: int, *, file_size_bytes: int, delay_levels_ms: Sequence[int]
+) -> tuple[list[DispatchRequest], int]:
+    """The records that lie whole in `data`, the bytes of a log from `offset` on, and how many bytes
+    whole entries take.
+
+    Raises CorruptRecord for bytes that no log can hold there.
+    """
+    requests: list[DispatchRequest] = []
+    at = 0
+    while at + BLANK_BYTES <= len(data):
+        place = offset + at
+        room = file_size_bytes - place % file_size_bytes
+        size, magic = BLANK.unpack_from(data, at)
+        is_blank = magic == BLANK_MAGIC and size == room
+        if not is_blank and not RECORD_BYTES_MIN <= size <= min(room, RECORD_BYTES_MAX):
+            raise CorruptRecord(f"an entry of {size} bytes at {place}, {room} before the file ends")
+        if at + size > len(data):
+            break
+        if not is_blank:
+            request = check_record(data[at : at + size], 0, place, delay_levels_ms)
+            if request is None:
+                raise CorruptRecord(f"a blank of {size} bytes at {place}, where {room} are left")
+            requests.append(request)
+        at += size
+    return requests, at

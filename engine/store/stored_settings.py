@@ -29,8 +29,7 @@ from engine.foundation.errors import ConfigError, CorruptRecord, StorageError
 from engine.foundation.java_properties import changed, parse
 from engine.foundation.observing import LifecycleEvent, Observer, report
 from engine.runtime import Disk, Runtime
-from engine.runtime.durable_files import replace_durably
-from engine.runtime.durable_folders import make_durable
+from engine.runtime.durable import make_durable, replace_durably
 from engine.store.table_file import CHANGED, Seal, TableFile, store_id_in
 
 Made = TypeVar("Made")

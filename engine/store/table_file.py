@@ -29,7 +29,7 @@ from engine.foundation.java_properties import changed
 from engine.foundation.observing import FlushDone, LifecycleEvent, Observer, report
 from engine.protocol.fastjson import dumps, loads
 from engine.runtime import Disk, Runtime
-from engine.runtime.durable_folders import make_durable
+from engine.runtime.durable import make_durable
 
 _log = logging.getLogger(__name__)
 

@@ -17,7 +17,7 @@ from engine.foundation.errors import ConfigError, TidemarkError
 from engine.foundation.log_lines import write_log
 from engine.foundation.terminal import complain, say
 from engine.runtime import system_runtime
-from engine.runtime.durable_folders import make_durable
+from engine.runtime.durable import make_durable
 from engine.telemetry.tables import LAKE_SCHEMES
 from engine.telemetry.telemetry import SPOOL_DIRECTORY
 

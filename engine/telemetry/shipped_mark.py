@@ -18,7 +18,7 @@ import msgspec
 
 from engine.foundation.errors import StorageError
 from engine.runtime import Disk
-from engine.runtime.durable_files import replace_durably
+from engine.runtime.durable import replace_durably
 
 SHIPPED_MARK_NAME: Final = "shipped"
 

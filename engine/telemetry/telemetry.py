@@ -38,7 +38,7 @@ from engine.foundation.limits import (
 from engine.foundation.observing import EmittedUpTo, Fact, FlushDone, HandedTail, LifecycleEvent
 from engine.foundation.units import MILLISECOND_US, SECOND_MS
 from engine.runtime import Disk, File, Runtime
-from engine.runtime.durable_folders import make_durable
+from engine.runtime.durable import make_durable
 from engine.telemetry.events import IMMEDIATE_CAUSES, FlushSums, row_of, rows_of, stamped
 from engine.telemetry.frames import Life, Mark, Row, Tail, Turn, encodable, encode_frame
 from engine.telemetry.next_life import NextLife

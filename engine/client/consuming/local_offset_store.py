@@ -21,7 +21,7 @@ from engine.foundation.errors import CorruptRecord, ProtocolError, StorageError
 from engine.protocol.bodies import decode_local_offsets, encode_local_offsets
 from engine.protocol.message import MessageQueue
 from engine.runtime.disk import Disk
-from engine.runtime.durable_folders import make_durable
+from engine.runtime.durable import make_durable
 
 _log = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ from zlib import crc32
 
 from engine.delay.wheel.hour_log import Entry, HourLog
 from engine.runtime import Disk
-from engine.runtime.durable_folders import make_durable
+from engine.runtime.durable import make_durable
 
 OPEN_LOGS_MAX: Final = 64
 """Delay logs that are open at a time."""

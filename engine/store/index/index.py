@@ -1,14 +1,13 @@
 """The index of a store: every message key of the log, over index files in order of time.
 
 Place in the walk: `dispatch` puts UNIQ_KEY and KEYS of each message, `query_by_key` asks,
-`retention` lets it follow the log.
+`retention` lets it follow the log. `IndexScrub` checks every file once after a start, beside the
+loop; files that came without sums, from RocketMQ, get theirs then.
 
-A file is named by the UTC time of its creation, yyyyMMddHHmmssSSS; names only grow.
-
-A file that is not as it was flushed (`index_sums`) goes, with those behind it, and their keys are
-put again from the log: by recovery, or, when a question or the scrub has met the damage, a step at
-a time while the store serves (`Dispatcher.fill_index`). Until then `is_behind` says so, and no
-other keys are put.
+A file is named by the UTC time of its creation, yyyyMMddHHmmssSSS; names only grow. One that is not
+as it was flushed (`index_layout`) goes, with those behind it, and their keys are put again from the
+log: by recovery, or a step at a time while the store serves (`Dispatcher.fill_index`). Until then
+`is_behind` says so, and no other keys are put.
 
 Invariant: physical offsets grow over all files; every file but the newest with entries was flushed
 whole, so only that one needs repair after a crash. Absent on purpose: hashing of keys.
@@ -17,24 +16,25 @@ whole, so only that one needs repair after a crash. Absent on purpose: hashing o
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from zlib import crc32
 
 from engine.foundation.errors import DiskFull, StorageError
 from engine.foundation.units import SECOND_MS
-from engine.runtime.disk import Disk
+from engine.runtime.disk import Disk, File
 from engine.store.index.index_file import IndexFile, IndexKey
-from engine.store.index.index_repair import IndexRepair
-from engine.store.index.index_sums import (
+from engine.store.index.index_layout import (
     DamagedIndex,
+    IndexShape,
     IndexSums,
+    Part,
     Version,
     read_versions,
     sums_file_bytes,
 )
-from engine.store.index.layout import IndexShape
+from engine.store.index.index_repair import IndexRepair
 from engine.store.mapped_file import FilePool, FileSequence, OpenFile
 
 SUMS_SUFFIX = "Sums"
@@ -427,3 +427,74 @@ def index_file_name(now_ms: int) -> str:
     """Name of an index file made at `now_ms`."""
     moment = datetime.fromtimestamp(now_ms // SECOND_MS, UTC)
     return f"{moment:%Y%m%d%H%M%S}{now_ms % SECOND_MS:03d}"
+
+
+PARTS_AT_ONCE = 64
+"""Pages of slots (256 KiB) or blocks of entries (5 MiB)."""
+PAUSE_MS = 20
+"""Between two looks: 250 MB a second at most, less on a slow disk."""
+
+
+class IndexScrub:
+    """Looks until everything was looked at; `run` once."""
+
+    def __init__(self, disk: Disk, index: Index, pause: Callable[[int], Awaitable[bool]]) -> None:
+        """`pause` waits so many milliseconds; True: stop."""
+        self._disk = disk
+        self._index = index
+        self._pause = pause
+
+    async def run(self) -> None:
+        """What cannot be read counts as damaged. Never raises for the disk."""
+        for file in list(self._index.files):
+            if not self._index.holds(file):
+                continue  # Its messages are gone, or it went with a damaged one before it.
+            try:
+                stopped = await self._look_at(file)
+            except DamagedIndex as damage:
+                self._index.give_up(damage)
+                return
+            except DiskFull:
+                continue  # No room for sums: the next start makes them.
+            except StorageError as error:
+                self._index.give_up(
+                    DamagedIndex(file.start, f"parts cannot be read ({error}) and are")
+                )
+                return
+            if stopped:
+                return
+
+    async def _look_at(self, file: IndexFile) -> bool:
+        """Look at all of a file; True when it is time to stop. Raises DamagedIndex."""
+        makes = file.is_unsummed
+        if makes:
+            file.begin_sums(self._index.new_sums(file))
+        while parts := file.parts_to_look_at(PARTS_AT_ONCE):
+            found = await self._sums_of(file, parts)
+            if not self._index.holds(file):
+                return False
+            file.looked_at(parts, found)
+            if await self._pause(PAUSE_MS):
+                return True
+        if makes:
+            await self._sync(file)
+        file.end_look()
+        return False
+
+    async def _sums_of(self, file: IndexFile, parts: Sequence[Part]) -> list[int]:
+        entry = self._index.open_file(file).pin()
+        try:
+            return await self._disk.off_loop(lambda: _sums_of(entry.file, parts))
+        finally:
+            entry.unpin()
+
+    async def _sync(self, file: IndexFile) -> None:
+        entry = file.end_sums().pin()
+        try:
+            await self._disk.off_loop(entry.file.sync)
+        finally:
+            entry.unpin()
+
+
+def _sums_of(file: File, parts: Sequence[Part]) -> list[int]:
+    return [crc32(file.pread(part.length, part.position)) for part in parts]

@@ -1,6 +1,6 @@
 """One index file: from a message key to the physical offsets of the messages that carry it.
 
-Place in the walk: `index` holds the files of a store, in order; `layout` says what is where.
+Place in the walk: `index` holds the files of a store, in order; `index_layout` says what is where.
 
 At a flush entries are written, then the slots that lead to them, then the header that counts both,
 with a sync between: whatever a crash leaves, the entries below the header's count are good, and a
@@ -8,7 +8,7 @@ slot that leads further leads to an entry that is there and names the one before
 `index_repair` follows what points too far; recovery puts the keys of later messages again.
 (RocketMQ deletes such a file and forgets its keys.)
 
-What an earlier life has written is checked against its sums (`index_sums`) before it is believed:
+What an earlier life has written is checked against its sums (`index_layout`) before it is believed:
 slots and header of the newest file at the start, everything else when it is read.
 
 Invariant: `begin_flush`, sync, `write_slots` and `write_sums`, sync, `write_header`, sync. No step
@@ -24,8 +24,7 @@ from collections.abc import Sequence
 from zlib import crc32
 
 from engine.foundation.units import SECOND_MS
-from engine.store.index.index_sums import DamagedIndex, IndexSums, Part, Version
-from engine.store.index.layout import (
+from engine.store.index.index_layout import (
     BLOCK_ENTRIES,
     ENTRY,
     HEADER,
@@ -33,7 +32,11 @@ from engine.store.index.layout import (
     PAGE_SLOTS,
     SLOT,
     SLOT_BYTES,
+    DamagedIndex,
     IndexShape,
+    IndexSums,
+    Part,
+    Version,
     block_count,
     block_place,
     page_count,

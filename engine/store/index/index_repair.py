@@ -22,13 +22,14 @@ from zlib import crc32
 
 from engine.foundation.units import SECOND_MS
 from engine.store.index.index_file import IndexFile
-from engine.store.index.index_sums import DamagedIndex, IndexSums
-from engine.store.index.layout import (
+from engine.store.index.index_layout import (
     BLOCK_ENTRIES,
     ENTRY,
     ENTRY_BYTES,
     PAGE_SLOTS,
     SLOT_BYTES,
+    DamagedIndex,
+    IndexSums,
     block_place,
     page_count,
     page_place,

@@ -1,7 +1,7 @@
-"""The checkpoint file: up to which store time each kind of file is on stable storage.
+"""The checkpoint file: up to where each kind of file, and the whole log, was once synced.
 
-Place in the walk: `flush` advances it, `recovery` reads it to know how far back an unclean stop
-reaches.
+Place in the walk: `flush` advances it; `recovery` and `store check` ask how far back an unclean
+stop reaches, and for the synced position, below which nothing of the log is cut.
 
     | 0 ... 7     | 8 ... 15    | 16 ... 23  | 24 ... 31      | 32 ... 39      | ... 4095 |
     | physic time | logics time | index time | master flushed | confirm offset | zeros    |
@@ -20,9 +20,9 @@ and what a clean stop noted of queues and index beside its logics time: RocketMQ
 which are later then, and leaves our notes as they were. All lie in one sector.
 
 Invariant: times and flushed offset are written only after everything up to them was synced; where
-the log begins, before the first record of a store and before a file of the log is let go. So a log
-beside a blank checkpoint has lost it, and a file that is missing at the front of the log is missed.
-A damaged or missing checkpoint costs time (recovery looks further back), never a message.
+the log begins, before the first record of a store and before a file of the log is let go: a file
+that is missing at its front is missed. The synced position is never beyond what a sync or a clean
+stop has covered. A damaged or missing checkpoint costs time, never a message.
 """
 
 from __future__ import annotations
@@ -33,6 +33,10 @@ from zlib import crc32
 
 from engine.foundation.units import KIB, SECOND_MS
 from engine.runtime.disk import Disk, File
+from engine.store.behind_damage import BehindDamage
+from engine.store.commit_log import CommitLog, written_end
+from engine.store.queue_table import QueueTable
+from engine.store.sound_records import record_at
 
 CHECKPOINT_BYTES = 4 * KIB
 _LAYOUT = Struct(">5q")
@@ -203,3 +207,65 @@ class CheckpointFile:
     def close(self) -> None:
         """Close the file."""
         self._file.close()
+
+
+def synced_position(
+    log: CommitLog, queues: QueueTable, checkpoint: Checkpoint, *, clean: bool
+) -> int:
+    """As noted; else, after a clean stop, all that is not zero, and after an unclean one what store
+    times say. All that is not zero, too, beside a checkpoint that was lost: what was never synced
+    may be among it, and nothing that was is taken for it.
+    """
+    if checkpoint.flushed_offset:
+        return checkpoint.flushed_offset
+    if not clean and not checkpoint.is_blank:
+        return _synced_by_time(log, BehindDamage(log, queues), checkpoint.physic_timestamp_ms)
+    reached = written_to(log, log.min_offset)
+    # A record may end in zeros, and the newest file may be empty or gone; a unit that says more
+    # than that is damaged.
+    newest = max([queue.end_physical for queue in queues.all()], default=0)
+    return max(reached, newest) if newest <= log.end_offset + log.file_size_bytes else reached
+
+
+def _synced_by_time(log: CommitLog, behind_damage: BehindDamage, physic_timestamp_ms: int) -> int:
+    """End of the newest record that is older than the newest synced one."""
+    for start in reversed(log.files.starts):
+        file_end = start + log.file_size_bytes
+        place, synced_to = start, 0
+        while place < file_end:
+            request = record_at(log, place)
+            if request is None:
+                place = behind_damage.find(place, file_end)
+                continue
+            if request.store_timestamp_ms >= physic_timestamp_ms:
+                break
+            place = synced_to = place + request.size_bytes
+        if synced_to:
+            return synced_to
+    return 0
+
+
+def first_unvouched(log: CommitLog, checkpoint: Checkpoint, indexed: int) -> int:
+    """Start of the newest file whose first message is older than all that the checkpoint vouches
+    for, and not behind `indexed`.
+    """
+    for start in reversed(log.files.starts):
+        request = record_at(log, start)
+        if request is None or request.store_timestamp_ms > checkpoint.recover_from_ms:
+            continue
+        if indexed >= start:
+            return start
+    return log.min_offset
+
+
+def written_to(log: CommitLog, begin: int) -> int:
+    """Offset behind the last byte at or after `begin` that is not zero; 0 when all are."""
+    first = log.files.start_at(begin)
+    for start in reversed(log.files.starts):
+        if start < first:
+            break
+        inside = begin - start if start == first else 0
+        length = written_end(log.file_view(start)[inside:])
+        if length:
+            return start + inside + length
+    return 0

@@ -15,7 +15,7 @@ from engine.foundation.errors import StorageError
 from engine.foundation.limits import CUT_BYTES_KEPT_MAX
 from engine.foundation.units import MIB
 from engine.runtime.disk import Disk
-from engine.runtime.durable_folders import make_durable
+from engine.runtime.durable import make_durable
 from engine.store.commit_log import CommitLog
 
 CHUNK_BYTES = 1 * MIB

@@ -4,13 +4,13 @@ Place in the walk: between append and answer under SYNC_FLUSH (group commit), on
 ASYNC_FLUSH; consume queues, index and checkpoint follow each second.
 
 Group commit: everything appended before a sync starts is covered by it. Whoever asks meanwhile
-waits for the next one. All waiters of one sync share one future.
+waits for the next one; all waiters of one sync share one `GroupCommit`, which settles once: True,
+durable; False, not confirmed in time, or the sync failed.
 
 Invariant: `flushed_offset` moves only after fdatasync returned for the bytes and, for new files,
 the folder was synced. After a failed sync nothing is synced again on this log: the kernel has
 forgotten which pages it lost. The store stops writing (`failure` is set), waiters get False, reads
-go on.
-Absent on purpose: threads; `Disk.off_loop` blocks somewhere else.
+go on. Absent on purpose: threads; `Disk.off_loop` blocks somewhere else.
 """
 
 from __future__ import annotations
@@ -23,17 +23,50 @@ from engine.foundation.errors import DiskFull, StorageError
 from engine.foundation.observing import FlushDone, LifecycleEvent, Observer
 from engine.foundation.units import SECOND_MS
 from engine.runtime import Runtime
-from engine.runtime.kernel import UnwrittenPages
+from engine.runtime.disk import UnwrittenPages
 from engine.store.commit_log import CommitLog
 from engine.store.config import FlushDiskType, StoreConfig
 from engine.store.index.index import Index
 from engine.store.mapped_file import OpenFile
 from engine.store.queue_table import QueueTable
 from engine.store.upkeep.checkpoint import CheckpointFile
-from engine.store.upkeep.group_commit import GroupCommit
 from engine.store.upkeep.noted_ends import NotedEnds
 from engine.store.upkeep.queue_flush import Flushed, QueueFlush
 from engine.store.upkeep.spare_files import SpareFiles
+
+
+class GroupCommit(asyncio.Future[bool]):
+    """Shared by all who wait for the same sync: do not cancel it."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, timeout_ms: int) -> None:
+        """False after `timeout_ms`, unless it is settled before."""
+        super().__init__(loop=loop)
+        self._calls: list[Callable[[bool], None]] = []
+        self._timer = loop.call_later(timeout_ms / 1000, self.settle, False)
+
+    def call_when_settled(self, call: Callable[[bool], None]) -> None:
+        """Have `call` made with the outcome, as soon as it is known. Hot: a callback of asyncio's
+        takes ten times as long.
+        """
+        if self.done():
+            call(self.result())
+        else:
+            self._calls.append(call)
+
+    def settle(self, flushed: bool) -> None:
+        """This is the outcome, unless there is one already."""
+        if self.done():
+            return
+        self._timer.cancel()
+        self.set_result(flushed)
+        for call in self._calls:
+            try:
+                call(flushed)
+            except Exception as error:  # noqa: BLE001 - nobody else's answer may depend on it.
+                self.get_loop().call_exception_handler(
+                    {"message": "a waiter for a sync failed", "exception": error}
+                )
+
 
 DISK_FULL_QUIET_MS = 60 * SECOND_MS
 """A full disk is reported again when so long nothing was refused for it: small messages may still

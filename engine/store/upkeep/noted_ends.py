@@ -29,7 +29,7 @@ from zlib import crc32
 
 from engine.foundation.errors import CorruptRecord
 from engine.runtime.disk import Disk
-from engine.runtime.durable_files import replace_durably
+from engine.runtime.durable import replace_durably
 from engine.store.commit_log import CommitLog
 from engine.store.queue_table import QueueKey, QueueTable
 

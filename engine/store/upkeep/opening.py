@@ -24,8 +24,8 @@ from engine.store.check import StoreCheck
 from engine.store.commit_log import CommitLog
 from engine.store.config import StoreConfig
 from engine.store.dispatch import Dispatcher
+from engine.store.holes import LostMessages
 from engine.store.index.index import Index
-from engine.store.lost_messages import LostMessages
 from engine.store.queue_table import QueueTable
 from engine.store.tombstones import Tombstones
 from engine.store.upkeep.checkpoint import CheckpointFile

@@ -1,14 +1,15 @@
-"""Scrubs every consume queue against the log once after a start, beside the loop.
+"""Mends units of consume queues by the log: at their ends at a start, all of them after it.
 
-Place in the walk: `MessageStore.start`. A unit has no checksum. One that leads astray is met by the
-pull that follows it; one whose tags code has a flipped bit is met by nobody: it hides its message
-from every filter. The log knows what each unit was, so all of it is read, a step at a time.
+Place in the walk: `QueueEnd` in `recovery`, before the queues' ends are believed: a unit with a
+flipped bit would end the queue, and what lies behind it would be hidden. `QueueScrub` from
+`MessageStore.start` on, beside the loop: a unit has no checksum, and one whose tags code has a
+flipped bit hides its message from every filter.
 
-Invariant: a unit that leads to a sound record of its queue and its place is never written over by
-another record: what a record says of its queue has no checksum either. A step takes a few
-milliseconds of the loop; what it reads is brought into memory beside the loop before.
-Absent on purpose: units that are missing at a queue's end, which recovery adds; what follows from
-damage of the log itself, beyond reporting it. A stop amid it lets the next start begin anew.
+Invariant: a unit is put right only by a record that says that it lies there; one that leads to a
+sound record of its queue and its place is never written over by another. A step takes a few
+milliseconds of the loop; what it reads is brought into memory beside the loop before. Absent on
+purpose: units that are missing at a queue's end, which recovery adds; what follows from damage of
+the log itself. A stop amid the scrub lets the next start begin anew.
 """
 
 from __future__ import annotations
@@ -26,14 +27,74 @@ from engine.foundation.limits import (
 )
 from engine.foundation.observing import LifecycleEvent, Observer, report
 from engine.runtime import Runtime
-from engine.store.checked_records import CheckedRecords
 from engine.store.commit_log import CommitLog
-from engine.store.consume_queue import ConsumeQueue, Unit
+from engine.store.consume_queue import FILLER_SIZE, ConsumeQueue, Unit
 from engine.store.dispatch import Dispatcher
 from engine.store.holes import Hole
+from engine.store.log_walk import CheckedRecords
 from engine.store.queue_table import QueueKey, QueueTable
 from engine.store.record import DispatchRequest, has_queue_offset, is_no_code_of
 from engine.store.sound_records import message_at
+
+OFFSET_BITS = 64
+UNITS_MENDED_MAX = 16
+"""In one queue; with more of them it is built again."""
+
+
+class QueueEnd:
+    """The end of one queue, as it was loaded."""
+
+    def __init__(self, log: CommitLog, key: QueueKey, queue: ConsumeQueue, deleted_to: int) -> None:
+        """`deleted_to`: what the log holds before it for the topic was deleted."""
+        self._log = log
+        self._key = key
+        self._queue = queue
+        self._deleted_to = deleted_to
+        self.mended = 0
+        """Units that were put right."""
+
+    def find(self) -> bool:
+        """Put right what hides the queue's end; False when units that follow show that one of them
+        cannot be.
+        """
+        queue = self._queue
+        while self.mended < UNITS_MENDED_MAX:
+            newest, behind = queue.max_offset - 1, queue.unit_in_file(queue.max_offset)
+            unit = queue.unit(newest)
+            if unit is not None and self._put_right(newest, unit):
+                continue
+            if behind is not None and self._put_right(newest + 1, behind):
+                continue
+            # Zeros were never written, whatever of a later page has come to the disk.
+            return behind is None or not any(self._is_own(newest + ahead) for ahead in (1, 2))
+        return False
+
+    def _put_right(self, queue_offset: int, unit: Unit) -> bool:
+        """Was the unit wrong, and is it what it was, now?"""
+        if unit[1] == FILLER_SIZE:
+            return False
+        named = unit[0] % (1 << OFFSET_BITS)
+        for place in (named, *(named ^ 1 << bit for bit in range(OFFSET_BITS))):
+            found = self._record_of(queue_offset, place)
+            if found is None:
+                continue
+            if (place, found.size_bytes) == unit[:2]:
+                return False
+            self._queue.put_right(queue_offset, (place, found.size_bytes, unit[2]))
+            self.mended += 1
+            return True
+        return False
+
+    def _is_own(self, queue_offset: int) -> bool:
+        unit = self._queue.unit_in_file(queue_offset)
+        return unit is not None and self._record_of(queue_offset, unit[0]) is not None
+
+    def _record_of(self, queue_offset: int, place: int) -> DispatchRequest | None:
+        """The sound record there, if it says that it is the queue's message at the offset."""
+        if not self._deleted_to <= place < self._log.end_offset:
+            return None
+        return message_at(self._log, place, self._key, queue_offset)
+
 
 RECORDS_AT_ONCE = 32
 """Between two looks at the clock: half a millisecond."""

@@ -2,13 +2,14 @@
 
 Place in the walk: `MessageStore.open`, before anything is served. After a clean stop the newest
 queue entry shows where to look; after `kill -9` or a power cut the log is read from the last point
-the checkpoint vouches for, and the queues are compared with the note of where they ended.
+the checkpoint vouches for, and the queues are compared with the note of where they ended. A few
+entries of each index file are followed, to see that it is of this store.
 
 Every record from there on is checked and dispatched again by the code that dispatches live. Below
-the synced position (what the checkpoint or a clean stop says was on stable storage) a record that
-fails is a hole, and the walk goes on behind it: see `log_walk`. Beyond it the first record that
-fails ends the log; what lies behind is put aside, wiped and reported, so that it can never come
-back between newer records. Queues and index are then cut to the same end.
+the synced position a record that fails is a hole, and the walk goes on behind it: see `log_walk`.
+Beyond it the first record that fails ends the log; what lies behind is put aside, wiped and
+reported, so that it can never come back between newer records. Queues and index are then cut to the
+same end.
 
 Invariant: below the synced position nothing of the log is cut and no file of it removed; beyond it
 what remains is a prefix of what was written; recovering again changes nothing. A consume queue that
@@ -23,22 +24,43 @@ from dataclasses import dataclass, field
 
 from engine.foundation.limits import DISPATCH_BATCH_MAX, LOG_HOLES_TOLD_MAX
 from engine.foundation.observing import LifecycleEvent
+from engine.protocol.hashes import index_key_hash
 from engine.store.commit_log import CommitLog
 from engine.store.consume_queue import FILLER_SIZE, ConsumeQueue, Unit, unit_end
-from engine.store.dispatch import Dispatcher, QueueGap
+from engine.store.dispatch import Dispatcher, QueueGap, message_keys
+from engine.store.holes import LostMessages, lost_in
 from engine.store.index.index import Index
-from engine.store.index.index_sums import DamagedIndex
+from engine.store.index.index_file import IndexFile
+from engine.store.index.index_layout import DamagedIndex
 from engine.store.log_walk import LogWalk
-from engine.store.lost_messages import LostMessages, lost_in
 from engine.store.queue_table import QueueKey, QueueTable
 from engine.store.record import DispatchRequest, has_queue_offset
 from engine.store.sound_records import count_sound, last_sound_end, record_at
-from engine.store.upkeep.checkpoint import Checkpoint
+from engine.store.upkeep.checkpoint import Checkpoint, first_unvouched, synced_position, written_to
 from engine.store.upkeep.cut_bytes import CutBytes
-from engine.store.upkeep.index_fit import stranger_in
 from engine.store.upkeep.noted_ends import EndsNote, NotedEnds, kept_end, kept_ends, lacking_queues
-from engine.store.upkeep.queue_ends import QueueEnd
-from engine.store.upkeep.synced import first_unvouched, synced_position, written_to
+from engine.store.upkeep.queue_scrub import QueueEnd
+
+
+def stranger_in(index: Index, log: CommitLog, synced_to: int) -> str | None:
+    """Which entry does not fit its record, in words; None when those looked at do."""
+    for file in index.files:
+        for number in sorted({1, file.index_count // 2, file.index_count - 1}):
+            if 0 < number < file.index_count and not _fits(file, number, log, synced_to):
+                return f"entry {number} of index file {file.start:017d} does not fit the commit log"
+    return None
+
+
+def _fits(file: IndexFile, number: int, log: CommitLog, synced_to: int) -> bool:
+    key_hash, physical_offset = file.entry(number)
+    if not log.min_offset <= physical_offset < synced_to:
+        return True
+    request = record_at(log, physical_offset)
+    if request is None:
+        return log.holes.at(physical_offset) is not None
+    keys = message_keys(request.properties)
+    return any(index_key_hash(request.topic, key) == key_hash for key in keys)
+
 
 ANY_OFFSET = 1 << 63
 QUEUES_NAMED = 5

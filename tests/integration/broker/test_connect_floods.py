@@ -19,7 +19,7 @@ from engine.foundation.limits import HANDSHAKES_MAX
 from engine.foundation.units import SECOND_MS
 from engine.protocol.message import Message
 from engine.runtime import ClientTls, system_runtime
-from engine.runtime.tls_listener import CROWD
+from engine.runtime.tls import CROWD
 from tests.certificates import authority
 from tests.integration.broker.cluster import eventually
 from tests.integration.broker.connect_floods import flooding

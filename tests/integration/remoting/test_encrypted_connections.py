@@ -17,7 +17,7 @@ from engine.protocol.command import RemotingCommand
 from engine.protocol.frames import encode_frame
 from engine.remoting import Peer, RpcClient, RpcServer
 from engine.runtime import ClientTls, ServerTls, TlsMode, system_runtime
-from engine.runtime.tls_listener import open_tls_listener
+from engine.runtime.tls import open_tls_listener
 from tests.certificates import Authority, authority
 
 ECHO, BULK = 1, 2

@@ -13,7 +13,7 @@ from engine.foundation.limits import INDEX_FILL_RECORDS
 from engine.store import MessageStore, PutResult
 from engine.store.commands import app
 from engine.store.draft_record import DraftRecord
-from engine.store.index.layout import HEADER, IndexShape
+from engine.store.index.index_layout import HEADER, IndexShape
 from tests.store_support import Listener, abandon, draft, open_store, small_config, turn, until
 
 SHAPE = IndexShape(50, 40)

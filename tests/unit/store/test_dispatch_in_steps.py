@@ -14,7 +14,7 @@ from engine.store.commit_log import CommitLog
 from engine.store.dispatch import Dispatcher
 from engine.store.draft_record import DraftRecord
 from engine.store.index.index import Index
-from engine.store.index.layout import IndexShape
+from engine.store.index.index_layout import IndexShape
 from engine.store.mapped_file import FilePool
 from engine.store.queue_table import QueueTable
 from tests.steps import STEP_INSTRUCTIONS_MAX, instructions

@@ -9,7 +9,7 @@ import pytest
 
 from engine.runtime import SystemDisk
 from engine.store.index.index import Index, index_file_name
-from engine.store.index.layout import ENTRY, HEADER, IndexShape
+from engine.store.index.index_layout import ENTRY, HEADER, IndexShape
 from engine.store.mapped_file import FilePool
 from tests.counting_disk import CountingDisk
 

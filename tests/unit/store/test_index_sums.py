@@ -10,10 +10,14 @@ from zlib import crc32
 
 import pytest
 
-from engine.store.index.index import Index
-from engine.store.index.index_scrub import IndexScrub
-from engine.store.index.index_sums import DamagedIndex, sums_file_bytes
-from engine.store.index.layout import HEADER, PAGE_SLOTS, IndexShape
+from engine.store.index.index import Index, IndexScrub
+from engine.store.index.index_layout import (
+    HEADER,
+    PAGE_SLOTS,
+    DamagedIndex,
+    IndexShape,
+    sums_file_bytes,
+)
 from engine.store.mapped_file import FilePool
 from tests.simulation.crash_states.recording import RecordingDisk, Tree
 

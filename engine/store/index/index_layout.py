@@ -1,19 +1,25 @@
-"""Checksums of an index file: its header, slots and entries as they were last flushed.
+"""The layout of an index file, and the checksums of its parts as they were last flushed.
 
-Place in the walk: `index_file` asks before it believes a slot or an entry of an earlier life, and
-notes what it writes; `index_scrub` looks at the rest beside the loop.
+    | header: begin time 8 | end time 8 | begin physical 8 | end physical 8 | slots used 4 |
+    |         index count 4                                                                |
+    | slots, 4 each: the newest entry of the slot, 0 for none                              |
+    | entries, 20 each: key hash 4 | physical offset 8 | seconds since begin time 4 |      |
+    |         previous entry of the slot 4                                                 |
 
-RocketMQ's index files have no room for a checksum, and it takes every file in their folder for one
-of them. So the sums of a file lie under the same name in a folder of ours, in two versions that are
-written in turn: a crash while one is written leaves the other.
+Entry 0 is never used, so index count starts at 1; the file is full when the count reaches its
+maximum. RocketMQ's files have no room for a checksum, and it takes every file in their folder for
+one of them. So the sums of a file lie under the same name in a folder of ours, in two versions that
+are written in turn: a crash while one is written leaves the other.
 
     | mark 8 | generation 8 | the file's header 40 |
     | CRC-32 of each 1,024 slots, 4 each | CRC-32 of each 4,096 entries, 4 each | CRC-32 of all 4 |
 
+Place in the walk: `index_file` asks before it believes a slot or an entry of an earlier life, and
+notes what it writes; the scrub looks at the rest beside the loop.
+
 Invariant: a version is written when the entries it counts are synced, and synced before the header
-that counts them is written. What a version does not know is taken as it is: a file that RocketMQ
-wrote has no sums until the first start on it.
-Absent on purpose: what is done about damage.
+that counts them is written. What a version does not know is taken as it is. Absent on purpose: what
+is done about damage.
 """
 
 from __future__ import annotations
@@ -26,18 +32,64 @@ from typing import NamedTuple
 from zlib import crc32
 
 from engine.foundation.errors import StorageError
-from engine.store.index.layout import (
-    BLOCK_ENTRIES,
-    ENTRY_BYTES,
-    PAGE_SLOTS,
-    SLOT_BYTES,
-    IndexShape,
-    block_count,
-    block_place,
-    page_count,
-    page_place,
-)
 from engine.store.mapped_file import FileSequence, OpenFile
+
+HEADER = Struct(">qqqqii")
+SLOT = Struct(">i")
+ENTRY = Struct(">iqii")
+HEADER_BYTES = HEADER.size
+SLOT_BYTES = SLOT.size
+ENTRY_BYTES = ENTRY.size
+PAGE_SLOTS = 1024
+BLOCK_ENTRIES = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class IndexShape:
+    """How many slots and entries an index file has; a setting of the whole store."""
+
+    slot_count: int
+    index_count_max: int
+
+    @property
+    def file_bytes(self) -> int:
+        """Length of the file."""
+        return HEADER.size + self.slot_count * SLOT_BYTES + self.index_count_max * ENTRY_BYTES
+
+    def slot_position(self, slot: int) -> int:
+        """Where the slot stands in the file."""
+        return HEADER.size + slot * SLOT_BYTES
+
+    def entry_position(self, entry: int) -> int:
+        """Where the entry stands in the file."""
+        return HEADER.size + self.slot_count * SLOT_BYTES + entry * ENTRY_BYTES
+
+
+def page_count(shape: IndexShape) -> int:
+    """How many pages of slots a file has."""
+    return -(-shape.slot_count // PAGE_SLOTS)
+
+
+def block_count(shape: IndexShape) -> int:
+    """How many blocks of entries a file has room for."""
+    return -(-shape.index_count_max // BLOCK_ENTRIES)
+
+
+def page_place(shape: IndexShape, page: int) -> tuple[int, int]:
+    """Where a page of slots is in the file, and its length."""
+    first = page * PAGE_SLOTS
+    count = min(PAGE_SLOTS, shape.slot_count - first)
+    return shape.slot_position(first), count * SLOT_BYTES
+
+
+def block_place(shape: IndexShape, block: int, index_count: int) -> tuple[int, int]:
+    """Where a block of entries is in a file that ends before entry `index_count`, and its
+    length.
+    """
+    first = block * BLOCK_ENTRIES
+    count = min(BLOCK_ENTRIES, index_count - first)
+    return shape.entry_position(first), max(0, count) * ENTRY_BYTES
+
 
 _MARK = b"idxsums1"
 _HEAD = Struct(">8sq40s")
