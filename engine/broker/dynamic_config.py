@@ -18,9 +18,9 @@ from engine.broker.identity import BrokerNode
 from engine.broker.rocketmq_settings import LIVE, known_keys, with_rocketmq_settings
 from engine.broker.table_changes import TableChanges
 from engine.broker.topics.topics import Topics
+from engine.foundation.config import check_changes
 from engine.foundation.config_layers import Origin
 from engine.foundation.errors import ConfigError
-from engine.foundation.live_settings import check_changes
 from engine.store import MessageStore
 from engine.store.stored_settings import KeptSettings
 from engine.store.table_file import SettingsFile

@@ -17,6 +17,8 @@ from dataclasses import replace
 
 from engine.broker.config import BrokerConfig
 from engine.foundation.config import (
+    ANY_WORD,
+    LiveKey,
     keys_of,
     read_spans_ms,
     read_whole,
@@ -34,7 +36,6 @@ from engine.foundation.config_layers import (
 )
 from engine.foundation.errors import ConfigError
 from engine.foundation.limits import BODY_BYTES_MAX, PULL_MESSAGES_MAX, QUEUES_PER_TOPIC_MAX
-from engine.foundation.live_settings import ANY_WORD, LiveKey
 from engine.foundation.units import DAY_MS, HOUR_MS, KIB, MIB, MINUTE_MS, SECOND_MS
 from engine.runtime import Disk
 from engine.store.config import StoreConfig

@@ -1,11 +1,13 @@
-"""Reads settings by their RocketMQ names: `key=value` words become configuration fields.
+"""Reads settings by their RocketMQ names, and lists those that may change at run time.
 
-Place in the walk: once, before anything starts. A configuration is a frozen dataclass whose fields
-carry RocketMQ's key in their metadata (`rocketmq`); here words are matched to keys and read by the
-type of the field's default.
+Place in the walk: once, before anything starts: words are matched to the keys that stand in the
+metadata of a configuration's fields (`rocketmq`), and read by the type of the field's default.
+Again when a tool sends UPDATE_BROKER_CONFIG or UPDATE_NAMESRV_CONFIG.
 
 Invariant: an unknown key and an unreadable value are refused with a ConfigError that says what is
-allowed. Absent on purpose: relations between values, which each configuration checks itself.
+allowed. What is not on a party's list cannot be changed over the wire; no path, name, address or
+port is ever listed. Absent on purpose: relations between values, which each configuration checks
+itself; applying a change.
 """
 
 from __future__ import annotations
@@ -13,11 +15,11 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import MISSING, Field, fields, replace
+from dataclasses import MISSING, Field, dataclass, fields, replace
 from enum import Enum
 from typing import Any, TypeVar
 
-from engine.foundation.errors import ConfigError
+from engine.foundation.errors import ConfigError, NotChangeable
 from engine.foundation.units import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
 
 Config = TypeVar("Config")
@@ -153,3 +155,48 @@ def _read(key: str, text: str, reader: Callable[[str], object]) -> object:
     except (ValueError, KeyError) as error:
         wanted = f"one of {', '.join(_TRUTHS)}" if isinstance(error, KeyError) else str(error)
         raise ConfigError(key, text, wanted) from error
+
+
+SECRET_KEYS = re.compile("secret|password|credential|token|accesskey|inituser|authenticationuser")
+REDACTED = "******"
+
+
+@dataclass(frozen=True, slots=True)
+class LiveKey:
+    """A key that may change; its number, if it is one, lies in [least, most]."""
+
+    least: int | None = None
+    most: int | None = None
+
+
+ANY_WORD = LiveKey()
+"""For true and false, and for forms of their own: reading them is check enough."""
+
+
+def check_changes(
+    changes: Mapping[str, str], *, allowed: Mapping[str, LiveKey], pinned: Mapping[str, str]
+) -> None:
+    """Raise NotChangeable or ConfigError for the first key that cannot be changed so."""
+    for key, value in changes.items():
+        live = allowed.get(key)
+        if live is None:
+            raise NotChangeable(
+                key, value, f"changeable while running are {', '.join(sorted(allowed))}"
+            )
+        if key in pinned:
+            raise NotChangeable(
+                key, value, f"fixed by {pinned[key]}, which a restart would obey again"
+            )
+        if live.least is None or live.most is None:
+            continue
+        wanted = f"a whole number from {live.least} to {live.most}"
+        if not re.fullmatch("[0-9]{1,18}", value) or not live.least <= int(value) <= live.most:
+            raise ConfigError(key, value, wanted)
+
+
+def redacted(values: Mapping[str, str]) -> dict[str, str]:
+    """The values, with those of secrets hidden."""
+    return {
+        key: REDACTED if value and SECRET_KEYS.search(key.casefold()) else value
+        for key, value in values.items()
+    }

@@ -1,11 +1,13 @@
-"""Writes the log of every command to standard error, one event a line.
+"""Writes the log of every command to standard error, one event a line, so many of a kind.
 
-Place in the walk: set up by the commands; everybody else only takes a logger.
+Place in the walk: set up by the commands; everybody else only takes a logger. A kind is a line
+before its values are put in, so a flood of closed connections hides nothing else.
 
 Invariant: an event's text is one line without control characters, whatever values it holds; the
 lines of a traceback behind it begin with `TRACEBACK_MARK`, so nobody's text can begin a line that
-looks like an event. Of one kind so many lines a second are written (log_floods). Absent on purpose:
-files and their rotation, which are for whoever starts the process.
+looks like an event. No kind is silent for a whole second in which it was logged; the next line says
+how many were not written. Absent on purpose: files and their rotation, which are for whoever starts
+the process.
 """
 
 from __future__ import annotations
@@ -13,8 +15,33 @@ from __future__ import annotations
 import logging
 from typing import Any, Final
 
-from engine.foundation.log_floods import FloodFilter
+from engine.foundation.limits import LOG_KINDS_MAX, LOG_LINES_PER_SECOND_MAX
 from engine.foundation.printable import printable
+
+
+class FloodFilter(logging.Filter):
+    """Lets a kind's first lines of each second through."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._kinds: dict[tuple[str, int, object], tuple[int, int]] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """See `logging.Filter`."""
+        key, second = (record.name, record.lineno, record.msg), int(record.created)
+        began, count = self._kinds.get(key, (second, 0))
+        if began == second:
+            self._kinds[key] = second, count + 1
+            if len(self._kinds) > LOG_KINDS_MAX:
+                del self._kinds[next(iter(self._kinds))]
+            return count < LOG_LINES_PER_SECOND_MAX
+        self._kinds[key] = second, 1
+        unwritten = count - LOG_LINES_PER_SECOND_MAX
+        if unwritten > 0:
+            text = record.getMessage()
+            record.msg, record.args = f"{text} (and {unwritten} like it that are not written)", ()
+        return True
+
 
 LOG_FORMAT: Final = "%(asctime)s %(levelname)s %(message)s"
 TRACEBACK_MARK: Final = "    | "

@@ -9,10 +9,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 
+from engine.foundation.config import ANY_WORD, LiveKey, check_changes, redacted
 from engine.foundation.config_layers import Origin, text_of
 from engine.foundation.errors import ConfigError, NotChangeable, RequestRefused
 from engine.foundation.java_properties import parse, written
-from engine.foundation.live_settings import ANY_WORD, LiveKey, check_changes, redacted
 from engine.foundation.units import MINUTE_MS
 from engine.namesrv.config import NameServerConfig
 from engine.namesrv.rocketmq_settings import rocketmq_values, with_rocketmq_settings

@@ -25,8 +25,7 @@ from engine.observer.believable import COUNT_MAX, OFFSET_MAX, is_name
 from engine.observer.poll_result import FailedMessage, Place
 from engine.protocol.bodies import TopicOffset
 from engine.protocol.message import MessageExt
-from engine.protocol.names import DLQ_PREFIX, RETRY_PREFIX
-from engine.protocol.pop_topics import PopRetryTopic, pop_retry_of
+from engine.protocol.names import DLQ_PREFIX, RETRY_PREFIX, PopRetryTopic, pop_retry_of
 from engine.protocol.properties import PROPERTY_ORIGIN_GROUP, PROPERTY_RETRY_TOPIC
 
 UNREAD_MAX: Final = 10_000

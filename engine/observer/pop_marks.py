@@ -21,7 +21,7 @@ from engine.foundation.observing import PopWatermark
 from engine.observer.poll_result import Look, Place, PopSeen
 from engine.observer.pop_log import Key, PopLog, PopQueue, left_of
 from engine.observer.pop_reading import NOT_YET, TOO_MANY
-from engine.protocol.pop_topics import pop_retry_of
+from engine.protocol.names import pop_retry_of
 
 Progress = Mapping[str, Mapping[Place, QueueProgress]]
 

@@ -15,25 +15,23 @@ from engine.protocol import fastjson
 from engine.protocol.bodies_broker import TopicConfig
 from engine.protocol.bodies_client import SubscriptionData
 from engine.protocol.body_codec import (
+    CONSUME_FROM_WHERE,
+    CONSUME_TYPES,
+    MESSAGE_MODELS,
+    REQUEST_MODES,
     Body,
+    EnumName,
     Part,
     WireQueue,
     by_queue,
     convert,
     encode_object_keyed,
+    enum_name,
+    language_name,
     table_of,
 )
 from engine.protocol.header_fields import Int64
 from engine.protocol.message import MessageQueue
-from engine.protocol.wire_enums import (
-    CONSUME_FROM_WHERE,
-    CONSUME_TYPES,
-    MESSAGE_MODELS,
-    REQUEST_MODES,
-    EnumName,
-    enum_name,
-    language_name,
-)
 
 
 class QueueTimeSpan(Part):

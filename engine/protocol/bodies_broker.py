@@ -23,10 +23,9 @@ from engine.foundation.errors import LocalProtocolError, RemoteProtocolError
 from engine.foundation.limits import BODY_REGISTRATION_BYTES_MAX, REGISTERED_AT_ONCE, TOPICS_MAX
 from engine.foundation.units import MIB, Buffer
 from engine.protocol import fastjson
-from engine.protocol.body_codec import Body, Part, convert
+from engine.protocol.body_codec import TOPIC_FILTER_TYPES, Body, EnumName, Part, convert, enum_name
 from engine.protocol.header_fields import Int64
 from engine.protocol.names import MASTER_ID
-from engine.protocol.wire_enums import TOPIC_FILTER_TYPES, EnumName, enum_name
 
 _INT: Final = Struct(">i")
 INFLATED_BYTES_MAX: Final = BODY_REGISTRATION_BYTES_MAX

@@ -24,12 +24,18 @@ from engine.foundation.limits import (
 from engine.foundation.units import Buffer
 from engine.protocol import fastjson
 from engine.protocol.body_codec import (
+    CONSUME_FROM_WHERE,
+    CONSUME_RESULTS,
+    CONSUME_TYPES,
+    MESSAGE_MODELS,
     Body,
+    EnumName,
     Part,
     WireQueue,
     by_queue,
     convert,
     encode_object_keyed,
+    enum_name,
     queue_key,
     table_of,
 )
@@ -38,14 +44,6 @@ from engine.protocol.hashes import tags_code
 from engine.protocol.header_fields import Int64
 from engine.protocol.message import MessageQueue
 from engine.protocol.tag_bits import split_tags
-from engine.protocol.wire_enums import (
-    CONSUME_FROM_WHERE,
-    CONSUME_RESULTS,
-    CONSUME_TYPES,
-    MESSAGE_MODELS,
-    EnumName,
-    enum_name,
-)
 
 SUBSCRIBE_ALL = "*"
 TAG_EXPRESSION = "TAG"

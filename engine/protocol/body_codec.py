@@ -1,16 +1,18 @@
-"""Encodes and decodes JSON bodies: declared structures here, fastjson's text there.
+"""Encodes and decodes JSON bodies: declared structures and enumerations here, text there.
 
-Place in the walk: between a frame's body and the handler or client that understands it.
+Place in the walk: between a frame's body and the handler or client that understands it. Java
+clients write the names of enumerations; clients built on the C++ library write numbers, which
+RocketMQ's JSON library reads as places.
 
 Invariant: reading takes strict JSON by one typed decoder, and anything else through `fastjson`;
 both give the same value, and only RemoteProtocolError comes out. Absent on purpose: which bodies
-there are (bodies_client, bodies_broker).
+there are (bodies_client, bodies_broker), numbers of enumerations on the way out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, ClassVar, Self, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Self, TypeVar
 
 import msgspec
 
@@ -18,6 +20,7 @@ from engine.foundation.errors import LocalProtocolError, RemoteProtocolError
 from engine.foundation.limits import LOOSE_BODY_BYTES_MAX, LOOSE_BODY_KEYS_MAX
 from engine.foundation.units import Buffer
 from engine.protocol import fastjson
+from engine.protocol.command import LANGUAGES
 from engine.protocol.header_fields import Int64
 from engine.protocol.message import MessageQueue
 
@@ -157,3 +160,48 @@ def decode_local_offsets(data: Buffer) -> dict[MessageQueue, int]:
 def encode_local_offsets(offsets: Mapping[MessageQueue, int]) -> bytes:
     """A broadcast consumer's offsets.json."""
     return encode_object_keyed("offsetTable", offsets)
+
+
+if TYPE_CHECKING:
+    EnumName = str
+else:
+    EnumName = str | Int64
+    """A name once the structure is made; on the wire a number as well."""
+
+CONSUME_TYPES: Final = ("CONSUME_ACTIVELY", "CONSUME_PASSIVELY", "CONSUME_POP")
+MESSAGE_MODELS: Final = ("BROADCASTING", "CLUSTERING", "LITE_SELECTIVE")
+CONSUME_FROM_WHERE: Final = (
+    "CONSUME_FROM_LAST_OFFSET",
+    "CONSUME_FROM_LAST_OFFSET_AND_FROM_MIN_WHEN_BOOT_FIRST",
+    "CONSUME_FROM_MIN_OFFSET",
+    "CONSUME_FROM_MAX_OFFSET",
+    "CONSUME_FROM_FIRST_OFFSET",
+    "CONSUME_FROM_TIMESTAMP",
+)
+TOPIC_FILTER_TYPES: Final = ("SINGLE_TAG", "MULTI_TAG")
+CONSUME_RESULTS: Final = (
+    *("CR_SUCCESS", "CR_LATER", "CR_ROLLBACK", "CR_COMMIT", "CR_THROW_EXCEPTION"),
+    "CR_RETURN_NULL",
+)
+REQUEST_MODES: Final = ("PULL", "POP")
+
+
+def enum_name(value: str | int | None, names: Sequence[str], field: str) -> str:
+    """The name in `names` that was given, or that has the place given.
+
+    Raises ValueError, which decoders turn into RemoteProtocolError.
+    """
+    if isinstance(value, int) and 0 <= value < len(names):
+        return names[value]
+    if isinstance(value, str) and value in names:
+        return value
+    raise ValueError(
+        f"{field} {str(value)[:40]!r} is none of {', '.join(names)}, nor a place in that order"
+    )
+
+
+def language_name(value: str | int) -> str:
+    """As `enum_name`; peers of a later release may have a language that is not known here."""
+    if isinstance(value, int):
+        return LANGUAGES[value] if 0 <= value < len(LANGUAGES) else "OTHER"
+    return value

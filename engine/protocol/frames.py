@@ -25,8 +25,8 @@ import msgspec
 from engine.foundation.errors import LocalProtocolError, RemoteProtocolError
 from engine.foundation.limits import FRAME_BYTES_MAX, HEADER_BYTES_MAX, HEADER_FIELDS_MAX
 from engine.protocol.command import LANGUAGES, RemotingCommand, SerializeType
+from engine.protocol.fastjson import read_loose_header
 from engine.protocol.header_fields import Int32
-from engine.protocol.loose_headers import read_loose_header
 
 _LENGTHS = Struct(">iI")  # int32 frame length | uint32 type << 24 + header length
 _BINARY_HEAD = Struct(">hbhii")  # code | language | version | opaque | flag

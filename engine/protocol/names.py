@@ -1,14 +1,22 @@
-"""Names and bits with a meaning: topics, groups, permissions, system flags, property keys.
+"""Names and bits with a meaning: topics, groups, permissions, flags, and POP's retry topics.
+
+    %RETRY%group+topic    of POP, V2 (enableRetryTopicV2)
+    %RETRY%group_topic    of POP, V1: a name of either may hold the sign as well
+
+Neither a group nor a topic may be named with a plus sign, so a V2 name says it alone. Of a V1 name
+either the copy (ORIGIN_GROUP) or a group that reads the topic says it.
 
 Invariant: a name that passed `check_topic` or `check_group` cannot leave the store's folder: no
-dots, no slashes. One that passed `check_broker_word` has dots, but is no step to a folder above.
+dots, no slashes. One that passed `check_broker_word` has dots, but is no step to a folder above. A
+retry topic that several groups could have made belongs to none of them.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from enum import IntFlag
-from typing import Final
+from typing import Final, NamedTuple
 
 from engine.foundation.errors import RequestRefused
 from engine.foundation.limits import GROUP_CHARS_MAX, RETRY_TOPIC_CHARS_MAX, TOPIC_CHARS_MAX
@@ -219,3 +227,43 @@ def _check(kind: str, name: str, longest: int) -> None:
             f"the specified {kind} {name!r} contains illegal characters, "
             "allowed are ^[%|a-zA-Z0-9_-]+$",
         )
+
+
+V1_SEPARATOR: Final = "_"
+V2_SEPARATOR: Final = "+"
+
+
+class PopRetryTopic(NamedTuple):
+    """The group and the topic whose messages such a topic holds."""
+
+    group: str
+    topic: str
+    """Where they were first; it may be a retry topic of another name itself."""
+
+
+def pop_retry_topic(group: str, topic: str, *, is_v2: bool = False) -> str:
+    """The topic into which messages of `topic` go whose invisible time ran out for `group`."""
+    return f"{RETRY_PREFIX}{group}{V2_SEPARATOR if is_v2 else V1_SEPARATOR}{topic}"
+
+
+def pop_retry_of(topic: str, groups: Iterable[str] = ()) -> PopRetryTopic | None:
+    """Group and topic of a POP retry topic; None when it is none, or could be of several.
+
+    `groups`: those that may own it, such as all that read it. One of the name behind the prefix is
+    no POP group: it is its own retry topic.
+    """
+    if not topic.startswith(RETRY_PREFIX):
+        return None
+    rest = topic.removeprefix(RETRY_PREFIX)
+    group, separator, origin = rest.partition(V2_SEPARATOR)
+    if separator:
+        return PopRetryTopic(group, origin) if group and origin else None
+    owners = {
+        one
+        for one in groups
+        if one == rest or (one and rest.startswith(one + V1_SEPARATOR) and len(one) + 1 < len(rest))
+    }
+    if len(owners) != 1:
+        return None
+    (owner,) = owners
+    return None if owner == rest else PopRetryTopic(owner, rest[len(owner) + 1 :])

@@ -39,8 +39,7 @@ import msgspec
 
 from engine.foundation.errors import ConfigError
 from engine.protocol.names import DLQ_PREFIX, RETRY_PREFIX
-from engine.remoting.accounts import Account, Accounts, Permission
-from engine.remoting.accounts_watch import AccountsSource, AccountsWatch
+from engine.remoting.accounts import Account, Accounts, AccountsSource, AccountsWatch, Permission
 from engine.remoting.gate import LOOPBACK, DemandAt, Gate, HoldersOf, nobody, nowhere
 from engine.remoting.signing import Credentials
 from engine.runtime import ClientTls, ServerTls, TlsMode

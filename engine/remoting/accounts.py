@@ -1,4 +1,4 @@
-"""Accounts and what each may do, with the meaning of RocketMQ's plain_acl.yml. Pure.
+"""Accounts and what each may do, as in RocketMQ's plain_acl.yml; reloaded when they change.
 
 Place in the walk: behind the signature, before the handler. An account may publish to topics, and
 read topics on behalf of groups; each is a list of permissions by name with a default for the rest:
@@ -10,21 +10,24 @@ back. Topics and groups of the system are decided only by their own names: no de
 Nor does it let anybody read the replies that a cluster keeps: they are everybody's.
 
 Invariant: what is not allowed is refused; an administrator's account has no lists and may do
-everything. Absent on purpose: trust in addresses. RocketMQ's white lists of addresses are not read:
-an address is no proof.
+everything. Accounts are replaced together or not at all, between two requests; a file that makes no
+sense changes nothing. Absent on purpose: trust in addresses (an address is no proof), certificates,
+and the step from a party without accounts to one with them or back: those are for a restart.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import logging
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum, Flag
-from typing import Final
+from typing import Final, Protocol
 
 from engine.foundation.errors import ConfigError, RequestRefused
+from engine.foundation.units import SECOND_MS
 from engine.protocol.codes import ResponseCode
 from engine.protocol.command import RemotingCommand
-from engine.protocol.dead_letters import DISCARDS_TOPIC
+from engine.protocol.message_copies import DISCARDS_TOPIC
 from engine.protocol.names import DLQ_PREFIX, RETRY_PREFIX, is_reply_topic, is_system_topic
 from engine.remoting.signing import ACCESS_KEY, SIGNATURE, Credentials, is_genuine
 
@@ -166,3 +169,80 @@ class Accounts:
         if not is_genuine(request, secret) or account is None:
             raise RequestRefused(ResponseCode.NO_PERMISSION, NOT_GENUINE)
         return account
+
+
+LOOK_MS: Final = SECOND_MS
+"""How often a party looks whether its accounts have changed."""
+
+_log = logging.getLogger(__name__)
+
+
+class AccountsSource(Protocol):
+    """A file with accounts."""
+
+    name: str
+
+    def stamp(self) -> object:
+        """Something that is another when the file was changed, removed or replaced."""
+        ...
+
+    def accounts(self) -> tuple[Account, ...]:
+        """What the file says now. Raises ConfigError."""
+        ...
+
+
+class AccountsWatch:
+    """The accounts in force of one party, and where they came from."""
+
+    def __init__(
+        self,
+        source: AccountsSource,
+        in_force: tuple[Account, ...],
+        take: Callable[[Accounts], None],
+    ) -> None:
+        """`take` puts accounts in force."""
+        self._source = source
+        self._in_force = in_force
+        self._take = take
+        self._stamp: object = None
+
+    def look(self) -> None:
+        """Take up the accounts when the file is another than at the last look."""
+        stamp = self._source.stamp()
+        if stamp == self._stamp:
+            return
+        self._stamp = stamp
+        try:
+            accounts = self._source.accounts()
+            changes = changes_between(self._in_force, accounts)
+            if changes:
+                self._take(Accounts(accounts))
+        except ConfigError as error:
+            _log.error("accounts stay as they were, for their file is refused: %s", error)
+            return
+        self._in_force = accounts
+        if changes:
+            _log.info(
+                "%d accounts of %s are in force: %s", len(accounts), self._source.name, changes
+            )
+
+
+def changes_between(before: tuple[Account, ...], after: tuple[Account, ...]) -> str:
+    """What changes, by access key; empty when nothing does.
+
+    Raises ConfigError for what a running party cannot take up.
+    """
+    if before == after:
+        return ""
+    if not before or not after:
+        allowed = "some accounts" if before else "no accounts"
+        raise ConfigError("accounts", len(after), f"{allowed} as at the start, or a restart")
+    old = {account.credentials.access_key: account for account in before}
+    new = {account.credentials.access_key: account for account in after}
+    kinds = (
+        ("added", [key for key in new if key not in old]),
+        ("removed", [key for key in old if key not in new]),
+        ("changed", [key for key in new if key in old and new[key] != old[key]]),
+    )
+    texts = [f"{kind} {', '.join(keys)}" for kind, keys in kinds if keys]
+    return "; ".join(texts) or "another order"

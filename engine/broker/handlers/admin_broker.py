@@ -16,10 +16,10 @@ from engine.broker.rocketmq_settings import rocketmq_values
 from engine.broker.stats.runtime_info import RuntimeInfo
 from engine.delay import DelayLevels
 from engine.foundation.chunked_work import in_steps, stepped
+from engine.foundation.config import redacted
 from engine.foundation.config_layers import text_of
 from engine.foundation.errors import ConfigError, NotChangeable, RequestRefused
 from engine.foundation.java_properties import parse, written
-from engine.foundation.live_settings import redacted
 from engine.protocol import fastjson
 from engine.protocol.bodies import KVTable
 from engine.protocol.codes import RequestCode, ResponseCode

@@ -17,9 +17,8 @@ from typing import Final
 from engine.foundation.errors import LocalProtocolError
 from engine.foundation.limits import FILTER_EXPRESSION_CHARS_MAX, FILTER_MEMO_ENTRIES_MAX
 from engine.protocol.sql92.java_values import NotComparable
-from engine.protocol.sql92.lexer import Tokens, refuse
 from engine.protocol.sql92.operands import Evaluate, Properties
-from engine.protocol.sql92.parser import Parser
+from engine.protocol.sql92.parser import Parser, Tokens, refuse
 
 SQL92_EXPRESSION: Final = "SQL92"
 """The expression type of a subscription by selector."""

@@ -14,9 +14,9 @@ from engine.broker.rocketmq_settings import (
     rocketmq_values,
     with_rocketmq_settings,
 )
+from engine.foundation.config import REDACTED, redacted
 from engine.foundation.config_layers import from_flags
 from engine.foundation.errors import ConfigError, StorageError
-from engine.foundation.live_settings import REDACTED, redacted
 from engine.runtime import SystemDisk
 from engine.store import StoreConfig
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 
 from engine.foundation.limits import LOG_KINDS_MAX, LOG_LINES_PER_SECOND_MAX
-from engine.foundation.log_floods import FloodFilter
+from engine.foundation.log_lines import FloodFilter
 
 START_S = 1_800_000_000.0
 

@@ -12,18 +12,18 @@ import pytest
 from engine.foundation.errors import LocalProtocolError, RemoteProtocolError, RequestRefused
 from engine.protocol import bodies
 from engine.protocol.bodies_admin import MessageRequestMode
-from engine.protocol.body_codec import Part
-from engine.protocol.codes import ResponseCode
-from engine.protocol.fastjson import DEPTH_MAX, dumps, loads
-from engine.protocol.message import MessageQueue
-from engine.protocol.wire_enums import (
+from engine.protocol.body_codec import (
     CONSUME_FROM_WHERE,
     CONSUME_RESULTS,
     CONSUME_TYPES,
     MESSAGE_MODELS,
     REQUEST_MODES,
     TOPIC_FILTER_TYPES,
+    Part,
 )
+from engine.protocol.codes import ResponseCode
+from engine.protocol.fastjson import DEPTH_MAX, dumps, loads
+from engine.protocol.message import MessageQueue
 
 CASES = Path(__file__).parents[2] / "cases"
 MISC: dict[str, Any] = json.loads((CASES / "misc.json").read_text("utf-8"))

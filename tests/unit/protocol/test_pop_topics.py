@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from engine.protocol.pop_topics import pop_retry_of, pop_retry_topic
+from engine.protocol.names import pop_retry_of, pop_retry_topic
 
 
 @pytest.mark.parametrize("is_v2", [False, True], ids=["%RETRY%group_topic", "%RETRY%group+topic"])

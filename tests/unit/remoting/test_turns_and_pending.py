@@ -10,7 +10,7 @@ from engine.foundation.errors import ConnectionLost, LocalProtocolError
 from engine.foundation.limits import PENDING_REQUESTS_MAX, TURN_WRITES_MAX
 from engine.foundation.units import Buffer
 from engine.protocol.command import RemotingCommand
-from engine.remoting.pending import PendingRequests
+from engine.remoting.connection import PendingRequests
 from engine.remoting.turn import Turn
 
 
