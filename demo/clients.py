@@ -10,8 +10,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from engine.admin import Admin
-from engine.client.config import ClientConfig
-from engine.client.connection.credentials_file import with_credentials
+from engine.client.config import ClientConfig, with_credentials
 from engine.runtime import SystemDisk, system_runtime
 
 REBALANCE_MS: Final = 5_000

@@ -31,7 +31,7 @@ from engine.foundation.limits import CONNECTIONS_MAX, DESCRIPTORS_RESERVED
 from engine.foundation.log_lines import write_log
 from engine.foundation.terminal import complain, say
 from engine.namesrv import NameServer
-from engine.namesrv import rocketmq_settings as namesrv_words
+from engine.namesrv import config as namesrv_words
 from engine.remoting.access import Access
 from engine.runtime import SystemDisk, system_runtime
 from engine.runtime.network import allow_descriptors

@@ -13,18 +13,18 @@ from engine.client.consuming.listeners import (
     ConsumeOrderlyStatus,
 )
 from engine.client.consuming.lite_pull import LitePullConsumer
+from engine.client.consuming.message_selector import MessageSelector
 from engine.client.consuming.pull_consumer import PullConsumer
 from engine.client.consuming.push_consumer import PushConsumer
 from engine.client.consuming.start_offset import ConsumeFromWhere
-from engine.client.messages.message_selector import MessageSelector
 from engine.client.producer import Producer
 from engine.client.sending.send_result import SendResult, SendStatus
-from engine.client.transactions.transaction_end import (
+from engine.client.transaction_producer import (
     TransactionEnd,
+    TransactionProducer,
     TransactionSendResult,
     TransactionState,
 )
-from engine.client.transactions.transaction_producer import TransactionProducer
 
 __all__ = [
     "ClientConfig",

@@ -1,21 +1,22 @@
-"""Settings of clients: shared ones, of a producer, and of each kind of consumer.
+"""Settings of clients: shared ones, of a producer, of consumers; credentials files.
 
 Every default is RocketMQ's own unless its docstring says otherwise. RocketMQ's name of a setting
-stands in the field's metadata.
+stands in the field's metadata. A credentials file is named on a command line or by
+TIDEMARK_CREDENTIALS; its words mean what `remoting/access` says.
 
 Invariant: a value that exists is valid; relations are checked when it is made. Absent on purpose:
-reading files or the environment. The command line and the demo do that and pass values down.
+reading other files or the environment. The command line and the demo do that and pass values down.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from ipaddress import ip_address
 
 from engine.client.consuming.allocation import AllocationStrategy, Averagely
 from engine.client.consuming.start_offset import ConsumeFromWhere
-from engine.foundation.errors import ConfigError
+from engine.foundation.errors import ConfigError, StorageError
 from engine.foundation.limits import (
     BODY_BYTES_MAX,
     CLIENT_EXPIRY_MS,
@@ -28,8 +29,9 @@ from engine.foundation.limits import (
 from engine.foundation.units import KIB, MIB, MINUTE_MS, SECOND_MS
 from engine.protocol.compression import CompressionType
 from engine.protocol.names import TRACE_TOPIC
+from engine.remoting.access import read_credentials
 from engine.remoting.signing import Credentials
-from engine.runtime import ClientTls
+from engine.runtime import ClientTls, Disk
 
 DEFAULT_INSTANCE = "DEFAULT"
 """An instance name that means: make one that no other client of this host has."""
@@ -436,3 +438,15 @@ def _positive(config: object, *keys: str) -> None:
         value = getattr(config, key)
         if value <= 0:
             raise ConfigError(key, value, "more than 0")
+
+
+def with_credentials(config: ClientConfig, disk: Disk, path: str | None) -> ClientConfig:
+    """The configuration with what the file says; unchanged without a file. Raises ConfigError."""
+    if path is None:
+        return config
+    try:
+        text = disk.read(path).decode()
+    except (StorageError, UnicodeDecodeError) as error:
+        raise ConfigError("credentials", path, f"a file that can be read ({error})") from error
+    credentials, tls = read_credentials(text, path)
+    return replace(config, credentials=credentials, tls=tls)

@@ -2,34 +2,38 @@
 
 Place in the walk: a send or send-back with a delay level is parked in the queue of its level of
 SCHEDULE_TOPIC_XXXX (queue_id = level - 1); here each level's queue is read in order, and what is
-due is given to `delay_service`.
+due is given to `delay_service` in steps of a few milliseconds, the levels by turns.
 
-A delay is counted on the steady clock (`store_times`): nobody who sets the machine's clock makes a
-message early, or late by more than a tick and a mark.
+A delay is counted on the steady clock: nobody who sets the machine's clock makes a message early,
+or late by more than a tick and a mark. `StoreTimes` translates stamps of a stretch of the log:
 
-What is due leaves in steps of a few milliseconds, the levels by turns. So a level is emptied as
-fast as the broker can put, and no backlog holds the loop.
+    step   from this place in the log on, the wall clock shows so much beyond the steady one
+    mark   everything below this place was stored at this steady time at the latest
 
-Invariant: the queues of a level are in order of their due times, because all wait equally long; so
-one cursor a level suffices. A cursor reaches the disk only after the messages put before it are
-durable: a crash delivers some again and loses none. A level that cannot be read holds up no other.
+Stamps are never behind the wall clock they were made by, so the steady time found is never too
+early; where they are ahead of it, the marks bound the error: MARK_EVERY_MS, or the time since the
+start.
 
-Absent on purpose: which level a retry gets, delivery, the time wheel for arbitrary delays, the file
-format.
+Invariant: the queues of a level are in order of their due times, so one cursor a level suffices. A
+cursor reaches the disk only after the messages put before it are durable: a crash delivers some
+again and loses none. A level that cannot be read holds up no other. Absent on purpose: which level
+a retry gets, delivery, the time wheel for arbitrary delays, how the clock was set while no broker
+ran.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from typing import Any
 
 from engine.delay.delays import Due
-from engine.delay.store_times import StoreTimes
 from engine.delay.waiting_messages import scheduled
 from engine.foundation.errors import CorruptRecord, OffsetOutOfRange, StorageError
+from engine.foundation.limits import CLOCK_STEPS_KEPT_MAX, STORE_TIME_MARKS_MAX
 from engine.foundation.observing import LifecycleEvent, Observer, report
 from engine.foundation.units import MIB, SECOND_MS
 from engine.protocol.names import SCHEDULE_TOPIC
@@ -38,6 +42,73 @@ from engine.runtime.clock import ClockStep
 from engine.store import GetStatus, MessageDraft, MessageStore
 from engine.store.record import store_timestamp_of
 from engine.store.table_file import Source, TableFile
+
+MARK_EVERY_MS = SECOND_MS
+
+
+class StoreTimes:
+    """The steps and marks of one broker's log."""
+
+    def __init__(self, *, log_end: int, offset_ms: int, steady_ms: int) -> None:
+        """`offset_ms` is what the wall clock shows beyond the steady one now."""
+        self._steps = [(0, offset_ms)]
+        self._marks = [(log_end, steady_ms)]
+
+    def note_step(self, log_end: int, offset_ms: int) -> None:
+        """The wall clock was set: records from `log_end` on have stamps of another time."""
+        if self._steps[-1][0] == log_end:
+            self._steps.pop()  # Nothing was stored in between.
+        self._steps.append((log_end, offset_ms))
+        if len(self._steps) > CLOCK_STEPS_KEPT_MAX:
+            (begin, one), (_, other) = self._steps[:2]
+            self._steps[:2] = [(begin, min(one, other))]  # Late rather than early.
+
+    def note_end(self, log_end: int, steady_ms: int) -> None:
+        """The log ends there now; seldom noted more than once in MARK_EVERY_MS."""
+        newest_end, newest_ms = self._marks[-1]
+        if log_end <= newest_end or steady_ms < newest_ms + MARK_EVERY_MS:
+            return
+        self._marks.append((log_end, steady_ms))
+        if len(self._marks) > STORE_TIME_MARKS_MAX:
+            del self._marks[-2::-2]  # The later of two neighbours stands for both.
+
+    def forget_below(self, physical_offset: int) -> None:
+        """No record before this one is asked about any more."""
+        del self._steps[: bisect_right(self._steps, physical_offset, key=_place) - 1]
+        passed = bisect_right(self._marks, physical_offset, key=_place)
+        del self._marks[: min(passed, len(self._marks) - 1)]
+
+    def stored_ms(self, physical_offset: int, store_timestamp_ms: int) -> int:
+        """The steady time at which the record there, with this stamp, was stored; perhaps later by
+        MARK_EVERY_MS, never earlier.
+        """
+        step = self._steps[max(0, bisect_right(self._steps, physical_offset, key=_place) - 1)]
+        by_stamp_ms = store_timestamp_ms - step[1]
+        mark = bisect_right(self._marks, physical_offset, key=_place)
+        return by_stamp_ms if mark == len(self._marks) else min(by_stamp_ms, self._marks[mark][1])
+
+    # ---- over a restart ----------------------------------------------------------------------
+
+    def shifts(self) -> list[list[int]]:
+        """The steps as places and the wall clock's distance then from that of today, to be kept:
+        the steady clock of the next life counts from another zero.
+        """
+        newest_ms = self._steps[-1][1]
+        return [[place, offset_ms - newest_ms] for place, offset_ms in self._steps]
+
+    def take_shifts(self, shifts: Sequence[Sequence[int]], *, log_end: int) -> None:
+        """Begin with the steps of the last life, as `shifts` gave them; what they say of places
+        that a power cut took from the log begins at its end.
+        """
+        offset_ms = self._steps[-1][1]
+        for place, shift_ms in shifts:
+            newest_place = self._steps[-1][0]
+            self.note_step(max(newest_place, min(place, log_end)), offset_ms + shift_ms)
+
+
+def _place(entry: tuple[int, int]) -> int:
+    return entry[0]
+
 
 AFTER_DAMAGE_MS = 10_000
 """A level that could not be read is tried again so much later."""

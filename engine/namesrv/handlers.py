@@ -1,21 +1,27 @@
-"""Request handlers of a name server: registration, routes and key-value settings.
+"""Request handlers of a name server: registration, routes, key-values and its own settings.
 
 Place in the walk: brokers register here, clients look routes up here. Each handler reads its
 header, asks the tables and answers.
 
-Absent on purpose: the tables' rules (routes), expiry and lost connections (namesrv).
+Invariant: a change of a setting is kept in the file that a restart reads, or refused when there is
+none; paths, addresses and ports never change over the wire. Absent on purpose: the tables' rules
+(routes), expiry and lost connections (namesrv), who may ask (access).
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from itertools import islice
 
-from engine.foundation.errors import RemoteProtocolError, RequestRefused
+from engine.foundation.config import ANY_WORD, LiveKey, check_changes, redacted
+from engine.foundation.config_layers import Origin, text_of
+from engine.foundation.errors import ConfigError, NotChangeable, RemoteProtocolError, RequestRefused
+from engine.foundation.java_properties import parse, written
 from engine.foundation.limits import BROKER_ADDRESS_CHARS_MAX, BROKER_EXPIRY_MS, REGISTERED_AT_ONCE
-from engine.foundation.units import Buffer
+from engine.foundation.units import MINUTE_MS, Buffer
+from engine.namesrv.config import NameServerConfig, rocketmq_values, with_rocketmq_settings
 from engine.namesrv.key_values import ORDER_NAMESPACE, KeyValues
 from engine.namesrv.routes import LiveBroker, Names, Registration, Routes
 from engine.protocol.bodies import (
@@ -48,6 +54,74 @@ from engine.protocol.headers_admin import (
 from engine.protocol.names import MASTER_ID, check_broker_word, check_topic, is_legal_topic
 from engine.remoting import Handler, Peer
 from engine.remoting.dispatcher import HandlerResult
+from engine.runtime import Runtime
+from engine.store.table_file import SettingsFile
+
+LIVE = {
+    "orderMessageEnable": ANY_WORD,
+    "scanNotActiveBrokerInterval": LiveKey(100, 2 * MINUTE_MS),
+}
+"""The allow-list. Whatever is not here stays until a restart."""
+
+
+class ConfigHandlers:
+    """GET_NAMESRV_CONFIG and UPDATE_NAMESRV_CONFIG; `in_force` takes over what was changed."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        config: NameServerConfig,
+        origin: Origin,
+        *,
+        in_force: Callable[[NameServerConfig], None],
+    ) -> None:
+        self._config = config
+        self._origin = origin
+        self._in_force = in_force
+        self._file = SettingsFile(runtime, origin.path) if origin.path else None
+        self._changing = asyncio.Lock()
+
+    def handlers(self) -> dict[int, Handler]:
+        """Request code → handler."""
+        return {
+            RequestCode.GET_NAMESRV_CONFIG: self.config,
+            RequestCode.UPDATE_NAMESRV_CONFIG: self.change,
+        }
+
+    def config(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
+        """GET_NAMESRV_CONFIG (319): every key with the value in force, as a .properties text."""
+        values = redacted(rocketmq_values(self._config))
+        body = "".join(written(key, value) for key, value in sorted(values.items())).encode()
+        return request.respond(ResponseCode.SUCCESS, body=body)
+
+    async def change(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
+        """UPDATE_NAMESRV_CONFIG (318): a .properties text of the keys to change."""
+        try:
+            settings = parse(text_of(bytes(request.body)))
+            await self._change({one.key: one.value.strip() for one in settings})
+        except NotChangeable as error:
+            raise RequestRefused(
+                ResponseCode.NO_PERMISSION, f"Can not update config: {error}"
+            ) from error
+        except ConfigError as error:
+            raise RequestRefused(ResponseCode.INVALID_PARAMETER, str(error)) from error
+        return request.respond(ResponseCode.SUCCESS)
+
+    async def _change(self, changes: Mapping[str, str]) -> None:
+        async with self._changing:
+            if not changes:
+                raise ConfigError("body", "", "at least one key=value")
+            check_changes(changes, allowed=LIVE, pinned=self._origin.pinned)
+            if self._file is None:
+                key, value = next(iter(changes.items()))
+                raise NotChangeable(
+                    key, value, "this name server has no file to keep it in: --config or --store"
+                )
+            config = with_rocketmq_settings(self._config, changes)
+            await self._file.change(changes)
+            self._config = config
+            self._in_force(config)
+
 
 _log = logging.getLogger(__name__)
 

@@ -17,8 +17,7 @@ from engine.foundation.errors import StorageError
 from engine.foundation.observing import SilentObserver
 from engine.foundation.units import SECOND_MS
 from engine.namesrv.config import NameServerConfig
-from engine.namesrv.config_handlers import ConfigHandlers
-from engine.namesrv.handlers import NameServerHandlers
+from engine.namesrv.handlers import ConfigHandlers, NameServerHandlers
 from engine.namesrv.key_values import KeyValues
 from engine.namesrv.routes import Routes
 from engine.remoting import Peer, RpcServer

@@ -53,11 +53,15 @@ from engine.protocol.bodies import ConsumerConnection, ConsumerRunningInfo, Topi
 from engine.protocol.left_topics import LeftTopics
 from engine.protocol.names import PERM_READ
 from engine.protocol.reported_subscriptions import meant
-from engine.telemetry.members.answers import is_orderly, stack_of, taken_whole, window_of
+from engine.telemetry.members.answers import (
+    consume_threads,
+    is_orderly,
+    stack_of,
+    taken_whole,
+    window_of,
+)
 from engine.telemetry.members.client_clocks import ClientClocks
-from engine.telemetry.members.emitted_stats import EmittedStats, stats_of
-from engine.telemetry.members.emitted_windows import EmittedWindows
-from engine.telemetry.members.listener_stacks import consume_threads
+from engine.telemetry.members.emitted import EmittedStats, EmittedWindows, stats_of
 
 QUEUES_WATCHED_MAX: Final = 100_000
 """Of one broker; nothing is reported of those beyond."""

@@ -1,13 +1,19 @@
 """Compresses and inflates bodies in any of the three kinds that their sysFlag names.
 
 Place in the walk: the producer compresses a large body, the consumer inflates it; store and broker
-pass it on as it is. Invariant: no body inflates beyond FRAME_BYTES_MAX, whatever it claims. Absent
-on purpose: when to compress, which is a producer's setting.
+pass it on as it is.
+
+Invariant: no body inflates beyond FRAME_BYTES_MAX, whatever it claims. Of messages that were read
+together, one that cannot be inflated stays as it is stored and is named in the log: a listener that
+fails on it sends it back (RocketMQ's client drops it and what came behind it). Absent on purpose:
+when to compress, which is a producer's setting.
 """
 
 from __future__ import annotations
 
+import logging
 import zlib
+from collections.abc import Iterable
 from enum import Enum
 from typing import Any
 
@@ -16,6 +22,7 @@ import zstandard
 
 from engine.foundation.errors import CorruptRecord
 from engine.foundation.limits import FRAME_BYTES_MAX
+from engine.protocol.message import MessageExt
 from engine.protocol.names import COMPRESSION_BITS, SysFlag
 
 LEVEL_OF_COPIES = 5
@@ -83,3 +90,19 @@ def decompress(body: bytes, sys_flag: int) -> bytes:
             f"or inflates beyond {FRAME_BYTES_MAX}"
         )
     return bytes(plain)
+
+
+_log = logging.getLogger(__name__)
+
+
+def inflate_bodies(messages: Iterable[MessageExt]) -> None:
+    """Replace compressed bodies by what they were."""
+    for message in messages:
+        try:
+            message.body = decompress(message.body, message.sys_flag)
+        except CorruptRecord as error:
+            _log.warning(
+                "%s at %s queue %d offset %d keeps its body as it is stored: %s",
+                *(message.message_id, message.topic, message.queue_id, message.queue_offset),
+                error,
+            )

@@ -1,26 +1,32 @@
-"""Progress of groups that the spool carries over a reboot.
+"""Progress of groups that the spool carries over a reboot, encoded ahead of each roll.
 
 It is how far each group has pulled each queue, the offset it has reported last, and the newest
 message of a queue that was pulled before it was synced.
 
 Place in the walk: the first frame of every segment holds all of it, the rows and marks of the
-frames behind it move it; a boot reads the newest segment and knows both.
+frames behind it move it; a boot reads the newest segment and knows both. To encode a hundred
+thousand entries at a roll would hold the event loop for 0.1 s, so `NextLife` encodes some each turn
+before; what moves meanwhile comes behind the rest, and the last entry of a key counts.
 
 Invariant: an offset is what the last stored report said that is in the spool; one whose report was
 lost is unknown, never an older one. Absent on purpose: the broker's own table of offsets, which is
-persisted at other times and may be changed by hand.
+persisted at other times and may be changed by hand; a `NextLife` whose progress forgets offsets.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import struct
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
-from engine.foundation.limits import HANDED_TAILS_MAX, PULLED_MARKS_MAX
+import msgspec
+
+from engine.foundation.limits import HANDED_TAILS_MAX, LIFE_ENTRIES_PER_TURN, PULLED_MARKS_MAX
 from engine.foundation.observing import HandedTail
-from engine.telemetry.frames import Life, Mark, Offset, Row, Tail
+from engine.telemetry.frames import Life, Mark, Offset, Row, Tail, encode_life
 from engine.telemetry.tables import BY_NAME, TABLES
 
 FORGOTTEN_AT_ONCE: Final = PULLED_MARKS_MAX // 64
@@ -117,3 +123,75 @@ def _move(kept: dict[MarkKey, Value], key: MarkKey, value: Value) -> None:
         # each time. An OrderedDict does not, but to list its entries holds the loop for 30 ms.
         for oldest in list(islice(kept, FORGOTTEN_AT_ONCE)):
             del kept[oldest]
+
+
+_ARRAY: Final = struct.Struct(">BI")
+_ARRAY_32: Final = 0xDD
+"""msgpack's mark of an array whose length takes four bytes."""
+
+_encoder: Final = msgspec.msgpack.Encoder()
+
+
+class NextLife:
+    """Marks and offsets on their way into one frame."""
+
+    def __init__(self, progress: Progress, per_turn: int = LIFE_ENTRIES_PER_TURN) -> None:
+        self._per_turn = per_turn
+        self._marks = _Entries(progress.marks.values())
+        self._offsets = _Entries(progress.offsets.values())
+        self._noted_count = 0
+        """Entries noted since the last step."""
+
+    def note(self, rows: Sequence[Row], marks: Sequence[Mark]) -> None:
+        """These were written into the present segment."""
+        before = self._waiting_count
+        self._marks.waiting.extend(marks)
+        self._offsets.waiting.extend(reported_in(rows))
+        self._noted_count += self._waiting_count - before
+
+    def step(self) -> None:
+        """Encode `per_turn` entries, and as many as were noted since the last step: the
+        end comes nearer, whatever the turns between bring.
+        """
+        room, self._noted_count = self._per_turn + self._noted_count, 0
+        self._offsets.encode(room - self._marks.encode(room))
+
+    @property
+    def is_ready(self) -> bool:
+        """Is so little left that one step encodes it?"""
+        return self._waiting_count <= self._per_turn
+
+    @property
+    def _waiting_count(self) -> int:
+        return len(self._marks.waiting) + len(self._offsets.waiting)
+
+    def encoded(self, life: Life) -> bytes:
+        """The frame of `life`, whose own marks and offsets do not count. Raises ValueError when it
+        is longer than SPOOL_FRAME_BYTES_MAX.
+        """
+        return encode_life(life, self._marks.array(), self._offsets.array())
+
+
+class _Entries:
+    """Entries of one kind: those that wait, and the bytes of those before them."""
+
+    __slots__ = ("_count", "_pieces", "waiting")
+
+    def __init__(self, entries: Iterable[Mark] | Iterable[Offset]) -> None:
+        self.waiting: deque[tuple[Any, ...]] = deque(entries)
+        self._pieces: list[bytes] = []
+        self._count = 0
+
+    def encode(self, count_max: int) -> int:
+        """Encode so many of those that wait; how many there were."""
+        waiting = self.waiting
+        some = [waiting.popleft() for _ in range(min(count_max, len(waiting)))]
+        if some:
+            self._pieces.append(b"".join(map(_encoder.encode, some)))
+            self._count += len(some)
+        return len(some)
+
+    def array(self) -> msgspec.Raw:
+        """All of them as one msgpack array."""
+        self.encode(len(self.waiting))
+        return msgspec.Raw(b"".join((_ARRAY.pack(_ARRAY_32, self._count), *self._pieces)))

@@ -1,27 +1,31 @@
-"""The spool's segment files: their names, and their restoration at a reboot.
+"""The spool's segment files: their names, their restoration at a boot, and the shipped mark.
 
 Place in the walk: at boot, before the first fact. `<20-digit first seq>.seg` holds frames; its
 first frame is a Life with every mark and reported offset known by then, so that older segments may
-be dropped without losing one.
+be dropped without losing one. The shipper writes beside them how far they are in the lake; a seq
+that was ever shipped must not be given out again.
 
 Invariant: after `restore` the segments hold one unbroken chain of rows up to `last_seq` (unless
 damage to old, synced bytes is reported), and the newest one ends with a whole frame. Rows of a life
-follow each other without a gap; each life's first frame names the row that it follows.
-
-Rows after a hole at the end are cut off, although they can be read: the hole is what a power cut
-leaves when a later page reached the disk before an earlier one; nothing after it was shipped,
-because the shipper syncs before it ships.
+follow each other without a gap; each life's first frame names the row that it follows. Rows after a
+hole at the end are cut off, although they can be read: nothing after it was shipped, because the
+shipper syncs before it ships. The mark is never ahead of the lake, whose own transaction versions
+are the authority.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import Final, TypeVar
 
+import msgspec
+
 from engine.foundation.errors import StorageError
 from engine.runtime import Disk
+from engine.runtime.durable import replace_durably
 from engine.telemetry.frames import (
     Frame,
     Life,
@@ -32,6 +36,45 @@ from engine.telemetry.frames import (
     find_frames,
 )
 from engine.telemetry.progress import Progress
+
+SHIPPED_MARK_NAME: Final = "shipped"
+
+_log = logging.getLogger(__name__)
+
+
+class ShippedMark(msgspec.Struct, frozen=True):
+    """Every row of `emitter` up to `seq` is in the lake at `lake`, on stable storage.
+
+    `tables`: the last seq that went into each table; a table that knows less has lost rows.
+    """
+
+    emitter: str
+    seq: int
+    as_of: int
+    lake: str
+    tables: dict[str, int] = {}
+
+
+def read_shipped_mark(disk: Disk, directory: str) -> ShippedMark | None:
+    """The mark, or None when nothing was shipped yet or the file cannot be read (then the lake must
+    be asked)."""
+    path = f"{directory}/{SHIPPED_MARK_NAME}"
+    if not disk.exists(path):
+        return None
+    try:
+        return msgspec.json.decode(disk.read(path), type=ShippedMark)
+    except (StorageError, msgspec.DecodeError) as error:
+        _log.warning(
+            "shipped mark %s is not readable (%s); going by the segments and the lake", path, error
+        )
+        return None
+
+
+def write_shipped_mark(disk: Disk, directory: str, mark: ShippedMark) -> None:
+    """Replace the mark as a whole, synced: after a power cut it is the old one or the new one."""
+    path = f"{directory}/{SHIPPED_MARK_NAME}"
+    replace_durably(disk, path, msgspec.json.encode(mark))
+
 
 SEGMENT_SUFFIX: Final = ".seg"
 _DIGITS: Final = 20

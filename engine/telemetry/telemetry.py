@@ -41,10 +41,8 @@ from engine.runtime import Disk, File, Runtime
 from engine.runtime.durable import make_durable
 from engine.telemetry.events import IMMEDIATE_CAUSES, FlushSums, row_of, rows_of, stamped
 from engine.telemetry.frames import Life, Mark, Row, Tail, Turn, encodable, encode_frame
-from engine.telemetry.next_life import NextLife
-from engine.telemetry.progress import MarkKey, PulledMark
-from engine.telemetry.segments import restore
-from engine.telemetry.shipped_mark import read_shipped_mark
+from engine.telemetry.progress import MarkKey, NextLife, PulledMark
+from engine.telemetry.segments import read_shipped_mark, restore
 from engine.telemetry.spool import Spool
 from engine.telemetry.tables import BY_NAME, TABLES
 

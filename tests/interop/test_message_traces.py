@@ -9,8 +9,7 @@ import pytest
 
 from engine.admin import Admin
 from engine.client import ClientConfig, Producer, PushConsumer
-from engine.client.transactions.transaction_end import TransactionState
-from engine.client.transactions.transaction_producer import TransactionProducer
+from engine.client.transaction_producer import TransactionProducer, TransactionState
 from engine.protocol.trace import (
     ConsumedTrace,
     ConsumeEnd,

@@ -14,12 +14,12 @@ import pytest
 
 from engine.broker.broker import Broker
 from engine.client.config import ProducerConfig
-from engine.client.transactions.transaction_end import (
+from engine.client.transaction_producer import (
     TransactionEnd,
+    TransactionProducer,
     TransactionSendResult,
     TransactionState,
 )
-from engine.client.transactions.transaction_producer import TransactionProducer
 from engine.protocol.message import Message, MessageExt
 from engine.protocol.message_record import decode_records
 from engine.protocol.names import TRACE_TOPIC

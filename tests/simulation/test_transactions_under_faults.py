@@ -11,8 +11,7 @@ import asyncio
 from collections import Counter
 
 from engine.client.config import ProducerConfig
-from engine.client.transactions.transaction_end import TransactionState
-from engine.client.transactions.transaction_producer import TransactionProducer
+from engine.client.transaction_producer import TransactionProducer, TransactionState
 from engine.foundation.errors import TidemarkError
 from engine.protocol.message import Message, MessageExt
 from engine.protocol.names import HALF_TOPIC, OP_HALF_TOPIC, TRANSACTION_GROUP

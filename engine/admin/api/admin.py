@@ -10,16 +10,14 @@ from __future__ import annotations
 from types import TracebackType
 from typing import Self
 
-from engine.admin.api.cluster import ClusterAdmin
+from engine.admin.api.cluster import ClusterAdmin, NameServerAdmin
 from engine.admin.api.dead_letters import DeadLetterAdmin
 from engine.admin.api.groups import GroupAdmin
 from engine.admin.api.messages import MessageAdmin
-from engine.admin.api.name_servers import NameServerAdmin
 from engine.admin.api.offsets import OffsetAdmin
 from engine.admin.api.requests import AdminRequests
 from engine.admin.api.topics import TopicAdmin
-from engine.client.config import ClientConfig
-from engine.client.connection.credentials_file import with_credentials
+from engine.client.config import ClientConfig, with_credentials
 from engine.runtime import Runtime, SystemDisk, system_runtime
 
 

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 from engine.admin.api.requests import AdminRequests
 from engine.client.config import ProducerConfig
-from engine.client.messages.stored_bodies import inflate_bodies
 from engine.client.sending.send_result import SendResult
 from engine.client.sending.sender import Sender
 from engine.foundation.errors import RemoteProtocolError, RequestRefused
@@ -19,6 +18,7 @@ from engine.protocol.bodies import ConsumeMessageDirectlyResult
 from engine.protocol.bodies_client import SUBSCRIBE_ALL, TAG_EXPRESSION
 from engine.protocol.codes import RequestCode, ResponseCode
 from engine.protocol.command import RemotingCommand
+from engine.protocol.compression import inflate_bodies
 from engine.protocol.headers import (
     ConsumeMessageDirectlyRequestHeader,
     PullMessageRequestHeader,

@@ -14,15 +14,12 @@ import typer
 
 from engine.admin.commands import (
     brokers,
-    bulk_load,
-    cluster_export,
     dead_letters,
     groups,
-    message_actions,
+    load_export,
     messages,
     name_servers,
     offsets,
-    topic_queues,
     topic_scaling,
     topics,
 )
@@ -48,15 +45,15 @@ for name, group, summary in (
 topics.app.command("shrink")(topic_scaling.shrink)
 topics.app.command("grow")(topic_scaling.grow)
 topics.app.command("idle")(topic_scaling.idle)
-topics.app.command("units")(topic_queues.units)
-topics.app.command("allocate")(topic_queues.allocate)
-topics.app.command("order")(topic_queues.order)
-topics.app.command("load")(bulk_load.load_topics)
-groups.app.command("load")(bulk_load.load_groups)
-messages.app.command("by-offset")(message_actions.by_offset)
-messages.app.command("send")(message_actions.send)
-messages.app.command("consume")(message_actions.consume)
-brokers.cluster.command("export")(cluster_export.export)
+topics.app.command("units")(topics.units)
+topics.app.command("allocate")(topics.allocate)
+topics.app.command("order")(topics.order)
+topics.app.command("load")(load_export.load_topics)
+groups.app.command("load")(load_export.load_groups)
+messages.app.command("by-offset")(messages.by_offset)
+messages.app.command("send")(messages.send)
+messages.app.command("consume")(messages.consume)
+brokers.cluster.command("export")(load_export.export)
 
 
 @admin.callback()

@@ -11,8 +11,7 @@ from engine.admin import Admin
 from engine.admin.commands.groups import GroupArgument
 from engine.admin.commands.output import Row, shown
 from engine.admin.commands.session import DEFAULT_NAMESRV, JsonOption, NamesrvOption, ask, route_to
-from engine.admin.commands.topic_queues import BrokerArgument, QueueArgument, queue_of
-from engine.admin.commands.topics import TopicArgument
+from engine.admin.commands.topics import BrokerArgument, QueueArgument, TopicArgument, queue_of
 from engine.foundation.errors import ConfigError, RequestRefused
 from engine.foundation.terminal import say
 from engine.protocol.codes import ResponseCode

@@ -43,11 +43,22 @@ from engine.protocol.headers import ConsumerRunningInfoRequestHeader
 from engine.protocol.message import MessageQueue
 from engine.runtime.clock import Clock
 from engine.store import MessageStore
-from engine.telemetry.members.answers import is_orderly, stack_of, taken_whole, window_of
+from engine.telemetry.members.answers import (
+    consume_threads,
+    is_orderly,
+    stack_of,
+    taken_whole,
+    window_of,
+)
 from engine.telemetry.members.client_clocks import ClientClocks
-from engine.telemetry.members.emitted_stats import EmittedStats, stats_of
-from engine.telemetry.members.emitted_windows import EmittedWindows, MemberKey, Place, holds_nothing
-from engine.telemetry.members.listener_stacks import consume_threads
+from engine.telemetry.members.emitted import (
+    EmittedStats,
+    EmittedWindows,
+    MemberKey,
+    Place,
+    holds_nothing,
+    stats_of,
+)
 
 READS_FOR_MS = 2 * SECOND_MS
 """A client that pulled a queue in the last such span reads it."""

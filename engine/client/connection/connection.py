@@ -1,16 +1,17 @@
 """A client's connection to its cluster: its identity, its routes and its heartbeats.
 
-Place in the walk: before every walk.
+Place in the walk: before every walk. Brokers know a client by its heartbeats, and forget it 120 s
+after the last one. `describe` is asked each time, so a changed subscription travels with the next.
+A broker that took this fingerprint of the subscriptions in full gets the short form (version 2):
 
-Brokers know a client by its heartbeats, and forget it 120 s after the last one. A heartbeat says
-what the client is: `describe` is asked each time, so a changed subscription travels with the next
-one.
+    full ──▶ IS_SUPPORT_HEART_BEAT_V2, not IS_SUB_CHANGE ──▶ short ──▶ IS_SUB_CHANGE ──▶ full
 
 A broker that cannot be reached, or that says that it is no master, makes the routes doubtful: a new
 one is asked for at once, beside whatever its caller does.
 
 Invariant: the client id never changes while the client lives; every request to a broker goes out
-here. Absent on purpose: sending and consuming; they use `invoke`, `ask` and `routes` from here.
+here. The short form goes only to a broker on a connection that has lasted since the full one.
+Absent on purpose: sending and consuming; they use `invoke`, `ask` and `routes` from here.
 """
 
 from __future__ import annotations
@@ -18,23 +19,90 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from msgspec.structs import replace
 
 from engine.client.config import DEFAULT_INSTANCE, ClientConfig
-from engine.client.connection.heartbeats import (
-    Beat,
-    SentSubscriptions,
-    first_version,
-    second_version,
-)
 from engine.client.connection.owned_tasks import OwnedTasks
 from engine.client.connection.route_cache import RouteCache
 from engine.foundation.errors import RequestRefused, TidemarkError, Unreachable
 from engine.protocol.bodies import HeartbeatData
 from engine.protocol.codes import RequestCode, ResponseCode
 from engine.protocol.command import RemotingCommand
+from engine.protocol.hashes import java_hash
 from engine.protocol.headers import HeartbeatResponseHeader
 from engine.remoting import Handler, RpcClient
 from engine.runtime import Runtime
+
+
+@dataclass(frozen=True, slots=True)
+class Beat:
+    """One heartbeat in both forms."""
+
+    fingerprint: int
+    """0: version 1, which has no short form."""
+    full: bytes
+    short: bytes
+
+
+def first_version(data: HeartbeatData) -> Beat:
+    """The form of clients that know no other."""
+    full = data.encode()
+    return Beat(0, full, full)
+
+
+def second_version(data: HeartbeatData) -> Beat:
+    """With the fingerprint; versions of subscriptions and the client's own id are not part of it,
+    so that members that subscribe alike have the same.
+    """
+    consumers = data.consumer_data_set
+    alike = [
+        replace(
+            consumer,
+            subscription_data_set=[
+                replace(subscription, sub_version=0)
+                for subscription in consumer.subscription_data_set
+            ],
+        )
+        for consumer in consumers
+    ]
+    text = replace(data, client_id="", consumer_data_set=alike).encode().decode()
+    fingerprint = java_hash(text) or 1  # 0 would be version 1.
+    bare = [replace(consumer, subscription_data_set=[]) for consumer in consumers]
+    short = replace(
+        data, consumer_data_set=bare, heartbeat_fingerprint=fingerprint, without_sub=True
+    )
+    return Beat(
+        fingerprint, replace(data, heartbeat_fingerprint=fingerprint).encode(), short.encode()
+    )
+
+
+class SentSubscriptions:
+    """What each broker has taken of this client's subscriptions."""
+
+    def __init__(self) -> None:
+        self._taken: dict[str, int] = {}
+
+    def form_for(self, address: str, beat: Beat) -> bytes:
+        """The form of `beat` that this broker needs."""
+        return beat.short if self._taken.get(address) == beat.fingerprint else beat.full
+
+    def answered(self, address: str, beat: Beat, answer: HeartbeatResponseHeader) -> None:
+        """The broker has taken it."""
+        if beat.fingerprint and answer.heartbeat_v2 and not answer.subscription_changed:
+            self._taken[address] = beat.fingerprint
+        else:
+            self.forget(address)
+
+    def forget(self, address: str) -> None:
+        """It is not certain what this broker knows."""
+        self._taken.pop(address, None)
+
+    def forget_all(self) -> None:
+        """Everybody is to hear everything."""
+        self._taken.clear()
+
 
 _log = logging.getLogger(__name__)
 

@@ -22,7 +22,6 @@ from engine.client.connection.queue_offsets import QueueOffsets, commit_request
 from engine.client.consuming.failed_messages import SendBackRequest
 from engine.client.consuming.offset_store import CommitTrigger
 from engine.client.consuming.pulling import OnPulled, PullQuestion, PullResult, PullStatus
-from engine.client.messages.stored_bodies import inflate_bodies
 from engine.foundation.errors import ConnectFailed, RequestRefused, TidemarkError, Unreachable
 from engine.foundation.units import SECOND_MS
 from engine.protocol.bodies import (
@@ -34,6 +33,7 @@ from engine.protocol.bodies import (
 )
 from engine.protocol.codes import RequestCode, ResponseCode
 from engine.protocol.command import RemotingCommand
+from engine.protocol.compression import inflate_bodies
 from engine.protocol.headers import (
     ConsumerSendMessageBackRequestHeader,
     PullMessageRequestHeader,

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from engine.client.connection.task_stacks import WORKING_FOR, stack_of, thread_frames
+from engine.client.connection.owned_tasks import WORKING_FOR, stack_of, thread_frames
 from engine.protocol.message import MessageExt, MessageQueue
 
 _log = logging.getLogger(__name__)

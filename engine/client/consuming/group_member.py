@@ -23,17 +23,17 @@ from engine.client.consuming.broker_api import BrokerSide
 from engine.client.consuming.group_state import GroupState, Subscription
 from engine.client.consuming.inbound_requests import BrokerRequests, ListenerService, ServedConsumer
 from engine.client.consuming.listeners import MessageListener
-from engine.client.consuming.local_offset_store import LocalOffsetStore
+from engine.client.consuming.message_selector import MessageSelector
 from engine.client.consuming.offset_store import (
     BrokerOffsetStore,
     CommitTrigger,
+    LocalOffsetStore,
     OffsetStore,
     ReadOffset,
 )
 from engine.client.consuming.queue_locks import QueueLocks
 from engine.client.consuming.rebalance import RebalanceHooks, Rebalancer
 from engine.client.consuming.start_offset import StartOffsetAsk, start_offset
-from engine.client.messages.message_selector import MessageSelector
 from engine.foundation.errors import TidemarkError
 from engine.foundation.units import MINUTE_MS
 from engine.protocol.bodies import ConsumerData, HeartbeatData

@@ -28,6 +28,7 @@ from engine.client.connection.owned_tasks import OwnedTasks
 from engine.client.consuming.consume_stats import FlowControl
 from engine.client.consuming.group_member import GroupMember, no_listener_at_work
 from engine.client.consuming.group_state import Subscription
+from engine.client.consuming.message_selector import MessageSelector
 from engine.client.consuming.offset_store import CommitTrigger, ReadOffset, allowed_offset
 from engine.client.consuming.process_queue import ProcessQueue
 from engine.client.consuming.pull_service import PullMessageService, PullRequest
@@ -40,7 +41,6 @@ from engine.client.consuming.pulling import (
     with_tags,
 )
 from engine.client.consuming.rebalance import RebalanceHooks
-from engine.client.messages.message_selector import MessageSelector
 from engine.foundation.errors import ClusterError, ConfigError, TidemarkError
 from engine.protocol.message import MessageExt, MessageQueue
 from engine.runtime import Runtime

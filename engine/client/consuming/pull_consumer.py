@@ -18,12 +18,12 @@ from engine.client.config import ClientConfig, LitePullConfig
 from engine.client.consuming.failed_messages import SendBackRequest
 from engine.client.consuming.group_member import GroupMember, no_listener_at_work
 from engine.client.consuming.group_state import Subscription
+from engine.client.consuming.message_selector import MessageSelector
 from engine.client.consuming.offset_store import CommitTrigger, ReadOffset, allowed_offset
 from engine.client.consuming.process_queue import ProcessQueue
 from engine.client.consuming.pulling import PullQuestion, PullResult, PullStatus, with_tags
 from engine.client.consuming.rebalance import RebalanceHooks
 from engine.client.consuming.start_offset import StartOffsetAsk
-from engine.client.messages.message_selector import MessageSelector
 from engine.foundation.errors import ClusterError, ConfigError
 from engine.protocol.message import MessageExt, MessageQueue
 from engine.runtime import Runtime

@@ -27,12 +27,12 @@ from engine.client.consuming.first_pulls import FirstPulls
 from engine.client.consuming.group_member import GroupMember
 from engine.client.consuming.group_state import Subscription
 from engine.client.consuming.listeners import MessageListener
+from engine.client.consuming.message_selector import MessageSelector
 from engine.client.consuming.offset_store import OffsetStore
 from engine.client.consuming.orderly_service import OrderlyService
 from engine.client.consuming.process_queue import ProcessQueue
 from engine.client.consuming.pulling import Puller, PullHooks
 from engine.client.consuming.rebalance import RebalanceHooks
-from engine.client.messages.message_selector import MessageSelector
 from engine.client.sending.sender import Sender
 from engine.client.sending.trace import Tracer
 from engine.foundation.errors import ConfigError

@@ -28,8 +28,7 @@ from typing import Protocol
 from engine.client.config import ProducerConfig
 from engine.client.connection.connection import ClusterConnection, is_from_no_master
 from engine.client.sending.envelope import Envelope, Envelopes
-from engine.client.sending.latency_faults import LatencyFaults
-from engine.client.sending.queue_choice import MessageQueueSelector, QueueChoice
+from engine.client.sending.queue_choice import LatencyFaults, MessageQueueSelector, QueueChoice
 from engine.client.sending.send_result import SendResult, deserves_retry, status_of
 from engine.foundation.errors import (
     ConnectFailed,

@@ -1,22 +1,58 @@
-"""Converts a client's answer about the queues it holds into facts.
+"""Converts a client's answer about the queues it holds, and its stacks, into facts.
 
-Place in the walk: GET_CONSUMER_RUNNING_INFO was answered; each process queue becomes a window.
+Place in the walk: GET_CONSUMER_RUNNING_INFO was answered; each process queue becomes a window. A
+client whose head does not move is asked for its stacks: our own clients say them per queue, a Java
+client answers the stacks of all its threads, as RocketMQ's `UtilAll.jstack` writes them, of which
+those of consume threads count that are in a listener:
 
-Invariant: what a client does not report is null. RocketMQ's own clients report first and last
-offset and count of what they hold, not which lie between. Absent on purpose: asking, and what is
-news.
+    ConsumeMessageThread_orders_3             TID: 61 STATE: TIMED_WAITING
+    ConsumeMessageThread_orders_3             java.lang.Thread.sleep(Native Method)
+    ConsumeMessageThread_orders_3             shop.Orders.consume(Orders.java:12)
+    (an empty line)
+
+Invariant: what a client does not report is null; of a stack at most STACK_TOLD_BYTES_MAX are
+reported. Absent on purpose: asking, and what is news.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
+from engine.foundation.limits import STACK_TOLD_BYTES_MAX
 from engine.foundation.observing import ClientWindow
 from engine.foundation.units import MIB
 from engine.protocol.bodies import ConsumerRunningInfo, ProcessQueueInfo
 from engine.protocol.bodies_client import SUBSCRIBE_ALL
 from engine.protocol.message import MessageQueue
-from engine.telemetry.members.listener_stacks import bounded
+
+CONSUME_THREAD: Final = "ConsumeMessageThread"
+"""How RocketMQ's clients name the threads that run listeners."""
+
+WAITS_FOR_WORK: Final = "ThreadPoolExecutor.getTask"
+"""In the stack of a thread of a pool that has nothing to do."""
+
+CUT: Final = "\n..."
+
+
+def consume_threads(jstack: str) -> str | None:
+    """The stacks of the consume threads that are at work; None when there is none."""
+    blocks = [block.strip("\r\n") for block in jstack.replace("\r\n", "\n").split("\n\n")]
+    busy = [
+        block
+        for block in blocks
+        if block.lstrip().startswith(CONSUME_THREAD) and WAITS_FOR_WORK not in block
+    ]
+    return bounded("\n\n".join(busy)) if busy else None
+
+
+def bounded(stack: str) -> str:
+    """As much of it as is reported, its beginning."""
+    encoded = stack.encode("utf-8", "replace")
+    if len(encoded) <= STACK_TOLD_BYTES_MAX:
+        return encoded.decode()
+    kept = encoded[: STACK_TOLD_BYTES_MAX - len(CUT)]
+    return kept.decode("utf-8", "ignore") + CUT
+
 
 _SAY_ORDERLY: Final = ("PROP_CONSUMEORDERLY", "PROP_CONSUME_ORDERLY")
 """Where RocketMQ's clients say whether they consume in order, and where ours do."""

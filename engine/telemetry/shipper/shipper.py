@@ -37,7 +37,7 @@ from engine.foundation.errors import ConfigError, LakeError
 from engine.foundation.limits import SHIP_ROWS_MAX
 from engine.foundation.units import MILLISECOND_US
 from engine.runtime import Runtime
-from engine.telemetry.shipped_mark import ShippedMark, read_shipped_mark, write_shipped_mark
+from engine.telemetry.segments import ShippedMark, read_shipped_mark, write_shipped_mark
 from engine.telemetry.shipper.arrow_schemas import SpooledRow
 from engine.telemetry.shipper.bronze_table import BronzeTable
 from engine.telemetry.shipper.spool_reader import Run, SpoolReader, speaker_of

@@ -16,9 +16,9 @@ from engine.admin import Admin
 from engine.client.config import ClientConfig
 from engine.client.connection.connection import ClusterConnection
 from engine.client.consuming.listeners import ConsumeConcurrentlyStatus, ListenerOutcome
-from engine.client.messages.stored_bodies import inflate_bodies
 from engine.client.sending.trace import Tracer
 from engine.protocol.codes import RequestCode, ResponseCode
+from engine.protocol.compression import inflate_bodies
 from engine.protocol.headers import ReplyMessageRequestHeader
 from engine.protocol.message import MessageExt
 from engine.protocol.names import TRACE_TOPIC

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from engine.client import ClientConfig, TransactionProducer
-from engine.client.transactions.transaction_end import TransactionState
+from engine.client.transaction_producer import TransactionState
 from engine.foundation.units import KIB, MIB
 from engine.protocol.codes import RequestCode as Code
 from engine.protocol.codes import ResponseCode

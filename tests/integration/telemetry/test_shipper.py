@@ -20,8 +20,7 @@ from engine.foundation.observing import (
 )
 from engine.runtime import SystemClock, system_runtime
 from engine.telemetry import EmitterIdentity, Telemetry
-from engine.telemetry.segments import segment_name
-from engine.telemetry.shipped_mark import read_shipped_mark
+from engine.telemetry.segments import read_shipped_mark, segment_name
 from engine.telemetry.shipper.bronze_table import (
     COMPACT_TARGET_BYTES,
     LARGE_TARGET_BYTES,

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from engine.foundation.observing import OffsetReport
 from engine.telemetry.events import row_of, stamped
 from engine.telemetry.frames import Life, Mark, Row, decode_frame
-from engine.telemetry.next_life import NextLife
-from engine.telemetry.progress import Progress
+from engine.telemetry.progress import NextLife, Progress
 
 HEAD = Life("cluster-1", "broker-a", 0, 7, 100, 99, [])
 KEYS = st.integers(0, 30)

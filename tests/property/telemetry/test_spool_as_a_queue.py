@@ -19,7 +19,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from engine.foundation.observing import LifecycleEvent
 from engine.runtime import system_runtime
 from engine.telemetry import EmitterIdentity, Telemetry
-from engine.telemetry.shipped_mark import ShippedMark, write_shipped_mark
+from engine.telemetry.segments import ShippedMark, write_shipped_mark
 from engine.telemetry.shipper.spool_reader import SpoolReader
 from tests.unit.telemetry.lives import DETAIL
 from tests.unit.telemetry.mortal_disk import MortalDisk

@@ -15,8 +15,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from engine.client.consuming.local_offset_store import LocalOffsetStore
-from engine.client.consuming.offset_store import CommitTrigger
+from engine.client.consuming.offset_store import CommitTrigger, LocalOffsetStore
 from engine.foundation.java_properties import parse
 from engine.foundation.observing import LifecycleEvent
 from engine.protocol.message import MessageQueue

@@ -6,7 +6,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from engine.client.connection.heartbeats import (
+from engine.client.connection.connection import (
     Beat,
     SentSubscriptions,
     first_version,

@@ -12,7 +12,7 @@ import pytest
 
 from engine.client.config import ProducerConfig
 from engine.client.producer import Producer
-from engine.client.sending.latency_faults import LatencyFaults, not_available_ms
+from engine.client.sending.queue_choice import LatencyFaults, not_available_ms
 from engine.foundation.errors import RequestTimedOut
 from engine.protocol.message import Message
 from engine.runtime import Runtime

@@ -13,8 +13,7 @@ from typing import Any
 
 import pytest
 
-from engine.client.consuming.local_offset_store import LocalOffsetStore
-from engine.client.consuming.offset_store import CommitTrigger, ReadOffset
+from engine.client.consuming.offset_store import CommitTrigger, LocalOffsetStore, ReadOffset
 from engine.foundation.errors import CorruptRecord
 from engine.protocol.message import MessageQueue
 from engine.runtime import Runtime

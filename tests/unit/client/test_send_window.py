@@ -10,7 +10,7 @@ import asyncio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.client.sending.send_window import SendWindow
+from engine.client.producer import SendWindow
 
 
 async def test_who_gives_up_waiting_takes_no_room() -> None:

@@ -10,8 +10,7 @@ import pytest
 
 from engine.client.config import ProducerConfig
 from engine.client.sending.send_result import SendStatus
-from engine.client.transactions.transaction_end import TransactionEnd, TransactionState
-from engine.client.transactions.transaction_producer import TransactionProducer
+from engine.client.transaction_producer import TransactionEnd, TransactionProducer, TransactionState
 from engine.foundation.errors import LocalProtocolError, RequestRefused
 from engine.foundation.limits import CLIENT_CHECKS_MAX
 from engine.protocol.codes import RequestCode, ResponseCode

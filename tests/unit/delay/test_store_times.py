@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from engine.delay.store_times import MARK_EVERY_MS, StoreTimes
+from engine.delay.delay_levels import MARK_EVERY_MS, StoreTimes
 from engine.foundation.limits import CLOCK_STEPS_KEPT_MAX, STORE_TIME_MARKS_MAX
 from engine.foundation.units import HOUR_MS
 

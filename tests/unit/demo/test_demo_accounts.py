@@ -9,8 +9,7 @@ import pytest
 
 from demo.accounts import ADMIN, CONSUMER, PRODUCER, write_accounts
 from demo.plan import GROUPS, ORDERS, PAYMENTS
-from engine.client.config import ClientConfig
-from engine.client.connection.credentials_file import with_credentials
+from engine.client.config import ClientConfig, with_credentials
 from engine.foundation.errors import ConfigError
 from engine.remoting.access import read_access
 from engine.remoting.accounts import Account, Permission, group_demand, topic_demand

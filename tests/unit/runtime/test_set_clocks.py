@@ -14,8 +14,7 @@ from pathlib import Path
 import pytest
 
 from engine.delay import DelayLevels, DelayService
-from engine.delay.delay_levels import TICK_MS
-from engine.delay.store_times import MARK_EVERY_MS
+from engine.delay.delay_levels import MARK_EVERY_MS, TICK_MS
 from engine.delay.waiting_messages import scheduled
 from engine.foundation.units import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
 from engine.runtime import Runtime, SystemClock, SystemDisk, SystemEntropy, SystemNetwork

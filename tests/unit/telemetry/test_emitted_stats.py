@@ -13,7 +13,7 @@ from engine.protocol.bodies import (
     ProcessQueueInfo,
 )
 from engine.protocol.message import MessageQueue
-from engine.telemetry.members.emitted_stats import EmittedStats, stats_of
+from engine.telemetry.members.emitted import EmittedStats, stats_of
 
 OURS = ConsumerRunningInfo(
     {"PROP_THREADPOOL_CORE_SIZE": "20"},

@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from engine.foundation.observing import ClientWindow
-from engine.telemetry.members.emitted_windows import ATTENDED_MS, EmittedWindows
+from engine.telemetry.members.emitted import ATTENDED_MS, EmittedWindows
 
 INTERVAL_MS = 1000
 WINDOW = ClientWindow(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from engine.foundation.limits import STACK_TOLD_BYTES_MAX
-from engine.telemetry.members.listener_stacks import CUT, bounded, consume_threads
+from engine.telemetry.members.answers import CUT, bounded, consume_threads
 
 
 def thread(name: str, *calls: str) -> str:

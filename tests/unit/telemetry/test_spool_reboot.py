@@ -11,8 +11,7 @@ from engine.foundation.errors import ConfigError, StorageError
 from engine.runtime import File, system_runtime
 from engine.telemetry import EmitterIdentity, PulledMark, Telemetry
 from engine.telemetry.frames import Life, Turn, decode_frames
-from engine.telemetry.segments import segment_name
-from engine.telemetry.shipped_mark import ShippedMark, write_shipped_mark
+from engine.telemetry.segments import ShippedMark, segment_name, write_shipped_mark
 from tests.unit.telemetry.lives import DETAIL, MASTER, Broker, report
 from tests.unit.telemetry.mortal_disk import MortalDisk
 

@@ -1,17 +1,21 @@
 """A producer whose messages appear only when a local transaction has succeeded.
 
 Place in the walk: `send_in_transaction` sends a half message, which nobody sees, runs the local
-executor, and reports to the broker how it ended. When that report is lost, or the executor does not
-know, the broker asks any producer of the group, and the checker answers from what the business has
-on record (row D4). What the broker made of the report is the caller's result (transaction_end).
+executor, and reports to the broker how it ended: COMMIT, the message appears in its topic;
+ROLLBACK, it never does; UNKNOWN, or no report: the broker asks any producer of the group, up to its
+limit, and the checker answers from what the business has on record (row D4). The broker's word is
+final, as it may have ended the transaction otherwise meanwhile:
 
-    COMMIT    the message appears in its topic
-    ROLLBACK  it never does
-    UNKNOWN   the broker asks again, up to its limit; then it is rolled back
+    broker's answer                           TransactionEnd   state
+    SUCCESS, FLUSH_DISK_TIMEOUT               ACCEPTED         as the local transaction said
+    TRANSACTION_FAILED                        CONTRADICTED     the other one
+    no such half message, or another's        GONE             UNKNOWN: the broker cannot say
+    any other refusal, no answer              OPEN             UNKNOWN: the broker asks
 
 Invariant: the message appears at least once if the executor or the checker said COMMIT and a broker
-heard it, and never if they said nothing but ROLLBACK. Executor and checker must agree: both answer
-from the same record. Absent on purpose: that record; it is the business's own transaction.
+heard it, and never if they said nothing but ROLLBACK. `state` is COMMIT or ROLLBACK only on the
+broker's word. Executor and checker must agree: both answer from the same record. Absent on purpose:
+that record; it is the business's own transaction.
 """
 
 from __future__ import annotations
@@ -20,17 +24,13 @@ import asyncio
 import inspect
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum
 
 from engine.client.config import ClientConfig, ProducerConfig
 from engine.client.connection.owned_tasks import OwnedTasks
 from engine.client.producer import Producer
 from engine.client.sending.send_result import SendResult, SendStatus, status_of
-from engine.client.transactions.transaction_end import (
-    TransactionEnd,
-    TransactionSendResult,
-    TransactionState,
-    end_after,
-)
 from engine.foundation.errors import LocalProtocolError, RequestRefused, TidemarkError
 from engine.foundation.limits import CLIENT_CHECKS_MAX
 from engine.foundation.units import SECOND_MS
@@ -41,7 +41,14 @@ from engine.protocol.headers import CheckTransactionStateRequestHeader, EndTrans
 from engine.protocol.message import Message, MessageExt, MessageQueue
 from engine.protocol.message_ids import parse_offset_message_id
 from engine.protocol.message_record import decode_record
-from engine.protocol.names import AUTO_CREATE_TOPIC
+from engine.protocol.names import (
+    AUTO_CREATE_TOPIC,
+    HALF_GONE_REMARK,
+    HALF_GROUP_WRONG_REMARK,
+    HALF_ID_WRONG_REMARK,
+    HALF_OFFSET_WRONG_REMARK,
+    NO_MESSAGE_REMARK,
+)
 from engine.protocol.properties import (
     PROPERTY_CHECK_IMMUNITY_SECONDS,
     PROPERTY_DELAY,
@@ -52,6 +59,89 @@ from engine.protocol.properties import (
 from engine.protocol.trace import TransactionState as TracedState
 from engine.remoting import Handler, Peer
 from engine.runtime import Runtime
+
+
+class TransactionState(Enum):
+    """How a local transaction ended; the value is the wire's commitOrRollback."""
+
+    COMMIT = 8
+    ROLLBACK = 12
+    UNKNOWN = 0
+
+
+class TransactionEnd(Enum):
+    """What the broker made of the end that a producer reported."""
+
+    ACCEPTED = "ACCEPTED"
+    """The transaction ended as reported."""
+    CONTRADICTED = "CONTRADICTED"
+    """It had ended the other way before. Final."""
+    GONE = "GONE"
+    """The broker holds no such half message (any more). Final: nobody asks about it."""
+    OPEN = "OPEN"
+    """The broker did not hear the end, or does not take it: it asks the checker."""
+
+
+_OTHER_STATE = {
+    TransactionState.COMMIT: TransactionState.ROLLBACK,
+    TransactionState.ROLLBACK: TransactionState.COMMIT,
+    TransactionState.UNKNOWN: TransactionState.UNKNOWN,
+}
+
+_GONE_REMARKS = (
+    *(HALF_GONE_REMARK, HALF_GROUP_WRONG_REMARK),
+    *(HALF_OFFSET_WRONG_REMARK, HALF_ID_WRONG_REMARK, NO_MESSAGE_REMARK),
+)
+"""Their code, SYSTEM_ERROR, also stands for failures that pass; RocketMQ's words make the
+difference.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionSendResult:
+    """The half message's place, the result of its local transaction, and the outcome."""
+
+    half: SendResult
+    local_state: TransactionState
+    """What the local executor said; ROLLBACK when the half message was not stored as safely as
+    promised and nothing ran.
+    """
+    end: TransactionEnd
+    """What the broker made of it."""
+    reason: str | None = None
+    """Why the transaction did not simply end as the executor said, in the broker's words where it
+    has any; None when it did.
+    """
+
+    @property
+    def state(self) -> TransactionState:
+        """How the transaction stands at the broker: COMMIT and ROLLBACK are final, UNKNOWN is left
+        to the checker or, when `end` is GONE, past finding out.
+        """
+        match self.end:
+            case TransactionEnd.ACCEPTED:
+                return self.local_state
+            case TransactionEnd.CONTRADICTED:
+                return _OTHER_STATE[self.local_state]
+            case TransactionEnd.GONE | TransactionEnd.OPEN:
+                return TransactionState.UNKNOWN
+
+    @property
+    def is_final(self) -> bool:
+        """Will nothing the producer or its checker says change this any more?"""
+        return self.end is not TransactionEnd.OPEN
+
+
+def end_after(error: TidemarkError) -> TransactionEnd:
+    """The outcome of a transaction whose reported end met this error."""
+    if not isinstance(error, RequestRefused):
+        return TransactionEnd.OPEN
+    if error.code == ResponseCode.TRANSACTION_FAILED:
+        return TransactionEnd.CONTRADICTED
+    if error.code == ResponseCode.SYSTEM_ERROR and error.remark.startswith(_GONE_REMARKS):
+        return TransactionEnd.GONE
+    return TransactionEnd.OPEN
+
 
 DELAYS = (PROPERTY_DELAY, *TIMERS)
 

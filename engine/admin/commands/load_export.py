@@ -1,25 +1,34 @@
-"""`tidemark admin topic load | group load`: loads topics and groups from mqadmin's files.
+"""`tidemark admin topic load | group load | cluster export`: whole lists, as JSON files.
 
-The file is a JSON list, as `mqadmin updateTopicList` and `updateSubGroupList` read it:
-`[{"topicName": "orders", "readQueueNums": 8, "writeQueueNums": 8, "perm": 6}]` and
-`[{"groupName": "billing", "retryMaxTimes": 16}]`. A broker takes all of it or nothing.
+`load` reads a list as `mqadmin updateTopicList` and `updateSubGroupList` do; a broker takes all of
+it or nothing: `[{"topicName": "orders", "readQueueNums": 8, "writeQueueNums": 8, "perm": 6}]`,
+`[{"groupName": "billing", "retryMaxTimes": 16}]`. `export` writes by broker: `metadata`, the topics
+and groups that users made, in the same words; `configs`; `metrics`.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable
+from enum import StrEnum
 from typing import Annotated, Any
 
 import typer
 
 from engine.admin import Admin
+from engine.admin.commands.output import json_text
 from engine.admin.commands.session import DEFAULT_NAMESRV, NamesrvOption, ask
 from engine.admin.commands.topics import BrokerOption, chosen_masters
 from engine.foundation.errors import ConfigError, RemoteProtocolError, StorageError
 from engine.foundation.terminal import say
 from engine.protocol.bodies import TopicConfig
-from engine.protocol.names import check_group, check_topic
+from engine.protocol.names import (
+    check_group,
+    check_topic,
+    is_dlq_topic,
+    is_retry_topic,
+    is_system_topic,
+)
 from engine.runtime import SystemDisk
 
 FileArgument = Annotated[str, typer.Argument(help="JSON list, as mqadmin's list commands read.")]
@@ -89,3 +98,56 @@ def _entries(file: str, name_key: str) -> Entries:
     if not found or not named:
         raise ConfigError("file", file, rule)
     return list(found)
+
+
+class Exported(StrEnum):
+    """What there is to export."""
+
+    METADATA = "metadata"
+    CONFIGS = "configs"
+    METRICS = "metrics"
+
+
+def export(
+    what: Annotated[Exported, typer.Argument(help="What of the cluster.")],
+    *,
+    to: Annotated[str | None, typer.Option(help="File; standard output when left out.")] = None,
+    namesrv: NamesrvOption = DEFAULT_NAMESRV,
+) -> None:
+    """The cluster's topics and groups, its settings, or its figures, broker by broker, as JSON."""
+
+    async def work(admin: Admin) -> str:
+        text = json_text(await _document(admin, what))
+        if to is not None:
+            try:
+                SystemDisk().write(to, f"{text}\n".encode())
+            except StorageError as error:
+                raise ConfigError("--to", to, f"a file that can be written: {error}") from error
+        return text
+
+    text = ask(namesrv, work)
+    say(text if to is None else f"{what.value} of the cluster: {to}")
+
+
+async def _document(admin: Admin, what: Exported) -> dict[str, Any]:
+    masters = await chosen_masters(admin, None)
+    if what is Exported.CONFIGS:
+        return {name: await admin.cluster.config(address) for name, address in masters.items()}
+    if what is Exported.METRICS:
+        return {name: await admin.cluster.figures(address) for name, address in masters.items()}
+    topics: dict[str, list[Any]] = {name: [] for name in masters}
+    own = {
+        topic for address in masters.values() for topic in await admin.topics.system_names(address)
+    }
+    for topic in await admin.topics.names():
+        if topic in own or is_system_topic(topic) or is_retry_topic(topic) or is_dlq_topic(topic):
+            continue
+        for name, config in (await admin.topics.configs(topic)).items():
+            topics.setdefault(name, []).append(config.to_json())
+    return {
+        name: {
+            "topics": topics[name],
+            "groups": list((await admin.groups.configs_at(address)).values()),
+        }
+        for name, address in masters.items()
+    }

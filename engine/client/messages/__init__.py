@@ -1,1 +1,0 @@
-"""What the client knows of messages: how consumers select them, how stored bodies are read."""

@@ -1,1 +1,0 @@
-"""Producers whose messages appear only when a local transaction has succeeded."""
