@@ -12,6 +12,7 @@ and what a new master has to read before it serves.
 from __future__ import annotations
 
 import logging
+from dataclasses import dataclass
 
 from engine.broker.groups.queue_locks import QueueLocks
 from engine.broker.identity import BrokerNode, Role
@@ -23,29 +24,20 @@ from engine.runtime.clock import Clock
 _log = logging.getLogger(__name__)
 
 
+@dataclass(slots=True, kw_only=True, eq=False)
 class RoleChanges:
     """The one place that sets the role."""
 
-    def __init__(
-        self,
-        *,
-        changes: TableChanges,
-        clock: Clock,
-        locks: QueueLocks,
-        node: BrokerNode,
-        safety: Safety,
-        wake_ups: WakeUps,
-    ) -> None:
-        self._changes = changes
-        self._clock = clock
-        self._locks = locks
-        self._node = node
-        self._safety = safety
-        self._wake_ups = wake_ups
+    changes: TableChanges
+    clock: Clock
+    locks: QueueLocks
+    node: BrokerNode
+    safety: Safety
+    wake_ups: WakeUps
 
     def become(self, role: Role, term: int) -> None:
         """Take this role in `term`, at once; name servers hear of it next."""
-        node = self._node
+        node = self.node
         leads_anew = role is Role.MASTER and node.role is not Role.MASTER
         assert term > node.term or (term == node.term and not leads_anew), (
             f"{role.name} of term {term} after {node.role.name} of term {node.term}"
@@ -54,7 +46,7 @@ class RoleChanges:
             return
         _log.warning("%s of term %d, was %s of %d", role.name, term, node.role.name, node.term)
         node.take_role(role, term)
-        self._safety.end_term()
-        self._locks.begin_term(term, now_ms=self._clock.steady_ms())
-        self._wake_ups.wake_all()
-        self._changes.of_role()
+        self.safety.end_term()
+        self.locks.begin_term(term, now_ms=self.clock.steady_ms())
+        self.wake_ups.wake_all()
+        self.changes.of_role()

@@ -10,6 +10,7 @@ members are asked each few seconds (reporting/client_windows).
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 
 from engine.broker.groups.consumer_groups import ConsumerGroups
 from engine.broker.groups.group_configs import GroupConfigs
@@ -54,23 +55,15 @@ from engine.store import MessageStore
 PULL_MODE = "PULL"
 
 
+@dataclass(slots=True, kw_only=True, eq=False)
 class ClientHandlers:
     """Requests of tools about producers and consumers."""
 
-    def __init__(
-        self,
-        *,
-        node: BrokerNode,
-        clock: Clock,
-        groups: ConsumerGroups,
-        producers: ProducerGroups,
-        offsets: ConsumerOffsets,
-    ) -> None:
-        self._node = node
-        self._clock = clock
-        self._groups = groups
-        self._producers = producers
-        self._offsets = offsets
+    node: BrokerNode
+    clock: Clock
+    groups: ConsumerGroups
+    producers: ProducerGroups
+    offsets: ConsumerOffsets
 
     def handlers(self) -> dict[int, Handler]:
         """Request code → handler."""
@@ -86,7 +79,7 @@ class ClientHandlers:
     def consumer_connections(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """GET_CONSUMER_CONNECTION_LIST (203)."""
         name = GroupRequestHeader.decode(request.fields).consumer_group
-        group = self._groups.of(name)
+        group = self.groups.of(name)
         if group is None:
             raise RequestRefused(
                 ResponseCode.CONSUMER_NOT_ONLINE, f"the consumer group[{name}] not online"
@@ -103,7 +96,7 @@ class ClientHandlers:
     def producer_connections(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """GET_PRODUCER_CONNECTION_LIST (204)."""
         name = ProducerConnectionRequestHeader.decode(request.fields).producer_group
-        members = self._producers.members(name)
+        members = self.producers.members(name)
         if not members:
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"the producer group[{name}] not exist")
         body = ProducerConnection(connection_set=_connections(members)).encode()
@@ -119,8 +112,8 @@ class ClientHandlers:
         """Every group as it is when it has its turn, in steps of LOOP_STEP_ENTRIES_MAX producers
         or so.
         """
-        producers = self._producers
-        offset_ms = self._clock.now_ms() - self._clock.steady_ms()
+        producers = self.producers
+        offset_ms = self.clock.now_ms() - self.clock.steady_ms()
         begin, end = ProducerTable().encode().split(b"{}")
         some: dict[str, list[ProducerInfo]] = {}
         count, comma = 0, b""
@@ -149,14 +142,14 @@ class ClientHandlers:
     def topics_of(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """QUERY_TOPICS_BY_CONSUMER (343): topics on which the group has offsets."""
         group = QueryGroupsTopicsRequestHeader.decode(request.fields).group
-        topics = self._offsets.topics_of(group)
-        body = TopicList(topics, self._node.address).encode()
+        topics = self.offsets.topics_of(group)
+        body = TopicList(topics, self.node.address).encode()
         return request.respond(ResponseCode.SUCCESS, body=body)
 
     def subscription_of(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """QUERY_SUBSCRIPTION_BY_CONSUMER (345): null when nobody of the group subscribes to it."""
         asked = QuerySubscriptionRequestHeader.decode(request.fields)
-        group = self._groups.of(asked.group)
+        group = self.groups.of(asked.group)
         subscription = None if group is None else group.subscriptions.get(asked.topic)
         body = GroupSubscription(asked.group, asked.topic, subscription).encode()
         return request.respond(ResponseCode.SUCCESS, body=body)
@@ -201,25 +194,16 @@ def _connections(members: Iterable[Member]) -> list[ClientConnection]:
 FORWARD_TIMEOUT_MS = 10_000
 
 
+@dataclass(slots=True, kw_only=True, eq=False)
 class MemberRequestHandlers:
     """Questions that are passed on to members."""
 
-    def __init__(
-        self,
-        *,
-        node: BrokerNode,
-        topics: Topics,
-        group_configs: GroupConfigs,
-        groups: ConsumerGroups,
-        store: MessageStore,
-        transactions: Transactions,
-    ) -> None:
-        self._node = node
-        self._topics = topics
-        self._group_configs = group_configs
-        self._groups = groups
-        self._store = store
-        self._transactions = transactions
+    node: BrokerNode
+    topics: Topics
+    group_configs: GroupConfigs
+    groups: ConsumerGroups
+    store: MessageStore
+    transactions: Transactions
 
     def handlers(self) -> dict[int, Handler]:
         """Request code → handler."""
@@ -241,17 +225,17 @@ class MemberRequestHandlers:
     async def consume_directly(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """CONSUME_MESSAGE_DIRECTLY (309): a member is given a stored message to consume now."""
         header = ConsumeMessageDirectlyRequestHeader.decode(request.fields)
-        header.broker_name = self._node.config.broker_name
-        topic = self._topics.find(header.topic) if header.topic else None
+        header.broker_name = self.node.config.broker_name
+        topic = self.topics.find(header.topic) if header.topic else None
         if topic is not None:
             header.topic_sys_flag = topic.topic_sys_flag
-        if self._group_configs.known(header.consumer_group):
+        if self.group_configs.known(header.consumer_group):
             header.group_sys_flag = 0
         try:
             _, physical_offset = parse_offset_message_id(header.msg_id or "")
         except TidemarkError as error:
             raise RequestRefused(ResponseCode.INVALID_PARAMETER, str(error)) from error
-        record = stored_record(self._store, self._transactions, physical_offset)
+        record = stored_record(self.store, self.transactions, physical_offset)
         if record is None:
             raise no_message(physical_offset, f"no message {header.msg_id}")
         question = RemotingCommand.request(
@@ -265,7 +249,7 @@ class MemberRequestHandlers:
         self, request: RemotingCommand, question: RemotingCommand, *, group: str, client_id: str
     ) -> RemotingCommand:
         """What the member answers, or why it could not be asked."""
-        found = self._groups.of(group)
+        found = self.groups.of(group)
         member = None if found is None else found.members.get(client_id)
         if member is None:
             raise RequestRefused(

@@ -10,6 +10,7 @@ Absent on purpose: judging progress (pipelines), moving offsets (group_offsets),
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 
 from engine.broker.groups.group_configs import (
     GroupConfigs,
@@ -42,29 +43,18 @@ from engine.protocol.names import check_group
 from engine.remoting import Handler, Peer
 
 
+@dataclass(slots=True, kw_only=True, eq=False)
 class GroupHandlers:
     """Requests of tools about groups."""
 
-    def __init__(
-        self,
-        *,
-        changes: TableChanges,
-        deletions: Deletions,
-        group_configs: GroupConfigs,
-        node: BrokerNode,
-        offsets: ConsumerOffsets,
-        progress: Progress,
-        removals: Removals,
-        save_settings: Callable[[], Awaitable[None]],
-    ) -> None:
-        self._changes = changes
-        self._deletions = deletions
-        self._group_configs = group_configs
-        self._node = node
-        self._offsets = offsets
-        self._progress = progress
-        self._removals = removals
-        self._save_settings = save_settings
+    changes: TableChanges
+    deletions: Deletions
+    group_configs: GroupConfigs
+    node: BrokerNode
+    offsets: ConsumerOffsets
+    progress: Progress
+    removals: Removals
+    save_settings: Callable[[], Awaitable[None]]
 
     def handlers(self) -> dict[int, Handler]:
         """Request code → handler."""
@@ -84,7 +74,7 @@ class GroupHandlers:
         except (CorruptRecord, ProtocolError) as error:
             raise RequestRefused(ResponseCode.INVALID_PARAMETER, str(error)) from error
         self._put([config])
-        await self._save_settings()
+        await self.save_settings()
         return request.respond(ResponseCode.SUCCESS)
 
     async def create_all(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
@@ -99,7 +89,7 @@ class GroupHandlers:
         except (CorruptRecord, ProtocolError) as error:
             raise RequestRefused(ResponseCode.INVALID_PARAMETER, str(error)) from error
         self._put(configs)
-        await self._save_settings()
+        await self.save_settings()
         return request.respond(ResponseCode.SUCCESS)
 
     def _put(self, configs: Sequence[SubscriptionGroupConfig]) -> None:
@@ -107,16 +97,16 @@ class GroupHandlers:
             check_group(config.group_name)
             check_numbers(config)
             check_attributes(config)
-            self._group_configs.check_stays(config.group_name)
-        self._group_configs.check_room(config.group_name for config in configs)
+            self.group_configs.check_stays(config.group_name)
+        self.group_configs.check_room(config.group_name for config in configs)
         for config in configs:
-            self._group_configs.put(config)
-        self._changes.of_settings()
+            self.group_configs.put(config)
+        self.changes.of_settings()
 
     async def all_configs(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """GET_ALL_SUBSCRIPTIONGROUP_CONFIG (201)."""
-        configs = self._group_configs
-        version = self._node.data_version(configs.counter).to_json()
+        configs = self.group_configs
+        version = self.node.data_version(configs.counter).to_json()
         pieces: list[bytes] = []
         await in_steps(configs.encoded(pieces, {"dataVersion": version, "forbiddenTable": {}}))
         fields = AllGroupConfigResponseHeader(total_group_num=len(configs)).encode()
@@ -125,12 +115,12 @@ class GroupHandlers:
     def config(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """GET_SUBSCRIPTIONGROUP_CONFIG (352)."""
         group = SubscriptionGroupRequestHeader.decode(request.fields).group
-        if not self._group_configs.known(group):
+        if not self.group_configs.known(group):
             raise RequestRefused(
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
                 f"No group in this broker. group: {group}",
             )
-        config = self._group_configs.find(group)
+        config = self.group_configs.find(group)
         assert config is not None, f"{group} is known"
         return request.respond(ResponseCode.SUCCESS, body=fastjson.dumps(group_to_document(config)))
 
@@ -138,18 +128,18 @@ class GroupHandlers:
         """DELETE_SUBSCRIPTIONGROUP (207), with its offsets when asked to."""
         header = DeleteSubscriptionGroupRequestHeader.decode(request.fields)
         if header.clean_offset:
-            await self._deletions.delete_group(header.group_name)
-        elif self._group_configs.delete(header.group_name):
-            self._changes.of_settings()
-            self._removals.settings_deleted(header.group_name)
-        await self._save_settings()
+            await self.deletions.delete_group(header.group_name)
+        elif self.group_configs.delete(header.group_name):
+            self.changes.of_settings()
+            self.removals.settings_deleted(header.group_name)
+        await self.save_settings()
         return request.respond(ResponseCode.SUCCESS)
 
     async def consume_stats(self, _: Peer, request: RemotingCommand) -> RemotingCommand:
         """GET_CONSUME_STATS (208): per queue its end, the consume offset and the pulled mark."""
         header = ConsumeStatsRequestHeader.decode(request.fields)
         group = header.consumer_group
-        topics = [header.topic] if header.topic else self._offsets.topics_of(group)
+        topics = [header.topic] if header.topic else self.offsets.topics_of(group)
         pieces = list[bytes]()
-        await in_steps(self._progress.encode_consume_stats(group, topics, pieces))
+        await in_steps(self.progress.encode_consume_stats(group, topics, pieces))
         return request.respond(ResponseCode.SUCCESS, body=b"".join(pieces))

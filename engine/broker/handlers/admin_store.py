@@ -10,6 +10,7 @@ Absent on purpose: deciding what has expired (store/upkeep/retention).
 from __future__ import annotations
 
 import logging
+from dataclasses import dataclass
 
 from engine.broker.groups.consumer_groups import ConsumerGroups
 from engine.broker.identity import BrokerNode
@@ -40,27 +41,17 @@ UNKNOWN_TIME_MS = -1
 _log = logging.getLogger(__name__)
 
 
+@dataclass(slots=True, kw_only=True, eq=False)
 class StoreHandlers:
     """Requests of tools about the store."""
 
-    def __init__(
-        self,
-        *,
-        clock: Clock,
-        deletions: Deletions,
-        groups: ConsumerGroups,
-        node: BrokerNode,
-        offsets: ConsumerOffsets,
-        store: MessageStore,
-        topics: Topics,
-    ) -> None:
-        self._clock = clock
-        self._deletions = deletions
-        self._groups = groups
-        self._node = node
-        self._offsets = offsets
-        self._store = store
-        self._topics = topics
+    clock: Clock
+    deletions: Deletions
+    groups: ConsumerGroups
+    node: BrokerNode
+    offsets: ConsumerOffsets
+    store: MessageStore
+    topics: Topics
 
     def handlers(self) -> dict[int, Handler]:
         """Request code → handler."""
@@ -76,7 +67,7 @@ class StoreHandlers:
     def time_spans(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """QUERY_CONSUME_TIME_SPAN (303): when each queue begins, ends, and where a group is."""
         header = ConsumeTimeSpanRequestHeader.decode(request.fields)
-        topic, config = header.topic, self._topics.require(header.topic)
+        topic, config = header.topic, self.topics.require(header.topic)
         spans = [
             self._time_span(header.group, topic, queue_id)
             for queue_id in range(config.write_queue_nums)
@@ -84,9 +75,9 @@ class StoreHandlers:
         return request.respond(ResponseCode.SUCCESS, body=ConsumeTimeSpans(spans).encode())
 
     def _time_span(self, group: str, topic: str, queue_id: int) -> QueueTimeSpan:
-        store = self._store
+        store = self.store
         begin, end = store.min_offset(topic, queue_id), store.max_offset(topic, queue_id)
-        committed = self._offsets.committed(group, topic, queue_id)
+        committed = self.offsets.committed(group, topic, queue_id)
         min_ms = self._stored_ms(topic, queue_id, begin)
         consumed_ms = min_ms
         if committed:
@@ -94,11 +85,9 @@ class StoreHandlers:
         delay_ms = 0
         if (committed or 0) < end:
             waits_since_ms = store.store_time_at(topic, queue_id, max(begin, committed or 0))
-            delay_ms = (
-                0 if waits_since_ms is None else max(0, self._clock.now_ms() - waits_since_ms)
-            )
+            delay_ms = 0 if waits_since_ms is None else max(0, self.clock.now_ms() - waits_since_ms)
         return QueueTimeSpan(
-            message_queue=WireQueue(self._node.config.broker_name, queue_id, topic),
+            message_queue=WireQueue(self.node.config.broker_name, queue_id, topic),
             min_timestamp_ms=min_ms,
             max_timestamp_ms=self._stored_ms(topic, queue_id, end - 1),
             consume_timestamp_ms=consumed_ms,
@@ -106,14 +95,14 @@ class StoreHandlers:
         )
 
     def _stored_ms(self, topic: str, queue_id: int, queue_offset: int) -> int:
-        stored_ms = self._store.store_time_at(topic, queue_id, queue_offset)
+        stored_ms = self.store.store_time_at(topic, queue_id, queue_offset)
         return UNKNOWN_TIME_MS if stored_ms is None else stored_ms
 
     def queue_units(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """QUERY_CONSUME_QUEUE (321): what the consume queue says of each message."""
         asked = QueryConsumeQueueRequestHeader.decode(request.fields)
         count = min(asked.count, QUEUE_UNITS_TOLD_MAX)
-        store, topic, queue_id = self._store, asked.topic, asked.queue_id
+        store, topic, queue_id = self.store, asked.topic, asked.queue_id
         units = store.queue_units(topic, queue_id, asked.index, count)
         if units is None:
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"{queue_id}@{topic} is not exist!")
@@ -123,7 +112,7 @@ class StoreHandlers:
             queue_data=[ConsumeQueueData(*unit) for unit in units],
         )
         if asked.consumer_group:
-            group = self._groups.of(asked.consumer_group)
+            group = self.groups.of(asked.consumer_group)
             answer.subscription_data = None if group is None else group.subscriptions.get(topic)
             if answer.subscription_data is None:
                 answer.filter_data = f"{asked.consumer_group}@{topic} is not online!"
@@ -133,25 +122,25 @@ class StoreHandlers:
 
     def clean_expired_queues(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """CLEAN_EXPIRED_CONSUMEQUEUE (306): queues drop what the log no longer holds."""
-        self._store.retention.follow_log()
+        self.store.retention.follow_log()
         return request.respond(ResponseCode.SUCCESS)
 
     async def clean_unused_topics(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """CLEAN_UNUSED_TOPIC (316): queues go whose topic this broker no longer has."""
-        stored = dict.fromkeys(topic for topic, _ in self._store.queues())
+        stored = dict.fromkeys(topic for topic, _ in self.store.queues())
         for topic in stored:
-            if self._topics.find(topic) is None and not is_system_topic(topic):
+            if self.topics.find(topic) is None and not is_system_topic(topic):
                 _log.info("queues of %s, a topic that is gone, are deleted as asked", topic)
-                await self._deletions.delete_topic(topic)
+                await self.deletions.delete_topic(topic)
         return request.respond(ResponseCode.SUCCESS)
 
     async def delete_expired_log(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """DELETE_EXPIRED_COMMITLOG (329): aged files go now, not at their hour."""
-        now_ms = self._clock.wall_ms()
-        await self._store.retention.run(now_ms, by_hand=True)
+        now_ms = self.clock.wall_ms()
+        await self.store.retention.run(now_ms, by_hand=True)
         return request.respond(ResponseCode.SUCCESS)
 
     def ha_status(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """GET_BROKER_HA_STATUS (907): a master without slaves, and where its log ends."""
-        info = HaRuntimeInfo(master_commit_log_max_offset=self._store.physical_max)
+        info = HaRuntimeInfo(master_commit_log_max_offset=self.store.physical_max)
         return request.respond(ResponseCode.SUCCESS, body=info.encode())

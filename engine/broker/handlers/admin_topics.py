@@ -10,6 +10,7 @@ purpose: static topics; what attributes mean.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass
 
 from engine.broker.groups.consumer_groups import ConsumerGroups
 from engine.broker.identity import BrokerNode
@@ -47,25 +48,16 @@ def check_entries(what: str, count: int) -> None:
         )
 
 
+@dataclass(slots=True, kw_only=True, eq=False)
 class TopicHandlers:
     """Requests of tools about topics."""
 
-    def __init__(
-        self,
-        *,
-        changes: TopicChanges,
-        shrinking: Shrinking,
-        deletions: Deletions,
-        expired: ExpiredDeadLetters,
-        save_settings: Callable[[], Awaitable[None]],
-        topics_registered: Callable[[], Awaitable[None]],
-    ) -> None:
-        self._changes = changes
-        self._shrinking = shrinking
-        self._deletions = deletions
-        self._expired = expired
-        self._save_settings = save_settings
-        self._topics_registered = topics_registered
+    changes: TopicChanges
+    shrinking: Shrinking
+    deletions: Deletions
+    expired: ExpiredDeadLetters
+    save_settings: Callable[[], Awaitable[None]]
+    topics_registered: Callable[[], Awaitable[None]]
 
     def handlers(self) -> dict[int, Handler]:
         """Request code → handler."""
@@ -78,7 +70,7 @@ class TopicHandlers:
     async def create(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """UPDATE_AND_CREATE_TOPIC (17); what it strands by force is the remark."""
         header = CreateTopicRequestHeader.decode(request.fields)
-        self._changes.check_name(header.topic)
+        self.changes.check_name(header.topic)
         config = TopicConfig(
             topic_name=header.topic,
             read_queue_nums=header.read_queue_nums,
@@ -88,12 +80,12 @@ class TopicHandlers:
             order=header.order,
         )
         attributes, forced = without_force(header.attributes)
-        look = await self._shrinking.look_before(config)
-        stranded = self._shrinking.check(look, config, forced=forced or header.force is True)
-        self._changes.take_attributes(config, attributes)
-        self._changes.put_all([config])
-        await self._save_settings()
-        await self._topics_registered()
+        look = await self.shrinking.look_before(config)
+        stranded = self.shrinking.check(look, config, forced=forced or header.force is True)
+        self.changes.take_attributes(config, attributes)
+        self.changes.put_all([config])
+        await self.save_settings()
+        await self.topics_registered()
         return request.respond(ResponseCode.SUCCESS, stranded or None)
 
     async def create_all(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
@@ -103,52 +95,42 @@ class TopicHandlers:
         except ProtocolError as error:
             raise RequestRefused(ResponseCode.INVALID_PARAMETER, str(error)) from error
         check_entries("topics", len(configs))
-        looks = [await self._shrinking.look_before(config) for config in configs]
+        looks = [await self.shrinking.look_before(config) for config in configs]
         checked = []
         for config, look in zip(configs, looks, strict=True):  # No step of others between them.
-            self._changes.check_name(config.topic_name)
+            self.changes.check_name(config.topic_name)
             words = ",".join(f"{key}={value}" for key, value in config.attributes.items())
             attributes, forced = without_force(words)
-            self._shrinking.check(look, config, forced=forced)
-            self._changes.take_attributes(config, attributes)
+            self.shrinking.check(look, config, forced=forced)
+            self.changes.take_attributes(config, attributes)
             checked.append(config)
-        self._changes.put_all(checked)
-        await self._save_settings()
-        await self._topics_registered()
+        self.changes.put_all(checked)
+        await self.save_settings()
+        await self.topics_registered()
         return request.respond(ResponseCode.SUCCESS)
 
     async def delete(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """DELETE_TOPIC_IN_BROKER (215): the topic, its queues and everybody's offsets on it."""
         topic = TopicRequestHeader.decode(request.fields).topic
-        self._changes.check_name(topic)
+        self.changes.check_name(topic)
         if topic.startswith(DLQ_PREFIX):
-            await in_steps(self._expired.emit_deleted(topic))
-        await self._deletions.delete_topic(topic)
-        await self._save_settings()
+            await in_steps(self.expired.emit_deleted(topic))
+        await self.deletions.delete_topic(topic)
+        await self.save_settings()
         return request.respond(ResponseCode.SUCCESS)
 
 
+@dataclass(slots=True, kw_only=True, eq=False)
 class TopicQueryHandlers:
     """Questions of tools about topics."""
 
-    def __init__(
-        self,
-        *,
-        node: BrokerNode,
-        clock: Clock,
-        store: MessageStore,
-        topics: Topics,
-        stats: BrokerStats,
-        groups: ConsumerGroups,
-        offsets: ConsumerOffsets,
-    ) -> None:
-        self._node = node
-        self._clock = clock
-        self._store = store
-        self._topics = topics
-        self._stats = stats
-        self._groups = groups
-        self._offsets = offsets
+    node: BrokerNode
+    clock: Clock
+    store: MessageStore
+    topics: Topics
+    stats: BrokerStats
+    groups: ConsumerGroups
+    offsets: ConsumerOffsets
 
     def handlers(self) -> dict[int, Handler]:
         """Request code → handler."""
@@ -163,7 +145,7 @@ class TopicQueryHandlers:
     def config(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """GET_TOPIC_CONFIG (351)."""
         topic = TopicRequestHeader.decode(request.fields).topic
-        config = self._topics.find(topic)
+        config = self.topics.find(topic)
         if config is None:
             raise RequestRefused(
                 ResponseCode.TOPIC_NOT_EXIST,
@@ -173,31 +155,31 @@ class TopicQueryHandlers:
 
     async def all_configs(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """GET_ALL_TOPIC_CONFIG (21)."""
-        topics, pieces = self._topics, list[bytes]()
-        await in_steps(topics.encoded(pieces, self._node.data_version(topics.counter)))
+        topics, pieces = self.topics, list[bytes]()
+        await in_steps(topics.encoded(pieces, self.node.data_version(topics.counter)))
         fields = AllTopicConfigResponseHeader(total_topic_num=len(topics)).encode()
         return request.respond(ResponseCode.SUCCESS, fields=fields, body=b"".join(pieces))
 
     def system_topics(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """GET_SYSTEM_TOPIC_LIST_FROM_BROKER (305)."""
-        names = [config.topic_name for config in self._topics.all()]
-        own = [name for name in names if is_own(name, self._node.config)]
+        names = [config.topic_name for config in self.topics.all()]
+        own = [name for name in names if is_own(name, self.node.config)]
         return request.respond(ResponseCode.SUCCESS, body=TopicList(own).encode())
 
     def topic_stats(self, _: Peer, request: RemotingCommand) -> RemotingCommand:
         """GET_TOPIC_STATS_INFO (202): the ends of each queue, and when it last grew."""
         topic = TopicRequestHeader.decode(request.fields).topic
-        config, store = self._topics.require(topic), self._store
+        config, store = self.topics.require(topic), self.store
         table = {}
         for queue_id in range(config.write_queue_nums):
-            queue = MessageQueue(topic, self._node.config.broker_name, queue_id)
+            queue = MessageQueue(topic, self.node.config.broker_name, queue_id)
             table[queue] = TopicOffset(
                 min_offset=store.min_offset(topic, queue_id),
                 max_offset=store.max_offset(topic, queue_id),
                 last_update_timestamp_ms=store.last_store_time(topic, queue_id) or 0,
             )
-        now_ms, rate = self._clock.steady_ms(), 0.0
-        for count in self._stats.puts_of(topic):
+        now_ms, rate = self.clock.steady_ms(), 0.0
+        for count in self.stats.puts_of(topic):
             minute = count.last_minute(now_ms)
             rate += minute.per_second(minute.messages)
         stats = TopicStatsTable(table, topic_put_tps=rate)
@@ -211,10 +193,10 @@ class TopicQueryHandlers:
 
     def _groups_of(self, topic: str, names: list[str]) -> Iterator[None]:
         found = dict[str, None]()
-        for group in self._groups.subscribers_of(topic):
+        for group in self.groups.subscribers_of(topic):
             if group is None:
                 yield
             else:
                 found[group.name] = None
-        found |= dict.fromkeys(self._offsets.groups_on(topic))
+        found |= dict.fromkeys(self.offsets.groups_on(topic))
         names += yield from sorted_in_steps(found)

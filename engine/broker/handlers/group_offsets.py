@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from engine.broker.groups.consumer_groups import ConsumerGroups
 from engine.broker.groups.group_configs import GroupConfigs
@@ -46,29 +47,18 @@ JAVA_LONG_MAX = 2**63 - 1
 _log = logging.getLogger(__name__)
 
 
+@dataclass(slots=True, kw_only=True, eq=False)
 class GroupOffsetHandlers:
     """Orders and questions about the offsets of whole groups."""
 
-    def __init__(
-        self,
-        *,
-        node: BrokerNode,
-        store: MessageStore,
-        topics: Topics,
-        group_configs: GroupConfigs,
-        groups: ConsumerGroups,
-        offsets: ConsumerOffsets,
-        facts: OffsetFacts,
-        deletion: OffsetDeletion,
-    ) -> None:
-        self._node = node
-        self._store = store
-        self._topics = topics
-        self._group_configs = group_configs
-        self._groups = groups
-        self._offsets = offsets
-        self._facts = facts
-        self._deletion = deletion
+    node: BrokerNode
+    store: MessageStore
+    topics: Topics
+    group_configs: GroupConfigs
+    groups: ConsumerGroups
+    offsets: ConsumerOffsets
+    facts: OffsetFacts
+    deletion: OffsetDeletion
 
     def handlers(self) -> dict[int, Handler]:
         """Request code → handler."""
@@ -82,7 +72,7 @@ class GroupOffsetHandlers:
     async def consumer_status(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """INVOKE_BROKER_TO_GET_CONSUMER_STATUS (223): what members hold in memory, asked by 221."""
         header = ConsumerStatusRequestHeader.decode(request.fields)
-        group = self._groups.of(header.group)
+        group = self.groups.of(header.group)
         if group is None:
             raise RequestRefused(
                 ResponseCode.SYSTEM_ERROR,
@@ -101,24 +91,24 @@ class GroupOffsetHandlers:
         """CLONE_GROUP_OFFSET (314): another group begins where this one is, topic by topic."""
         header = CloneGroupOffsetRequestHeader.decode(request.fields)
         source, target = header.src_group, header.dest_group
-        if self._group_configs.find(target) is None:
+        if self.group_configs.find(target) is None:
             raise RequestRefused(
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
                 f"Group {target} does not exist; create it before offsets are cloned to it",
             )
-        topics = [header.topic] if header.topic else self._offsets.topics_of(source)
-        members = self._groups.of(source)
+        topics = [header.topic] if header.topic else self.offsets.topics_of(source)
+        members = self.groups.of(source)
         for topic in topics:
-            if self._topics.find(topic) is None:
+            if self.topics.find(topic) is None:
                 _log.warning("clone of %s to %s: no topic %s here", source, target, topic)
                 continue
             reads = members is None or not members.subscriptions or topic in members.subscriptions
             if not (header.offline or reads):
                 _log.warning("clone of %s to %s: it does not read %s now", source, target, topic)
                 continue
-            for queue_id, offset in list(self._offsets.queues(source, topic).items()):
-                previous = self._offsets.place(target, topic, queue_id, offset)
-                self._facts.emit((target, topic, queue_id), offset, previous, path="RESET")
+            for queue_id, offset in list(self.offsets.queues(source, topic).items()):
+                previous = self.offsets.place(target, topic, queue_id, offset)
+                self.facts.emit((target, topic, queue_id), offset, previous, path="RESET")
         return request.respond(ResponseCode.SUCCESS)
 
     async def correction(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
@@ -130,7 +120,7 @@ class GroupOffsetHandlers:
         filtered = {name.strip() for name in (header.filter_groups or "").split(",")}
         lowest: dict[int, int] = {}
         await in_steps(stepped(self._lowest(topic, filtered, lowest)))
-        for queue_id, offset in self._offsets.queues(header.compare_group, topic).items():
+        for queue_id, offset in self.offsets.queues(header.compare_group, topic).items():
             if lowest.get(queue_id, offset) > offset:
                 lowest[queue_id] = JAVA_LONG_MAX
         body = fastjson.dumps({"correctionOffsets": {str(k): v for k, v in sorted(lowest.items())}})
@@ -140,22 +130,22 @@ class GroupOffsetHandlers:
         """DELETE_CONSUMER_OFFSETS: those of a group on one topic; what is, or would be, deleted."""
         header = DeleteConsumerOffsetsRequestHeader.decode(request.fields)
         group, topic = header.group, header.topic
-        self._deletion.check(group, topic)
-        found = dict(self._offsets.queues(group, topic))
+        self.deletion.check(group, topic)
+        found = dict(self.offsets.queues(group, topic))
         if not header.dry_run:
-            await self._deletion.delete(group, topic)
-        name = self._node.config.broker_name
+            await self.deletion.delete(group, topic)
+        name = self.node.config.broker_name
         table = {MessageQueue(topic, name, queue_id): one for queue_id, one in found.items()}
         body = encode_object_keyed("offsetTable", table)
         return request.respond(ResponseCode.SUCCESS, body=body)
 
     def _lowest(self, topic: str, filtered: set[str], lowest: dict[int, int]) -> Iterator[None]:
         """The lowest offset of each queue that is not gone, group by group."""
-        for group in self._offsets.groups_on(topic):
+        for group in self.offsets.groups_on(topic):
             if group in filtered:
                 continue
-            for queue_id, offset in list(self._offsets.queues(group, topic).items()):
-                if offset >= self._store.min_offset(topic, queue_id):
+            for queue_id, offset in list(self.offsets.queues(group, topic).items()):
+                if offset >= self.store.min_offset(topic, queue_id):
                     lowest[queue_id] = min(offset, lowest.get(queue_id, offset))
                 yield
             yield
@@ -179,29 +169,18 @@ async def _ask_member(
         return None
 
 
+@dataclass(slots=True, kw_only=True, eq=False)
 class OffsetResetHandlers:
     """INVOKE_BROKER_TO_RESET_OFFSET."""
 
-    def __init__(
-        self,
-        *,
-        node: BrokerNode,
-        store: MessageStore,
-        topics: Topics,
-        group_configs: GroupConfigs,
-        groups: ConsumerGroups,
-        offsets: ConsumerOffsets,
-        facts: OffsetFacts,
-        emit_marks: Callable[[Sequence[QueueKey]], None],
-    ) -> None:
-        self._node = node
-        self._store = store
-        self._topics = topics
-        self._group_configs = group_configs
-        self._groups = groups
-        self._offsets = offsets
-        self._facts = facts
-        self._emit_marks = emit_marks
+    node: BrokerNode
+    store: MessageStore
+    topics: Topics
+    group_configs: GroupConfigs
+    groups: ConsumerGroups
+    offsets: ConsumerOffsets
+    facts: OffsetFacts
+    emit_marks: Callable[[Sequence[QueueKey]], None]
 
     def handlers(self) -> dict[int, Handler]:
         """Request code → handler."""
@@ -210,7 +189,7 @@ class OffsetResetHandlers:
     def reset_offset(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """INVOKE_BROKER_TO_RESET_OFFSET (222)."""
         header = ResetOffsetRequestHeader.decode(request.fields)
-        if self._node.config.use_server_side_reset_offset:
+        if self.node.config.use_server_side_reset_offset:
             moved = self._reset_here(header)
         else:
             moved = self._push(header)
@@ -219,14 +198,14 @@ class OffsetResetHandlers:
 
     def _reset_here(self, header: ResetOffsetRequestHeader) -> dict[MessageQueue, int]:
         """Server side: the next pull of each queue answers OFFSET_RESET."""
-        config = self._topics.require(header.topic)
+        config = self.topics.require(header.topic)
         if header.queue_id >= config.read_queue_nums:
             raise RequestRefused(
                 ResponseCode.INVALID_PARAMETER,
                 f"queueId={header.queue_id}: topic {header.topic} has {config.read_queue_nums} "
                 "read queues",
             )
-        if not self._group_configs.known(header.group):
+        if not self.group_configs.known(header.group):
             raise RequestRefused(
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {header.group} does not exist"
             )
@@ -234,18 +213,18 @@ class OffsetResetHandlers:
         targets = {queue_id: self._target(header, queue_id) for queue_id in queue_ids}
         moved: dict[MessageQueue, int] = {}
         for queue_id, offset in targets.items():
-            previous = self._offsets.committed(header.group, header.topic, queue_id)
+            previous = self.offsets.committed(header.group, header.topic, queue_id)
             if not header.is_force and previous is not None and offset > previous:
                 continue  # Without force a reset only goes back.
             key = (header.group, header.topic, queue_id)
-            previous = self._offsets.reset(*key, offset)
-            self._facts.emit(key, offset, previous, path="RESET")
-            moved[MessageQueue(header.topic, self._node.config.broker_name, queue_id)] = offset
-        self._emit_marks([(header.group, header.topic, queue.queue_id) for queue in moved])
+            previous = self.offsets.reset(*key, offset)
+            self.facts.emit(key, offset, previous, path="RESET")
+            moved[MessageQueue(header.topic, self.node.config.broker_name, queue_id)] = offset
+        self.emit_marks([(header.group, header.topic, queue.queue_id) for queue in moved])
         return moved
 
     def _target(self, header: ResetOffsetRequestHeader, queue_id: int) -> int:
-        store, topic = self._store, header.topic
+        store, topic = self.store, header.topic
         minimum, maximum = store.min_offset(topic, queue_id), store.max_offset(topic, queue_id)
         if header.queue_id >= 0 and header.offset is not None and header.offset >= 0:
             if not minimum <= header.offset <= maximum:
@@ -262,8 +241,8 @@ class OffsetResetHandlers:
     def _push(self, header: ResetOffsetRequestHeader) -> dict[MessageQueue, int]:
         """As older brokers do: members are sent the offsets (220) and report them themselves."""
         name = header.group
-        config = self._topics.require(header.topic)
-        group = self._groups.of(name)
+        config = self.topics.require(header.topic)
+        group = self.groups.of(name)
         if group is None:
             raise RequestRefused(
                 ResponseCode.CONSUMER_NOT_ONLINE,
@@ -272,7 +251,7 @@ class OffsetResetHandlers:
             )
         moved: dict[MessageQueue, int] = {}
         for queue_id in range(config.write_queue_nums):
-            committed = self._offsets.committed(name, header.topic, queue_id)
+            committed = self.offsets.committed(name, header.topic, queue_id)
             if committed is None:
                 raise RequestRefused(
                     ResponseCode.SYSTEM_ERROR, f"THe consumer group <{name}> not exist"
@@ -280,9 +259,9 @@ class OffsetResetHandlers:
             offset = self._target(header, queue_id)
             if not header.is_force:
                 offset = min(offset, committed)
-            moved[MessageQueue(header.topic, self._node.config.broker_name, queue_id)] = offset
+            moved[MessageQueue(header.topic, self.node.config.broker_name, queue_id)] = offset
         for queue, offset in moved.items():
-            self._offsets.expect_reset(name, header.topic, queue.queue_id, offset)
+            self.offsets.expect_reset(name, header.topic, queue.queue_id, offset)
         for client_id in group.member_ids():
             channel = group.members[client_id].channel
             channel.peer.send(_pushed_reset(header, moved, channel.language))

@@ -12,6 +12,8 @@ when it leaves a group, and all of it when it ends. Absent on purpose: expiry an
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from engine.broker.groups.consumer_filters import selector_of
 from engine.broker.groups.consumer_groups import ConsumerGroups
 from engine.broker.groups.members import ClientChannel, ClientIds
@@ -127,27 +129,17 @@ def _too_much(what: str, count: int, count_max: int) -> RequestRefused:
     )
 
 
+@dataclass(slots=True, kw_only=True, eq=False)
 class HeartbeatHandlers:
     """What clients say about themselves."""
 
-    def __init__(
-        self,
-        *,
-        client_ids: ClientIds,
-        clock: Clock,
-        gate: Gate,
-        groups: ConsumerGroups,
-        node: BrokerNode,
-        producers: ProducerGroups,
-        membership: Membership,
-    ) -> None:
-        self._client_ids = client_ids
-        self._clock = clock
-        self._gate = gate
-        self._groups = groups
-        self._node = node
-        self._producers = producers
-        self._membership = membership
+    client_ids: ClientIds
+    clock: Clock
+    gate: Gate
+    groups: ConsumerGroups
+    node: BrokerNode
+    producers: ProducerGroups
+    membership: Membership
 
     def handlers(self) -> dict[int, Handler]:
         """Request code → handler."""
@@ -165,7 +157,7 @@ class HeartbeatHandlers:
         data = HeartbeatData.decode(request.body)
         check_heartbeat(data)
         _check_names(data)
-        account = self._gate.account_of(request)
+        account = self.gate.account_of(request)
         channel = ClientChannel(data.client_id, peer, request.language, request.version, account)
         known = peer.attachment
         if isinstance(known, ClientChannel) and known.client_id == data.client_id:
@@ -175,23 +167,23 @@ class HeartbeatHandlers:
             refused = _without_own_dead_letters(consumer) or refused
         fingerprint = data.heartbeat_fingerprint
         is_full = not (fingerprint and data.without_sub)
-        self._membership.check_room(data, account, keep_subscription=not is_full)
+        self.membership.check_room(data, account, keep_subscription=not is_full)
         keep(channel, data, is_full=is_full)
         if isinstance(known, ClientChannel) and known is not channel:
-            self._membership.lost(peer, "CLIENT_ID_CHANGED")  # A connection is one client.
+            self.membership.lost(peer, "CLIENT_ID_CHANGED")  # A connection is one client.
         peer.attachment, channel.account = channel, account
         if account is not None:
-            self._client_ids.hold(data.client_id, peer, account)
+            self.client_ids.hold(data.client_id, peer, account)
         subscription_changed = not fingerprint
         for consumer in data.consumer_data_set:
-            must_notify = self._groups.take_fingerprint(
+            must_notify = self.groups.take_fingerprint(
                 consumer.group_name, fingerprint, without_subscription=not is_full
             )
             subscription_changed = subscription_changed or must_notify
-            self._membership.heartbeat(channel, consumer, keep_subscription=not is_full)
-        now_ms = self._clock.steady_ms()
+            self.membership.heartbeat(channel, consumer, keep_subscription=not is_full)
+        now_ms = self.clock.steady_ms()
         for producer in data.producer_data_set:
-            self._producers.register(producer.group_name, channel, now_ms=now_ms)
+            self.producers.register(producer.group_name, channel, now_ms=now_ms)
         if refused is not None:  # All else of the heartbeat counts: it may hold other groups.
             raise refused
         return request.respond(
@@ -209,14 +201,14 @@ class HeartbeatHandlers:
         header = UnregisterClientRequestHeader.decode(request.fields)
         client_id = header.client_id
         if header.producer_group:
-            producer = self._producers.member(header.producer_group, client_id)
+            producer = self.producers.member(header.producer_group, client_id)
             if producer is not None and producer.channel.peer is peer:
-                self._producers.unregister(header.producer_group, client_id)
+                self.producers.unregister(header.producer_group, client_id)
         if header.consumer_group:
-            group = self._groups.of(header.consumer_group)
+            group = self.groups.of(header.consumer_group)
             consumer = None if group is None else group.members.get(client_id)
             if consumer is not None and consumer.channel.peer is peer:
-                self._membership.farewell(header.consumer_group, client_id)
+                self.membership.farewell(header.consumer_group, client_id)
         channel = peer.attachment
         if isinstance(channel, ClientChannel) and channel.client_id == client_id:
             give_back(
@@ -229,7 +221,7 @@ class HeartbeatHandlers:
     def consumer_list(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """GET_CONSUMER_LIST_BY_GROUP (38)."""
         name = GroupRequestHeader.decode(request.fields).consumer_group
-        group = self._groups.of(name)
+        group = self.groups.of(name)
         if group is None:
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"no consumer for this group, {name}")
         body = ConsumerList(consumer_id_list=group.member_ids()).encode()
@@ -241,7 +233,7 @@ class HeartbeatHandlers:
         if wanted is not None:
             check_subscription(wanted)
         if wanted is not None and not wanted.is_by_tags:
-            if not self._node.config.enable_property_filter:
+            if not self.node.config.enable_property_filter:
                 raise not_supported(wanted.expression_type)
             selector_of(wanted.sub_string, wanted.expression_type)
         return request.respond(ResponseCode.SUCCESS)

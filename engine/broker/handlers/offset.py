@@ -11,6 +11,8 @@ how far behind it is. Absent on purpose: which report counts (`offsets/commit_re
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from engine.broker.groups.group_configs import GroupConfigs
 from engine.broker.offsets.commit_reports import CommitReports
 from engine.broker.offsets.consumer_offsets import ConsumerOffsets
@@ -38,29 +40,18 @@ TRIGGERS = ("TIMER", "SHUTDOWN", "HAND_OVER")
 """Why our own clients say they report; others say nothing."""
 
 
+@dataclass(slots=True, kw_only=True, eq=False)
 class OffsetHandlers:
     """Offsets of groups and of queues."""
 
-    def __init__(
-        self,
-        *,
-        store: MessageStore,
-        topics: Topics,
-        group_configs: GroupConfigs,
-        offsets: ConsumerOffsets,
-        starting_points: StartingPoints,
-        answers: OffsetAnswers,
-        remembered: RememberedOffsets,
-        reports: CommitReports,
-    ) -> None:
-        self._store = store
-        self._topics = topics
-        self._group_configs = group_configs
-        self._offsets = offsets
-        self._starting_points = starting_points
-        self._answers = answers
-        self._remembered = remembered
-        self._reports = reports
+    store: MessageStore
+    topics: Topics
+    group_configs: GroupConfigs
+    offsets: ConsumerOffsets
+    starting_points: StartingPoints
+    answers: OffsetAnswers
+    remembered: RememberedOffsets
+    reports: CommitReports
 
     def handlers(self) -> dict[int, Handler]:
         """Request code → handler."""
@@ -77,22 +68,22 @@ class OffsetHandlers:
         """QUERY_CONSUMER_OFFSET (14): 0 for a young queue nobody has an offset for (row A4)."""
         header = QueryConsumerOffsetRequestHeader.decode(request.fields)
         key = group, topic, queue_id = header.consumer_group, header.topic, header.queue_id
-        offset = self._offsets.answered(*key)
+        offset = self.offsets.answered(*key)
         if offset is None:
-            offset = self._starting_points.place(key)
+            offset = self.starting_points.place(key)
         if offset is None:
-            young = self._starting_points.is_young(topic, queue_id)
+            young = self.starting_points.is_young(topic, queue_id)
             if header.set_zero_if_not_found is False or not young:
-                self._answers.emit(peer, key, None)
+                self.answers.emit(peer, key, None)
                 if not young:  # Else consumers hear 0; only tools want to hear of nothing.
-                    self._remembered.note_nowhere(key, peer.address)
+                    self.remembered.note_nowhere(key, peer.address)
                 raise RequestRefused(
                     ResponseCode.QUERY_NOT_FOUND,
                     f"Not found: group {group} has no offset for queue {queue_id} of {topic}",
                 )
             offset = 0
-        self._answers.emit(peer, key, offset)
-        self._remembered.note_group(key, offset, peer.address)
+        self.answers.emit(peer, key, offset)
+        self.remembered.note_group(key, offset, peer.address)
         return request.respond(
             ResponseCode.SUCCESS, fields=OffsetResponseHeader(offset=offset).encode()
         )
@@ -101,8 +92,8 @@ class OffsetHandlers:
         """UPDATE_CONSUMER_OFFSET (15)."""
         header = UpdateConsumerOffsetRequestHeader.decode(request.fields)
         key = (header.consumer_group, header.topic, header.queue_id)
-        topic = self._topics.require(header.topic)
-        if self._group_configs.find(header.consumer_group) is None:
+        topic = self.topics.require(header.topic)
+        if self.group_configs.find(header.consumer_group) is None:
             raise RequestRefused(
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
                 f"Group {header.consumer_group} not exist!",
@@ -114,25 +105,25 @@ class OffsetHandlers:
                 "negative",
             )
         queue_count = max(topic.read_queue_nums, topic.write_queue_nums)
-        held = self._store.max_offset(header.topic, header.queue_id)
+        held = self.store.max_offset(header.topic, header.queue_id)
         if header.queue_id >= queue_count and not held:  # Queues taken away may still be read.
             raise RequestRefused(
                 ResponseCode.INVALID_PARAMETER,
                 f"queueId[{header.queue_id}] is illegal: topic {header.topic} has {queue_count} "
                 "queues",
             )
-        is_reset = self._offsets.is_expected_reset(*key, header.commit_offset)
+        is_reset = self.offsets.is_expected_reset(*key, header.commit_offset)
         waits = not request.is_oneway and header.trigger is None
-        refused = self._reports.commit(
+        refused = self.reports.commit(
             peer,
             key,
             header.commit_offset,
             path="RESET" if is_reset else "COMMIT_RPC",
             trigger=header.trigger if header.trigger in TRIGGERS else "UNKNOWN",
             is_chosen=is_reset
-            or (waits and self._reports.is_of_a_tool(peer, key, header.commit_offset)),
+            or (waits and self.reports.is_of_a_tool(peer, key, header.commit_offset)),
         )
-        if refused is not None and waits and not self._offsets.reset_pending(*key):
+        if refused is not None and waits and not self.offsets.reset_pending(*key):
             raise RequestRefused(ResponseCode.INVALID_PARAMETER, refused)
         return request.respond(ResponseCode.SUCCESS, refused)
 
@@ -140,14 +131,14 @@ class OffsetHandlers:
         """GET_MAX_OFFSET (30): the offset the queue's next message gets."""
         header = QueueRequestHeader.decode(request.fields)
         queue = (header.topic, header.queue_id)
-        end = self._store.max_offset(*queue)
+        end = self.store.max_offset(*queue)
         return self._given(peer, request, queue, end, asked=Asked.END)
 
     def min_offset(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """GET_MIN_OFFSET (31): the first offset kept."""
         header = QueueRequestHeader.decode(request.fields)
         queue = (header.topic, header.queue_id)
-        first = self._store.min_offset(*queue)
+        first = self.store.min_offset(*queue)
         return self._given(peer, request, queue, first, asked=Asked.FIRST)
 
     def search_offset(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
@@ -155,7 +146,7 @@ class OffsetHandlers:
         UPPER the last one stored at or before it.
         """
         header = SearchOffsetRequestHeader.decode(request.fields)
-        store, topic, queue_id = self._store, header.topic, header.queue_id
+        store, topic, queue_id = self.store, header.topic, header.queue_id
         if header.boundary_type == "UPPER":
             behind = store.offset_at_time(topic, queue_id, header.timestamp_ms + 1)
             offset = max(behind - 1, store.min_offset(topic, queue_id))
@@ -166,7 +157,7 @@ class OffsetHandlers:
     def earliest_store_time(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """GET_EARLIEST_MSG_STORETIME (32): NO_STORE_TIME of a queue that holds no message."""
         header = QueueRequestHeader.decode(request.fields)
-        store = self._store
+        store = self.store
         first = store.min_offset(header.topic, header.queue_id)
         store_time_ms = store.store_time_at(header.topic, header.queue_id, first)
         found = TimestampResponseHeader(
@@ -186,7 +177,7 @@ class OffsetHandlers:
         """The answer to one that may go on from it: it has the offset from the queue's present
         life.
         """
-        self._remembered.note_answer((None, *queue), offset, peer.address, asked=asked)
+        self.remembered.note_answer((None, *queue), offset, peer.address, asked=asked)
         return request.respond(
             ResponseCode.SUCCESS, fields=OffsetResponseHeader(offset=offset).encode()
         )

@@ -10,6 +10,8 @@ the keys. Absent on purpose: searching by content.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from engine.broker.identity import BrokerNode
 from engine.broker.transactions.stored_messages import no_message, stored_record
 from engine.broker.transactions.transactions import Transactions
@@ -32,19 +34,13 @@ purpose.
 """
 
 
+@dataclass(slots=True, kw_only=True, eq=False)
 class QueryHandlers:
     """Looks messages up."""
 
-    def __init__(
-        self,
-        *,
-        node: BrokerNode,
-        store: MessageStore,
-        transactions: Transactions,
-    ) -> None:
-        self._node = node
-        self._store = store
-        self._transactions = transactions
+    node: BrokerNode
+    store: MessageStore
+    transactions: Transactions
 
     def handlers(self) -> dict[int, Handler]:
         """Request code → handler."""
@@ -55,8 +51,8 @@ class QueryHandlers:
 
     def by_key(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """QUERY_MESSAGE (12): by one of KEYS, or by UNIQ_KEY."""
-        asked, store = QueryMessageRequestHeader.decode(request.fields), self._store
-        config = self._node.config
+        asked, store = QueryMessageRequestHeader.decode(request.fields), self.store
+        config = self.node.config
         wanted = config.default_query_max_count
         if not asked.unique_key_query:
             wanted = max(1, min(asked.max_num, config.query_max_count))
@@ -110,7 +106,7 @@ class QueryHandlers:
     def by_offset(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """VIEW_MESSAGE_BY_ID (33): the record at a physical offset of this broker."""
         physical_offset = ViewMessageRequestHeader.decode(request.fields).offset
-        record = stored_record(self._store, self._transactions, physical_offset)
+        record = stored_record(self.store, self.transactions, physical_offset)
         if record is None:
             raise no_message(
                 physical_offset, f"can not find message by the offset, {physical_offset}"

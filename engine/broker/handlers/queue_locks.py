@@ -6,6 +6,8 @@ purpose: how long a lock is held (groups/queue_locks).
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from engine.broker.groups.group_configs import GroupConfigs
 from engine.broker.groups.queue_locks import QueueLocks
 from engine.broker.identity import BrokerNode
@@ -22,25 +24,16 @@ from engine.runtime.clock import Clock
 from engine.store import MessageStore
 
 
+@dataclass(slots=True, kw_only=True, eq=False)
 class QueueLockHandlers:
     """LOCK_BATCH_MQ and UNLOCK_BATCH_MQ."""
 
-    def __init__(
-        self,
-        *,
-        node: BrokerNode,
-        clock: Clock,
-        store: MessageStore,
-        topics: Topics,
-        group_configs: GroupConfigs,
-        locks: QueueLocks,
-    ) -> None:
-        self._node = node
-        self._clock = clock
-        self._store = store
-        self._topics = topics
-        self._group_configs = group_configs
-        self._locks = locks
+    node: BrokerNode
+    clock: Clock
+    store: MessageStore
+    topics: Topics
+    group_configs: GroupConfigs
+    locks: QueueLocks
 
     def handlers(self) -> dict[int, Handler]:
         """Request code → handler."""
@@ -51,16 +44,16 @@ class QueueLockHandlers:
 
     def lock(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """LOCK_BATCH_MQ (41): answers the queues the client holds now."""
-        self._node.check_master()
+        self.node.check_master()
         wanted = _lock_batch(request)
         check_group(wanted.consumer_group)
         for queue in wanted.mq_set:
             check_topic(queue.topic)
         lockable = []
-        if self._group_configs.known(wanted.consumer_group):
+        if self.group_configs.known(wanted.consumer_group):
             lockable = [queue for queue in wanted.mq_set if self._is_here(queue)]
-        granted = self._locks.lock(
-            wanted.consumer_group, wanted.client_id, lockable, now_ms=self._clock.steady_ms()
+        granted = self.locks.lock(
+            wanted.consumer_group, wanted.client_id, lockable, now_ms=self.clock.steady_ms()
         )
         return request.respond(
             ResponseCode.SUCCESS, body=LockBatchResponse(lock_ok_mq_set=granted).encode()
@@ -70,18 +63,18 @@ class QueueLockHandlers:
         """Only what there is can be locked, for clients may ask for any name: a queue of this
         broker's topics, or one that a topic had and that may still be read.
         """
-        topic = self._topics.find(queue.topic)
-        if topic is None or queue.broker_name != self._node.config.broker_name:
+        topic = self.topics.find(queue.topic)
+        if topic is None or queue.broker_name != self.node.config.broker_name:
             return False
         queue_count = max(topic.read_queue_nums, topic.write_queue_nums)
         return 0 <= queue.queue_id < queue_count or bool(
-            self._store.max_offset(queue.topic, queue.queue_id)
+            self.store.max_offset(queue.topic, queue.queue_id)
         )
 
     def unlock(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """UNLOCK_BATCH_MQ (42)."""
         given = _lock_batch(request)
-        self._locks.unlock(given.consumer_group, given.client_id, given.mq_set)
+        self.locks.unlock(given.consumer_group, given.client_id, given.mq_set)
         return request.respond(ResponseCode.SUCCESS)
 
 

@@ -14,6 +14,7 @@ Absent on purpose: waiting (engine/delay).
 from __future__ import annotations
 
 import logging
+from dataclasses import dataclass
 
 from engine.broker.groups.group_configs import GroupConfigs
 from engine.broker.identity import BrokerNode
@@ -80,31 +81,19 @@ def is_spent(asked_level: int, reconsume_times: int, times_max: int) -> bool:
     return asked_level < 0 or reconsume_times >= times_max
 
 
+@dataclass(slots=True, kw_only=True, eq=False)
 class SendBackHandlers:
     """Takes failed messages back."""
 
-    def __init__(
-        self,
-        *,
-        node: BrokerNode,
-        group_configs: GroupConfigs,
-        queues: TargetQueues,
-        origins: Origins,
-        dead_letters: DeadLetterTopics,
-        delays: Delays[int],
-        durability: Durability,
-        stats: BrokerStats,
-        observer: Observer,
-    ) -> None:
-        self._node = node
-        self._group_configs = group_configs
-        self._queues = queues
-        self._origins = origins
-        self._dead_letters = dead_letters
-        self._delays = delays
-        self._durability = durability
-        self._stats = stats
-        self._observer = observer
+    node: BrokerNode
+    group_configs: GroupConfigs
+    queues: TargetQueues
+    origins: Origins
+    dead_letters: DeadLetterTopics
+    delays: Delays[int]
+    durability: Durability
+    stats: BrokerStats
+    observer: Observer
 
     def handlers(self) -> dict[int, Handler]:
         """Request code → handler."""
@@ -113,28 +102,28 @@ class SendBackHandlers:
     def send_back(self, peer: Peer, request: RemotingCommand) -> HandlerResult:
         """CONSUMER_SEND_MSG_BACK (36)."""
         header = ConsumerSendMessageBackRequestHeader.decode(request.fields)
-        if not self._node.is_master:
+        if not self.node.is_master:
             raise RequestRefused(
                 ResponseCode.SYSTEM_ERROR,
-                f"no master available along with {self._node.config.host}",
+                f"no master available along with {self.node.config.host}",
             )
-        config = self._group_configs.find(header.group)
+        config = self.group_configs.find(header.group)
         if config is None:
             raise RequestRefused(
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
                 f"subscription group not exist, {header.group}",
             )
-        if not self._node.config.broker_permission & PERM_WRITE:
-            raise broker_takes_nothing(self._node.config)
+        if not self.node.config.broker_permission & PERM_WRITE:
+            raise broker_takes_nothing(self.node.config)
         if config.retry_queue_nums <= 0:
             return request.respond(ResponseCode.SUCCESS)
-        queue_id = self._queues.retry_queue_for(retry_topic(header.group), config.retry_queue_nums)
+        queue_id = self.queues.retry_queue_for(retry_topic(header.group), config.retry_queue_nums)
         message = self._message_at(header.offset)
         _check_named(message, header.origin_msg_id)
         times_max = config.retry_max_times
         if header.max_reconsume_times is not None and header.max_reconsume_times >= 0:
             times_max = header.max_reconsume_times
-        levels_ms = self._node.config.store.delay_levels_ms
+        levels_ms = self.node.config.store.delay_levels_ms
         step, delay_ms, reason = "DEAD_LETTERED", None, None
         if is_spent(header.delay_level, message.reconsume_times, times_max):
             asked = header.delay_level < 0
@@ -150,16 +139,16 @@ class SendBackHandlers:
             if left_out:
                 reason = f"{reason}; {left_out_in_words(left_out)}"
                 _log.error("%s sent back by %s: %s", message.message_id, header.group, reason)
-        put = self._durability.put(draft)
+        put = self.durability.put(draft)
         self._emit(message, header.group, "SENT_BACK")  # Now: what is refused stays where it was.
         self._emit(message, header.group, step, delay_ms=delay_ms, reason=reason)
         self._count(header.group, message, put.size_bytes, dead=delay_ms is None)
         response = request.respond(ResponseCode.SUCCESS)
-        return self._durability.answer_put(peer, request, response, end_offset=put.end_offset)
+        return self.durability.answer_put(peer, request, response, end_offset=put.end_offset)
 
     def _count(self, group: str, message: MessageExt, size_bytes: int, *, dead: bool) -> None:
         """As RocketMQ counts it: a message sent to the retry topic, or to the dead letters."""
-        traffic, key = self._stats, (group, _origin_topic(message))
+        traffic, key = self.stats, (group, _origin_topic(message))
         if dead:
             traffic.put(dlq_topic(group), NORMAL, 1, size_bytes)
             traffic.dead_letters.add(key, 1, size_bytes)
@@ -168,7 +157,7 @@ class SendBackHandlers:
             traffic.send_backs.add(key, 1, size_bytes)
 
     def _message_at(self, physical_offset: int) -> MessageExt:
-        message = self._origins.message_at(physical_offset)
+        message = self.origins.message_at(physical_offset)
         if message is None:
             raise no_message(physical_offset, "look message by offset failed")
         if message.topic in WAITING_TOPICS:
@@ -184,14 +173,14 @@ class SendBackHandlers:
         properties = _kept_properties(message)
         properties[PROPERTY_DELAY] = str(level)
         draft = self._draft(message, retry_topic(group), queue_id, properties)
-        return self._delays.park(draft, level)
+        return self.delays.park(draft, level)
 
     def _dead_letter(self, message: MessageExt, group: str) -> tuple[MessageDraft, dict[str, int]]:
         """The draft of its dead letter, and the bytes of each property left out for want of room,
         of which it has a note.
         """
         topic = dlq_topic(group)
-        self._dead_letters.make(group)
+        self.dead_letters.make(group)
         properties = _kept_properties(message)
         properties.pop(PROPERTY_DELAY, None)
         if not is_legal_topic(properties.get(PROPERTY_DLQ_ORIGIN_TOPIC, "")):
@@ -207,7 +196,7 @@ class SendBackHandlers:
         self, message: MessageExt, topic: str, queue_id: int, properties: dict[str, str]
     ) -> MessageDraft:
         draft = redraft(message, topic, queue_id, properties)
-        draft.store_host = self._node.address
+        draft.store_host = self.node.address
         draft.reconsume_times = min(draft.reconsume_times + 1, INT32_MAX)
         return draft
 
@@ -222,8 +211,8 @@ class SendBackHandlers:
     ) -> None:
         origin = Origin(message.queue_id, message.queue_offset)
         if message.topic.startswith(RETRY_PREFIX):
-            origin = self._origins.origin_of(message.properties)
-        self._observer.observe(
+            origin = self.origins.origin_of(message.properties)
+        self.observer.observe(
             RetryStep(
                 message_id=message.uniq_key,
                 origin_topic=_origin_topic(message),

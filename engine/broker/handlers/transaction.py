@@ -17,6 +17,7 @@ Absent on purpose: what an end leaves in the log (half_queue).
 from __future__ import annotations
 
 import logging
+from dataclasses import dataclass
 
 from engine.broker.identity import BrokerNode
 from engine.broker.sending.durability import Durability, stored
@@ -49,23 +50,15 @@ ROLLBACK = int(SysFlag.TRANSACTION_ROLLBACK)
 _log = logging.getLogger(__name__)
 
 
+@dataclass(slots=True, kw_only=True, eq=False)
 class TransactionHandlers:
     """Takes producers' words for how their transactions ended."""
 
-    def __init__(
-        self,
-        *,
-        clock: Clock,
-        durability: Durability,
-        node: BrokerNode,
-        store: MessageStore,
-        half_queue: HalfQueue,
-    ) -> None:
-        self._clock = clock
-        self._durability = durability
-        self._node = node
-        self._store = store
-        self._half_queue = half_queue
+    clock: Clock
+    durability: Durability
+    node: BrokerNode
+    store: MessageStore
+    half_queue: HalfQueue
 
     def handlers(self) -> dict[int, Handler]:
         """Request code → handler."""
@@ -89,22 +82,22 @@ class TransactionHandlers:
         """RESUME_CHECK_HALF_MESSAGE (323): a transaction that was given up begins anew, and its
         producer is asked from the next round on.
         """
-        self._node.check_master()
+        self.node.check_master()
         header = ResumeCheckHalfMessageRequestHeader.decode(request.fields)
         try:
             _, physical_offset = parse_offset_message_id(header.msg_id)
         except RemoteProtocolError as error:
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, str(error)) from error
-        put = stored(lambda: self._half_queue.resume(physical_offset))
+        put = stored(lambda: self.half_queue.resume(physical_offset))
         response = request.respond(ResponseCode.SUCCESS)
-        return self._durability.answer_put(peer, request, response, end_offset=put.end_offset)
+        return self.durability.answer_put(peer, request, response, end_offset=put.end_offset)
 
     def _check_master(self) -> None:
         """Raise RequestRefused with RocketMQ's code for the end of a transaction at a slave."""
-        if not self._node.is_master:
+        if not self.node.is_master:
             raise RequestRefused(
                 ResponseCode.SLAVE_NOT_AVAILABLE,
-                f"the broker[{self._node.config.host}] is no master: it ends no transaction",
+                f"the broker[{self.node.config.host}] is no master: it ends no transaction",
             )
 
     def _end(
@@ -123,19 +116,19 @@ class TransactionHandlers:
             )
         half = self._half_message(header)
         self._check_topic_stands(half, commit=said == COMMIT)
-        end_offset = stored(lambda: self._half_queue.end(half, commit=said == COMMIT))
+        end_offset = stored(lambda: self.half_queue.end(half, commit=said == COMMIT))
         if end_offset is None and not request.is_oneway:
-            stored(self._half_queue.write_ops)  # An answered rollback is for good, and so is an end
-            end_offset = self._store.physical_max  # that was written before this request.
+            stored(self.half_queue.write_ops)  # An answered rollback is for good, and so is an end
+            end_offset = self.store.physical_max  # that was written before this request.
         response = request.respond(ResponseCode.SUCCESS)
-        return self._durability.answer_put(peer, request, response, end_offset=end_offset)
+        return self.durability.answer_put(peer, request, response, end_offset=end_offset)
 
     def _half_message(self, header: EndTransactionRequestHeader) -> MessageExt:
         """What the request is about, in RocketMQ's order of checks. Raises RequestRefused."""
-        half = self._half_queue.message_at(header.commit_log_offset)
+        half = self.half_queue.message_at(header.commit_log_offset)
         if half is None:
             raise no_message(header.commit_log_offset, HALF_GONE_REMARK)
-        if not header.from_transaction_check and self._half_queue.is_open(half):
+        if not header.from_transaction_check and self.half_queue.is_open(half):
             self._check_in_time(half)  # One that has ended answers how: no question will come.
         group = half.properties.get(PROPERTY_PRODUCER_GROUP)
         if group != header.producer_group:
@@ -164,13 +157,13 @@ class TransactionHandlers:
         """A deleted topic takes its half messages with it. Raises RequestRefused for a commit, but
         for one that was done before the deletion.
         """
-        if not self._half_queue.was_deleted(half):
+        if not self.half_queue.was_deleted(half):
             return
-        committed = self._half_queue.was_committed(half)
+        committed = self.half_queue.was_committed(half)
         if committed:
             return
-        is_known = committed is False or self._half_queue.is_open(half)
-        stored(lambda: self._half_queue.roll_back_deleted(half))
+        is_known = committed is False or self.half_queue.is_open(half)
+        stored(lambda: self.half_queue.roll_back_deleted(half))
         if commit:
             raise RequestRefused(
                 ResponseCode.TRANSACTION_FAILED,
@@ -190,9 +183,9 @@ class TransactionHandlers:
         word = half.properties.get(PROPERTY_CHECK_IMMUNITY_SECONDS)
         if not word:
             return
-        timeout_ms = self._node.config.transaction_timeout_ms
+        timeout_ms = self.node.config.transaction_timeout_ms
         allowed_ms = max(immunity_ms(immunity_seconds(word), timeout_ms), timeout_ms)
-        age_ms = self._clock.now_ms() - half.born_timestamp_ms
+        age_ms = self.clock.now_ms() - half.born_timestamp_ms
         if age_ms > allowed_ms:
             raise RequestRefused(
                 ResponseCode.ILLEGAL_OPERATION,

@@ -16,6 +16,7 @@ left out. Absent on purpose: figures of the runtime info (runtime_families).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import chain
 from math import isfinite
 
@@ -34,31 +35,21 @@ NO_MODEL = "CLUSTERING"
 """What the exporter reports of a group without members, too."""
 
 
+@dataclass(slots=True, kw_only=True, eq=False)
 class ExporterFamilies:
     """Metric families under the names of rocketmq-exporter."""
 
-    def __init__(
-        self,
-        *,
-        client_stats: ClientStats,
-        clock: Clock,
-        groups: ConsumerGroups,
-        node: BrokerNode,
-        producers: ProducerGroups,
-        store: MessageStore,
-        stats: BrokerStats,
-    ) -> None:
-        self._client_stats = client_stats
-        self._clock = clock
-        self._groups = groups
-        self._node = node
-        self._producers = producers
-        self._store = store
-        self._stats = stats
+    client_stats: ClientStats
+    clock: Clock
+    groups: ConsumerGroups
+    node: BrokerNode
+    producers: ProducerGroups
+    store: MessageStore
+    stats: BrokerStats
 
     def exporter_families(self, lags: Sequence[GroupLag]) -> Iterator[Family]:
         """Every family, from the counts and the lags of this scrape."""
-        place = {"cluster": self._node.config.cluster_name, "broker": self._node.config.broker_name}
+        place = {"cluster": self.node.config.cluster_name, "broker": self.node.config.broker_name}
         yield from self._of_broker()
         yield from self._of_topics(place)
         yield from self._of_groups(place)
@@ -69,30 +60,30 @@ class ExporterFamilies:
         self,
     ) -> Iterator[Family]:
         labels = {
-            "cluster": self._node.config.cluster_name,
-            "brokerIP": self._node.address,
-            "broker": self._node.config.broker_name,
+            "cluster": self.node.config.cluster_name,
+            "brokerIP": self.node.address,
+            "broker": self.node.config.broker_name,
         }
-        now_ms = self._clock.steady_ms()
+        now_ms = self.clock.steady_ms()
         for name, meaning, count in (
-            ("rocketmq_broker_tps", "Messages put a second", self._stats.put_total),
-            ("rocketmq_broker_qps", "Messages got a second", self._stats.get_total),
+            ("rocketmq_broker_tps", "Messages put a second", self.stats.put_total),
+            ("rocketmq_broker_qps", "Messages got a second", self.stats.get_total),
         ):
             yield Family(
                 name, "gauge", meaning, [Series(labels, _rate([count], now_ms, _messages))]
             )
 
     def _of_topics(self, place: dict[str, str]) -> Iterator[Family]:
-        now_ms = self._clock.steady_ms()
+        now_ms = self.clock.steady_ms()
 
         def rates(column: Callable[[Sums], int]) -> Iterator[Series | None]:
             shown: dict[str, None] = {}
-            for topic, _, _ in self._stats.puts():
+            for topic, _, _ in self.stats.puts():
                 if topic in shown:
                     yield None
                     continue
                 shown[topic] = None
-                rate = _rate(self._stats.puts_of(topic), now_ms, column)
+                rate = _rate(self.stats.puts_of(topic), now_ms, column)
                 yield Series(place | {"topic": topic}, rate)
 
         yield Family("rocketmq_producer_tps", "gauge", "Messages put a second", rates(_messages))
@@ -100,8 +91,8 @@ class ExporterFamilies:
         ends: dict[str, int] = {}
 
         def added_up() -> Iterator[None]:
-            for topic, queue_id in self._store.queues():
-                ends[topic] = ends.get(topic, 0) + self._store.max_offset(topic, queue_id)
+            for topic, queue_id in self.store.queues():
+                ends[topic] = ends.get(topic, 0) + self.store.max_offset(topic, queue_id)
                 yield
 
         def of(prefix: str, label: str) -> Iterator[Series | None]:
@@ -130,8 +121,8 @@ class ExporterFamilies:
         )
 
     def _of_groups(self, place: dict[str, str]) -> Iterator[Family]:
-        now_ms = self._clock.steady_ms()
-        gets, send_backs = self._stats.gets, self._stats.send_backs
+        now_ms = self.clock.steady_ms()
+        gets, send_backs = self.stats.gets, self.stats.send_backs
         for name, meaning, counts, column in (
             ("rocketmq_consumer_tps", "Messages got a second", gets, _messages),
             ("rocketmq_group_consume_tps", "Messages got a second", gets, _messages),
@@ -144,8 +135,8 @@ class ExporterFamilies:
             "gauge",
             "Producers of a group",
             (
-                Series(place | {"group": name}, self._producers.count(name))
-                for name in self._producers.names()
+                Series(place | {"group": name}, self.producers.count(name))
+                for name in self.producers.names()
             ),
         )
         yield Family(
@@ -155,7 +146,7 @@ class ExporterFamilies:
     def _at(
         self,
     ) -> Iterator[Series | None]:
-        for group in list(self._groups.all()):
+        for group in list(self.groups.all()):
             for member_id in group.member_ids():
                 member = group.members.get(member_id)
                 if member is None:
@@ -191,7 +182,7 @@ class ExporterFamilies:
             yield Family(f"rocketmq_client_{name}", "gauge", meaning, series)
 
     def _of_client_figures(self, column: str) -> Iterator[Series | None]:
-        for group in list(self._groups.all()):
+        for group in list(self.groups.all()):
             for member_id in group.member_ids():
                 yield None
                 member = group.members.get(member_id)
@@ -202,7 +193,7 @@ class ExporterFamilies:
                     "clientId": member_id,
                     "group": group.name,
                 }
-                for topic, figures in self._client_stats.of(group.name, member_id).items():
+                for topic, figures in self.client_stats.of(group.name, member_id).items():
                     value: float | None = getattr(figures, column)
                     if value is not None and isfinite(value):
                         yield Series(labels | {"topic": topic}, value)
@@ -214,7 +205,7 @@ class ExporterFamilies:
             ("rocketmq_group_dlqdiff", "Dead letters not consumed", DLQ_PREFIX),
         ):
             yield Family(name, "gauge", meaning, self._diffs(lags, prefix))
-        now_ms = self._clock.now_ms()
+        now_ms = self.clock.now_ms()
 
         def age_ms(lag: GroupLag) -> int:
             return max(0, now_ms - (lag.waiting_since_ms or now_ms))
@@ -234,7 +225,7 @@ class ExporterFamilies:
             if _kind(lag.topic) != prefix:
                 yield None
                 continue
-            members = self._groups.of(lag.group)
+            members = self.groups.of(lag.group)
             labels = {
                 "group": lag.group,
                 "topic": lag.topic,

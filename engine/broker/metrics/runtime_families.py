@@ -10,6 +10,7 @@ codes that it has not are one series, `unknown`.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
 from engine.broker.identity import BrokerNode
 from engine.broker.metrics.exposition import Family, Series, histogram
@@ -79,32 +80,25 @@ PUT_TIMES = (
 assert len(PUT_TIMES) == len(RANGE_NAMES)
 
 
+@dataclass(slots=True, kw_only=True, eq=False)
 class RuntimeFamilies:
     """Metric families of the process and its store."""
 
-    def __init__(
-        self,
-        *,
-        node: BrokerNode,
-        runtime: Runtime,
-        runtime_info: RuntimeInfo,
-        store: MessageStore,
-    ) -> None:
-        self._node = node
-        self._runtime = runtime
-        self._runtime_info = runtime_info
-        self._store = store
+    node: BrokerNode
+    runtime: Runtime
+    runtime_info: RuntimeInfo
+    store: MessageStore
 
     def runtime_families(
         self,
     ) -> Iterator[Family]:
         """Every gauge, with the figures of now."""
         labels = {
-            "cluster": self._node.config.cluster_name,
-            "brokerIP": self._node.address,
+            "cluster": self.node.config.cluster_name,
+            "brokerIP": self.node.address,
             "brokerHost": "",  # The exporter leaves it empty, too; boards group by the label.
             "des": VERSION_NAME,
-            "boottime": str(self._node.boot_ms),
+            "boottime": str(self.node.boot_ms),
             "broker_version": str(VERSION),
         }
         for name, value in self._gauges():
@@ -113,7 +107,7 @@ class RuntimeFamilies:
     def _gauges(
         self,
     ) -> Iterator[tuple[str, float]]:
-        figures = self._runtime_info.figures()
+        figures = self.runtime_info.figures()
         for name, figure in PLAIN.items():
             if figures.get(figure, NOT_KNOWN) != NOT_KNOWN:
                 yield name, float(figures[figure])
@@ -123,8 +117,8 @@ class RuntimeFamilies:
         ranges = figures["putMessageDistributeTime"].split()
         for name, text in zip(PUT_TIMES, ranges, strict=True):
             yield f"pmdt_{name}", float(text.rpartition(":")[2])
-        store, folder = self._store, self._node.config.store.commit_log_folder
-        total_bytes, free_bytes = self._runtime.disk.space_bytes(folder)
+        store, folder = self.store, self.node.config.store.commit_log_folder
+        total_bytes, free_bytes = self.runtime.disk.space_bytes(folder)
         yield "commitlogdir_capacity_total", total_bytes
         yield "commitlogdir_capacity_free", free_bytes
         yield "remain_howmanydata_toflush", store.physical_committed - store.physical_flushed

@@ -11,6 +11,7 @@ deciding that a topic was left.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 
 from engine.broker.groups.readers import QueueKey, Readers
 from engine.broker.identity import BrokerNode
@@ -26,30 +27,24 @@ from engine.runtime.clock import Clock
 from engine.store import MessageStore
 
 
+@dataclass(slots=True, kw_only=True, eq=False)
 class GroupQueues:
     """What groups have on the queues of a topic."""
 
-    def __init__(
-        self,
-        *,
-        offsets: ConsumerOffsets,
-        readers: Readers,
-        topics: Topics,
-    ) -> None:
-        self._offsets = offsets
-        self._readers = readers
-        self._topics = topics
+    offsets: ConsumerOffsets
+    readers: Readers
+    topics: Topics
 
     def queues_of(self, group: str, topic: str) -> list[QueueKey]:
         """Queues of a topic on which a group may have an offset, or have pulled."""
-        config = self._topics.find(topic)
-        ids = dict.fromkeys(self._offsets.queues(group, topic))
+        config = self.topics.find(topic)
+        ids = dict.fromkeys(self.offsets.queues(group, topic))
         ids |= dict.fromkeys(range(0 if config is None else config.read_queue_nums))
         return [(group, topic, queue_id) for queue_id in ids]
 
     def last_pull(self, group: str, topic: str) -> tuple[int, int] | None:
         """The group's last pull of the topic: when (wall time), and of which queue."""
-        readings = ((key[2], self._readers.of(key)) for key in self.queues_of(group, topic))
+        readings = ((key[2], self.readers.of(key)) for key in self.queues_of(group, topic))
         return max(
             (
                 (one.last_pull_ms, queue_id)
@@ -60,34 +55,24 @@ class GroupQueues:
         )
 
 
+@dataclass(slots=True, kw_only=True, eq=False)
 class Progress:
     """The progress of the groups of one broker."""
 
-    def __init__(
-        self,
-        *,
-        clock: Clock,
-        node: BrokerNode,
-        offsets: ConsumerOffsets,
-        readers: Readers,
-        store: MessageStore,
-        topics: Topics,
-        stats: BrokerStats,
-    ) -> None:
-        self._clock = clock
-        self._node = node
-        self._offsets = offsets
-        self._readers = readers
-        self._store = store
-        self._topics = topics
-        self._stats = stats
+    clock: Clock
+    node: BrokerNode
+    offsets: ConsumerOffsets
+    readers: Readers
+    store: MessageStore
+    topics: Topics
+    stats: BrokerStats
 
     def of_queue(self, key: QueueKey) -> OffsetWrapper:
         """The group's marks in one queue."""
         group, topic, queue_id = key
-        store = self._store
-        reading = self._readers.of(key)
-        consumed = self._offsets.committed(group, topic, queue_id) or 0
+        store = self.store
+        reading = self.readers.of(key)
+        consumed = self.offsets.committed(group, topic, queue_id) or 0
         pulled = reading.pulled_offset if reading is not None else None
         last_ms = store.store_time_at(topic, queue_id, consumed - 1) if consumed > 0 else None
         return OffsetWrapper(
@@ -128,14 +113,14 @@ class Progress:
 
     def _queues_of(self, topic: str) -> Iterator[MessageQueue]:
         """Those of a topic that can be read; none of one that is not here."""
-        config = self._topics.find(topic)
+        config = self.topics.find(topic)
         for queue_id in range(config.read_queue_nums if config is not None else 0):
-            yield MessageQueue(topic, self._node.config.broker_name, queue_id)
+            yield MessageQueue(topic, self.node.config.broker_name, queue_id)
 
     def _rate(self, group: str, topic: str) -> float:
         """Messages a second that the group got of the topic in the last minute."""
-        count = self._stats.gets.find((group, topic))
-        if count is None or self._topics.find(topic) is None:
+        count = self.stats.gets.find((group, topic))
+        if count is None or self.topics.find(topic) is None:
             return 0.0
-        sums = count.last_minute(self._clock.steady_ms())
+        sums = count.last_minute(self.clock.steady_ms())
         return sums.per_second(sums.messages)

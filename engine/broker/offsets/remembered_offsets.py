@@ -76,25 +76,16 @@ class Client:
         return self.client_id or self.address
 
 
+@dataclass(slots=True, kw_only=True, eq=False)
 class RememberedOffsets:
     """Judges the offsets that clients of one broker remember."""
 
-    def __init__(
-        self,
-        *,
-        boot_ends: BootEnds,
-        groups: ConsumerGroups,
-        lives: TopicLives,
-        offsets: ConsumerOffsets,
-        readers: Readers,
-        store: MessageStore,
-    ) -> None:
-        self._boot_ends = boot_ends
-        self._groups = groups
-        self._lives = lives
-        self._offsets = offsets
-        self._readers = readers
-        self._store = store
+    boot_ends: BootEnds
+    groups: ConsumerGroups
+    lives: TopicLives
+    offsets: ConsumerOffsets
+    readers: Readers
+    store: MessageStore
 
     def goes_back_to(
         self, key: QueueKey, offset: int, client: Client, *, shared: bool
@@ -108,10 +99,10 @@ class RememberedOffsets:
         after_power_cut = self._taken_by_a_power_cut(key, offset) if shared else None
         if after_power_cut is not None:
             return after_power_cut
-        lives = self._lives
+        lives = self.lives
         if not lives.may_have_had_another(topic):
             return None
-        first = self._store.min_offset(topic, queue_id)
+        first = self.store.min_offset(topic, queue_id)
         committed = self._committed(key, client.address) if shared else None
         begin = first if committed is None else max(first, committed)
         if offset <= begin or self._can_have(key, offset, client):
@@ -128,11 +119,11 @@ class RememberedOffsets:
     def note_pull(self, key: QueueKey, offset: int, client: Client) -> None:
         """A client pulls from an offset that counts: from now on it knows the queue's life. Hot."""
         group, topic, queue_id = key
-        if self._lives.may_have_had_another(topic):
+        if self.lives.may_have_had_another(topic):
             if client.store is not Store.BROKER and self._may_remember(key):
-                self._lives.listens(key, client.name)
-            self._readers.reached(key, client.name, offset)
-            self._lives.reads(topic, queue_id, group, client.client_id)
+                self.lives.listens(key, client.name)
+            self.readers.reached(key, client.name, offset)
+            self.lives.reads(topic, queue_id, group, client.client_id)
 
     def note_answer(
         self, key: QueueKey | QueueEnds, offset: int, address: str, *, asked: Asked
@@ -141,12 +132,12 @@ class RememberedOffsets:
         the group that it asked for, if it named one.
         """
         group, topic, queue_id = key
-        if self._lives.may_have_had_another(topic):
-            self._lives.answered(address, topic, queue_id, Answer(asked, offset, group))
+        if self.lives.may_have_had_another(topic):
+            self.lives.answered(address, topic, queue_id, Answer(asked, offset, group))
 
     def note_group(self, key: QueueKey, offset: int, address: str) -> None:
         """The client on this connection asked where its group is; what it set is no answer."""
-        if self._lives.before_set(address, key, offset) == offset:
+        if self.lives.before_set(address, key, offset) == offset:
             self.note_answer(key, offset, address, asked=Asked.GROUP)
 
     def note_nowhere(self, key: QueueKey, address: str) -> None:
@@ -159,16 +150,16 @@ class RememberedOffsets:
         Who was sent back, or has pulled the queue, is a consumer that may remember the offset. Any
         other is a tool for all that is known, and it is noted where the group was before.
         """
-        if not self._lives.may_have_had_another(key[1]):
+        if not self.lives.may_have_had_another(key[1]):
             return True
-        answers = self._lives.answers(address, key)
+        answers = self.lives.answers(address, key)
         if _has_chosen(answers, offset, Store.BROKER_OR_USER):
             return True
         if any(one.asked is Asked.SENT for one in answers) or self._knows(
             key, offset, Client(None, address)
         ):
             return False
-        self._lives.sets(address, key, offset, before=self._offsets.committed(*key))
+        self.lives.sets(address, key, offset, before=self.offsets.committed(*key))
         return True
 
     def why_report_is_void(
@@ -183,9 +174,9 @@ class RememberedOffsets:
                 f"offset {offset} counts messages of queue {queue_id} of {topic} that an unclean "
                 "stop of the broker took; pull before you report"
             )
-        if not self._lives.may_have_had_another(topic):
+        if not self.lives.may_have_had_another(topic):
             return None
-        first = self._store.min_offset(topic, queue_id)
+        first = self.store.min_offset(topic, queue_id)
         committed = self._committed(key, client.address)
         if offset <= max(first, committed or 0) or self._can_report(
             key, offset, client, pulled_from=pulled_from
@@ -200,11 +191,11 @@ class RememberedOffsets:
     def holds_present_life(self, key: QueueKey, client: Client) -> bool:
         """Are the messages of the queue that a client says it holds those of its present life?"""
         group, topic, _ = key
-        if not self._lives.may_have_had_another(topic) or self._knows(key, 0, client):
+        if not self.lives.may_have_had_another(topic) or self._knows(key, 0, client):
             return True
-        members = self._groups.of(group)
+        members = self.groups.of(group)
         shares = members is None or not members.broadcasting
-        if shares and self._lives.began_since_boot(topic):
+        if shares and self.lives.began_since_boot(topic):
             return False
         return not self._is_witness(key, client)
 
@@ -215,11 +206,11 @@ class RememberedOffsets:
         group, topic, queue_id = key
         if group in SYSTEM_GROUPS or not self._was_read(key):
             return None
-        return self._store.min_offset(topic, queue_id)
+        return self.store.min_offset(topic, queue_id)
 
     def forget_topic(self, topic: str) -> Iterator[None]:
         """The topic was deleted: where its queues ended at boot says nothing; in steps."""
-        return dropped_in_steps(self._boot_ends or {}, lambda queue: queue[0] == topic)
+        return dropped_in_steps(self.boot_ends or {}, lambda queue: queue[0] == topic)
 
     def _taken_by_a_power_cut(self, key: QueueKey, offset: int) -> int | None:
         """Where a group goes on whose client remembers an offset of messages that a power cut took;
@@ -232,36 +223,36 @@ class RememberedOffsets:
         those behind this offset. A group without any offset may be a new one that begins at the
         end.
         """
-        if self._readers.has_pulled(key):
+        if self.readers.has_pulled(key):
             return None
         group, topic, queue_id = key
-        reading = self._readers.of(key)
+        reading = self.readers.of(key)
         end = None if reading is None else reading.cut_at
-        if end is None and self._boot_ends is not None:
-            end = self._boot_ends.get((topic, queue_id), 0)
+        if end is None and self.boot_ends is not None:
+            end = self.boot_ends.get((topic, queue_id), 0)
         if end is None or offset <= end:
             return None
-        committed = self._offsets.answered(group, topic, queue_id)
+        committed = self.offsets.answered(group, topic, queue_id)
         return committed if committed is not None and committed < offset else None
 
     def _committed(self, key: QueueKey, address: str) -> int | None:
         """Where the group is for a client that pulls: where it was before, if this client set it
         where it is, for it may have set what it remembers.
         """
-        offset = self._offsets.answered(*key)
-        if offset is None or self._offsets.reset_pending(*key):
+        offset = self.offsets.answered(*key)
+        if offset is None or self.offsets.reset_pending(*key):
             return offset
-        return self._lives.before_set(address, key, offset)
+        return self.lives.before_set(address, key, offset)
 
     def _can_have(self, key: QueueKey, offset: int, client: Client) -> bool:
         """Can the client have such an offset from the present life of the queue?"""
         group, topic, queue_id = key
-        lives, store = self._lives, client.store
+        lives, store = self.lives, client.store
         if self._knows(key, offset, client):
             return True
         if self._is_witness(key, client):  # Who asks where a queue ends may only measure its lag.
             return False
-        is_there = offset <= self._store.max_offset(topic, queue_id)
+        is_there = offset <= self.store.max_offset(topic, queue_id)
         if group in SYSTEM_GROUPS:
             return is_there
         answers = lives.answers(client.address, key)
@@ -291,11 +282,11 @@ class RememberedOffsets:
             return False
         if self._knows(key, offset, client):
             return offset <= self._reached(key)
-        return not self._lives.began_since_boot(topic) and self._is_trusted(key)
+        return not self.lives.began_since_boot(topic) and self._is_trusted(key)
 
     def _reached(self, key: QueueKey) -> int:
         """How far anybody of the group has pulled the queue's present life."""
-        reading = self._readers.of(key)
+        reading = self.readers.of(key)
         return 0 if reading is None else reading.pulled_up_to or 0
 
     def _knows(self, key: QueueKey, offset: int, client: Client) -> bool:
@@ -304,13 +295,13 @@ class RememberedOffsets:
         store may be a copy that was put back, and shorter than what the client remembers.
         """
         group, topic, queue_id = key
-        reading, names = self._readers.of(key), (client.name, client.address)
+        reading, names = self.readers.of(key), (client.name, client.address)
         if reading is not None and any(reading.knows(name, offset) for name in names):
             return True
-        for known_by in (self._lives.known_by(key), self._lives.listeners(key)):
+        for known_by in (self.lives.known_by(key), self.lives.listeners(key)):
             if client.name in known_by or client.address in known_by:
                 return True
-        return self._lives.has_read(topic, queue_id, group, client.client_id)
+        return self.lives.has_read(topic, queue_id, group, client.client_id)
 
     def _may_remember(self, key: QueueKey) -> bool:
         """May clients of the group remember another life of the queue, though nobody saw them in
@@ -319,22 +310,22 @@ class RememberedOffsets:
         group, topic, _ = key
         if group in SYSTEM_GROUPS:
             return False
-        return self._lives.is_of_a_new_store or self._was_read(key) or self._broadcast(group, topic)
+        return self.lives.is_of_a_new_store or self._was_read(key) or self._broadcast(group, topic)
 
     def _is_witness(self, key: QueueKey, client: Client) -> bool:
         group, topic, _ = key
-        return self._lives.is_witness(topic, group, client.client_id)
+        return self.lives.is_witness(topic, group, client.client_id)
 
     def _is_trusted(self, key: QueueKey) -> bool:
         """Is a client of the group believed in a life that began before the broker's last start,
         whose last puller it was not?
         """
-        return not self._lives.is_of_a_new_store and not self._was_read(key)
+        return not self.lives.is_of_a_new_store and not self._was_read(key)
 
     def _was_read(self, key: QueueKey) -> bool:
         """Did the group read an earlier life of the topic, as far as that is known?"""
         group, topic, _ = key
-        tombstone = self._store.tombstones.of(topic)
+        tombstone = self.store.tombstones.of(topic)
         return tombstone is not None and tombstone.was_read_by(group)
 
     def _broadcast(self, group: str, topic: str) -> bool:
@@ -342,10 +333,10 @@ class RememberedOffsets:
         since the present one began? Of one that began before, each member would get all of it with
         each start.
         """
-        tombstone = self._store.tombstones.of(topic)
+        tombstone = self.store.tombstones.of(topic)
         return (
             tombstone is not None
-            and self._lives.began_since_boot(topic)
+            and self.lives.began_since_boot(topic)
             and tombstone.readers.broadcast_to(group)
         )
 

@@ -60,41 +60,31 @@ class Pull:
     """What the gate had seen of other accounts when it passed this request."""
 
 
+@dataclass(slots=True, kw_only=True, eq=False)
 class PullChecks:
     """The checks of one broker."""
 
-    def __init__(
-        self,
-        *,
-        node: BrokerNode,
-        topics: Topics,
-        group_configs: GroupConfigs,
-        groups: ConsumerGroups,
-        lives: TopicLives,
-        gate: Gate,
-        filters: PullFilters,
-    ) -> None:
-        self._node = node
-        self._topics = topics
-        self._group_configs = group_configs
-        self._groups = groups
-        self._lives = lives
-        self._gate = gate
-        self._filters = filters
+    node: BrokerNode
+    topics: Topics
+    group_configs: GroupConfigs
+    groups: ConsumerGroups
+    lives: TopicLives
+    gate: Gate
+    filters: PullFilters
 
     def checked(
         self, peer: Peer, request: RemotingCommand, header: PullMessageRequestHeader
     ) -> Pull:
         """Permissions, queue and subscription, in RocketMQ's order. Raises RequestRefused."""
         group, topic = header.consumer_group, header.topic
-        if not self._node.config.broker_permission & PERM_READ:
+        if not self.node.config.broker_permission & PERM_READ:
             raise RequestRefused(
                 ResponseCode.NO_PERMISSION,
-                f"the broker[{self._node.config.host}] pulling message is forbidden: its "
-                f"brokerPermission {self._node.config.broker_permission} has no read bit",
+                f"the broker[{self.node.config.host}] pulling message is forbidden: its "
+                f"brokerPermission {self.node.config.broker_permission} has no read bit",
             )
         check_no_own_dead_letters(group, topic)
-        group_config = self._group_configs.find(group)
+        group_config = self.group_configs.find(group)
         if group_config is None:
             raise RequestRefused(
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
@@ -105,7 +95,7 @@ class PullChecks:
             raise RequestRefused(
                 ResponseCode.NO_PERMISSION, f"subscription group no permission, {group}"
             )
-        config = self._topics.require(topic)
+        config = self.topics.require(topic)
         if not config.perm & PERM_READ:
             raise RequestRefused(
                 ResponseCode.NO_PERMISSION,
@@ -118,7 +108,7 @@ class PullChecks:
                 f"queueId[{header.queue_id}] is illegal, topic:[{topic}] "
                 f"topicConfig.readQueueNums:[{config.read_queue_nums}] consumer:[{peer.address}]",
             )
-        members = self._groups.of(group)
+        members = self.groups.of(group)
         if (
             members is not None
             and members.broadcasting
@@ -137,19 +127,19 @@ class PullChecks:
             reader=client_id_of(peer),
             shared=group != TOOLS_GROUP and (members is None or not members.broadcasting),
             client=Client(client_id_of(peer), peer.address, _store_of(request, header, members)),
-            life=self._lives.number(topic),
-            filter=self._filters.filter_of(header),
+            life=self.lives.number(topic),
+            filter=self.filters.filter_of(header),
             topic_sys_flag=config.topic_sys_flag,
             group_config=group_config,
-            gate_changes=self._gate.changes,
+            gate_changes=self.gate.changes,
         )
 
     def why_void(self, pull: Pull) -> str | None:
         """Why a pull that was held has to be made again; None when it still holds."""
         group, topic, _ = pull.key
-        if pull.gate_changes != self._gate.changes:
+        if pull.gate_changes != self.gate.changes:
             return "the accounts have changed"
-        if pull.life != self._lives.number(topic) or not self._group_configs.known(group):
+        if pull.life != self.lives.number(topic) or not self.group_configs.known(group):
             return "topic or group was deleted"
         return None
 
@@ -164,66 +154,56 @@ def _store_of(
 COMMIT_OFFSET = int(PullSysFlag.COMMIT_OFFSET)  # A plain number, as PERM_READ is.
 
 
+@dataclass(slots=True, kw_only=True, eq=False)
 class PullPositions:
     """Where the readers of one broker are."""
 
-    def __init__(
-        self,
-        *,
-        clock: Clock,
-        offsets: ConsumerOffsets,
-        readers: Readers,
-        remembered: RememberedOffsets,
-        new_lives: NewLives,
-        reports: CommitReports,
-        membership: Membership,
-    ) -> None:
-        self._clock = clock
-        self._offsets = offsets
-        self._readers = readers
-        self._remembered = remembered
-        self._new_lives = new_lives
-        self._reports = reports
-        self._membership = membership
+    clock: Clock
+    offsets: ConsumerOffsets
+    readers: Readers
+    remembered: RememberedOffsets
+    new_lives: NewLives
+    reports: CommitReports
+    membership: Membership
 
     def moved_to(self, pull: Pull) -> int | None:
         """Where the reader has to go on instead; None: its offset counts, and is noted. Hot."""
         key, offset = pull.key, pull.header.queue_offset
-        back_to = self._remembered.goes_back_to(key, offset, pull.client, shared=pull.shared)
+        back_to = self.remembered.goes_back_to(key, offset, pull.client, shared=pull.shared)
         self._note_reader(pull, is_sent_back=back_to is not None)
         if back_to is not None:
-            committed = self._offsets.answered(*key)
+            committed = self.offsets.answered(*key)
             if pull.shared and (committed is None or committed > back_to):
                 # So does any other of its group that asks, whatever its start policy is.
-                self._new_lives.place_at(key, back_to)
+                self.new_lives.place_at(key, back_to)
             return back_to
         if pull.shared:
-            self._new_lives.pulled_from(key, offset)
-        self._remembered.note_pull(key, offset, pull.client)
+            self.new_lives.pulled_from(key, offset)
+        self.remembered.note_pull(key, offset, pull.client)
         self._commit(pull)
-        return self._offsets.take_reset(*key)
+        return self.offsets.take_reset(*key)
 
     def reset_to(self, pull: Pull) -> int | None:
         """The offset to which a reset moves the reader of a held pull; None without a reset."""
-        return self._offsets.take_reset(*pull.key)
+        return self.offsets.take_reset(*pull.key)
 
     def _note_reader(self, pull: Pull, *, is_sent_back: bool) -> None:
         if not pull.shared:
             return
-        is_new, previous = self._readers.arrived(
+        is_new, previous = self.readers.arrived(
             pull.key,
             pull.reader,
-            now_ms=self._clock.now_ms(),
+            now_ms=self.clock.now_ms(),
             from_offset=pull.header.queue_offset,
             is_sent_back=is_sent_back,
         )
         if is_new and pull.reader is not None:
-            self._membership.reader_changed(pull.key, pull.reader, previous)
+            self.membership.reader_changed(pull.key, pull.reader, previous)
 
     def _commit(self, pull: Pull) -> None:
         """The piggyback: a pull that arrives may carry the offset to store (row A5)."""
         if pull.header.sys_flag & COMMIT_OFFSET and pull.header.commit_offset >= 0:
-            self._reports.commit(
+            self.reports.commit(
                 pull.peer,
                 pull.key,
                 pull.header.commit_offset,

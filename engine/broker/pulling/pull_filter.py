@@ -71,19 +71,13 @@ EVERYTHING = PullFilter()
 """What most pulls want."""
 
 
+@dataclass(slots=True, kw_only=True, eq=False)
 class PullFilters:
     """Finds which messages a pull wants."""
 
-    def __init__(
-        self,
-        *,
-        filters: ConsumerFilters,
-        groups: ConsumerGroups,
-        node: BrokerNode,
-    ) -> None:
-        self._filters = filters
-        self._groups = groups
-        self._node = node
+    filters: ConsumerFilters
+    groups: ConsumerGroups
+    node: BrokerNode
 
     def filter_of(self, header: PullMessageRequestHeader) -> PullFilter:
         """The tests for a pull. Raises RequestRefused."""
@@ -92,12 +86,12 @@ class PullFilters:
         if subscription.is_by_tags:
             return _by_tags(subscription)
         selector = _own_selector(header) if own else self._group_selector(header)
-        if not self._node.config.enable_property_filter:
+        if not self.node.config.enable_property_filter:
             raise not_supported(subscription.expression_type)
         if subscription.class_filter_mode:
             return EVERYTHING
-        if self._node.config.filter_support_retry and header.topic.startswith(RETRY_PREFIX):
-            cost = SELECTOR_COST + SELECTOR_CHAR_COST * self._filters.longest(header.consumer_group)
+        if self.node.config.filter_support_retry and header.topic.startswith(RETRY_PREFIX):
+            cost = SELECTOR_COST + SELECTOR_CHAR_COST * self.filters.longest(header.consumer_group)
             return PullFilter(matches=self._retried_test(header.consumer_group), cost=cost)
         chars = len(selector.expression)
         return PullFilter(
@@ -109,7 +103,7 @@ class PullFilters:
 
     def _group_subscription(self, header: PullMessageRequestHeader) -> SubscriptionData:
         """What the group subscribes to of the topic, as its heartbeats reported (row B2)."""
-        group = self._groups.of(header.consumer_group)
+        group = self.groups.of(header.consumer_group)
         subscription = None if group is None else group.subscriptions.get(header.topic)
         if subscription is None:
             raise RequestRefused(
@@ -127,7 +121,7 @@ class PullFilters:
 
     def _group_selector(self, header: PullMessageRequestHeader) -> Selector:
         """What the group's heartbeats reported to select by."""
-        known = self._filters.find(header.topic, header.consumer_group)
+        known = self.filters.find(header.topic, header.consumer_group)
         if known is None:
             raise RequestRefused(
                 ResponseCode.FILTER_DATA_NOT_EXIST,
@@ -147,7 +141,7 @@ class PullFilters:
 
         def matches(properties: bytes) -> bool:
             decoded = _decoded(properties)
-            known = self._filters.find(decoded.get(PROPERTY_RETRY_TOPIC, ""), group)
+            known = self.filters.find(decoded.get(PROPERTY_RETRY_TOPIC, ""), group)
             return known is None or known.selector.matches(decoded)
 
         return matches

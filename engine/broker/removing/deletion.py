@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import chain
 
 from engine.broker.groups.consumer_groups import ConsumerGroups
@@ -169,29 +170,18 @@ def _look_at(task: asyncio.Task[None]) -> None:
         task.exception()
 
 
+@dataclass(slots=True, kw_only=True, eq=False)
 class OffsetDeletion:
     """Deletes what a group has on one topic."""
 
-    def __init__(
-        self,
-        *,
-        clock: Clock,
-        group_queues: GroupQueues,
-        groups: ConsumerGroups,
-        offsets: ConsumerOffsets,
-        readers: Readers,
-        removals: Removals,
-        watermarks: Watermarks,
-        save_offsets: Callable[[], Awaitable[None]],
-    ) -> None:
-        self._clock = clock
-        self._group_queues = group_queues
-        self._groups = groups
-        self._offsets = offsets
-        self._readers = readers
-        self._removals = removals
-        self._watermarks = watermarks
-        self._save_offsets = save_offsets
+    clock: Clock
+    group_queues: GroupQueues
+    groups: ConsumerGroups
+    offsets: ConsumerOffsets
+    readers: Readers
+    removals: Removals
+    watermarks: Watermarks
+    save_offsets: Callable[[], Awaitable[None]]
 
     def check(self, group: str, topic: str) -> None:
         """Raise RequestRefused while somebody of the group reads the topic, or may read it."""
@@ -202,7 +192,7 @@ class OffsetDeletion:
                 f"the offsets of group {group} on topic {topic} are not deleted: {reason}; stop "
                 f"who reads it, and delete them {LEFT_AFTER_MS // SECOND_MS} s later",
             )
-        if self._offsets.is_being_forgotten(topic, group):
+        if self.offsets.is_being_forgotten(topic, group):
             raise RequestRefused(
                 ResponseCode.SYSTEM_ERROR,
                 f"group {group} or topic {topic} is being deleted, and its offsets with it",
@@ -212,17 +202,17 @@ class OffsetDeletion:
         """Forget all that is known of the group on the topic, in this step of the loop, and return
         when that is on disk. Raises StorageError.
         """
-        count = len(self._offsets.queues(group, topic))
-        keys = self._group_queues.queues_of(group, topic)
-        self._watermarks.forget_pair(group, topic)
+        count = len(self.offsets.queues(group, topic))
+        keys = self.group_queues.queues_of(group, topic)
+        self.watermarks.forget_pair(group, topic)
         if count:
-            self._removals.offsets_deleted(group, topic, count)
-        self._offsets.forget_pair(group, topic)
-        self._readers.forget_queues(keys)
-        await self._save_offsets()
+            self.removals.offsets_deleted(group, topic, count)
+        self.offsets.forget_pair(group, topic)
+        self.readers.forget_queues(keys)
+        await self.save_offsets()
 
     def _who_reads(self, group: str, topic: str) -> str | None:
-        members = self._groups.of(group)
+        members = self.groups.of(group)
         if members is not None:
             for subscription, ids in members.reported.items():
                 if topic in topics_in(subscription):
@@ -230,7 +220,7 @@ class OffsetDeletion:
             for client_id, member in members.members.items():
                 if not member.subscription:
                     return f"member {client_id} does not say what it reads"
-        pull = self._group_queues.last_pull(group, topic)
-        if pull is not None and (ago_ms := self._clock.now_ms() - pull[0]) < LEFT_AFTER_MS:
+        pull = self.group_queues.last_pull(group, topic)
+        if pull is not None and (ago_ms := self.clock.now_ms() - pull[0]) < LEFT_AFTER_MS:
             return f"queue {pull[1]} was pulled {ago_ms // SECOND_MS} s ago"
         return None

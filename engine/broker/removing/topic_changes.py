@@ -92,21 +92,14 @@ class Look:
     state: tuple[object, ...]
 
 
+@dataclass(slots=True, kw_only=True, eq=False)
 class Shrinking:
     """Checks changes of topics that take queues away."""
 
-    def __init__(
-        self,
-        *,
-        groups: ConsumerGroups,
-        offsets: ConsumerOffsets,
-        store: MessageStore,
-        topics: Topics,
-    ) -> None:
-        self._groups = groups
-        self._offsets = offsets
-        self._store = store
-        self._topics = topics
+    groups: ConsumerGroups
+    offsets: ConsumerOffsets
+    store: MessageStore
+    topics: Topics
 
     async def look_before(self, after: TopicConfig) -> Look | None:
         """Find out in steps what `after` strands, for `check_shrinking`; None when it shrinks
@@ -114,7 +107,7 @@ class Shrinking:
         """
         look = None
         for _ in range(LOOKS_MAX):
-            before = self._topics.find(after.topic_name)
+            before = self.topics.find(after.topic_name)
             if before is None or after.read_queue_nums >= before.read_queue_nums:
                 return None
             look = Look(Stranded(), self._state(before, after))
@@ -122,7 +115,7 @@ class Shrinking:
             await in_steps(self._find_groups(after.topic_name, readers))
             stranded = self._find_stranded(before, after, readers=readers, found=look.stranded)
             await in_steps(stepped(stranded))
-            if self._state(self._topics.find(after.topic_name), after) == look.state:
+            if self._state(self.topics.find(after.topic_name), after) == look.state:
                 break
         return look
 
@@ -132,7 +125,7 @@ class Shrinking:
 
         Raises RequestRefused with INVALID_PARAMETER when it strands messages and is not `forced`.
         """
-        before = self._topics.find(after.topic_name)
+        before = self.topics.find(after.topic_name)
         if before is None or after.read_queue_nums >= before.read_queue_nums:
             return ""
         if look is not None and look.state == self._state(before, after):
@@ -167,13 +160,13 @@ class Shrinking:
 
     def _state(self, before: TopicConfig | None, after: TopicConfig) -> tuple[object, ...]:
         """Equal while nothing happens that could strand more; progress of groups does not."""
-        topic, store = after.topic_name, self._store
+        topic, store = after.topic_name, self.store
         had = 0 if before is None else before.read_queue_nums
         ends = [
             (store.min_offset(topic, queue_id), store.max_offset(topic, queue_id))
             for queue_id in range(after.read_queue_nums, had)
         ]
-        return ends, self._offsets.setback_of(topic), self._groups.subscriptions_counter
+        return ends, self.offsets.setback_of(topic), self.groups.subscriptions_counter
 
     def _find_stranded(
         self,
@@ -184,13 +177,13 @@ class Shrinking:
         found: Stranded,
     ) -> Iterator[None]:
         """Look at every group of each queue that is to go, one after the other."""
-        topic, store = before.topic_name, self._store
+        topic, store = before.topic_name, self.store
         for queue_id in range(after.read_queue_nums, before.read_queue_nums):
             first, end = store.min_offset(topic, queue_id), store.max_offset(topic, queue_id)
             if end > first and not readers.has_any:
                 found.add(StrandedQueue(None, queue_id, end - first))
             for group in readers.sharing:
-                consumed = self._offsets.answered(group, topic, queue_id) or 0
+                consumed = self.offsets.answered(group, topic, queue_id) or 0
                 waiting = end - max(first, consumed)
                 if waiting > 0:
                     found.add(StrandedQueue(group, queue_id, waiting))
@@ -200,14 +193,14 @@ class Shrinking:
         """Note in steps which groups read the topic."""
         names: dict[str, None] = {}
         broadcasting: set[str] = set()
-        for group in self._groups.subscribers_of(topic):
+        for group in self.groups.subscribers_of(topic):
             if group is None:
                 yield
                 continue
             names[group.name] = None
             if group.broadcasting:
                 broadcasting.add(group.name)
-        names |= dict.fromkeys(self._offsets.groups_on(topic))
+        names |= dict.fromkeys(self.offsets.groups_on(topic))
         for name in SYSTEM_GROUPS:
             names.pop(name, None)
         found.has_any = bool(names)
@@ -221,30 +214,21 @@ def is_own(topic: str, config: BrokerConfig) -> bool:
     return is_system_topic(topic) or topic in own
 
 
+@dataclass(slots=True, kw_only=True, eq=False)
 class TopicChanges:
     """Changes of one broker's topics."""
 
-    def __init__(
-        self,
-        *,
-        node: BrokerNode,
-        store: MessageStore,
-        topics: Topics,
-        changes: TableChanges,
-        removals: Removals,
-        membership: Membership,
-    ) -> None:
-        self._node = node
-        self._store = store
-        self._topics = topics
-        self._changes = changes
-        self._removals = removals
-        self._membership = membership
+    node: BrokerNode
+    store: MessageStore
+    topics: Topics
+    changes: TableChanges
+    removals: Removals
+    membership: Membership
 
     def check_name(self, topic: str) -> None:
         """Raise RequestRefused for an illegal name, and for a topic of the broker's own."""
         check_topic(topic)
-        if is_own(topic, self._node.config):
+        if is_own(topic, self.node.config):
             raise RequestRefused(
                 ResponseCode.INVALID_PARAMETER,
                 f"The topic[{topic}] is conflict with system topic.",
@@ -255,7 +239,7 @@ class TopicChanges:
         RequestRefused.
         """
         topic = config.topic_name
-        before = self._topics.find(topic)
+        before = self.topics.find(topic)
         old = {} if before is None else before.attributes
         config.attributes = changed_attributes(None if before is None else old, change)
         self._refuse_another_tag_filter(topic, tag_filter(old), tag_filter(config.attributes))
@@ -263,25 +247,25 @@ class TopicChanges:
     def put_all(self, configs: Sequence[TopicConfig]) -> None:
         """Create or change these topics; none when one is refused. Raises RequestRefused."""
         for config in configs:
-            self._topics.check(config)
-        self._topics.check_room([config.topic_name for config in configs])
+            self.topics.check(config)
+        self.topics.check_room([config.topic_name for config in configs])
         for config in configs:
             self._put(config)
 
     def _put(self, config: TopicConfig) -> None:
         """Create or change a topic."""
         topic = config.topic_name
-        before = self._topics.find(topic)
-        self._topics.put(config)
-        self._changes.of_topics()
+        before = self.topics.find(topic)
+        self.topics.put(config)
+        self.changes.of_topics()
         if before is not None and before.read_queue_nums > config.read_queue_nums:
-            self._removals.queues_removed(topic, config.read_queue_nums)
+            self.removals.queues_removed(topic, config.read_queue_nums)
         if before is not None and before.read_queue_nums != config.read_queue_nums:
-            self._membership.queues_changed(topic, before.read_queue_nums, config.read_queue_nums)
+            self.membership.queues_changed(topic, before.read_queue_nums, config.read_queue_nums)
 
     def _refuse_another_tag_filter(self, topic: str, old: str, new: str) -> None:
         """Refuse to change what the units of a queue mean once there are any."""
-        if old != new and self._store.has_held(topic):
+        if old != new and self.store.has_held(topic):
             raise RequestRefused(
                 ResponseCode.SYSTEM_ERROR,
                 f"attempt to update an unchangeable attribute. key: {TAG_FILTER}: topic {topic} "

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from engine.broker.groups.readers import CUT, QueueKey, Readers
@@ -43,29 +44,18 @@ class Spooled(NamedTuple):
     seq: int
 
 
+@dataclass(slots=True, kw_only=True, eq=False)
 class BootAudit:
     """Compares what a broker finds at boot with what it reported before."""
 
-    def __init__(
-        self,
-        *,
-        emit_marks: Callable[[Sequence[QueueKey]], None],
-        facts: OffsetFacts,
-        observer: Observer,
-        offsets: ConsumerOffsets,
-        readers: Readers,
-        reuse: OffsetReuse,
-        store: MessageStore,
-        topics: Topics,
-    ) -> None:
-        self._emit_marks = emit_marks
-        self._facts = facts
-        self._observer = observer
-        self._offsets = offsets
-        self._readers = readers
-        self._reuse = reuse
-        self._store = store
-        self._topics = topics
+    emit_marks: Callable[[Sequence[QueueKey]], None]
+    facts: OffsetFacts
+    observer: Observer
+    offsets: ConsumerOffsets
+    readers: Readers
+    reuse: OffsetReuse
+    store: MessageStore
+    topics: Topics
 
     def compare_with_earlier_life(self, telemetry: Telemetry, spooled: Spooled | None) -> None:
         """Take the pulled marks over and report what the offsets, the log and the spool do not
@@ -73,9 +63,9 @@ class BootAudit:
         """
         if spooled is not None:
             self._emit_lost_rows(telemetry, spooled)
-        self._reuse.find_lost(telemetry.handed_tails())
+        self.reuse.find_lost(telemetry.handed_tails())
         for key, reported in telemetry.reported_offsets().items():
-            offset = self._offsets.committed(*key)
+            offset = self.offsets.committed(*key)
             if offset is not None and offset > reported:
                 self._emit_raised(key, offset, reported)
         marks, cut = telemetry.pulled_marks(), []
@@ -83,11 +73,11 @@ class BootAudit:
             _, topic, queue_id = key
             if not mark.offset and mark.client_id is None:
                 continue  # Void since its group, topic or offsets were deleted.
-            if self._topics.find(topic) is None:
-                self._observer.pulled(*key, 0, None)
+            if self.topics.find(topic) is None:
+                self.observer.pulled(*key, 0, None)
                 continue
-            end = self._store.max_offset(topic, queue_id)
-            self._readers.restore(
+            end = self.store.max_offset(topic, queue_id)
+            self.readers.restore(
                 key,
                 pulled_offset=mark.offset,
                 max_offset=end,
@@ -95,9 +85,9 @@ class BootAudit:
                 broker_epoch=mark.broker_epoch,
             )
             if mark.offset > end:
-                self._observer.pulled(*key, end, CUT)
+                self.observer.pulled(*key, end, CUT)
                 cut.append(key)
-        self._emit_marks(cut)
+        self.emit_marks(cut)
 
     def _emit_lost_rows(self, telemetry: Telemetry, before: Spooled) -> None:
         found = Spooled(telemetry.earlier_epoch, telemetry.earlier_next_seq)
@@ -112,7 +102,7 @@ class BootAudit:
             detail += "what was reported between is lost, and how far groups had pulled"
         else:
             detail += "either that life ended at its start, or the spool is of another store"
-        report(self._observer, _log, LifecycleEvent(kind, detail, clean=False))
+        report(self.observer, _log, LifecycleEvent(kind, detail, clean=False))
 
     def _emit_raised(self, key: QueueKey, offset: int, before: int) -> None:
         group, topic, queue_id = key
@@ -121,4 +111,4 @@ class BootAudit:
             "%d messages are passed over",
             *(group, queue_id, topic, offset, before, offset - before),
         )
-        self._facts.emit(key, offset, before, path="RESTORE")
+        self.facts.emit(key, offset, before, path="RESTORE")

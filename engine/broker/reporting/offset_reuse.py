@@ -83,31 +83,24 @@ class UnsyncedReads:
 _UNIQ_KEY: Final = b"UNIQ_KEY\x01"
 
 
+@dataclass(slots=True, kw_only=True, eq=False)
 class OffsetReuse:
     """Finds other messages in the places of some that were handed out before their sync."""
 
-    def __init__(
-        self,
-        *,
-        unsynced: UnsyncedReads,
-        node: BrokerNode,
-        observer: Observer,
-        store: MessageStore,
-    ) -> None:
-        self._unsynced = unsynced
-        self._node = node
-        self._observer = observer
-        self._store = store
+    unsynced: UnsyncedReads
+    node: BrokerNode
+    observer: Observer
+    store: MessageStore
 
     def note_handed(
         self,
     ) -> None:
         """Have the spool carry what groups have pulled beyond what is synced."""
-        synced_to = self._store.physical_flushed
-        for queue, by in self._unsynced.take_pulled(HANDED_TAILS_A_SAMPLE_MAX):
+        synced_to = self.store.physical_flushed
+        for queue, by in self.unsynced.take_pulled(HANDED_TAILS_A_SAMPLE_MAX):
             message = self._message_at(queue, by.pulled_offset - 1)
             if message is not None and message.physical_offset + message.size_bytes > synced_to:
-                self._observer.handed(
+                self.observer.handed(
                     HandedTail(
                         topic=queue[0],
                         queue_id=queue[1],
@@ -121,25 +114,25 @@ class OffsetReuse:
 
     def find_lost(self, tails: Iterable[HandedTail]) -> None:
         """Find the offsets of an earlier life that the log no longer holds."""
-        log_end = self._store.physical_max
+        log_end = self.store.physical_max
         for tail in tails:
             queue = tail.topic, tail.queue_id
-            end = self._store.max_offset(*queue)
+            end = self.store.max_offset(*queue)
             if tail.physical_offset >= log_end and tail.queue_offset >= end:
-                self._unsynced.lost[queue] = LostTail(tail, end)
+                self.unsynced.lost[queue] = LostTail(tail, end)
 
     def emit_reused(
         self,
     ) -> None:
         """Report each lost message whose offset names another one by now."""
-        lost = self._unsynced.lost
+        lost = self.unsynced.lost
         for queue, one in list(lost.items()):
             tail = one.tail
-            if self._store.max_offset(*queue) <= tail.queue_offset:
+            if self.store.max_offset(*queue) <= tail.queue_offset:
                 continue
             del lost[queue]
             message = self._message_at(queue, tail.queue_offset)
-            self._observer.observe(
+            self.observer.observe(
                 ReusedOffset(
                     group=tail.group,
                     topic=tail.topic,
@@ -154,7 +147,7 @@ class OffsetReuse:
 
     def _message_at(self, queue: Queue, queue_offset: int) -> DispatchRequest | None:
         """The message there, without its body; None when the log does not show it."""
-        store = self._store
+        store = self.store
         units = store.queue_units(*queue, queue_offset, 1)
         if not units or units[0][1] < RECORD_BYTES_MIN:
             return None
@@ -162,7 +155,7 @@ class OffsetReuse:
         view = None if store.holes.at(place) is not None else store.bytes_at(place, size_bytes)
         if view is None or PLACE.unpack_from(view) != (size_bytes, queue[1], queue_offset, place):
             return None
-        return glance(view, 0, self._node.config.store.delay_levels_ms)
+        return glance(view, 0, self.node.config.store.delay_levels_ms)
 
 
 def _message_id(message: DispatchRequest | None) -> str | None:

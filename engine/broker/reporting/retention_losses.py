@@ -14,6 +14,7 @@ Absent on purpose: keeping anything longer than the rest.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from engine.broker.groups.readers import QueueKey
 from engine.broker.offsets.consumer_offsets import ConsumerOffsets
@@ -36,37 +37,30 @@ from engine.store.upkeep.retention import Purged
 KIND = "UNCONSUMED_DELETED"
 
 
+@dataclass(slots=True, kw_only=True, eq=False)
 class RetentionLosses:
     """Reports messages that retention took before groups consumed them."""
 
-    def __init__(
-        self,
-        *,
-        emit_marks: Callable[[Sequence[QueueKey]], None],
-        has_left: Callable[[tuple[str, str]], bool],
-        observer: Observer,
-        offsets: ConsumerOffsets,
-    ) -> None:
-        self._emit_marks = emit_marks
-        self._has_left = has_left
-        self._observer = observer
-        self._offsets = offsets
+    emit_marks: Callable[[Sequence[QueueKey]], None]
+    has_left: Callable[[tuple[str, str]], bool]
+    observer: Observer
+    offsets: ConsumerOffsets
 
     def emit_unconsumed(self, purged: Purged, cursors: Mapping[int, int]) -> None:
         """Report each group's loss, and its watermarks as they are now; then that of each delay
         level, whose next offset is in `cursors`.
         """
         losers = []
-        for group, topic, queue_id in list(self._offsets.keys()):
+        for group, topic, queue_id in list(self.offsets.keys()):
             gone = purged.get((topic, queue_id))
-            committed = self._offsets.committed(group, topic, queue_id)
-            if self._has_left((group, topic)):
+            committed = self.offsets.committed(group, topic, queue_id)
+            if self.has_left((group, topic)):
                 continue
             if gone is not None and committed is not None and committed < gone[1]:
                 losers.append((group, topic, queue_id))
                 if len(losers) <= UNCONSUMED_REPORTS_MAX:
                     first = max(gone[0], committed)
-                    self._observer.observe(
+                    self.observer.observe(
                         UnreadDeletion(
                             *(group, topic, queue_id),
                             from_offset=first,
@@ -77,9 +71,9 @@ class RetentionLosses:
         if len(losers) > UNCONSUMED_REPORTS_MAX:
             more = len(losers) - UNCONSUMED_REPORTS_MAX
             detail = f"{more} more queues of groups lost unread messages; their watermarks show it"
-            self._observer.observe(LifecycleEvent(KIND, detail))
+            self.observer.observe(LifecycleEvent(KIND, detail))
         if losers:
-            self._emit_marks(losers)
+            self.emit_marks(losers)
         self._emit_undelivered(purged, cursors)
 
     def _emit_undelivered(self, purged: Purged, cursors: Mapping[int, int]) -> None:
@@ -87,7 +81,7 @@ class RetentionLosses:
         for (topic, queue_id), gone in purged.items():
             first = max(gone[0], cursors.get(queue_id + 1, 0))
             if topic == SCHEDULE_TOPIC and first < gone[1]:
-                self._observer.observe(
+                self.observer.observe(
                     LifecycleEvent(
                         KIND,
                         f"{gone[1] - first} messages that waited in delay level {queue_id + 1}, "

@@ -209,30 +209,22 @@ def broker_takes_nothing(config: BrokerConfig) -> RequestRefused:
     )
 
 
+@dataclass(slots=True, kw_only=True, eq=False)
 class Durability:
     """Answers puts when they are as safe as the broker promises."""
 
-    def __init__(
-        self,
-        *,
-        changes: TableChanges,
-        node: BrokerNode,
-        safety: Safety,
-        save_settings: Callable[[], Awaitable[None]],
-        store: MessageStore,
-    ) -> None:
-        self._changes = changes
-        self._node = node
-        self._safety = safety
-        self._save_settings = save_settings
-        self._store = store
+    changes: TableChanges
+    node: BrokerNode
+    safety: Safety
+    save_settings: Callable[[], Awaitable[None]]
+    store: MessageStore
 
     def put(self, draft: MessageDraft) -> PutResult:
         """Store a message that the broker makes itself. Raises RequestRefused as `stored` does, and
         when this node is no master.
         """
-        self._node.check_master()
-        return stored(lambda: self._store.put(draft))
+        self.node.check_master()
+        return stored(lambda: self.store.put(draft))
 
     def answer_put(
         self,
@@ -248,11 +240,11 @@ class Durability:
         A handler that has put returns what this returns. `term` is the one in which it put; None:
         it put in this very step.
         """
-        node = self._node
+        node = self.node
         if term is not None and (term != node.term or not node.is_master):
             return _with_status(response, PutStatus.UNKNOWN)
-        waiter = None if end_offset is None else self._safety.when_safe(end_offset)
-        if self._changes.topics_unsaved:  # A killed broker would know the message only.
+        waiter = None if end_offset is None else self.safety.when_safe(end_offset)
+        if self.changes.topics_unsaved:  # A killed broker would know the message only.
             return self._answer_when_topics_saved(peer, request, response, waiter=waiter)
         if waiter is None:
             return response
@@ -272,12 +264,12 @@ class Durability:
 
         A topic that cannot be saved is tried again each second (`Tables`); its message is stored.
         """
-        term = self._node.term
+        term = self.node.term
         try:
-            await self._save_settings()
+            await self.save_settings()
         except StorageError as error:
             _log.warning("a topic made for a message is not saved yet: %s", error)
-        if not self._node.leads(term):
+        if not self.node.leads(term):
             return _with_status(response, PutStatus.UNKNOWN)
         if waiter is None:
             return response

@@ -11,6 +11,7 @@ others. Absent on purpose: answers and checks.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from heapq import nlargest
 from itertools import chain
@@ -58,25 +59,16 @@ class Put(msgspec.Struct):
         return max([put.end_offset for put in self.puts])
 
 
+@dataclass(slots=True, kw_only=True, eq=False)
 class Placement:
     """The puts of one broker's sends."""
 
-    def __init__(
-        self,
-        *,
-        clock: Clock,
-        deduplication: Deduplication,
-        node: BrokerNode,
-        observer: Observer,
-        store: MessageStore,
-        topics: Topics,
-    ) -> None:
-        self._clock = clock
-        self._deduplication = deduplication
-        self._node = node
-        self._observer = observer
-        self._store = store
-        self._topics = topics
+    clock: Clock
+    deduplication: Deduplication
+    node: BrokerNode
+    observer: Observer
+    store: MessageStore
+    topics: Topics
 
     def put(
         self,
@@ -93,9 +85,9 @@ class Placement:
         `queue_id` is the one their answer names; `put_one` stores a message that is alone, None as
         the store does, with `room_bytes` left for further copies. Raises RequestRefused.
         """
-        if not self._node.is_master:  # Also who finds copies acknowledges a put.
-            self._node.check_master()
-        put_one = put_one or partial(self._store.put, room_bytes=room_bytes)
+        if not self.node.is_master:  # Also who finds copies acknowledges a put.
+            self.node.check_master()
+        put_one = put_one or partial(self.store.put, room_bytes=room_bytes)
         if config.attributes:
             for draft in drafts:
                 draft.sys_flag |= self.flags_of(config)
@@ -103,24 +95,24 @@ class Placement:
                 return self._put_once(
                     config.topic_name, drafts, unique_keys, queue_id=queue_id, put_one=put_one
                 )
-        return Put(self._put_all(drafts, put_one), queue_id, self._node.term)
+        return Put(self._put_all(drafts, put_one), queue_id, self.node.term)
 
     def new_batch(self) -> BatchDraft:
         """An empty batch; see `put_batch`."""
-        return self._store.new_batch()
+        return self.store.new_batch()
 
     def put_batch(self, batch: BatchDraft, *, queue_id: int) -> Put:
         """Store a batch that was encoded with the flags of its topic, which stores each message it
         is sent. Raises RequestRefused.
         """
-        self._node.check_master()
+        self.node.check_master()
         try:
-            puts = self._store.put_batch(batch, room_bytes=COPY_ROOM_BYTES)
+            puts = self.store.put_batch(batch, room_bytes=COPY_ROOM_BYTES)
         except LocalProtocolError as error:
             raise no_record(error) from error
         except StorageError as error:
             raise not_stored(error) from error
-        return Put(puts, queue_id, self._node.term)
+        return Put(puts, queue_id, self.node.term)
 
     @staticmethod
     def flags_of(config: TopicConfig) -> int:
@@ -137,7 +129,7 @@ class Placement:
         drafts: Sequence[MessageDraft],
         put_one: Callable[[MessageDraft], PutResult],
     ) -> list[PutResult]:
-        store = self._store
+        store = self.store
         try:
             if len(drafts) == 1:
                 return [put_one(drafts[0])]
@@ -156,7 +148,7 @@ class Placement:
         queue_id: int,
         put_one: Callable[[MessageDraft], PutResult],
     ) -> Put:
-        window, now_ms = self._deduplication, self._clock.now_ms()
+        window, now_ms = self.deduplication, self.clock.now_ms()
         digests = [body_digest(draft.body) for draft in drafts]
         known: dict[str, FirstCopy] = {}
         fresh: dict[str | int, int] = {}  # By key; a copy on purpose by its place in the batch.
@@ -187,7 +179,7 @@ class Placement:
             placed[at] if at in placed else known[key].put if key in known else placed[key]
             for at, key in enumerate(unique_keys)
         ]
-        return Put(puts, queue_id, self._node.term)
+        return Put(puts, queue_id, self.node.term)
 
     # ---- the window over a restart, and what is reported of it -----------------------------------
 
@@ -195,12 +187,12 @@ class Placement:
         """Read the window back from the log; before the first send."""
         topics = {
             config.topic_name
-            for config in self._topics.all()
+            for config in self.topics.all()
             if is_on(config.attributes, DEDUPLICATION)
         }
         if not topics:
             return
-        window, queues = self._deduplication, self._store.queues()
+        window, queues = self.deduplication, self.store.queues()
         own = (key for key in queues if key[0] in topics)
         places = nlargest(window.entries_max, chain.from_iterable(map(self._places, own)))
         for key in queues:
@@ -220,14 +212,14 @@ class Placement:
 
     def _is_deleted(self, topic: str, place: int) -> bool:
         """Was it put before the topic was made again? It waits still, and no longer comes."""
-        return self._store.was_deleted(topic, place)
+        return self.store.was_deleted(topic, place)
 
     def _places(self, queue: tuple[str, int]) -> Iterator[int]:
         """Physical offsets of a queue's newest messages, as far as the window reaches."""
-        store, window = self._store, self._deduplication
+        store, window = self.store, self.deduplication
         offset = max(
             store.min_offset(*queue),
-            store.offset_at_time(*queue, self._clock.now_ms() - window.window_ms),
+            store.offset_at_time(*queue, self.clock.now_ms() - window.window_ms),
             store.max_offset(*queue) - window.entries_max,
         )
         while units := store.queue_units(*queue, offset, READ_UNITS_MAX):
@@ -237,7 +229,7 @@ class Placement:
 
     def _sent_at(self, place: int) -> tuple[str, str, FirstCopy] | None:
         """Topic, name and copy of the message there; None for one that is nobody's first."""
-        record = self._store.record_at(place)
+        record = self.store.record_at(place)
         try:
             message = None if record is None else decode_record(record, check_crc=False)
         except CorruptRecord:  # Properties that are no text, in a store of another broker's.
@@ -250,8 +242,8 @@ class Placement:
 
     def emit_resends(self) -> None:
         """Report what became of resends since the last report."""
-        for topic, counts in self._deduplication.take_counts().items():
-            self._observer.observe(
+        for topic, counts in self.deduplication.take_counts().items():
+            self.observer.observe(
                 LifecycleEvent(
                     "RESENDS",
                     f"topic {topic}: {counts.answered} resends answered with their first copy, "

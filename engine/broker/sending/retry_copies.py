@@ -17,6 +17,7 @@ which costs a search of files in a step of the loop.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from engine.broker.groups.group_configs import GroupConfigs
@@ -100,27 +101,17 @@ TOLD_TOPICS = (RETRY_PREFIX, DISCARDS_TOPIC)
 """How the topics begin whose sends are steps of failed messages."""
 
 
+@dataclass(slots=True, kw_only=True, eq=False)
 class RetryCopies:
     """Judges and reports such sends."""
 
-    def __init__(
-        self,
-        *,
-        clock: Clock,
-        dead_letters: DeadLetterTopics,
-        group_configs: GroupConfigs,
-        node: BrokerNode,
-        locks: QueueLocks,
-        observer: Observer,
-        origins: Origins,
-    ) -> None:
-        self._clock = clock
-        self._dead_letters = dead_letters
-        self._group_configs = group_configs
-        self._node = node
-        self._locks = locks
-        self._observer = observer
-        self._origins = origins
+    clock: Clock
+    dead_letters: DeadLetterTopics
+    group_configs: GroupConfigs
+    node: BrokerNode
+    locks: QueueLocks
+    observer: Observer
+    origins: Origins
 
     def why_buried(
         self,
@@ -132,7 +123,7 @@ class RetryCopies:
         again. Raises RequestRefused.
         """
         group = header.topic.removeprefix(RETRY_PREFIX)
-        config = self._group_configs.find(group)
+        config = self.group_configs.find(group)
         if config is None:
             raise RequestRefused(
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group {group} not exist"
@@ -147,11 +138,11 @@ class RetryCopies:
         else:
             return None
         draft.topic, draft.queue_id = dlq_topic(group), 0
-        self._dead_letters.make(group)
+        self.dead_letters.make(group)
         return reason
 
     def _consumes_in_order(self, group: str) -> bool:
-        return self._locks.is_held(group, now_ms=self._clock.steady_ms())
+        return self.locks.is_held(group, now_ms=self.clock.steady_ms())
 
     def report(
         self,
@@ -170,7 +161,7 @@ class RetryCopies:
             if why_buried:
                 self._emit(header, properties, "DEAD_LETTERED", reason=why_buried)
                 return
-            levels_ms = self._node.config.store.delay_levels_ms
+            levels_ms = self.node.config.store.delay_levels_ms
             delay_ms = levels_ms[delay_level - 1] if delay_level else 0
             self._emit(header, properties, "SCHEDULED", delay_ms=delay_ms)
             if not delay_level:
@@ -187,8 +178,8 @@ class RetryCopies:
         delay_ms: int | None = None,
         reason: str | None = None,
     ) -> None:
-        origin = self._origins.origin_of(properties)
-        self._observer.observe(
+        origin = self.origins.origin_of(properties)
+        self.observer.observe(
             RetryStep(
                 message_id=properties.get(PROPERTY_UNIQ_KEY),
                 origin_topic=properties.get(PROPERTY_RETRY_TOPIC),
@@ -207,7 +198,7 @@ class RetryCopies:
         if not group:
             return  # Somebody's message of that topic, but no record of a discard.
         times = properties.get(PROPERTY_DEAD_RECONSUME_TIMES, "")
-        self._observer.observe(
+        self.observer.observe(
             RetryStep(
                 message_id=properties.get(PROPERTY_DEAD_MESSAGE_ID),
                 origin_topic=properties.get(PROPERTY_RETRY_TOPIC),
@@ -233,23 +224,17 @@ def retries_failed(times_max: int) -> str:
     return "1 retry failed" if times_max == 1 else f"{times_max} retries failed"
 
 
+@dataclass(slots=True, kw_only=True, eq=False)
 class DeadLetterTopics:
     """Makes the dead-letter topics of groups."""
 
-    def __init__(
-        self,
-        *,
-        changes: TableChanges,
-        node: BrokerNode,
-        topics: Topics,
-    ) -> None:
-        self._changes = changes
-        self._node = node
-        self._topics = topics
+    changes: TableChanges
+    node: BrokerNode
+    topics: Topics
 
     def make(self, group: str) -> None:
         """The group's one dead-letter topic, made on demand with one queue (row E2)."""
-        config, made = self._topics.ensure(dlq_topic(group), 1)
+        config, made = self.topics.ensure(dlq_topic(group), 1)
         if made:
-            config.perm = self._node.config.dlq_topic_perm
-            self._changes.of_topics()
+            config.perm = self.node.config.dlq_topic_perm
+            self.changes.of_topics()

@@ -6,6 +6,8 @@ when that is allowed. Absent on purpose: who may send (access_gate), putting (pl
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from engine.broker.identity import BrokerNode
 from engine.broker.sending.durability import broker_takes_nothing
 from engine.broker.table_changes import TableChanges
@@ -24,46 +26,44 @@ from engine.protocol.names import (
 from engine.runtime.entropy import Entropy
 
 
+@dataclass(slots=True, kw_only=True, eq=False)
 class TargetQueues:
     """The queues of one broker that take messages."""
 
-    def __init__(
-        self, *, node: BrokerNode, topics: Topics, changes: TableChanges, entropy: Entropy
-    ) -> None:
-        self._node = node
-        self._topics = topics
-        self._changes = changes
-        self._entropy = entropy
+    node: BrokerNode
+    topics: Topics
+    changes: TableChanges
+    entropy: Entropy
 
     def topic_for(self, header: SendMessageRequestHeader) -> TopicConfig:
         """The topic, made on demand when that is allowed. Raises RequestRefused."""
-        if not self._node.is_master:
-            self._node.check_master()
+        if not self.node.is_master:
+            self.node.check_master()
         topic = header.topic
         if topic in FORBIDDEN_TO_CLIENTS:
             raise RequestRefused(
                 ResponseCode.NO_PERMISSION,
                 f"sending message to topic[{topic}] is forbidden: the broker alone writes it",
             )
-        if not self._node.config.broker_permission & PERM_WRITE:
-            raise broker_takes_nothing(self._node.config)
-        config = self._topics.find(topic)
+        if not self.node.config.broker_permission & PERM_WRITE:
+            raise broker_takes_nothing(self.node.config)
+        config = self.topics.find(topic)
         if config is None:
             check_topic(topic)
             if topic.startswith((RETRY_PREFIX, DLQ_PREFIX)):
-                config, _ = self._topics.ensure(topic, 1)
+                config, _ = self.topics.ensure(topic, 1)
             else:
-                config = self._topics.create_like_template(
+                config = self.topics.create_like_template(
                     topic, header.default_topic, header.default_topic_queue_nums
                 )
             if config is None:
-                self._topics.require(topic)
-            self._changes.of_topics()
+                self.topics.require(topic)
+            self.changes.of_topics()
         assert config is not None, "require has raised"
         if not config.perm & PERM_WRITE:
             raise RequestRefused(
                 ResponseCode.NO_PERMISSION,
-                f"the broker[{self._node.config.host}] sending message to topic[{topic}] is "
+                f"the broker[{self.node.config.host}] sending message to topic[{topic}] is "
                 f"forbidden: its perm {config.perm} has no write bit",
             )
         return config
@@ -75,7 +75,7 @@ class TargetQueues:
         """
         queue_id = header.queue_id
         if queue_id < 0:
-            return self._entropy.below(config.write_queue_nums)
+            return self.entropy.below(config.write_queue_nums)
         if queue_id >= max(config.read_queue_nums, config.write_queue_nums):
             raise RequestRefused(
                 ResponseCode.INVALID_PARAMETER,
@@ -86,11 +86,11 @@ class TargetQueues:
 
     def reply_topic_for(self, header: SendMessageRequestHeader) -> TopicConfig:
         """An existing topic that clients may write. Raises RequestRefused."""
-        self._node.check_master()
+        self.node.check_master()
         check_topic(header.topic)
-        config = self._topics.require(header.topic)
-        if not self._node.config.broker_permission & PERM_WRITE:
-            raise broker_takes_nothing(self._node.config)
+        config = self.topics.require(header.topic)
+        if not self.node.config.broker_permission & PERM_WRITE:
+            raise broker_takes_nothing(self.node.config)
         if header.topic in FORBIDDEN_TO_CLIENTS or not config.perm & PERM_WRITE:
             raise RequestRefused(
                 ResponseCode.NO_PERMISSION, f"sending a reply to topic[{header.topic}] is forbidden"
@@ -100,7 +100,7 @@ class TargetQueues:
     def reply_queue_for(self, header: SendMessageRequestHeader, config: TopicConfig) -> int:
         """A queue of the topic that replies may go to. Raises RequestRefused."""
         if header.queue_id < 0:
-            return self._entropy.below(config.write_queue_nums)
+            return self.entropy.below(config.write_queue_nums)
         if header.queue_id >= config.write_queue_nums:
             raise RequestRefused(
                 ResponseCode.SYSTEM_ERROR,
@@ -113,17 +113,17 @@ class TargetQueues:
         """A queue of a group's retry topic, which is made when it is missing. Raises RequestRefused
         when it may not be written.
         """
-        config, made = self._topics.ensure(topic, queue_nums)
+        config, made = self.topics.ensure(topic, queue_nums)
         if made:
-            self._changes.of_topics()
+            self.changes.of_topics()
         if not config.perm & PERM_WRITE:
             raise RequestRefused(
                 ResponseCode.NO_PERMISSION,
                 f"the topic[{topic}] sending message is forbidden: its perm {config.perm} has no "
                 "write bit",
             )
-        return self._entropy.below(queue_nums)
+        return self.entropy.below(queue_nums)
 
     def queue_there(self, topic: str, queue_id: int) -> int:
         """The queue, or another of the topic when it is not there any more."""
-        return self._topics.queue_there(topic, queue_id)
+        return self.topics.queue_there(topic, queue_id)

@@ -12,6 +12,7 @@ request runs when it arrives.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from engine.broker.identity import BrokerNode
 from engine.broker.stats.broker_stats import BrokerStats
@@ -139,25 +140,16 @@ POOLS = ("send", "pull", "litePull", "query", "ack")
 """RocketMQ's thread pools by kind of request."""
 
 
+@dataclass(slots=True, kw_only=True, eq=False)
 class RuntimeInfo:
     """Figures of one broker for `brokerStatus`."""
 
-    def __init__(
-        self,
-        *,
-        clock: Clock,
-        node: BrokerNode,
-        put_times: PutTimes,
-        runtime: Runtime,
-        store: MessageStore,
-        stats: BrokerStats,
-    ) -> None:
-        self._clock = clock
-        self._node = node
-        self._put_times = put_times
-        self._runtime = runtime
-        self._store = store
-        self._stats = stats
+    clock: Clock
+    node: BrokerNode
+    put_times: PutTimes
+    runtime: Runtime
+    store: MessageStore
+    stats: BrokerStats
 
     def with_delay(self, delay: DelayLevels) -> dict[str, str]:
         """Every figure, by name."""
@@ -167,17 +159,17 @@ class RuntimeInfo:
         self,
     ) -> dict[str, str]:
         """Every figure but those of delayed messages."""
-        now_ms = self._clock.now_ms()
+        now_ms = self.clock.now_ms()
         figures = {
             "brokerVersionDesc": VERSION_NAME,
             "brokerActive": "true",
-            "bootTimestamp": str(self._node.boot_ms),
-            "runtime": _span(now_ms - self._node.boot_ms),
+            "bootTimestamp": str(self.node.boot_ms),
+            "runtime": _span(now_ms - self.node.boot_ms),
             "startAcceptSendRequestTimeStamp": "0",
             "pageCacheLockTimeMills": "0",
             **self._store_figures(),
-            **self._traffic_figures(self._clock.steady_ms()),
-            **self._put_times.figures(),
+            **self._traffic_figures(self.clock.steady_ms()),
+            **self.put_times.figures(),
         }
         for pool in POOLS:
             figures[f"{pool}ThreadPoolQueueSize"] = "0"
@@ -190,8 +182,8 @@ class RuntimeInfo:
     def _store_figures(
         self,
     ) -> dict[str, str]:
-        store, config = self._store, self._node.config.store
-        disk = self._runtime.disk
+        store, config = self.store, self.node.config.store
+        disk = self.runtime.disk
         used = disk.used_ratio(config.commit_log_folder)
         total_bytes, free_bytes = disk.space_bytes(config.commit_log_folder)
         oldest_ms = store.oldest_store_time()
@@ -218,7 +210,7 @@ class RuntimeInfo:
         return figures
 
     def _traffic_figures(self, now_ms: int) -> dict[str, str]:
-        traffic = self._stats
+        traffic = self.stats
         puts, gets = traffic.put_total, traffic.get_total
         found, missed = traffic.rates(2, now_ms), traffic.rates(3, now_ms)
         return {
@@ -247,7 +239,7 @@ class RuntimeInfo:
             "timerDequeueTps": "0.0",
         }
         for level, cursor in sorted(delay.cursors().items()):
-            end = self._store.max_offset(SCHEDULE_TOPIC, level - 1)
+            end = self.store.max_offset(SCHEDULE_TOPIC, level - 1)
             figures[f"scheduleMessageOffset_{level}"] = f"{cursor},{end}"
         return figures
 
