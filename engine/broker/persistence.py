@@ -356,9 +356,7 @@ class Persistence:
         return self._store.tombstones.deletions
 
     async def save_offsets_now(self) -> None:
-        """Return when offsets that were deleted are in neither version of their file. Raises
-        StorageError.
-        """
+        """Return when deleted offsets are in neither version of their file. Raises StorageError."""
         for _ in range(2):
             self._offsets.changed = True
             await self.save_offsets("ADMIN")

@@ -143,9 +143,7 @@ class Producer:
                 self._tasks.start(self._tracer.run(), "traces")
 
     async def stop(self) -> None:
-        """End sends under way, write the last traces, take leave of the brokers, close all
-        connections.
-        """
+        """End sends under way, write the last traces, take leave of brokers, close connections."""
         if not self._started or self._stopped:
             return
         self._stopped = True
@@ -181,10 +179,7 @@ class Producer:
         queue: MessageQueue | None = None,
         timeout_ms: int | None = None,
     ) -> SendResult:
-        """Send several messages of one topic and wait: all are stored in one queue, or none is.
-
-        Errors as for `send`.
-        """
+        """Send messages of one topic and wait: all in one queue, or none. Errors as for `send`."""
         self._check_running()
         return await self._sender.send_batch(messages, queue=queue, timeout_ms=timeout_ms)
 

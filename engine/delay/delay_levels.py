@@ -293,9 +293,7 @@ class DelayLevels:
         )
 
     async def run_persist(self, interval_ms: int) -> None:
-        """Write the cursors each `interval_ms`, and soon after a step of the clock, until
-        cancelled.
-        """
+        """Write the cursors each `interval_ms`, and soon after a clock's step; until cancelled."""
         while True:
             try:
                 async with asyncio.timeout(interval_ms / SECOND_MS):

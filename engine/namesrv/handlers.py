@@ -213,10 +213,7 @@ class NameServerHandlers:
     def _take_over(
         self, peer: Peer, header: RegisterBrokerRequestHeader, body: Buffer
     ) -> Generator[None, None, LiveBroker | None]:
-        """The steps of a registration; returns what `Routes.register` does.
-
-        Raises RequestRefused.
-        """
+        """The steps of a registration; what `Routes.register` does. Raises RequestRefused."""
         registration = Registration(
             cluster_name=header.cluster_name,
             broker_name=header.broker_name,

@@ -66,9 +66,7 @@ class ClusterWatch:
         on_gone: OnGone = _nobody_hears,
         gone_after_ms: int = GONE_AFTER_MS,
     ) -> None:
-        """`on_new` hears of each broker before it is asked first, `on_gone` of each that was
-        reported to be gone.
-        """
+        """`on_new` hears of each broker before its first look, `on_gone` of each reported gone."""
         self._runtime = runtime
         self._admin = admin
         self._observation = observation

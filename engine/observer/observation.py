@@ -49,9 +49,7 @@ class Observation:
         return name_in_lake if self.called is None else next(iter(self.clusters), name_in_lake)
 
     def missing_in(self, info: ClusterInfo) -> dict[str, str]:
-        """Clusters that are wanted and not there, with a sentence on each that names those that
-        are.
-        """
+        """Wanted clusters that are not there, with a sentence each that names those that are."""
         there = said_names(info.cluster_addr_table)
         return {
             name: f"the name servers know no cluster {name}; they know {there or 'none'}"

@@ -28,9 +28,7 @@ class Turns(Generic[Name]):
     """One kind of question, about each of many."""
 
     def __init__(self, count_max: int, *, first_max: int | None = None) -> None:
-        """At most `count_max` a look; `first_max`, where that is more, as long as somebody was
-        never asked.
-        """
+        """At most `count_max` a look; `first_max`, if more, while somebody was never asked."""
         self._usual_max = count_max
         self._first_max = count_max if first_max is None else first_max
         self._asked: dict[Name, int] = {}

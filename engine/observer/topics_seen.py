@@ -166,9 +166,7 @@ class TopicsSeen:
         self._before = {**self._before, **ends}
 
     def changes(self, look: Look, ends: Ends) -> Iterator[LifecycleEvent]:
-        """Which topics are gone, and which of them there again; `ends` as they were known before
-        the look.
-        """
+        """Which topics are gone, and which there again; `ends` as known before the look."""
         named = {topic for topic, _ in ends}
         known_before = {topic for topic, _ in self._before}
         here = dict.fromkeys(topic for topic, _ in look.ends)

@@ -226,9 +226,7 @@ class LockBatchResponse:
 
 
 class ProcessQueueInfo(Part):
-    """What a consumer holds of one queue; the fields with None are reported by our own clients
-    only.
-    """
+    """What a consumer holds of one queue; fields with None are our own clients' only."""
 
     commit_offset: Int64 = 0
     cached_msg_min_offset: Int64 = 0

@@ -55,9 +55,7 @@ _PERMISSIONS: Mapping[str, Permission] = {
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """The accounts and certificates of a party. Without accounts it is open to whoever reaches
-    it.
-    """
+    """The accounts and certificates of a party. Without accounts it is open to everybody."""
 
     accounts: tuple[Account, ...] = ()
     admin_networks: tuple[str, ...] = LOOPBACK

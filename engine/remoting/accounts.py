@@ -228,10 +228,7 @@ class AccountsWatch:
 
 
 def changes_between(before: tuple[Account, ...], after: tuple[Account, ...]) -> str:
-    """What changes, by access key; empty when nothing does.
-
-    Raises ConfigError for what a running party cannot take up.
-    """
+    """What changes, by access key. Raises ConfigError for what takes a restart."""
     if before == after:
         return ""
     if not before or not after:

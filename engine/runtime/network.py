@@ -22,9 +22,7 @@ ProtocolFactory = Callable[[], asyncio.BaseProtocol]
 
 
 def allow_descriptors(wanted: int) -> int:
-    """Let this process open `wanted` files and sockets, or as many as the system allows; return
-    how many that are.
-    """
+    """Let this process open `wanted` files and sockets, or as many as allowed; how many."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     allowed = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
     if soft != resource.RLIM_INFINITY and soft < allowed:

@@ -157,9 +157,7 @@ class CommitLog:
         """Move what waits in memory to the file; without a pool nothing waits."""
 
     def spare_wanted(self) -> int | None:
-        """Start of the file to make ahead, once the current one is half full; None when there is no
-        need.
-        """
+        """Start of the file to make ahead, once the current one is half full, or None."""
         if self._current is None:
             return None
         following = self._current_start + self.file_size_bytes
@@ -169,9 +167,7 @@ class CommitLog:
     # ---- reading ---------------------------------------------------------------------------
 
     def view(self, physical_offset: int, size_bytes: int) -> memoryview | None:
-        """The bytes [physical_offset, +size_bytes) of one file; None when they are not (all) kept.
-        Hot.
-        """
+        """The bytes [physical_offset, +size_bytes) of one file; None if not all there. Hot."""
         end = physical_offset + size_bytes
         inside = physical_offset % self.file_size_bytes
         if (

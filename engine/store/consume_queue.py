@@ -284,9 +284,7 @@ class ConsumeQueue:
         return self._first_where(lambda unit: unit[0] >= physical_offset)
 
     def _first_where(self, holds: Callable[[Unit], bool]) -> int:
-        """The first queue offset whose unit passes a test that all behind it pass, too; max_offset
-        if none.
-        """
+        """First queue offset whose unit, and all behind it, pass a test; max_offset if none."""
         low, high = self.min_offset, self.max_offset
         while low < high:
             middle = (low + high) // 2

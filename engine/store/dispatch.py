@@ -98,9 +98,7 @@ class Dispatcher:
         self._queued.extend(requests[: max(0, self._queued_max - len(self._queued))])
 
     def run(self, limit: int, *, now_ms: int) -> bool:
-        """Dispatch records that end at or before `limit`; True when it stopped at a batch's end
-        with more to do.
-        """
+        """Dispatch records that end by `limit`; True when a batch's end left more to do."""
         requests, position, more = self._next(limit)
         if requests:
             # A gap here is a topic deleted while messages of it waited for their flush.

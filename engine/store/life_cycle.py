@@ -332,10 +332,7 @@ class StoreLifeCycle:
         )
 
     async def close(self) -> None:
-        """Stop cleanly: flush all, save the checkpoint, remove the abort file.
-
-        Twice does nothing.
-        """
+        """Stop cleanly: flush all, save the checkpoint, remove the abort file. Idempotent."""
         if self.closed:
             return
         self.closed = True

@@ -211,10 +211,7 @@ class FileSequence:
         return place > 0 and self.starts[place - 1] == start
 
     def open_file(self, start: int) -> OpenFile:
-        """The file that begins at `start`, opened if need be.
-
-        Raises OffsetOutOfRange when there is none.
-        """
+        """The file that begins at `start`, opened if need be. Raises OffsetOutOfRange."""
         entry = self._open.get(start)
         if entry is not None:
             self._pool.used(entry)
@@ -291,9 +288,7 @@ class FileSequence:
         return destroy
 
     def remove_from(self, offset: int) -> int:
-        """Delete the files that begin at or after `offset`, last first; return how many there
-        were.
-        """
+        """Delete the files that begin at or after `offset`, last first; their number."""
         doomed = [start for start in self.starts if start >= offset]
         for start in reversed(doomed):
             self.remove(start)

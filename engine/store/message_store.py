@@ -113,10 +113,7 @@ class MessageStore:
         await self._life.failed()
 
     async def close(self) -> None:
-        """Stop cleanly: flush all, save the checkpoint, remove the abort file.
-
-        Twice does nothing.
-        """
+        """Stop cleanly: flush all, save the checkpoint, remove the abort file. Idempotent."""
         await self._life.close()
 
     # ---- writing ----------------------------------------------------------------------------

@@ -182,9 +182,7 @@ class QueueTable:
         return purged
 
     def take_dirty(self, least_bytes: int) -> dict[QueueKey, ConsumeQueue]:
-        """The dirty queues with at least so many new bytes, for the caller to flush; others stay
-        dirty.
-        """
+        """Take the dirty queues with at least so many new bytes; others stay dirty."""
         dirty, self.dirty = self.dirty, {}
         due: dict[QueueKey, ConsumeQueue] = {}
         for key, queue in dirty.items():

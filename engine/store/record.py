@@ -99,10 +99,7 @@ class DispatchRequest(msgspec.Struct):
 
 
 def has_queue_offset(sys_flag: int) -> bool:
-    """Does a message with these flags take the next offset of its queue?
-
-    Prepared and rolled-back messages of a transaction are in the log only.
-    """
+    """Does a message with these flags take a queue offset? Not a prepared or rolled-back one."""
     return sys_flag & TRANSACTION_MASK in _WITH_QUEUE_OFFSET
 
 

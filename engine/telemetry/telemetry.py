@@ -202,10 +202,7 @@ class Telemetry:
         return list(self._earlier_tails)
 
     def observe(self, fact: Fact) -> None:
-        """See `Observer.observe`.
-
-        Flushes are summed until the next second, shutdown and recovery excepted.
-        """
+        """See `Observer.observe`. Flushes are summed by the second, shutdown and recovery apart."""
         if self._stopped:
             self._lost_count += 1
             self._losses += 1

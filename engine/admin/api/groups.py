@@ -173,9 +173,7 @@ class GroupAdmin:
         await self._requests.ask(broker_address, RequestCode.DELETE_SUBSCRIPTIONGROUP, fields)
 
     async def members(self, group: str) -> dict[str, ConsumerConnection]:
-        """The members of a group as each broker sees them, by broker name; none where it has
-        none.
-        """
+        """The members of a group as each broker sees them, by broker name."""
         found: dict[str, ConsumerConnection] = {}
         for name, address in (await self._requests.masters()).items():
             try:

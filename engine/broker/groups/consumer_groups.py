@@ -219,9 +219,7 @@ class ConsumerGroups:
         return moved
 
     def take_said_anew(self) -> dict[str, None]:
-        """Groups of which a member came, went, or subscribes to something else, since the last
-        call.
-        """
+        """Groups with a member that came, went or resubscribed since the last call."""
         changed, self._said_anew = self._said_anew, {}
         return changed
 

@@ -110,9 +110,7 @@ class Member:
 def silent_members(
     tables: Iterable[tuple[str, Mapping[str, Member]]], oldest_ms: int
 ) -> Iterator[tuple[str, str] | None]:
-    """(group, client id) of members heard before `oldest_ms`; None after each HEARD_LOOKED_AT of
-    the others.
-    """
+    """(group, client id) of members heard before `oldest_ms`; None after each HEARD_LOOKED_AT."""
     heard_count = 0
     for group, members in tables:
         for client_id, member in list(members.items()):

@@ -84,9 +84,7 @@ class _LongBatch(NamedTuple):
 
 
 class _Line:
-    """Sends of one connection behind its long batch, itself among them: they are put in the order
-    in which they came.
-    """
+    """Sends of one connection behind its long batch, itself among them, in their order."""
 
     __slots__ = ("count", "turn")
 

@@ -440,9 +440,7 @@ class ConsumerOffsets:
 def lowered_to(
     topic: str, group: str, queues: dict[int, int], end_of: Callable[[str, int], int]
 ) -> list[Lowered]:
-    """Take offsets in `queues` that lie beyond `end_of(topic, queue_id)` back to it, in place;
-    return which.
-    """
+    """Take offsets in `queues` beyond `end_of(topic, queue_id)` back to it; which ones."""
     lowered = []
     for queue_id, offset in queues.items():
         end = end_of(topic, queue_id)

@@ -235,9 +235,7 @@ class TopicChanges:
             )
 
     def take_attributes(self, config: TopicConfig, change: str) -> None:
-        """What the topic has after `change`, in the words of RocketMQ's tools. Raises
-        RequestRefused.
-        """
+        """What the topic has after `change`, in RocketMQ's words. Raises RequestRefused."""
         topic = config.topic_name
         before = self.topics.find(topic)
         old = {} if before is None else before.attributes

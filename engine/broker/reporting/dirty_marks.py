@@ -123,9 +123,7 @@ class EmittedMarks(Generic[Key, Mark]):
 
 
 class EmittedPairs:
-    """The queues of groups that were reported, by topic and by group: who is concerned when a
-    queue, a topic or a group moves.
-    """
+    """The queues of groups that were reported, by topic and by group: who a change concerns."""
 
     def __init__(self) -> None:
         self._by_topic: dict[str, dict[str, list[int]]] = {}

@@ -220,9 +220,7 @@ class Durability:
     store: MessageStore
 
     def put(self, draft: MessageDraft) -> PutResult:
-        """Store a message that the broker makes itself. Raises RequestRefused as `stored` does, and
-        when this node is no master.
-        """
+        """Store a message of the broker's own. Raises RequestRefused, also when it is no master."""
         self.node.check_master()
         return stored(lambda: self.store.put(draft))
 

@@ -69,10 +69,7 @@ class TargetQueues:
         return config
 
     def queue_for(self, header: SendMessageRequestHeader, config: TopicConfig) -> int:
-        """The queue asked for; any writable one for a negative number (row C1).
-
-        Raises RequestRefused.
-        """
+        """The queue asked for; any writable one for a negative number. Raises RequestRefused."""
         queue_id = header.queue_id
         if queue_id < 0:
             return self.entropy.below(config.write_queue_nums)

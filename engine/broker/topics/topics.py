@@ -261,9 +261,7 @@ class Topics:
         return self.put(_topic(topic, queue_nums, READ_WRITE)), True
 
     def put(self, config: TopicConfig) -> TopicConfig:
-        """Create or replace a topic. Raises RequestRefused as `check` does, and when there are too
-        many topics.
-        """
+        """Create or replace a topic. Raises RequestRefused as `check` does, or for too many."""
         name = config.topic_name
         self.check(config)
         self.check_room([name])
@@ -287,9 +285,7 @@ class Topics:
             )
 
     def check(self, config: TopicConfig) -> None:
-        """Raise RequestRefused for queue counts out of range, for what is no permission, and while
-        the topic is being deleted.
-        """
+        """Raise RequestRefused for queue counts or permissions out of range, or amid a deletion."""
         name = config.topic_name
         if name in self.being_deleted:
             raise RequestRefused(

@@ -140,9 +140,7 @@ class HalfQueue:
             self.settle("TIMER")
 
     def settle(self, trigger: str) -> None:
-        """Write the op messages that are due, and move the progress offsets; what cannot be written
-        now stays due.
-        """
+        """Write due op messages and move the progress offsets; what cannot be written stays due."""
         try:
             self.write_ops()
         except StorageError as error:

@@ -198,10 +198,7 @@ class RouteCache:
     async def ask_namesrv(
         self, code: int, fields: dict[str, str], body: bytes = b""
     ) -> RemotingCommand:
-        """Ask one name server, the next one when it does not answer.
-
-        Raises Unreachable when none does.
-        """
+        """Ask one name server, then the next. Raises Unreachable when none answers."""
         addresses = self._config.namesrv_addresses
         failure: Unreachable = ConnectFailed("no name server was asked")
         for _ in addresses:

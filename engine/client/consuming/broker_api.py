@@ -225,9 +225,7 @@ class BrokerSide:
         return await self._connection.routes.readable_queues(topic)
 
     async def members(self, topic: str) -> Sequence[str] | None:
-        """See `GroupView.members`; one broker is asked, as every member's heartbeat goes to all of
-        them.
-        """
+        """See `GroupView.members`; one broker is asked, for heartbeats go to all of them."""
         address = await self._connection.routes.any_broker_of(topic)
         if address is None:
             return None

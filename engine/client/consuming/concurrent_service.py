@@ -80,9 +80,7 @@ class ConcurrentService:
     def submit(
         self, messages: Sequence[MessageExt], window: ProcessQueue, queue: MessageQueue
     ) -> None:
-        """Hand over messages just put into `window`; they are cut into batches of one topic
-        each.
-        """
+        """Hand over messages just put into `window`; cut into batches of one topic each."""
         for batch in _batches(messages, self._state.config.consume_batch_max):
             self._requests.put_nowait(ConsumeRequest(batch, window, queue))
 
@@ -104,9 +102,7 @@ class ConcurrentService:
         return self._busy.head_stacks(heads)
 
     async def consume_directly(self, message: MessageExt, queue: MessageQueue) -> ListenerOutcome:
-        """Give one message to the listener at an operator's wish; no window and no offset is
-        touched.
-        """
+        """Give one message to the listener at an operator's wish; window and offset stay."""
         listener = self._state.listener_for(message.topic)
         return await call_listener(listener, [message], ConsumeContext(queue))
 

@@ -107,9 +107,7 @@ class FailedMessages:
         return True
 
     async def send_copy(self, message: MessageExt) -> bool:
-        """Send a copy to the retry topic; a message at its last try ends in the dead-letter queue
-        there.
-        """
+        """Send a copy to the retry topic; after its last try it ends in the dead-letter queue."""
         try:
             await self._send_copy(self._copy_for_retry(message))
         except TidemarkError as error:

@@ -175,9 +175,7 @@ class GroupMember:
         await self.connection.heartbeat()
 
     async def queues_changed(self, topic: str, held: int) -> None:
-        """A new subscription version makes brokers and members see that this member reads other
-        queues now.
-        """
+        """A new subscription version shows that this member reads other queues now."""
         _log.info("%s holds %d queues of %s", self.state.client_id, held, topic)
         subscription = self.state.subscriptions.get(topic)
         if subscription is not None:

@@ -57,9 +57,7 @@ class CommitTrigger(Enum):
 
 
 class ControllableOffset:
-    """One offset that can be frozen: a reset must not be overwritten by listeners that are still at
-    work.
-    """
+    """One offset that can be frozen: listeners at work must not overwrite a reset."""
 
     __slots__ = ("_frozen", "value")
 
@@ -146,9 +144,7 @@ class OffsetStore(Protocol):
         ...
 
     async def load(self) -> None:
-        """Read the whole store into memory before consumption begins, if it is one that can be read
-        whole.
-        """
+        """Read the whole store into memory before consumption begins, if it can be read whole."""
         ...
 
     async def read(self, queue: MessageQueue, where: ReadOffset) -> int | None:
@@ -185,9 +181,7 @@ class BrokerOffsets(Protocol):
 
 
 class BrokerOffsetStore(OffsetTable):
-    """Offsets of a clustering group, kept by the broker that holds the queue; written one by
-    one.
-    """
+    """Offsets of a clustering group, stored by the queue's broker; written one by one."""
 
     def __init__(
         self,
@@ -249,17 +243,12 @@ class LocalOffsetStore(OffsetTable):
         self._under_way: asyncio.Task[None] | None = None
 
     async def load(self) -> None:
-        """Read the file into memory.
-
-        Raises CorruptRecord when there are files and none of them can be read.
-        """
+        """Read the file into memory. Raises CorruptRecord when no version can be read."""
         for queue, offset in self._stored().items():
             self.update(queue, offset, increase_only=False)
 
     async def read(self, queue: MessageQueue, where: ReadOffset) -> int | None:
-        """See `OffsetStore.read`; a file that cannot be read counts as having no offset, as in
-        RocketMQ.
-        """
+        """See `OffsetStore.read`; a file that cannot be read has no offset, as in RocketMQ."""
         if where is not ReadOffset.READ_FROM_STORE:
             offset = self.in_memory(queue)
             if offset is not None or where is ReadOffset.READ_FROM_MEMORY:
@@ -309,9 +298,7 @@ class LocalOffsetStore(OffsetTable):
         return merged
 
     def _stored(self) -> dict[MessageQueue, int]:
-        """What the file says; the .bak when it is missing or damaged; nothing when neither
-        exists.
-        """
+        """What the file says; the .bak when it is missing or damaged; nothing without either."""
         damage: ProtocolError | None = None
         for path in (self._path, f"{self._path}.bak"):
             if not self._disk.exists(path):

@@ -117,9 +117,7 @@ class OrderlyService:
         return self._busy.head_stacks(heads)
 
     async def consume_directly(self, message: MessageExt, queue: MessageQueue) -> ListenerOutcome:
-        """Give one message to the listener at an operator's wish; no window and no offset is
-        touched.
-        """
+        """Give one message to the listener at an operator's wish; window and offset stay."""
         listener = self._state.listener_for(message.topic)
         return await call_listener(listener, [message], ConsumeContext(queue))
 
@@ -184,9 +182,7 @@ class OrderlyService:
         *,
         outcome: ListenerOutcome,
     ) -> bool:
-        """Commit the batch, or put it back and let the queue rest; True when the session may go
-        on.
-        """
+        """Commit the batch, or put it back and let the queue rest; True: the session may go on."""
         again = [] if outcome.succeeded else await self._to_come_again(batch)
         if again:
             window.consume_again(again)

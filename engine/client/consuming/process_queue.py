@@ -319,15 +319,11 @@ class ProcessQueue:
 
     @property
     def finished_count(self) -> int:
-        """Finished offsets above the lowest held one: certain to be processed again if this process
-        died now.
-        """
+        """Finished offsets above the lowest held one: processed again if the process died now."""
         return len(self._finished) + self._finished_forgotten
 
     def held_ranges(self) -> list[tuple[int, int]]:
-        """Held offsets as ranges [from, to), at most HELD_RANGES_MAX; beyond it the last one
-        reaches to the end.
-        """
+        """Held offsets as ranges [from, to), HELD_RANGES_MAX at most; the last reaches the end."""
         offsets = self.held_offsets()
         ranges: list[tuple[int, int]] = []
         for offset in offsets:

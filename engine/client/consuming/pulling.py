@@ -279,9 +279,7 @@ class Puller:
         return offset or None  # 0 is what the broker assumes anyway.
 
     def _wanted(self, messages: list[MessageExt], subscription: Subscription) -> list[MessageExt]:
-        """The exact tag test (the broker's is by hash), then retried messages get their topic
-        back.
-        """
+        """The exact tag test (the broker's is by hash); retried messages get their topic back."""
         messages = with_tags(messages, subscription.data.tags_set)
         for message in messages:
             if message.topic == self._retry_topic:

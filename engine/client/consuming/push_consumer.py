@@ -107,9 +107,7 @@ class PushConsumer:
 
     @property
     def windows(self) -> Mapping[MessageQueue, ProcessQueue]:
-        """The queues this member holds now, with their windows; for looking at, not for
-        changing.
-        """
+        """The queues this member holds now, with their windows; only to be looked at."""
         return self._state.windows
 
     @property

@@ -76,9 +76,7 @@ async def start_offset(
     where: ConsumeFromWhere,
     timestamp_ms: int,
 ) -> int:
-    """The offset of the first pull of `queue`; `timestamp_ms` counts for CONSUME_FROM_TIMESTAMP
-    only.
-    """
+    """The offset of the first pull of `queue`; `timestamp_ms` is for CONSUME_FROM_TIMESTAMP."""
     if stored is not None:
         return stored
     match start_rule(where, queue.topic):

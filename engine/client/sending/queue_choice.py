@@ -100,10 +100,7 @@ class MessageQueueSelector(Protocol):
     def __call__(
         self, queues: Sequence[MessageQueue], message: Message, argument: object
     ) -> MessageQueue:
-        """The queue for `message`; `argument` is what the caller of `send` gave.
-
-        `queues` is sorted, never empty.
-        """
+        """The queue for `message` and the caller's `argument`; `queues` is sorted, never empty."""
         ...
 
 

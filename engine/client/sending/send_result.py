@@ -66,10 +66,7 @@ RETRIED_CODES = frozenset(
 
 
 def status_of(code: int, remark: str | None) -> SendStatus:
-    """The status an answer's code stands for.
-
-    Raises RequestRefused when the message is not stored.
-    """
+    """The status an answer's code stands for. Raises RequestRefused when it is not stored."""
     status = _STATUS_OF_CODE.get(code)
     if status is None:
         raise RequestRefused(code, remark or "no remark")

@@ -116,9 +116,7 @@ class Sender:
         queue: MessageQueue | None = None,
         timeout_ms: int | None = None,
     ) -> SendResult:
-        """Send several messages of one topic as one request: all are stored in one queue, or none
-        is.
-        """
+        """Send messages of one topic as one request: all are stored in one queue, or none is."""
         envelope = self._envelopes.of_batch(messages)
         deadline_ms = self._clock.steady_ms() + (timeout_ms or self._config.send_timeout_ms)
         if queue is not None:

@@ -319,9 +319,7 @@ class IndexFile:
             self.sums = None
 
     def overlaps(self, begin_ms: int, end_ms: int) -> bool:
-        """May it hold messages stored in [begin_ms, end_ms]? After a cut its end is known to the
-        second.
-        """
+        """May it hold messages stored in [begin_ms, end_ms]? A cut's end is known to the second."""
         return self.index_count > 1 and (
             self.begin_timestamp_ms <= end_ms and self.end_timestamp_ms + SECOND_MS > begin_ms
         )

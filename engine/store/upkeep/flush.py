@@ -45,9 +45,7 @@ class GroupCommit(asyncio.Future[bool]):
         self._timer = loop.call_later(timeout_ms / 1000, self.settle, False)
 
     def call_when_settled(self, call: Callable[[bool], None]) -> None:
-        """Have `call` made with the outcome, as soon as it is known. Hot: a callback of asyncio's
-        takes ten times as long.
-        """
+        """Have `call` made with the outcome. Hot: asyncio's callbacks take ten times as long."""
         if self.done():
             call(self.result())
         else:

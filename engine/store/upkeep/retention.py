@@ -150,10 +150,7 @@ class Retention:
         self._config = config
 
     async def run_forever(self) -> None:
-        """Rounds for as long as the store is open.
-
-        Files are deleted beside the loop: to let go of a gigabyte that is mapped takes 50 ms.
-        """
+        """Rounds while the store is open, deleting beside the loop: a gigabyte takes 50 ms."""
         while True:
             await asyncio.sleep(self._config.clean_resource_interval_ms / SECOND_MS)
             pause_ms = self._config.delete_files_interval_ms

@@ -96,9 +96,7 @@ class LocalTableFiles:
         return self._noted()
 
     def refuse_lost_commits(self, version: int, *, written: int) -> None:
-        """Raise LakeError when the table is at a lower version than was written before it was
-        opened.
-        """
+        """Raise LakeError when the table's version is lower than one written before."""
         if version < written:
             raise LakeError(
                 f"{self._folder} is at version {version}, but {written} was written: its log "

@@ -89,10 +89,7 @@ class Shipper:
         self._last_shipment_ms: int | None = None
 
     def run(self, stop: threading.Event) -> None:
-        """Ship until `stop` is set, then ship what is there by then.
-
-        Raises LakeError or StorageError.
-        """
+        """Ship until `stop`, then what is there by then. Raises LakeError, StorageError."""
         while not stop.is_set():
             began, cpu_before = time.monotonic(), time.process_time()
             if self.ship() < SHIP_AT_ONCE_ROWS:
