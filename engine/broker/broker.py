@@ -26,7 +26,7 @@ from engine.broker.handler_table import handler_table
 from engine.broker.metrics import MetricsPort
 from engine.broker.offsets.remembered_offsets import BootEnds
 from engine.broker.persistence import SETTINGS_GONE
-from engine.broker.pulling.pull_answers import TOLD_EACH_SAMPLES
+from engine.broker.pulling.cold_reads import TOLD_EACH_SAMPLES
 from engine.broker.services import Services, metrics_of, services_of
 from engine.broker.state import BrokerState, Signals, state_of
 from engine.foundation.chunked_work import in_steps, stepped

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from engine.broker.groups.queue_locks import QueueLocks
 from engine.broker.identity import BrokerNode, Role
 from engine.broker.pulling.long_poll import WakeUps
-from engine.broker.sending.durability import Safety
+from engine.broker.sending.safety import Safety
 from engine.broker.table_changes import TableChanges
 from engine.runtime.clock import Clock
 

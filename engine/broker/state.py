@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from engine.broker.access_gate import gate_of
 from engine.broker.config import BrokerConfig
 from engine.broker.groups.consumer_filters import ConsumerFilters
 from engine.broker.groups.consumer_groups import ConsumerGroups
@@ -23,18 +24,17 @@ from engine.broker.groups.readers import DoubtfulReaders, QueueKey, Readers, Rea
 from engine.broker.identity import BrokerNode
 from engine.broker.offsets.consumer_offsets import ConsumerOffsets
 from engine.broker.offsets.topic_lives import TopicLives
+from engine.broker.pulling.cold_reads import ColdReadSums
 from engine.broker.pulling.long_poll import HeldPulls
-from engine.broker.pulling.pull_answers import ColdReadSums
 from engine.broker.reporting.offset_reuse import UnsyncedReads
 from engine.broker.sending.deduplication import Deduplication
-from engine.broker.sending.durability import Safety
 from engine.broker.sending.resends import DuplicateCopies
+from engine.broker.sending.safety import Safety
 from engine.broker.stats.broker_stats import BrokerStats
 from engine.broker.stats.client_stats import ClientStats
 from engine.broker.stats.runtime_info import PutTimes
 from engine.broker.table_changes import TableChanges
 from engine.broker.topics.topics import Topics
-from engine.broker.transactions.stored_messages import gate_of
 from engine.broker.transactions.transactions import Transactions
 from engine.delay import DelayLevels, TimeWheel
 from engine.foundation.chunked_work import ChunkedWork

@@ -11,9 +11,9 @@ as much of it as its bytes give. Absent on purpose: when a message is due (`dela
 from __future__ import annotations
 
 from engine.foundation.errors import CorruptRecord
+from engine.protocol.copy_room import noted_properties
 from engine.protocol.header_fields import INT32_MAX
 from engine.protocol.message import MessageExt
-from engine.protocol.message_copies import noted_properties
 from engine.protocol.names import RETRY_PREFIX, SCHEDULE_TOPIC, dlq_topic
 from engine.protocol.properties import (
     PROPERTY_DELAY,

@@ -24,7 +24,7 @@ transaction) say more than the first; only what leaves that room in a commit-log
 """
 
 COPY_PROPERTIES_BYTES: Final = 2944
-"""What all further copies of a message add to its properties at most (`protocol/message_copies`);
+"""What all further copies of a message add to its properties at most (`protocol/copy_room`);
 they have to leave that much room.
 """
 

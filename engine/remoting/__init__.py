@@ -1,6 +1,7 @@
 """The remoting layer of every party: commands over connections, answers in turns."""
 
-from engine.remoting.dispatcher import Handler, Peer
+from engine.remoting.dispatcher import Handler
+from engine.remoting.peer import Peer
 from engine.remoting.rpc_client import RpcClient
 from engine.remoting.rpc_server import RpcServer
 

@@ -27,7 +27,7 @@ from engine.foundation.errors import ConfigError, RequestRefused
 from engine.foundation.units import SECOND_MS
 from engine.protocol.codes import ResponseCode
 from engine.protocol.command import RemotingCommand
-from engine.protocol.message_copies import DISCARDS_TOPIC
+from engine.protocol.dead_letters import DISCARDS_TOPIC
 from engine.protocol.names import DLQ_PREFIX, RETRY_PREFIX, is_reply_topic, is_system_topic
 from engine.remoting.signing import ACCESS_KEY, SIGNATURE, Credentials, is_genuine
 

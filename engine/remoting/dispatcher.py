@@ -1,11 +1,11 @@
-"""Dispatches a request to its handler, with its peer, and turns the result into an answer.
+"""Dispatches a request to its handler and turns the handler's result into an answer.
 
 A handler returns a response (answered at the end of the turn), an awaitable (run as a task of this
 party, answered with its result), or None (one-way, or it answers later by `peer.answer`).
 
 Invariant: every request that wants an answer gets one, whatever its handler does; a handler's error
 harms nobody but its own request. Only a broken invariant (AssertionError) ends the party. Absent
-on purpose: permissions (gate), how a peer does it (connection).
+on purpose: permissions, which handlers check.
 """
 
 from __future__ import annotations
@@ -13,56 +13,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 from engine.foundation.errors import LocalProtocolError, RequestRefused, TidemarkError
 from engine.foundation.limits import HANDLER_TASKS_MAX
 from engine.protocol.codes import ResponseCode
 from engine.protocol.command import RemotingCommand
-
-
-class Peer(Protocol):
-    """The other end of a connection, as handlers see it."""
-
-    attachment: object | None
-    """Whatever the party keeps about this peer."""
-
-    @property
-    def address(self) -> str:
-        """The other end as ip:port."""
-        ...
-
-    @property
-    def closed(self) -> bool:
-        """Has the connection ended?"""
-        ...
-
-    def answer(self, request: RemotingCommand, response: RemotingCommand) -> None:
-        """Queue the response to `request` for the end of this turn; one-way requests get none."""
-        ...
-
-    def keep(self, request: RemotingCommand) -> None:
-        """Its handler still waits: count what it says, until it is answered or let go."""
-        ...
-
-    def let_go(self, request: RemotingCommand) -> None:
-        """Its handler waits on, but needs nothing any more of what the request says: its fields and
-        its body are dropped, and hold up nobody who sends more.
-        """
-        ...
-
-    def send(self, command: RemotingCommand) -> None:
-        """Push a one-way command."""
-        ...
-
-    async def invoke(self, command: RemotingCommand, *, timeout_ms: int) -> RemotingCommand:
-        """Ask the other end. Raises RequestTimedOut, ConnectionLost or LocalProtocolError."""
-        ...
-
-    def close(self, reason: str) -> None:
-        """End the connection."""
-        ...
-
+from engine.remoting.peer import Peer
 
 HandlerResult = RemotingCommand | Awaitable[RemotingCommand | None] | None
 Handler = Callable[[Peer, RemotingCommand], HandlerResult]

@@ -17,7 +17,7 @@ from engine.foundation.errors import ConfigError, RequestRefused
 from engine.protocol.codes import ResponseCode
 from engine.protocol.command import RemotingCommand
 from engine.remoting.accounts import Account, Accounts, ClientId, Demand, Permission
-from engine.remoting.dispatcher import Peer
+from engine.remoting.peer import Peer
 from engine.remoting.permissions import DEMANDS, SPEAK_FOR, Asked, Need, demands_of
 from engine.remoting.signing import ACCESS_KEY
 

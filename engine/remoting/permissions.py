@@ -27,6 +27,7 @@ from engine.protocol.bodies import HeartbeatData, LockBatchRequest
 from engine.protocol.codes import RequestCode as Code
 from engine.protocol.codes import ResponseCode
 from engine.protocol.command import RemotingCommand
+from engine.protocol.dead_letters import DISCARDS_TOPIC, PROPERTY_DEAD_GROUP
 from engine.protocol.header_fields import RequestHeader
 from engine.protocol.headers import (
     ConsumerSendMessageBackRequestHeader,
@@ -34,7 +35,6 @@ from engine.protocol.headers import (
     SendMessageRequestHeader,
     ViewMessageRequestHeader,
 )
-from engine.protocol.message_copies import DISCARDS_TOPIC, PROPERTY_DEAD_GROUP
 from engine.protocol.properties import decode_properties
 from engine.remoting.accounts import ClientId, Demand, Permission, group_demand, topic_demand
 

@@ -24,10 +24,11 @@ from engine.protocol.body_limits import BODY_BYTES_ALWAYS_READ, check_body_lengt
 from engine.protocol.command import RemotingCommand
 from engine.remoting.accounts import LOOK_MS
 from engine.remoting.connection import READ_BUFFER_BYTES, Connection, close_all
-from engine.remoting.dispatcher import Dispatcher, Handler, Peer, answer_to
+from engine.remoting.dispatcher import Dispatcher, Handler, answer_to
 from engine.remoting.gate import Gate
 from engine.remoting.latencies import Latencies, MeasuredConnection, MeasuredTurn
 from engine.remoting.load import Load
+from engine.remoting.peer import Peer
 from engine.runtime import Runtime, ServerTls
 from engine.runtime.network import Listener
 

@@ -25,7 +25,7 @@ from engine.client import ConsumeConcurrentlyStatus, Producer
 from engine.client.consuming.allocation import ByConfig
 from engine.protocol.message import Message, MessageExt, MessageQueue
 from engine.protocol.properties import PROPERTY_SHARDING_KEY
-from engine.runtime.disk import fetched_bytes
+from engine.runtime.kernel import fetched_bytes
 from tests.integration.broker.cluster import Cluster, broker_config, cluster
 from tests.integration.client.cluster_users import LATER, SUCCESS, eventually, producing, text
 from tests.pipelines.gold_lake import gold

@@ -4,7 +4,7 @@ A re-driven message goes back to its own group alone (%RETRY%group), with all it
 other groups that had taken it do not get it twice. UNIQ_KEY, RETRY_TOPIC and ORIGIN_MESSAGE_ID
 stay.
 
-Invariant: a decision is one write (`message_copies`), so a crash leaves a message decided or
+Invariant: a decision is one write (`protocol/dead_letters`), so a crash leaves a message decided or
 not, never lost; an order that is repeated skips what is decided. Two people who decide at the same
 moment may both succeed: delivery is at least once. Absent on purpose: deciding; the command line
 and the dashboard do. Row E2.
@@ -31,9 +31,8 @@ from engine.foundation.limits import (
 from engine.foundation.units import SECOND_MS
 from engine.protocol.codes import RequestCode, ResponseCode
 from engine.protocol.compression import compressed_again
-from engine.protocol.headers import SendMessageRequestHeader
-from engine.protocol.message import MessageExt, MessageQueue
-from engine.protocol.message_copies import (
+from engine.protocol.copy_room import brokers_bytes, noted_properties, pair_bytes, properties_bytes
+from engine.protocol.dead_letters import (
     DISCARDS_TOPIC,
     PROPERTY_DEAD_GROUP,
     PROPERTY_DEAD_MESSAGE_ID,
@@ -41,11 +40,9 @@ from engine.protocol.message_copies import (
     PROPERTY_DECIDED_BY,
     PROPERTY_DECIDED_WHY,
     PROPERTY_REDRIVEN_FROM,
-    brokers_bytes,
-    noted_properties,
-    pair_bytes,
-    properties_bytes,
 )
+from engine.protocol.headers import SendMessageRequestHeader
+from engine.protocol.message import MessageExt, MessageQueue
 from engine.protocol.names import AUTO_CREATE_TOPIC, Perm, dlq_topic, retry_topic
 from engine.protocol.properties import (
     PROPERTY_DELAY,

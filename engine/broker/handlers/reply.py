@@ -30,12 +30,12 @@ from engine.foundation.limits import (
 )
 from engine.protocol.codes import RequestCode, ResponseCode
 from engine.protocol.command import RemotingCommand
+from engine.protocol.copy_room import fits_with_copies, without_room
 from engine.protocol.headers import (
     ReplyMessageRequestHeader,
     SendMessageRequestHeader,
     SendMessageResponseHeader,
 )
-from engine.protocol.message_copies import fits_with_copies, without_room
 from engine.protocol.message_ids import offset_message_id
 from engine.protocol.names import TRANSACTION_BITS
 from engine.protocol.properties import (

@@ -34,9 +34,10 @@ from engine.foundation.limits import COPY_ROOM_BYTES, DEDUPLICATED_BATCH_MAX
 from engine.protocol.bodies import TopicConfig
 from engine.protocol.codes import RequestCode, ResponseCode
 from engine.protocol.command import RemotingCommand
+from engine.protocol.copy_room import room_needed
+from engine.protocol.dead_letters import DISCARDS_TOPIC
 from engine.protocol.headers import SendMessageRequestHeader
 from engine.protocol.message_batch import BatchEntry, entries_of
-from engine.protocol.message_copies import DISCARDS_TOPIC, room_needed
 from engine.protocol.message_ids import offset_message_id
 from engine.protocol.names import DLQ_PREFIX, RETRY_PREFIX, TRANSACTION_BITS, is_system_topic
 from engine.protocol.properties import (

@@ -29,10 +29,10 @@ from engine.foundation.limits import MESSAGE_ID_CHARS_MAX, PROPERTIES_BYTES_MAX
 from engine.foundation.observing import Observer, RetryStep
 from engine.protocol.codes import RequestCode, ResponseCode
 from engine.protocol.command import RemotingCommand
+from engine.protocol.copy_room import left_out_in_words, noted_properties
 from engine.protocol.header_fields import INT32_MAX
 from engine.protocol.headers import ConsumerSendMessageBackRequestHeader
 from engine.protocol.message import MessageExt
-from engine.protocol.message_copies import left_out_in_words, noted_properties
 from engine.protocol.names import (
     PERM_WRITE,
     RETRY_PREFIX,

@@ -1,28 +1,25 @@
-"""Reads the messages that a pull wants, writes its answer, and sums reads of old messages.
+"""Reads the messages that a pull wants, and writes its answer.
 
 Place in the walk: behind a pull's checks, at once or when it is woken. An answer that brings a
-group further moves its pulled mark and is counted; what it delivers again is a fact. One from far
-behind the log's end is a cold read; their sums become facts each TOLD_EACH_SAMPLES, with what the
-process read from disk meanwhile, and say why a group does not catch up.
+group further moves its pulled mark and is counted; what it delivers again is a fact.
 
-Invariant: nothing is noted of an answer without messages but that there was none; at most
-`count_max` pairs of group and topic have a sum. Absent on purpose: holding pulls (long_poll), whose
-page a read was: the kernel reads ahead.
+Invariant: nothing is noted of an answer without messages but that there was none. Absent on
+purpose: holding pulls (long_poll).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final
 
 from engine.broker.groups.readers import QueueKey, Readers
 from engine.broker.identity import BrokerNode, Role
 from engine.broker.offsets.remembered_offsets import RememberedOffsets
 from engine.broker.offsets.topic_lives import Asked
+from engine.broker.pulling.cold_reads import FAR_BEHIND_BYTES, ColdReadSums
 from engine.broker.pulling.pull_checks import Pull
 from engine.broker.stats.broker_stats import BrokerStats
-from engine.foundation.limits import COLD_READERS_MAX, PULL_MESSAGES_MAX
-from engine.foundation.observing import ColdReads, Observer
+from engine.foundation.limits import PULL_MESSAGES_MAX
+from engine.foundation.observing import Observer
 from engine.foundation.units import MIB, Buffer
 from engine.protocol.codes import ResponseCode
 from engine.protocol.command import RemotingCommand
@@ -30,70 +27,6 @@ from engine.protocol.headers import PullMessageResponseHeader
 from engine.protocol.message_record import queue_offsets
 from engine.protocol.names import MASTER_ID
 from engine.store import GetResult, GetStatus, MessageStore
-
-TOLD_EACH_SAMPLES: Final = 10
-"""Samples of watermarks between two times that the sums are reported: ten seconds."""
-FAR_BEHIND_BYTES: Final = 64 * MIB
-"""Nearer to the end of the log nothing is taken to be on disk, whatever else is read from there."""
-DISK_PART: Final = 4
-"""Of reads nearer than `resident_bytes` it is reported when one byte in so many may be from disk.
-"""
-
-
-class ColdReadSums:
-    """The sums of one broker since they were taken last."""
-
-    def __init__(self, count_max: int = COLD_READERS_MAX) -> None:
-        self._count_max = count_max
-        self._sums: dict[tuple[str, str], ColdReads] = {}
-        self._fetched_bytes: int | None = None
-        """Of the process, when the sums were taken last."""
-
-    def add(
-        self,
-        group: str,
-        topic: str,
-        *,
-        messages: int,
-        size_bytes: int,
-        behind_bytes: int,
-        resident_bytes: int,
-        messages_a_pull_max: int,
-    ) -> None:
-        """A pull of the group was answered with such messages."""
-        sums = self._sums.get((group, topic))
-        if sums is None:
-            if len(self._sums) >= self._count_max:
-                return
-            sums = self._sums[group, topic] = ColdReads(
-                group, topic, 0, 0, 0, 0, resident_bytes, messages_a_pull_max
-            )
-        sums.pulls += 1
-        sums.messages += messages
-        sums.size_bytes += size_bytes
-        sums.behind_bytes_max = max(sums.behind_bytes_max, behind_bytes)
-
-    def take(self, fetched_bytes: int | None) -> list[ColdReads]:
-        """The sums, which begin anew. `fetched_bytes`: what the process has read from disk in its
-        life; None is unknown.
-        """
-        read_bytes = None
-        if fetched_bytes is not None and self._fetched_bytes is not None:
-            read_bytes = fetched_bytes - self._fetched_bytes
-        self._fetched_bytes = fetched_bytes
-        taken = list(self._sums.values())
-        self._sums.clear()
-        for sums in taken:
-            sums.disk_read_bytes = read_bytes
-        return [sums for sums in taken if _may_be_cold(sums)]
-
-
-def _may_be_cold(sums: ColdReads) -> bool:
-    """Were answers small, or may so much have come from disk that somebody should hear of it?"""
-    read_bytes = sums.disk_read_bytes
-    is_from_disk = read_bytes is not None and read_bytes * DISK_PART >= sums.size_bytes
-    return is_from_disk or sums.behind_bytes_max > sums.resident_bytes
-
 
 ANSWER_BYTES_MAX = 4 * MIB
 

@@ -3,7 +3,7 @@
 Place in the walk: around a round of `store/upkeep/retention`, which never asks who consumed what.
 Dead letters and retries are read just before their file goes; groups are compared afterwards, and
 learn of it from their next pull. A dead letter that was decided about is known by the record of
-that decision (`protocol/message_copies`), which is younger and still there.
+that decision (`protocol/dead_letters`), which is younger and still there.
 
 Invariant: one event per group and queue that lost something, none for a group without a consume
 offset or that has left the topic. Every dead letter ends as exactly one of re-driven, discarded or
@@ -22,12 +22,8 @@ from engine.delay.waiting_messages import real_place
 from engine.foundation.limits import EXPIRED_DEAD_LETTERS_MAX, UNCONSUMED_REPORTS_MAX
 from engine.foundation.observing import LifecycleEvent, Observer, RetryStep, UnreadDeletion
 from engine.foundation.units import SECOND_MS
+from engine.protocol.dead_letters import DISCARDS_TOPIC, PROPERTY_DEAD_GROUP, PROPERTY_REDRIVEN_FROM
 from engine.protocol.message import MessageExt
-from engine.protocol.message_copies import (
-    DISCARDS_TOPIC,
-    PROPERTY_DEAD_GROUP,
-    PROPERTY_REDRIVEN_FROM,
-)
 from engine.protocol.message_record import decode_record
 from engine.protocol.names import DLQ_PREFIX, RETRY_PREFIX, SCHEDULE_TOPIC, retry_topic
 from engine.protocol.properties import PROPERTY_RETRY_TOPIC

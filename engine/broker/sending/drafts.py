@@ -15,13 +15,8 @@ from engine.broker.sending.timers import Timers
 from engine.delay import Delays
 from engine.foundation.errors import RequestRefused
 from engine.protocol.codes import ResponseCode
+from engine.protocol.copy_room import ROOMY_BYTES, fits_a_record, fits_with_copies, without_room
 from engine.protocol.headers import SendMessageRequestHeader
-from engine.protocol.message_copies import (
-    ROOMY_BYTES,
-    fits_a_record,
-    fits_with_copies,
-    without_room,
-)
 from engine.protocol.message_ids import UniqueIds
 from engine.protocol.properties import (
     PROPERTY_CLUSTER,

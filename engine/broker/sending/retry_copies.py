@@ -30,9 +30,7 @@ from engine.broker.transactions.transactions import Transactions
 from engine.foundation.errors import CorruptRecord, RemoteProtocolError, RequestRefused
 from engine.foundation.observing import Observer, RetryStep
 from engine.protocol.codes import ResponseCode
-from engine.protocol.headers import SendMessageRequestHeader
-from engine.protocol.message import MessageExt
-from engine.protocol.message_copies import (
+from engine.protocol.dead_letters import (
     DISCARDS_TOPIC,
     PROPERTY_DEAD_GROUP,
     PROPERTY_DEAD_MESSAGE_ID,
@@ -40,6 +38,8 @@ from engine.protocol.message_copies import (
     PROPERTY_REDRIVEN_FROM,
     decision_in_words,
 )
+from engine.protocol.headers import SendMessageRequestHeader
+from engine.protocol.message import MessageExt
 from engine.protocol.message_ids import parse_offset_message_id
 from engine.protocol.message_record import decode_record
 from engine.protocol.names import RETRY_PREFIX, dlq_topic

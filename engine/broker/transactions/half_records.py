@@ -19,8 +19,8 @@ from engine.broker.transactions.transactions import encode_op_body, first_offset
 from engine.delay.waiting_messages import real_place
 from engine.foundation.errors import RequestRefused
 from engine.protocol.codes import ResponseCode
+from engine.protocol.copy_room import fits_with_copies, without_room
 from engine.protocol.message import MessageExt
-from engine.protocol.message_copies import fits_with_copies, without_room
 from engine.protocol.names import (
     CHECK_MAX_TIME_TOPIC,
     HALF_TOPIC,

@@ -1,21 +1,20 @@
-"""Looks up stored messages by the offsets that requests name, proves and gates each.
+"""Looks up stored messages by the offsets that requests name, and proves each is genuine.
 
-Place in the walk: the gate (`gate_of`) judges what is found here before every handler, and the
-handler works with it; both in one turn of the loop, so both see the same record. A message that
-waits in a topic of the broker's own is judged by the topic that it belongs to.
+Place in the walk: the gate judges what is found here, and the handler behind it works with what is
+found here; both in one turn of the loop, so both see the same record.
 
-A record can be written into the body of a message, byte for byte, and an offset into that body sent
-with a request. What proves that a message begins somewhere is the unit of its consume queue, or,
-while dispatch has not come to it, the table of open transactions.
+A record of ours can be written into the body of a message, byte for byte, and an offset into that
+body sent with a request. So bytes that look like a record prove nothing. What proves that a
+message begins somewhere is the broker's own book-keeping: the unit of its consume queue, or, while
+dispatch has not come to it, the table of open transactions.
 
-Invariant: what is found here was put by this broker as a message of its own; an offset that leads
-to none does not pass. Absent on purpose: messages whose queue unit retention or the deletion of
-their topic has taken away: they are gone.
+Invariant: what is found here was put by this broker as a message of its own. Absent on purpose:
+permissions (access_gate), messages whose queue unit retention or the deletion of their topic has
+taken away: they are gone.
 """
 
 from __future__ import annotations
 
-from engine.broker.groups.members import ClientIds
 from engine.broker.transactions.transactions import Transactions, first_offset_of
 from engine.foundation.errors import RemoteProtocolError, RequestRefused
 from engine.protocol.codes import ResponseCode
@@ -29,9 +28,7 @@ from engine.protocol.names import (
     WAITING_TOPICS,
 )
 from engine.protocol.properties import PROPERTY_REAL_TOPIC
-from engine.remoting.access import Access
 from engine.remoting.accounts import Demand, Permission, topic_demand
-from engine.remoting.gate import Gate
 from engine.store import MessageStore
 
 UNCOMMITTED_TOPICS = (HALF_TOPIC, CHECK_MAX_TIME_TOPIC)
@@ -95,17 +92,3 @@ def demand_for(message: MessageExt, permission: Permission) -> Demand:
     if message.topic in (*WAITING_TOPICS, CHECK_MAX_TIME_TOPIC):
         return topic_demand(message.properties.get(PROPERTY_REAL_TOPIC, message.topic), permission)
     return topic_demand(message.topic, permission)
-
-
-def gate_of(
-    access: Access, *, store: MessageStore, transactions: Transactions, client_ids: ClientIds
-) -> Gate:
-    """The gate of this broker."""
-
-    def demand_at(physical_offset: int, permission: Permission) -> Demand:
-        message = stored_message(store, transactions, physical_offset)
-        if message is None:
-            raise no_message(physical_offset)
-        return demand_for(message, permission)
-
-    return access.gate(demand_at, client_ids.accounts)

@@ -19,9 +19,9 @@ from typing import Protocol
 from engine.client.consuming.group_state import GroupState
 from engine.foundation.errors import TidemarkError
 from engine.foundation.limits import MESSAGE_ID_CHARS_MAX
+from engine.protocol.copy_room import left_out_in_words, noted_properties, room_needed
 from engine.protocol.header_fields import INT32_MAX
 from engine.protocol.message import Message, MessageExt, MessageQueue
-from engine.protocol.message_copies import left_out_in_words, noted_properties, room_needed
 from engine.protocol.names import retry_topic
 from engine.protocol.properties import (
     PROPERTY_DELAY,

@@ -38,8 +38,8 @@ from typing import Any, Final
 from engine.client.sql import SqlConnection, SqlDialect
 from engine.foundation.errors import ConfigError, LocalProtocolError, RequestRefused
 from engine.foundation.limits import OUTBOX_LEASE_MS
+from engine.protocol.copy_room import fits_with_copies, properties_bytes, without_room
 from engine.protocol.message import Message
-from engine.protocol.message_copies import fits_with_copies, properties_bytes, without_room
 from engine.protocol.message_ids import UniqueIds
 from engine.protocol.names import FORBIDDEN_TO_CLIENTS, check_topic
 from engine.protocol.properties import (

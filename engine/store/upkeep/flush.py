@@ -23,7 +23,7 @@ from engine.foundation.errors import DiskFull, StorageError
 from engine.foundation.observing import FlushDone, LifecycleEvent, Observer
 from engine.foundation.units import SECOND_MS
 from engine.runtime import Runtime
-from engine.runtime.disk import UnwrittenPages
+from engine.runtime.kernel import UnwrittenPages
 from engine.store.commit_log import CommitLog
 from engine.store.config import FlushDiskType, StoreConfig
 from engine.store.index.index import Index

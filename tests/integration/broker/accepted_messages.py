@@ -14,8 +14,8 @@ from engine.admin import Admin
 from engine.client.config import ClientConfig
 from engine.foundation.limits import PROPERTIES_BYTES_MAX
 from engine.protocol.codes import RequestCode, ResponseCode
+from engine.protocol.copy_room import ROOMY_BYTES
 from engine.protocol.message import MessageExt
-from engine.protocol.message_copies import ROOMY_BYTES
 from engine.protocol.message_record import decode_record
 from engine.protocol.properties import decode_properties
 from tests.integration.broker import accepted_beside as beside

@@ -19,8 +19,8 @@ from engine.client import PushConsumer
 from engine.foundation.errors import ConfigError, RequestRefused
 from engine.protocol.codes import RequestCode, ResponseCode
 from engine.protocol.compression import CompressionType, compress, decompress
+from engine.protocol.dead_letters import DISCARDS_TOPIC
 from engine.protocol.message import MessageExt
-from engine.protocol.message_copies import DISCARDS_TOPIC
 from engine.runtime import system_runtime
 from tests.integration.broker.cluster import (
     GROUP,

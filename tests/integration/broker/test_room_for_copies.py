@@ -18,9 +18,9 @@ from engine.admin.api.dead_letters import DeadLetterQuery
 from engine.foundation.errors import ConfigError, RequestRefused
 from engine.foundation.limits import PROPERTIES_BYTES_MAX
 from engine.protocol.codes import RequestCode, ResponseCode
+from engine.protocol.copy_room import ADDED, ROOMY_BYTES
 from engine.protocol.message import Message, MessageExt
 from engine.protocol.message_batch import encode_batch
-from engine.protocol.message_copies import ADDED, ROOMY_BYTES
 from engine.protocol.properties import PROPERTY_LEFT_OUT, decode_properties, encode_properties
 from engine.runtime import system_runtime
 from engine.store import MessageDraft

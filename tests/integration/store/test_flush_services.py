@@ -14,7 +14,7 @@ from engine.broker.config import BrokerConfig
 from engine.foundation.errors import ConfigError, WritesStopped
 from engine.foundation.limits import TRANSIENT_POOL_BYTES_MAX
 from engine.runtime import system_runtime
-from engine.runtime.disk import UnwrittenPages, parse_input, parse_memory
+from engine.runtime.kernel import UnwrittenPages, parse_input, parse_memory
 from engine.store import FlushDiskType, GetStatus, StoreConfig
 from engine.store.upkeep.checkpoint import decode_checkpoint
 from tests.failing_disk import FailingDisk

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Literal, TypeVar
 
 from engine.foundation.errors import StorageError
-from engine.runtime.disk import UnwrittenPages
+from engine.runtime.kernel import UnwrittenPages
 from tests.sparse_files import written_from
 
 Answer = TypeVar("Answer")

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
 from engine.foundation.errors import DiskFull, StorageError
-from engine.runtime.disk import UnwrittenPages
+from engine.runtime.kernel import UnwrittenPages
 from tests.sparse_files import written_from
 
 if TYPE_CHECKING:

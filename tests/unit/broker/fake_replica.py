@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from engine.broker.sending.durability import Condition, PutStatus
+from engine.broker.sending.safety import Condition, PutStatus
 from engine.store import GroupCommit
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from engine.broker.config import BrokerConfig
 from engine.broker.identity import BrokerNode
-from engine.broker.sending.durability import PutStatus, Safety, Waiter
+from engine.broker.sending.safety import PutStatus, Safety, Waiter
 from engine.store import GroupCommit, StoreConfig
 from tests.unit.broker.fake_replica import FakeReplica
 

@@ -12,8 +12,8 @@ import pytest
 from engine.client.outbox import OutboxTable, send_outbox
 from engine.client.sql import SqlDialect
 from engine.foundation.errors import ConfigError
+from engine.protocol.copy_room import ROOMY_BYTES
 from engine.protocol.message import Message
-from engine.protocol.message_copies import ROOMY_BYTES
 from engine.runtime import system_runtime
 
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.foundation.limits import PROPERTIES_BYTES_MAX
-from engine.protocol.message_copies import (
+from engine.protocol.copy_room import (
     ADDED,
     ROOMY_BYTES,
     fits_with_copies,

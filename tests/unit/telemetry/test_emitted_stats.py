@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from engine.broker.pulling.pull_answers import ColdReadSums
+from engine.broker.pulling.cold_reads import ColdReadSums
 from engine.foundation.observing import ConsumeStats
 from engine.protocol.bodies import (
     ConsumerRunningInfo,

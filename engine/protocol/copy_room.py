@@ -1,4 +1,4 @@
-"""Copies of a message: the room they need in its properties, and decisions on dead letters.
+"""Computes the room that later copies of a message need in its properties.
 
 Place in the walk: a message that was accepted is stored again when it waits in a delay level, fails
 at a consumer, dies, is re-driven, or ends its transaction. Each copy says more than the one before,
@@ -14,10 +14,6 @@ and no record holds more than PROPERTIES_BYTES_MAX:
     a re-drive         REDRIVEN_FROM, UNIQ_KEY, DECIDED_BY, DECIDED_WHY
     a transaction      TRAN_PREPARED_QUEUE_OFFSET, TRANSACTION_CHECK_TIMES
     any send           CLUSTER, MSG_REGION, TRACE_ON, which a reply lacks until it is sent again
-
-RocketMQ has no words for a decision, so it is a plain message that any broker stores: a re-driven
-dead letter is a copy in %RETRY%group whose REDRIVEN_FROM is its offset message id, both the new try
-and the record of it; a discard is a message of DISCARDS_TOPIC with that id as its key.
 
 Invariant: a copy replaces a property of these names and never repeats it, with a value of at most
 the bytes that ADDED gives. So a message whose properties leave `room_needed` free fits a record
@@ -38,6 +34,11 @@ from engine.foundation.limits import (
     PROPERTIES_BYTES_MAX,
     RETRY_TOPIC_CHARS_MAX,
     TOPIC_CHARS_MAX,
+)
+from engine.protocol.dead_letters import (
+    PROPERTY_DECIDED_BY,
+    PROPERTY_DECIDED_WHY,
+    PROPERTY_REDRIVEN_FROM,
 )
 from engine.protocol.properties import (
     PROPERTY_CLUSTER,
@@ -68,23 +69,6 @@ from engine.protocol.properties import (
     PROPERTY_WAIT,
     fitting_properties,
 )
-
-DISCARDS_TOPIC: Final = "TIDEMARK_DLQ_DISCARDS"
-"""Made when the first dead letter is discarded."""
-
-PROPERTY_REDRIVEN_FROM: Final = "REDRIVEN_FROM"
-PROPERTY_DECIDED_BY: Final = "DECIDED_BY"
-PROPERTY_DECIDED_WHY: Final = "DECIDED_WHY"
-PROPERTY_DEAD_GROUP: Final = "DEAD_GROUP"
-PROPERTY_DEAD_MESSAGE_ID: Final = "DEAD_UNIQ_KEY"
-PROPERTY_DEAD_RECONSUME_TIMES: Final = "DEAD_RECONSUME_TIMES"
-
-
-def decision_in_words(properties: Mapping[str, str]) -> str:
-    """The party that decided, and the reason, as one sentence part."""
-    who = properties.get(PROPERTY_DECIDED_BY, "somebody")
-    return f"by {who}: {properties.get(PROPERTY_DECIDED_WHY, 'no reason given')}"
-
 
 ROOMY_BYTES: Final = PROPERTIES_BYTES_MAX - COPY_PROPERTIES_BYTES
 """Properties of at most this length leave room enough, whatever they are."""
