@@ -155,6 +155,7 @@ class Broker:
             telemetry.start()
         try:
             await self._save_tables(running)
+            await running.services.replication.start()
             running.metrics = await self._open_metrics(running)
             await running.services.registration.register()
         except BaseException:
@@ -181,6 +182,7 @@ class Broker:
         await services.registration.unregister()
         if running.metrics is not None:
             await running.metrics.stop()
+        await services.replication.stop()
         await services.wake_ups.finish()
         services.membership.stop()
         await running.server.stop()
@@ -351,6 +353,7 @@ class Broker:
         async with asyncio.TaskGroup() as loops:
             for work in (
                 services.registration.run(),
+                services.replication.run(),
                 services.persistence.run_settings(),
                 services.persistence.run_offsets(),
                 services.delay.run(),

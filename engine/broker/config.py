@@ -19,6 +19,7 @@ from engine.foundation.limits import (
     CLIENT_EXPIRY_MS,
     CONNECTIONS_MAX,
     QUEUES_PER_TOPIC_MAX,
+    REPLICAS_MAX,
 )
 from engine.foundation.units import KIB, SECOND_MS
 from engine.remoting.access import Access
@@ -31,6 +32,17 @@ class MetricsExporter(Enum):
     DISABLE = "DISABLE"
     PROM = "PROM"
     """An HTTP port that a Prometheus scrapes."""
+
+
+class BrokerRole(Enum):
+    """What a broker begins as."""
+
+    ASYNC_MASTER = "ASYNC_MASTER"
+    """Answers a put whatever its slaves have."""
+    SYNC_MASTER = "SYNC_MASTER"
+    """Answers a put when enough slaves have it."""
+    SLAVE = "SLAVE"
+    """Copies a master."""
 
 
 SNAPSHOT_INTERVAL_MS: Final = 600 * SECOND_MS
@@ -62,7 +74,18 @@ class BrokerConfig:
     """0 lets the machine choose."""
     namesrv_addresses: tuple[str, ...] = _setting((), "namesrvAddr")
     """`host:port` of each name server; none for a broker that nobody looks up."""
-    slave_read_enable: bool = False
+    broker_role: BrokerRole = field(
+        default=BrokerRole.ASYNC_MASTER, metadata={"rocketmq": "brokerRole"}
+    )
+    ha_listen_port: int = _setting(0, "haListenPort")
+    """Where slaves connect; 0: the port after `port` for a SYNC_MASTER, none for others."""
+    in_sync_replicas: int = _setting(2, "inSyncReplicas")
+    """Copies that a SYNC_MASTER waits for, its own among them. RocketMQ's default of 1 waits for
+    nobody.
+    """
+    slave_timeout_ms: int = _setting(3 * SECOND_MS, "slaveTimeout")
+    """How long a put waits for them."""
+    slave_read_enable: bool = _setting(False, "slaveReadEnable")
     """Do slaves give messages to readers, and masters send readers that are far behind to them?"""
     broker_permission: int = _setting(6, "brokerPermission")
     """What the broker allows on top of each topic's own perm: 4 read, 2 write, 6 both."""
@@ -149,6 +172,7 @@ class BrokerConfig:
         for key, port in (
             ("listenPort", self.port),
             ("metricsPromExporterPort", self.metrics_port),
+            ("haListenPort", self.ha_listen_port),
         ):
             if not 0 <= port <= 65_535:
                 raise ConfigError(key, port, "0 to 65535")
@@ -157,6 +181,7 @@ class BrokerConfig:
                 "brokerPermission", self.broker_permission, "4 (read), 2 (write) or 6 (both)"
             )
         self._check_addresses()
+        self._check_role()
         if self.dlq_topic_perm not in (2, 6):
             raise ConfigError("dlqTopicPerm", self.dlq_topic_perm, "2 (write) or 6 (read, write)")
         for key, name in (
@@ -220,6 +245,19 @@ class BrokerConfig:
             host, _, port = address.rpartition(":")
             if not host or not port.isdecimal() or int(port) > 65_535:
                 raise ConfigError("namesrvAddr", address, "host:port, the port at most 65535")
+
+    def _check_role(self) -> None:
+        is_slave = self.broker_role is BrokerRole.SLAVE
+        if is_slave and self.broker_id < 1:
+            raise ConfigError("brokerRole", "SLAVE", "a brokerId of 1 or more beside it")
+        if not is_slave and self.broker_id != 0:
+            raise ConfigError("brokerId", self.broker_id, f"0 for {self.broker_role.name}")
+        if is_slave and not self.namesrv_addresses:
+            raise ConfigError("namesrvAddr", "", "a name server, which knows a slave's master")
+        if not 1 <= self.in_sync_replicas <= REPLICAS_MAX + 1:
+            raise ConfigError("inSyncReplicas", self.in_sync_replicas, f"1 to {REPLICAS_MAX + 1}")
+        if self.slave_timeout_ms < 1:
+            raise ConfigError("slaveTimeout", self.slave_timeout_ms, "at least 1 ms")
 
     def _check_transactions(self) -> None:
         for key, value in (

@@ -38,6 +38,8 @@ class BrokerNode:
     """Wall-clock time at which this life of the broker began."""
     address: str = ""
     """`ip:port` under which clients know it; empty until its port is open."""
+    ha_address: str = ""
+    """`ip:port` under which slaves know it; empty while it serves none."""
 
     role: Role = Role.MASTER
     term: int = 0

@@ -23,6 +23,7 @@ import asyncio
 import logging
 from collections.abc import Iterator
 from copy import copy
+from dataclasses import dataclass
 from itertools import islice
 
 from engine.broker.identity import BrokerNode, Role
@@ -39,6 +40,7 @@ from engine.protocol.headers_admin import (
     QueryDataVersionRequestHeader,
     QueryDataVersionResponseHeader,
     RegisterBrokerRequestHeader,
+    RegisterBrokerResponseHeader,
     UnregisterBrokerRequestHeader,
 )
 from engine.protocol.names import DEDUPLICATION_FLAG
@@ -53,6 +55,14 @@ RETRY_MS = SECOND_MS
 DOUBLINGS_MAX = 10
 
 _log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class KnownMaster:
+    """The master of this slave, as a name server knows it."""
+
+    address: str
+    ha_address: str
 
 
 class Registration:
@@ -70,6 +80,8 @@ class Registration:
         self._node = node
         self._topics = topics
         self._client = client
+        self.master: KnownMaster | None = None
+        """Named to a slave by the last name server that knew one."""
         self._failed_rounds = 0
         """Rounds since all name servers heard."""
         self._registered_id: int | None = None
@@ -201,7 +213,7 @@ class Registration:
             broker_name=config.broker_name,
             broker_addr=self._node.address,
             cluster_name=config.cluster_name,
-            ha_server_addr=self._node.address,
+            ha_server_addr=self._node.ha_address or self._node.address,
             broker_id=self._node.broker_id,
             compressed=False,
             body_crc32=body_crc(body),
@@ -246,6 +258,10 @@ class Registration:
         except TidemarkError as error:
             _log.warning("name server %s: %s", address, error)
             return False
+        if command.code == RequestCode.REGISTER_BROKER and not self._node.is_master:
+            named = RegisterBrokerResponseHeader.decode(response.fields)
+            if named.master_addr and named.ha_server_addr:
+                self.master = KnownMaster(named.master_addr, named.ha_server_addr)
         if response.code != ResponseCode.SUCCESS:
             _log.warning("name server %s refused: %d %s", address, response.code, response.remark)
         return response.code == ResponseCode.SUCCESS

@@ -122,19 +122,16 @@ WITHOUT_EFFECT = {
 """Keys of RocketMQ that a configuration may well hold and that mean nothing here, with the reason.
 """
 
-_NO_REPLICATION = "this broker keeps one copy of its messages and replicates to nobody"
+_NO_GROUPS = "a slave becomes master when somebody decides so, not by itself"
 ACCESS_KEYS = ("aclEnable", "authenticationEnabled", "authorizationEnabled")
 """A file that asks for accounts is refused: else the broker would start open to everybody."""
 
 FIXED = {
-    "brokerRole": ("ASYNC_MASTER", _NO_REPLICATION),
-    "brokerId": ("0", f"only masters: {_NO_REPLICATION}"),
-    "enableDLegerCommitLog": ("false", _NO_REPLICATION),
+    "enableDLegerCommitLog": ("false", _NO_GROUPS),
     "enableControllerMode": ("false", "there is no controller to elect masters"),
-    "enableSlaveActingMaster": ("false", _NO_REPLICATION),
-    "duplicationEnable": ("false", _NO_REPLICATION),
-    "inSyncReplicas": ("1", _NO_REPLICATION),
-    "totalReplicas": ("1", _NO_REPLICATION),
+    "enableSlaveActingMaster": ("false", _NO_GROUPS),
+    "duplicationEnable": ("false", _NO_GROUPS),
+    "totalReplicas": ("1", _NO_GROUPS),
     **dict.fromkeys(ACCESS_KEYS, ("false", "accounts are given by --access FILE")),
 }
 """Keys with one possible value, and why."""

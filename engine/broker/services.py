@@ -26,6 +26,8 @@ from engine.broker.pulling.pull_answers import handed_to_nobody
 from engine.broker.registration import Registration
 from engine.broker.removing.deletion import Deletions, Forget, OffsetDeletion
 from engine.broker.removing.topic_changes import Shrinking, TopicChanges
+from engine.broker.replicating.replication import Replication
+from engine.broker.replicating.table_copies import TableCopies
 from engine.broker.reporting.watermarks import Watermarks
 from engine.broker.rocketmq_settings import FILE_NAME
 from engine.broker.role_changes import RoleChanges
@@ -71,6 +73,7 @@ class Services:
     delay: DelayService
     timers: DelayService
     checks: TransactionChecks
+    replication: Replication
     roles: RoleChanges
     runtime_info: RuntimeInfo
 
@@ -93,6 +96,12 @@ def services_of(
     # Only who emits facts looks for messages that their producers sent again.
     handed = sending.resends.handed if telemetry is not None else handed_to_nobody
     stored_settings = _kept_settings(state)
+    registration = Registration(
+        changes=state.changes, node=state.node, topics=state.topics, client=client
+    )
+    deletions = _deletions(
+        state, offsets, reporting.watermarks, persistence=persistence, wake_ups=wake_ups
+    )
     return Services(
         offsets=offsets,
         reporters=reporting,
@@ -101,17 +110,10 @@ def services_of(
         wake_ups=wake_ups,
         pulling=pull_services(state, offsets, membership, handed=handed),
         persistence=persistence,
-        registration=Registration(
-            changes=state.changes,
-            node=state.node,
-            topics=state.topics,
-            client=client,
-        ),
+        registration=registration,
         config_changes=_config_changes(state, origin, stored_settings),
         stored_settings=stored_settings,
-        deletions=_deletions(
-            state, offsets, reporting.watermarks, persistence=persistence, wake_ups=wake_ups
-        ),
+        deletions=deletions,
         topic_changes=TopicChanges(
             changes=state.changes,
             membership=membership,
@@ -133,6 +135,7 @@ def services_of(
             node=state.node,
             producers=state.producers,
         ),
+        replication=_replication(state, client, deletions, registration),
         roles=_roles(state, wake_ups),
         runtime_info=RuntimeInfo(
             clock=state.clock,
@@ -142,6 +145,29 @@ def services_of(
             stats=state.stats,
             store=state.store,
         ),
+    )
+
+
+def _replication(
+    state: BrokerState, client: RpcClient, deletions: Deletions, registration: Registration
+) -> Replication:
+    return Replication(
+        state.runtime,
+        client=client,
+        copies=TableCopies(
+            changes=state.changes,
+            client=client,
+            delay_levels=state.delay_levels,
+            deletions=deletions,
+            group_configs=state.group_configs,
+            node=state.node,
+            offsets=state.offsets,
+            topics=state.topics,
+        ),
+        node=state.node,
+        registration=registration,
+        safety=state.safety,
+        store=state.store,
     )
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from engine.broker.access_gate import gate_of
-from engine.broker.config import BrokerConfig
+from engine.broker.config import BrokerConfig, BrokerRole
 from engine.broker.groups.consumer_filters import ConsumerFilters
 from engine.broker.groups.consumer_groups import ConsumerGroups
 from engine.broker.groups.group_configs import DeletedGroups, GroupConfigs
@@ -21,7 +21,7 @@ from engine.broker.groups.open_requests import Questions
 from engine.broker.groups.producer_groups import ProducerGroups
 from engine.broker.groups.queue_locks import QueueLocks
 from engine.broker.groups.readers import DoubtfulReaders, QueueKey, Readers, Reading
-from engine.broker.identity import BrokerNode
+from engine.broker.identity import BrokerNode, Role
 from engine.broker.offsets.consumer_offsets import ConsumerOffsets
 from engine.broker.offsets.topic_lives import TopicLives
 from engine.broker.pulling.cold_reads import ColdReadSums
@@ -128,6 +128,9 @@ def state_of(
     """The empty tables of a broker with this store; `broker_epoch`: the life of its telemetry."""
     clock, transactions, client_ids = runtime.clock, Transactions(), ClientIds()
     node = BrokerNode(config, boot_ms=clock.now_ms())
+    if config.broker_role is BrokerRole.SLAVE:
+        node.slave_id = config.broker_id
+        node.take_role(Role.SLAVE, 0)
     latencies = Latencies()
     return BrokerState(
         runtime=runtime,

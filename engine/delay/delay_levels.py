@@ -278,7 +278,19 @@ class DelayLevels:
                 )
                 report(self._observer, _log, LifecycleEvent("OFFSETS_TAKEN_BACK", detail))
 
+    def copy(self, document: Mapping[str, object]) -> None:
+        """Take over the cursors of a slave's master. Raises CorruptRecord when they are none."""
+        cursors = self._cursors_of(document)
+        self._changed = self._changed or cursors != self._cursors
+        self._cursors = cursors
+
     def _accept(self, document: Mapping[str, object]) -> None:
+        self._cursors = self._cursors_of(document)
+        self._times.take_shifts(
+            _shifts_of(document.get(CLOCK_STEPS, [])), log_end=self._store.physical_max
+        )
+
+    def _cursors_of(self, document: Mapping[str, object]) -> dict[int, int]:
         table = document.get("offsetTable")
         if not isinstance(table, Mapping):
             raise CorruptRecord(f"{self._file.path} holds no offsetTable")
@@ -287,10 +299,7 @@ class DelayLevels:
                 raise CorruptRecord(
                     f"{self._file.path}: {level!r}: {offset!r} is no level's offset"
                 )
-        self._cursors = {int(level): offset for level, offset in table.items()}
-        self._times.take_shifts(
-            _shifts_of(document.get(CLOCK_STEPS, [])), log_end=self._store.physical_max
-        )
+        return {int(level): offset for level, offset in table.items()}
 
     async def run_persist(self, interval_ms: int) -> None:
         """Write the cursors each `interval_ms`, and soon after a clock's step; until cancelled."""

@@ -639,3 +639,12 @@ LIFE_ENTRIES_PER_TURN: Final = 4096
 """Of these, so many are encoded in one turn of the event loop when a segment is full (1 to 5 ms);
 the next segment begins when all are.
 """
+
+REPLICAS_MAX: Final = 16
+"""Slaves of one master at the same time; one more is refused."""
+
+HA_PIECE_BYTES_MAX: Final = 16 * MIB
+"""A longer piece from a master ends the connection with it."""
+
+HA_TURN_BYTES: Final = 4 * MIB
+"""Sent to one slave in a step of the loop, and waiting for it to read; the rest follows."""

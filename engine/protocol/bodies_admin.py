@@ -82,13 +82,24 @@ class HaClientRuntimeInfo(Part):
     transferred_byte_in_second: Int64 = 0
 
 
+class HaConnectionInfo(Part):
+    """A master's connection with a slave."""
+
+    addr: str
+    slave_ack_offset: Int64 = 0
+    diff: Int64 = 0
+    in_sync: bool = False
+    transferred_byte_in_second: Int64 = 0
+    transfer_from_where: Int64 = 0
+
+
 class HaRuntimeInfo(Body):
     """GET_BROKER_HA_STATUS (907)."""
 
     master_commit_log_max_offset: Int64
     master: bool = True
     in_sync_slave_nums: Int64 = 0
-    ha_connection_info: list[object] = msgspec.field(default_factory=list)
+    ha_connection_info: list[HaConnectionInfo] = msgspec.field(default_factory=list)
     ha_client_runtime_info: HaClientRuntimeInfo = msgspec.field(default_factory=HaClientRuntimeInfo)
 
 

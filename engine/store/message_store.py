@@ -528,6 +528,16 @@ class MessageStore:
         """Everything before this byte survives a power cut."""
         return self._log.flushed_offset
 
+    def room_in_file(self, physical_offset: int) -> int:
+        """Bytes from there to the end of its file of the log."""
+        return self._log.file_size_bytes - physical_offset % self._log.file_size_bytes
+
+    def newest_record_offset(self) -> int | None:
+        """Where the newest record begins that any queue leads to; None when none does. Looks at
+        every queue.
+        """
+        return self._queues.newest_physical_offset()
+
     @property
     def dispatch_behind_bytes(self) -> int:
         """Bytes written and not yet visible to `get`."""

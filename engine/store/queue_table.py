@@ -61,6 +61,11 @@ class QueueTable:
         """The queue, if any message of it was ever dispatched and the topic not deleted since."""
         return self._queues.get((topic, queue_id))
 
+    def newest_physical_offset(self) -> int | None:
+        """Where the newest record that any queue leads to begins; None when none does."""
+        units = (queue.unit(queue.max_offset - 1) for queue in self._queues.values())
+        return max((unit[0] for unit in units if unit is not None), default=None)
+
     def has_unit_of(self, record: DispatchRequest) -> bool:
         """Is the record a message: has the queue that it names the unit of this very record?"""
         if not has_queue_offset(record.sys_flag):

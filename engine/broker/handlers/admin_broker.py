@@ -50,6 +50,7 @@ class BrokerHandlers:
             RequestCode.GET_BROKER_RUNTIME_INFO: self.runtime_info,
             RequestCode.GET_ALL_CONSUMER_OFFSET: self.all_consumer_offsets,
             RequestCode.GET_ALL_DELAY_OFFSET: self.all_delay_offsets,
+            RequestCode.GET_ALL_MESSAGE_REQUEST_MODE: self.all_request_modes,
         }
 
     def runtime_info(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
@@ -72,6 +73,10 @@ class BrokerHandlers:
         """GET_ALL_DELAY_OFFSET (45): the cursor of each delay level."""
         cursors = {str(level): offset for level, offset in sorted(self._delay.cursors().items())}
         return request.respond(ResponseCode.SUCCESS, body=fastjson.dumps({"offsetTable": cursors}))
+
+    def all_request_modes(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
+        """GET_ALL_MESSAGE_REQUEST_MODE (402), for slaves: no group is set to pop here."""
+        return request.respond(ResponseCode.SUCCESS, body=b'{"messageRequestModeMap":{}}')
 
 
 class ConfigHandlers:

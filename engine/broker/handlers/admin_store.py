@@ -10,6 +10,7 @@ Absent on purpose: deciding what has expired (store/upkeep/retention).
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from engine.broker.groups.consumer_groups import ConsumerGroups
@@ -48,6 +49,7 @@ class StoreHandlers:
     clock: Clock
     deletions: Deletions
     groups: ConsumerGroups
+    status: Callable[[], HaRuntimeInfo]
     node: BrokerNode
     offsets: ConsumerOffsets
     store: MessageStore
@@ -141,6 +143,5 @@ class StoreHandlers:
         return request.respond(ResponseCode.SUCCESS)
 
     def ha_status(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
-        """GET_BROKER_HA_STATUS (907): a master without slaves, and where its log ends."""
-        info = HaRuntimeInfo(master_commit_log_max_offset=self.store.physical_max)
-        return request.respond(ResponseCode.SUCCESS, body=info.encode())
+        """GET_BROKER_HA_STATUS (907): where the log ends, and how far each slave has it."""
+        return request.respond(ResponseCode.SUCCESS, body=self.status().encode())

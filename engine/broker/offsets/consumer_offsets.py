@@ -331,12 +331,23 @@ class ConsumerOffsets:
         """
         if not version.is_newer_than(own):
             return
+        yield from self._take(table)
+        self.counter = max(self.counter, version.counter)
+
+    def copy(self, table: Table) -> Iterator[None]:
+        """Hold a master's offsets and no others, one (topic, group) after the other."""
+        for topic, group in self.pairs():
+            if (topic, group) not in table:
+                self.forget_pair(group, topic)
+        yield from self._take(table)
+
+    def _take(self, table: Table) -> Iterator[None]:
         for (topic, group), queues in table.items():
             if not self.is_being_forgotten(topic, group):
                 for queue_id, offset in queues.items():
-                    self.place(group, topic, queue_id, offset)
+                    if self.committed(group, topic, queue_id) != offset:
+                        self.place(group, topic, queue_id, offset)
             yield
-        self.counter = max(self.counter, version.counter)
 
     def take_back(self, end_of: Callable[[str, int], int]) -> list[Lowered]:
         """Lower every offset beyond the end of its queue to it; return which."""

@@ -93,7 +93,7 @@ def test_a_wrong_value_is_refused_with_its_line_before_anything_is_made(tmp_path
     file = tmp_path / "broker.conf"
     file.write_text("# ours\n\nbrokerRole=SLAVE\n")
     said = refusal("broker", "-c", str(file), "--store", str(tmp_path / "s"), "--port", "0")
-    assert "brokerRole='SLAVE' is not allowed: ASYNC_MASTER alone: this broker keeps one" in said
+    assert "brokerRole='SLAVE' is not allowed: a brokerId of 1 or more beside it" in said
     assert f"({file}, line 3)" in said
     assert not (tmp_path / "s").exists()
 

@@ -1,0 +1,1 @@
+"""What a broker does as a master with slaves, or as a slave."""

@@ -1,0 +1,131 @@
+"""A slave's copies of its master's tables: topics, groups, consume offsets, delay cursors.
+
+Place in the walk: beside the log that `engine.replication` copies. What is in the log needs no copy
+here; these tables are not in it.
+
+Invariant: a table is taken over whole or not at all, and only while this node is a slave. A topic
+or group that the master has no more is deleted here. Absent on purpose: what a slave adds of its
+own; accounts, which are files on each machine.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+from engine.broker.groups.group_configs import GroupConfigs, group_from_document
+from engine.broker.identity import BrokerNode
+from engine.broker.offsets.consumer_offsets import ConsumerOffsets, from_document
+from engine.broker.removing.deletion import Deletions
+from engine.broker.table_changes import TableChanges
+from engine.broker.topics.topics import Topics
+from engine.delay import DelayLevels
+from engine.foundation.chunked_work import in_steps
+from engine.foundation.errors import ClusterError, RequestRefused, TidemarkError
+from engine.foundation.units import SECOND_MS
+from engine.protocol import fastjson
+from engine.protocol.bodies_broker import TopicConfigTable
+from engine.protocol.codes import RequestCode, ResponseCode
+from engine.protocol.command import RemotingCommand
+from engine.protocol.names import is_system_topic
+from engine.remoting import RpcClient
+
+COPY_TIMEOUT_MS: Final = 6 * SECOND_MS
+
+_log = logging.getLogger(__name__)
+
+
+class TableCopies:
+    """Copies the tables of one master after the other."""
+
+    def __init__(
+        self,
+        *,
+        changes: TableChanges,
+        client: RpcClient,
+        delay_levels: DelayLevels,
+        deletions: Deletions,
+        group_configs: GroupConfigs,
+        node: BrokerNode,
+        offsets: ConsumerOffsets,
+        topics: Topics,
+    ) -> None:
+        self._changes = changes
+        self._client = client
+        self._delay_levels = delay_levels
+        self._deletions = deletions
+        self._group_configs = group_configs
+        self._node = node
+        self._offsets = offsets
+        self._topics = topics
+
+    async def copy(self, master: str) -> None:
+        """Copy every table from the master at this address. Raises Unreachable, ClusterError, and
+        CorruptRecord for a table that cannot be read.
+        """
+        topics = TopicConfigTable.decode(await self._ask(master, RequestCode.GET_ALL_TOPIC_CONFIG))
+        groups = await self._document(master, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
+        offsets = await self._document(master, RequestCode.GET_ALL_CONSUMER_OFFSET)
+        delays = await self._document(master, RequestCode.GET_ALL_DELAY_OFFSET)
+        table = from_document(offsets)
+        if self._node.is_master:
+            return
+        await self._take_topics(topics)
+        await self._take_groups(groups)
+        await in_steps(self._offsets.copy(table))
+        self._delay_levels.copy(delays)
+
+    async def _take_topics(self, table: TopicConfigTable) -> None:
+        theirs, has_changed = table.topic_config_table, False
+        for name, config in theirs.items():
+            if not self._is_of_a_broker(name) and config != self._topics.find(name):
+                self._topics.put(config)
+                has_changed = True
+        if has_changed:
+            self._changes.of_topics()
+        for config in self._topics.all():
+            if config.topic_name not in theirs and not self._is_of_a_broker(config.topic_name):
+                await self._deletions.delete_topic(config.topic_name)
+
+    def _is_of_a_broker(self, topic: str) -> bool:
+        """Has each broker one of its own?"""
+        config = self._node.config
+        return is_system_topic(topic) or topic in (config.broker_name, config.cluster_name)
+
+    async def _take_groups(self, document: dict[str, object]) -> None:
+        entries = document.get("subscriptionGroupTable")
+        if not isinstance(entries, dict):
+            raise ClusterError("the master's groups have no subscriptionGroupTable")
+        groups, theirs = self._group_configs, [group_from_document(one) for one in entries.values()]
+        changed = [one for one in theirs if one != groups.look(one.group_name)]
+        for config in changed:
+            groups.put(config)
+        if changed:
+            self._changes.of_settings()
+        known = {one.group_name for one in theirs}
+        for name in groups.names():
+            if name not in known:
+                await self._deletions.delete_group(name)
+
+    async def _document(self, master: str, code: RequestCode) -> dict[str, object]:
+        document = fastjson.loads(await self._ask(master, code))
+        if not isinstance(document, dict):
+            raise ClusterError(f"the master's answer to {code.name} is no table")
+        return document
+
+    async def _ask(self, master: str, code: RequestCode) -> bytes:
+        request = RemotingCommand.request(code)
+        answer = await self._client.invoke(master, request, timeout_ms=COPY_TIMEOUT_MS)
+        if answer.code != ResponseCode.SUCCESS:
+            raise ClusterError(f"the master refused {code.name}: {answer.code} {answer.remark}")
+        return bytes(answer.body)
+
+
+async def copied(copies: TableCopies, master: str) -> bool:
+    """Were the tables copied? If not, the log says why."""
+    try:
+        await copies.copy(master)
+    except (TidemarkError, RequestRefused, ValueError) as error:
+        _log.warning("the tables of %s are not copied yet: %s", master, error)
+        return False
+    return True

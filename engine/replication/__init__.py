@@ -1,0 +1,14 @@
+"""Copies of a commit log on other machines: what a master sends, what a slave follows."""
+
+from engine.replication.acknowledgements import Acknowledgements
+from engine.replication.ha_client import Following, HaClient, MasterAddress
+from engine.replication.ha_service import HaService, Replica
+
+__all__ = [
+    "Acknowledgements",
+    "Following",
+    "HaClient",
+    "HaService",
+    "MasterAddress",
+    "Replica",
+]

@@ -1,0 +1,71 @@
+"""The bytes of RocketMQ's HA port: where a slave is, and pieces of the master's log. Pure.
+
+Place in the walk: `ha_service` writes pieces and reads reports, `ha_client` the other way round.
+
+    slave to master   i64 the offset behind the last byte that the slave has
+    master to slave   i64 offset of the first byte, i32 length, bytes; a heartbeat has none
+
+Invariant: whatever arrives is a frame, the begin of one, or refused. Absent on purpose: the
+handshake of RocketMQ's controller mode.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import Final
+
+from engine.foundation.errors import ProtocolError
+from engine.foundation.limits import HA_PIECE_BYTES_MAX
+
+REPORT: Final = Struct(">q")
+PIECE: Final = Struct(">qi")
+
+
+class Reports:
+    """The reports of one slave, in whatever pieces they arrive."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+
+    def feed(self, data: bytes) -> int | None:
+        """The newest offset that is whole with these bytes; None when none is. Raises ProtocolError
+        for one that no log has.
+        """
+        data = self._rest + data
+        whole_bytes = len(data) - len(data) % REPORT.size
+        self._rest = data[whole_bytes:]
+        if not whole_bytes:
+            return None
+        (offset,) = REPORT.unpack_from(data, whole_bytes - REPORT.size)
+        if offset < 0:
+            raise ProtocolError(f"a slave reports offset {offset}; a log begins at 0")
+        return int(offset)
+
+
+class Pieces:
+    """The pieces of a master's log, in whatever parts they arrive."""
+
+    def __init__(self) -> None:
+        self._rest = bytearray()
+
+    def feed(self, data: bytes) -> list[tuple[int, memoryview]]:
+        """(offset, bytes) of every piece that is whole with these bytes. Raises ProtocolError for
+        one that is longer than HA_PIECE_BYTES_MAX, or lies before the begin of a log.
+        """
+        if self._rest:
+            self._rest += data
+            data = bytes(self._rest)
+        pieces, at, view = [], 0, memoryview(data)
+        while at + PIECE.size <= len(view):
+            offset, length = PIECE.unpack_from(view, at)
+            if offset < 0 or not 0 <= length <= HA_PIECE_BYTES_MAX:
+                raise ProtocolError(
+                    f"a piece of {length} bytes at {offset}; at most {HA_PIECE_BYTES_MAX} are taken"
+                )
+            end = at + PIECE.size + length
+            if end > len(view):
+                break
+            pieces.append((int(offset), view[at + PIECE.size : end]))
+            at = end
+        self._rest = bytearray(view[at:])
+        return pieces
