@@ -59,11 +59,13 @@ from pipelines.marts.judging.rules import PRODUCE_ALLOWANCE_US
 from pipelines.marts.judging.ticks import NAME as TICKS
 from pipelines.marts.judging.ticks import WORDS
 from pipelines.marts.keys import are_among, positions_of
-from pipelines.marts.lifecycle_events import BOOT, GONE, SPOOL_LOSS
+from pipelines.marts.lifecycle_events import BOOT, GONE, PARTED, SPOOL_LOSS
 from pipelines.marts.mart import Given, GoldTable, Made, Positions, mart
 from pipelines.sentences import causes as sentences
 from pipelines.staging.facts import is_one_of
 
+_OF_QUEUES: Final = (*GONE, *PARTED)
+"""Kinds of lifecycle rows that take queues out of a group's lag."""
 LAG_CAUSES: Final = GoldTable(
     "lag_causes",
     "group, broker, evaluation tick and cause: why the group is behind, written when other causes "
@@ -165,7 +167,8 @@ def _events(given: Given, shipped: Any) -> Iterator[Event]:
     """All rows but watermarks."""
     facts = given.facts
     windows = _windows_of_interest(facts["client_windows"], given.state)
-    ends = facts["lifecycle"].filter(is_one_of(facts["lifecycle"]["kind"], BOOT, SPOOL_LOSS, *GONE))
+    kinds = (BOOT, SPOOL_LOSS, *GONE, *PARTED)
+    ends = facts["lifecycle"].filter(is_one_of(facts["lifecycle"]["kind"], *kinds))
     for kind, rows in (
         ("stats", facts["consume_stats"]),
         ("window", windows),
@@ -256,7 +259,7 @@ class _Walk:
 
     def _take_watermarks(self, rows: Positions | None, news: list[Event], moment: int) -> None:
         """The rows of a moment, and between them what ends queues or groups."""
-        ends = [one for one in news if one[4] == "end" and one[5]["kind"] in GONE]
+        ends = [one for one in news if one[4] == "end" and one[5]["kind"] in _OF_QUEUES]
         slot = (moment - 1) // self.marks.slot_us
         if rows is None:
             rows = np.empty(0, np.int64)

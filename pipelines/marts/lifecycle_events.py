@@ -51,11 +51,13 @@ def concerns(event: Mapping[str, Any], group: str, topic: str, queue_id: int) ->
 def ended(rows: pa.Table, event: Mapping[str, Any]) -> pa.ChunkedArray:
     """The same of many rows at once."""
     of_emitter = is_one_of(rows["emitter"], event["emitter"])
-    if event["kind"] not in GONE:
+    if event["kind"] not in (*GONE, *PARTED):
         return of_emitter
     if event["kind"] == "GROUP_GONE":
         return pc.and_(of_emitter, is_one_of(rows["group"], event["group"]))
     of_topic = pc.and_(of_emitter, is_one_of(rows["topic"], event["topic"]))
+    if event["kind"] in PARTED:
+        return pc.and_(of_topic, is_one_of(rows["group"], event["group"]))
     if event["queue_id_from"] is None:
         return of_topic
     return pc.and_(of_topic, pc.greater_equal(rows["queue_id"], event["queue_id_from"]))

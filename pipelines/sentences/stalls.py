@@ -194,9 +194,12 @@ TAKEN_OUT: Final = "Its broker was taken out. Before: {}"
 
 
 def gone(row: Row) -> str:
-    """That the queue is there no more."""
+    """That the queue is no longer one of those that the group reads."""
     where = queue_of(row["topic"], row["queue_id"], row["broker"])
-    return whole(f"{where} is gone for group {row['group']}: the broker does not list it any more")
+    return whole(
+        f"group {row['group']} does not read {where} any more: it left the topic, its offsets "
+        "there were deleted, or the queue is gone"
+    )
 
 
 def unknown(row: Row, why: str) -> str:
