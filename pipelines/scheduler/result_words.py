@@ -20,6 +20,7 @@ LINE_CHARS_MAX: Final = 160
 
 GAP_CHARS_MAX: Final = 48
 _TRACEBACK: Final = "Traceback (most recent call last):"
+_GROUP_TRACEBACK: Final = "+ Exception Group Traceback (most recent call last):"
 _GAP: Final = "…"
 
 
@@ -42,7 +43,7 @@ def failure_of(error: BaseException, chars_max: int = MESSAGE_CHARS_MAX) -> str:
     whole = "".join(traceback.format_exception(error))
     last = "".join(traceback.format_exception_only(error))
     at = whole.rfind(last)
-    if len(whole) <= chars_max or at < 0:
+    if len(whole) <= chars_max or not whole.endswith(last):  # A group ends with its members.
         return head_and_tail(whole, chars_max)
     frames = head_and_tail(whole[:at], chars_max // 2)
     if len(frames) < at:
@@ -60,6 +61,9 @@ def line_of(message: str, chars_max: int = LINE_CHARS_MAX) -> str:
         after = len(lines) - lines[::-1].index(_TRACEBACK)
         raised = [line for line in lines[after:] if not line.startswith((" ", _GAP))]
         lines = raised or lines
+    elif _GROUP_TRACEBACK in (bare := [line.strip() for line in lines]):
+        members = bare[bare.index(_GROUP_TRACEBACK) + 1 :]
+        lines = [line[2:] for line in members if line[:2] == "| " and line[2:3] != " "] or lines
     said = lines[0].strip() if lines else ""
     line = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in said)
     return line if len(line) <= chars_max else f"{line[: chars_max - 1]}{_GAP}"

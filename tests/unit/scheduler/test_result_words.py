@@ -66,3 +66,14 @@ def test_the_line_of_a_run_is_what_was_raised_last_or_the_first_that_is_said() -
     assert line_of("Traceback (most recent call last):\n  nothing more") == (
         "Traceback (most recent call last):"
     )
+
+
+@pytest.mark.parametrize("text", ["short", "y" * 40_000])
+def test_a_group_of_exceptions_keeps_what_each_of_them_was(text: str) -> None:
+    with pytest.raises(ExceptionGroup) as raised:
+        raise ExceptionGroup("2 tasks", [ValueError(text), KeyError("order")])
+    said = failure_of(raised.value)
+    assert len(said) <= 15_000
+    for one in ("ExceptionGroup: 2 tasks", "ValueError: ", "KeyError: 'order'"):
+        assert one in said
+    assert line_of(said) == "ExceptionGroup: 2 tasks (2 sub-exceptions)"
