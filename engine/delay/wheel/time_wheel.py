@@ -37,6 +37,7 @@ from engine.delay.delays import Due
 from engine.delay.wheel.delivered import Delivered, Mark, mark_in
 from engine.delay.wheel.hour_log import AGAIN, CANCELS, REPLACES, WAITS, Entry
 from engine.delay.wheel.hour_logs import HourLogs
+from engine.delay.wheel.rocketmq_check_point import mark_of_rocketmq
 from engine.delay.wheel.timer_records import (
     cancelled_in,
     due_ms_of,
@@ -46,6 +47,7 @@ from engine.delay.wheel.timer_records import (
     parked,
     put_again,
     replaced_in,
+    voided_in,
 )
 from engine.foundation.errors import CorruptRecord, StorageError
 from engine.foundation.observing import LifecycleEvent, Observer, report
@@ -117,14 +119,20 @@ class TimeWheel:
         *,
         folder: str,
         snapshot: TableFile,
+        rocketmq_path: str,
         observer: Observer,
     ) -> None:
-        """`folder`: of the delay logs; `snapshot`: how far they and the deliveries had come."""
+        """`folder`: of the delay logs; `snapshot`: how far they and the deliveries had come;
+        `rocketmq_path`: where RocketMQ's timers say how far they were, if they had the store.
+        """
         self._clock = runtime.clock
         self._disk = runtime.disk
         self._store = store
         self._logs = HourLogs(runtime.disk, folder, store.store_id)
         self._file = snapshot
+        self._rocketmq_path = rocketmq_path
+        self._earlier: Mark | None = None
+        """What RocketMQ has delivered."""
         self._observer = observer
         self._applied = 0
         self._delivered = Delivered()
@@ -202,7 +210,8 @@ class TimeWheel:
             saved = _Snapshot(self._first_record(end_offset), (), (0, 0))
             self._logs.clear()
         self._applied = saved.applied_offset
-        self._delivered, self._sent = Delivered(saved.marks), Delivered(saved.marks)
+        marks = saved.marks if self._earlier is None else (*saved.marks, self._earlier)
+        self._delivered, self._sent = Delivered(marks), Delivered(marks)
         self._announced.clear()
         self._begin_turning()
         self._woken.set()
@@ -280,7 +289,7 @@ class TimeWheel:
             return
         properties, lies_at = self._properties_at(*entry[1:3]), entry.log_offset
         if entry.kind == CANCELS:
-            self._cancelled[second, cancelled_in(properties)] = lies_at
+            self._cancelled[second, voided_in(properties)] = lies_at
             return
         timer = replaced_in(properties) if entry.kind == REPLACES else None
         origin = origin_of(properties, lies_at) if timer is None else timer[1]
@@ -434,6 +443,7 @@ class TimeWheel:
         source = self._file.load(self._observer, self._accept)
         if source is Source.NOTHING and was_written:
             self._file.report_missing(self._observer, MADE_AGAIN)
+        self._earlier = mark_of_rocketmq(self._disk, self._rocketmq_path, self._store)
         self.cut(self._store.physical_max)
         if self._saved is not None and self._applied != self._saved.applied_offset:
             self._report(f"{self._logs.folder} lacks entries that it had")

@@ -25,6 +25,7 @@ from engine.protocol.properties import (
     PROPERTY_TIMER_ORIGIN,
     PROPERTY_TIMER_OUT_MS,
     PROPERTY_TIMER_REPLACES,
+    PROPERTY_TIMER_ROLL_TIMES,
     PROPERTY_UNIQ_KEY,
     decode_properties,
     encode_properties,
@@ -41,6 +42,7 @@ _OUT: Final = f"{PROPERTY_TIMER_OUT_MS}\x01".encode()
 _CANCELLED: Final = f"{PROPERTY_TIMER_DEL_UNIQKEY}\x01".encode()
 _REPLACED: Final = f"{PROPERTY_TIMER_REPLACES}\x01".encode()
 _ORIGIN: Final = f"{PROPERTY_TIMER_ORIGIN}\x01".encode()
+_ROLLED: Final = f"{PROPERTY_TIMER_ROLL_TIMES}\x01".encode()
 _REAL_TOPIC: Final = f"{PROPERTY_REAL_TOPIC}\x01".encode()
 _UNIQ_KEY: Final = f"{PROPERTY_UNIQ_KEY}\x01".encode()
 
@@ -100,7 +102,8 @@ def entries_of(request: DispatchRequest) -> tuple[Entry, ...]:
     waits = Entry(due_ms, offset, size_bytes, AGAIN if property_value(stored, _ORIGIN) else WAITS)
     timer = replaced_in(stored)
     if timer is None:
-        return (waits,)
+        is_rolled = property_value(stored, _ROLLED) and keys_of(stored)
+        return (waits, Entry(due_ms, offset, size_bytes, CANCELS)) if is_rolled else (waits,)
     return waits, Entry(timer[0], offset, size_bytes, REPLACES)
 
 
@@ -115,6 +118,13 @@ def replaced_in(properties: bytes) -> tuple[int, int] | None:
 def cancelled_in(properties: bytes) -> bytes:
     """The key that a cancelling record names."""
     return property_value(properties, _CANCELLED)
+
+
+def voided_in(properties: bytes) -> bytes:
+    """The key of the timers before it that a record makes void: it cancels them, or is the copy
+    with which RocketMQ carries a timer that is days away on ("rolls" it).
+    """
+    return cancelled_in(properties) or next(iter(keys_of(properties)), b"")
 
 
 def keys_of(properties: bytes) -> tuple[bytes, ...]:

@@ -41,6 +41,7 @@ class WheelBench:
             store,
             folder=str(self.folder),
             snapshot=TableFile(runtime, str(self.snapshot), store.store_id),
+            rocketmq_path=str(folder / "config" / "timercheck"),
             observer=self.listener,
         )
         self.service = DelayService(

@@ -1,0 +1,49 @@
+"""What RocketMQ's own timers have delivered from a store: `config/timercheck`.
+
+Place in the walk: read once, when a wheel takes a store over. RocketMQ says how far it is in two
+numbers: up to which second it has delivered, and up to which place of its topic of timers it knew
+them. Together they are a mark.
+
+Invariant: what may have been delivered in the last second before it stopped counts as not
+delivered: a message comes twice rather than never. Absent on purpose: writing it.
+"""
+
+from __future__ import annotations
+
+import logging
+from struct import Struct
+from typing import Final
+
+from engine.delay.wheel.delivered import Mark
+from engine.foundation.units import SECOND_MS
+from engine.protocol.names import TIMER_TOPIC
+from engine.runtime import Disk
+from engine.store import MessageStore
+
+FILE_NAME: Final = "timercheck"
+LAYOUT: Final = Struct(">qqq")
+"""Delivered up to (ms), written of its log, next offset of its topic."""
+PRECISION_MS: Final = SECOND_MS
+
+_log = logging.getLogger(__name__)
+
+
+def mark_of_rocketmq(disk: Disk, path: str, store: MessageStore) -> Mark | None:
+    """What RocketMQ delivered from this store; None when it delivered nothing, or the file says
+    nothing that can be.
+    """
+    if not disk.exists(path):
+        return None
+    data = disk.read(path)
+    if len(data) < LAYOUT.size:
+        _log.warning("%s is too short: timers that RocketMQ delivered come again", path)
+        return None
+    delivered_ms, _, next_offset = LAYOUT.unpack_from(data)
+    next_offset = min(next_offset, store.max_offset(TIMER_TOPIC, 0))
+    if delivered_ms <= 0 or next_offset <= 0:
+        return None
+    known = store.queue_units(TIMER_TOPIC, 0, next_offset - 1, 1)
+    if not known:
+        return None  # All that it delivered has gone with its files.
+    log_offset, size_bytes, _ = known[0]
+    return Mark(delivered_ms - PRECISION_MS, log_offset, log_offset + size_bytes)
