@@ -37,7 +37,7 @@ from engine.foundation.units import HOUR_MS
 from engine.protocol.bodies import TopicConfig
 from engine.runtime import system_runtime
 from engine.store import StoreConfig
-from engine.store.draft_record import MessageDraft
+from engine.store.record_writing import MessageDraft
 
 TOPICS, QUEUES, GROUPS = 100, 10, 100
 MESSAGES = 8

@@ -4,7 +4,8 @@ Place in the walk: between the guard and the pages of jobs. The token of a sessi
 cookie; `Visitors` asks the database whose it is, anew for each request: rights that are taken away
 are gone with the next click. Invariant: without a sign-in nothing is ever changed. Others may look
 at jobs only where the dashboard listens to this machine alone, by a name of it, and no user could
-sign in yet. Absent on purpose: passwords (`web.sign_in_routes`).
+sign in yet. Absent on purpose: passwords (`web.sign_in_routes`), and who may do
+what (`pipelines.scheduler.roles`).
 """
 
 from __future__ import annotations

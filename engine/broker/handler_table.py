@@ -1,4 +1,6 @@
-"""Maps each request code of a broker to its handler, and gives each handler what it uses.
+"""Collects the codes that handlers say they serve, and gives each handler what it uses.
+
+A code is added in `handlers/`, in the class of its subject.
 
 Invariant: each code has one handler; the server answers a code that is not here with
 REQUEST_CODE_NOT_SUPPORTED. Absent on purpose: pop consumption, static topics.

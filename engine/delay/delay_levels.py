@@ -40,7 +40,7 @@ from engine.protocol.names import SCHEDULE_TOPIC
 from engine.runtime import Runtime
 from engine.runtime.clock import ClockStep
 from engine.store import GetStatus, MessageDraft, MessageStore
-from engine.store.record import store_timestamp_of
+from engine.store.record_reading import store_timestamp_of
 from engine.store.table_file import Source, TableFile
 
 MARK_EVERY_MS = SECOND_MS

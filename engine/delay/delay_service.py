@@ -37,8 +37,8 @@ from engine.protocol.properties import (
     decode_properties,
 )
 from engine.store import MessageDraft, MessageStore
-from engine.store.draft_record import draft_of
-from engine.store.record import check_record, property_value
+from engine.store.record_reading import check_record, property_value
+from engine.store.record_writing import draft_of
 
 FIRST_TICK_MS = 1000
 AFTER_FAILURE_MS = 10_000

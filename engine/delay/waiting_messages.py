@@ -25,8 +25,8 @@ from engine.protocol.properties import (
     whole_number,
 )
 from engine.store import MessageDraft
-from engine.store.draft_record import draft_of
-from engine.store.record import is_plain_topic
+from engine.store.record_reading import is_plain_topic
+from engine.store.record_writing import draft_of
 
 SCHEDULE_GROUP = "SCHEDULE_CONSUMER"
 """RocketMQ's name for the broker as the reader of its delay levels: plain messages that it cannot

@@ -1,9 +1,9 @@
 """The message store in RocketMQ's file formats: commit log, consume queues, index, upkeep."""
 
 from engine.store.config import FlushDiskType, StoreConfig
-from engine.store.draft_record import BatchDraft, MessageDraft, PutResult
 from engine.store.message_store import MessageStore
 from engine.store.reading import GetResult, GetStatus
+from engine.store.record_writing import BatchDraft, MessageDraft, PutResult
 from engine.store.upkeep.flush import GroupCommit
 
 __all__ = [

@@ -27,7 +27,7 @@ from engine.store.commit_log import NO_DELAYS, CommitLog
 from engine.store.consume_queue import unit_end
 from engine.store.queue_table import QueueKey, QueueTable
 from engine.store.range_sums import RangeSums
-from engine.store.record import (
+from engine.store.record_reading import (
     RECORD_BYTES_MIN,
     DispatchRequest,
     check_record,

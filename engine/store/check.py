@@ -33,7 +33,7 @@ from engine.store.index.index_layout import IndexShape
 from engine.store.log_walk import LogWalk
 from engine.store.mapped_file import FilePool
 from engine.store.queue_table import QueueKey, QueueTable
-from engine.store.record import DispatchRequest, has_queue_offset, is_no_code_of
+from engine.store.record_reading import DispatchRequest, has_queue_offset, is_no_code_of
 from engine.store.sound_records import message_at
 from engine.store.tombstones import FILE_NAME as TOMBSTONES
 from engine.store.upkeep.checkpoint import (

@@ -28,7 +28,7 @@ from engine.foundation.limits import LOG_HOLES_TOLD_MAX, TRANSIENT_POOL_BYTES_MA
 from engine.runtime.disk import Disk
 from engine.store.holes import Hole, Holes
 from engine.store.mapped_file import FilePool, FileSequence, OpenFile
-from engine.store.record import BLANK_MAGIC
+from engine.store.record_reading import BLANK_MAGIC
 
 BLANK = Struct(">ii")
 BLANK_BYTES = BLANK.size

@@ -32,7 +32,7 @@ from engine.store.index.index_file import IndexKey
 from engine.store.index.index_layout import DamagedIndex
 from engine.store.log_walk import CheckedRecords
 from engine.store.queue_table import QueueKey, QueueTable
-from engine.store.record import (
+from engine.store.record_reading import (
     RECORD_BYTES_MIN,
     TRANSACTION_MASK,
     TRANSACTION_ROLLBACK,

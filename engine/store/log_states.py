@@ -22,7 +22,7 @@ from engine.store.commit_log import CommitLog
 from engine.store.dispatch import Dispatcher
 from engine.store.log_walk import CheckedRecords
 from engine.store.queue_table import QueueTable
-from engine.store.record import DispatchRequest
+from engine.store.record_reading import DispatchRequest
 
 
 class LogState(Protocol):

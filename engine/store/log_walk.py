@@ -26,7 +26,7 @@ from engine.store.behind_damage import BehindDamage
 from engine.store.commit_log import NO_DELAYS, CommitLog
 from engine.store.holes import Hole
 from engine.store.queue_table import QueueKey, QueueTable
-from engine.store.record import (
+from engine.store.record_reading import (
     RECORD_BYTES_MIN,
     DispatchRequest,
     check_record,

@@ -33,14 +33,14 @@ from engine.store.commit_log import NO_END, SIZE_KEY
 from engine.store.config import FlushDiskType, StoreConfig
 from engine.store.consume_queue import Unit
 from engine.store.dispatch import Arrival
-from engine.store.draft_record import BatchDraft, DraftRecord, MessageDraft, PutResult
 from engine.store.holes import Holes
 from engine.store.index.index import KeyQueryResult
 from engine.store.life_cycle import StoreLifeCycle, make_folders
 from engine.store.log_states import LogState
 from engine.store.queue_table import QueueKey, QueueMarks
 from engine.store.reading import GetLimits, GetResult, GetStatus, read_queue
-from engine.store.record import DispatchRequest, has_queue_offset, store_timestamp_of
+from engine.store.record_reading import DispatchRequest, has_queue_offset, store_timestamp_of
+from engine.store.record_writing import BatchDraft, DraftRecord, MessageDraft, PutResult
 from engine.store.sound_records import readable_record_at, whole_entries
 from engine.store.tombstones import NO_READERS, EarlierReaders
 from engine.store.upkeep.flush import GroupCommit

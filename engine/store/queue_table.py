@@ -21,7 +21,7 @@ from engine.foundation.errors import StorageError
 from engine.runtime.disk import Disk
 from engine.store.consume_queue import ConsumeQueue
 from engine.store.mapped_file import FilePool
-from engine.store.record import DispatchRequest, has_queue_offset, is_plain_topic
+from engine.store.record_reading import DispatchRequest, has_queue_offset, is_plain_topic
 
 QueueKey = tuple[str, int]
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from engine.store.commit_log import CommitLog
 from engine.store.consume_queue import ConsumeQueue
-from engine.store.record import PLACE, RECORD_BYTES_MIN, store_timestamp_of
+from engine.store.record_reading import PLACE, RECORD_BYTES_MIN, store_timestamp_of
 
 
 def store_time_at(

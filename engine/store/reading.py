@@ -26,7 +26,7 @@ from engine.store.config import StoreConfig
 from engine.store.consume_queue import FILLER_SIZE, UNIT_BYTES, ConsumeQueue, Unit
 from engine.store.holes import Hole
 from engine.store.queue_table import QueueKey
-from engine.store.record import (
+from engine.store.record_reading import (
     PLACE,
     RECORD_BYTES_MIN,
     check_record,

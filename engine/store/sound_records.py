@@ -17,7 +17,7 @@ from engine.foundation.limits import FRAME_BYTES_MAX
 from engine.foundation.units import KIB
 from engine.store.commit_log import BLANK, BLANK_BYTES, NO_DELAYS, CommitLog
 from engine.store.range_sums import RangeSums
-from engine.store.record import (
+from engine.store.record_reading import (
     BLANK_MAGIC,
     MAGIC_V1,
     MAGIC_V2,

@@ -40,7 +40,7 @@ from engine.store.dispatch import Dispatcher
 from engine.store.index.index import Index
 from engine.store.log_states import LogStates
 from engine.store.queue_table import QueueKey, QueueTable
-from engine.store.record import check_record, has_queue_offset, store_timestamp_of
+from engine.store.record_reading import check_record, has_queue_offset, store_timestamp_of
 from engine.store.tombstones import Tombstones
 from engine.store.topic_deletion import TopicDeletion
 from engine.store.upkeep.dispatch_service import DispatchService

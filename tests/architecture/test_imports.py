@@ -19,7 +19,7 @@ PURE = (
     "engine/foundation/observing.py",
     "engine/foundation/units.py",
     "engine/protocol/",
-    "engine/store/record.py",
+    "engine/store/record_reading.py",
     "engine/client/consuming/allocation.py",
     "engine/client/consuming/process_queue.py",
     "engine/telemetry/broker_tables.py",

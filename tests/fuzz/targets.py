@@ -37,7 +37,7 @@ from engine.protocol.message_record import decode_records
 from engine.protocol.properties import decode_properties
 from engine.protocol.sql92.selector import compile_selector
 from engine.store import MessageStore
-from engine.store.record import check_record
+from engine.store.record_reading import check_record
 from engine.store.table_file import _parse
 from engine.store.upkeep.checkpoint import decode_checkpoint
 from engine.telemetry.frames import decode_frames

@@ -20,7 +20,7 @@ from engine.foundation.errors import CorruptRecord, TidemarkError
 from engine.protocol.hashes import tags_code
 from engine.protocol.message import Message
 from engine.protocol.message_record import decode_record
-from engine.store.record import HEADS
+from engine.store.record_reading import HEADS
 from tests.seeds import seeded
 from tests.simulation.cluster import BROKER, PRODUCER, QUEUES, TOPIC, SimCluster
 from tests.simulation.world import World, run_world

@@ -52,7 +52,7 @@ from engine.remoting.dispatcher import HandlerResult
 from engine.remoting.gate import Gate
 from engine.runtime.clock import Clock
 from engine.store import MessageDraft
-from engine.store.record import MULTI_TAGS
+from engine.store.record_reading import MULTI_TAGS
 
 PUSH_TIMEOUT_MS = 10_000
 

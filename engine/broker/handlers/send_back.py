@@ -54,7 +54,7 @@ from engine.protocol.properties import (
 from engine.remoting import Handler, Peer
 from engine.remoting.dispatcher import HandlerResult
 from engine.store import MessageDraft
-from engine.store.draft_record import redraft
+from engine.store.record_writing import redraft
 
 OF_A_DEAD_LETTER = frozenset(
     (

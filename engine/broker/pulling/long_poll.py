@@ -24,7 +24,7 @@ from engine.foundation.limits import (
     LOOP_STEP_ENTRIES_MAX,
 )
 from engine.foundation.units import SECOND_MS
-from engine.store.record import DispatchRequest
+from engine.store.record_reading import DispatchRequest
 
 LOOK_TESTS = 800
 """Messages that a look tests at most, unless maxFilterMessageSize was changed."""

@@ -28,7 +28,13 @@ from engine.broker.identity import BrokerNode
 from engine.foundation.limits import HANDED_TAILS_A_SAMPLE_MAX, MESSAGE_ID_CHARS_MAX
 from engine.foundation.observing import HandedTail, Observer, ReusedOffset
 from engine.store import MessageStore
-from engine.store.record import PLACE, RECORD_BYTES_MIN, DispatchRequest, glance, property_value
+from engine.store.record_reading import (
+    PLACE,
+    RECORD_BYTES_MIN,
+    DispatchRequest,
+    glance,
+    property_value,
+)
 
 Queue = tuple[str, int]
 """topic, queue_id"""

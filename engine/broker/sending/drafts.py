@@ -31,7 +31,7 @@ from engine.protocol.properties import (
 from engine.remoting import Peer
 from engine.runtime.clock import Clock
 from engine.store import MessageDraft
-from engine.store.record import MULTI_TAGS
+from engine.store.record_reading import MULTI_TAGS
 
 REGION = "DefaultRegion"
 

@@ -38,7 +38,7 @@ from engine.protocol.properties import (
 )
 from engine.runtime.clock import Clock
 from engine.store import BatchDraft, MessageDraft, MessageStore, PutResult
-from engine.store.record import MULTI_TAGS, property_value
+from engine.store.record_reading import MULTI_TAGS, property_value
 
 READ_UNITS_MAX = 1024
 _ORIGIN = f"{PROPERTY_ORIGIN_MESSAGE_ID}\x01".encode()

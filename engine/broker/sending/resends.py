@@ -43,7 +43,7 @@ from engine.protocol.message_record import decode_record, queue_offsets
 from engine.protocol.names import DLQ_PREFIX, RETRY_PREFIX, WAITING_TOPICS, is_system_topic
 from engine.protocol.properties import PROPERTY_ORIGIN_MESSAGE_ID
 from engine.store import MessageStore
-from engine.store.record import DispatchRequest, glance
+from engine.store.record_reading import DispatchRequest, glance
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,7 +44,7 @@ from engine.protocol.properties import (
     encode_properties,
 )
 from engine.store import MessageDraft
-from engine.store.draft_record import redraft
+from engine.store.record_writing import redraft
 
 QUEUE_ID = 0
 """Of all queues of transactions; RocketMQ uses no other."""

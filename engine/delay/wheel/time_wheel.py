@@ -61,7 +61,7 @@ from engine.protocol.properties import (
 from engine.runtime import Runtime
 from engine.runtime.clock import ClockStep
 from engine.store import MessageDraft, MessageStore
-from engine.store.record import (
+from engine.store.record_reading import (
     DispatchRequest,
     properties_of,
     property_value,

@@ -32,8 +32,8 @@ from engine.protocol.properties import (
     whole_number,
 )
 from engine.store import MessageDraft
-from engine.store.draft_record import draft_of
-from engine.store.record import DispatchRequest, property_value
+from engine.store.record_reading import DispatchRequest, property_value
+from engine.store.record_writing import draft_of
 
 DUE_MS_MAX: Final = 253_402_300_799_999
 """The end of the year 9999."""

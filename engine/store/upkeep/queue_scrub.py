@@ -33,7 +33,7 @@ from engine.store.dispatch import Dispatcher
 from engine.store.holes import Hole
 from engine.store.log_walk import CheckedRecords
 from engine.store.queue_table import QueueKey, QueueTable
-from engine.store.record import DispatchRequest, has_queue_offset, is_no_code_of
+from engine.store.record_reading import DispatchRequest, has_queue_offset, is_no_code_of
 from engine.store.sound_records import message_at
 
 OFFSET_BITS = 64

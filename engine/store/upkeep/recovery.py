@@ -34,7 +34,7 @@ from engine.store.index.index_file import IndexFile
 from engine.store.index.index_layout import DamagedIndex
 from engine.store.log_walk import LogWalk
 from engine.store.queue_table import QueueKey, QueueTable
-from engine.store.record import DispatchRequest, has_queue_offset
+from engine.store.record_reading import DispatchRequest, has_queue_offset
 from engine.store.sound_records import count_sound, last_sound_end, record_at
 from engine.store.upkeep.checkpoint import Checkpoint, first_unvouched, synced_position, written_to
 from engine.store.upkeep.cut_bytes import CutBytes

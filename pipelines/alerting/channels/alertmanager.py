@@ -1,16 +1,15 @@
-"""Pure encoders for Alertmanager: alerts for its API v2, and its webhook in version 4.
+"""Pure encoder for Alertmanager: alerts for its API v2.
 
 An Alertmanager forgets an alert after five minutes unless the alert says until when it holds:
 firing alerts hold for `valid_for_s`, which is longer than the pause between two notices. It knows a
-second copy by the alert's labels. A webhook's receiver can recognise one by its Idempotency-Key,
-which is the notice's id. Owner and figures go as annotations: as labels they would make another
-alert of it whenever they change.
+second copy by the alert's labels. Owner and figures go as annotations: as labels they would make
+another alert of it whenever they change.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -22,12 +21,8 @@ from pipelines.alerting.channels.notice_text import (
     is_web_address,
     labels_of,
     moment_text,
-    status_of,
 )
 from pipelines.base.secrets import Secret
-
-NEVER: Final = "0001-01-01T00:00:00Z"
-"""How version 4 says that an alert has no end yet."""
 
 FIGURES_CHARS_MAX: Final = 500
 """As much of the figures as other channels show."""
@@ -45,58 +40,16 @@ class AlertmanagerSettings:
     valid_for_s: int
 
 
-@dataclass(frozen=True, slots=True)
-class WebhookSettings:
-    """Where to send version 4."""
-
-    url: Secret
-    bearer: Secret | None
-    external_url: str
-
-
 def pushed(notice: Notice, settings: AlertmanagerSettings) -> HttpRequest:
     """POST /api/v2/alerts."""
     posted = [_posted(alert, notice, settings) for alert in notice.alerts]
     return HttpRequest(settings.url, json_bytes(posted), settings.bearer)
 
 
-def webhook(notice: Notice, settings: WebhookSettings) -> HttpRequest:
-    """The webhook of Alertmanager, version 4."""
-    labels = [labels_of(alert) for alert in notice.alerts]
-    annotations = [annotations_of(alert) for alert in notice.alerts]
-    body = {
-        "version": "4",
-        "groupKey": notice.group_key,
-        "truncatedAlerts": notice.truncated_alerts,
-        "status": status_of(notice),
-        "receiver": notice.receiver,
-        "groupLabels": dict(notice.group_labels),
-        "commonLabels": _common(labels),
-        "commonAnnotations": _common(annotations),
-        "externalURL": settings.external_url,
-        "alerts": [_listed(alert) for alert in notice.alerts],
-    }
-    key = {"Idempotency-Key": _NOT_IN_NAMES.sub("_", notice.notice_id)}
-    return HttpRequest(settings.url, json_bytes(body), settings.bearer, key)
-
-
 def annotations_of(alert: Alert) -> dict[str, str]:
     """Its texts, with its owner, if it has one, and its figures; a text of the rule's own stays."""
     annotations = {"owner": alert.owner, "figures": figures_of(alert, FIGURES_CHARS_MAX)}
     return {name: text for name, text in annotations.items() if text} | dict(alert.annotations)
-
-
-def _listed(alert: Alert) -> dict[str, Any]:
-    ended_us = alert.resolved_at_us
-    return {
-        "status": "resolved" if is_resolved(alert) else "firing",
-        "labels": labels_of(alert),
-        "annotations": annotations_of(alert),
-        "startsAt": moment_text(alert.active_at_us),
-        "endsAt": NEVER if ended_us is None else moment_text(ended_us),
-        "generatorURL": _source(alert),
-        "fingerprint": alert.fingerprint,
-    }
 
 
 def _posted(alert: Alert, notice: Notice, settings: AlertmanagerSettings) -> dict[str, Any]:
@@ -113,11 +66,12 @@ def _posted(alert: Alert, notice: Notice, settings: AlertmanagerSettings) -> dic
         "annotations": _named(annotations_of(alert)),
         "startsAt": moment_text(started_us),
         "endsAt": moment_text(max(ended_us, started_us + 1_000)),
-        "generatorURL": _source(alert),
+        "generatorURL": source_of(alert),
     }
 
 
-def _source(alert: Alert) -> str:
+def source_of(alert: Alert) -> str:
+    """The address of the page about it; empty when it names none that is one."""
     url = alert.annotations.get("page_url", "")
     return url if is_web_address(url) else ""
 
@@ -131,13 +85,3 @@ def _named(values: Mapping[str, str]) -> dict[str, str]:
         plain = _NOT_IN_NAMES.sub("_", name) or "_"
         labels.setdefault(f"_{plain}" if plain[0].isdigit() else plain, value)
     return labels
-
-
-def _common(of: Sequence[Mapping[str, str]]) -> dict[str, str]:
-    if not of:
-        return {}
-    return {
-        name: value
-        for name, value in of[0].items()
-        if all(other.get(name) == value for other in of)
-    }

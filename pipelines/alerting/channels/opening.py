@@ -8,7 +8,7 @@ from functools import partial
 
 from engine.foundation.errors import ConfigError, MustBe
 from pipelines.alerting.alerts import Notice
-from pipelines.alerting.channels import alertmanager, pagerduty, slack
+from pipelines.alerting.channels import alertmanager, pagerduty, slack, webhook
 from pipelines.alerting.channels.http_channel import HttpChannel, checked_url
 from pipelines.alerting.channels.http_request import (
     BODY_BYTES_MAX,
@@ -90,8 +90,8 @@ def _encoder(
         else:
             url = _wanted("url", receiver.url_env, receiver.url_file, environment)
         bearer = secret_from(receiver.bearer_env, receiver.bearer_file, environment, key="bearer")
-        hook = alertmanager.WebhookSettings(url, bearer, external_url)
-        return url, shortened_to(BODY_BYTES_MAX, partial(alertmanager.webhook, settings=hook))
+        hook = webhook.WebhookSettings(url, bearer, external_url)
+        return url, shortened_to(BODY_BYTES_MAX, partial(webhook.webhook, settings=hook))
     if isinstance(receiver, Slack):
         url = _wanted("url", receiver.url_env, receiver.url_file, environment)
         message = partial(slack.message, settings=slack.SlackSettings(url))

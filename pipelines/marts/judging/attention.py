@@ -21,12 +21,12 @@ from typing import Final
 import numpy as np
 
 from pipelines.base.settings import REPORT_SPAN_US, Evaluation
-from pipelines.marts.judging import keeping, lag_trends, progress, swings
+from pipelines.marts.judging import keeping, progress, queue_courses, swings
 from pipelines.marts.judging.heads import OF_SAMPLE, Heads, Passed, Usual
-from pipelines.marts.judging.lag_trends import LagCourses, Lags, passages
 from pipelines.marts.judging.news import FIGURES, REWIND_MEMORY_US
 from pipelines.marts.judging.packed import NEVER, UNKNOWN, Flags
 from pipelines.marts.judging.progress import open_messages
+from pipelines.marts.judging.queue_courses import LagCourses, Lags, passages
 from pipelines.marts.judging.rules import (
     CATCHING_UP,
     DATA_LOST,
@@ -547,7 +547,7 @@ class Attention:
         self.courses.note(lags, tick_us=tick_us, slide_us=slide_us)
         growth = columns["growth"][rows]
         growth[since == tick_us] = UNKNOWN
-        if lag_trends.begins_block(tick_us, slide_us):
+        if queue_courses.begins_block(tick_us, slide_us):
             is_behind = columns["rule"][rows] != OK
             growth = self.courses.growth(
                 lags,

@@ -17,8 +17,8 @@ import numpy as np
 from pipelines.base.settings import Evaluation
 from pipelines.marts.judging import progress, swings
 from pipelines.marts.judging.heads import Usual
-from pipelines.marts.judging.lag_trends import LagCourses
 from pipelines.marts.judging.packed import UNKNOWN, Flags
+from pipelines.marts.judging.queue_courses import LagCourses
 from pipelines.marts.judging.rules import Chosen
 from pipelines.marts.mart import Positions
 

@@ -10,7 +10,7 @@ their distance. A swing is over when the present leg is longer, or higher, than 
 the same direction allows.
 
 Invariant: what is remembered changes only at ticks that look at the queue, and begins anew when one
-did not. Absent on purpose: names of states, and lines through blocks (`lag_trends`).
+did not. Absent on purpose: names of states, and lines through blocks (`queue_courses`).
 """
 
 from __future__ import annotations
@@ -355,7 +355,7 @@ class Course:
     """Where queues go."""
 
     per_hour: Positions
-    """Messages, as `lag_trends` reports them now."""
+    """Messages, as `queue_courses` reports them now."""
     was_certain: Flags
     """Was one of the two ways certain lately?"""
     lag: Positions

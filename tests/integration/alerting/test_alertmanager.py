@@ -22,9 +22,9 @@ import pytest
 
 from demo.ports import free_port_block
 from pipelines.alerting.alerts import Alert, Notice, State
-from pipelines.alerting.channels.alertmanager import WebhookSettings, webhook
 from pipelines.alerting.channels.opening import channels_of
 from pipelines.alerting.channels.receivers import receivers_of
+from pipelines.alerting.channels.webhook import WebhookSettings, webhook
 from pipelines.alerting.outbox.courier import tried
 from pipelines.alerting.outbox.outcomes import Delivered, Outcome
 from pipelines.base.secrets import Secret

@@ -13,7 +13,7 @@ from engine.delay.waiting_messages import scheduled
 from engine.foundation.errors import RecordTooLarge
 from engine.foundation.limits import COPY_ROOM_BYTES
 from engine.protocol.codes import ResponseCode
-from engine.store.draft_record import DraftRecord
+from engine.store.record_writing import DraftRecord
 from tests.integration.broker.accepted_messages import QUICK, Sent, follow
 from tests.integration.broker.cluster import (
     GROUP,

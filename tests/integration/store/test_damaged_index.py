@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 from engine.foundation.limits import INDEX_FILL_RECORDS
 from engine.store import MessageStore, PutResult
 from engine.store.commands import app
-from engine.store.draft_record import DraftRecord
 from engine.store.index.index_layout import HEADER, IndexShape
+from engine.store.record_writing import DraftRecord
 from tests.store_support import Listener, abandon, draft, open_store, small_config, turn, until
 
 SHAPE = IndexShape(50, 40)

@@ -22,7 +22,7 @@ from engine.store import MessageStore
 from engine.store.commands import app
 from engine.store.config import StoreConfig
 from engine.store.consume_queue import UNIT_BYTES, Unit
-from engine.store.record import MULTI_TAGS, SCHEDULE_TOPIC
+from engine.store.record_reading import MULTI_TAGS, SCHEDULE_TOPIC
 from tests.store_support import (
     BIG,
     START_MS,

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import pytest
 
 from engine.store import MessageStore, PutResult
-from engine.store.draft_record import DraftRecord
+from engine.store.record_writing import DraftRecord
 from tests.store_support import (
     Listener,
     abandon,

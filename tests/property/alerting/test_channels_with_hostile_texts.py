@@ -13,7 +13,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from pipelines.alerting.alerts import Notice, State
-from pipelines.alerting.channels import alertmanager, mail, others, pagerduty, slack
+from pipelines.alerting.channels import alertmanager, mail, others, pagerduty, slack, webhook
 from pipelines.alerting.channels.notice_text import is_web_address, one_line
 from pipelines.alerting.store.changes import alert_of, alert_text, notice_of, notice_text
 from pipelines.base.secrets import Secret
@@ -198,8 +198,8 @@ def test_an_alertmanager_is_given_names_and_moments_that_it_takes(notice: Notice
 @settings(max_examples=40)
 @given(hostile)
 def test_a_webhook_tells_the_texts_themselves_inside_json(notice: Notice) -> None:
-    chosen = alertmanager.WebhookSettings(URL, None, "https://tidemark.example")
-    request = alertmanager.webhook(notice, chosen)
+    chosen = webhook.WebhookSettings(URL, None, "https://tidemark.example")
+    request = webhook.webhook(notice, chosen)
     told = json.loads(request.body)
 
     assert sound(told)

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.store.draft_record import BatchDraft, DraftRecord, MessageDraft
-from engine.store.record import SCHEDULE_TOPIC
+from engine.store.record_reading import SCHEDULE_TOPIC
+from engine.store.record_writing import BatchDraft, DraftRecord, MessageDraft
 
 LEVELS_MS = (1000, 5000)
 

@@ -25,7 +25,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from engine.foundation.errors import OffsetOutOfRange
 from engine.store import MessageDraft, MessageStore
 from engine.store.commit_log import NO_END, written_end
-from engine.store.record import DispatchRequest, property_value
+from engine.store.record_reading import DispatchRequest, property_value
 from tests.store_support import (
     HandClock,
     abandon,

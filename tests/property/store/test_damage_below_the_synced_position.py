@@ -17,7 +17,7 @@ from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 
 from engine.store import FlushDiskType, MessageStore, PutResult
-from engine.store.draft_record import DraftRecord
+from engine.store.record_writing import DraftRecord
 from tests.simulation.crash_states.recording import RecordingDisk, Tree
 from tests.simulation.crash_states.workloads import runtime_on, settings_of
 from tests.store_support import (

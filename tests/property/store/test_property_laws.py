@@ -11,7 +11,7 @@ from engine.protocol.properties import (
     encode_properties,
     fitting_properties,
 )
-from engine.store.record import property_value
+from engine.store.record_reading import property_value
 
 NAMES = ("TAGS", "KEYS", "UNIQ_KEY", "DELAY", "a")
 texts = st.lists(

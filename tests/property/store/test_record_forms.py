@@ -14,8 +14,7 @@ from engine.protocol.properties import decode_properties
 from engine.protocol.tag_bits import tags_word
 from engine.store import MessageDraft
 from engine.store.config import DELAY_LEVELS_MS_DEFAULT
-from engine.store.draft_record import DraftRecord
-from engine.store.record import (
+from engine.store.record_reading import (
     MULTI_TAGS,
     check_record,
     glance,
@@ -23,6 +22,7 @@ from engine.store.record import (
     properties_of,
     store_timestamp_of,
 )
+from engine.store.record_writing import DraftRecord
 
 int32 = st.integers(-(2**31), 2**31 - 1)
 times = st.integers(0, 2**45)

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from engine.runtime.disk import SystemDisk
 from engine.store.commit_log import CommitLog
 from engine.store.dispatch import Dispatcher
-from engine.store.draft_record import DraftRecord
 from engine.store.mapped_file import FilePool
 from engine.store.queue_table import QueueTable
-from engine.store.record import DispatchRequest
+from engine.store.record_reading import DispatchRequest
+from engine.store.record_writing import DraftRecord
 from tests.store_support import draft
 
 FILE_BYTES = 1024

@@ -15,8 +15,8 @@ from engine.protocol.message_record import decode_record
 from engine.protocol.names import SysFlag
 from engine.protocol.tag_bits import split_tags, tag_test
 from engine.store import MessageDraft
-from engine.store.draft_record import DraftRecord
-from engine.store.record import glance
+from engine.store.record_reading import glance
+from engine.store.record_writing import DraftRecord
 
 tags = st.sampled_from(("red", "big", "rot", "TagA", "AaAa", "BBBB")) | st.text(
     min_size=1, max_size=8

@@ -21,8 +21,8 @@ from engine.foundation.observing import LifecycleEvent
 from engine.protocol.message import MessageQueue
 from engine.runtime import Runtime, SystemEntropy, SystemNetwork
 from engine.store import FlushDiskType, MessageStore, PutResult
-from engine.store.draft_record import DraftRecord
-from engine.store.record import HEADS, MAGIC_V1
+from engine.store.record_reading import HEADS, MAGIC_V1
+from engine.store.record_writing import DraftRecord
 from engine.store.stored_settings import KeptSettings, read_kept
 from engine.store.table_file import TableFile
 from engine.store.upkeep.checkpoint import decode_checkpoint

@@ -11,7 +11,7 @@ import pytest
 from pipelines.alerting.alert_context import PolledFacts
 from pipelines.alerting.alert_queries import ShownAlert
 from pipelines.alerting.alerts import OBSERVED, Alert
-from pipelines.alerting.channels import alertmanager, mail, others, pagerduty, slack
+from pipelines.alerting.channels import alertmanager, mail, others, pagerduty, slack, webhook
 from pipelines.alerting.evaluating import Looked
 from pipelines.alerting.routing import Route, Routing
 from pipelines.alerting.step import Known, judge, notify
@@ -100,9 +100,7 @@ def test_every_channel_shows_it() -> None:
         "alertmanager": alertmanager.pushed(
             notice, alertmanager.AlertmanagerSettings(URL, None, 300)
         ).body.decode(),
-        "webhook": alertmanager.webhook(
-            notice, alertmanager.WebhookSettings(URL, None, "")
-        ).body.decode(),
+        "webhook": webhook.webhook(notice, webhook.WebhookSettings(URL, None, "")).body.decode(),
         "slack": slack.message(notice, slack.SlackSettings(URL)).body.decode(),
         "pagerduty": pagerduty.event(
             notice, pagerduty.PagerDutySettings(URL, URL, "")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from engine.broker.pulling.long_poll import HeldPull, HeldPulls
-from engine.store.record import DispatchRequest
+from engine.store.record_reading import DispatchRequest
 
 
 def held(

@@ -12,7 +12,7 @@ from zlib import crc32
 from engine.delay import DelayService, TimeWheel
 from engine.protocol.properties import encode_properties
 from engine.store import MessageStore
-from engine.store.draft_record import PutResult
+from engine.store.record_writing import PutResult
 from engine.store.table_file import TableFile
 from tests.store_support import (
     HandClock,

@@ -1,4 +1,4 @@
-"""How often chance alone is taken for a course of a lag: as seldom as `lag_trends` says."""
+"""How often chance alone is taken for a course of a lag: as seldom as `queue_courses` says."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from pipelines.base.settings import MINUTE_US, SECOND_US
-from pipelines.marts.judging import lag_trends
+from pipelines.marts.judging import queue_courses
 from pipelines.marts.judging.packed import UNKNOWN
 
 QUEUES = 2_000
@@ -41,18 +41,20 @@ def arrivals(*, seed: int) -> Lags:
 def share_with_a_course(lags: Lags) -> float:
     """Of all looks at a queue, those that show one."""
     rows = np.arange(QUEUES)
-    lows = np.tile(np.full(QUEUES, UNKNOWN), (lag_trends.LOWS, 1))
+    lows = np.tile(np.full(QUEUES, UNKNOWN), (queue_courses.LOWS, 1))
     since_us = np.full(QUEUES, BEGIN_US - 1)
-    steady = lag_trends.Swinging(np.full(QUEUES, UNKNOWN), np.full(QUEUES, UNKNOWN))
+    steady = queue_courses.Swinging(np.full(QUEUES, UNKNOWN), np.full(QUEUES, UNKNOWN))
     looks = shown = 0
     for number, lag in zip(range(MINUTES * 60 // SLIDE_S), lags, strict=False):
         tick_us = BEGIN_US + number * SLIDE_S * SECOND_US
         minutes = (tick_us - BEGIN_US) // MINUTE_US
-        if minutes >= LOOKED_AT_FROM and lag_trends.begins_block(tick_us, SLIDE_S * SECOND_US):
-            found = lag_trends.slopes(lows, rows, since_us, lag, swinging=steady, tick_us=tick_us)
+        if minutes >= LOOKED_AT_FROM and queue_courses.begins_block(tick_us, SLIDE_S * SECOND_US):
+            found = queue_courses.slopes(
+                lows, rows, since_us, lag, swinging=steady, tick_us=tick_us
+            )
             looks += QUEUES
             shown += int(np.count_nonzero(found))
-        lag_trends.note(
+        queue_courses.note(
             lows,
             rows,
             lag,

@@ -12,11 +12,11 @@ from engine.foundation.limits import DISPATCH_BATCH_MAX, INDEX_FILL_RECORDS
 from engine.runtime.disk import SystemDisk
 from engine.store.commit_log import CommitLog
 from engine.store.dispatch import Dispatcher
-from engine.store.draft_record import DraftRecord
 from engine.store.index.index import Index
 from engine.store.index.index_layout import IndexShape
 from engine.store.mapped_file import FilePool
 from engine.store.queue_table import QueueTable
+from engine.store.record_writing import DraftRecord
 from tests.steps import STEP_INSTRUCTIONS_MAX, instructions
 from tests.store_support import draft
 

@@ -11,7 +11,7 @@ import pytest
 from engine.foundation.errors import OffsetOutOfRange
 from engine.foundation.limits import INDEX_FILL_RECORDS
 from engine.store import MessageStore
-from engine.store.record import DispatchRequest
+from engine.store.record_reading import DispatchRequest
 from tests.store_support import draft, open_store, small_config, turn
 
 

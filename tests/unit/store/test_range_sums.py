@@ -9,11 +9,11 @@ from zlib import crc32
 from engine.runtime import SystemDisk
 from engine.store.behind_damage import BehindDamage
 from engine.store.commit_log import CommitLog
-from engine.store.draft_record import DraftRecord
 from engine.store.mapped_file import FilePool
 from engine.store.queue_table import QueueTable
 from engine.store.range_sums import RangeSums
-from engine.store.record import HEADS
+from engine.store.record_reading import HEADS
+from engine.store.record_writing import DraftRecord
 from engine.store.sound_records import last_sound_end, sound_places
 from tests.store_support import draft, open_store, small_config, turn
 

@@ -1,4 +1,4 @@
-"""Trend of a queue's lag: messages per hour by which it grows or shrinks, if certain.
+"""Course of one queue's lag: messages per hour by which it grows or shrinks, if certain.
 
 Place in the walk: open messages of queues at a tick → the least lag of each minute and of each ten
 minutes, and the turns of one that swings (`swings`) → a rate, from which the rules SLOW and
@@ -18,7 +18,8 @@ A block leaves out a swing only when it is as long as the swing. Shorter blocks 
 swings regularly (`swings`) say nothing; what its peaks and troughs say stands in their place.
 
 Invariant: a rate is a function of the ticks since the queue is looked at without a break; what is
-kept changes only at these. Absent on purpose: names of states, rules.
+kept changes only at these. Absent on purpose: names of states, rules, a group's trend
+(`groups/sums`).
 """
 
 from __future__ import annotations

@@ -1,12 +1,11 @@
 """Reads stored records as far as dispatch needs, and checks that they are complete.
 
-Place in the walk: `draft_record` makes records of drafts; `dispatch` and `recovery` read them back,
-only as far as consume queue and index need it. The whole message is decoded by clients
-(`engine.protocol.message`).
-
-The layout is drawn there. Here and in `draft_record` it is packed and unpacked a second time, on
-purpose: in one `Struct` from a draft whose place comes last, and without what dispatch never looks
-at, which is 4 times as fast; a property test holds both forms together, byte for byte.
+Place in the walk: `record_writing` makes records of drafts; `dispatch` and `recovery` read them
+back, only as far as consume queue and index need it. The whole message is decoded by clients, in
+`engine.protocol.message_record`, where the layout is drawn. Here and in `record_writing` it is
+packed and unpacked a second time, on purpose: in one `Struct` from a draft whose place comes last,
+and without what dispatch never looks at, which is 4 times as fast; a property test holds both forms
+together, byte for byte.
 
 Invariant: `check_record` accepts exactly what a complete record at that place can be. The format
 protects the body by a CRC and the lengths by each other; a flipped bit in a time or a host cannot

@@ -1,6 +1,6 @@
 """Drafts of messages to store, and the records made of them (hot).
 
-Place in the walk: `message_store.put` makes records of drafts; `record` has the layout and reads
+Place in the walk: `message_store.put` makes records of drafts; `record_reading` reads
 what is made here. Whatever moves a stored message makes a draft of it again and puts that: its
 delay is over, its consumer failed on it, its transaction was asked about or has ended.
 
@@ -27,7 +27,7 @@ from engine.foundation.limits import NAMES_REMEMBERED_MAX, PROPERTIES_BYTES_MAX
 from engine.protocol.message import MessageExt
 from engine.protocol.message_ids import join_host
 from engine.protocol.properties import encode_properties
-from engine.store.record import (
+from engine.store.record_reading import (
     BORN_HOST_V6,
     HEADS,
     MAGIC_V1,
