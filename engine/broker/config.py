@@ -79,10 +79,8 @@ class BrokerConfig:
     )
     ha_listen_port: int = _setting(0, "haListenPort")
     """Where slaves connect; 0: the port after `port` for a SYNC_MASTER, none for others."""
-    in_sync_replicas: int = _setting(2, "inSyncReplicas")
-    """Copies that a SYNC_MASTER waits for, its own among them. RocketMQ's default of 1 waits for
-    nobody.
-    """
+    in_sync_replicas: int = _setting(1, "inSyncReplicas")
+    """Copies that a SYNC_MASTER waits for, its own among them."""
     slave_timeout_ms: int = _setting(3 * SECOND_MS, "slaveTimeout")
     """How long a put waits for them."""
     slave_read_enable: bool = _setting(False, "slaveReadEnable")

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from engine.broker.config import BrokerConfig
+from engine.broker.config import BrokerConfig, BrokerRole
 from engine.foundation.config import (
     ANY_WORD,
     LiveKey,
@@ -214,6 +214,9 @@ def with_rocketmq_settings(config: BrokerConfig, settings: Mapping[str, str]) ->
             only, why = FIXED[key]
             raise ConfigError(key, value, f"{only} alone: {why}")
         check_range(key, value)
+    if settings.get("brokerRole", "").strip() == BrokerRole.SYNC_MASTER.value:
+        # Where nobody says for how many: RocketMQ's default of 1 would wait for no slave.
+        settings = {"inSyncReplicas": "2", **settings}
     store = with_settings(config.store, settings, readers=_READERS)
     return with_settings(replace(config, store=store), settings, readers=_READERS)
 

@@ -68,7 +68,9 @@ async def replicated(
 ) -> AsyncIterator[Replicated]:
     """A master with one slave."""
     async with AsyncExitStack() as stack:
-        config = broker_config(folder / "master", broker_role=role, **settings)
+        config = broker_config(
+            folder / "master", broker_role=role, **{"in_sync_replicas": 2, **settings}
+        )
         master = await stack.enter_async_context(cluster(config))
         stage = Replicated(master, None, folder, settings)
         stack.push_async_callback(stage.stop_slave)

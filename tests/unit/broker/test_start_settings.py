@@ -97,6 +97,16 @@ def test_what_means_nothing_here_is_told_once_each_with_the_nearest_key(tmp_path
     ]
 
 
+@pytest.mark.parametrize(("more", "copies"), [({}, 2), ({"inSyncReplicas": "1"}, 1)])
+def test_a_sync_master_waits_for_a_slave_unless_its_settings_say_otherwise(
+    more: dict[str, str], copies: int
+) -> None:
+    base = BrokerConfig(store=StoreConfig(root="s"))
+    made = with_rocketmq_settings(base, {"brokerRole": "SYNC_MASTER"} | more)
+    assert made.in_sync_replicas == copies
+    assert with_rocketmq_settings(base, rocketmq_values(made)) == made
+
+
 def test_every_value_told_reads_back_as_the_same_configuration(tmp_path: Path) -> None:
     config = start(
         tmp_path / "broker.conf",
