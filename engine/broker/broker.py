@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
-from engine.broker.config import BrokerConfig, MetricsExporter
+from engine.broker.config import BrokerConfig, BrokerRole, MetricsExporter
 from engine.broker.groups.readers import QueueKey, Reading
 from engine.broker.handler_table import handler_table
 from engine.broker.metrics import MetricsPort
@@ -256,8 +256,8 @@ class Broker:
 
     def _open_telemetry(self) -> Telemetry | None:
         config = self._config
-        if not config.telemetry:
-            return None
+        if not config.telemetry or config.broker_role is BrokerRole.SLAVE:
+            return None  # A slave's master reports the same queues and offsets, and newer ones.
         identity = EmitterIdentity(config.cluster_name, config.broker_name, config.broker_id)
         return Telemetry.open(self._runtime, f"{config.store.root}/{SPOOL_DIRECTORY}", identity)
 

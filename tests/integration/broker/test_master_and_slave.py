@@ -11,6 +11,7 @@ from engine.broker.config import BrokerRole
 from engine.foundation.errors import ConfigError
 from engine.protocol.bodies_admin import HaRuntimeInfo
 from engine.protocol.codes import RequestCode, ResponseCode
+from engine.telemetry import SPOOL_DIRECTORY
 from tests.integration.broker.cluster import GROUP, TOPIC, broker_config, eventually
 from tests.integration.broker.master_and_slaves import log_of, replicated
 
@@ -82,6 +83,14 @@ async def test_a_slave_takes_no_message_and_names_its_state(tmp_path: Path) -> N
             return status.in_sync_slave_nums == 1 and status.ha_connection_info[0].diff == 0
 
         await eventually(in_sync, "the master counts its slave")
+
+
+async def test_a_slave_reports_no_facts_of_its_masters_queues(tmp_path: Path) -> None:
+    async with replicated(tmp_path) as stage:
+        await stage.master.client().send(b"once")
+        await stage.caught_up()
+        assert (tmp_path / "master" / "store" / SPOOL_DIRECTORY).exists()
+        assert not (tmp_path / "slave" / "store" / SPOOL_DIRECTORY).exists()
 
 
 async def test_what_the_master_deletes_goes_on_its_slave(tmp_path: Path) -> None:
