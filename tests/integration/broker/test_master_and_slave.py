@@ -14,6 +14,7 @@ from engine.protocol.codes import RequestCode, ResponseCode
 from engine.telemetry import SPOOL_DIRECTORY
 from tests.integration.broker.cluster import GROUP, TOPIC, broker_config, eventually
 from tests.integration.broker.master_and_slaves import log_of, replicated
+from tests.store_support import bodies_of
 
 
 async def test_a_slave_has_log_queues_topics_groups_and_offsets(tmp_path: Path) -> None:
@@ -110,6 +111,25 @@ async def test_what_the_master_deletes_goes_on_its_slave(tmp_path: Path) -> None
         await eventually(is_there, "the slave has the topic")
         await client.ask(RequestCode.DELETE_TOPIC_IN_BROKER, topic="short-lived")
         await eventually(is_gone, "the slave has deleted the topic")
+
+
+async def test_a_topic_made_again_at_once_has_its_new_life_on_the_slave(tmp_path: Path) -> None:
+    async with replicated(tmp_path) as stage:
+        client = stage.master.client()
+        await client.make_topic("again")
+        for number in range(5):
+            await client.send(b"old %d" % number, topic="again")
+        await client.ask(RequestCode.DELETE_TOPIC_IN_BROKER, topic="again")
+        await client.make_topic("again")
+        for number in range(3):
+            await client.send(b"new %d" % number, topic="again")
+        assert stage.slave is not None
+        store = stage.slave.state.store
+
+        async def is_new() -> bool:
+            return bodies_of(store, "again") == [b"new 0", b"new 1", b"new 2"]
+
+        await eventually(is_new, "the slave has the new life alone")
 
 
 @pytest.mark.parametrize(
