@@ -48,7 +48,7 @@ NOT_OF_A_BROKER = {
     ),
     "pop consumption, lite topics and their assignment": (
         *(code for code in C if 200_050 <= code < 720_000),
-        *(C.QUERY_ASSIGNMENT, C.GET_ALL_MESSAGE_REQUEST_MODE),
+        C.QUERY_ASSIGNMENT,
     ),
     "static topics": (C.UPDATE_AND_CREATE_STATIC_TOPIC,),
     "RocksDB, tiered reading, RocketMQ's own timer files": (
