@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.broker.config import BrokerConfig
+from engine.broker.config import BrokerConfig, BrokerRole
 from engine.foundation.errors import ConfigError, WritesStopped
 from engine.foundation.limits import TRANSIENT_POOL_BYTES_MAX
 from engine.runtime import system_runtime
@@ -268,7 +268,12 @@ def test_the_pool_is_refused_where_it_would_break_a_promise() -> None:
             "/store", flush_disk_type=FlushDiskType.SYNC_FLUSH, transient_store_pool_enable=True
         )
     with pytest.raises(ConfigError, match="on a slave"):
-        BrokerConfig(StoreConfig("/store", transient_store_pool_enable=True), broker_id=1)
+        BrokerConfig(
+            StoreConfig("/store", transient_store_pool_enable=True),
+            broker_role=BrokerRole.SLAVE,
+            broker_id=1,
+            namesrv_addresses=("127.0.0.1:9876",),
+        )
 
 
 async def test_of_many_queues_those_with_little_to_lose_wait_and_the_checkpoint_with_them(
