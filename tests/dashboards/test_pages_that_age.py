@@ -59,7 +59,7 @@ def test_with_the_server_gone_a_page_says_since_when_and_nothing_stays_green(
             with serving(story, FRESH, port=int(origin.rsplit(":", 1)[1])):
                 expect(banner).to_have_count(0, timeout=WITHIN_MS)
                 expect_chip(visit, "fresh", r"judged to 12:15:00 UTC \((8|9)\.\d s ago\)")
-                assert pill.evaluate("one => getComputedStyle(one).color") == before
+                expect(pill).to_have_css("color", before)
 
 
 def test_figures_grow_older_each_second_also_when_nothing_is_refreshed(
