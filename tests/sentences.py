@@ -216,7 +216,9 @@ def of_groups() -> Iterator[tuple[str, str]]:
     yield "UNKNOWN, beyond the end", _why_not_ok("UNKNOWN", {**nothing, "is_beyond": True})
     yield "UNKNOWN, no offset", _why_not_ok("UNKNOWN", nothing)
     yield "GONE", groups.gone("shipping", "broker-a")
-    yield "STALLED, reads by POP", groups.acknowledges_none("shipping", 12, AT)
+    yield "STALLED, reads by POP", groups.acknowledges_none("shipping", groups.CameBack(12, AT))
+    unknown = groups.CameBack(360, AT, "its broker keeps checkpoints in a store nobody can ask")
+    yield "UNKNOWN, reads by POP", groups.acknowledges_none("shipping", unknown)
     for why, words in WORDS.items():
         (said,) = groups.nothing_known([("shipping", "broker-a")], words)
         yield f"UNKNOWN: {why}", said

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Final
 
 import numpy as np
@@ -59,7 +58,7 @@ from pipelines.marts.groups.sums import (
     sum_of,
     unknown_reasons,
 )
-from pipelines.marts.groups.unacknowledged import RECORDS, WAITING, GroupKey, Unacknowledged
+from pipelines.marts.groups.unacknowledged import CARRIED, GroupKey, Unacknowledged
 from pipelines.marts.judging.arrivals import (
     HORIZONS,
     Grid,
@@ -517,7 +516,7 @@ def _summed(
     change[tick_us - complete_from < evaluation.window_us] = UNKNOWN
     not_ok = np.bincount(code[figures["is_bad"]], minlength=count)
     worst = most_of(code, count, figures["severity"].astype(np.int64))
-    since_us, stuck = _without_acknowledgements(known, groups, worst)
+    since_us, came_back = _without_acknowledgements(known, groups, worst)
     summed = {
         "state": pa.array(SEVERITY).take(pa.array(worst)),
         "lag_messages": as_column(np.where(queues_known == queues, lag, UNKNOWN)),
@@ -545,7 +544,7 @@ def _summed(
         group: _worst(known, queue, tick_us)
         for group, queue in _worst_queues(known, code, worst, chosen, tick_us=tick_us).items()
     }
-    reasons = sentences.reasons(_named(known, groups), summed, worst_queues, stuck)
+    reasons = sentences.reasons(_named(known, groups), summed, worst_queues, came_back)
     keys = known.groups.take(pa.array(groups))
     key = dict(zip(keys.schema.names, keys.columns, strict=True))
     summed.pop("queues_behind")
@@ -561,20 +560,22 @@ def _named(known: _Known, groups: Positions) -> list[tuple[str, str]]:
 
 def _without_acknowledgements(
     known: _Known, groups: Positions, worst: Positions
-) -> tuple[Positions, dict[int, tuple[int, datetime]]]:
+) -> tuple[Positions, dict[int, sentences.CameBack]]:
     """Since when each of these groups is handed messages and acknowledges none; UNKNOWN of others.
-    Those are STALLED (into `worst`), if nothing worse is true of them: how many invisible times
-    ran out, and since when.
+    Those are STALLED (into `worst`), or UNKNOWN where nobody knows what is acknowledged, if nothing
+    worse is true of them: what came back.
     """
     since_us = np.full(len(groups), UNKNOWN)
-    said: dict[int, tuple[int, datetime]] = {}
-    stalled = SEVERITY.index("STALLED")
+    said: dict[int, sentences.CameBack] = {}
     for key, one in known.pops.shown().items():
+        rank = SEVERITY.index("STALLED" if one.unknown_reason is None else "UNKNOWN")
         for place in np.flatnonzero(groups == known.number_of(key)).tolist():
-            since_us[place] = one.since_us
-            if worst[place] < stalled:
-                worst[place] = stalled
-                said[place] = one.expired, moment_at(one.since_us)
+            if one.unknown_reason is None:
+                since_us[place] = one.since_us
+            if worst[place] < rank:
+                worst[place] = rank
+                since = moment_at(one.since_us)
+                said[place] = sentences.CameBack(one.expired, since, one.unknown_reason)
     return since_us, said
 
 
@@ -641,8 +642,7 @@ MART = mart(
         "groups": GROUPS,
         "queues": QUEUES,
         "figures": FIGURES,
-        "pops": RECORDS,
-        "pop_marks": WAITING,
+        **CARRIED,
         "horizons": HORIZONS,
     },
     wakes=("group_watermarks", "pop_watermarks", JUDGED_QUEUES, TICKS),

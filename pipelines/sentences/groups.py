@@ -52,6 +52,16 @@ class WorstQueue:
     """How long its first message waits, where its client says nothing of it."""
 
 
+@dataclass(frozen=True, slots=True)
+class CameBack:
+    """Invisible times that ran out of a group that reads by POP."""
+
+    expired: int
+    since: datetime
+    unknown_reason: str | None = None
+    """Why nobody knows whether it acknowledges; None: it acknowledges none."""
+
+
 def how_far(row: Mapping[str, Any], *, on: str = "") -> str:
     """`99 messages behind on 1 of 4 queues`; the least where the lag of a queue is unknown. `on`:
     that only queues of a topic, or one, are meant; of one it says it all.
@@ -86,19 +96,18 @@ def reasons(
     named: Sequence[tuple[str, str]],
     summed: Mapping[str, pa.Array],
     worst_queues: Mapping[int, WorstQueue],
-    stuck: Mapping[int, tuple[int, datetime]],
+    came_back: Mapping[int, CameBack],
 ) -> list[str]:
     """Why each of these groups, with its broker, is in its state. By their places: the worst queues
-    of those that are not OK, and how many invisible times ran out of those that acknowledge none,
-    since when.
+    of those that are not OK, and what came back to those that acknowledge none, as far as known.
     """
     far = how_far_each(summed)
     said = [well(group, how) for (group, _), how in zip(named, far, strict=True)]
     for place, queue in worst_queues.items():
         group, broker = named[place]
         said[place] = why_not_ok(summed, place, queue, group=group, broker=broker, far=far[place])
-    for place, (expired, since) in stuck.items():
-        said[place] = f"{acknowledges_none(named[place][0], expired, since)} {said[place]}"
+    for place, found in came_back.items():
+        said[place] = f"{acknowledges_none(named[place][0], found)} {said[place]}"
     return said
 
 
@@ -150,12 +159,13 @@ def why_not_ok(
     return whole(f"{who} has no offset on {where}", behind)
 
 
-def acknowledges_none(group: str, expired: int, since: datetime) -> str:
+def acknowledges_none(group: str, found: CameBack) -> str:
     """A group that reads by POP takes messages, and its invisible times run out."""
-    ran_out = f"{plural(expired, 'invisible time')} ran out"
-    return whole(
-        f"group {group} takes messages and acknowledges none since {moment(since)}: {ran_out}"
-    )
+    since, ran_out = moment(found.since), f"{plural(found.expired, 'invisible time')} ran out"
+    if found.unknown_reason is not None:
+        why = f"{ran_out} since {since}; {found.unknown_reason}"
+        return whole(f"whether group {group} acknowledges what it takes is unknown: {why}")
+    return whole(f"group {group} takes messages and acknowledges none since {since}: {ran_out}")
 
 
 def _standing(queue: WorstQueue, state: str, who: str, where: str) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from pipelines.base.settings import Evaluation
+from tests.pipelines.bronze_lake import SECOND, START_US
 from tests.pipelines.marts.judges import JUDGES
 from tests.pipelines.marts.reported_story import Emitter, Rows, bronze, second
 from tests.pipelines.partition import horizons_of, run
@@ -30,8 +31,11 @@ def looked_at(looks: Looks, *, seconds: int = 400) -> Rows:
             broker.watermark(**done, last_pull_time=None, members=None)
         if at in looks:
             found = {"acknowledged": 0, "expired": 0, "unacknowledged": 0, **looks[at]}
-            place = {"group": "g", "topic": "t", "queue_id": 0, "popped": 100, "max_offset": 100}
-            broker.report("pop_watermarks", **place, invisible_ms=INVISIBLE_S * 1000, **found)
+            handed_out = found.pop("handed_out", None)
+            since = None if handed_out is None else START_US + int(handed_out * SECOND)
+            mark = {"group": "g", "topic": "t", "queue_id": 0, "popped": 100, "max_offset": 100}
+            mark |= {"invisible_ms": INVISIBLE_S * 1000, "handed_out_since": since, **found}
+            broker.report("pop_watermarks", **mark)
         broker.at(at + LOOK_S - 0.001)
         broker.ship()
     return rows
@@ -68,6 +72,83 @@ def test_a_group_that_acknowledges_none_is_stalled_within_an_invisible_time_and_
     )
 
 
+def handed_out_once(at: float, *, acknowledged: int = 0) -> Looks:
+    """A message is handed out and comes back; others were acknowledged by the look that saw it."""
+    seen = int(at // LOOK_S + 1) * LOOK_S + 1
+    back = int((at + INVISIBLE_S) // LOOK_S + 1) * LOOK_S + 1
+    out = {"unacknowledged": 1, "handed_out": at}
+    again = {"expired": 1, "unacknowledged": 1, "handed_out": at + INVISIBLE_S + 1}
+    return {seen: {**out, "acknowledged": acknowledged}, back: again}
+
+
+@pytest.mark.parametrize("acknowledged", [0, 36])
+@pytest.mark.parametrize("at", [31.2, 34.8, 37.5, 40.9])
+def test_it_begins_when_the_first_of_its_messages_was_handed_out(
+    at: float, acknowledged: int
+) -> None:
+    """Whatever was acknowledged before: nobody did anything since."""
+    rows = looked_at(handed_out_once(at, acknowledged=acknowledged), seconds=140)
+    (_, _), (stalled_at, state) = states(rows)
+    assert state == "STALLED"
+    window_us = INVISIBLE_S + WINDOW_S
+    assert window_us <= stalled_at - at <= window_us + LOOK_S
+    newest = run(JUDGES, bronze(rows), Evaluation())["group_state"][-1]
+    assert second(newest["unacknowledged_since"]) == pytest.approx(at, abs=1e-3)
+
+
+@pytest.mark.parametrize("off_s", [-28_800, 28_800])
+def test_a_clock_of_its_broker_that_is_off_makes_it_no_earlier_and_no_later(off_s: int) -> None:
+    looks = handed_out_once(34.8)
+    for one in looks.values():
+        one["handed_out"] += off_s
+    (_, _), (at, state) = states(looked_at(looks, seconds=140))
+    assert state == "STALLED"
+    assert 34.8 + WINDOW_S <= at <= 34.8 + INVISIBLE_S + WINDOW_S + 2 * LOOK_S
+
+
+def test_one_message_on_a_quiet_topic_that_always_comes_back_is_a_finding() -> None:
+    looks: Looks = {21: {"acknowledged": 40}}
+    looks |= {at: {"expired": 1} for at in range(41, 300, 20)}
+    assert [state for _, state in states(looked_at(looks, seconds=310))] == ["OK", "STALLED"]
+
+
+def test_who_acknowledged_others_meanwhile_is_stalled_five_minutes_after() -> None:
+    """A message comes back for ever; of those handed out beside it one was acknowledged later."""
+    looks = handed_out_once(34.8)
+    looks |= {at: {"expired": 1} for at in range(71, 500, 20)}
+    looks[91] = {"acknowledged": 1}
+    assert [state for _, state in states(looked_at(looks, seconds=130))][-1] == "OK"
+    (*_, (at, state)) = states(looked_at(looks, seconds=500))
+    assert state == "STALLED"
+    assert at - 91 >= 300
+
+
+IN_A_STORE = "its broker keeps checkpoints in a store that nobody can ask"
+
+
+def unknown_looks(copies: dict[int, int], topic: str = "%RETRY%g_t") -> Looks:
+    """Nobody knows what is acknowledged; by the second how many copies came to the topic."""
+    known = {"unknown_reason": IN_A_STORE, "unacknowledged": None, "invisible_ms": None}
+    return {at: {**known, "topic": topic, "max_offset": end} for at, end in copies.items()}
+
+
+@pytest.mark.parametrize("topic", ["%RETRY%g_t", "%RETRY%g+t"])
+def test_where_checkpoints_are_unknown_invisible_times_that_ran_out_are_said(topic: str) -> None:
+    looks = unknown_looks({11: 100, **{at: 100 + at for at in range(31, 391, 10)}}, topic)
+    rows = looked_at(looks)
+    assert [state for _, state in states(rows)] == ["OK", "UNKNOWN"]
+    newest = run(JUDGES, bronze(rows), Evaluation())["group_state"][-1]
+    assert newest["reason"] == (
+        "Whether group g acknowledges what it takes is unknown: 61 invisible times ran out since "
+        f"12:00:31 UTC; {IN_A_STORE}. Group g is 0 messages behind on 1 queue."
+    )
+
+
+def test_what_comes_to_other_topics_says_nothing_of_acknowledgements() -> None:
+    looks = unknown_looks({11: 100, **{at: 100 + at for at in range(31, 391, 10)}}, "t")
+    assert [state for _, state in states(looked_at(looks))] == ["OK"]
+
+
 def test_the_first_acknowledgement_ends_it() -> None:
     looks = {**never(until=140), 141: {"acknowledged": 1}}
     assert [state for _, state in states(looked_at(looks))] == ["OK", "STALLED", "OK"]
@@ -84,10 +165,6 @@ QUIET: dict[str, Looks] = {
     "one comes back, and is acknowledged then": {
         41: {"expired": 1, "unacknowledged": 1},
         51: {"acknowledged": 1},
-    },
-    "none is acknowledged for a while by one that does": {
-        21: {"acknowledged": 40},
-        **{at: {"expired": 1} for at in range(41, 300, 20)},
     },
     "nobody knows": {
         at: {"expired": 4, "unknown_reason": "why", "unacknowledged": None}
