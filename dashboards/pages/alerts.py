@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from dash import ClientsideFunction, Dash, Input, Output, State, dcc, html
 
-from dashboards.formatting import clock, count, plural, spoken, visible
+from dashboards.formatting import clock, count, plural, visible
 from dashboards.models import alert_lines
 from dashboards.models.alert_lines import AlertSource
 from dashboards.page_context import PageContext, beside
@@ -47,6 +47,7 @@ from dashboards.pages.page import Page
 from dashboards.url_state import Span, View, parse, resolve
 from engine.foundation.errors import LakeError
 from pipelines.base.time_units import moment_at
+from pipelines.sentences.alert_reasons import why_not_judged
 
 if TYPE_CHECKING:
     from pipelines.alerting.alerts import Alert
@@ -394,7 +395,7 @@ class _Shown:
         if not self._board.process.is_believed:
             pill, said = worded("?", "unknown", "unknown"), "nobody judges it now"
         elif hindered:
-            word = spoken(hindered[0].labels["outcome"])
+            word = why_not_judged(hindered[0].labels["outcome"])
             if hindered[0].state.value == "PENDING":
                 word = f"{word} lately"
             pill = worded("✖", word, "lost")

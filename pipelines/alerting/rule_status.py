@@ -15,7 +15,8 @@ from typing import Final
 
 from pipelines.alerting.evaluating import EvalError, NoData, Outcome, Signals
 from pipelines.base.time_units import moment_at
-from pipelines.base.wording import clock, plural, spoken
+from pipelines.base.wording import clock, plural
+from pipelines.sentences.alert_reasons import why_not_judged
 
 JUDGED: Final = "JUDGED"
 REASON_MAX: Final = 1_000
@@ -47,7 +48,8 @@ class JudgedRule:
         last = "never judged"
         if self.sound_us is not None:
             last = f"judged last at {clock_of(self.sound_us, now_us)}"
-        return f"{spoken(self.outcome)}: {self.reason} ({last})"
+        reason = self.reason.removeprefix("withheld: ")
+        return f"{why_not_judged(self.outcome)}: {reason} ({last})"
 
     def in_words(self, now_us: int) -> str:
         """A rule in a line: its name, when it was judged last, and what came of it."""

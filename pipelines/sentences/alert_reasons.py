@@ -29,7 +29,12 @@ _WHY: Final[Mapping[str, str]] = {
 
 def not_judged(rule: str, outcome: str) -> str:
     """That a rule cannot be judged: NO_DATA, EVAL_ERROR or WITHHELD."""
-    return whole(f"rule {rule} cannot be judged: {_WHY[outcome]}")
+    return whole(f"rule {rule} cannot be judged: {why_not_judged(outcome)}")
+
+
+def why_not_judged(outcome: str) -> str:
+    """What is in the way of a rule, as a clause."""
+    return _WHY[outcome]
 
 
 def unknown_now(why: str) -> str:

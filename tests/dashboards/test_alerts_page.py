@@ -211,8 +211,10 @@ class TestOtherParts:
     def test_rules_say_which_cannot_be_judged_and_why(self, story: Lake, file: Path) -> None:
         page = seen(desk(story, file), "/alerts/rules", "?q=DeadLetters")
         assert "withheld: rows_are_unique failed at 12:14:55 UTC" in page
+        assert "a check of its data failed" in page
         assert "last judged at 12:15:01 UTC" in page
-        assert "eval error: no column lag (judged last at 12:13:21)" in page
+        assert "its evaluation fails: no column lag (judged last at 12:13:21)" in page
+        assert "eval error" not in page
         frozen = seen(desk(story, file), "/alerts/rules", "?q=QueueFrozen")
         assert "no trouble reported" in frozen
         assert "3 rows" in frozen

@@ -34,9 +34,9 @@ def test_a_rule_that_was_judged_has_a_number_of_rows_and_a_moment() -> None:
 @pytest.mark.parametrize(
     ("outcome", "word"),
     [
-        (NoData("there is no table"), "no data"),
-        (EvalError("there is no table"), "eval error"),
-        (Withheld("there is no table"), "withheld"),
+        (NoData("there is no table"), "its table has no data"),
+        (EvalError("there is no table"), "its evaluation fails"),
+        (Withheld("withheld: there is no table"), "a check of its data failed"),
     ],
 )
 def test_one_that_could_not_be_judged_has_no_number_and_says_when_it_could(
