@@ -213,6 +213,7 @@ def of_groups() -> Iterator[tuple[str, str]]:
     one = {**known, "lag": 1, "silent_ms": 45_000}
     yield "UNKNOWN, a silent client, one message", _why_not_ok("UNKNOWN", one)
     yield "UNKNOWN, too early", _why_not_ok("UNKNOWN", known)
+    yield "UNKNOWN, about to leave", _why_not_ok("UNKNOWN", {**known, "is_unnamed": True})
     yield "UNKNOWN, beyond the end", _why_not_ok("UNKNOWN", {**nothing, "is_beyond": True})
     yield "UNKNOWN, no offset", _why_not_ok("UNKNOWN", nothing)
     yield "GONE", groups.gone("shipping", "broker-a")

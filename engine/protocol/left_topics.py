@@ -1,9 +1,10 @@
 """Detects topics that a group no longer reads, since no member subscribes to them.
 
 Place in the walk: heartbeats (a broker) and running infos (who watches one from outside) → what
-each member subscribes to → TOPIC_LEFT. Pure: time comes with the looks.
+each member subscribes to → TOPIC_UNNAMED, TOPIC_NAMED, TOPIC_LEFT. Pure: time comes with the looks.
 
-A deployment takes its time, so a topic is left only when that has been so for LEFT_AFTER_MS. With
+A deployment takes its time, so a topic is left only when that has been so for LEFT_AFTER_MS; until
+then it is reported that no member names it, and that one does again. With
 any subscription unknown nothing is concluded, and what was left comes back; without members a group
 has left what it had left. Invariant: each leaving is reported once. Absent on purpose: topics of
 messages that failed, which no member names, and groups that broadcast.
@@ -22,6 +23,8 @@ from engine.foundation.units import SECOND_MS
 from engine.protocol.names import DLQ_PREFIX, RETRY_PREFIX
 from engine.protocol.reported_subscriptions import Subscription, topics_in
 
+TOPIC_UNNAMED: Final = "TOPIC_UNNAMED"
+TOPIC_NAMED: Final = "TOPIC_NAMED"
 TOPIC_LEFT: Final = "TOPIC_LEFT"
 LEFT_AFTER_MS: Final = 60 * SECOND_MS
 
@@ -72,8 +75,11 @@ class LeftTopics:
         for topic, unread_count in unread.items():
             if topic.startswith((RETRY_PREFIX, DLQ_PREFIX)):
                 continue
+            is_unnamed = topic in self._unnamed_ms.get(group, {})
             if named is None or topic in named:
                 self.forget_pair(group, topic)
+                if is_unnamed:
+                    yield LifecycleEvent(TOPIC_NAMED, None, group=group, topic=topic)
                 continue
             last_pull_ms = pulled_ms.get(topic, at_ms - LEFT_AFTER_MS)
             left_ms = self._left_ms.get(group, {}).get(topic)
@@ -82,11 +88,13 @@ class LeftTopics:
                     self.forget_pair(group, topic)
                 continue
             since_ms = self._unnamed(group, topic, at_ms, last_pull_ms)
+            if since_ms is not None and not is_unnamed:
+                yield LifecycleEvent(TOPIC_UNNAMED, None, group=group, topic=topic)
             if since_ms is not None and at_ms - since_ms >= LEFT_AFTER_MS:
                 self._drop(self._unnamed_ms, group, topic)
                 self._left_ms.setdefault(group, {})[topic] = at_ms
                 self._count += 1
-                yield _event(group, topic, unread_count)
+                yield _left(group, topic, unread_count)
 
     def pause(self, group: str) -> None:
         """The group has no members: those that come have a minute to name their topics."""
@@ -129,6 +137,6 @@ class LeftTopics:
             del table[group]
 
 
-def _event(group: str, topic: str, unread: int) -> LifecycleEvent:
+def _left(group: str, topic: str, unread: int) -> LifecycleEvent:
     words = "1 message" if unread == 1 else f"{unread:,} messages"
     return LifecycleEvent(TOPIC_LEFT, f"{words} unread", group=group, topic=topic)

@@ -95,7 +95,7 @@ LIFECYCLE: Final = Table(
             "BOOT, RECOVERY, SHUTDOWN, ROLE_CHANGE, DAMAGED_FILE, DISK_FULL, SPOOL_LOSS, SNAPSHOT, "
             "TOPIC_GONE, TOPIC_MADE_AGAIN, QUEUES_REMOVED, GROUP_GONE, GROUP_DELETED, "
             "CLOCK_STEPPED, OBSERVED, BROKER_GONE, LOOKS_SLOW, LOOKS_IN_TIME, LOOKS_MISSED, "
-            "SAYS_NOTHING, TOPIC_LEFT, OFFSETS_DELETED, ...",
+            "SAYS_NOTHING, TOPIC_UNNAMED, TOPIC_NAMED, TOPIC_LEFT, OFFSETS_DELETED, ...",
         ),
         Column("clean", BOOLEAN, "was the stop before this boot clean?"),
         Column("truncated_from", LONG, "physical offset kept"),
@@ -173,6 +173,9 @@ BROKER_GONE the broker was taken out for good: a SNAPSHOT with nothing in it com
 TOPIC_LEFT  every member of the group says what it subscribes to, and none names the topic: its
             queues are no lag of the group. A later row of one says that it reads the topic again;
             until then there is none, and a SNAPSHOT leaves its queues out.
+TOPIC_UNNAMED  no member of the group names the topic any more; when that stays so for a minute, and
+            nobody pulls it, TOPIC_LEFT follows. Until then what stands of it is no stall.
+TOPIC_NAMED after TOPIC_UNNAMED: a member names it again, or one does not say what it names.
 OFFSETS_DELETED  an administrator deleted the group's offsets on the topic: as TOPIC_LEFT.
 SAYS_NOTHING  clients of the group, of the kind that detail names, answer with nothing when they are
             asked what they hold; said again each ten minutes.

@@ -606,12 +606,12 @@ def _worst(known: _Known, queue: int, tick_us: int) -> sentences.WorstQueue:
         name: None if (value := int(known.figures[name][queue])) == UNKNOWN else value
         for name in ("lag", "open", "growth", "retained")
     }
-    is_beyond = bool(known.figures["is_beyond"][queue])
+    is_beyond, is_unnamed = (bool(known.figures[one][queue]) for one in ("is_beyond", "is_unnamed"))
     waited_us = time_lag_us(tick_us, known.figures["waiting_since_us"][[queue]])[0]
     is_silent = known.figures["is_silent"][queue] and waited_us != UNKNOWN
     silent_ms = int(waited_us) // MS_US if is_silent else None
     return sentences.WorstQueue(
-        topic, queue_id, **figures, is_beyond=is_beyond, silent_ms=silent_ms
+        topic, queue_id, **figures, is_beyond=is_beyond, is_unnamed=is_unnamed, silent_ms=silent_ms
     )
 
 

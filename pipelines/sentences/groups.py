@@ -48,6 +48,8 @@ class WorstQueue:
     retained: int | None
     is_beyond: bool
     """Does its consume offset lie beyond its end?"""
+    is_unnamed: bool = False
+    """Does no member of its group name its topic any more?"""
     silent_ms: int | None = None
     """How long its first message waits, where its client says nothing of it."""
 
@@ -146,6 +148,9 @@ def why_not_ok(
         drain_ms = summed["drain_time_ms"][place].as_py()
         when = "" if drain_ms is None else f", done in about {duration(drain_ms)} at this rate"
         return whole(f"{who} catches up on {where}{when}", behind)
+    if queue.is_unnamed and queue.lag is not None:
+        unnamed = "no member subscribes to it any more"
+        return whole(f"whether {who} has left {queue.topic} is not certain yet: {unnamed}", behind)
     if queue.silent_ms is not None and queue.lag is not None:
         waits = waiting(queue.lag, queue.silent_ms)
         silent = f"its client {says_neither(queue.lag)}"

@@ -33,6 +33,12 @@ def left(stage: Stage) -> list[tuple[str, str, str]]:
     ]
 
 
+def named_or_not(stage: Stage) -> list[str]:
+    """Whether members name the topic, each time that turned."""
+    kinds = [row["kind"] for _, row in rows(stage, "lifecycle")]
+    return [kind for kind in kinds if kind in ("TOPIC_UNNAMED", "TOPIC_NAMED")]
+
+
 def is_believed(stage: Stage) -> bool:
     """Does a reader of the facts believe that the group reads the topic's queue?"""
     return KEY in emitted_state(stage.world.node(BROKER).runtime.disk, SPOOL).pairs
@@ -63,7 +69,9 @@ async def test_a_topic_that_no_member_names_for_a_minute_is_left_and_no_row_of_i
     stage: Stage,
 ) -> None:
     member = await read_in_part(stage)
-    await goes_on({member: OTHER}, 50)
+    await goes_on({member: OTHER}, 10)
+    assert named_or_not(stage) == ["TOPIC_UNNAMED"]
+    await goes_on({member: OTHER}, 40)
     assert left(stage) == []
     assert is_believed(stage)
     await goes_on({member: OTHER}, 20)
@@ -83,8 +91,11 @@ async def test_a_member_that_names_the_topic_again_brings_it_back(stage: Stage) 
     assert not is_believed(stage)
     await goes_on({member: BOTH}, 10)
     assert is_believed(stage)
+    await goes_on({member: OTHER}, 30)
+    await goes_on({member: BOTH}, 10)
     await goes_on({member: OTHER}, 70)
     assert len(left(stage)) == 2
+    assert named_or_not(stage) == ["TOPIC_UNNAMED", "TOPIC_UNNAMED", "TOPIC_NAMED", "TOPIC_UNNAMED"]
 
 
 @run_by(on_a_stage)

@@ -24,18 +24,18 @@ from engine.broker.offsets.progress import GroupQueues
 from engine.broker.reporting.dirty_marks import EmittedPairs
 from engine.broker.topics.topics import Topics
 from engine.foundation.observing import LifecycleEvent
-from engine.protocol.left_topics import LEFT_AFTER_MS, LeftTopics
+from engine.protocol.left_topics import LEFT_AFTER_MS, TOPIC_LEFT, LeftTopics
 from engine.runtime.clock import Clock
 from engine.store import MessageStore
 
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """A group has left a topic."""
+    """A group has left a topic, or is about to, or is so no more."""
 
     event: LifecycleEvent
     keys: list[QueueKey]
-    """Its queues of the topic, of which marks were reported."""
+    """Its queues of a topic that it has left, of which marks were reported."""
 
 
 class LeavingTopics:
@@ -82,8 +82,8 @@ class LeavingTopics:
         self._wanted[group] = None
 
     def changes(self, now_ms: int) -> Iterator[Left | list[QueueKey] | None]:
-        """What groups have left, and queues of topics that they read again; None after each group.
-        `now_ms` is steady time.
+        """What groups have left or name no more, and queues of topics that they read again; None
+        after each group. `now_ms` is steady time.
         """
         self._wanted.update(self._groups.take_said_anew())
         while self._due and self._due[0][0] <= now_ms:
@@ -129,7 +129,8 @@ class LeavingTopics:
         )
         for event in found:
             assert event.topic is not None, "a topic is left"
-            yield Left(event, self._pairs.of_pair(group, event.topic))
+            is_left = event.kind == TOPIC_LEFT
+            yield Left(event, self._pairs.of_pair(group, event.topic) if is_left else [])
         for topic in was_left:
             if (group, topic) not in self._known:
                 yield self._group_queues.queues_of(group, topic)

@@ -45,6 +45,7 @@ _FIGURE_TYPES: Final = {
     "is_bad": pa.bool_(),
     "is_beyond": pa.bool_(),
     "is_silent": pa.bool_(),
+    "is_unnamed": pa.bool_(),
     "swings": pa.bool_(),
     "lag": pa.int64(),
     "open": pa.int64(),
@@ -63,7 +64,8 @@ FIGURES: Final = pa.schema(
     [coded("severity", SEVERITY), *((name, kind) for name, kind in _FIGURE_TYPES.items())]
 )
 """Of every queue, by its number, as judged last; UNKNOWN stands for null. is_beyond: its consume
-offset lies beyond its end. is_silent: its client does not say what it holds.
+offset lies beyond its end. is_silent: its client does not say what it holds. is_unnamed: no
+member of its group names its topic.
 jumped_us: the last tick at which its offset fell, or unread messages were deleted.
 tick_us: the tick that judged it.
 """
@@ -94,6 +96,7 @@ class JudgedFigures:
             "swings": np.asarray(judged["swings"]),
             "lag": lag,
             "is_silent": np.asarray(judged["is_silent"]),
+            "is_unnamed": np.asarray(judged["is_unnamed"]),
         }
         for name in _NUMBERS:
             self.figures[name] = numbers(judged[name])

@@ -86,6 +86,7 @@ VERDICT: Final = {
     "moves": 0,
     "lost_us": UNKNOWN,
     "lost_before_us": UNKNOWN,
+    "unnamed_us": UNKNOWN,
 }
 """What is remembered of a queue beside its last row, with what it is at the beginning.
 
@@ -101,7 +102,7 @@ late_us: since when messages wait for too long. had_members: has the group had a
 based_us: the tick from which its course is compared, where it began anew. jumped_us: the last tick
 at which it fell, or unread messages were deleted. by_pulls: does what was pulled count as reached?
 moves: has it moved within the window? lost_us, lost_before_us: the last two ticks that saw unread
-messages deleted.
+messages deleted. unnamed_us: since when no member of its group names its topic.
 """
 OF_LIFE: Final = tuple(
     name
@@ -119,6 +120,7 @@ OF_LIFE: Final = tuple(
             "jumped",
             "by_",
             "lost",
+            "unnamed",
         )
     )
 )
@@ -265,6 +267,7 @@ class Attention:
         seen = self._seen(looked, moment, before, turned)
         verdict = judged(seen, self._evaluation)
         keeping.keep_until_gone(verdict, seen, is_evaluated, self._evaluation)
+        keeping.hold_unnamed(verdict, seen)
         keeping.name_losses(verdict, seen, is_evaluated, self._evaluation)
         verdict.rule[~is_evaluated] = 0
         verdict.kind[~is_evaluated] = 0

@@ -3,7 +3,8 @@
 Place in the walk: lifecycle → from which tick on a queue's last row speaks of nothing any more. A
 SNAPSHOT says that every queue that is still there has a row from `seq_from` on; GROUP_GONE,
 TOPIC_GONE, TOPIC_LEFT and OFFSETS_DELETED that what was reported before has ended. A row after an
-ending begins another life.
+ending begins another life. TOPIC_UNNAMED and TOPIC_NAMED end nothing: a topic may be about to be
+left.
 
 Invariant: between two rows of a queue nothing of it changed, as far as the horizon of its emitter
 goes, once that has sent a snapshot. An earlier engine sends none: it reports every queue each 30 s,
@@ -25,7 +26,9 @@ from pipelines.marts.judging.arrivals import Grid, Shipped, seen_from, ticks_of
 from pipelines.marts.judging.packed import Flags, numbers
 
 SNAPSHOT: Final = "SNAPSHOT"
-_KINDS: Final = (SNAPSHOT, "GROUP_GONE", "TOPIC_GONE", "TOPIC_LEFT", "OFFSETS_DELETED")
+NAMING: Final = ("TOPIC_UNNAMED", "TOPIC_NAMED")
+_ENDS: Final = ("GROUP_GONE", "TOPIC_GONE", "TOPIC_LEFT", "OFFSETS_DELETED")
+_KINDS: Final = (SNAPSHOT, *_ENDS, *NAMING)
 
 ENDINGS: Final = pa.schema(
     [

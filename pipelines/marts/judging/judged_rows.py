@@ -49,6 +49,7 @@ _THIN: Final = (
     ("seq", pa.int64()),
     ("complete_from_us", pa.int64()),
     ("is_silent", pa.bool_()),
+    ("is_unnamed", pa.bool_()),
     ("swings", pa.bool_()),
     ("jumped_us", pa.int64()),
 )
@@ -222,6 +223,7 @@ class JudgedRows:
             columns["seq"][rows],
             verdicts.complete_from_us[some],
             verdicts.is_silent[some],
+            columns["unnamed_us"][rows] != UNKNOWN,
             verdicts.swings[some],
             columns["jumped_us"][rows],
         ]

@@ -11,7 +11,8 @@ A course is compared with nothing from before a turn: an offset that falls begin
 the fall, so does one that is another mark than before, and one behind which unread messages were
 deleted; a queue that moves again at the lag before it moved. A deletion is no progress: while
 unread messages are deleted again and again, the queue is no better than that. Invariant: a queue
-within what is allowed keeps nothing. Absent on purpose: rules, and memory.
+within what is allowed keeps nothing. One of a topic that no member names any more may be about to
+be left: until that is certain no new trouble of it is shown. Absent on purpose: rules, and memory.
 """
 
 from __future__ import annotations
@@ -22,13 +23,14 @@ from typing import Final
 
 import numpy as np
 
-from pipelines.base.settings import Evaluation
+from pipelines.base.settings import SECOND_US, Evaluation
 from pipelines.marts.judging import progress
 from pipelines.marts.judging.packed import UNKNOWN, Flags
 from pipelines.marts.judging.rules import (
     DATA_LOST,
     HEALTHY_MAX,
     OK,
+    REWOUND,
     SLOW,
     STALLED,
     STOPPED,
@@ -39,6 +41,8 @@ from pipelines.marts.judging.rules import (
 )
 from pipelines.marts.mart import Positions
 
+UNNAMED_US: Final = 120 * SECOND_US
+"""Within so long a topic that no member names is left: a minute after it was pulled last."""
 MARKS: Final = ("committed", "reached", "pulled")
 """What `turned` compares with that of the tick before."""
 
@@ -124,6 +128,16 @@ def keep_until_gone(
     has_moved &= seen.tick_us - based_us > evaluation.window_us
     has_moved |= is_kept & was_losing
     verdict.rule[has_moved], verdict.kind[has_moved] = SLOW, UNDETERMINED
+
+
+def hold_unnamed(verdict: Judged, seen: Seen) -> None:
+    """Into the verdict: what was well when its members ceased to name its topic may be left."""
+    now, rule = seen.now, verdict.rule
+    held = (now["unnamed_us"] != UNKNOWN) & (seen.tick_us - now["unnamed_us"] <= UNNAMED_US)
+    held &= (now["members"] != 0) & (now["is_bad"] == 0)
+    held &= (rule > HEALTHY_MAX) & (rule != DATA_LOST) & (rule != REWOUND)
+    verdict.rule[held], verdict.kind[held] = TOO_EARLY, UNDETERMINED
+    verdict.is_at_rest[held] = False
 
 
 def name_losses(verdict: Judged, seen: Seen, is_evaluated: Flags, evaluation: Evaluation) -> None:

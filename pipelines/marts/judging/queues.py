@@ -42,7 +42,14 @@ from pipelines.marts.judging.attention import (
     Attention,
     Moment,
 )
-from pipelines.marts.judging.endings import ENDINGS, SNAPSHOT, Ending, Texts, endings_arrived
+from pipelines.marts.judging.endings import (
+    ENDINGS,
+    NAMING,
+    SNAPSHOT,
+    Ending,
+    Texts,
+    endings_arrived,
+)
 from pipelines.marts.judging.heads import HEADS, Heads, Usual
 from pipelines.marts.judging.heads import OF_SAMPLE as OF_HEAD
 from pipelines.marts.judging.judged_rows import JUDGED, JudgedRows
@@ -294,6 +301,11 @@ def _end(walk: _Walk, endings: list[Ending]) -> None:
     attention, queues = walk.attention, walk.queues
     for ending in endings:
         rows = np.flatnonzero(_concerned(queues, ending, attention.chosen))
+        if ending.kind in NAMING:
+            is_named = ending.kind == "TOPIC_NAMED"
+            attention.columns["unnamed_us"][rows] = UNKNOWN if is_named else ending.tick_us
+            attention.columns["due_us"][rows] = 0
+            continue
         if ending.kind == SNAPSHOT and ending.emitter in queues.emitters:
             code = queues.emitters.index(ending.emitter)
             if not attention.emits_snapshots[code]:

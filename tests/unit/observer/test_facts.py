@@ -33,6 +33,7 @@ from engine.protocol.bodies import (
     TopicOffset,
 )
 from engine.protocol.bodies_admin import ClientConnection
+from engine.protocol.left_topics import TOPIC_LEFT, TOPIC_NAMED, TOPIC_UNNAMED
 from engine.protocol.message import MessageQueue
 
 PLACE = ("orders", 0)
@@ -554,7 +555,28 @@ def saying(**topics: tuple[str, ...]) -> dict[tuple[str, str], ConsumerRunningIn
 
 
 def left(facts: list[Any]) -> list[tuple[str | None, str | None]]:
-    return [(one.topic, one.detail) for one in of(LifecycleEvent, facts) if one.group]
+    return [(one.topic, one.detail) for one in of(LifecycleEvent, facts) if one.kind == TOPIC_LEFT]
+
+
+def named_or_not(facts: list[Any]) -> list[tuple[str, str | None]]:
+    events = of(LifecycleEvent, facts)
+    return [(one.kind, one.topic) for one in events if one.kind in (TOPIC_UNNAMED, TOPIC_NAMED)]
+
+
+def test_at_the_first_look_at_which_no_member_names_a_topic_that_is_reported_once() -> None:
+    both, other = saying(a=("orders", "other")), saying(a=("other",))
+    told = played(
+        look(0, connections=connected("a"), running=both),
+        *(look(at_ms, running=other) for at_ms in (10_000, 20_000)),
+        *(look(at_ms, running=both) for at_ms in (30_000, 40_000)),
+        *(look(at_ms, running=other) for at_ms in (50_000, 110_000, 120_000)),
+    )
+    unnamed, named = [("TOPIC_UNNAMED", "orders")], [("TOPIC_NAMED", "orders")]
+    assert [named_or_not(facts) for facts in told] == [
+        *([], unnamed, [], named, []),
+        *(unnamed, [], []),
+    ]
+    assert [bool(left(facts)) for facts in told] == [*[False] * 6, True, False]
 
 
 def test_a_topic_that_no_member_names_any_more_is_left_after_a_minute_and_no_lag() -> None:
