@@ -10,13 +10,26 @@ import pytest
 from dashboards.models import lag_overview
 from dashboards.reads.lake_data import LakeData
 from pipelines import tm
+from pipelines.alerting.evaluating import Looked
+from pipelines.alerting.gold_view import Gold
 from pipelines.alerting.texts import rendered
+from pipelines.base.time_units import micros
 from pipelines.lake.lake import Lake
+from pipelines.reading.known import began_at
 from pipelines.sentences.alerts import OF_STALLS
 from pipelines.sentences.figures import moment as moment_of
 from pipelines.sentences.stalls import headline, verdict
+from tests.alert_stories import Story as Alerts
 from tests.dashboards.test_answers_and_views import SPAN, lines_of
 from tests.gold_lake import END, START, write_gold_lake
+from tests.pipelines.bronze_lake import SECOND, START_US
+from tests.pipelines.marts.test_kinds_of_stalls import (
+    HEAD,
+    snapshot_at_boot,
+    told_each_2_s,
+    windows,
+)
+from tests.shipped_alerts import shipped_rules
 
 NAMES = ("QueueFrozen", "QueueNotPulled", "ConsumersGone", "OrderlyQueueBlocked", "QueueStalled")
 
@@ -82,3 +95,40 @@ def test_a_stall_has_one_beginning_wherever_it_is_shown(lake: Lake) -> None:
     ]
     assert begin in begun
     assert window["opened_at"] not in begun
+
+
+def alert_of(looked: Looked, group: str) -> int:
+    """Since when the feed of alerts says that a queue of the group is frozen, µs."""
+    (rule,) = [one for one in shipped_rules() if one.name == "QueueFrozen"]
+    assert looked.data_us is not None
+    feed = Alerts(rule, data_us=looked.data_us, now_us=looked.data_us).told(looked)
+    (found,) = [one for one in feed.alerts if one.labels["group"] == group]
+    return found.active_at_us
+
+
+def test_the_feed_of_alerts_has_that_beginning(lake: Lake) -> None:
+    gold, now_us = Gold(lake), micros(END)
+    looked = gold.look(shipped_rules(), gold.moment(), now_us=now_us)
+    assert alert_of(looked, "shipping") == micros(the_window(lake)["head_since"])
+
+
+def test_a_restart_of_its_broker_moves_no_beginning() -> None:
+    """The broker asks its clients anew; what stood before it stands since then."""
+    story = snapshot_at_boot()
+    stored = {"store_time_at_committed": START_US}
+    told_each_2_s(story, until=40, mark=stored, sample=HEAD)
+    story.broker.at(40.5)
+    story.broker.boot()
+    story.event("BOOT")
+    story.event("SNAPSHOT", seq_from=story.broker.report("lifecycle", kind="RECOVERY"))
+    anew = {**HEAD, "head_since": START_US + 41 * SECOND}
+    told_each_2_s(story, begin=42, until=90, mark=stored, sample=anew)
+    rows = windows(story)
+    assert len({row["window_id"] for row in rows}) == 1
+    assert {micros(began_at(row)) for row in rows} == {START_US}
+    window = rows[-1]
+    assert window["state"] == "OPEN"
+    assert moment_of(began_at(window)) in window["headline"]
+    seen = pl.DataFrame([{**window, "began_at": began_at(window)}], infer_schema_length=None)
+    looked = Looked(micros(window["observed_at"]), {"stalled_windows": seen})
+    assert alert_of(looked, "g") == START_US
