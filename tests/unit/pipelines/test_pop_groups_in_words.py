@@ -78,3 +78,26 @@ def test_tm_says_of_such_a_group_what_is_out_beside_its_lag(tmp_path: Path) -> N
     assert said.startswith("Group g is 0 messages behind")
     assert "g reads by POP, invisible time 15 s. Not acknowledged: 4 messages, the oldest" in said
     assert "POP" not in lake.lag("classic").verdict
+
+
+def test_tm_calls_no_group_well_whose_invisible_times_run_out_unread(tmp_path: Path) -> None:
+    """Copies come to its retry topic; what it acknowledges, its broker says to nobody."""
+    writer = BronzeWriter(tmp_path / "lake")
+    writer.report("lifecycle", kind="BOOT")
+    for second in range(0, 190, 10):
+        writer.at(second)
+        for topic, end in (("t", 20), ("%RETRY%g_t", 20 * second // 10)):
+            writer.report(
+                "group_watermarks", group="g", topic=topic, queue_id=0, committed=end,
+                committed_state="AT_END", min_offset=0, max_offset=end, reports=1, members=1,
+            )  # fmt: skip
+            writer.report(
+                "pop_watermarks", group="g", topic=topic, queue_id=0, popped=end, max_offset=end,
+                acknowledged=0, expired=0, unknown_reason=STORE,
+            )  # fmt: skip
+    writer.ship()
+    compute(tmp_path / "lake")
+    said = tm.connect(str(tmp_path / "lake")).why("g").verdict
+    assert "is well" not in said
+    assert "Whether group g acknowledges what it takes is unknown: 360 invisible times" in said
+    assert STORE in said
