@@ -184,8 +184,8 @@ def _standing(queue: WorstQueue, state: str, who: str, where: str) -> str:
     if growth > 0:
         lost = deleted_unread(queue.retained, growth)
         return f"{said} by {rate(growth)}: " + "; ".join(one for one in (lag, lost) if one)
-    late = "waiting for longer than is allowed"
-    return f"{said}: {lag}, {late}" if lag else f"{said}: {late}"
+    late = "for longer than is allowed"
+    return f"{said}: {lag}, {late}" if lag else f"{said}: its messages wait {late}"
 
 
 def lag_unknown(row: Mapping[str, Any]) -> str:

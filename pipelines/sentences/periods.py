@@ -45,7 +45,7 @@ def headline(objectives: Objectives, *, withheld: int, late: Sequence[str]) -> s
         parts.append(f"too little is known of {plural(objectives.unclear, 'group')}")
     if withheld:
         held = f"{plural(withheld, 'verdict')} {'is' if withheld == 1 else 'are'} withheld"
-        parts.append(f"{held}, for a check of the data failed")
+        parts.append(f"{held}, because a check of the data failed")
     if late:
         parts.append(f"the end of {listed(late)} is not known yet")
     return whole(*parts)

@@ -378,7 +378,7 @@ def test_a_group_that_falls_behind_by_one_in_a_hundred_is_slow_as_soon_as_it_is_
             None,
             "Whether group g gains on queue 0 of t on broker-a is not certain yet",
         ),
-        (1000, 20, "SLOW", "STEADY", "waiting for longer than is allowed"),
+        (1000, 20, "SLOW", "STEADY", "behind, for longer than is allowed"),
         (1010, 310, "CATCHING_UP", "SHRINKING", "done in about 28 h 56 min at this rate"),
     ],
 )
