@@ -80,7 +80,6 @@ class Replication:
             is_slave=lambda: not node.is_master,
             tls=config.access.client_tls,
         )
-        store.on_arrival(lambda *_: self.service.wake())
         store.on_cut(lambda _end: self.acknowledgements.forget_all())
 
     async def start(self) -> None:
@@ -103,6 +102,7 @@ class Replication:
         own_port = int(node.address.rpartition(":")[2])
         wanted = config.ha_listen_port or (own_port + 1 if config.port else 0)
         port = await self.service.start(config.host, wanted, tls)
+        self._store.on_arrival(lambda *_: self.service.wake())
         node.ha_address = f"{config.host}:{port}"
 
     async def stop(self) -> None:
