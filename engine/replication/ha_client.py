@@ -29,7 +29,7 @@ from engine.foundation.errors import (
     Unreachable,
 )
 from engine.foundation.units import SECOND_MS
-from engine.replication.ha_frames import REPORT, Pieces
+from engine.replication.ha_frames import HEARTBEAT_MS, REPORT, SILENT_MS_MAX, TICK_MS, Pieces
 from engine.runtime import Runtime
 from engine.runtime.tls import ClientTls
 from engine.store import MessageStore
@@ -37,9 +37,6 @@ from engine.store import MessageStore
 CONNECT_TIMEOUT_MS: Final = 3 * SECOND_MS
 RETRY_MS: Final = SECOND_MS
 """How long after a lost master it is tried again (RocketMQ: 5 s)."""
-HEARTBEAT_MS: Final = 5 * SECOND_MS
-SILENT_MS_MAX: Final = 20 * SECOND_MS
-TICK_MS: Final = SECOND_MS
 
 _log = logging.getLogger(__name__)
 

@@ -16,9 +16,17 @@ from typing import Final
 
 from engine.foundation.errors import ProtocolError
 from engine.foundation.limits import HA_PIECE_BYTES_MAX
+from engine.foundation.units import SECOND_MS
 
 REPORT: Final = Struct(">q")
 PIECE: Final = Struct(">qi")
+
+HEARTBEAT_MS: Final = 5 * SECOND_MS
+"""How long either side may send nothing (RocketMQ: haSendHeartbeatInterval)."""
+SILENT_MS_MAX: Final = 20 * SECOND_MS
+"""After so long a silence either side gives the other up (RocketMQ: haHousekeepingInterval)."""
+TICK_MS: Final = SECOND_MS
+"""How often each looks at its clock."""
 
 
 class Reports:

@@ -24,7 +24,7 @@ from engine.foundation.errors import ProtocolError
 from engine.foundation.limits import HA_TURN_BYTES, REPLICAS_MAX
 from engine.foundation.units import KIB, SECOND_MS
 from engine.replication.acknowledgements import Acknowledgements
-from engine.replication.ha_frames import PIECE, Reports
+from engine.replication.ha_frames import HEARTBEAT_MS, PIECE, SILENT_MS_MAX, TICK_MS, Reports
 from engine.runtime import Runtime
 from engine.runtime.clock import Clock
 from engine.runtime.network import Listener
@@ -33,11 +33,6 @@ from engine.store import MessageStore
 
 PIECE_BYTES: Final = 256 * KIB
 """Sent under one header (RocketMQ: 32 KiB; its slaves take up to 4 MiB)."""
-HEARTBEAT_MS: Final = 5 * SECOND_MS
-"""How long nothing may be sent to a slave (RocketMQ: haSendHeartbeatInterval)."""
-SILENT_MS_MAX: Final = 20 * SECOND_MS
-"""How long a slave may say nothing (RocketMQ: haHousekeepingInterval)."""
-TICK_MS: Final = SECOND_MS
 
 _log = logging.getLogger(__name__)
 
