@@ -290,6 +290,11 @@ class BrokerConfig:
         return f"{self.config_folder}/timerWheel.json"
 
     @property
+    def rocketmq_timers_path(self) -> str:
+        """File of how far RocketMQ's timers were, where they had the store before."""
+        return f"{self.config_folder}/timercheck"
+
+    @property
     def delay_offset_path(self) -> str:
         """File of the delay levels' cursors."""
         return f"{self.config_folder}/delayOffset.json"

@@ -151,7 +151,7 @@ def state_of(
             store,
             folder=f"{config.store.root}/delaylog",
             snapshot=TableFile(runtime, config.timer_snapshot_path, store.store_id),
-            rocketmq_path=f"{config.config_folder}/timercheck",
+            rocketmq_path=config.rocketmq_timers_path,
             observer=observer,
         ),
         gate=gate_of(config.access, store=store, transactions=transactions, client_ids=client_ids),

@@ -22,8 +22,6 @@ from enum import Enum
 from typing import Final, cast
 
 from engine.foundation.errors import (
-    CorruptRecord,
-    ProtocolError,
     StorageError,
     TidemarkError,
     Unreachable,
@@ -82,7 +80,7 @@ class HaClient:
         is_slave: Callable[[], bool],
         tls: ClientTls | None,
     ) -> None:
-        """`find_master` raises Unreachable, or returns None while nobody is known."""
+        """`find_master` raises TidemarkError, or returns None while nobody is known."""
         self._runtime = runtime
         self._store = store
         self._find_master = find_master
@@ -114,10 +112,10 @@ class HaClient:
             await self._follow(master, begin)
         except Diverged as error:
             self._note(Following.DIVERGED, str(error))
-        except (Unreachable, ProtocolError) as error:
-            self._note(Following.SEARCHING, str(error))
-        except (StorageError, CorruptRecord) as error:
+        except StorageError as error:
             self._note(Following.FAILED, str(error))
+        except TidemarkError as error:
+            self._note(Following.SEARCHING, str(error))
 
     def _note(self, following: Following, reason: str) -> None:
         if (following, reason) != (self.following, self.reason):
@@ -197,7 +195,9 @@ class _Connection(asyncio.Protocol):
         self._rest = bytearray()
         """The begin of an entry whose rest has not come yet."""
         self._heard_ms = self._said_ms = self._clock.steady_ms()
-        self._reported = -1
+        self._reported = begin
+        self._awaited = begin
+        """The end that was reported, or is when it is synced."""
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Raises what ended it."""
 
@@ -267,13 +267,13 @@ class _Connection(asyncio.Protocol):
     def _report(self) -> None:
         """Say how far the log is, when it is safe as far as this node promises."""
         end = self._store.physical_max
-        if self._at < self._own_end or end == self._reported:
+        if self._at < self._own_end or end == self._awaited:
             return
+        self._awaited = end
         commit = self._store.when_flushed(end)
         if commit is None:
             self._say(end)
         else:
-            self._reported = end
             commit.call_when_settled(lambda synced: self._say(end) if synced else None)
 
     def _say(self, end: int) -> None:

@@ -7,7 +7,7 @@ stored something. What it reports counts only up to what it was sent on this con
 is longer than the master's is another log.
 
 Invariant: what is sent is what the log shows, in order; a slave that reads slowly costs no more
-than its connection's buffer. A slave that is silent for `silent_ms_max` is given up. A slave whose
+than its connection's buffer. A slave that is silent for SILENT_MS_MAX is given up. A slave whose
 log ends before the master's begins is sent the log from there; one with nothing is sent all of it,
 where RocketMQ's master sends its last file. Absent on purpose: who is master.
 """
@@ -57,13 +57,10 @@ class HaService:
         runtime: Runtime,
         store: MessageStore,
         acknowledgements: Acknowledgements,
-        *,
-        file_size_bytes: int,
     ) -> None:
         self._runtime = runtime
         self.store = store
         self.acknowledgements = acknowledgements
-        self.file_size_bytes = file_size_bytes
         self._connections: dict[HaConnection, None] = {}
         self._listener: Listener | None = None
         self._planned = False
@@ -215,10 +212,10 @@ class HaConnection(asyncio.Protocol):
         if transport is None or begin is None or self._paused:
             return
         at = begin
-        store, file_bytes = self._service.store, self._service.file_size_bytes
+        store = self._service.store
         end = min(store.physical_committed, store.visible_end, at + HA_TURN_BYTES)
         while at < end and not self._paused:
-            size = min(PIECE_BYTES, end - at, file_bytes - at % file_bytes)
+            size = min(PIECE_BYTES, end - at, store.room_in_file(at))
             view = store.bytes_at(at, size)
             if view is None:
                 self.close(f"what begins at {at} is not in the log any more")

@@ -18,20 +18,18 @@ from typing import Final
 from engine.broker.config import BrokerConfig, BrokerRole
 from engine.broker.identity import BrokerNode
 from engine.broker.registration import Registration
-from engine.broker.replicating.table_copies import TableCopies, copied
+from engine.broker.replicating.table_copies import TableCopies, answer_of, copied
 from engine.broker.sending.safety import Condition, PutStatus, Safety
 from engine.foundation.errors import ClusterError, ConfigError
 from engine.foundation.units import SECOND_MS
 from engine.protocol.bodies import KVTable
 from engine.protocol.bodies_admin import HaClientRuntimeInfo, HaConnectionInfo, HaRuntimeInfo
-from engine.protocol.codes import RequestCode, ResponseCode
-from engine.protocol.command import RemotingCommand
+from engine.protocol.codes import RequestCode
 from engine.remoting import RpcClient
 from engine.replication import Acknowledgements, Following, HaClient, HaService, MasterAddress
 from engine.runtime import Runtime
 from engine.store import MessageStore
 
-ASK_TIMEOUT_MS: Final = 3 * SECOND_MS
 COPY_MS: Final = 5 * SECOND_MS
 """Between two copies of the master's tables (RocketMQ: 60 s)."""
 RETRY_MS: Final = SECOND_MS
@@ -67,12 +65,7 @@ class Replication:
                 *safety.conditions,
                 Condition(self.acknowledgements.when_met, PutStatus.FLUSH_SLAVE_TIMEOUT),
             )
-        self.service = HaService(
-            runtime,
-            store,
-            self.acknowledgements,
-            file_size_bytes=config.store.mapped_file_size_commit_log_bytes,
-        )
+        self.service = HaService(runtime, store, self.acknowledgements)
         self.ha_client = HaClient(
             runtime,
             store,
@@ -131,11 +124,8 @@ class Replication:
             master = self._registration.master
         if master is None:
             return None
-        request = RemotingCommand.request(RequestCode.GET_BROKER_RUNTIME_INFO)
-        answer = await self._client.invoke(master.address, request, timeout_ms=ASK_TIMEOUT_MS)
-        if answer.code != ResponseCode.SUCCESS:
-            raise ClusterError(f"{master.address} refused its figures: {answer.remark}")
-        figures = KVTable.decode(answer.body).table
+        code = RequestCode.GET_BROKER_RUNTIME_INFO
+        figures = KVTable.decode(await answer_of(self._client, master.address, code)).table
         host, _, port = master.ha_address.rpartition(":")
         try:
             return MasterAddress(

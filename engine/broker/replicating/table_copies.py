@@ -17,20 +17,20 @@ from engine.broker.groups.group_configs import GroupConfigs, group_from_document
 from engine.broker.identity import BrokerNode
 from engine.broker.offsets.consumer_offsets import ConsumerOffsets, from_document
 from engine.broker.removing.deletion import Deletions
+from engine.broker.removing.topic_changes import is_own
 from engine.broker.table_changes import TableChanges
 from engine.broker.topics.topics import Topics
 from engine.delay import DelayLevels
 from engine.foundation.chunked_work import in_steps
-from engine.foundation.errors import ClusterError, RequestRefused, TidemarkError
+from engine.foundation.errors import ClusterError, TidemarkError
 from engine.foundation.units import SECOND_MS
 from engine.protocol import fastjson
 from engine.protocol.bodies_broker import TopicConfigTable
 from engine.protocol.codes import RequestCode, ResponseCode
 from engine.protocol.command import RemotingCommand
-from engine.protocol.names import is_system_topic
 from engine.remoting import RpcClient
 
-COPY_TIMEOUT_MS: Final = 6 * SECOND_MS
+ASK_TIMEOUT_MS: Final = 6 * SECOND_MS
 
 _log = logging.getLogger(__name__)
 
@@ -76,21 +76,16 @@ class TableCopies:
         self._delay_levels.copy(delays)
 
     async def _take_topics(self, table: TopicConfigTable) -> None:
-        theirs, has_changed = table.topic_config_table, False
+        own, theirs, has_changed = self._node.config, table.topic_config_table, False
         for name, config in theirs.items():
-            if not self._is_of_a_broker(name) and config != self._topics.find(name):
+            if not is_own(name, own) and config != self._topics.find(name):
                 self._topics.put(config)
                 has_changed = True
         if has_changed:
             self._changes.of_topics()
         for config in self._topics.all():
-            if config.topic_name not in theirs and not self._is_of_a_broker(config.topic_name):
+            if config.topic_name not in theirs and not is_own(config.topic_name, own):
                 await self._deletions.delete_topic(config.topic_name)
-
-    def _is_of_a_broker(self, topic: str) -> bool:
-        """Has each broker one of its own?"""
-        config = self._node.config
-        return is_system_topic(topic) or topic in (config.broker_name, config.cluster_name)
 
     async def _take_groups(self, document: dict[str, object]) -> None:
         entries = document.get("subscriptionGroupTable")
@@ -114,18 +109,25 @@ class TableCopies:
         return document
 
     async def _ask(self, master: str, code: RequestCode) -> bytes:
-        request = RemotingCommand.request(code)
-        answer = await self._client.invoke(master, request, timeout_ms=COPY_TIMEOUT_MS)
-        if answer.code != ResponseCode.SUCCESS:
-            raise ClusterError(f"the master refused {code.name}: {answer.code} {answer.remark}")
-        return bytes(answer.body)
+        return await answer_of(self._client, master, code)
+
+
+async def answer_of(client: RpcClient, master: str, code: RequestCode) -> bytes:
+    """What a master answers to a request without fields. Raises Unreachable, and ClusterError when
+    it refuses.
+    """
+    request = RemotingCommand.request(code)
+    answer = await client.invoke(master, request, timeout_ms=ASK_TIMEOUT_MS)
+    if answer.code != ResponseCode.SUCCESS:
+        raise ClusterError(f"the master refused {code.name}: {answer.code} {answer.remark}")
+    return bytes(answer.body)
 
 
 async def copied(copies: TableCopies, master: str) -> bool:
     """Were the tables copied? If not, the log says why."""
     try:
         await copies.copy(master)
-    except (TidemarkError, RequestRefused, ValueError) as error:
+    except (TidemarkError, ValueError) as error:
         _log.warning("the tables of %s are not copied yet: %s", master, error)
         return False
     return True

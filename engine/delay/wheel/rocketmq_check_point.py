@@ -20,7 +20,6 @@ from engine.protocol.names import TIMER_TOPIC
 from engine.runtime import Disk
 from engine.store import MessageStore
 
-FILE_NAME: Final = "timercheck"
 LAYOUT: Final = Struct(">qqq")
 """Delivered up to (ms), written of its log, next offset of its topic."""
 PRECISION_MS: Final = SECOND_MS

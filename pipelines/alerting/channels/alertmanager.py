@@ -27,7 +27,7 @@ from pipelines.base.secrets import Secret
 FIGURES_CHARS_MAX: Final = 500
 """As much of the figures as other channels show."""
 
-_NOT_IN_NAMES: Final = re.compile(r"[^a-zA-Z0-9_]")
+NOT_IN_NAMES: Final = re.compile(r"[^a-zA-Z0-9_]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +82,6 @@ def _named(values: Mapping[str, str]) -> dict[str, str]:
     for name, value in sorted(values.items()):
         if not value:  # It would drop the label.
             continue
-        plain = _NOT_IN_NAMES.sub("_", name) or "_"
+        plain = NOT_IN_NAMES.sub("_", name) or "_"
         labels.setdefault(f"_{plain}" if plain[0].isdigit() else plain, value)
     return labels

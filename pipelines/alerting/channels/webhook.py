@@ -5,13 +5,12 @@ A receiver can recognise a second copy by its Idempotency-Key, which is the noti
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from pipelines.alerting.alerts import Alert, Notice
-from pipelines.alerting.channels.alertmanager import annotations_of, source_of
+from pipelines.alerting.channels.alertmanager import NOT_IN_NAMES, annotations_of, source_of
 from pipelines.alerting.channels.http_request import HttpRequest, json_bytes
 from pipelines.alerting.channels.notice_text import (
     is_resolved,
@@ -23,8 +22,6 @@ from pipelines.base.secrets import Secret
 
 NEVER: Final = "0001-01-01T00:00:00Z"
 """How version 4 says that an alert has no end yet."""
-
-_NOT_IN_NAMES: Final = re.compile(r"[^a-zA-Z0-9_]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +49,7 @@ def webhook(notice: Notice, settings: WebhookSettings) -> HttpRequest:
         "externalURL": settings.external_url,
         "alerts": [_listed(alert) for alert in notice.alerts],
     }
-    key = {"Idempotency-Key": _NOT_IN_NAMES.sub("_", notice.notice_id)}
+    key = {"Idempotency-Key": NOT_IN_NAMES.sub("_", notice.notice_id)}
     return HttpRequest(settings.url, json_bytes(body), settings.bearer, key)
 
 

@@ -5,15 +5,16 @@ from __future__ import annotations
 import asyncio
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
-from engine.replication import Following
-from engine.replication.ha_frames import PIECE, REPORT
+from engine.foundation.errors import ClusterError
+from engine.replication import Following, HaClient, MasterAddress, ha_client
+from engine.replication.ha_frames import HEARTBEAT_MS, PIECE, REPORT
 from engine.store import FlushDiskType
 from tests.failing_disk import FailingDisk
-from tests.store_support import bodies_of, draft
+from tests.store_support import bodies_of, draft, runtime_on
 from tests.unit.replication.two_stores import (
     FILE_BYTES,
     LOOPBACK,
@@ -72,6 +73,46 @@ async def test_a_slave_in_sync_flush_acknowledges_what_is_synced(tmp_path: Path)
         assert stage.acknowledgements.when_met(0, end) is not None, "its sync has not ended"
         disk.hold_syncs.set()
         await eventually(lambda: stage.acknowledgements.when_met(0, end) is None)
+
+
+async def test_what_is_not_synced_is_in_no_heartbeat_either(tmp_path: Path) -> None:
+    disk = FailingDisk()
+    async with pair(tmp_path, disk=disk, flush_disk_type=FlushDiskType.SYNC_FLUSH) as stage:
+        said = list[int]()
+        connection = ha_client._Connection(
+            runtime_on(disk), stage.slave, 0, on_following=lambda _end: None
+        )
+        stage.slave.start()
+        connection.connection_made(cast(asyncio.Transport, Said(said)))
+        disk.hold_syncs = asyncio.Event()
+        end = stage.put(b"not synced yet")
+        connection.data_received(PIECE.pack(0, end) + log_bytes(stage.master))
+        assert stage.slave.physical_max == end
+        connection.tick(connection._said_ms + HEARTBEAT_MS)
+        assert said == [0, 0], "where it begins, and a heartbeat that says no more"
+        disk.hold_syncs.set()
+        await eventually(lambda: said[-1] == end)
+        connection.close()
+
+
+async def test_a_master_that_refuses_its_figures_is_asked_again(tmp_path: Path) -> None:
+    async with pair(tmp_path) as stage:
+        refused = list[str]()
+
+        async def find_master() -> MasterAddress | None:
+            if not refused:
+                refused.append("once")
+                raise ClusterError("the master refused GET_BROKER_RUNTIME_INFO")
+            return await stage.find_master()
+
+        stage.client = HaClient(
+            runtime_on(), stage.slave, find_master=find_master, is_slave=lambda: True, tls=None
+        )
+        stage.put(b"a message")
+        stage.follow()
+        await eventually(lambda: "refused GET_BROKER" in stage.client.reason)
+        assert stage.client.following is Following.SEARCHING
+        await stage.caught_up()
 
 
 async def test_without_a_slave_a_put_is_not_acknowledged(tmp_path: Path) -> None:
@@ -140,6 +181,19 @@ async def test_a_slave_whose_end_differs_does_not_follow(tmp_path: Path) -> None
         assert "differ" in stage.client.reason
         assert stage.slave.physical_max == end
         assert stage.acknowledgements.when_met(0, end) is not None, "it acknowledged nothing"
+
+
+class Said:
+    """A transport that notes the offsets that a slave reports."""
+
+    def __init__(self, said: list[int]) -> None:
+        self._said = said
+
+    def write(self, data: bytes) -> None:
+        self._said += REPORT.unpack(data)
+
+    def abort(self) -> None:
+        """Nobody is there."""
 
 
 def same_bodies(stage: Pair, key: tuple[str, int]) -> bool:

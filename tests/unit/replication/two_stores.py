@@ -84,7 +84,7 @@ async def pair(
     master = await open_store(small_config(root / "master"))
     slave = await open_store(small_config(root / "slave", **settings), runtime=runtime_on(disk))
     acknowledgements = Acknowledgements(needed=needed, timeout_ms=500)
-    service = HaService(runtime, master, acknowledgements, file_size_bytes=FILE_BYTES)
+    service = HaService(runtime, master, acknowledgements)
     port = await service.start(LOOPBACK, 0, None)
     ticking = asyncio.create_task(service.run())
     stage = Pair(master, slave, service, acknowledgements, port, None)  # type: ignore[arg-type]
