@@ -89,8 +89,9 @@ async def test_what_is_not_synced_is_in_no_heartbeat_either(tmp_path: Path) -> N
         connection.data_received(PIECE.pack(0, end) + log_bytes(stage.master))
         assert stage.slave.physical_max == end
         connection.tick(connection._said_ms + HEARTBEAT_MS)
-        assert said == [0, 0], "where it begins, and a heartbeat that says no more"
+        before_the_sync = list(said)
         disk.hold_syncs.set()
+        assert before_the_sync == [0, 0], "where it begins, and a heartbeat that says no more"
         await eventually(lambda: said[-1] == end)
         connection.close()
 
