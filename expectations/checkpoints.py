@@ -26,8 +26,8 @@ from expectations.judging import Judge
 from expectations.memory import Memory, TablePosition
 from expectations.new_files import NewFiles, new_answers, new_facts, rejoin_answers, rejoin_facts
 from expectations.suites import intervals, queue_ends, telemetry
-from expectations.suites.across import SET_LAWS
 from expectations.suites.every_table import Suite, suites
+from expectations.suites.gold_against_facts import SET_LAWS
 from expectations.work import Order
 from pipelines.base.time_units import moment_at
 from pipelines.lake.lake import Lake, first_line

@@ -28,8 +28,8 @@ from expectations.batch import SHIPMENTS, Batch
 from expectations.check import Check, Failure, Finding, Severity
 from expectations.new_files import NewFiles
 from expectations.suites import intervals, queue_ends, telemetry
-from expectations.suites.across import SET_LAWS
 from expectations.suites.every_table import suites
+from expectations.suites.gold_against_facts import SET_LAWS
 from expectations.violations import judge_repeats, judge_rows, judge_set, judge_sound, sample
 from pipelines.cycles.cuts import begins_of, ends_of
 from pipelines.lake.data_files import DataFiles, understood

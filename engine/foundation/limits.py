@@ -13,7 +13,7 @@ FRAME_BYTES_MAX: Final = 16 * MIB
 """A longer frame closes its connection (RocketMQ: 16 777 216)."""
 
 BODY_BYTES_MAX: Final = 4 * MIB
-"""A longer message body is refused with MESSAGE_ILLEGAL (RocketMQ: maxMessageSize)."""
+"""Default and ceiling of `maxMessageSize`; `sending/drafts` refuses more with MESSAGE_ILLEGAL."""
 
 PROPERTIES_BYTES_MAX: Final = 32_767
 """Longer properties are refused with MESSAGE_ILLEGAL: their length is a signed 16-bit number."""

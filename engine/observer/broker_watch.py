@@ -26,7 +26,7 @@ from engine.observer.facts import QUEUES_WATCHED_MAX, SNAPSHOT_EACH_MS, Facts, K
 from engine.observer.poll_metrics import LookTimes
 from engine.observer.poll_result import Look
 from engine.observer.polling import BrokerPoll
-from engine.observer.questions import why
+from engine.observer.question_turns import why
 from engine.observer.topics_seen import TopicsSeen
 from engine.protocol.names import MASTER_ID
 from engine.runtime import Runtime

@@ -27,7 +27,7 @@ from engine.observer.home_folder import Noted, folder_of, known_brokers, note, t
 from engine.observer.observation import Observation
 from engine.observer.poll_metrics import LookTimes
 from engine.observer.poll_result import BrokerKey
-from engine.observer.questions import BROKERS, why
+from engine.observer.question_turns import BROKERS, why
 from engine.observer.roles_seen import ADDRESSES_KEPT_MAX
 from engine.protocol.bodies import ClusterInfo
 from engine.protocol.names import check_broker_word

@@ -19,10 +19,9 @@ from typing import Final
 
 from engine.admin import Admin
 from engine.foundation.errors import RequestRefused, TidemarkError
-from engine.observer import questions
 from engine.observer.believable import is_moment
 from engine.observer.poll_result import Look, Place
-from engine.observer.questions import Questions, Turns
+from engine.observer.question_turns import LIVES, Questions, Turns
 from engine.protocol.bodies import DataVersion, TopicOffset
 from engine.protocol.message import MessageQueue
 
@@ -82,7 +81,7 @@ class LifeQuestions:
         self._queue_of = {topic: at for topic, at in self._queue_of.items() if topic in known}
         self._suspects = {topic: None for topic in self._suspects if topic in self._queue_of}
         due = self._turns.due(self._suspects)
-        await self._questions.each(questions.LIVES, self._turns, due, ask, until_ms=until_ms)
+        await self._questions.each(LIVES, self._turns, due, ask, until_ms=until_ms)
         for topic in dict.fromkeys(topic for topic, _ in look.ends):
             self._queue_of.pop(topic, None)
         for (topic, queue_id), ends in look.ends.items():
@@ -96,7 +95,7 @@ class LifeQuestions:
                 self._cluster, self._broker_name, address
             )
         except TidemarkError as error:
-            self._questions.failed(questions.LIVES, "the version of its topics", error)
+            self._questions.failed(LIVES, "the version of its topics", error)
             version = None
         before, boot_before_ms = self._version, self._boot_ms
         self._version, self._boot_ms = version or before, boot_ms

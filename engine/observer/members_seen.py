@@ -2,8 +2,8 @@
 
 Place in the walk: under `facts`, which has one for each group. Pure: time comes with the looks.
 
-A broker learns this from heartbeats; here one member after the other is asked. So members count as
-at odds only by answers that were given since the last of them said something new.
+A broker learns this from heartbeats; here `polling` asks one member after the other. So members
+count as at odds only by answers given since the last of them said something new.
 
 Invariant: each state of a group's subscriptions is reported once, and so is each shared id; silence
 is reported again only after `again_ms`. Absent on purpose: what members hold.

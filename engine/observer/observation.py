@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from engine.foundation.errors import ConfigError
-from engine.observer.questions import said_names
+from engine.observer.question_turns import said_names
 from engine.protocol.bodies import ClusterInfo
 
 

@@ -21,7 +21,7 @@ from engine.admin import Admin
 from engine.foundation.errors import TidemarkError
 from engine.foundation.units import SECOND_MS
 from engine.observer.pop_log import REVIVE_LOG_PREFIX, PopLog
-from engine.observer.questions import CHECKPOINTS, Questions, why
+from engine.observer.question_turns import CHECKPOINTS, Questions, why
 from engine.protocol.message import MessageExt, MessageQueue
 from engine.protocol.names import TIMER_TOPIC
 from engine.runtime.clock import Clock

@@ -22,7 +22,7 @@ from typing import Final
 from engine.admin import Admin
 from engine.foundation.errors import ConfigError, RequestRefused, TidemarkError
 from engine.observer.believable import is_address, is_client
-from engine.observer.questions import PROXIES, Questions, said_names
+from engine.observer.question_turns import PROXIES, Questions, said_names
 from engine.protocol.bodies import ConsumerConnection
 from engine.protocol.bodies_admin import ClientConnection
 from engine.protocol.codes import ResponseCode

@@ -23,7 +23,7 @@ from engine.observer.home_folder import (
     take_home,
 )
 from engine.observer.observation import Observation
-from engine.observer.questions import said_names
+from engine.observer.question_turns import said_names
 from engine.runtime import Runtime
 
 

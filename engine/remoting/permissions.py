@@ -234,5 +234,7 @@ SPEAK_FOR: Final = frozenset(
 
 
 def demands_of(code: int) -> Need | DemandsOf:
-    """What a request with this code demands."""
+    """What a request with this code demands; what is not listed (settings, DELETE_TOPIC_IN_BROKER
+    and the like) is for administrators.
+    """
     return DEMANDS.get(code, Need.ADMIN)

@@ -6,7 +6,7 @@ ago are forgotten: an end that is not carried is not compared with later rows.
 
 A life ends with the broker's (a recovery may have cut the log), and with the topic; lost rows may
 have reported either. Invariant: carried rows are read, never counted as checked. Absent on purpose:
-ends in a group's watermarks (`across`).
+ends in a group's watermarks (`gold_against_facts`).
 """
 
 from __future__ import annotations

@@ -13,8 +13,8 @@ from deltalake import DeltaTable, Schema
 
 from engine.telemetry.tables import TABLES, ColumnType, Table
 from expectations.check import SAMPLE_ROWS_MAX
-from expectations.suites.across import SET_LAWS
 from expectations.suites.every_table import TOLD_AGAIN, Suite, suites
+from expectations.suites.gold_against_facts import SET_LAWS
 from expectations.suites.rows import ROW_LAWS
 from expectations.violations import judge_repeats, judge_rows, judge_sound
 from pipelines.base.settings import LOOK_BACK_US, SECOND_US

@@ -7,7 +7,7 @@ from typing import Any, Final
 import polars as pl
 import pytest
 
-from expectations.suites.across import NEW_LIVES, ends_that_fall, marks_that_fall
+from expectations.suites.gold_against_facts import NEW_LIVES, ends_that_fall, marks_that_fall
 
 QUEUE: Final = {"cluster": "c", "broker": "b", "group": "g", "topic": "t", "queue_id": 0}
 LIFECYCLE: Final = {"emitter": pl.String, "seq": pl.Int64, "kind": pl.String}

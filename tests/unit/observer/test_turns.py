@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.observer.questions import Turns
+from engine.observer.question_turns import Turns
 
 
 def ask_all(turns: Turns[Any], everyone: Collection[Any], urgent: Sequence[Any] = ()) -> list[Any]:
