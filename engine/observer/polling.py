@@ -18,7 +18,7 @@ from engine.admin import Admin
 from engine.admin.api.groups import QueueProgress
 from engine.foundation.errors import RemoteProtocolError, RequestRefused, TidemarkError
 from engine.foundation.units import SECOND_MS
-from engine.observer import proxies, question_turns
+from engine.observer import proxies
 from engine.observer.believable import (
     MEMBERS_A_GROUP_MAX,
     are_ends,
@@ -38,7 +38,24 @@ from engine.observer.poll_result import Look, Member, Place
 from engine.observer.pop_marks import pop_seen
 from engine.observer.pop_reading import PopReading
 from engine.observer.proxies import ProxiesAsked
-from engine.observer.question_turns import Kind, Questions, Turns
+from engine.observer.question_turns import (
+    CONNECTIONS,
+    ENDS,
+    FAILED,
+    FIGURES,
+    GROUPS,
+    MEMBERS,
+    MESSAGES,
+    ORIGINALS,
+    PROGRESS,
+    SETTINGS,
+    TIME_SPANS,
+    TOPICS,
+    Kind,
+    Questions,
+    Turns,
+    lacks_a_right,
+)
 from engine.observer.store_time_estimates import Estimates, Key, PolledEnds, waiting
 from engine.observer.topics_seen import offset_in
 from engine.protocol.bodies import ConsumerConnection, ConsumerRunningInfo, TopicOffset
@@ -102,7 +119,7 @@ class BrokerPoll:
         self._stored_ms: dict[tuple[str, int, int], int] = {}
         self.topics: dict[str, None] = {}
         """All that are known."""
-        self.last_kind: Kind = question_turns.FIGURES
+        self.last_kind: Kind = FIGURES
         """Of the questions without which there is no look."""
         self.topic_turns: Turns[str] = Turns(TOPICS_A_LOOK, first_max=TOPICS_AT_FIRST)
         self._group_turns: Turns[str] = Turns(GROUPS_A_LOOK, first_max=GROUPS_AT_FIRST)
@@ -131,12 +148,12 @@ class BrokerPoll:
         Raises TidemarkError when it does not answer the questions of each look.
         """
         began_ms, began_steady_ms = self._clock.now_ms(), self._clock.steady_ms()
-        self.last_kind = question_turns.FIGURES
+        self.last_kind = FIGURES
         figures = await self._admin.cluster.figures(address)
         began_at_ms = boot_ms(figures.get("bootTimestamp", ""))
         runs_ms = age_ms(figures.get("runtime", ""))
         answered_ms = (began_ms + self._clock.now_ms()) // 2
-        self.last_kind = question_turns.PROGRESS
+        self.last_kind = PROGRESS
         look = Look(
             at_ms=began_ms,
             boot_ms=began_at_ms,
@@ -151,7 +168,7 @@ class BrokerPoll:
                 async with asyncio.timeout(self._patience_ms / 3 / SECOND_MS):
                     await self._list(look, address)
             except TimeoutError:
-                self._questions.doubted(question_turns.TOPICS, "slow", "the lists took too long")
+                self._questions.doubted(TOPICS, "slow", "the lists took too long")
         self._looks += 1
         look.delays_ms = self._delays_ms
         behind = {
@@ -191,22 +208,22 @@ class BrokerPoll:
             look.topics = {name: config for name, config in topics.items() if is_name(name)}
             self._listed_topics = dict.fromkeys(look.topics)
             self._copies.listed(look.topics.keys())
-            self._count_odd(question_turns.TOPICS, len(topics) - len(look.topics))
+            self._count_odd(TOPICS, len(topics) - len(look.topics))
         except TidemarkError as error:
-            self._questions.failed(question_turns.TOPICS, "", error)
+            self._questions.failed(TOPICS, "", error)
         try:
             groups = await self._admin.groups.configs_at(address)
             look.groups = frozenset(filter(is_name, groups))
             self._listed_groups = dict.fromkeys(sorted(look.groups))
-            self._count_odd(question_turns.GROUPS, len(groups) - len(look.groups))
+            self._count_odd(GROUPS, len(groups) - len(look.groups))
         except TidemarkError as error:
-            self._questions.failed(question_turns.GROUPS, "", error)
+            self._questions.failed(GROUPS, "", error)
         try:
             settings = await self._admin.cluster.config(address)
             self._delays_ms = delays_ms(settings.get("messageDelayLevel", ""))
             self._pop.set_up(settings)
         except TidemarkError as error:
-            self._questions.failed(question_turns.SETTINGS, "", error)
+            self._questions.failed(SETTINGS, "", error)
 
     async def _progress(self, address: str) -> dict[str, dict[Place, QueueProgress]]:
         """What can be believed of how far the groups are."""
@@ -232,7 +249,7 @@ class BrokerPoll:
                     found[group][topic, queue.queue_id] = one
                 else:
                     odd_count += 1
-        self._count_odd(question_turns.PROGRESS, odd_count + len(odd))
+        self._count_odd(PROGRESS, odd_count + len(odd))
         return found
 
     def _count_odd(self, kind: Kind, count: int) -> None:
@@ -257,9 +274,7 @@ class BrokerPoll:
             look.ends |= await self._ends_of(address, topic)
 
         due = self.topic_turns.due(self.topics, urgent=moved)
-        await self._questions.each(
-            question_turns.ENDS, self.topic_turns, due, ask, until_ms=until_ms
-        )
+        await self._questions.each(ENDS, self.topic_turns, due, ask, until_ms=until_ms)
 
     def forget_topics(self, topics: Collection[str]) -> None:
         """These were made again: their offsets are those of other messages now."""
@@ -281,7 +296,7 @@ class BrokerPoll:
             for queue, one in statuses.items()
             if queue.topic == topic and is_queue(queue, self._broker_name) and are_ends(one)
         }
-        self._count_odd(question_turns.ENDS, len(statuses) - len(found))
+        self._count_odd(ENDS, len(statuses) - len(found))
         return found
 
     async def _ask_connections(
@@ -310,11 +325,11 @@ class BrokerPoll:
                 if is_client(one.client_id) and is_address(one.client_addr)
             ]
             kept = clients[:MEMBERS_A_GROUP_MAX]
-            self._count_odd(question_turns.CONNECTIONS, len(body.connection_set) - len(kept))
+            self._count_odd(CONNECTIONS, len(body.connection_set) - len(kept))
             body.connection_set = kept
             look.connections[group] = body
 
-        due, kind = self._group_turns.due(groups, urgent=behind), question_turns.CONNECTIONS
+        due, kind = self._group_turns.due(groups, urgent=behind), CONNECTIONS
         # Among the first, in each look: it says whether others may be connected elsewhere.
         due = list(dict.fromkeys((*due[:1], proxies.HEARTBEAT_GROUP, *due[1:])))
         await self._questions.each(kind, self._group_turns, due, ask, until_ms=until_ms)
@@ -344,7 +359,7 @@ class BrokerPoll:
 
     def _everyone(self) -> list[Member]:
         everyone = [(group, name) for group, names in self._members.items() for name in names]
-        self._count_odd(question_turns.MEMBERS, len(everyone[MEMBERS_WATCHED_MAX:]))
+        self._count_odd(MEMBERS, len(everyone[MEMBERS_WATCHED_MAX:]))
         return everyone[:MEMBERS_WATCHED_MAX]
 
     async def _ask_members(
@@ -362,7 +377,7 @@ class BrokerPoll:
             )
             look.running[member] = self._believed_info(info)
 
-        due, kind = self._member_turns.due(self._everyone(), urgent=urgent), question_turns.MEMBERS
+        due, kind = self._member_turns.due(self._everyone(), urgent=urgent), MEMBERS
         await self._questions.each(kind, self._member_turns, due, ask, until_ms=until_ms)
 
     def _believed_info(self, info: ConsumerRunningInfo) -> ConsumerRunningInfo:
@@ -377,10 +392,10 @@ class BrokerPoll:
             for queue, one in ours.items()
             if is_name(queue.topic) and is_queue(queue, self._broker_name) and is_held(one)
         }
-        self._count_odd(question_turns.MEMBERS, len(ours) - len(info.mq_table))
+        self._count_odd(MEMBERS, len(ours) - len(info.mq_table))
         if not are_subscriptions(info.subscription_set):
             info.subscription_set = []
-            self._count_odd(question_turns.MEMBERS, 1)
+            self._count_odd(MEMBERS, 1)
         return info
 
     async def _ask_store_times(self, look: Look, address: str, until_ms: int) -> None:
@@ -396,7 +411,7 @@ class BrokerPoll:
             try:
                 found = await self._admin.messages.read(queue, offset, count_max=1, address=address)
             except RequestRefused as error:
-                self._may_read = self._may_read and not questions.lacks_a_right(error)
+                self._may_read = self._may_read and not lacks_a_right(error)
                 raise
             self._may_read = True
             for message in found:
@@ -404,7 +419,7 @@ class BrokerPoll:
                     self._stored_ms[topic, queue_id, offset] = message.store_timestamp_ms
 
         # Whose offset moves is not new: those that were asked longest ago come first.
-        due, kind = self._message_turns.due(offsets, of=unknown), question_turns.MESSAGES
+        due, kind = self._message_turns.due(offsets, of=unknown), MESSAGES
         await self._questions.each(kind, self._message_turns, due, ask, until_ms=until_ms)
         look.stored_ms = self._stored_ms
         look.estimates = self._polled.estimates(offsets, self._stored_ms)
@@ -424,7 +439,7 @@ class BrokerPoll:
                 if one.message_queue.topic == pair[1]
                 and is_queue(one.message_queue.queue(), self._broker_name)
             ]
-            self._count_odd(question_turns.TIME_SPANS, len(spans) - len(believed))
+            self._count_odd(TIME_SPANS, len(spans) - len(believed))
             self._estimates.take(
                 pair[0],
                 look.progress.get(pair[0], {}),
@@ -434,7 +449,7 @@ class BrokerPoll:
             )
 
         due = self._span_turns.due(self._estimates.wanted(look.progress))
-        kind = question_turns.TIME_SPANS
+        kind = TIME_SPANS
         await self._questions.each(kind, self._span_turns, due, ask, until_ms=until_ms)
 
     async def _read_copies(self, look: Look, address: str, until_ms: int) -> None:
@@ -442,7 +457,7 @@ class BrokerPoll:
         left_out_count = self._copies.seen(look.ends)
         if left_out_count:
             words = f"{left_out_count} copies of failed messages are too many, and are left out"
-            self._questions.doubted(question_turns.FAILED, "many", words)
+            self._questions.doubted(FAILED, "many", words)
 
         async def ask(place: Place) -> None:
             queue = MessageQueue(place[0], self._broker_name, place[1])
@@ -456,9 +471,7 @@ class BrokerPoll:
             look.failed += self._copies.read(place, copies, readers)
 
         due = self._copy_turns.due(self._copies.unread())
-        await self._questions.each(
-            question_turns.FAILED, self._copy_turns, due, ask, until_ms=until_ms
-        )
+        await self._questions.each(FAILED, self._copy_turns, due, ask, until_ms=until_ms)
 
     async def _find_originals(self, look: Look, address: str, until_ms: int) -> None:
         """Where messages were first whose copies came."""
@@ -471,7 +484,7 @@ class BrokerPoll:
             self._originals.found(key, found)
 
         due = self._original_turns.due(self._originals.wanted(look.failed))
-        kind = question_turns.ORIGINALS
+        kind = ORIGINALS
         await self._questions.each(kind, self._original_turns, due, ask, until_ms=until_ms)
         look.failed = [self._originals.placed(one) for one in look.failed]
 
