@@ -21,7 +21,7 @@ import time
 from provision import chromium, commit_hook, environment, grpc_client, jars, java, servers
 from provision.errors import ProvisionError
 from provision.places import ROOT
-from provision.spark import one_at_a_time
+from provision.spark import one_at_a_time, remember_classes
 
 SCOPES = ("python", "run", "rocketmq", "test", "slow")
 
@@ -55,6 +55,7 @@ def provide(scope: str) -> None:
     with_rocketmq = scope in ("rocketmq", "test", "slow")
     java_home = java.ensure(with_compiler=with_rocketmq)
     jars.ensure(jars.DELTA, java_home=java_home)
+    remember_classes(java_home)
     if with_rocketmq:
         jars.ensure(jars.ROCKETMQ, java_home=java_home)
     if scope in ("test", "slow"):

@@ -32,6 +32,7 @@ from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from engine.foundation.errors import ConfigError, LakeError
+from pipelines.lake import class_archive
 from provision import java
 from provision.commands import bring_spark
 from provision.jars import DELTA, read_pins
@@ -92,10 +93,15 @@ JAVA_END_S: Final = 10
 
 
 def open_session(
-    master: str = "local[2]", *, address: str | None = None, conf: Mapping[str, str] | None = None
+    master: str = "local[2]",
+    *,
+    address: str | None = None,
+    conf: Mapping[str, str] | None = None,
+    java_options: str | None = None,
 ) -> SparkSession:
     """The session, started on first use. `address`: of this machine, at which a cluster's executors
-    reach the driver; `conf`: further settings of Spark, which win.
+    reach the driver; `conf`: further settings of Spark, which win; `java_options`: in place of
+    those that have Java use the archive of Spark's classes.
 
     ConfigError without Java, or when a cluster is to be used and no address is given; LakeError
     without jars.
@@ -120,6 +126,8 @@ def open_session(
         **SETTINGS,
         **(conf or {}),
     }
+    archived = class_archive.using(java_home()) if java_options is None else java_options
+    settings["spark.driver.extraJavaOptions"] += f" {archived}"
     _begin_java({**settings, "spark.jars": jars})  # Delta is there whatever else is named.
     builder = SparkSession.builder.master(master).appName("tidemark")
     for name, value in settings.items():
@@ -147,7 +155,7 @@ def _begin_java(settings: Mapping[str, str]) -> None:
     SparkContext._ensure_initialized(gateway=gateway, conf=conf)  # noqa: SLF001
 
 
-def end_java(process: subprocess.Popen[bytes]) -> None:
+def end_java(process: subprocess.Popen[bytes], *, within_s: float = JAVA_END_S) -> None:
     """When this process ends its Java has ended, without a word."""
     context = SparkContext._active_spark_context  # noqa: SLF001 - PySpark offers no other way
     if context is not None:
@@ -160,20 +168,25 @@ def end_java(process: subprocess.Popen[bytes]) -> None:
     if process.stdin is not None:
         process.stdin.close()
     try:
-        process.wait(JAVA_END_S)
+        process.wait(within_s)
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
 
 
-def end_now() -> NoReturn:
-    """End this process and its Java, whatever they are doing, without a word: for a signal."""
+def end_own_java(*, within_s: float = JAVA_END_S) -> None:
+    """As `end_java`, of the Java that this process has started, if any."""
     gateway = SparkContext._gateway  # noqa: SLF001
     if gateway is not None:
-        # The connection of the thread that was interrupted may wait for an answer.
-        ending = threading.Thread(target=end_java, args=(gateway.proc,))
-        ending.start()
-        ending.join()
+        end_java(gateway.proc, within_s=within_s)
+
+
+def end_now() -> NoReturn:
+    """End this process and its Java, whatever they are doing, without a word: for a signal."""
+    # The connection of the thread that was interrupted may wait for an answer.
+    ending = threading.Thread(target=end_own_java)
+    ending.start()
+    ending.join()
     os._exit(0)
 
 
@@ -218,6 +231,12 @@ def require_java() -> None:
             f"Spark needs a JDK {JAVA_VERSION_MIN} or newer, this one says "
             f"{said.strip().splitlines()[:1]}",
         )
+
+
+def java_home() -> Path:
+    """The home of the Java that Spark starts, once `require_java` has found one."""
+    home = os.environ.get("JAVA_HOME") or Path(shutil.which("java") or "").resolve().parent.parent
+    return Path(home).resolve()
 
 
 def require_jars() -> tuple[Path, ...]:
